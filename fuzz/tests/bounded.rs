@@ -1,4 +1,5 @@
-//! The bounded part of fuzzing, for every CI run: each target with its seeds, and mutations of them by a fixed generator.
+//! The bounded part of fuzzing, for every CI run: each target with its seeds, and mutations of them
+//! by a fixed generator.
 
 use tombolo_format::checksum::key_hash;
 use tombolo_format::fuzzing::Target;
@@ -37,6 +38,10 @@ fn every_target_takes_mutations_of_its_seeds() {
 fn every_target_has_a_file() {
     for (name, _) in targets() {
         let path = format!("{}/fuzz_targets/{name}.rs", env!("CARGO_MANIFEST_DIR"));
-        assert!(std::fs::read_to_string(&path).is_ok_and(|text| text.contains(&format!("fuzzing::{name}(bytes)"))), "{path}");
+        assert!(
+            std::fs::read_to_string(&path)
+                .is_ok_and(|text| text.contains(&format!("fuzzing::{name}(bytes)"))),
+            "{path}"
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! A server that is far away: a proxy between an engine and the server, which makes each request take as long as one to a store of the cloud does.
+//! A server that is far away: a proxy between an engine and the server, which makes each request
+//! take as long as one to a store of the cloud does.
 //!
-//! `first bytes of a request → time drawn → its answer waits until then, and then comes at the rate of one connection`. Both engines' requests pass
-//! through it, so that neither its latencies nor its cost are to anyone's advantage. One request at a time on a connection, as HTTP/1.1 without
-//! pipelining has it. What passed is counted, and told to whoever connects to the counter.
+//! `first bytes of a request → time drawn → its answer waits until then, and then comes at the rate of one connection`.
+//! Both engines' requests pass through it, so that neither its latencies nor its cost are to
+//! anyone's advantage. One request at a time on a connection, as HTTP/1.1 without pipelining has
+//! it. What passed is counted, and told to whoever connects to the counter.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -33,7 +35,8 @@ impl Moved {
         let mut text = String::new();
         let answer = TcpStream::connect(counter).and_then(|mut stream| stream.read_to_string(&mut text));
         answer.map_err(|error| format!("asking the counter at {counter}: {error}"))?;
-        let line: Value = serde_json::from_str(&text).map_err(|error| format!("the counter says {text:?}: {error}"))?;
+        let line: Value =
+            serde_json::from_str(&text).map_err(|error| format!("the counter says {text:?}: {error}"))?;
         let number = |name: &str| line[name].as_u64().ok_or_else(|| format!("the counter says {text:?}"));
         Ok(Moved { requests: number("requests")?, sent: number("sent")?, received: number("received")? })
     }
@@ -48,7 +51,8 @@ struct Counts {
 
 /// The request of a connection.
 struct Exchange {
-    /// Whether its answer has begun, or there was none yet: the next bytes of the client begin another.
+    /// Whether its answer has begun, or there was none yet: the next bytes of the client begin
+    /// another.
     is_answered: bool,
     /// When the answer's next bytes may be passed on.
     due: Instant,
@@ -67,7 +71,8 @@ pub fn serve(server: &str, latency: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("listening: {error}");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     let counter = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
-    let address = |listener: &TcpListener| listener.local_addr().map(|address| address.to_string()).map_err(failed);
+    let address =
+        |listener: &TcpListener| listener.local_addr().map(|address| address.to_string()).map_err(failed);
     println!("{}", json!({"address": address(&listener)?, "counter": address(&counter)?}));
     let telling = Arc::clone(&proxy);
     std::thread::spawn(move || {

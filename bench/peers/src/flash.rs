@@ -1,12 +1,16 @@
-//! Flash caches on the same reads: that of Tombolo within its engine, and foyer's hybrid cache with nothing around it, each in a process of its own.
+//! Flash caches on the same reads: that of Tombolo within its engine, and foyer's hybrid cache with
+//! nothing around it, each in a process of its own.
 //!
-//! `fill once → rounds → for each cache: a process → open, warm up, measure, close, open again, measure → medians`. The data, its store, the latency of
-//! that store's requests, the keys (zipfian, popular ones spread over all blocks) and the threads are the same. Tombolo is the whole engine: it finds the table,
-//! its index and the block, and checks and decompresses what it reads. foyer is given less to do, which is to its advantage: the number of the block
-//! that has the key, on objects that are an array of such blocks. Without the feature `foyer` Tombolo stands beside no flash cache alone.
+//! `fill once → rounds → for each cache: a process → open, warm up, measure, close, open again, measure → medians`.
+//! The data, its store, the latency of that store's requests, the keys (zipfian, popular ones
+//! spread over all blocks) and the threads are the same. Tombolo is the whole engine: it finds the
+//! table, its index and the block, and checks and decompresses what it reads. foyer is given less
+//! to do, which is to its advantage: the number of the block that has the key, on objects that are
+//! an array of such blocks. Without the feature `foyer` Tombolo stands beside no flash cache alone.
 //!
-//! Equal: 8 MiB of memory (Tombolo's whole budget; foyer's values alone), 40 MiB of the same disk in pieces of 1 MiB, pages of the kernel's between.
-//! foyer's is its engine of blocks with its pool of threads for IO; it writes what memory evicts, as it does by default.
+//! Equal: 8 MiB of memory (Tombolo's whole budget; foyer's values alone), 40 MiB of the same disk
+//! in pieces of 1 MiB, pages of the kernel's between. foyer's is its engine of blocks with its pool
+//! of threads for IO; it writes what memory evicts, as it does by default.
 
 #[cfg(feature = "foyer")]
 mod foyer;
@@ -56,7 +60,12 @@ fn random(state: &mut u64) -> u64 {
 }
 
 /// A key's number: rank by the inverse of the continuous distribution, and then anywhere.
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "drawn at random")]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "drawn at random"
+)]
 fn draw(state: &mut u64) -> u64 {
     let uniform = random(state) as f64 / (1u64 << 53) as f64;
     let power = 1.0 - EXPONENT;
@@ -81,7 +90,12 @@ fn store(path: &Path, latency: &str) -> Result<(Arc<dyn ObjectStore>, Arc<dyn Lo
 }
 
 fn requests(tracer: &Tracer) -> u64 {
-    tracer.counters().iter().filter(|((purpose, _), _)| *purpose == Purpose::Get).map(|(_, counters)| counters.requests).sum()
+    tracer
+        .counters()
+        .iter()
+        .filter(|((purpose, _), _)| *purpose == Purpose::Get)
+        .map(|(_, counters)| counters.requests)
+        .sum()
 }
 
 /// Something that keys are read from; the bytes of a key's value.
@@ -102,10 +116,19 @@ fn open(data: &Path, latency: &str, flash: Option<&Path>, memory_bytes: usize) -
     let (objects, log, tracer, uri) = store(&data.join("db"), latency)?;
     let mut settings = vec![format!("memory_bytes={memory_bytes}")];
     if let Some(flash) = flash {
-        settings.extend([format!("flash_cache_directory={}", flash.display()), format!("flash_cache_bytes={FLASH_BYTES}")]);
+        settings.extend([
+            format!("flash_cache_directory={}", flash.display()),
+            format!("flash_cache_bytes={FLASH_BYTES}"),
+        ]);
     }
     let options = Options::parse(settings.iter().map(String::as_str)).map_err(failed)?;
-    let db = Db::builder(uri.to_string()).env(Env::real()).stores(objects, log).options(options).open().wait().map_err(failed)?;
+    let db = Db::builder(uri.to_string())
+        .env(Env::real())
+        .stores(objects, log)
+        .options(options)
+        .open()
+        .wait()
+        .map_err(failed)?;
     Ok((Engine(db), tracer))
 }
 
@@ -126,7 +149,9 @@ fn read(from: &impl Reads, seed: u64, reads: u64) -> Result<Vec<u64>> {
     let mut nanos = std::thread::scope(|scope| {
         let one = &one;
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || one(thread))).collect();
-        let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())));
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())));
         ended.collect::<Result<Vec<_>>>().map(|parts| parts.concat())
     })?;
     nanos.sort_unstable();
@@ -155,7 +180,11 @@ fn fill(data: &Path) -> Result<()> {
     let (engine, _) = open(data, LATENCY, None, 64 << 20)?;
     let mut state = 1;
     for number in 0..KEYS {
-        let written = engine.0.default_keyspace().put_with(number.to_be_bytes(), value(&mut state), Durability::Accepted);
+        let written = engine.0.default_keyspace().put_with(
+            number.to_be_bytes(),
+            value(&mut state),
+            Durability::Accepted,
+        );
         written.wait().map_err(failed)?;
     }
     engine.0.flush().wait().map_err(failed)?;
@@ -218,11 +247,17 @@ pub fn compare(directory: &Path, rounds: usize, latency: &str) -> Result<()> {
             let cache = CACHES[(nth + round) % CACHES.len()];
             // Best effort: without a cache there is none.
             let _removed = std::fs::remove_dir_all(directory.join("flash"));
-            let output = Command::new(&program).args(["flash-cache", cache]).arg(directory).arg(latency).output().map_err(failed)?;
+            let output = Command::new(&program)
+                .args(["flash-cache", cache])
+                .arg(directory)
+                .arg(latency)
+                .output()
+                .map_err(failed)?;
             let line: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
             let figures = line.as_object().filter(|_| output.status.success());
-            let figures =
-                figures.ok_or_else(|| format!("{cache} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)))?;
+            let figures = figures.ok_or_else(|| {
+                format!("{cache} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr))
+            })?;
             for (name, figure) in figures {
                 found.entry((cache, name.clone())).or_default().push(figure.as_f64().unwrap_or(f64::NAN));
             }
@@ -232,7 +267,11 @@ pub fn compare(directory: &Path, rounds: usize, latency: &str) -> Result<()> {
     let mut names: Vec<&String> = found.keys().map(|(_, name)| name).collect();
     names.sort();
     names.dedup();
-    println!("{:<24} {}", "medians (least to most)", CACHES.iter().map(|cache| format!("{cache:>36}")).collect::<String>());
+    println!(
+        "{:<24} {}",
+        "medians (least to most)",
+        CACHES.iter().map(|cache| format!("{cache:>36}")).collect::<String>()
+    );
     for name in names {
         let shown = CACHES.iter().map(|cache| match found.get(&(*cache, name.clone())) {
             None => format!("{:>36}", "-"),

@@ -1,5 +1,5 @@
-//! One engine, in a process of its own, through a script of steps. `cargo xtask peers` runs many of these and compares them; by hand it is for
-//! profiles of one row:
+//! One engine, in a process of its own, through a script of steps. `cargo xtask peers` runs many of
+//! these and compares them; by hand it is for profiles of one row:
 //!
 //! ```console
 //! $ tombolo-peers tombolo DIRECTORY num=2000000 -- 'open' 'run fillrandom' 'compact' 'warm' 'run readrandom seconds=10'
@@ -57,21 +57,33 @@ fn job(directory: &str, arguments: &[String]) -> Result<(Job, Vec<Step>), String
     let (mut bucket, mut counter, mut latency) = (None, None, None);
     let split = arguments.iter().position(|argument| argument == "--").ok_or("steps follow --")?;
     for argument in &arguments[..split] {
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{argument}: a number is expected"));
+        let number =
+            |text: &str| text.parse::<u64>().map_err(|_| format!("{argument}: a number is expected"));
         match argument.split_once('=') {
             Some(("num", text)) => plan.num = number(text)?,
-            Some(("key", text)) => plan.key_bytes = usize::try_from(number(text)?).map_err(|error| error.to_string())?,
-            Some(("value", text)) => plan.value_bytes = usize::try_from(number(text)?).map_err(|error| error.to_string())?,
+            Some(("key", text)) => {
+                plan.key_bytes = usize::try_from(number(text)?).map_err(|error| error.to_string())?
+            }
+            Some(("value", text)) => {
+                plan.value_bytes = usize::try_from(number(text)?).map_err(|error| error.to_string())?
+            }
             Some(("seed", text)) => plan.seed = number(text)?,
             Some(("bucket", text)) => bucket = Some(text.to_owned()),
             Some(("counter", text)) => counter = Some(text.to_owned()),
-            Some(("latency", text)) => latency = Some(Latency::parse(text).map_err(|error| error.to_string())?),
-            _ => return Err(format!("{argument}: num=, key=, value=, seed=, bucket=, counter= or latency= is expected")),
+            Some(("latency", text)) => {
+                latency = Some(Latency::parse(text).map_err(|error| error.to_string())?)
+            }
+            _ => {
+                return Err(format!(
+                    "{argument}: num=, key=, value=, seed=, bucket=, counter= or latency= is expected"
+                ));
+            }
         }
     }
     plan.check().map_err(|error| error.to_string())?;
     let steps = arguments[split + 1..].iter().map(|step| step.parse()).collect::<Result<Vec<Step>, _>>()?;
-    let directory = std::path::absolute(PathBuf::from(directory)).map_err(|error| format!("{directory}: {error}"))?;
+    let directory =
+        std::path::absolute(PathBuf::from(directory)).map_err(|error| format!("{directory}: {error}"))?;
     if directory.exists() {
         return Err(format!("{} exists: name a directory that does not", directory.display()));
     }
@@ -86,14 +98,20 @@ fn run(arguments: &[String]) -> Result<(), String> {
     }
     match arguments {
         [verb, directory, rounds, latency @ ..] if verb == "flash" && latency.len() < 2 => {
-            let rounds = rounds.parse::<usize>().ok().filter(|rounds| (1..=100).contains(rounds)).ok_or("rounds: 1 to 100")?;
+            let rounds = rounds
+                .parse::<usize>()
+                .ok()
+                .filter(|rounds| (1..=100).contains(rounds))
+                .ok_or("rounds: 1 to 100")?;
             return flash::compare(
                 &std::path::absolute(directory).map_err(|error| error.to_string())?,
                 rounds,
                 latency.first().map_or(flash::LATENCY, String::as_str),
             );
         }
-        [verb, cache, directory, latency] if verb == "flash-cache" => return flash::one(cache, std::path::Path::new(directory), latency),
+        [verb, cache, directory, latency] if verb == "flash-cache" => {
+            return flash::one(cache, std::path::Path::new(directory), latency);
+        }
         _ => {}
     }
     let [engine, directory, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };

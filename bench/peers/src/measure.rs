@@ -1,4 +1,5 @@
-//! What the kernel knows of this process: CPU time, bytes written, memory; and what lies in a directory.
+//! What the kernel knows of this process: CPU time, bytes written, memory; and what lies in a
+//! directory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +14,8 @@ pub fn cpu_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Bytes that the process has caused to be written to disks: whole pages, those of mapped files included.
+/// Bytes that the process has caused to be written to disks: whole pages, those of mapped files
+/// included.
 pub fn written_bytes() -> u64 {
     field(&fs::read_to_string("/proc/self/io").unwrap_or_default(), "write_bytes")
 }
@@ -23,7 +25,8 @@ pub fn read_bytes() -> u64 {
     field(&fs::read_to_string("/proc/self/io").unwrap_or_default(), "read_bytes")
 }
 
-/// Resident bytes that are the process's own: heap, stacks, caches. Mapped files are not: the kernel takes them back when it needs them.
+/// Resident bytes that are the process's own: heap, stacks, caches. Mapped files are not: the
+/// kernel takes them back when it needs them.
 pub fn own_bytes() -> u64 {
     field(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "RssAnon") << 10
 }
@@ -38,7 +41,8 @@ pub fn disk_bytes(directory: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     let of = |entry: fs::DirEntry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
-        // A file of several names, such as a hard link in the making, would count twice; none of the engines keeps any.
+        // A file of several names, such as a hard link in the making, would count twice; none of
+        // the engines keeps any.
         Ok(metadata) => metadata.blocks() * 512,
         Err(_) => 0,
     };

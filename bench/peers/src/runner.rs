@@ -1,7 +1,8 @@
 //! Runs a script on an engine: `steps → threads, a clock, a watcher → one line of JSON each`.
 //!
-//! The lines go to standard output: `{"event":"settings"}` once, then for each step `{"event":"begun"}`, `{"event":"progress"}` each second,
-//! and `{"event":"done"}` with its figures. A line without an end means that the process died.
+//! The lines go to standard output: `{"event":"settings"}` once, then for each step
+//! `{"event":"begun"}`, `{"event":"progress"}` each second, and `{"event":"done"}` with its
+//! figures. A line without an end means that the process died.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,8 +59,13 @@ struct Watch {
 
 impl Watch {
     /// Runs `body` beside a thread that samples memory and reports progress.
-    fn over<R>(step: usize, operations: &(dyn Fn() -> u64 + Sync), body: impl FnOnce(&Watch) -> R) -> (R, u64) {
-        let watch = Watch { step, peak_bytes: AtomicU64::new(measure::own_bytes()), ended: AtomicBool::new(false) };
+    fn over<R>(
+        step: usize,
+        operations: &(dyn Fn() -> u64 + Sync),
+        body: impl FnOnce(&Watch) -> R,
+    ) -> (R, u64) {
+        let watch =
+            Watch { step, peak_bytes: AtomicU64::new(measure::own_bytes()), ended: AtomicBool::new(false) };
         let result = std::thread::scope(|scope| {
             scope.spawn(|| watch.run(operations));
             // Also when the body panics: the scope waits for the watcher.
@@ -76,7 +82,9 @@ impl Watch {
             let seconds = begun.elapsed().as_secs();
             if seconds > told {
                 told = seconds;
-                say(&json!({"event": "progress", "step": self.step, "operations": operations(), "seconds": seconds}));
+                say(
+                    &json!({"event": "progress", "step": self.step, "operations": operations(), "seconds": seconds}),
+                );
             }
             std::thread::sleep(LOOK);
         }
@@ -214,7 +222,8 @@ fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<V
     };
     let latencies = outcome.latencies.summary();
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    let (operations, cpu_micros) = (outcome.operations.max(1) as f64, cpu_end.saturating_sub(cpu).as_secs_f64() * 1e6);
+    let (operations, cpu_micros) =
+        (outcome.operations.max(1) as f64, cpu_end.saturating_sub(cpu).as_secs_f64() * 1e6);
     let mut line = json!({
         "event": "done",
         "step": number,
@@ -296,7 +305,8 @@ pub fn script<E: Engine>(job: &Job, steps: &[Step]) -> Result<(), String> {
     let mut engine: Option<(E, Config)> = None;
     for (number, step) in steps.iter().enumerate() {
         say(&json!({"event": "begun", "step": number}));
-        let line = one(job, number, step, &mut engine).map_err(|failure| format!("step {number} ({}): {failure}", step.verb))?;
+        let line = one(job, number, step, &mut engine)
+            .map_err(|failure| format!("step {number} ({}): {failure}", step.verb))?;
         say(&line);
     }
     match engine {
@@ -305,7 +315,12 @@ pub fn script<E: Engine>(job: &Job, steps: &[Step]) -> Result<(), String> {
     }
 }
 
-fn one<E: Engine>(job: &Job, number: usize, step: &Step, engine: &mut Option<(E, Config)>) -> Result<Value, TargetError> {
+fn one<E: Engine>(
+    job: &Job,
+    number: usize,
+    step: &Step,
+    engine: &mut Option<(E, Config)>,
+) -> Result<Value, TargetError> {
     let begun = Instant::now();
     let (cpu, written) = (measure::cpu_time(), measure::written_bytes());
     if step.verb == "run" {

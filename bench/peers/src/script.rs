@@ -8,8 +8,9 @@
 //! | `warm` | reads through all that will be read, so that it is in the cache |
 //! | `flush`, `settle`, `compact` | moves memory to tables; waits for the background; merges everything |
 //!
-//! More of `run`: `nexts=N` entries after a seek, `stride=N` between the keys of a multi-get, `batch=N` keys of a batch or a multi-get,
-//! `distribution=uniform|zipfian|latest|hotspot` of YCSB's keys.
+//! More of `run`: `nexts=N` entries after a seek, `stride=N` between the keys of a multi-get,
+//! `batch=N` keys of a batch or a multi-get, `distribution=uniform|zipfian|latest|hotspot` of
+//! YCSB's keys.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -49,7 +50,21 @@ impl FromStr for Step {
         const KNOWN: &[(&str, &[&str])] = &[
             ("open", &["cache", "memtable", "direct", "spaces"]),
             ("destroy", &[]),
-            ("run", &["threads", "count", "seconds", "durability", "settle", "nexts", "stride", "beside", "batch", "distribution"]),
+            (
+                "run",
+                &[
+                    "threads",
+                    "count",
+                    "seconds",
+                    "durability",
+                    "settle",
+                    "nexts",
+                    "stride",
+                    "beside",
+                    "batch",
+                    "distribution",
+                ],
+            ),
             ("warm", &[]),
             ("flush", &[]),
             ("settle", &[]),
@@ -65,7 +80,9 @@ impl FromStr for Step {
         for word in words {
             match word.split_once('=') {
                 None if verb == "run" && step.name.is_none() => step.name = Some(word.to_owned()),
-                Some((name, value)) if known.contains(&name) => drop(step.options.insert(name.to_owned(), value.to_owned())),
+                Some((name, value)) if known.contains(&name) => {
+                    drop(step.options.insert(name.to_owned(), value.to_owned()))
+                }
                 _ => return Err(format!("{text:?}: {word:?} is none of {}", known.join(", "))),
             }
         }
@@ -80,7 +97,10 @@ mod tests {
     #[test]
     fn steps_are_read_and_wrong_ones_refused() {
         let step: Step = "run readrandom threads=2 seconds=3 settle=1".parse().unwrap();
-        assert_eq!((step.name.as_deref(), step.number("threads", 1), step.number("batch", 9)), (Some("readrandom"), Ok(2), Ok(9)));
+        assert_eq!(
+            (step.name.as_deref(), step.number("threads", 1), step.number("batch", 9)),
+            (Some("readrandom"), Ok(2), Ok(9))
+        );
         assert!(step.is_set("settle") && !step.is_set("direct"));
         for wrong in ["", "walk", "run", "run a b", "run a colour=red", "open threads=2", "warm x"] {
             assert!(wrong.parse::<Step>().is_err(), "{wrong:?}");

@@ -34,17 +34,22 @@ pub fn cost_json(requests: &Requests) -> Value {
 
 /// Both, for people.
 pub fn text(requests: &Requests) -> String {
-    let mut lines = vec![format!("requests    for objects, in {} since opening began:", text::duration(requests.since_open))];
+    let mut lines = vec![format!(
+        "requests    for objects, in {} since opening began:",
+        text::duration(requests.since_open)
+    )];
     for one in &requests.counted {
         let class = match PriceClass::of(one.kind) {
             PriceClass::A => "A",
             PriceClass::B => "B",
             PriceClass::Free => "free",
         };
-        let failed = if one.failed > 0 { format!(", {} failed", text::count(one.failed)) } else { String::new() };
+        let failed =
+            if one.failed > 0 { format!(", {} failed", text::count(one.failed)) } else { String::new() };
         let (sent, received) = (text::bytes(one.bytes_sent), text::bytes(one.bytes_received));
         lines.push(format!(
-            "            {:<10} {:<11} {:>9}  class {class:<4} {sent:>11} sent {received:>11} received{failed}",
+            "            {:<10} {:<11} {:>9}  class {class:<4} {sent:>11} sent {received:>11} \
+            received{failed}",
             one.purpose.name(),
             one.kind.name(),
             text::count(one.requests)
@@ -55,13 +60,20 @@ pub fn text(requests: &Requests) -> String {
         return lines.join("\n");
     }
     let estimate = S3_STANDARD.estimate(&requests.counted, requests.since_open, requests.space_bytes);
-    let dollars = |dollars: f64| if dollars > 0.0 && dollars < 0.005 { format!("${dollars:.6}") } else { format!("${dollars:.2}") };
+    let dollars = |dollars: f64| {
+        if dollars > 0.0 && dollars < 0.005 { format!("${dollars:.6}") } else { format!("${dollars:.2}") }
+    };
     let (an_hour, outside) = (dollars(estimate.requests_hour), dollars(estimate.read_from_outside_hour));
     lines.push(format!(
-        "cost        {} for these requests; {an_hour} an hour at this rate, {outside} more if read from outside of the region",
+        "cost        {} for these requests; {an_hour} an hour at this rate, {outside} more if read from \
+        outside of the region",
         dollars(estimate.requests)
     ));
-    lines.push(format!("            {} a month for {} of tables", dollars(estimate.space_month), text::bytes(requests.space_bytes)));
+    lines.push(format!(
+        "            {} a month for {} of tables",
+        dollars(estimate.space_month),
+        text::bytes(requests.space_bytes)
+    ));
     lines.push(format!(
         "            an estimate by the list prices of {} ({}, {})",
         S3_STANDARD.service, S3_STANDARD.as_of, S3_STANDARD.source
@@ -101,14 +113,18 @@ mod tests {
             "log        put             2,000  class A        2.0 MiB sent         0 B received",
             "get        read            2,000  class B            0 B sent     2.0 GiB received, 1 failed",
             "delete              1  class free",
-            "$0.01 for these requests; $0.39 an hour at this rate, $6.33 more if read from outside of the region",
+            "$0.01 for these requests; $0.39 an hour at this rate, $6.33 more if read from outside of the \
+            region",
             "$0.23 a month for 10.0 GiB of tables",
             "S3 Standard, US East (N. Virginia) (2026-03, https://aws.amazon.com/s3/pricing)",
         ] {
             assert!(told.contains(words), "{words:?} is not in\n{told}");
         }
         let value = cost_json(&requests(true));
-        assert_eq!((value["requests_class_a"].as_u64(), value["space_bytes"].as_u64()), (Some(2000), Some(10 << 30)));
+        assert_eq!(
+            (value["requests_class_a"].as_u64(), value["space_bytes"].as_u64()),
+            (Some(2000), Some(10 << 30))
+        );
         assert!((value["requests_hour"].as_f64().unwrap() - 0.3888).abs() < 1e-9, "{value}");
         assert_eq!(requests_json(&requests(true)).as_array().map(Vec::len), Some(3));
     }

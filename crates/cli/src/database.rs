@@ -18,10 +18,12 @@ pub struct DatabaseArguments {
 /// How to open it.
 #[derive(Args, Clone, Debug, Default)]
 pub struct HowArguments {
-    /// The log store, as a URI; the store's own log when not given. A database is always opened with the log it was created with.
+    /// The log store, as a URI; the store's own log when not given. A database is always opened
+    /// with the log it was created with.
     #[arg(long, value_name = "URI")]
     pub log: Option<String>,
-    /// A setting of the database, as name=value; may be given several times. A wrong name lists them all.
+    /// A setting of the database, as name=value; may be given several times. A wrong name lists
+    /// them all.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub settings: Vec<String>,
 }
@@ -29,7 +31,8 @@ pub struct HowArguments {
 /// How a command that only reads may open.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ReadArguments {
-    /// Reads beside a live writer instead of taking the database over: shows what is in tables, not what is only in memory and the log.
+    /// Reads beside a live writer instead of taking the database over: shows what is in tables, not
+    /// what is only in memory and the log.
     #[arg(long)]
     pub read_only: bool,
     /// Reads this checkpoint; no writer is disturbed.

@@ -1,8 +1,9 @@
 //! `tombolo doctor`: what this machine and a store offer, and what is set badly.
 //!
-//! The facts come from the library, which judges them; added are those that only the command line knows: the build, the memory budget as it
-//! would be set, and whether what lies at the URI is a database. Nothing of a database is changed, no writer is disturbed; a store of the cloud gets
-//! a few small objects under `probe/`, which are removed again.
+//! The facts come from the library, which judges them; added are those that only the command line
+//! knows: the build, the memory budget as it would be set, and whether what lies at the URI is a
+//! database. Nothing of a database is changed, no writer is disturbed; a store of the cloud gets a
+//! few small objects under `probe/`, which are removed again.
 
 use std::sync::Arc;
 
@@ -65,11 +66,15 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     }
     show(&groups, output)?;
     output.finish()?;
-    let bad: Vec<_> = groups.iter().flat_map(|group| &group.facts).filter(|fact| fact.verdict == Verdict::Bad).collect();
+    let bad: Vec<_> =
+        groups.iter().flat_map(|group| &group.facts).filter(|fact| fact.verdict == Verdict::Bad).collect();
     match bad[..] {
         [] => Ok(()),
         [fact] => Err(Failure::Check(format!("{} is bad", fact.name))),
-        _ => Err(Failure::Check(format!("{} are bad", bad.iter().map(|fact| fact.name).collect::<Vec<_>>().join(", ")))),
+        _ => Err(Failure::Check(format!(
+            "{} are bad",
+            bad.iter().map(|fact| fact.name).collect::<Vec<_>>().join(", ")
+        ))),
     }
 }
 
@@ -80,7 +85,11 @@ fn machine(env: &Env, options: &Options) -> Group {
     all.push(budget(options.memory_bytes, env.host_facts().memory_bytes));
     all.push(load(&machine));
     all.push(if cfg!(debug_assertions) {
-        Fact::warning("build", "without optimisation", "figures of this build mean nothing: cargo build --release")
+        Fact::warning(
+            "build",
+            "without optimisation",
+            "figures of this build mean nothing: cargo build --release",
+        )
     } else {
         Fact::fine("build", format!("{}, optimised", env!("CARGO_PKG_VERSION")))
     });
@@ -92,9 +101,14 @@ fn budget(budget: u64, memory: u64) -> Fact {
     let name = "memory budget";
     let value = format!("{} of {}", text::bytes(budget), text::bytes(memory));
     match () {
-        () if budget >= memory => Fact::bad(name, value, "the process would be killed: --set memory_bytes to at most half of the memory"),
+        () if budget >= memory => Fact::bad(
+            name,
+            value,
+            "the process would be killed: --set memory_bytes to at most half of the memory",
+        ),
         () if budget > memory / 4 * 3 => {
-            let advice = "little is left for the page cache and other programs: --set memory_bytes to at most half of the memory";
+            let advice = "little is left for the page cache and other programs: --set memory_bytes to at \
+                most half of the memory";
             Fact::warning(name, value, advice)
         }
         () => Fact::fine(name, value),
@@ -106,7 +120,9 @@ fn load(machine: &Machine) -> Fact {
     let is_busy = machine.load > machine.cores as f64;
     let value = format!("{:.2} on {} cores", machine.load, machine.cores);
     match is_busy {
-        true => Fact::warning("load", value, "more wants to run than can: what is measured now is worth little"),
+        true => {
+            Fact::warning("load", value, "more wants to run than can: what is measured now is worth little")
+        }
         false => Fact::fine("load", value),
     }
 }
@@ -138,7 +154,11 @@ fn form(log: &Uri, kind: &FileSystemKind) -> Option<Fact> {
     Some(match log.parameter("form") {
         Some("mapped") => {
             let value = format!("mapped, and {name} copies on write");
-            Fact::bad("form", value, "a full disk kills the process: leave form=mapped out, and keep a tenth of the disk free")
+            Fact::bad(
+                "form",
+                value,
+                "a full disk kills the process: leave form=mapped out, and keep a tenth of the disk free",
+            )
         }
         _ => Fact::fine("form", format!("written, since {name} copies on write")),
     })
@@ -151,7 +171,10 @@ fn put_if_absent(env: &Env, objects: &Arc<dyn ObjectStore>) -> Result<Fact> {
         Ok(()) => {
             let recorded = env.block_on(exclusive::recorded(objects))?;
             let before = if recorded.is_some() { "; also when the database was created" } else { "" };
-            Ok(Fact::fine(name, format!("one of {} won each of {} races{before}", exclusive::RACERS, exclusive::RACES)))
+            Ok(Fact::fine(
+                name,
+                format!("one of {} won each of {} races{before}", exclusive::RACERS, exclusive::RACES),
+            ))
         }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             Ok(Fact::bad(name, error.to_string(), "create no database here: two writers could both own it"))
@@ -166,10 +189,21 @@ fn database(env: &Env, objects: &Arc<dyn ObjectStore>) -> Fact {
     match env.block_on(async move { tombolo::manifest::load(&world, &store).await }) {
         Ok(loaded) => {
             let tables = text::count(loaded.state.table_count() as u64);
-            Fact::fine("database", format!("epoch {}, {tables} tables, manifest record {}", loaded.state.epoch().0, loaded.state.slot()))
+            Fact::fine(
+                "database",
+                format!(
+                    "epoch {}, {tables} tables, manifest record {}",
+                    loaded.state.epoch().0,
+                    loaded.state.slot()
+                ),
+            )
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Fact::fine("database", "none here yet"),
-        Err(error) => Fact::bad("database", Failure::from(error).to_string(), "`tombolo inspect` shows the bytes; restore what is damaged"),
+        Err(error) => Fact::bad(
+            "database",
+            Failure::from(error).to_string(),
+            "`tombolo inspect` shows the bytes; restore what is damaged",
+        ),
     }
 }
 
@@ -219,7 +253,8 @@ mod tests {
 
     #[test]
     fn a_mapped_log_is_bad_where_the_file_system_copies_on_write() {
-        let verdict = |uri: &str, kind: FileSystemKind| form(&Uri::parse(uri).unwrap(), &kind).map(|fact| fact.verdict);
+        let verdict =
+            |uri: &str, kind: FileSystemKind| form(&Uri::parse(uri).unwrap(), &kind).map(|fact| fact.verdict);
         let btrfs = || FileSystemKind::CopyOnWrite("btrfs".into());
         assert_eq!(verdict("file:///db", btrfs()), Some(Verdict::Fine));
         assert_eq!(verdict("file:///db?form=mapped", btrfs()), Some(Verdict::Bad));
@@ -229,6 +264,9 @@ mod tests {
     #[test]
     fn budgets_are_judged_by_the_memory_that_there_is() {
         let verdict = |bytes| budget(bytes, 1000).verdict;
-        assert_eq!((verdict(500), verdict(900), verdict(1000)), (Verdict::Fine, Verdict::Warning, Verdict::Bad));
+        assert_eq!(
+            (verdict(500), verdict(900), verdict(1000)),
+            (Verdict::Fine, Verdict::Warning, Verdict::Bad)
+        );
     }
 }

@@ -13,7 +13,8 @@ use crate::output::Output;
 /// Arguments of `explain`.
 #[derive(Args)]
 pub struct Arguments {
-    /// The store, then the log where it is another; without a log, every form of the store's own log is explained.
+    /// The store, then the log where it is another; without a log, every form of the store's own
+    /// log is explained.
     #[arg(value_name = "URI", required = true, num_args = 1..=2)]
     uris: Vec<String>,
 }
@@ -39,7 +40,9 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     }
     output.line(format!("store {store}: {}", objects.describe()))?;
     let survival = objects.survival();
-    output.line("  Tables and the manifest are durable there before anything names them; what is durable there:")?;
+    output.line(
+        "  Tables and the manifest are durable there before anything names them; what is durable there:",
+    )?;
     output.line(format!("  durable    {}", survival.durable))?;
     for note in &survival.notes {
         output.line(format!("  note       {note}"))?;
@@ -56,7 +59,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// The log URIs to explain when none is given: a local store's log comes in two forms, and the choice is the reader's question.
+/// The log URIs to explain when none is given: a local store's log comes in two forms, and the
+/// choice is the reader's question.
 fn forms(store: &Uri) -> Vec<Option<Uri>> {
     if store.scheme != "file" || store.parameter("form").is_some() {
         return vec![None];

@@ -1,4 +1,5 @@
-//! How a command fails: a message that names the next step, and an exit code that scripts can act on.
+//! How a command fails: a message that names the next step, and an exit code that scripts can act
+//! on.
 
 use std::io::{self, Write};
 
@@ -29,7 +30,9 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Engine(error) => error.fmt(formatter),
-            Failure::Check(text) | Failure::Usage(text) | Failure::NotFound(text) => formatter.write_str(text),
+            Failure::Check(text) | Failure::Usage(text) | Failure::NotFound(text) => {
+                formatter.write_str(text)
+            }
             Failure::Io(error, doing) => write!(formatter, "{doing}: {error}"),
             Failure::Interrupted => formatter.write_str("interrupted"),
         }
@@ -92,7 +95,13 @@ impl Failure {
                 line("at byte", error.position().map(|at| at.to_string()));
                 line("expected", error.expectation().map(str::to_owned));
                 line("found", error.finding().map(str::to_owned));
-                line("to do", error.next_step().map_or_else(|| next_step(error.kind()).map(str::to_owned), |step| Some(step.to_owned())));
+                line(
+                    "to do",
+                    error.next_step().map_or_else(
+                        || next_step(error.kind()).map(str::to_owned),
+                        |step| Some(step.to_owned()),
+                    ),
+                );
                 text
             }
             Failure::Check(text) => format!("tombolo: check failed: {text}"),
@@ -117,9 +126,15 @@ impl Failure {
             }),
             Failure::Check(message) => json!({ "kind": "Check", "message": message, "exit_code": code }),
             Failure::Usage(message) => json!({ "kind": "Usage", "message": message, "exit_code": code }),
-            Failure::NotFound(message) => json!({ "kind": "NotFound", "message": message, "exit_code": code }),
-            Failure::Io(error, doing) => json!({ "kind": "Io", "message": format!("{doing}: {error}"), "exit_code": code }),
-            Failure::Interrupted => json!({ "kind": "Interrupted", "message": "interrupted", "exit_code": code }),
+            Failure::NotFound(message) => {
+                json!({ "kind": "NotFound", "message": message, "exit_code": code })
+            }
+            Failure::Io(error, doing) => {
+                json!({ "kind": "Io", "message": format!("{doing}: {error}"), "exit_code": code })
+            }
+            Failure::Interrupted => {
+                json!({ "kind": "Interrupted", "message": "interrupted", "exit_code": code })
+            }
         }
     }
 }
@@ -132,7 +147,8 @@ fn exit_code(kind: ErrorKind) -> u8 {
         ErrorKind::Corrupt => 5,
         ErrorKind::OutOfSpace | ErrorKind::PermissionDenied => 6,
         ErrorKind::Bug => 8,
-        // Retry, Busy, Conflict, OutcomeUnknown, DeadlineExceeded, PinLost, Closed, and what later versions add.
+        // Retry, Busy, Conflict, OutcomeUnknown, DeadlineExceeded, PinLost, Closed, and what later
+        // versions add.
         _ => 7,
     }
 }
@@ -140,18 +156,25 @@ fn exit_code(kind: ErrorKind) -> u8 {
 /// What a person at the prompt does about an error whose maker had nothing more precise to say.
 fn next_step(kind: ErrorKind) -> Option<&'static str> {
     Some(match kind {
-        ErrorKind::Fenced => "another process owns the database now: work through it, or run this command again to take over in turn",
+        ErrorKind::Fenced => {
+            "another process owns the database now: work through it, or run this command again to take over \
+            in turn"
+        }
         ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded => "run the command again",
         ErrorKind::OutcomeUnknown => "read to find out whether it took effect, then write again if not",
         ErrorKind::NotFound => {
-            "check the name; `tombolo db create URI` makes a database, `tombolo db keyspace list URI` lists its keyspaces"
+            "check the name; `tombolo db create URI` makes a database, `tombolo db keyspace list URI` lists \
+            its keyspaces"
         }
         ErrorKind::AlreadyExists => "choose another name, or use what is there",
         ErrorKind::Corrupt => {
-            "restore the object from a copy; `tombolo db verify` says what else is damaged, `tombolo inspect` shows the bytes"
+            "restore the object from a copy; `tombolo db verify` says what else is damaged, `tombolo \
+            inspect` shows the bytes"
         }
         ErrorKind::OutOfSpace => "free space or raise the quota; nothing acknowledged is lost",
-        ErrorKind::PermissionDenied => "check the owner and mode of the path, and whether its file system is mounted read-only",
+        ErrorKind::PermissionDenied => {
+            "check the owner and mode of the path, and whether its file system is mounted read-only"
+        }
         ErrorKind::Bug => "report it, with the command and this message",
         ErrorKind::Invalid => "`tombolo --help` shows how each command is written",
         _ => return None,

@@ -41,7 +41,8 @@ pub struct Arguments {
     /// Delete what was found.
     #[arg(long)]
     delete: bool,
-    /// A database that lives, by its path below the root (`.` is the root itself). May be given several times; then all others are to go.
+    /// A database that lives, by its path below the root (`.` is the root itself). May be given
+    /// several times; then all others are to go.
     #[arg(long, value_name = "PATH")]
     live: Vec<String>,
 }
@@ -88,8 +89,13 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     }
     let live: BTreeSet<_> = arguments.live.iter().map(|path| directory_of(path)).collect();
     if let Some(unknown) = live.iter().find(|directory| !databases.contains(*directory)) {
-        let known: Vec<_> = databases.iter().map(|directory| if directory.is_empty() { "." } else { directory }).collect();
-        let message = format!("there is no database {unknown:?} under {}, where there are: {}", root.shown(), known.join(", "));
+        let known: Vec<_> =
+            databases.iter().map(|directory| if directory.is_empty() { "." } else { directory }).collect();
+        let message = format!(
+            "there is no database {unknown:?} under {}, where there are: {}",
+            root.shown(),
+            known.join(", ")
+        );
         return Err(Failure::Usage(message));
     }
     let (mut failed, mut doomed) = (None, Vec::new());
@@ -117,7 +123,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
             Ok(garbage) => report(&uri.to_string(), &garbage, arguments.delete, output)?,
             // Destroyed, or never completed: what is left of it goes when it is destroyed again.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                output.result(|| json!({ "database": uri.to_string(), "ended": true }), || format!("{uri}: {}", error.message()))?;
+                output.result(
+                    || json!({ "database": uri.to_string(), "ended": true }),
+                    || format!("{uri}: {}", error.message()),
+                )?;
             }
             // One that is damaged does not keep the others from being swept.
             Err(error) => {
@@ -150,9 +159,15 @@ fn directory_of(path: &str) -> String {
     if segments.is_empty() { String::new() } else { format!("{}/", segments.join("/")) }
 }
 
-/// Asks each clone that shares a database's tables whether it needs them; says which do not, and gives back what they kept if asked. A database that has
-/// ended may have some, too. The inner error is the database's own.
-fn pins_of_clones(env: &Env, uri: &Uri, delete: bool, output: &Output) -> Result<std::result::Result<(), Error>> {
+/// Asks each clone that shares a database's tables whether it needs them; says which do not, and
+/// gives back what they kept if asked. A database that has ended may have some, too. The inner
+/// error is the database's own.
+fn pins_of_clones(
+    env: &Env,
+    uri: &Uri,
+    delete: bool,
+    output: &Output,
+) -> Result<std::result::Result<(), Error>> {
     let shown = uri.to_string();
     let builder = || Db::builder(shown.clone()).env(env.clone()).registry(crate::database::registry());
     let clones = match env.block_on(builder().clones()) {
@@ -177,17 +192,28 @@ fn pins_of_clones(env: &Env, uri: &Uri, delete: bool, output: &Output) -> Result
         line["database"] = json!(shown);
         line["given_back"] = json!(is_gone && delete);
         let tables = text::count(clone.tables);
-        output
-            .result(|| line, || format!("  {done}: {tables} tables shared with {}: {} (pin {:032x})", clone.place, clone.why, clone.id))?;
+        output.result(
+            || line,
+            || {
+                format!(
+                    "  {done}: {tables} tables shared with {}: {} (pin {:032x})",
+                    clone.place, clone.why, clone.id
+                )
+            },
+        )?;
         if clone.state == CloneState::Unknown && !output.is_json() {
-            output.line(format!("    if it is gone for good: tombolo db clones release {shown} {:032x} --force", clone.id))?;
+            output.line(format!(
+                "    if it is gone for good: tombolo db clones release {shown} {:032x} --force",
+                clone.id
+            ))?;
         }
     }
     Ok(Ok(()))
 }
 
-/// Databases that are not among the live ones, one after the other. One that was kept by another's sharing its tables comes again once another has gone.
-/// The inner error is the first of those of databases that stay.
+/// Databases that are not among the live ones, one after the other. One that was kept by another's
+/// sharing its tables comes again once another has gone. The inner error is the first of those of
+/// databases that stay.
 fn all_abandoned(
     env: &Env,
     mut doomed: Vec<(Arc<dyn ObjectStore>, Uri)>,
@@ -210,15 +236,28 @@ fn all_abandoned(
     }
 }
 
-/// Says what a database that is not among the live ones holds, and destroys it if asked. The inner error is the database's own.
-fn abandoned(env: &Env, store: &Arc<dyn ObjectStore>, uri: &Uri, delete: bool, output: &Output) -> Result<std::result::Result<(), Error>> {
+/// Says what a database that is not among the live ones holds, and destroys it if asked. The inner
+/// error is the database's own.
+fn abandoned(
+    env: &Env,
+    store: &Arc<dyn ObjectStore>,
+    uri: &Uri,
+    delete: bool,
+    output: &Output,
+) -> Result<std::result::Result<(), Error>> {
     let shown = uri.to_string();
     let outcome = env.block_on(async {
         let held = sweep::survey(env, store).await?;
         let objects = held.kept + held.objects.len() as u64;
         let bytes = held.kept_bytes + held.objects.iter().map(|object| object.bytes).sum::<u64>();
         let left = if delete {
-            Some(Db::builder(shown.clone()).env(env.clone()).registry(crate::database::registry()).destroy().await?)
+            Some(
+                Db::builder(shown.clone())
+                    .env(env.clone())
+                    .registry(crate::database::registry())
+                    .destroy()
+                    .await?,
+            )
         } else {
             None
         };
@@ -227,12 +266,18 @@ fn abandoned(env: &Env, store: &Arc<dyn ObjectStore>, uri: &Uri, delete: bool, o
     let (objects, bytes, left) = match outcome {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            output.result(|| json!({ "database": shown, "ended": true }), || format!("{shown}: {}", error.message()))?;
+            output.result(
+                || json!({ "database": shown, "ended": true }),
+                || format!("{shown}: {}", error.message()),
+            )?;
             return Ok(Ok(()));
         }
         Err(error) => {
             let message = error.message().to_owned();
-            output.result(|| json!({ "database": shown, "error": message }), || format!("{shown}: {message}; nothing of it is touched"))?;
+            output.result(
+                || json!({ "database": shown, "error": message }),
+                || format!("{shown}: {message}; nothing of it is touched"),
+            )?;
             return Ok(Err(error));
         }
     };
@@ -243,7 +288,8 @@ fn abandoned(env: &Env, store: &Arc<dyn ObjectStore>, uri: &Uri, delete: bool, o
     };
     output.result(
         || json!({ "database": shown, "live": false, "objects": objects, "bytes": bytes, "destroyed": left.is_some() }),
-        || format!("{shown}: not among the live databases, {} objects ({}): {done}", text::count(objects), text::bytes(bytes)),
+        || format!("{shown}: not among the live databases, {} objects ({}): \
+            {done}", text::count(objects), text::bytes(bytes)),
     )?;
     Ok(Ok(()))
 }
@@ -274,7 +320,8 @@ fn report(database: &str, garbage: &Garbage, deleted: bool, output: &Output) -> 
             lines.extend(
                 kinds
                     .iter()
-                    .map(|(kind, (count, bytes))| format!("  {done}: {} {}, {}", text::count(*count), word(*kind), text::bytes(*bytes))),
+                    .map(|(kind, (count, bytes))| format!("  {done}: {} {}, \
+                        {}", text::count(*count), word(*kind), text::bytes(*bytes))),
             );
             lines.join("\n")
         },

@@ -1,4 +1,5 @@
-//! Ctrl-C as a flag, so that a command ends where it is safe to: temporary databases are removed, handles closed.
+//! Ctrl-C as a flag, so that a command ends where it is safe to: temporary databases are removed,
+//! handles closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

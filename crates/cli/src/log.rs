@@ -13,7 +13,8 @@ use crate::serve::Showing;
 /// What to ask of a log.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Says which nodes hold which segments of a database's logs, and what each of them has. Changes nothing, disturbs no writer.
+    /// Says which nodes hold which segments of a database's logs, and what each of them has.
+    /// Changes nothing, disturbs no writer.
     Status(Arguments),
 }
 
@@ -43,10 +44,17 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         let database = loaded.state.database().map_or(0, |database| database.id);
         let mut found = Vec::new();
         for log in loaded.state.log_records() {
-            let segments = log_status(&world, credentials.as_ref(), loaded.incarnation, database, &log).await?;
+            let segments =
+                log_status(&world, credentials.as_ref(), loaded.incarnation, database, &log).await?;
             let known = loaded.state.logs().get(&log.id);
-            let (sealed, replay) = known.map_or((None, None), |known| (known.sealed, Some(known.replay_point)));
-            found.push((log, sealed.map(|sealed| sealed.to_string()), replay.map(|replay| replay.to_string()), segments));
+            let (sealed, replay) =
+                known.map_or((None, None), |known| (known.sealed, Some(known.replay_point)));
+            found.push((
+                log,
+                sealed.map(|sealed| sealed.to_string()),
+                replay.map(|replay| replay.to_string()),
+                segments,
+            ));
         }
         Ok::<_, tombolo::Error>(found)
     })?;
@@ -61,14 +69,21 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
 
 fn state_text(state: &RegionState) -> String {
     match state {
-        RegionState::Open { length, committed } => format!("holds {length} bytes, {committed} known there to be acknowledged"),
+        RegionState::Open { length, committed } => {
+            format!("holds {length} bytes, {committed} known there to be acknowledged")
+        }
         RegionState::Sealed(by) => format!("sealed in the name of epoch {by}"),
         RegionState::Lost(why) => format!("LOST: {why}"),
         RegionState::Silent(why) => format!("SILENT: {why}"),
     }
 }
 
-fn as_json(log: &LogRecord, sealed: Option<&String>, replay: Option<&String>, segments: &[SegmentStatus]) -> Value {
+fn as_json(
+    log: &LogRecord,
+    sealed: Option<&String>,
+    replay: Option<&String>,
+    segments: &[SegmentStatus],
+) -> Value {
     let region = |region: &tombolo_near_compute_log::RegionStatus| {
         let (word, length) = match &region.state {
             RegionState::Open { length, .. } => ("open", Some(*length)),
@@ -102,12 +117,20 @@ fn as_json(log: &LogRecord, sealed: Option<&String>, replay: Option<&String>, se
     })
 }
 
-fn as_text(log: &LogRecord, sealed: Option<&String>, replay: Option<&String>, segments: &[SegmentStatus]) -> String {
-    let sealed = sealed.map_or_else(|| "its writer may append".to_owned(), |sealed| format!("sealed at {sealed}"));
+fn as_text(
+    log: &LogRecord,
+    sealed: Option<&String>,
+    replay: Option<&String>,
+    segments: &[SegmentStatus],
+) -> String {
+    let sealed =
+        sealed.map_or_else(|| "its writer may append".to_owned(), |sealed| format!("sealed at {sealed}"));
     let replay = replay.map_or_else(String::new, |replay| format!(", flushed up to {replay}"));
     let mut lines = vec![format!("log of epoch {} lane {}: {sealed}{replay}", log.id.epoch, log.id.lane)];
     for segment in segments {
-        let length = segment.length.map_or_else(|| "appended to".to_owned(), |length| format!("{length} bytes, settled"));
+        let length = segment
+            .length
+            .map_or_else(|| "appended to".to_owned(), |length| format!("{length} bytes, settled"));
         let place = if segment.regions.is_empty() { ", in an object of the store" } else { "" };
         lines.push(format!("  segment {}: {length}{place}", segment.number));
         for region in &segment.regions {

@@ -25,7 +25,8 @@ impl Machine {
     pub fn look() -> Machine {
         let uname = rustix::system::uname();
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let processor = field(&processor, "model name").map(|name| name.split_whitespace().collect::<Vec<_>>().join(" "));
+        let processor =
+            field(&processor, "model name").map(|name| name.split_whitespace().collect::<Vec<_>>().join(" "));
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Machine {
@@ -40,7 +41,9 @@ impl Machine {
 
 /// The text after `name` and its colon.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let of = |line: &'a str| line.split_once(':').filter(|(found, _)| found.trim() == name).map(|(_, value)| value.trim());
+    let of = |line: &'a str| {
+        line.split_once(':').filter(|(found, _)| found.trim() == name).map(|(_, value)| value.trim())
+    };
     text.lines().find_map(of)
 }
 
@@ -55,10 +58,11 @@ pub fn kilobytes(text: &str, name: &str) -> u64 {
 pub struct Memory {
     /// Resident bytes that are its own: heap, stacks, caches.
     pub own_bytes: u64,
-    /// Bytes that the program holds: of the allocator and of mappings that are no files. What the allocator keeps of freed blocks is resident, and no
-    /// part of it.
+    /// Bytes that the program holds: of the allocator and of mappings that are no files. What the
+    /// allocator keeps of freed blocks is resident, and no part of it.
     pub held_bytes: u64,
-    /// Resident bytes of mapped files: the mapped log, the program itself. The kernel takes them back when it needs them.
+    /// Resident bytes of mapped files: the mapped log, the program itself. The kernel takes them
+    /// back when it needs them.
     pub mapped_bytes: u64,
 }
 
@@ -69,7 +73,11 @@ impl Memory {
         let own_bytes = kilobytes(&status, "RssAnon");
         // Where the allocator does not tell, all that is resident counts as held.
         let held_bytes = heap_bytes().map_or(own_bytes, |heap| heap + mapped_bytes() as u64);
-        Memory { own_bytes, held_bytes, mapped_bytes: kilobytes(&status, "RssFile") + kilobytes(&status, "RssShmem") }
+        Memory {
+            own_bytes,
+            held_bytes,
+            mapped_bytes: kilobytes(&status, "RssFile") + kilobytes(&status, "RssShmem"),
+        }
     }
 }
 
@@ -79,7 +87,8 @@ pub fn cpu_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Bytes that this process has caused to be written to disks, by the kernel's count: whole pages, mapped files included.
+/// Bytes that this process has caused to be written to disks, by the kernel's count: whole pages,
+/// mapped files included.
 pub fn written_bytes() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     field(&io, "write_bytes").and_then(|value| value.parse().ok()).unwrap_or(0)

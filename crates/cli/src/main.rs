@@ -1,4 +1,5 @@
-//! The `tombolo` command: the main job shown on real input, databases at the prompt, and what their bytes say.
+//! The `tombolo` command: the main job shown on real input, databases at the prompt, and what their
+//! bytes say.
 //!
 //! Every command reaches every store through the registry of URI schemes, and names none.
 
@@ -45,7 +46,8 @@ Exit codes:
   8  a bug of Tombolo: report it
 130  interrupted by Ctrl-C";
 
-const JSON_HELP: &str = "Print one JSON document on standard output (a line per entry for scans), and errors as JSON on standard error";
+const JSON_HELP: &str = "Print one JSON document on standard output (a line per entry for scans), and \
+    errors as JSON on standard error";
 
 const TOUR: &str = "\
 Begin with:
@@ -63,8 +65,8 @@ Every command takes:
   --set name=value for a setting of the database: docs/operations.md lists them all
 Ctrl-C ends every command where it is safe; a second one ends it at once, which loses nothing that was acknowledged.";
 
-/// An embedded key-value engine whose data lives on shared storage: a process that dies, or is paused, is replaced by another with
-/// nothing acknowledged lost.
+/// An embedded key-value engine whose data lives on shared storage: a process that dies, or is
+/// paused, is replaced by another with nothing acknowledged lost.
 #[derive(Parser)]
 #[command(name = "tombolo", version, max_term_width = 110, after_help = TOUR, after_long_help = format!("{TOUR}\n\n{EXIT_CODES}"))]
 struct Arguments {
@@ -77,7 +79,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Indexes a real directory tree while its writers are paused, woken and killed; checks every acknowledged write.
+    /// Indexes a real directory tree while its writers are paused, woken and killed; checks every
+    /// acknowledged write.
     Demo(demo::Arguments),
     /// Creates, writes, reads, scans and verifies databases.
     #[command(subcommand)]
@@ -98,7 +101,8 @@ enum Command {
     Explain(explain::Arguments),
     /// Says what the bytes of a database are, with offsets, on damaged files too.
     Inspect(inspect::Arguments),
-    /// Says what this machine and a store offer, and what is set badly; exit code 1 when something is bad.
+    /// Says what this machine and a store offer, and what is set badly; exit code 1 when something
+    /// is bad.
     Doctor(doctor::Arguments),
     /// Prints what a shell needs to complete this command.
     Completions(Completions),
@@ -117,7 +121,8 @@ enum Command {
     /// A worker of `soak`, started by it.
     #[command(hide = true)]
     SoakWorker(crash::writer::Arguments),
-    /// Lets two writers fight for a database, and checks what they acknowledged: `cargo xtask fight`.
+    /// Lets two writers fight for a database, and checks what they acknowledged:
+    /// `cargo xtask fight`.
     #[command(hide = true)]
     Fight(fight::Arguments),
     /// A writer of `fight`, started by it.
@@ -131,8 +136,9 @@ enum Command {
     FightReader(fight::writer::Arguments),
 }
 
-/// The whole command line. `--json` may stand before or after a command's name; a command that has one of its own, such as `bench --json
-/// FILE`, keeps it, which is why it is no global argument of clap's.
+/// The whole command line. `--json` may stand before or after a command's name; a command that has
+/// one of its own, such as `bench --json FILE`, keeps it, which is why it is no global argument of
+/// clap's.
 fn command() -> clap::Command {
     fn add_json(command: clap::Command) -> clap::Command {
         // A negative number is a value: refused with its option's name, or a key.
@@ -215,7 +221,8 @@ mod tests {
         super::command().debug_assert();
     }
 
-    /// The words of a line of a shell, up to a pipe, a redirection or what stands behind two spaces.
+    /// The words of a line of a shell, up to a pipe, a redirection or what stands behind two
+    /// spaces.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut quoted, mut fresh) = (Vec::<String>::new(), false, true);
         let line = line.split("  ").next().unwrap_or_default();
@@ -236,11 +243,15 @@ mod tests {
     }
 
     fn assert_parses(line: &str, whence: &str) {
-        // A help text's URI|PATH may end in an ellipsis, which is cut off: the command then lacks what it stands for.
+        // A help text's URI|PATH may end in an ellipsis, which is cut off: the command then lacks
+        // what it stands for.
         let parsed = super::command().try_get_matches_from(words(line));
-        if let Err(error) = parsed.and_then(|matches| clap::FromArgMatches::from_arg_matches(&matches).map(|_: super::Arguments| ())) {
+        if let Err(error) = parsed.and_then(|matches| {
+            clap::FromArgMatches::from_arg_matches(&matches).map(|_: super::Arguments| ())
+        }) {
             let kind = error.kind();
-            let is_help = matches!(kind, clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion);
+            let is_help =
+                matches!(kind, clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion);
             assert!(is_help, "{whence}: {line}\n{error}");
         }
     }
@@ -252,18 +263,32 @@ mod tests {
             ("docs/operations.md", include_str!("../../../docs/operations.md")),
             ("docs/benchmarks.md", include_str!("../../../docs/benchmarks.md")),
         ] {
-            let examples: Vec<_> =
-                text.lines().filter_map(|line| line.strip_prefix("$ ")).filter(|line| line.starts_with("tombolo ")).collect();
+            let examples: Vec<_> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("$ "))
+                .filter(|line| line.starts_with("tombolo "))
+                .collect();
             examples.iter().for_each(|line| assert_parses(line, name));
-            assert!(!examples.is_empty() || name == "docs/benchmarks.md", "{name} has no examples: is the test reading the right lines?");
+            assert!(
+                !examples.is_empty() || name == "docs/benchmarks.md",
+                "{name} has no examples: is the test reading the right lines?"
+            );
         }
     }
 
     #[test]
     fn every_example_in_the_help_is_a_command() {
         fn check(command: &clap::Command, found: &mut usize) {
-            let help = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string).unwrap_or_default();
-            for line in help.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| line.starts_with("tombolo ")) {
+            let help = command
+                .get_after_long_help()
+                .or(command.get_after_help())
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            for line in help
+                .lines()
+                .filter_map(|line| line.strip_prefix("  "))
+                .filter(|line| line.starts_with("tombolo "))
+            {
                 assert_parses(line, command.get_name());
                 *found += 1;
             }
@@ -278,7 +303,11 @@ mod tests {
     fn the_operations_page_has_every_setting() {
         let page = include_str!("../../../docs/operations.md");
         for setting in tombolo::Options::SETTINGS.iter().chain(tombolo::KeyspaceOptions::SETTINGS) {
-            assert!(page.contains(&format!("| `{}` |", setting.name)), "docs/operations.md has no row for the setting {}", setting.name);
+            assert!(
+                page.contains(&format!("| `{}` |", setting.name)),
+                "docs/operations.md has no row for the setting {}",
+                setting.name
+            );
         }
     }
 }

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::failure::Result;
 
-/// Where results go. Progress and errors go to standard error. Not locked in between: writer processes report from their threads.
+/// Where results go. Progress and errors go to standard error. Not locked in between: writer
+/// processes report from their threads.
 pub struct Output {
     json: bool,
     stdout: RefCell<BufWriter<Stdout>>,

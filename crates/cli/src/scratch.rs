@@ -20,11 +20,15 @@ impl Scratch {
         // /var/tmp is a disk where /tmp often is memory, and durable writes belong on a disk.
         let base = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         let base = if base.is_dir() { base } else { std::env::temp_dir() };
-        let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+        let stamp = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |time| time.as_nanos());
         let folder = base.join(format!("tombolo-{what}-{}-{stamp:x}", std::process::id()));
-        std::fs::create_dir(&folder).map_err(|error| Failure::io(error, format!("making the directory {}", folder.display())))?;
-        let path =
-            folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is no UTF-8: set TMPDIR to a path that is", base.display())))?;
+        std::fs::create_dir(&folder)
+            .map_err(|error| Failure::io(error, format!("making the directory {}", folder.display())))?;
+        let path = folder.to_str().ok_or_else(|| {
+            Failure::Usage(format!("{} is no UTF-8: set TMPDIR to a path that is", base.display()))
+        })?;
         let uri = format!("file://{}", path.replace('%', "%25").replace('#', "%23").replace('?', "%3F"));
         Ok(Scratch { uri, folder: Some(folder) })
     }

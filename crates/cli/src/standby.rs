@@ -43,8 +43,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let options = StandbyOptions { silence_max: Duration::from_millis(arguments.silence_ms) };
     let standby = interrupt::wait(arguments.database.builder()?.stand_by(options), &interrupted, || ())?;
     let (store, epoch) = (&arguments.database.store, standby.epoch());
-    output
-        .result(|| json!({ "standing_by_for_epoch": epoch.0, "store": store }), || format!("standing by for epoch {epoch} of {store}"))?;
+    output.result(
+        || json!({ "standing_by_for_epoch": epoch.0, "store": store }),
+        || format!("standing by for epoch {epoch} of {store}"),
+    )?;
     output.finish()?;
     let db = interrupt::wait(standby.take_over(), &interrupted, || ())?;
     let opened = Duration::from_nanos(db.stats().open_nanos);
@@ -74,7 +76,8 @@ fn hold(db: &Db, interrupted: &AtomicBool) -> Result<()> {
 fn leave(db: &Db, output: &Output) -> Result<()> {
     let began = Instant::now();
     match db.hand_over().wait() {
-        Ok(()) => output.result(|| json!({ "handed_over": true }), || format!("handed over in {:.1?}", began.elapsed())),
+        Ok(()) => output
+            .result(|| json!({ "handed_over": true }), || format!("handed over in {:.1?}", began.elapsed())),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             db.close().wait()?;
             output.result(|| json!({ "handed_over": false }), || "closed; nobody stands by".to_owned())

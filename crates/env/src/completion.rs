@@ -93,7 +93,8 @@ impl<T> Future for Completion<T> {
             _ => slot.waker.replace(context.waker().clone()),
         };
         drop(slot);
-        // Dropping a waker may end a task, whose destructors may complete or drop something of their own.
+        // Dropping a waker may end a task, whose destructors may complete or drop something of
+        // their own.
         drop(before);
         Poll::Pending
     }

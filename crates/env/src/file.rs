@@ -1,7 +1,8 @@
 //! Files, directories and shared mappings, as the local backend and the local log need them.
 //!
-//! Calls are synchronous: callers run them on a pool thread, or knowingly on their own. In a simulated world every call is a place
-//! where another process may run, where the disk may fail, and where the power may go.
+//! Calls are synchronous: callers run them on a pool thread, or knowingly on their own. In a
+//! simulated world every call is a place where another process may run, where the disk may fail,
+//! and where the power may go.
 
 use std::fmt;
 use std::io;
@@ -19,18 +20,20 @@ pub enum Access {
     ReadWrite,
     /// Reading past the page cache.
     ReadDirect,
-    /// Reading and writing past the page cache: offsets and lengths of writes must be aligned, see [`File::direct_alignment`].
+    /// Reading and writing past the page cache: offsets and lengths of writes must be aligned, see
+    /// [`File::direct_alignment`].
     ReadWriteDirect,
 }
 
-/// What a file system is backed by, as far as a local log must know: one of a network cannot carry its fences, and one that copies on write
-/// may need room for what is only overwritten.
+/// What a file system is backed by, as far as a local log must know: one of a network cannot carry
+/// its fences, and one that copies on write may need room for what is only overwritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileSystemKind {
     /// A disk or memory of this host. What is overwritten stays where it is.
     Local,
-    /// A disk of this host, by the file system's name (`btrfs`, `zfs`, …): what is overwritten goes to a new place. On a full disk a store through a
-    /// mapping then kills the process (SIGBUS), where a write is an error.
+    /// A disk of this host, by the file system's name (`btrfs`, `zfs`, …): what is overwritten goes
+    /// to a new place. On a full disk a store through a mapping then kills the process (SIGBUS),
+    /// where a write is an error.
     CopyOnWrite(String),
     /// A network or cluster file system, by name (`nfs`, `smb`, `ceph`, …).
     Network(String),
@@ -63,16 +66,18 @@ pub struct Space {
     pub total: u64,
 }
 
-/// Names and files of one world. Errors are `std::io::Error` with their usual kinds (`NotFound`, `AlreadyExists`, `StorageFull`,
-/// `ReadOnlyFilesystem`, `PermissionDenied`, …).
+/// Names and files of one world. Errors are `std::io::Error` with their usual kinds (`NotFound`,
+/// `AlreadyExists`, `StorageFull`, `ReadOnlyFilesystem`, `PermissionDenied`, …).
 pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Opens an existing file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
-    /// Creates a file for reading and writing; `AlreadyExists` when the name is taken. The name is durable after [`FileSystem::sync_directory`].
+    /// Creates a file for reading and writing; `AlreadyExists` when the name is taken. The name is
+    /// durable after [`FileSystem::sync_directory`].
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// Creates a directory with its missing parents, and makes the new names durable.
     fn create_directories(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file a second name; `AlreadyExists` when that is taken. Atomic: this is put-if-absent.
+    /// Gives a file a second name; `AlreadyExists` when that is taken. Atomic: this is
+    /// put-if-absent.
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Renames within one file system, replacing `to`. Atomic.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -80,8 +85,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
-    /// All names of a directory in one atomic answer (one `getdents` call whose buffer holds them all), in no order, without `.` and
-    /// `..`.
+    /// All names of a directory in one atomic answer (one `getdents` call whose buffer holds them
+    /// all), in no order, without `.` and `..`.
     fn list_atomically(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
     /// Makes the names of a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
@@ -97,7 +102,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     fn io_uring(&self) -> Result<(), String>;
     /// What the file system that holds `path` offers.
     fn facts(&self, path: &Path) -> io::Result<FileSystemFacts>;
-    /// Bytes that the device of `path` has written since boot, where the kernel tells (`/sys/dev/block/…/stat`); for reports only.
+    /// Bytes that the device of `path` has written since boot, where the kernel tells
+    /// (`/sys/dev/block/…/stat`); for reports only.
     fn device_bytes_written(&self, path: &Path) -> Option<u64>;
 }
 
@@ -105,57 +111,70 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
 pub trait File: Send + Sync + fmt::Debug {
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Reads ranges of (offset, length) as one batch. What the page cache holds is there at once; for the rest no thread is held.
-    /// Results come in the order of the ranges, each shorter than asked only at the end of the file. Dropping the future gives the
-    /// results up. A batch begins at the latest when its future was polled and the thread that polled it has nothing else to do.
+    /// Reads ranges of (offset, length) as one batch. What the page cache holds is there at once;
+    /// for the rest no thread is held. Results come in the order of the ranges, each shorter than
+    /// asked only at the end of the file. Dropping the future gives the results up. A batch begins
+    /// at the latest when its future was polled and the thread that polled it has nothing else to
+    /// do.
     fn read_many(self: Arc<Self>, ranges: Vec<(u64, usize)>) -> BoxFuture<'static, Vec<io::Result<Vec<u8>>>>;
-    /// Shows a range that the page cache holds whole, on the calling thread and without waiting; `false` when it cannot, and nothing was shown. Who
-    /// reads past the page cache is never shown anything.
+    /// Shows a range that the page cache holds whole, on the calling thread and without waiting;
+    /// `false` when it cannot, and nothing was shown. Who reads past the page cache is never shown
+    /// anything.
     fn with_held(&self, offset: u64, length: usize, show: &mut dyn FnMut(&[u8])) -> bool;
-    /// What offsets and lengths of writes must be multiples of, when the page cache is passed by. Reads need not be aligned.
+    /// What offsets and lengths of writes must be multiples of, when the page cache is passed by.
+    /// Reads need not be aligned.
     fn direct_alignment(&self) -> Option<usize>;
     /// Writes all of `bytes` at `offset`. After an error any part of it may have been written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts or extends (with a hole) to `length`.
     fn set_length(&self, length: u64) -> io::Result<()>;
-    /// Takes the disk's space for the first `length` bytes, which must not be below the file's length, and makes that its length. What
-    /// was not written reads as zeros.
+    /// Takes the disk's space for the first `length` bytes, which must not be below the file's
+    /// length, and makes that its length. What was not written reads as zeros.
     ///
     /// # Errors
-    /// `StorageFull` when there is no room: nothing was taken. `Unsupported` where the file system cannot.
+    /// `StorageFull` when there is no room: nothing was taken. `Unsupported` where the file system
+    /// cannot.
     fn allocate(&self, length: u64) -> io::Result<()>;
-    /// Begins to write a range back to the device and waits until everything before it is there, so that what a later sync has left to do is bounded.
-    /// Makes nothing durable. After an error treat the file as poisoned, as after [`File::sync_data`].
+    /// Begins to write a range back to the device and waits until everything before it is there, so
+    /// that what a later sync has left to do is bounded. Makes nothing durable. After an error
+    /// treat the file as poisoned, as after [`File::sync_data`].
     fn write_out(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// Says that the file will be read in order and once: the page cache reads ahead, and gives its pages up before others.
+    /// Says that the file will be read in order and once: the page cache reads ahead, and gives its
+    /// pages up before others.
     fn read_once(&self);
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Makes content and length durable (`fdatasync`). After an error what was not durable may never become so,
-    /// even if a later call succeeds: treat the file as poisoned.
+    /// Makes content and length durable (`fdatasync`). After an error what was not durable may
+    /// never become so, even if a later call succeeds: treat the file as poisoned.
     fn sync_data(&self) -> io::Result<()>;
-    /// Takes the file's exclusive advisory lock (`flock`), held until this open file is dropped or its process ends, however it ends;
-    /// `false` when another open file holds it. Whoever gets it knows that the former holder is gone.
+    /// Takes the file's exclusive advisory lock (`flock`), held until this open file is dropped or
+    /// its process ends, however it ends; `false` when another open file holds it. Whoever gets it
+    /// knows that the former holder is gone.
     ///
     /// # Errors
     /// `Unsupported` where the file system has no locks.
     fn try_lock(&self) -> io::Result<bool>;
-    /// Maps the first `length` bytes, shared between processes, for reading and writing. The file must be that long.
+    /// Maps the first `length` bytes, shared between processes, for reading and writing. The file
+    /// must be that long.
     fn map(&self, length: usize) -> io::Result<Arc<dyn Mapping>>;
 }
 
-/// A shared mapping of a file. Bytes stored here survive the process, and become durable with [`File::sync_data`].
+/// A shared mapping of a file. Bytes stored here survive the process, and become durable with
+/// [`File::sync_data`].
 ///
 /// Offsets are in bytes from the start of the file.
 ///
 /// # Panics
-/// All methods panic when the range lies outside the mapping, or a word is not 8-byte aligned: both are bugs of the caller.
+/// All methods panic when the range lies outside the mapping, or a word is not 8-byte aligned: both
+/// are bugs of the caller.
 pub trait Mapping: Send + Sync + fmt::Debug {
     /// Length in bytes.
     fn length(&self) -> usize;
-    /// Stores `bytes` at `offset`. The caller makes sure that no two threads store to one range at once.
+    /// Stores `bytes` at `offset`. The caller makes sure that no two threads store to one range at
+    /// once.
     fn write(&self, offset: usize, bytes: &[u8]);
-    /// Loads `buffer.len()` bytes from `offset`. Bytes that another process stores meanwhile may come torn: check them.
+    /// Loads `buffer.len()` bytes from `offset`. Bytes that another process stores meanwhile may
+    /// come torn: check them.
     fn read(&self, offset: usize, buffer: &mut [u8]);
     /// Loads a word, sequentially consistent with other words of all processes.
     fn load_u64(&self, offset: usize) -> u64;
@@ -165,11 +184,12 @@ pub trait Mapping: Send + Sync + fmt::Debug {
     fn fetch_max_u64(&self, offset: usize, value: u64) -> u64;
     /// A full fence between what was stored before and what is loaded after.
     fn full_fence(&self);
-    /// Makes the pages of a range present ahead of use, each by itself where the kernel lets us: a store dirties no more than its page. They stay
-    /// clean: what was not stored to need not be written again.
+    /// Makes the pages of a range present ahead of use, each by itself where the kernel lets us: a
+    /// store dirties no more than its page. They stay clean: what was not stored to need not be
+    /// written again.
     fn populate(&self, offset: usize, length: usize) -> io::Result<()>;
-    /// Says that nobody will soon store to a range, whose content stays: what a sync of it costs comes once for all its pages, not for each. A
-    /// later use is a page fault.
+    /// Says that nobody will soon store to a range, whose content stays: what a sync of it costs
+    /// comes once for all its pages, not for each. A later use is a page fault.
     fn let_go(&self, offset: usize, length: usize);
 }
 
@@ -194,5 +214,8 @@ pub(crate) fn check_alignment(align: usize, length: usize, offset: u64) -> io::R
     if length.is_multiple_of(align) && offset.is_multiple_of(align as u64) {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{length} bytes at {offset} are not aligned to {align}")))
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("{length} bytes at {offset} are not aligned to {align}"),
+    ))
 }

@@ -1,6 +1,8 @@
-//! What a host and a file system offer: plain data, for `tombolo doctor` and for whoever chooses between two ways of doing one thing.
+//! What a host and a file system offer: plain data, for `tombolo doctor` and for whoever chooses
+//! between two ways of doing one thing.
 //!
-//! Nothing here is a promise: a container, a hypervisor or an administrator may take any of it away while the process runs.
+//! Nothing here is a promise: a container, a hypervisor or an administrator may take any of it away
+//! while the process runs.
 
 /// What this host offers to this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +32,8 @@ pub struct FileSystemFacts {
     pub in_memory: bool,
     /// Alignment in bytes that reads and writes past the page cache need, or why they do not work.
     pub direct_io: Result<usize, String>,
-    /// Whether the device has a volatile write cache, which a sync must flush; `None` when the kernel does not tell.
+    /// Whether the device has a volatile write cache, which a sync must flush; `None` when the
+    /// kernel does not tell.
     pub volatile_cache: Option<bool>,
     /// Whether the device turns; `None` when the kernel does not tell.
     pub rotational: Option<bool>,

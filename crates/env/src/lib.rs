@@ -1,12 +1,15 @@
 //! The outside world: clock, randomness, tasks, parking, files, mappings and network.
 //!
-//! Everything that Tombolo asks of the world goes through [`Env`], so that the whole engine also runs on one thread, in virtual time,
-//! on disks that lose what was not synced ([`simulated::World`]).
+//! Everything that Tombolo asks of the world goes through [`Env`], so that the whole engine also
+//! runs on one thread, in virtual time, on disks that lose what was not synced
+//! ([`simulated::World`]).
 //!
 //! Invariants:
-//! 1. Nothing above this crate starts a thread, opens a file, reads a clock, draws a random number or parks, save the command line.
+//! 1. Nothing above this crate starts a thread, opens a file, reads a clock, draws a random number
+//!    or parks, save the command line.
 //! 2. In a simulated world the same seed gives the same history, to the byte.
-//! 3. Waiting ([`Env::block_on`]) parks a real thread, runs the queue in a simulation, and is a bug inside a task: it panics there.
+//! 3. Waiting ([`Env::block_on`]) parks a real thread, runs the queue in a simulation, and is a bug
+//!    inside a task: it panics there.
 
 pub mod clock;
 pub mod completion;
@@ -58,7 +61,8 @@ pub trait Platform: Send + Sync + fmt::Debug {
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;
     /// Lets other tasks run: a scheduling point in a simulation, ready at once in the real world.
     fn yield_now(&self) -> BoxFuture<'static, ()>;
-    /// Drives `future` on the calling thread until it is ready (`true`) or `deadline` has passed (`false`).
+    /// Drives `future` on the calling thread until it is ready (`true`) or `deadline` has passed
+    /// (`false`).
     ///
     /// # Panics
     /// Inside a task of this world.
@@ -93,12 +97,14 @@ impl Env {
         Env { platform, simulated }
     }
 
-    /// The real world, with a small pool of threads of its own (started on first use, ended when the last clone goes).
+    /// The real world, with a small pool of threads of its own (started on first use, ended when
+    /// the last clone goes).
     pub fn real() -> Env {
         real::env(true)
     }
 
-    /// As [`Env::real`], but reads that the page cache does not hold go through a pool of threads even where io_uring works.
+    /// As [`Env::real`], but reads that the page cache does not hold go through a pool of threads
+    /// even where io_uring works.
     pub fn real_without_io_uring() -> Env {
         real::env(false)
     }
@@ -129,7 +135,12 @@ impl Env {
     }
 
     /// Runs `future` in the background. Dropping the task cancels it; [`Task::detach`] lets it go.
-    pub fn spawn(&self, class: TaskClass, name: &'static str, future: impl Future<Output = ()> + Send + 'static) -> Task {
+    pub fn spawn(
+        &self,
+        class: TaskClass,
+        name: &'static str,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> Task {
         self.platform.spawn(class, name, Box::pin(future))
     }
 
@@ -168,7 +179,11 @@ impl Env {
     }
 
     /// As [`Env::block_on`], but gives up at `deadline` and drops the future then.
-    pub fn block_on_until<T: Send>(&self, future: impl Future<Output = T> + Send, deadline: Instant) -> Option<T> {
+    pub fn block_on_until<T: Send>(
+        &self,
+        future: impl Future<Output = T> + Send,
+        deadline: Instant,
+    ) -> Option<T> {
         let mut result = None;
         {
             let mut driven = std::pin::pin!(async { result = Some(future.await) });
@@ -177,7 +192,8 @@ impl Env {
         result
     }
 
-    /// A place where another process may run in a simulation: put one between any two steps whose order a protocol depends on.
+    /// A place where another process may run in a simulation: put one between any two steps whose
+    /// order a protocol depends on.
     #[inline]
     pub fn preemption_point(&self) {
         if self.simulated {
@@ -185,8 +201,8 @@ impl Env {
         }
     }
 
-    /// Lets another thread have the processor that waits for one: for a moment in which others are about to do what this one waits for. In a simulated
-    /// world nothing happens.
+    /// Lets another thread have the processor that waits for one: for a moment in which others are
+    /// about to do what this one waits for. In a simulated world nothing happens.
     pub fn let_others_run(&self) {
         if !self.is_simulated() {
             std::thread::yield_now();

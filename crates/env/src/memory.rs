@@ -1,7 +1,8 @@
 //! Memory for what is big and read at random, advised for huge pages.
 //!
-//! Random loads over 128 MiB cost 140–180 ns on huge pages and 170–330 ns on 4 KiB pages. The host decides (`madvise` must be allowed in
-//! `/sys/kernel/mm/transparent_hugepage/enabled`); without it everything works, slower.
+//! Random loads over 128 MiB cost 140–180 ns on huge pages and 170–330 ns on 4 KiB pages. The host
+//! decides (`madvise` must be allowed in `/sys/kernel/mm/transparent_hugepage/enabled`); without it
+//! everything works, slower.
 
 use std::io;
 use std::ptr::NonNull;
@@ -15,32 +16,39 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// This only owns the memory: who may touch which byte is up to whoever builds an arena on it.
 #[derive(Debug)]
 pub struct Region {
-    /// Invariant: start of a mapping of `length` readable and writable bytes, page-aligned, that lives until this value is dropped.
+    /// Invariant: start of a mapping of `length` readable and writable bytes, page-aligned, that
+    /// lives until this value is dropped.
     base: NonNull<u8>,
     /// Invariant: a multiple of the page size, 0 < length <= isize::MAX.
     length: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not bound to a thread; the value hands out nothing but its address and length.
+// SAFETY: the mapping belongs to this value alone and is not bound to a thread; the value hands out
+// nothing but its address and length.
 unsafe impl Send for Region {}
 // SAFETY: as above; `&Region` gives no access to the bytes by itself.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A region of at least `length` bytes, rounded up to whole pages. From 2 MiB on it is rounded and aligned to huge pages.
+    /// A region of at least `length` bytes, rounded up to whole pages. From 2 MiB on it is rounded
+    /// and aligned to huge pages.
     ///
     /// # Errors
-    /// `InvalidInput` for a length of zero or beyond the address space; `OutOfMemory` when the kernel refuses.
+    /// `InvalidInput` for a length of zero or beyond the address space; `OutOfMemory` when the
+    /// kernel refuses.
     pub fn new(length: usize) -> io::Result<Region> {
         let page = if length >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { page_bytes() };
-        let rounded = length.checked_next_multiple_of(page).filter(|rounded| *rounded > 0 && isize::try_from(rounded + page).is_ok());
+        let rounded = length
+            .checked_next_multiple_of(page)
+            .filter(|rounded| *rounded > 0 && isize::try_from(rounded + page).is_ok());
         let length = rounded.ok_or(io::ErrorKind::InvalidInput)?;
         let base = pages::map(length)?;
         MAPPED_BYTES.fetch_add(length, Ordering::Relaxed);
         Ok(Region { base, length })
     }
 
-    /// The first byte. Valid for reads and writes of [`Region::length`] bytes until the region is dropped; zeroed at first.
+    /// The first byte. Valid for reads and writes of [`Region::length`] bytes until the region is
+    /// dropped; zeroed at first.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -50,13 +58,15 @@ impl Region {
         self.length
     }
 
-    /// Takes all its pages now: 2 MiB are cleared in some hundred microseconds. Where the kernel can't, they are taken on first touch as ever.
+    /// Takes all its pages now: 2 MiB are cleared in some hundred microseconds. Where the kernel
+    /// can't, they are taken on first touch as ever.
     pub fn populate(&self) {
         pages::populate(self.base, self.length);
     }
 }
 
-/// Bytes of their own in a [`Region`]: a buffer for so many of them that touching its pages one by one would take as long as filling it.
+/// Bytes of their own in a [`Region`]: a buffer for so many of them that touching its pages one by
+/// one would take as long as filling it.
 #[derive(Debug)]
 pub struct Buffer {
     /// `None` for no bytes.
@@ -81,7 +91,8 @@ impl std::ops::Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         match &self.region {
-            // SAFETY: the region has `length` bytes and more, initialised, which live as long as this value; only `&mut self` changes them.
+            // SAFETY: the region has `length` bytes and more, initialised, which live as long as
+            // this value; only `&mut self` changes them.
             Some(region) => unsafe { std::slice::from_raw_parts(region.base().as_ptr(), self.length) },
             None => &[],
         }
@@ -106,8 +117,8 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: `base` and `length` are of the mapping that `new` made, which is this value's own; whoever kept an address was told that
-        // it ends here.
+        // SAFETY: `base` and `length` are of the mapping that `new` made, which is this value's
+        // own; whoever kept an address was told that it ends here.
         unsafe { pages::unmap(self.base, self.length) };
         MAPPED_BYTES.fetch_sub(self.length, Ordering::Relaxed);
     }
@@ -120,8 +131,9 @@ pub fn mapped_bytes() -> usize {
     MAPPED_BYTES.load(Ordering::Relaxed)
 }
 
-/// Bytes that the program holds of the system's allocator, modulo 4 GiB: what was freed and is kept for later is no part of it. `None` where the
-/// allocator does not say. It takes each of the allocator's locks: nothing for a hot path.
+/// Bytes that the program holds of the system's allocator, modulo 4 GiB: what was freed and is kept
+/// for later is no part of it. `None` where the allocator does not say. It takes each of the
+/// allocator's locks: nothing for a hot path.
 pub fn heap_bytes() -> Option<u64> {
     heap::held_bytes()
 }
@@ -162,13 +174,22 @@ mod pages {
         let huge = length >= HUGE_PAGE_BYTES;
         // What comes before the first huge page and after the last goes back at once.
         let slack = if huge { HUGE_PAGE_BYTES } else { 0 };
-        // SAFETY: a null hint lets the kernel choose the place, so no existing mapping is touched; the length is not zero.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length + slack, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)? };
+        // SAFETY: a null hint lets the kernel choose the place, so no existing mapping is touched;
+        // the length is not zero.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                length + slack,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
         let before = if huge { start.cast::<u8>().align_offset(HUGE_PAGE_BYTES) } else { 0 };
         let base = start.cast::<u8>().wrapping_add(before);
         let after = slack - before;
         if before > 0 {
-            // SAFETY: the first `before` bytes of the fresh mapping, to which nobody has a pointer but this function.
+            // SAFETY: the first `before` bytes of the fresh mapping, to which nobody has a pointer
+            // but this function.
             unsafe { munmap(start, before)? };
         }
         if after > 0 {
@@ -176,8 +197,9 @@ mod pages {
             unsafe { munmap(base.wrapping_add(length).cast(), after)? };
         }
         if huge {
-            // Refused where the kernel is built without huge pages: nothing but speed depends on it.
-            // SAFETY: the range is the mapping of this function's own; the advice changes no content.
+            // Refused where the kernel is built without huge pages: nothing but speed depends on
+            // it. SAFETY: the range is the mapping of this function's own; the advice changes no
+            // content.
             let _ = unsafe { madvise(base.cast(), length, Advice::LinuxHugepage) };
         }
         NonNull::new(base).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
@@ -221,7 +243,8 @@ mod pages {
     /// As of mappings.
     pub(super) unsafe fn unmap(base: NonNull<u8>, length: usize) {
         if let Some(layout) = layout(length) {
-            // SAFETY: `map` allocated it with this layout, and the caller promises that nobody uses it.
+            // SAFETY: `map` allocated it with this layout, and the caller promises that nobody uses
+            // it.
             unsafe { dealloc(base.as_ptr(), layout) };
         }
     }

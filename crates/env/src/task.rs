@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 /// Which part of the pool a task runs on, so that a long compaction never delays a log sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskClass {
-    /// It waits for the network, and never stays in a call of the kernel: one thread runs all of these and waits for their sockets itself, so that
-    /// bytes that arrive are worked on without being handed from thread to thread.
+    /// It waits for the network, and never stays in a call of the kernel: one thread runs all of
+    /// these and waits for their sockets itself, so that bytes that arrive are worked on without
+    /// being handed from thread to thread.
     Network,
     /// Somebody waits for it right now: log syncs, manifest puts, read misses.
     Foreground,
@@ -19,7 +20,8 @@ pub enum TaskClass {
     Background,
 }
 
-/// A running task. A future of its end: `Some(())` when it finished, `None` when it panicked or was cancelled.
+/// A running task. A future of its end: `Some(())` when it finished, `None` when it panicked or was
+/// cancelled.
 ///
 /// Dropping it cancels the task at its next scheduling point.
 #[must_use = "dropping a task cancels it; say `detach()` to let it go"]

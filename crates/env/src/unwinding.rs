@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Runs something when a panic unwinds the scope that it is in: others may wait for what will never be done.
+/// Runs something when a panic unwinds the scope that it is in: others may wait for what will never
+/// be done.
 pub struct OnPanic<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> OnPanic<F> {

@@ -1,6 +1,8 @@
-//! Bytes in memory whose first lies at a multiple of an alignment: what readers need who cast values instead of parsing them.
+//! Bytes in memory whose first lies at a multiple of an alignment: what readers need who cast
+//! values instead of parsing them.
 //!
-//! Alignments are powers of two up to [`VALUE_ALIGNMENT_MAX`](crate::block::VALUE_ALIGNMENT_MAX); 1 asks for nothing.
+//! Alignments are powers of two up to [`VALUE_ALIGNMENT_MAX`](crate::block::VALUE_ALIGNMENT_MAX); 1
+//! asks for nothing.
 
 use bytes::Bytes;
 
@@ -52,7 +54,10 @@ mod tests {
         for alignment in (0..=12).map(|log2| 1 << log2) {
             for length in [0, 1, 7, 64, 255] {
                 let copied = copy(&bytes[..length], alignment);
-                assert!(is_aligned(&copied, alignment) && *copied == bytes[..length], "{length} bytes at {alignment}");
+                assert!(
+                    is_aligned(&copied, alignment) && *copied == bytes[..length],
+                    "{length} bytes at {alignment}"
+                );
                 let start = copy_into(&bytes[..length], alignment, &mut memory);
                 assert!(is_aligned(&memory[start..], alignment) && memory[start..] == bytes[..length]);
             }

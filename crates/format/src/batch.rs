@@ -1,4 +1,5 @@
-//! The payload of a log entry: the operations of one commit group of one stream, encoded once, by the thread that writes them.
+//! The payload of a log entry: the operations of one commit group of one stream, encoded once, by
+//! the thread that writes them.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -29,10 +30,11 @@
 //! | 4 | 4 | keyspace |
 //! | 8 | | key, then value, up to the payload's end |
 //!
-//! Each operation takes one sequence number: the entry's first plus the operation's index. The lengths are of fixed width, so that
-//! decoding branches on nothing and a memtable copies key and value in one piece. Creating a keyspace: the key is its name, the value
-//! {stream u32, count of options u32, then name and value of each, each with its length (u32) before it}.
-//! The log's frame has the checksum; a decoder here still trusts no length.
+//! Each operation takes one sequence number: the entry's first plus the operation's index. The
+//! lengths are of fixed width, so that decoding branches on nothing and a memtable copies key and
+//! value in one piece. Creating a keyspace: the key is its name, the value {stream u32, count of
+//! options u32, then name and value of each, each with its length (u32) before it}. The log's frame
+//! has the checksum; a decoder here still trusts no length.
 
 use crate::codec::{Reader, put_prefixed};
 use crate::error::{FormatError, Result};
@@ -163,9 +165,18 @@ impl BatchBuilder {
     ///
     /// # Errors
     /// `Limit` when its name or options are beyond their limits; the batch is unchanged.
-    pub fn push_create_keyspace(&mut self, keyspace: u32, name: &str, stream: u32, options: &KeyspaceOptions) -> Result<()> {
+    pub fn push_create_keyspace(
+        &mut self,
+        keyspace: u32,
+        name: &str,
+        stream: u32,
+        options: &KeyspaceOptions,
+    ) -> Result<()> {
         if name.len() > KEYSPACE_NAME_BYTES_MAX {
-            return Err(FormatError::limit(format!("a keyspace name of {} bytes; at most {KEYSPACE_NAME_BYTES_MAX}", name.len())));
+            return Err(FormatError::limit(format!(
+                "a keyspace name of {} bytes; at most {KEYSPACE_NAME_BYTES_MAX}",
+                name.len()
+            )));
         }
         let mut value = stream.to_le_bytes().to_vec();
         put_options(&mut value, options)?;
@@ -256,17 +267,28 @@ pub fn batch_header(count: u32) -> [u8; BATCH_HEADER_BYTES] {
 /// # Errors
 /// `Limit` when key or value is beyond its limit.
 #[inline]
-pub fn entry_header(kind: EntryKind, keyspace: u32, key: &[u8], value: &[u8]) -> Result<[u8; OPERATION_HEADER_BYTES]> {
+pub fn entry_header(
+    kind: EntryKind,
+    keyspace: u32,
+    key: &[u8],
+    value: &[u8],
+) -> Result<[u8; OPERATION_HEADER_BYTES]> {
     check_limits(key, value)?;
     Ok(operation_header(kind as u8, keyspace, key, value))
 }
 
-/// What comes before key and value in the payload of a single entry, which reads back as a batch of one.
+/// What comes before key and value in the payload of a single entry, which reads back as a batch of
+/// one.
 ///
 /// # Errors
 /// `Limit` when key or value is beyond its limit.
 #[inline]
-pub fn single_head(kind: EntryKind, keyspace: u32, key: &[u8], value: &[u8]) -> Result<[u8; SINGLE_HEAD_BYTES]> {
+pub fn single_head(
+    kind: EntryKind,
+    keyspace: u32,
+    key: &[u8],
+    value: &[u8],
+) -> Result<[u8; SINGLE_HEAD_BYTES]> {
     check_limits(key, value)?;
     let mut head = [0; SINGLE_HEAD_BYTES];
     head[..2].copy_from_slice(&[SINGLE_VERSION, kind as u8]);
@@ -304,7 +326,10 @@ impl<'a> Operations<'a> {
             SINGLE_VERSION => return Ok(Operations { reader, remaining: 1, is_single: true, failed: false }),
             0 => return Err(FormatError::damaged(0, "batch version 1 or 2", "0")),
             version => {
-                return Err(FormatError::newer(0, format!("batch version {version}; this program reads up to {SINGLE_VERSION}")));
+                return Err(FormatError::newer(
+                    0,
+                    format!("batch version {version}; this program reads up to {SINGLE_VERSION}"),
+                ));
             }
         }
         let flags = reader.u8()?;
@@ -314,7 +339,11 @@ impl<'a> Operations<'a> {
         }
         let count = reader.u32()?;
         if count > OPERATIONS_MAX || count as usize > reader.remaining() / OPERATION_HEADER_BYTES {
-            return Err(FormatError::damaged(4, "a count of operations that fits the payload", count.to_string()));
+            return Err(FormatError::damaged(
+                4,
+                "a count of operations that fits the payload",
+                count.to_string(),
+            ));
         }
         Ok(Operations { reader, remaining: count, is_single: false, failed: false })
     }
@@ -332,7 +361,11 @@ impl<'a> Operations<'a> {
         let key = self.reader.take(key_bytes)?;
         let value_bytes = self.reader.remaining();
         if value_bytes > VALUE_BYTES_MAX {
-            return Err(FormatError::damaged(0, format!("a value of at most {VALUE_BYTES_MAX} bytes"), value_bytes.to_string()));
+            return Err(FormatError::damaged(
+                0,
+                format!("a value of at most {VALUE_BYTES_MAX} bytes"),
+                value_bytes.to_string(),
+            ));
         }
         let value = self.reader.take(value_bytes)?;
         match EntryKind::from_byte(kind) {
@@ -353,7 +386,11 @@ impl<'a> Operations<'a> {
         let keyspace = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
         let value_bytes = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
         if value_bytes > VALUE_BYTES_MAX {
-            return Err(FormatError::damaged(at + 8, format!("a value of at most {VALUE_BYTES_MAX} bytes"), value_bytes.to_string()));
+            return Err(FormatError::damaged(
+                at + 8,
+                format!("a value of at most {VALUE_BYTES_MAX} bytes"),
+                value_bytes.to_string(),
+            ));
         }
         let key = self.reader.take(key_bytes)?;
         let value = self.reader.take(value_bytes)?;
@@ -361,7 +398,8 @@ impl<'a> Operations<'a> {
             return Ok(Operation::Entry { kind, keyspace, key, value });
         }
         match header[0] {
-            CREATE_KEYSPACE => decode_create(keyspace, key, value).map_err(|error| error.shifted((at + OPERATION_HEADER_BYTES) as u64)),
+            CREATE_KEYSPACE => decode_create(keyspace, key, value)
+                .map_err(|error| error.shifted((at + OPERATION_HEADER_BYTES) as u64)),
             DROP_KEYSPACE => Ok(Operation::DropKeyspace { keyspace }),
             PREPARE | DECIDE => Err(FormatError::newer(at, format!("transaction record {}", header[0]))),
             0 => Err(FormatError::damaged(at, "a kind of operation", "0")),
@@ -406,11 +444,17 @@ fn decode_create<'a>(keyspace: u32, key: &'a [u8], value: &[u8]) -> Result<Opera
 pub(crate) fn put_options(out: &mut Vec<u8>, options: &KeyspaceOptions) -> Result<()> {
     let count = u32::try_from(options.0.len()).unwrap_or(u32::MAX);
     if count > KEYSPACE_OPTIONS_MAX {
-        return Err(FormatError::limit(format!("{count} options of a keyspace; at most {KEYSPACE_OPTIONS_MAX}")));
+        return Err(FormatError::limit(format!(
+            "{count} options of a keyspace; at most {KEYSPACE_OPTIONS_MAX}"
+        )));
     }
-    if let Some((name, _)) = options.0.iter().find(|(name, value)| name.len().max(value.len()) > KEYSPACE_OPTION_BYTES_MAX) {
+    if let Some((name, _)) =
+        options.0.iter().find(|(name, value)| name.len().max(value.len()) > KEYSPACE_OPTION_BYTES_MAX)
+    {
         let start: String = name.chars().take(40).collect();
-        return Err(FormatError::limit(format!("option {start:?} is longer than {KEYSPACE_OPTION_BYTES_MAX} bytes")));
+        return Err(FormatError::limit(format!(
+            "option {start:?} is longer than {KEYSPACE_OPTION_BYTES_MAX} bytes"
+        )));
     }
     out.extend_from_slice(&count.to_le_bytes());
     for (name, value) in &options.0 {
@@ -425,7 +469,11 @@ pub(crate) fn read_options(reader: &mut Reader<'_>) -> Result<KeyspaceOptions> {
     let at = reader.position();
     let count = reader.u32()?;
     if count > KEYSPACE_OPTIONS_MAX {
-        return Err(FormatError::damaged(at, format!("at most {KEYSPACE_OPTIONS_MAX} options"), count.to_string()));
+        return Err(FormatError::damaged(
+            at,
+            format!("at most {KEYSPACE_OPTIONS_MAX} options"),
+            count.to_string(),
+        ));
     }
     let mut options = Vec::new();
     for _ in 0..count {

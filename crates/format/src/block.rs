@@ -1,4 +1,5 @@
-//! Blocks: sorted entries, keys apart from values, in rows of fixed width, so that a search reads numbers and decodes one entry.
+//! Blocks: sorted entries, keys apart from values, in rows of fixed width, so that a search reads
+//! numbers and decodes one entry.
 //!
 //! | part | bytes | content |
 //! |---|---|---|
@@ -18,12 +19,14 @@
 //! | suffix length | 2 | of every key, when all are of one length; else 0 |
 //! | flags | 4 | bit 0: h is 8, else 4; bit 1: o is 4, else 2; bit 2: all suffixes are of one length; bit 3: so are all values; bits 4–6: t is 0, 1, 2, 4, 8; bits 8–11: log₂ of the alignment |
 //!
-//! A search compares the target with the common prefix once, then numbers only (rests where numbers tie, which is rare): a cached get
-//! takes some 150 instructions here, where walking entries that share prefixes took 1,650, and any entry is reached directly, backward
-//! as well. What prefixes shared between neighbours would save beyond the common one, compression saves on disk.
+//! A search compares the target with the common prefix once, then numbers only (rests where numbers
+//! tie, which is rare): a cached get takes some 150 instructions here, where walking entries that
+//! share prefixes took 1,650, and any entry is reached directly, backward as well. What prefixes
+//! shared between neighbours would save beyond the common one, compression saves on disk.
 //!
-//! The bytes were checked against their checksum before; every row is still checked against its bounds when a block is made, so that a
-//! block that a bug wrote, or a forged one, is an error and never a panic.
+//! The bytes were checked against their checksum before; every row is still checked against its
+//! bounds when a block is made, so that a block that a bug wrote, or a forged one, is an error and
+//! never a panic.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -52,7 +55,8 @@ const UNIFORM: u32 = 4;
 const VALUES_UNIFORM: u32 = 8;
 const TRAILER_SHIFT: u32 = 4;
 const ALIGNMENT_SHIFT: u32 = 8;
-const FLAGS_KNOWN: u32 = HEADS_WIDE | OFFSETS_WIDE | UNIFORM | VALUES_UNIFORM | 7 << TRAILER_SHIFT | 15 << ALIGNMENT_SHIFT;
+const FLAGS_KNOWN: u32 =
+    HEADS_WIDE | OFFSETS_WIDE | UNIFORM | VALUES_UNIFORM | 7 << TRAILER_SHIFT | 15 << ALIGNMENT_SHIFT;
 
 /// How many leading bytes two keys share.
 fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
@@ -67,7 +71,8 @@ fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
     at + left[at..].iter().zip(&right[at..]).take_while(|(left, right)| left == right).count()
 }
 
-/// Whether two slices hold the same. Short ones, as parts of keys are, are compared here and not by a call.
+/// Whether two slices hold the same. Short ones, as parts of keys are, are compared here and not by
+/// a call.
 #[inline]
 fn same_bytes(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {
@@ -78,20 +83,24 @@ fn same_bytes(left: &[u8], right: &[u8]) -> bool {
     match left.len() {
         0 => true,
         8..=16 => left.first_chunk::<8>() == right.first_chunk::<8>() && ends(left, right),
-        4..8 => left.first_chunk::<4>() == right.first_chunk::<4>() && left.last_chunk::<4>() == right.last_chunk::<4>(),
+        4..8 => {
+            left.first_chunk::<4>() == right.first_chunk::<4>()
+                && left.last_chunk::<4>() == right.last_chunk::<4>()
+        }
         1..4 => left.iter().zip(right).all(|(left, right)| left == right),
         _ => left == right,
     }
 }
 
-/// A block whose rows were found sound. Over bytes that are borrowed it answers look-ups; over its own it can be walked and kept.
+/// A block whose rows were found sound. Over bytes that are borrowed it answers look-ups; over its
+/// own it can be walked and kept.
 #[derive(Clone, Debug)]
 pub struct Block<B = Bytes> {
     bytes: B,
     base_trailer: u64,
     entries: u32,
-    /// Where the parts begin. Invariant: in this order, one after another, each as long as its row is; and with the common prefix and the
-    /// footer they make up `bytes`.
+    /// Where the parts begin. Invariant: in this order, one after another, each as long as its row
+    /// is; and with the common prefix and the footer they make up `bytes`.
     rests: u32,
     heads: u32,
     value_ends: u32,
@@ -142,8 +151,8 @@ struct Found {
 }
 
 impl Block {
-    /// Takes the bytes of a block, as [`crate::stored::open`] gave them. Where its values are aligned, so are they in memory: bytes that lie
-    /// askew are copied.
+    /// Takes the bytes of a block, as [`crate::stored::open`] gave them. Where its values are
+    /// aligned, so are they in memory: bytes that lie askew are copied.
     ///
     /// # Errors
     /// `Damaged` when rows are out of bounds or out of order; `Newer` for unknown flags.
@@ -165,7 +174,8 @@ impl Block {
         &self.bytes
     }
 
-    /// The same block, over a copy of its bytes. A copy that lies askew where values are aligned is copied once more.
+    /// The same block, over a copy of its bytes. A copy that lies askew where values are aligned is
+    /// copied once more.
     ///
     /// # Panics
     /// When the copy has another length.
@@ -173,11 +183,16 @@ impl Block {
     pub fn with_copy(&self, copy: Bytes) -> Block {
         assert_eq!(copy.len(), self.bytes.len(), "another block's bytes");
         debug_assert_eq!(copy, self.bytes);
-        let bytes = if aligned::is_aligned(&copy, self.alignment()) { copy } else { aligned::copy(&copy, self.alignment()) };
+        let bytes = if aligned::is_aligned(&copy, self.alignment()) {
+            copy
+        } else {
+            aligned::copy(&copy, self.alignment())
+        };
         Block { bytes, ..*self }
     }
 
-    /// The shared buffer's slice that `value`, a slice of this block's bytes, lies in: to hand a value out without copying it.
+    /// The shared buffer's slice that `value`, a slice of this block's bytes, lies in: to hand a
+    /// value out without copying it.
     ///
     /// # Panics
     /// When `value` is no slice of this block.
@@ -187,7 +202,8 @@ impl Block {
 }
 
 impl<B: AsRef<[u8]>> Block<B> {
-    /// As [`Block::new`], of bytes wherever they lie. Only the rows are looked at, which come after the values.
+    /// As [`Block::new`], of bytes wherever they lie. Only the rows are looked at, which come after
+    /// the values.
     ///
     /// # Errors
     /// As there.
@@ -199,13 +215,21 @@ impl<B: AsRef<[u8]>> Block<B> {
             return Err(FormatError::damaged(0, expected, format!("{total} bytes")));
         }
         let Some((body, footer)) = bytes.split_last_chunk::<BLOCK_FOOTER_BYTES>() else {
-            return Err(FormatError::damaged(0, format!("a block of at least {BLOCK_FOOTER_BYTES} bytes"), format!("{total} bytes")));
+            return Err(FormatError::damaged(
+                0,
+                format!("a block of at least {BLOCK_FOOTER_BYTES} bytes"),
+                format!("{total} bytes"),
+            ));
         };
-        let word = |at: usize| u32::from_le_bytes([footer[at], footer[at + 1], footer[at + 2], footer[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([footer[at], footer[at + 1], footer[at + 2], footer[at + 3]]);
         let half = |at: usize| u16::from_le_bytes([footer[at], footer[at + 1]]);
         let (values_length, rests_length, entries, flags) = (word(8), word(12), word(16), word(24));
         let trailer_code = flags >> TRAILER_SHIFT & 7;
-        if flags & !FLAGS_KNOWN != 0 || trailer_code > 4 || flags >> ALIGNMENT_SHIFT & 15 > VALUE_ALIGNMENT_MAX.ilog2() {
+        if flags & !FLAGS_KNOWN != 0
+            || trailer_code > 4
+            || flags >> ALIGNMENT_SHIFT & 15 > VALUE_ALIGNMENT_MAX.ilog2()
+        {
             return Err(FormatError::newer(total - 4, format!("unknown block flags {flags:#x}")));
         }
         let is_set = |flag: u32| flags & flag != 0;
@@ -229,7 +253,11 @@ impl<B: AsRef<[u8]>> Block<B> {
         let trailers = part(u64::from(entries) * u64::from(trailer_bytes));
         let common = part(u64::from(half(20)));
         if at != body.len() as u64 {
-            return Err(FormatError::damaged(total - BLOCK_FOOTER_BYTES, "rows that make up the block", format!("{at} bytes in {total}")));
+            return Err(FormatError::damaged(
+                total - BLOCK_FOOTER_BYTES,
+                "rows that make up the block",
+                format!("{at} bytes in {total}"),
+            ));
         }
         let mut base_trailer = [0; 8];
         base_trailer.copy_from_slice(&footer[..8]);
@@ -264,51 +292,85 @@ impl<B: AsRef<[u8]>> Block<B> {
     }
 
     fn check_rows(&self) -> Result<()> {
-        let bad = |at: u32, expected: &'static str, found: String| Err(FormatError::damaged(at as usize, expected, found));
+        let bad = |at: u32, expected: &'static str, found: String| {
+            Err(FormatError::damaged(at as usize, expected, found))
+        };
         let ascending = match self.heads_wide {
-            true => self.row(self.heads).as_chunks::<8>().0.is_sorted_by_key(|head| u64::from_le_bytes(*head)),
-            false => self.row(self.heads).as_chunks::<4>().0.is_sorted_by_key(|head| u32::from_le_bytes(*head)),
+            true => {
+                self.row(self.heads).as_chunks::<8>().0.is_sorted_by_key(|head| u64::from_le_bytes(*head))
+            }
+            false => {
+                self.row(self.heads).as_chunks::<4>().0.is_sorted_by_key(|head| u32::from_le_bytes(*head))
+            }
         };
         if !ascending {
             return bad(self.heads, "heads in ascending order", "one after a greater one".to_owned());
         }
         if self.values_uniform {
-            let sound = self.alignment_log2 == 0 && self.value_length as usize * self.len() == self.rests as usize;
+            let sound =
+                self.alignment_log2 == 0 && self.value_length as usize * self.len() == self.rests as usize;
             let found = || format!("{} bytes of {} values", self.rests, self.entries);
-            return if sound { self.check_suffixes() } else { bad(self.rests, "values of one length", found()) };
+            return if sound {
+                self.check_suffixes()
+            } else {
+                bad(self.rests, "values of one length", found())
+            };
         }
         let mut end = 0;
         for index in 0..self.len() {
             let begin = if index == 0 { 0 } else { self.aligned(end) };
             end = self.offset(self.value_ends, index);
             if end < begin {
-                return bad(self.value_ends, "values in ascending order", format!("an end at {end} of one that begins at {begin}"));
+                return bad(
+                    self.value_ends,
+                    "values in ascending order",
+                    format!("an end at {end} of one that begins at {begin}"),
+                );
             }
         }
         if end != self.rests as usize {
-            return bad(self.value_ends, "values that make up their part", format!("an end at {end} of {}", self.rests));
+            return bad(
+                self.value_ends,
+                "values that make up their part",
+                format!("an end at {end} of {}", self.rests),
+            );
         }
         self.check_suffixes()
     }
 
     fn check_suffixes(&self) -> Result<()> {
-        let bad = |at: u32, expected: &'static str, found: String| Err(FormatError::damaged(at as usize, expected, found));
+        let bad = |at: u32, expected: &'static str, found: String| {
+            Err(FormatError::damaged(at as usize, expected, found))
+        };
         let common = usize::from(self.common_length);
         let rests = (self.heads - self.rests) as usize;
         if self.uniform {
             let length = usize::from(self.suffix_length);
-            let sound = common + length <= KEY_BYTES_MAX && length.saturating_sub(self.head_bytes()).checked_mul(self.len()) == Some(rests);
-            return if sound { Ok(()) } else { bad(self.rests, "rests of one length", format!("{rests} bytes")) };
+            let sound = common + length <= KEY_BYTES_MAX
+                && length.saturating_sub(self.head_bytes()).checked_mul(self.len()) == Some(rests);
+            return if sound {
+                Ok(())
+            } else {
+                bad(self.rests, "rests of one length", format!("{rests} bytes"))
+            };
         }
         let mut end = 0;
         for index in 0..self.len() {
             let length = self.suffix_bytes(index);
             end += length.saturating_sub(self.head_bytes());
             if common + length > KEY_BYTES_MAX || self.offset(self.rest_ends, index) != end {
-                return bad(self.rest_ends, "rests as long as their suffixes", format!("{length} bytes that do not end at {end}"));
+                return bad(
+                    self.rest_ends,
+                    "rests as long as their suffixes",
+                    format!("{length} bytes that do not end at {end}"),
+                );
             }
         }
-        if end == rests { Ok(()) } else { bad(self.rest_ends, "rests that make up their part", format!("an end at {end} of {rests}")) }
+        if end == rests {
+            Ok(())
+        } else {
+            bad(self.rest_ends, "rests that make up their part", format!("an end at {end} of {rests}"))
+        }
     }
 
     /// Whether it holds no entry.
@@ -334,7 +396,10 @@ impl<B: AsRef<[u8]>> Block<B> {
     #[inline]
     pub fn range_of(&self, value: &[u8]) -> Range<usize> {
         let start = (value.as_ptr() as usize).wrapping_sub(self.raw().as_ptr() as usize);
-        assert!(start <= self.raw().len() && value.len() <= self.raw().len() - start, "a slice of another block");
+        assert!(
+            start <= self.raw().len() && value.len() <= self.raw().len() - start,
+            "a slice of another block"
+        );
         start..start + value.len()
     }
 
@@ -424,10 +489,13 @@ impl<B: AsRef<[u8]>> Block<B> {
 
     #[inline]
     fn common(&self) -> &[u8] {
-        self.raw().get(self.common as usize..self.common as usize + usize::from(self.common_length)).unwrap_or_default()
+        self.raw()
+            .get(self.common as usize..self.common as usize + usize::from(self.common_length))
+            .unwrap_or_default()
     }
 
-    /// How the entry's user key compares with one that goes on with `suffix` after the common prefix, when their heads are equal.
+    /// How the entry's user key compares with one that goes on with `suffix` after the common
+    /// prefix, when their heads are equal.
     #[inline]
     fn compare_tied(&self, index: usize, suffix: &[u8]) -> Ordering {
         let length = self.suffix_bytes(index);
@@ -446,7 +514,9 @@ impl<B: AsRef<[u8]>> Block<B> {
     #[inline]
     fn is_same_key(&self, one: usize, other: usize) -> bool {
         let (length, other_length) = (self.suffix_bytes(one), self.suffix_bytes(other));
-        self.head(one) == self.head(other) && length == other_length && same_bytes(self.rest(one, length), self.rest(other, length))
+        self.head(one) == self.head(other)
+            && length == other_length
+            && same_bytes(self.rest(one, length), self.rest(other, length))
     }
 
     /// Finds the first entry at or after `target`.
@@ -460,10 +530,17 @@ impl<B: AsRef<[u8]>> Block<B> {
         };
         let number = head_of(suffix);
         let index = match self.heads_wide {
-            true => self.row(self.heads).as_chunks::<8>().0.partition_point(|head| u64::from_le_bytes(*head) < number),
+            true => self
+                .row(self.heads)
+                .as_chunks::<8>()
+                .0
+                .partition_point(|head| u64::from_le_bytes(*head) < number),
             false => {
                 let number = (number >> 32) as u32;
-                self.row(self.heads).as_chunks::<4>().0.partition_point(|head| u32::from_le_bytes(*head) < number)
+                self.row(self.heads)
+                    .as_chunks::<4>()
+                    .0
+                    .partition_point(|head| u32::from_le_bytes(*head) < number)
             }
         };
         let number = if self.heads_wide { number } else { number & 0xffff_ffff_0000_0000 };
@@ -475,19 +552,25 @@ impl<B: AsRef<[u8]>> Block<B> {
             Ordering::Equal if target.trailer >= self.trailer(index) => Found { index, exact: true },
             _ => {
                 let index = self.find_tied(index + 1, number, suffix, target.trailer);
-                let exact = index < self.len() && self.head(index) == number && self.compare_tied(index, suffix) == Ordering::Equal;
+                let exact = index < self.len()
+                    && self.head(index) == number
+                    && self.compare_tied(index, suffix) == Ordering::Equal;
                 Found { index, exact }
             }
         }
     }
 
-    /// The first entry from `low` on that is not before the target, among those with its head and the first after.
+    /// The first entry from `low` on that is not before the target, among those with its head and
+    /// the first after.
     fn find_tied(&self, mut low: usize, number: u64, suffix: &[u8], trailer: Trailer) -> usize {
         let mut high = self.len();
         // Invariant: entries below `low` are before the target, those from `high` on are not.
         while low < high {
             let middle = low + (high - low) / 2;
-            let is_before = || self.compare_tied(middle, suffix).then_with(|| trailer.cmp(&self.trailer(middle))) == Ordering::Less;
+            let is_before = || {
+                self.compare_tied(middle, suffix).then_with(|| trailer.cmp(&self.trailer(middle)))
+                    == Ordering::Less
+            };
             if self.head(middle) == number && is_before() {
                 low = middle + 1;
             } else {
@@ -503,7 +586,8 @@ impl<B: AsRef<[u8]>> Block<B> {
         Some(Entry { trailer: self.trailer(index), value, index })
     }
 
-    /// The first entry at or after `target` if it has the target's user key: what a get asks of a block. Copies nothing.
+    /// The first entry at or after `target` if it has the target's user key: what a get asks of a
+    /// block. Copies nothing.
     ///
     /// # Errors
     /// `Damaged`.
@@ -515,7 +599,8 @@ impl<B: AsRef<[u8]>> Block<B> {
         }
     }
 
-    /// The first entry at or after `target`, whatever its key: what an index is asked. Copies nothing.
+    /// The first entry at or after `target`, whatever its key: what an index is asked. Copies
+    /// nothing.
     ///
     /// # Errors
     /// `Damaged`.
@@ -541,7 +626,9 @@ impl<B: AsRef<[u8]>> Block<B> {
     #[inline]
     pub fn get_within(&self, target: InternalKey<'_>) -> Result<Within<'_>> {
         match self.find(target) {
-            Found { index, exact: true } => self.entry(index).map(Within::Found).ok_or_else(|| self.no_entry(index)),
+            Found { index, exact: true } => {
+                self.entry(index).map(Within::Found).ok_or_else(|| self.no_entry(index))
+            }
             Found { index, .. } if index < self.len() => Ok(Within::Absent),
             _ => Ok(Within::Beyond),
         }
@@ -549,10 +636,15 @@ impl<B: AsRef<[u8]>> Block<B> {
 
     #[cold]
     fn no_entry(&self, index: usize) -> FormatError {
-        FormatError::damaged(self.value_ends as usize, "an entry within its block", format!("entry {index} of {}", self.entries))
+        FormatError::damaged(
+            self.value_ends as usize,
+            "an entry within its block",
+            format!("entry {index} of {}", self.entries),
+        )
     }
 
-    /// Asks the processor for the rows that a search reads, all at once: for a block that is in none of its caches.
+    /// Asks the processor for the rows that a search reads, all at once: for a block that is in
+    /// none of its caches.
     #[inline]
     pub fn prefetch_rows(&self) {
         prefetch(self.from(self.heads));
@@ -560,7 +652,8 @@ impl<B: AsRef<[u8]>> Block<B> {
 }
 
 impl Block {
-    /// Walks all entries and checks that they are in order and of known kinds; calls `each` with every one.
+    /// Walks all entries and checks that they are in order and of known kinds; calls `each` with
+    /// every one.
     ///
     /// # Errors
     /// `Damaged`, `Newer` for an unknown kind, or what `each` returns.
@@ -571,14 +664,27 @@ impl Block {
         while cursor.valid() {
             let key = cursor.key();
             if last.as_ref().is_some_and(|(user_key, trailer)| InternalKey::new(user_key, *trailer) >= key) {
-                return Err(FormatError::damaged(cursor.position(), "keys in ascending order", "a key not after its predecessor"));
+                return Err(FormatError::damaged(
+                    cursor.position(),
+                    "keys in ascending order",
+                    "a key not after its predecessor",
+                ));
             }
             let head = head_of(key.user_key.get(usize::from(self.common_length)..).unwrap_or_default());
-            if head >> (8 * (8 - self.head_bytes())) != self.head(cursor.index()) >> (8 * (8 - self.head_bytes())) {
-                return Err(FormatError::damaged(self.heads as usize, "a head that is padded with zeros", "one that is not"));
+            if head >> (8 * (8 - self.head_bytes()))
+                != self.head(cursor.index()) >> (8 * (8 - self.head_bytes()))
+            {
+                return Err(FormatError::damaged(
+                    self.heads as usize,
+                    "a head that is padded with zeros",
+                    "one that is not",
+                ));
             }
             if key.trailer.kind().is_none() {
-                return Err(FormatError::newer(cursor.position(), format!("entry of kind {}", key.trailer.0 & 0xff)));
+                return Err(FormatError::newer(
+                    cursor.position(),
+                    format!("entry of kind {}", key.trailer.0 & 0xff),
+                ));
             }
             each(key, cursor.value(self))?;
             last = Some((key.user_key.to_vec(), key.trailer));

@@ -1,4 +1,5 @@
-//! Checkpoints: what a database was at one moment. An object of a header, and after it a manifest snapshot of the state.
+//! Checkpoints: what a database was at one moment. An object of a header, and after it a manifest
+//! snapshot of the state.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -22,7 +23,8 @@
 //! | 132 | | name |
 //! | −4 | 4 | CRC-32C of the header before it |
 //!
-//! The snapshot ([`crate::manifest::snapshot`]) has the identity {incarnation, slot, lower half of the id}.
+//! The snapshot ([`crate::manifest::snapshot`]) has the identity {incarnation, slot, lower half of
+//! the id}.
 
 use crate::batch::KEYSPACE_NAME_BYTES_MAX;
 use crate::checksum::crc32c;
@@ -85,7 +87,10 @@ impl CheckpointHeader {
     /// `Limit` when the name is longer than [`CHECKPOINT_NAME_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>> {
         if self.name.len() > CHECKPOINT_NAME_BYTES_MAX {
-            return Err(FormatError::limit(format!("a name of {} bytes; at most {CHECKPOINT_NAME_BYTES_MAX}", self.name.len())));
+            return Err(FormatError::limit(format!(
+                "a name of {} bytes; at most {CHECKPOINT_NAME_BYTES_MAX}",
+                self.name.len()
+            )));
         }
         let length = CHECKPOINT_HEADER_BYTES_MIN + self.name.len();
         let mut out = Vec::with_capacity(length);
@@ -114,7 +119,8 @@ impl CheckpointHeader {
         Ok(out)
     }
 
-    /// Reads the header that `bytes`, the beginning of a checkpoint, start with; also returns its length.
+    /// Reads the header that `bytes`, the beginning of a checkpoint, start with; also returns its
+    /// length.
     ///
     /// # Errors
     /// `Damaged` or `Newer`, with the offset.
@@ -128,7 +134,11 @@ impl CheckpointHeader {
         let (version, length) = (reader.u32()?, reader.u32()? as usize);
         let bounds = CHECKPOINT_HEADER_BYTES_MIN..=CHECKPOINT_HEADER_BYTES_MAX.min(bytes.len());
         if !bounds.contains(&length) {
-            return Err(FormatError::damaged(12, format!("a header of {bounds:?} bytes"), length.to_string()));
+            return Err(FormatError::damaged(
+                12,
+                format!("a header of {bounds:?} bytes"),
+                length.to_string(),
+            ));
         }
         let (body, stored) = bytes[..length].split_at(length - 4);
         let (computed, stored) = (crc32c(body), Reader::new(stored).u32()?);
@@ -158,7 +168,11 @@ impl CheckpointHeader {
             name: reader.text(CHECKPOINT_NAME_BYTES_MAX)?.to_owned(),
         };
         if reader.position() + 4 != length {
-            return Err(FormatError::damaged(128, format!("a name that fills {length} bytes"), format!("{} bytes", header.name.len())));
+            return Err(FormatError::damaged(
+                128,
+                format!("a name that fills {length} bytes"),
+                format!("{} bytes", header.name.len()),
+            ));
         }
         Ok((header, length))
     }

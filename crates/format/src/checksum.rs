@@ -6,8 +6,9 @@
 //! | log frame | header (from its length on) and payload | the segment's identity, byte in the segment |
 //! | headers, records, footers | the bytes before the checksum, or around it | nothing |
 //!
-//! Mixing is exclusive-or with a 32-bit modifier, after the hashing: a block that moves is stamped anew by [`restamp`] without hashing
-//! its bytes again, and a right block in the wrong place is caught with the same certainty as a damaged one (1 − 2⁻³²).
+//! Mixing is exclusive-or with a 32-bit modifier, after the hashing: a block that moves is stamped
+//! anew by [`restamp`] without hashing its bytes again, and a right block in the wrong place is
+//! caught with the same certainty as a damaged one (1 − 2⁻³²).
 
 /// CRC-32C (Castagnoli) of `bytes`.
 #[inline]
@@ -34,7 +35,8 @@ pub fn modifier(identity: u64, offset: u64) -> u32 {
     ((mixed ^ (mixed >> 33)) >> 16) as u32
 }
 
-/// A bijection of 64 bits in which each bit of the input counts for each of the output (the finaliser of SplitMix64).
+/// A bijection of 64 bits in which each bit of the input counts for each of the output (the
+/// finaliser of SplitMix64).
 #[inline]
 pub const fn mix64(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -49,7 +49,11 @@ impl<'a> Reader<'a> {
                 self.at += count;
                 Ok(taken)
             }
-            None => Err(FormatError::damaged(self.at, format!("{count} bytes"), format!("an end after {}", self.remaining()))),
+            None => Err(FormatError::damaged(
+                self.at,
+                format!("{count} bytes"),
+                format!("an end after {}", self.remaining()),
+            )),
         }
     }
 
@@ -64,7 +68,11 @@ impl<'a> Reader<'a> {
                 self.at += N;
                 Ok(*array)
             }
-            None => Err(FormatError::damaged(self.at, format!("{N} bytes"), format!("an end after {}", self.remaining()))),
+            None => Err(FormatError::damaged(
+                self.at,
+                format!("{N} bytes"),
+                format!("an end after {}", self.remaining()),
+            )),
         }
     }
 
@@ -78,7 +86,11 @@ impl<'a> Reader<'a> {
         let at = self.at;
         let length = self.u32()? as usize;
         if length > bytes_max {
-            return Err(FormatError::damaged(at, format!("a length of at most {bytes_max}"), format!("{length}")));
+            return Err(FormatError::damaged(
+                at,
+                format!("a length of at most {bytes_max}"),
+                format!("{length}"),
+            ));
         }
         self.take(length)
     }
@@ -89,7 +101,8 @@ impl<'a> Reader<'a> {
     /// `Damaged` when the length is beyond `bytes_max` or the end, or the bytes are no UTF-8.
     pub fn text(&mut self, bytes_max: usize) -> Result<&'a str> {
         let at = self.at;
-        std::str::from_utf8(self.prefixed(bytes_max)?).map_err(|_| FormatError::damaged(at, "UTF-8 text", "other bytes"))
+        std::str::from_utf8(self.prefixed(bytes_max)?)
+            .map_err(|_| FormatError::damaged(at, "UTF-8 text", "other bytes"))
     }
 
     /// Requires that nothing remains.

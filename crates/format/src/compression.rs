@@ -5,8 +5,8 @@
 //! | 0 | 4 | bytes when decompressed |
 //! | 4 | | LZ4 block or ZSTD frame |
 //!
-//! The stored block's compression byte ([`crate::stored`]) says which: 0 none, 1 LZ4, 2 ZSTD. The decompressed size is checked against
-//! the caller's bound before memory is allocated for it.
+//! The stored block's compression byte ([`crate::stored`]) says which: 0 none, 1 LZ4, 2 ZSTD. The
+//! decompressed size is checked against the caller's bound before memory is allocated for it.
 
 use std::cell::RefCell;
 
@@ -51,7 +51,9 @@ impl Compression {
 
     /// The compression that options call `name`.
     pub fn from_name(name: &str) -> Option<Compression> {
-        [Compression::None, Compression::Lz4, Compression::Zstd].into_iter().find(|compression| compression.name() == name)
+        [Compression::None, Compression::Lz4, Compression::Zstd]
+            .into_iter()
+            .find(|compression| compression.name() == name)
     }
 }
 
@@ -104,10 +106,14 @@ impl Compressor {
         Compression::None
     }
 
-    /// Appends `raw` as an LZ4 block, if that pays, else as it is: told apart by the length, which is that of `raw` then.
+    /// Appends `raw` as an LZ4 block, if that pays, else as it is: told apart by the length, which
+    /// is that of `raw` then.
     pub(crate) fn compress_lz4_or_copy(&mut self, raw: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
-        if !self.lz4(raw, out) || out.len() - start == raw.len() || !saves_enough(out.len() - start, raw.len()) {
+        if !self.lz4(raw, out)
+            || out.len() - start == raw.len()
+            || !saves_enough(out.len() - start, raw.len())
+        {
             out.truncate(start);
             out.extend_from_slice(raw);
         }
@@ -156,10 +162,16 @@ pub fn decompressed_bytes(compression: Compression, payload: &[u8], bytes_max: u
     let length = match (compression, payload.first_chunk::<LENGTH_BYTES>()) {
         (Compression::None, _) => payload.len(),
         (_, Some(length)) => u32::from_le_bytes(*length) as usize,
-        (_, None) => return Err(FormatError::damaged(0, "a decompressed length", format!("{} bytes", payload.len()))),
+        (_, None) => {
+            return Err(FormatError::damaged(0, "a decompressed length", format!("{} bytes", payload.len())));
+        }
     };
     if length > bytes_max {
-        return Err(FormatError::damaged(0, format!("at most {bytes_max} bytes when decompressed"), length.to_string()));
+        return Err(FormatError::damaged(
+            0,
+            format!("at most {bytes_max} bytes when decompressed"),
+            length.to_string(),
+        ));
     }
     Ok(length)
 }
@@ -169,14 +181,20 @@ pub fn decompressed_bytes(compression: Compression, payload: &[u8], bytes_max: u
 /// # Errors
 /// `Damaged` when the payload does not decompress to exactly that length.
 pub fn decompress_into(compression: Compression, payload: &[u8], raw: &mut [u8]) -> Result<()> {
-    let data = if compression == Compression::None { payload } else { payload.get(LENGTH_BYTES..).unwrap_or_default() };
+    let data = if compression == Compression::None {
+        payload
+    } else {
+        payload.get(LENGTH_BYTES..).unwrap_or_default()
+    };
     let result = match compression {
         Compression::None if data.len() != raw.len() => Ok(data.len()),
         Compression::None => {
             raw.copy_from_slice(data);
             Ok(data.len())
         }
-        Compression::Lz4 => return decompress_lz4(data, raw).map_err(|error| error.shifted(LENGTH_BYTES as u64)),
+        Compression::Lz4 => {
+            return decompress_lz4(data, raw).map_err(|error| error.shifted(LENGTH_BYTES as u64));
+        }
         Compression::Zstd => ZSTD.with_borrow_mut(|slot| {
             let context = match slot {
                 Some(context) => context,
@@ -187,7 +205,9 @@ pub fn decompress_into(compression: Compression, payload: &[u8], raw: &mut [u8])
     };
     match result {
         Ok(found) if found == raw.len() => Ok(()),
-        Ok(found) => Err(FormatError::damaged(0, format!("{} bytes when decompressed", raw.len()), found.to_string())),
+        Ok(found) => {
+            Err(FormatError::damaged(0, format!("{} bytes when decompressed", raw.len()), found.to_string()))
+        }
         Err(error) => Err(FormatError::damaged(LENGTH_BYTES, format!("{} data", compression.name()), error)),
     }
 }
@@ -199,12 +219,16 @@ pub fn decompress_into(compression: Compression, payload: &[u8], raw: &mut [u8])
 pub(crate) fn decompress_lz4(data: &[u8], raw: &mut [u8]) -> Result<()> {
     // The library counts in 31 bits, and would take what is longer for something else.
     let found = match (i32::try_from(data.len()), i32::try_from(raw.len())) {
-        (Ok(_), Ok(length)) => lz4::block::decompress_to_buffer(data, Some(length), raw).map_err(|error| error.to_string()),
+        (Ok(_), Ok(length)) => {
+            lz4::block::decompress_to_buffer(data, Some(length), raw).map_err(|error| error.to_string())
+        }
         _ => Err(format!("{} bytes, more than a block may have", data.len().max(raw.len()))),
     };
     match found {
         Ok(found) if found == raw.len() => Ok(()),
-        Ok(found) => Err(FormatError::damaged(0, format!("{} bytes when decompressed", raw.len()), found.to_string())),
+        Ok(found) => {
+            Err(FormatError::damaged(0, format!("{} bytes when decompressed", raw.len()), found.to_string()))
+        }
         Err(error) => Err(FormatError::damaged(0, "lz4 data", error)),
     }
 }
@@ -212,7 +236,8 @@ pub(crate) fn decompress_lz4(data: &[u8], raw: &mut [u8]) -> Result<()> {
 /// Decompresses a payload; of `None` the caller already has the bytes.
 ///
 /// # Errors
-/// `Damaged` when the payload does not decompress to exactly the length that it states, or that is beyond `bytes_max`.
+/// `Damaged` when the payload does not decompress to exactly the length that it states, or that is
+/// beyond `bytes_max`.
 pub fn decompress(compression: Compression, payload: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
     let mut raw = vec![0; decompressed_bytes(compression, payload, bytes_max)?];
     decompress_into(compression, payload, &mut raw)?;

@@ -36,7 +36,11 @@ pub enum FormatError {
 impl FormatError {
     /// Damage at `offset`.
     #[cold]
-    pub fn damaged(offset: usize, expected: impl Into<Cow<'static, str>>, found: impl Into<Cow<'static, str>>) -> FormatError {
+    pub fn damaged(
+        offset: usize,
+        expected: impl Into<Cow<'static, str>>,
+        found: impl Into<Cow<'static, str>>,
+    ) -> FormatError {
         FormatError::Damaged { offset: offset as u64, expected: expected.into(), found: found.into() }
     }
 
@@ -62,7 +66,9 @@ impl FormatError {
     #[must_use]
     pub fn shifted(mut self, base: u64) -> FormatError {
         match &mut self {
-            FormatError::Damaged { offset, .. } | FormatError::Newer { offset, .. } => *offset = offset.saturating_add(base),
+            FormatError::Damaged { offset, .. } | FormatError::Newer { offset, .. } => {
+                *offset = offset.saturating_add(base)
+            }
             FormatError::Limit { .. } => {}
         }
         self
@@ -95,7 +101,10 @@ pub(crate) fn check_features(offset: usize, bits: u64, known: u64) -> Result<()>
 /// Refuses versions above `known`; version 0 was never written.
 pub(crate) fn check_version(offset: usize, version: u32, known: u32) -> Result<()> {
     if version > known {
-        return Err(FormatError::newer(offset, format!("version {version}; this program reads up to {known}")));
+        return Err(FormatError::newer(
+            offset,
+            format!("version {version}; this program reads up to {known}"),
+        ));
     }
     if version == 0 {
         return Err(FormatError::damaged(offset, format!("version 1 to {known}"), "version 0"));

@@ -8,9 +8,10 @@
 //! | kind | 1 | 1: Bloom filter in lines |
 //! | reserved | 2 | 0 |
 //!
-//! A Bloom filter whose bits for one key all lie in one cache line: a look-up costs one memory access. With h = xxh3 (64 bits) of the
-//! user key, the line is `(h >> 32) × lines >> 32` and probe i is the top 9 bits of `(h mod 2³²) × 0x9e3779b9^(i+1) mod 2³²`. At 10 bits a key
-//! about 1 % of absent keys pass (0.8 % for an unblocked filter).
+//! A Bloom filter whose bits for one key all lie in one cache line: a look-up costs one memory
+//! access. With h = xxh3 (64 bits) of the user key, the line is `(h >> 32) × lines >> 32` and probe
+//! i is the top 9 bits of `(h mod 2³²) × 0x9e3779b9^(i+1) mod 2³²`. At 10 bits a key about 1 % of
+//! absent keys pass (0.8 % for an unblocked filter).
 
 use bytes::Bytes;
 
@@ -67,7 +68,8 @@ impl FilterBuilder {
         self.hashes.capacity() * size_of::<u64>()
     }
 
-    /// Appends the filter to `out` and begins the next; appends nothing when there are no keys or no bits.
+    /// Appends the filter to `out` and begins the next; appends nothing when there are no keys or
+    /// no bits.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) {
         if self.hashes.is_empty() {
             return;
@@ -91,7 +93,8 @@ fn lines(keys: usize, bits_per_key: u32) -> usize {
     (keys * bits_per_key as usize).div_ceil(LINE_BYTES * 8).clamp(1, u32::MAX as usize / LINE_BYTES)
 }
 
-/// Few enough that a line does not fill up, many enough to use the bits: 0.69 × bits per key, less what blocking costs.
+/// Few enough that a line does not fill up, many enough to use the bits: 0.69 × bits per key, less
+/// what blocking costs.
 fn probes(bits_per_key: u32) -> u8 {
     match bits_per_key {
         0..=2 => 1,
@@ -136,7 +139,11 @@ impl Filter {
     /// `Damaged` when the sizes do not fit; `Newer` for another kind of filter.
     pub fn new(bytes: Bytes) -> Result<Filter> {
         let Some((body, footer)) = bytes.split_last_chunk::<FILTER_FOOTER_BYTES>() else {
-            return Err(FormatError::damaged(0, "a filter of at least 8 bytes", format!("{} bytes", bytes.len())));
+            return Err(FormatError::damaged(
+                0,
+                "a filter of at least 8 bytes",
+                format!("{} bytes", bytes.len()),
+            ));
         };
         let lines = u32::from_le_bytes([footer[0], footer[1], footer[2], footer[3]]);
         let probes = footer[4];
@@ -144,15 +151,24 @@ impl Filter {
             return Err(FormatError::newer(body.len() + 5, format!("filter of kind {}", footer[5])));
         }
         if lines == 0 || body.len() != lines as usize * LINE_BYTES {
-            return Err(FormatError::damaged(body.len(), format!("{} lines", body.len() / LINE_BYTES), lines.to_string()));
+            return Err(FormatError::damaged(
+                body.len(),
+                format!("{} lines", body.len() / LINE_BYTES),
+                lines.to_string(),
+            ));
         }
         if !(1..=PROBES_MAX).contains(&probes) {
-            return Err(FormatError::damaged(body.len() + 4, format!("1 to {PROBES_MAX} probes"), probes.to_string()));
+            return Err(FormatError::damaged(
+                body.len() + 4,
+                format!("1 to {PROBES_MAX} probes"),
+                probes.to_string(),
+            ));
         }
         Ok(Filter { lines, probes, bytes })
     }
 
-    /// Whether a key with this hash ([`key_hash`]) may be in the partition; never `false` for one that is.
+    /// Whether a key with this hash ([`key_hash`]) may be in the partition; never `false` for one
+    /// that is.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let start = line_of(hash, self.lines) * LINE_BYTES;

@@ -45,8 +45,9 @@
 //! | 52 | 4 | CRC-32C of bytes 0–51, mixed with (id, offset of the footer) |
 //! | 56 | 8 | magic `TMBLOFLE` |
 //!
-//! Nothing here is ever synced: any part of a file may be missing or old after a crash. A footer is believed with its index; without one the
-//! records are walked up to the first that is not sound. That a record's header is sound says nothing of its piece.
+//! Nothing here is ever synced: any part of a file may be missing or old after a crash. A footer is
+//! believed with its index; without one the records are walked up to the first that is not sound.
+//! That a record's header is sound says nothing of its piece.
 
 use crate::checksum::{crc32c, stamp};
 use crate::codec::Reader;
@@ -184,7 +185,11 @@ impl FlashRecord {
     /// `Damaged`, with the offset in `bytes`.
     pub fn decode(bytes: &[u8], region: u64, at: u32) -> Result<FlashRecord> {
         let Some(bytes) = bytes.first_chunk::<FLASH_RECORD_BYTES>() else {
-            return Err(FormatError::damaged(0, "a record of at least 36 bytes", format!("{} bytes", bytes.len())));
+            return Err(FormatError::damaged(
+                0,
+                "a record of at least 36 bytes",
+                format!("{} bytes", bytes.len()),
+            ));
         };
         if bytes[..4] != FLASH_RECORD_MAGIC {
             let expected = format!("the magic of a record ({})", FLASH_RECORD_MAGIC.escape_ascii());
@@ -244,7 +249,8 @@ impl RegionFooter {
     /// Reads the footer from the last 64 bytes of a region of `region_bytes`.
     ///
     /// # Errors
-    /// `Damaged`, with the offset in the footer: the region was not sealed, or not all of it survived.
+    /// `Damaged`, with the offset in the footer: the region was not sealed, or not all of it
+    /// survived.
     pub fn decode(bytes: &[u8; REGION_FOOTER_BYTES], region: u64, region_bytes: u64) -> Result<RegionFooter> {
         if bytes[56..] != REGION_END_MAGIC {
             let expected = format!("the magic of a sealed region ({})", REGION_END_MAGIC.escape_ascii());
@@ -258,10 +264,18 @@ impl RegionFooter {
         }
         let mut reader = Reader::new(bytes);
         let id = reader.u64()?;
-        let footer = RegionFooter { index_offset: reader.u64()?, records: reader.u32()?, checksum: reader.u32()? };
+        let footer =
+            RegionFooter { index_offset: reader.u64()?, records: reader.u32()?, checksum: reader.u32()? };
         let index_bytes = u64::from(footer.records) * REGION_ENTRY_BYTES as u64;
-        if id != region || footer.index_offset.checked_add(index_bytes) != Some(at) || region_bytes > REGION_BYTES_MAX {
-            return Err(FormatError::damaged(0, format!("the footer of region {region:#018x}"), format!("{footer:?} of {id:#018x}")));
+        if id != region
+            || footer.index_offset.checked_add(index_bytes) != Some(at)
+            || region_bytes > REGION_BYTES_MAX
+        {
+            return Err(FormatError::damaged(
+                0,
+                format!("the footer of region {region:#018x}"),
+                format!("{footer:?} of {id:#018x}"),
+            ));
         }
         Ok(footer)
     }
@@ -280,7 +294,8 @@ impl RegionFooter {
         let mut end = REGION_HEADER_BYTES as u64;
         for _ in 0..self.records {
             let place = reader.position();
-            let record = FlashRecord { at: reader.u32()?, length: reader.u32()?, key: FlashKey::read(&mut reader)? };
+            let record =
+                FlashRecord { at: reader.u32()?, length: reader.u32()?, key: FlashKey::read(&mut reader)? };
             if u64::from(record.at) != end || record.end() > self.index_offset {
                 return Err(FormatError::damaged(place, format!("a record at {end}"), format!("{record:?}")));
             }

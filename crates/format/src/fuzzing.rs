@@ -1,4 +1,5 @@
-//! Entry functions of the fuzz targets: each takes any bytes, decodes them and uses what came out. They must end, and must not panic.
+//! Entry functions of the fuzz targets: each takes any bytes, decodes them and uses what came out.
+//! They must end, and must not panic.
 //!
 //! `fuzz/` calls them under libFuzzer, the tests of this crate with random and mutated inputs.
 
@@ -11,12 +12,15 @@ use crate::codec::Reader;
 use crate::compression::{Compression, decompress};
 use crate::filter::Filter;
 use crate::flash::{
-    FLASH_RECORD_BYTES, FlashRecord, REGION_FOOTER_BYTES, REGION_HEADER_BYTES, RegionFooter, RegionHeader, encode_region_end,
+    FLASH_RECORD_BYTES, FlashRecord, REGION_FOOTER_BYTES, REGION_HEADER_BYTES, RegionFooter, RegionHeader,
+    encode_region_end,
 };
 use crate::incarnation::{decode_incarnation, encode_incarnation};
 use crate::index::{PartitionHandle, decode_block_handle};
 use crate::key::{InternalKey, Trailer};
-use crate::log_frame::{FrameScanner, LaneHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, decode_durable_slot};
+use crate::log_frame::{
+    FrameScanner, LaneHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, decode_durable_slot,
+};
 use crate::log_object::{LogObject, encode_seal};
 use crate::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use crate::manifest::{decode_edit, decode_record, encode_record};
@@ -50,7 +54,8 @@ pub fn batch(bytes: &[u8]) {
     assert!(operations.take(promised + 2).count() <= promised + 1);
 }
 
-/// Log segments, lanes, frames and log objects: of the identity that the first bytes state, so that a mutated segment is walked.
+/// Log segments, lanes, frames and log objects: of the identity that the first bytes state, so that
+/// a mutated segment is walked.
 pub fn log_segment(bytes: &[u8]) {
     let _ = LaneHeader::decode(bytes);
     let identity = match SegmentHeader::decode(bytes) {
@@ -71,13 +76,19 @@ pub fn log_segment(bytes: &[u8]) {
     }
 }
 
-/// Log objects, of the identity that they state; a seal that decodes must encode to the same bytes, its reserved feature bits apart.
+/// Log objects, of the identity that they state; a seal that decodes must encode to the same bytes,
+/// its reserved feature bits apart.
 fn log_object(bytes: &[u8]) {
-    let word = |at: usize| bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    let word = |at: usize| {
+        bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+    };
     let (lane, segment) = (word(48) as u32, (word(48) >> 32) as u32);
     let identity = SegmentIdentity { incarnation: word(32), epoch: word(40), lane, segment };
     if let Ok(LogObject::Seal { by, sealed }) = LogObject::decode(bytes, &identity) {
-        assert_eq!(LogObject::decode(&encode_seal(&identity, by, sealed), &identity), Ok(LogObject::Seal { by, sealed }));
+        assert_eq!(
+            LogObject::decode(&encode_seal(&identity, by, sealed), &identity),
+            Ok(LogObject::Seal { by, sealed })
+        );
     }
 }
 
@@ -107,8 +118,11 @@ pub fn manifest_record(bytes: &[u8]) {
 
 /// Manifest snapshots, in two pieces.
 pub fn manifest_snapshot(bytes: &[u8]) {
-    let word = |at: usize| bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-    let mut decoder = SnapshotDecoder::new(SnapshotIdentity { incarnation: word(32), slot: word(40), random: word(48) });
+    let word = |at: usize| {
+        bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+    };
+    let mut decoder =
+        SnapshotDecoder::new(SnapshotIdentity { incarnation: word(32), slot: word(40), random: word(48) });
     let (mut edits, (first, second)) = (Vec::new(), bytes.split_at(bytes.len() / 2));
     let sound = decoder.push(first, &mut edits).and_then(|()| decoder.push(second, &mut edits));
     if sound.is_ok() {
@@ -116,12 +130,14 @@ pub fn manifest_snapshot(bytes: &[u8]) {
     }
 }
 
-/// Regions of a flash cache, of the id that they state: by their footer, and record by record. An index that decodes must encode to the same
-/// bytes, its reserved ones apart.
+/// Regions of a flash cache, of the id that they state: by their footer, and record by record. An
+/// index that decodes must encode to the same bytes, its reserved ones apart.
 pub fn flash_region(bytes: &[u8]) {
     let id = RegionHeader::decode(bytes).map_or(1, |header| header.id);
     let mut at = REGION_HEADER_BYTES as u64;
-    while let Some(rest) = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).filter(|rest| !rest.is_empty()) {
+    while let Some(rest) =
+        usize::try_from(at).ok().and_then(|at| bytes.get(at..)).filter(|rest| !rest.is_empty())
+    {
         let Ok(record) = FlashRecord::decode(rest, id, at as u32) else { break };
         assert_eq!(rest[..FLASH_RECORD_BYTES], record.encode(id));
         assert!(record.end() >= at + FLASH_RECORD_BYTES as u64);
@@ -193,14 +209,18 @@ pub fn compression(bytes: &[u8]) {
     let shared = Bytes::copy_from_slice(bytes);
     let opened = stored::open(&shared, 7, 0);
     if let Ok(sealed) = stored::Sealed::check(bytes, 7, 0) {
-        // A look-up that leaves out most of the values finds what the whole block has, or both say that something is wrong.
+        // A look-up that leaves out most of the values finds what the whole block has, or both say
+        // that something is wrong.
         let target = InternalKey::new(b"k\x07", Trailer(u64::MAX));
         let mut room = Vec::new();
         if let (Ok(found), Ok(raw)) = (sealed.get(target, &mut room), opened)
             && let Ok(block) = Block::new(raw)
         {
             let found = found.map(|(trailer, value)| (trailer, room[value].to_vec()));
-            assert_eq!(block.get(target).map(|entry| entry.map(|entry| (entry.trailer, entry.value.to_vec()))), Ok(found));
+            assert_eq!(
+                block.get(target).map(|entry| entry.map(|entry| (entry.trailer, entry.value.to_vec()))),
+                Ok(found)
+            );
         }
     }
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {

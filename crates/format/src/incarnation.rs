@@ -1,4 +1,5 @@
-//! The record that begins an incarnation. Its name says the number; whoever puts it puts the same bytes.
+//! The record that begins an incarnation. Its name says the number; whoever puts it puts the same
+//! bytes.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -49,7 +50,11 @@ pub fn decode_incarnation(bytes: &[u8]) -> Result<u64> {
     }
     let (version, length) = (reader.u32()?, reader.u32()?);
     if bytes.len() != INCARNATION_BYTES || length as usize != bytes.len() {
-        return Err(FormatError::damaged(12, format!("{INCARNATION_BYTES} bytes"), format!("{length} of {}", bytes.len())));
+        return Err(FormatError::damaged(
+            12,
+            format!("{INCARNATION_BYTES} bytes"),
+            format!("{length} of {}", bytes.len()),
+        ));
     }
     let (incompatible, _compatible, incarnation) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let at = reader.position();

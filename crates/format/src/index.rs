@@ -5,8 +5,9 @@
 //! | index partition | separator: at or after all keys of the data block, before all of the next | [`BlockHandle`] of the data block (12 bytes) |
 //! | top index | the last separator of the partition | offset u64, filter bytes u32, index bytes u32 (16 bytes) |
 //!
-//! A partition's filter block and index block lie side by side, filter first, so that one request fetches both; 0 filter bytes say that
-//! there is no filter. Separators are shortened where user keys allow: `(shortest key that is ≥ the last and < the next, sequence 0)`.
+//! A partition's filter block and index block lie side by side, filter first, so that one request
+//! fetches both; 0 filter bytes say that there is no filter. Separators are shortened where user
+//! keys allow: `(shortest key that is ≥ the last and < the next, sequence 0)`.
 
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
@@ -43,10 +44,18 @@ impl PartitionHandle {
     /// `Damaged`.
     pub fn decode(value: &[u8], end: u64) -> Result<PartitionHandle> {
         let mut reader = Reader::new(value);
-        let handle = PartitionHandle { offset: reader.u64()?, filter_bytes: reader.u32()?, index_bytes: reader.u32()? };
+        let handle = PartitionHandle {
+            offset: reader.u64()?,
+            filter_bytes: reader.u32()?,
+            index_bytes: reader.u32()?,
+        };
         reader.end()?;
         if handle.end().is_none_or(|found| found > end) {
-            return Err(FormatError::damaged(0, format!("a partition that ends by byte {end}"), format!("{handle:?}")));
+            return Err(FormatError::damaged(
+                0,
+                format!("a partition that ends by byte {end}"),
+                format!("{handle:?}"),
+            ));
         }
         Ok(handle)
     }
@@ -76,12 +85,17 @@ pub fn decode_block_handle(value: &[u8], end: u64) -> Result<BlockHandle> {
     let handle = BlockHandle { offset: reader.u64()?, length: reader.u32()? };
     reader.end()?;
     if handle.end() > end {
-        return Err(FormatError::damaged(0, format!("a block that ends by byte {end}"), format!("{handle:?}")));
+        return Err(FormatError::damaged(
+            0,
+            format!("a block that ends by byte {end}"),
+            format!("{handle:?}"),
+        ));
     }
     Ok(handle)
 }
 
-/// Puts into `out` the user key of a short separator between two neighbours and returns its trailer.
+/// Puts into `out` the user key of a short separator between two neighbours and returns its
+/// trailer.
 ///
 /// # Panics
 /// In debug builds, when `last` is not before `next`.
@@ -94,7 +108,8 @@ pub fn separator(last: InternalKey<'_>, next: InternalKey<'_>, out: &mut Vec<u8>
         return last.trailer;
     }
     let same = left.iter().zip(right).take_while(|(left, right)| left == right).count();
-    // `right` without its last byte, cut after the first difference, is the shortest key that may lie between.
+    // `right` without its last byte, cut after the first difference, is the shortest key that may
+    // lie between.
     match (left.get(same), right.get(same)) {
         (Some(low), Some(high)) if high - low > 1 => {
             out.extend_from_slice(&left[..same]);
@@ -102,7 +117,8 @@ pub fn separator(last: InternalKey<'_>, next: InternalKey<'_>, out: &mut Vec<u8>
         }
         (Some(_), Some(_)) if right.len() > same + 1 => out.extend_from_slice(&right[..=same]),
         (Some(low), _) => {
-            // Beyond the difference, the first byte that can be raised: the key stays below `right`.
+            // Beyond the difference, the first byte that can be raised: the key stays below
+            // `right`.
             let tail = left[same + 1..].iter().position(|byte| *byte != 0xff);
             match tail {
                 Some(at) if same + 1 + at + 1 < left.len() => {

@@ -5,10 +5,12 @@
 //! | 0–7 | kind ([`EntryKind`]) |
 //! | 8–63 | sequence number |
 //!
-//! Order: user keys ascending as bytes (`memcmp`), then trailers descending, so that the newest version of a key comes first. A seek
-//! for what a snapshot sees looks for `(user key, Trailer::seek(snapshot))`: the first entry at or after it is the answer.
+//! Order: user keys ascending as bytes (`memcmp`), then trailers descending, so that the newest
+//! version of a key comes first. A seek for what a snapshot sees looks for
+//! `(user key, Trailer::seek(snapshot))`: the first entry at or after it is the answer.
 //!
-//! Keys, values and entries that are separated or expire keep their own prefix in the value (see [`EntryKind`]).
+//! Keys, values and entries that are separated or expire keep their own prefix in the value (see
+//! [`EntryKind`]).
 
 use std::cmp::Ordering;
 
@@ -25,8 +27,8 @@ impl SequenceNumber {
     pub const MAX: SequenceNumber = SequenceNumber((1 << 56) - 1);
 }
 
-/// The first 8 bytes of a key, or of the rest of one, as a number, the first byte highest, zeros for what is missing. Of two that differ, the
-/// numbers are ordered as the keys are.
+/// The first 8 bytes of a key, or of the rest of one, as a number, the first byte highest, zeros
+/// for what is missing. Of two that differ, the numbers are ordered as the keys are.
 #[inline]
 pub fn head_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -102,7 +104,8 @@ impl Trailer {
         Trailer((sequence.0 << 8) | kind as u64)
     }
 
-    /// The greatest trailer that a snapshot at `sequence` sees: a seek to it finds the newest entry visible there.
+    /// The greatest trailer that a snapshot at `sequence` sees: a seek to it finds the newest entry
+    /// visible there.
     #[inline]
     pub const fn seek(sequence: SequenceNumber) -> Trailer {
         Trailer((sequence.0 << 8) | 0xff)
@@ -168,7 +171,10 @@ pub fn check_limits(key: &[u8], value: &[u8]) -> Result<()> {
         return Err(FormatError::limit(format!("a key of {} bytes; at most {KEY_BYTES_MAX}", key.len())));
     }
     if value.len() > VALUE_BYTES_MAX {
-        return Err(FormatError::limit(format!("a value of {} bytes; at most {VALUE_BYTES_MAX}", value.len())));
+        return Err(FormatError::limit(format!(
+            "a value of {} bytes; at most {VALUE_BYTES_MAX}",
+            value.len()
+        )));
     }
     Ok(())
 }

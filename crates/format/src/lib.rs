@@ -1,12 +1,14 @@
 //! Bytes of Tombolo: keys, batches, blocks, tables, log frames, manifest records. No IO.
 //!
-//! One home per layout: each module's documentation opens with a byte table, tested against its constants. All integers are
-//! little-endian and of fixed width unless a table says otherwise. Decoders take any bytes: what is damaged, or written by a newer
-//! version, is a [`FormatError`]; nothing panics, and every size is checked before memory is allocated for it.
+//! One home per layout: each module's documentation opens with a byte table, tested against its
+//! constants. All integers are little-endian and of fixed width unless a table says otherwise.
+//! Decoders take any bytes: what is damaged, or written by a newer version, is a [`FormatError`];
+//! nothing panics, and every size is checked before memory is allocated for it.
 
 #![allow(
     clippy::cast_possible_truncation,
-    reason = "lengths are checked against this crate's limits, all below u32::MAX, before they are narrowed; hashes are cut on purpose"
+    reason = "lengths are checked against this crate's limits, all below u32::MAX, before they are \
+        narrowed; hashes are cut on purpose"
 )]
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -21,7 +21,8 @@
 //! | 520 | 4 | checksum of the slot, mixed with (incarnation, epoch, lane, segment) |
 //! | 4096 | | frames |
 //!
-//! The slot lies in a sector of its own and is rewritten in place; torn or never written it reads as 'unknown', which is no error.
+//! The slot lies in a sector of its own and is rewritten in place; torn or never written it reads
+//! as 'unknown', which is no error.
 //!
 //! **Frame**, at a multiple of 8:
 //!
@@ -37,12 +38,17 @@
 //! | 32 | 8 | long form: durable-through, or 0 |
 //! | 16, 24 or 40 | | payload, zero-padded to a multiple of 8 |
 //!
-//! Durable-through is the lane's offset up to which all was known durable when the frame was written; 0 says nothing about it. The short form says stream 0, a count of 1, and
-//! a durable-through within this segment or nothing of it; the compact form stream 0, a count of 1, a sequence number below 2^49, a payload of 1 to 4,095 bytes, and nothing about what is durable: one
-//! writer's puts, of which a log mostly consists. A frame has the shortest form that says it all, and takes 24 bytes at least. Which frames say what is durable is the log store's
-//! choice: the local log's is the first frame that begins in a page, and the first after more became durable.
+//! Durable-through is the lane's offset up to which all was known durable when the frame was
+//! written; 0 says nothing about it. The short form says stream 0, a count of 1, and a
+//! durable-through within this segment or nothing of it; the compact form stream 0, a count of 1, a
+//! sequence number below 2^49, a payload of 1 to 4,095 bytes, and nothing about what is durable:
+//! one writer's puts, of which a log mostly consists. A frame has the shortest form that says it
+//! all, and takes 24 bytes at least. Which frames say what is durable is the log store's choice:
+//! the local log's is the first frame that begins in a page, and the first after more became
+//! durable.
 //!
-//! A segment's mark and the place in its checksums are 64 bits of a hash of its identity, so that what another segment left in recycled bytes is no frame of it.
+//! A segment's mark and the place in its checksums are 64 bits of a hash of its identity, so that
+//! what another segment left in recycled bytes is no frame of it.
 //!
 //! **Lane control page** (4096 bytes, a file of its own):
 //!
@@ -60,9 +66,10 @@
 //! | 1024 | 8 | fence word: 0, or the greatest epoch that fenced this log |
 //! | 2048 | | free for words of the log store (all zero at first) |
 //!
-//! Magic, version, page size, feature bits and the checksum's place never change; the checksum is checked first, so that 'newer' is
-//! only said of sound bytes. A lane's offset is `segment << 32 | byte in the segment`. Read path of recovery: `FrameScanner` yields frames up to the first bad
-//! offset; [`FrameScanner::verdict`] then tells a tail from corruption (rule 9).
+//! Magic, version, page size, feature bits and the checksum's place never change; the checksum is
+//! checked first, so that 'newer' is only said of sound bytes. A lane's offset is
+//! `segment << 32 | byte in the segment`. Read path of recovery: `FrameScanner` yields frames up to
+//! the first bad offset; [`FrameScanner::verdict`] then tells a tail from corruption (rule 9).
 
 use crate::checksum::{crc32c, mix64, stamp};
 use crate::codec::Reader;
@@ -74,7 +81,8 @@ pub const SEGMENT_MAGIC: [u8; 8] = *b"TMBLOSEG";
 pub const LANE_MAGIC: [u8; 8] = *b"TMBLOLAN";
 /// The newest version of segments and lanes that this program reads, and the one that it writes.
 pub const LOG_VERSION: u32 = 3;
-/// The oldest version of segments, lanes and log objects that this program reads: its frames are of the short and the long form.
+/// The oldest version of segments, lanes and log objects that this program reads: its frames are of
+/// the short and the long form.
 const LOG_VERSION_OLDEST: u32 = 2;
 /// Incompatible feature bits of segments and lanes that this program knows.
 pub const LOG_FEATURES_KNOWN: u64 = 0;
@@ -128,8 +136,8 @@ impl SegmentIdentity {
         ((self.segment as u64) << 32) | byte as u64
     }
 
-    /// What the frames of this segment begin with, and what their checksums are mixed with: two halves of one hash, which no field can leave as it
-    /// is.
+    /// What the frames of this segment begin with, and what their checksums are mixed with: two
+    /// halves of one hash, which no field can leave as it is.
     #[inline]
     fn binding(&self) -> Binding {
         let (high, low) = self.mixed();
@@ -139,7 +147,10 @@ impl SegmentIdentity {
     }
 
     fn mixed(&self) -> (u64, u64) {
-        (self.incarnation ^ self.epoch.rotate_left(32), (u64::from(self.lane) << 32) | u64::from(self.segment))
+        (
+            self.incarnation ^ self.epoch.rotate_left(32),
+            (u64::from(self.lane) << 32) | u64::from(self.segment),
+        )
     }
 }
 
@@ -175,7 +186,8 @@ impl SegmentHeader {
         out.extend_from_slice(&crc32c(&out).to_le_bytes());
         let mut page = [0; SEGMENT_HEADER_BYTES];
         page[..out.len()].copy_from_slice(&out);
-        page[DURABLE_SLOT_OFFSET..][..DURABLE_SLOT_BYTES].copy_from_slice(&encode_durable_slot(&self.identity, durable_through));
+        page[DURABLE_SLOT_OFFSET..][..DURABLE_SLOT_BYTES]
+            .copy_from_slice(&encode_durable_slot(&self.identity, durable_through));
         page
     }
 
@@ -186,7 +198,12 @@ impl SegmentHeader {
     pub fn decode(page: &[u8]) -> Result<SegmentHeader> {
         let mut reader = Reader::new(page);
         decode_preamble(&mut reader, page, SEGMENT_MAGIC, SEGMENT_HEADER_FIELDS_BYTES, "a log segment")?;
-        let identity = SegmentIdentity { incarnation: reader.u64()?, epoch: reader.u64()?, lane: reader.u32()?, segment: reader.u32()? };
+        let identity = SegmentIdentity {
+            incarnation: reader.u64()?,
+            epoch: reader.u64()?,
+            lane: reader.u32()?,
+            segment: reader.u32()?,
+        };
         let capacity_at = reader.position();
         let capacity = reader.u64()?;
         let predecessor_end = reader.u64()?;
@@ -218,11 +235,13 @@ pub fn encode_durable_slot(identity: &SegmentIdentity, durable_through: u64) -> 
     slot
 }
 
-/// What a durable-through slot says; `None` when it is torn, of another segment, or was never written.
+/// What a durable-through slot says; `None` when it is torn, of another segment, or was never
+/// written.
 pub fn decode_durable_slot(identity: &SegmentIdentity, slot: &[u8]) -> Option<u64> {
     let word = *slot.first_chunk::<8>()?;
     let durable_through = u64::from_le_bytes(word);
-    (slot.get(..DURABLE_SLOT_BYTES)? == encode_durable_slot(identity, durable_through)).then_some(durable_through)
+    (slot.get(..DURABLE_SLOT_BYTES)? == encode_durable_slot(identity, durable_through))
+        .then_some(durable_through)
 }
 
 /// The control page of a lane.
@@ -266,18 +285,26 @@ impl LaneHeader {
     }
 }
 
-/// Refuses other versions: newer ones, and the first, whose frames look like the end of a log to this one.
+/// Refuses other versions: newer ones, and the first, whose frames look like the end of a log to
+/// this one.
 pub(crate) fn check_log_version(offset: usize, version: u32, known: u32) -> Result<()> {
     check_version(offset, version, known)?;
     if version < LOG_VERSION_OLDEST {
-        let found = format!("version {version}, of an earlier build: close the database with that build first");
+        let found =
+            format!("version {version}, of an earlier build: close the database with that build first");
         return Err(FormatError::damaged(offset, format!("version {LOG_VERSION_OLDEST} to {known}"), found));
     }
     Ok(())
 }
 
 /// Bytes 0 to 31 of both pages, and the checksum in the last 4 of `fields_bytes`.
-fn decode_preamble(reader: &mut Reader<'_>, page: &[u8], magic: [u8; 8], fields_bytes: usize, what: &'static str) -> Result<()> {
+fn decode_preamble(
+    reader: &mut Reader<'_>,
+    page: &[u8],
+    magic: [u8; 8],
+    fields_bytes: usize,
+    what: &'static str,
+) -> Result<()> {
     let found = reader.array::<8>()?;
     if found != magic {
         let expected = format!("the magic of {what} ({})", magic.escape_ascii());
@@ -292,7 +319,11 @@ fn decode_preamble(reader: &mut Reader<'_>, page: &[u8], magic: [u8; 8], fields_
     check_log_version(8, reader.u32()?, LOG_VERSION)?;
     let bytes = reader.u32()?;
     if bytes as usize != SEGMENT_HEADER_BYTES {
-        return Err(FormatError::damaged(12, format!("a page of {SEGMENT_HEADER_BYTES} bytes"), bytes.to_string()));
+        return Err(FormatError::damaged(
+            12,
+            format!("a page of {SEGMENT_HEADER_BYTES} bytes"),
+            bytes.to_string(),
+        ));
     }
     check_features(16, reader.u64()?, LOG_FEATURES_KNOWN)?;
     reader.u64()?;
@@ -310,7 +341,8 @@ pub struct FrameHeader {
     pub first_sequence: u64,
     /// Number of sequence numbers that it takes.
     pub count: u32,
-    /// The lane's offset up to which all was known durable when this was written; 0 says nothing about it, and may spare bytes.
+    /// The lane's offset up to which all was known durable when this was written; 0 says nothing
+    /// about it, and may spare bytes.
     pub durable_through: u64,
 }
 
@@ -333,7 +365,9 @@ const COMPACT_LENGTH_BITS: u32 = 12;
 const COMPACT_SEQUENCE_BITS: u32 = 32 + 29 - COMPACT_LENGTH_BITS;
 
 const _: () = assert!(FRAME_PAYLOAD_BYTES_MAX < LONG_FORM as usize);
-const _: () = assert!(FRAME_COMPACT_HEADER_BYTES + FRAME_ALIGNMENT == FRAME_BYTES_MIN && FRAME_HEADER_BYTES >= FRAME_BYTES_MIN);
+const _: () = assert!(
+    FRAME_COMPACT_HEADER_BYTES + FRAME_ALIGNMENT == FRAME_BYTES_MIN && FRAME_HEADER_BYTES >= FRAME_BYTES_MIN
+);
 
 /// Most bytes that a frame with `payload` bytes takes, padding included; a multiple of 8.
 pub const fn frame_bytes_max(payload: usize) -> usize {
@@ -400,7 +434,8 @@ impl FrameHeader {
         {
             Form::Compact
         } else if self.durable_through == 0
-            || (self.durable_through >> 32 == u64::from(self.identity.segment) && self.durable_through as u32 != 0)
+            || (self.durable_through >> 32 == u64::from(self.identity.segment)
+                && self.durable_through as u32 != 0)
         {
             Form::Short
         } else {
@@ -414,7 +449,8 @@ impl FrameHeader {
         self.form(payload).header_bytes()
     }
 
-    /// Bytes that the frame takes with `payload` bytes, padding included; a multiple of 8, at least [`FRAME_BYTES_MIN`] and at most [`frame_bytes_max`].
+    /// Bytes that the frame takes with `payload` bytes, padding included; a multiple of 8, at least
+    /// [`FRAME_BYTES_MIN`] and at most [`frame_bytes_max`].
     #[inline]
     pub fn frame_bytes(&self, payload: usize) -> usize {
         self.bytes(payload) + payload.next_multiple_of(FRAME_ALIGNMENT)
@@ -432,7 +468,8 @@ impl FrameHeader {
         match form {
             Form::Compact => {
                 let high = (self.first_sequence >> 32) as u32;
-                header[8..12].copy_from_slice(&(length | (high << COMPACT_LENGTH_BITS) | COMPACT_FORM).to_le_bytes());
+                header[8..12]
+                    .copy_from_slice(&(length | (high << COMPACT_LENGTH_BITS) | COMPACT_FORM).to_le_bytes());
                 header[12..16].copy_from_slice(&(self.first_sequence as u32).to_le_bytes());
             }
             Form::Short => {
@@ -454,12 +491,14 @@ impl FrameHeader {
     /// Appends the whole frame at `byte`, padded, to `out`.
     ///
     /// # Panics
-    /// When `byte` is no multiple of 8 or the payload longer than [`FRAME_PAYLOAD_BYTES_MAX`]: both are bugs of the caller.
+    /// When `byte` is no multiple of 8 or the payload longer than [`FRAME_PAYLOAD_BYTES_MAX`]: both
+    /// are bugs of the caller.
     pub fn append_to(&self, out: &mut Vec<u8>, byte: u32, payload: &[u8]) {
         self.append_parts_to(out, byte, &[payload]);
     }
 
-    /// As [`FrameHeader::append_to`], of a payload in parts: they are joined here for the first time.
+    /// As [`FrameHeader::append_to`], of a payload in parts: they are joined here for the first
+    /// time.
     ///
     /// # Panics
     /// As [`FrameHeader::append_to`].
@@ -523,8 +562,12 @@ impl NoFrame {
         let at = byte as usize;
         match self {
             NoFrame::End => FormatError::damaged(at, "a frame", "the end"),
-            NoFrame::Mark { expected, found } => FormatError::damaged(at, format!("frame mark {expected:#010x}"), format!("{found:#010x}")),
-            NoFrame::Length(found) => FormatError::damaged(at + 8, "a payload length within the segment", found.to_string()),
+            NoFrame::Mark { expected, found } => {
+                FormatError::damaged(at, format!("frame mark {expected:#010x}"), format!("{found:#010x}"))
+            }
+            NoFrame::Length(found) => {
+                FormatError::damaged(at + 8, "a payload length within the segment", found.to_string())
+            }
             NoFrame::Checksum(expected, found) => FormatError::checksum(at + 4, expected, found),
             NoFrame::Flags(flags) => FormatError::newer(at + 8, format!("unknown frame flags {flags:#x}")),
         }
@@ -535,7 +578,11 @@ impl NoFrame {
 ///
 /// # Errors
 /// Why there is none.
-pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity) -> std::result::Result<Frame<'a>, NoFrame> {
+pub fn decode_frame<'a>(
+    segment: &'a [u8],
+    byte: u32,
+    identity: &SegmentIdentity,
+) -> std::result::Result<Frame<'a>, NoFrame> {
     let bytes = segment.get(byte as usize..).unwrap_or_default();
     if bytes.len() < FRAME_BYTES_MIN {
         return Err(NoFrame::End);
@@ -549,7 +596,10 @@ pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity
     let word = u32_at(8);
     let form = Form::of(word);
     let (header_bytes, length) = (form.header_bytes(), form.length(word));
-    let payload = bytes.get(header_bytes..).and_then(|rest| rest.get(..length)).filter(|_| length <= FRAME_PAYLOAD_BYTES_MAX);
+    let payload = bytes
+        .get(header_bytes..)
+        .and_then(|rest| rest.get(..length))
+        .filter(|_| length <= FRAME_PAYLOAD_BYTES_MAX);
     let end = (byte as usize).checked_add(header_bytes + length.next_multiple_of(FRAME_ALIGNMENT));
     let (Some(payload), Some(end)) = (payload, end.and_then(|end| u32::try_from(end).ok())) else {
         return Err(NoFrame::Length(word));
@@ -574,9 +624,13 @@ pub fn decode_frame<'a>(segment: &'a [u8], byte: u32, identity: &SegmentIdentity
             let durable_through = if u32_at(12) == 0 { 0 } else { identity.offset(u32_at(12)) };
             FrameHeader { identity, stream: 0, first_sequence: u64_at(16), count: 1, durable_through }
         }
-        Form::Long => {
-            FrameHeader { identity, stream: u32_at(24), first_sequence: u64_at(16), count: u32_at(12), durable_through: u64_at(32) }
-        }
+        Form::Long => FrameHeader {
+            identity,
+            stream: u32_at(24),
+            first_sequence: u64_at(16),
+            count: u32_at(12),
+            durable_through: u64_at(32),
+        },
     };
     Ok(Frame { header, byte, payload_byte: byte + header_bytes as u32, end, payload })
 }

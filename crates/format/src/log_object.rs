@@ -1,4 +1,5 @@
-//! Objects of a log that is kept in an object store: a header, then frames as in a segment ([`crate::log_frame`]); or a header that is a seal.
+//! Objects of a log that is kept in an object store: a header, then frames as in a segment
+//! ([`crate::log_frame`]); or a header that is a seal.
 //!
 //! **Header** (80 bytes):
 //!
@@ -19,7 +20,8 @@
 //! | 72 | 4 | data: the slot up to which every object was known to be there when this was made; seal: 0 |
 //! | 76 | 4 | checksum of bytes 0–75 |
 //!
-//! **Data**: frames follow, up to the end. Their segment number is the slot, their byte counts from the object's start.
+//! **Data**: frames follow, up to the end. Their segment number is the slot, their byte counts from
+//! the object's start.
 //!
 //! **Seal** (96 bytes): it takes the slot behind the last object that counts.
 //!
@@ -29,7 +31,8 @@
 //! | 88 | 4 | 0 |
 //! | 92 | 4 | checksum of bytes 80–91, mixed with the header's checksum |
 //!
-//! No data object is as long as a seal: 80 bytes without frames, at least 104 with one. A list therefore tells them apart.
+//! No data object is as long as a seal: 80 bytes without frames, at least 104 with one. A list
+//! therefore tells them apart.
 
 use crate::checksum::{crc32c, stamp};
 use crate::codec::Reader;
@@ -52,7 +55,9 @@ pub const SEAL_BYTES: usize = 96;
 const KIND_DATA: u32 = 1;
 const KIND_SEAL: u32 = 2;
 
-const _: () = assert!(LOG_OBJECT_HEADER_BYTES.is_multiple_of(8) && LOG_OBJECT_HEADER_BYTES + FRAME_BYTES_MIN > SEAL_BYTES);
+const _: () = assert!(
+    LOG_OBJECT_HEADER_BYTES.is_multiple_of(8) && LOG_OBJECT_HEADER_BYTES + FRAME_BYTES_MIN > SEAL_BYTES
+);
 
 /// What the header of a log object says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +81,12 @@ pub enum LogObject {
 }
 
 /// The header of a data object of `bytes` bytes in all.
-pub fn encode_data_header(identity: &SegmentIdentity, bytes: u32, writer: u64, known_through: u32) -> [u8; LOG_OBJECT_HEADER_BYTES] {
+pub fn encode_data_header(
+    identity: &SegmentIdentity,
+    bytes: u32,
+    writer: u64,
+    known_through: u32,
+) -> [u8; LOG_OBJECT_HEADER_BYTES] {
     let mut header = [0; LOG_OBJECT_HEADER_BYTES];
     header.copy_from_slice(&encode_header(identity, KIND_DATA, bytes, writer, known_through));
     header
@@ -116,7 +126,8 @@ fn encode_header(identity: &SegmentIdentity, kind: u32, bytes: u32, who: u64, kn
 }
 
 impl LogObject {
-    /// Reads the start of a log object: its header, and all of it when it is a seal. `identity` says which object it must be.
+    /// Reads the start of a log object: its header, and all of it when it is a seal. `identity`
+    /// says which object it must be.
     ///
     /// # Errors
     /// `Damaged` with the offset, also for a sound object of another place; `Newer`.
@@ -136,17 +147,28 @@ impl LogObject {
         check_log_version(8, reader.u32()?, LOG_OBJECT_VERSION)?;
         let header_bytes = reader.u32()?;
         if header_bytes as usize != LOG_OBJECT_HEADER_BYTES {
-            return Err(FormatError::damaged(12, format!("a header of {LOG_OBJECT_HEADER_BYTES} bytes"), header_bytes.to_string()));
+            return Err(FormatError::damaged(
+                12,
+                format!("a header of {LOG_OBJECT_HEADER_BYTES} bytes"),
+                header_bytes.to_string(),
+            ));
         }
         check_features(16, reader.u64()?, LOG_OBJECT_FEATURES_KNOWN)?;
         reader.u64()?;
-        let found = SegmentIdentity { incarnation: reader.u64()?, epoch: reader.u64()?, lane: reader.u32()?, segment: reader.u32()? };
+        let found = SegmentIdentity {
+            incarnation: reader.u64()?,
+            epoch: reader.u64()?,
+            lane: reader.u32()?,
+            segment: reader.u32()?,
+        };
         if found != *identity {
             return Err(FormatError::damaged(32, format!("an object of {identity:?}"), format!("{found:?}")));
         }
         let (kind, bytes, who, known_through) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u32()?);
         match kind {
-            KIND_DATA if bytes as usize >= LOG_OBJECT_HEADER_BYTES => Ok(LogObject::Data { bytes, writer: who, known_through }),
+            KIND_DATA if bytes as usize >= LOG_OBJECT_HEADER_BYTES => {
+                Ok(LogObject::Data { bytes, writer: who, known_through })
+            }
             KIND_SEAL if bytes as usize == SEAL_BYTES => decode_seal(object, who, computed),
             KIND_DATA | KIND_SEAL => Err(FormatError::damaged(60, "a possible length", bytes.to_string())),
             _ => Err(FormatError::damaged(56, format!("kind {KIND_DATA} or {KIND_SEAL}"), kind.to_string())),
@@ -159,7 +181,11 @@ fn decode_seal(object: &[u8], by: u64, header_checksum: u32) -> Result<LogObject
     reader.take(LOG_OBJECT_HEADER_BYTES)?;
     let sealed = reader.u64()?;
     reader.u32()?;
-    let computed = stamp(crc32c(&object[LOG_OBJECT_HEADER_BYTES..reader.position()]), SEAL_PLACE, u64::from(header_checksum));
+    let computed = stamp(
+        crc32c(&object[LOG_OBJECT_HEADER_BYTES..reader.position()]),
+        SEAL_PLACE,
+        u64::from(header_checksum),
+    );
     let stored = reader.u32()?;
     if computed != stored {
         return Err(FormatError::checksum(SEAL_BYTES - 4, computed, stored));

@@ -1,6 +1,7 @@
 //! Records and snapshots of the manifest chain.
 //!
-//! A record is what one slot of the chain holds; a snapshot is a list of edits that builds a whole state. Both carry the same edits.
+//! A record is what one slot of the chain holds; a snapshot is a list of edits that builds a whole
+//! state. Both carry the same edits.
 //!
 //! **Record** (an object of its own, at most [`RECORD_BYTES_MAX`]):
 //!
@@ -22,10 +23,12 @@
 //! | 104 | | of kinds 2 and 5 to 7 the edits; of kind 3 {slot u64, epoch u64, record hash u128, random u64, length u64, checksum u64} |
 //! | −4 | 4 | CRC-32C of all before it |
 //!
-//! Edits beyond a record's limit are **parts**: a first one, any number of further ones and a last one in consecutive slots, which take
-//! effect all together with the last. A first part that is followed by anything else but a further or the last one has no effect.
+//! Edits beyond a record's limit are **parts**: a first one, any number of further ones and a last
+//! one in consecutive slots, which take effect all together with the last. A first part that is
+//! followed by anything else but a further or the last one has no effect.
 //!
-//! **Edit:** {tag u8, reserved u8, bytes of the body u32, body}. Text and bytes in a body have their length (u32) before them.
+//! **Edit:** {tag u8, reserved u8, bytes of the body u32, body}. Text and bytes in a body have
+//! their length (u32) before them.
 //!
 //! | tag | body |
 //! |---|---|
@@ -47,10 +50,11 @@
 //! | 18 source un-named | source u32 |
 //! | 19 table of a source added | as 5, then source u32, the table's name there {epoch u64, random u64} |
 //!
-//! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0, [`FEATURE_SOURCES`]: who does not know it would take tables of
-//! other databases for this one's.
+//! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0,
+//! [`FEATURE_SOURCES`]: who does not know it would take tables of other databases for this one's.
 //!
-//! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and decoded chunk by chunk ([`snapshot`]).
+//! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and
+//! decoded chunk by chunk ([`snapshot`]).
 
 use bytes::Bytes;
 
@@ -62,7 +66,8 @@ pub mod snapshot;
 
 pub use edit::{EDIT_BYTES_MAX, decode_edit, encode_edit};
 pub use record::{
-    RECORD_BYTES_MAX, RECORD_FEATURES_KNOWN, RECORD_HEADER_BYTES, RECORD_MAGIC, RECORD_VERSION, decode_record, encode_record, record_hash,
+    RECORD_BYTES_MAX, RECORD_FEATURES_KNOWN, RECORD_HEADER_BYTES, RECORD_MAGIC, RECORD_VERSION,
+    decode_record, encode_record, record_hash,
 };
 
 /// Name of a table attempt: never used again.
@@ -134,11 +139,13 @@ pub struct TableDescription {
     pub tail_bytes: u32,
     /// When its oldest data was written, in seconds since the Unix epoch.
     pub oldest_unix_seconds: u64,
-    /// Where its object lies, if that is under another database; `name` is then no object's, and as fresh as one.
+    /// Where its object lies, if that is under another database; `name` is then no object's, and as
+    /// fresh as one.
     pub source: Option<TableSource>,
 }
 
-/// Options of a keyspace that shape its bytes, kept as name and value so that old readers can name what they do not know.
+/// Options of a keyspace that shape its bytes, kept as name and value so that old readers can name
+/// what they do not know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions(pub Vec<(String, String)>);
 
@@ -193,7 +200,8 @@ pub enum Edit {
         /// To where.
         level: u8,
     },
-    /// A table left the version and stays named; or a condemned one was found pinned and is obsolete again.
+    /// A table left the version and stays named; or a condemned one was found pinned and is
+    /// obsolete again.
     TableObsolete {
         /// Which.
         name: TableName,
@@ -235,8 +243,8 @@ pub enum Edit {
         /// As `LogOffset`.
         offset: u64,
     },
-    /// The application has given up the first entries of a log of its own. Some of them may lie behind its replay point: a sync that failed has
-    /// moved them since their place was told.
+    /// The application has given up the first entries of a log of its own. Some of them may lie
+    /// behind its replay point: a sync that failed has moved them since their place was told.
     LogTrimmed {
         /// Its epoch.
         epoch: u64,
@@ -286,7 +294,8 @@ pub enum RecordKind {
     Claim,
     /// Changes the state.
     Edits(Vec<Edit>),
-    /// Names a snapshot object that holds the state as of an earlier slot: edits go on while a large one is written.
+    /// Names a snapshot object that holds the state as of an earlier slot: edits go on while a
+    /// large one is written.
     Snapshot {
         /// The state is that of this slot, below the record's own; also in the object's name.
         slot: u64,
@@ -327,7 +336,8 @@ pub struct Record {
     pub slot: u64,
     /// The writer's epoch; of a claim, the slot's own number.
     pub epoch: u64,
-    /// Fresh randomness of whoever put it, so that one's own record is told from another's equal one.
+    /// Fresh randomness of whoever put it, so that one's own record is told from another's equal
+    /// one.
     pub attempt: u128,
     /// Hash of the predecessor's bytes; 0 in the first slot.
     pub predecessor_hash: u128,

@@ -1,4 +1,5 @@
-//! A log on replicated segments: what the manifest keeps of a lane, and what records of its segments carry.
+//! A log on replicated segments: what the manifest keeps of a lane, and what records of its
+//! segments carry.
 //!
 //! **Configuration of a lane**, at most 64 KiB:
 //!
@@ -98,7 +99,10 @@ impl NearLane {
     /// `Limit` when there are more segments, regions or bytes of an address than there may be.
     pub fn encode(&self) -> Result<Vec<u8>> {
         if self.segments.len() > NEAR_SEGMENTS_MAX {
-            return Err(FormatError::limit(format!("{} segments of a lane; {NEAR_SEGMENTS_MAX} are the most", self.segments.len())));
+            return Err(FormatError::limit(format!(
+                "{} segments of a lane; {NEAR_SEGMENTS_MAX} are the most",
+                self.segments.len()
+            )));
         }
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(&NEAR_LANE_MAGIC);
@@ -111,12 +115,18 @@ impl NearLane {
             out.extend_from_slice(&length.to_le_bytes());
             out.extend_from_slice(&digest.0.to_le_bytes());
             if segment.regions.len() > NEAR_REGIONS_MAX {
-                return Err(FormatError::limit(format!("{} regions; {NEAR_REGIONS_MAX} are the most", segment.regions.len())));
+                return Err(FormatError::limit(format!(
+                    "{} regions; {NEAR_REGIONS_MAX} are the most",
+                    segment.regions.len()
+                )));
             }
             out.push(segment.regions.len() as u8);
             for region in &segment.regions {
                 if region.address.len() > NODE_ADDRESS_BYTES_MAX {
-                    let what = format!("an address of {} bytes; {NODE_ADDRESS_BYTES_MAX} are the most", region.address.len());
+                    let what = format!(
+                        "an address of {} bytes; {NODE_ADDRESS_BYTES_MAX} are the most",
+                        region.address.len()
+                    );
                     return Err(FormatError::limit(what));
                 }
                 out.extend_from_slice(&region.incarnation.to_le_bytes());
@@ -126,7 +136,10 @@ impl NearLane {
         }
         out.extend_from_slice(&crc32c(&out).to_le_bytes());
         if out.len() > NEAR_LANE_BYTES_MAX {
-            return Err(FormatError::limit(format!("{} bytes of a lane's configuration; {NEAR_LANE_BYTES_MAX} are the most", out.len())));
+            return Err(FormatError::limit(format!(
+                "{} bytes of a lane's configuration; {NEAR_LANE_BYTES_MAX} are the most",
+                out.len()
+            )));
         }
         Ok(out)
     }
@@ -151,19 +164,31 @@ impl NearLane {
         let at = reader.position();
         let (copies, quorum) = (reader.u8()?, reader.u8()?);
         if quorum == 0 || quorum > copies || usize::from(copies) > NEAR_REGIONS_MAX {
-            return Err(FormatError::damaged(at, format!("1 <= q <= n <= {NEAR_REGIONS_MAX}"), format!("n {copies}, q {quorum}")));
+            return Err(FormatError::damaged(
+                at,
+                format!("1 <= q <= n <= {NEAR_REGIONS_MAX}"),
+                format!("n {copies}, q {quorum}"),
+            ));
         }
         let at = reader.position();
         let count = reader.u32()? as usize;
         if count > NEAR_SEGMENTS_MAX {
-            return Err(FormatError::damaged(at, format!("at most {NEAR_SEGMENTS_MAX} segments"), count.to_string()));
+            return Err(FormatError::damaged(
+                at,
+                format!("at most {NEAR_SEGMENTS_MAX} segments"),
+                count.to_string(),
+            ));
         }
         let mut segments: Vec<NearSegment> = Vec::with_capacity(count);
         for _ in 0..count {
             let at = reader.position();
             let segment = NearSegment::decode(&mut reader)?;
             if segments.last().is_some_and(|last| last.number.checked_add(1) != Some(segment.number)) {
-                return Err(FormatError::damaged(at, "numbers of segments without a gap", segment.number.to_string()));
+                return Err(FormatError::damaged(
+                    at,
+                    "numbers of segments without a gap",
+                    segment.number.to_string(),
+                ));
             }
             segments.push(segment);
         }
@@ -176,9 +201,15 @@ impl NearLane {
 impl NearSegment {
     fn decode(reader: &mut Reader<'_>) -> Result<NearSegment> {
         let at = reader.position();
-        let (number, length, digest, count) = (reader.u32()?, reader.u32()?, Digest(reader.u64()?), reader.u8()?);
-        if usize::from(count) > NEAR_REGIONS_MAX || length != APPENDING && length > SEGMENT_RECORDS_BYTES_MAX {
-            return Err(FormatError::damaged(at, "a segment within its limits", format!("{length} bytes in {count} regions")));
+        let (number, length, digest, count) =
+            (reader.u32()?, reader.u32()?, Digest(reader.u64()?), reader.u8()?);
+        if usize::from(count) > NEAR_REGIONS_MAX || length != APPENDING && length > SEGMENT_RECORDS_BYTES_MAX
+        {
+            return Err(FormatError::damaged(
+                at,
+                "a segment within its limits",
+                format!("{length} bytes in {count} regions"),
+            ));
         }
         let settled = (length != APPENDING).then_some((length, digest));
         if settled.is_none() && count == 0 {
@@ -187,7 +218,11 @@ impl NearSegment {
         let mut regions = Vec::with_capacity(usize::from(count));
         for _ in 0..count {
             let (incarnation, region) = (reader.u64()?, reader.u128()?);
-            regions.push(NearRegion { incarnation, region, address: reader.text(NODE_ADDRESS_BYTES_MAX)?.to_owned() });
+            regions.push(NearRegion {
+                incarnation,
+                region,
+                address: reader.text(NODE_ADDRESS_BYTES_MAX)?.to_owned(),
+            });
         }
         Ok(NearSegment { number, settled, regions })
     }
@@ -239,7 +274,12 @@ impl<'a> NearPayload<'a> {
         match kind {
             ENTRY => {
                 let (stream, count, first_sequence) = (reader.u32()?, reader.u32()?, reader.u64()?);
-                Ok(NearPayload::Entry { stream, count, first_sequence, operations: &payload[NEAR_ENTRY_HEADER_BYTES..] })
+                Ok(NearPayload::Entry {
+                    stream,
+                    count,
+                    first_sequence,
+                    operations: &payload[NEAR_ENTRY_HEADER_BYTES..],
+                })
             }
             END | COMMITTED => {
                 reader.end()?;
@@ -256,7 +296,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn lane() -> NearLane {
-        let region = |n: u64| NearRegion { incarnation: n, region: u128::from(n) << 70, address: format!("10.0.0.{n}:7000") };
+        let region = |n: u64| NearRegion {
+            incarnation: n,
+            region: u128::from(n) << 70,
+            address: format!("10.0.0.{n}:7000"),
+        };
         NearLane {
             copies: 3,
             quorum: 2,
@@ -274,7 +318,8 @@ mod tests {
         assert_eq!(NearPayload::decode(&NEAR_END), Ok(NearPayload::End));
         assert_eq!(NearPayload::decode(&NEAR_COMMITTED), Ok(NearPayload::Committed));
         let entry = [&encode_near_entry(1, 2, 3)[..], b"operations"].concat();
-        let expected = NearPayload::Entry { stream: 1, count: 2, first_sequence: 3, operations: b"operations" };
+        let expected =
+            NearPayload::Entry { stream: 1, count: 2, first_sequence: 3, operations: b"operations" };
         assert_eq!(NearPayload::decode(&entry), Ok(expected));
     }
 

@@ -17,7 +17,8 @@
 //! | | | with the incompatible bit 0, which pins of kind 3 have and no others: the clone's {incarnation u64, database u64, epoch u64, seen from u64, place} |
 //! | −4 | 4 | CRC-32C of all before it |
 //!
-//! A place has its length (u32) before it. A leased pin's heartbeats are empty objects beside it, named by the pin's id and a number that rises.
+//! A place has its length (u32) before it. A leased pin's heartbeats are empty objects beside it,
+//! named by the pin's id and a number that rises.
 
 use crate::checksum::crc32c;
 use crate::codec::{Reader, put_prefixed};
@@ -100,14 +101,16 @@ pub struct PinnedFor {
     pub database: u64,
     /// The epoch that pinned: no later one will name the pin.
     pub epoch: u64,
-    /// A hash of the path by which the pinned database was reached: from another one, `place` may lead elsewhere.
+    /// A hash of the path by which the pinned database was reached: from another one, `place` may
+    /// lead elsewhere.
     pub seen_from: u64,
 }
 
 /// The bytes of a pin.
 ///
 /// # Errors
-/// `Limit` beyond [`PIN_TABLES_MAX`], of a place that is too long, and of a clone where none belongs or where one is missing.
+/// `Limit` beyond [`PIN_TABLES_MAX`], of a place that is too long, and of a clone where none
+/// belongs or where one is missing.
 pub fn encode_pin(pin: &Pin) -> Result<Vec<u8>> {
     let count = pin.tables.len();
     if count > PIN_TABLES_MAX {
@@ -172,15 +175,25 @@ pub fn decode_pin(bytes: &[u8]) -> Result<Pin> {
     let features = reader.u64()?;
     check_features(16, features, PIN_FEATURES_KNOWN)?;
     reader.u64()?;
-    let (incarnation, id, kind, count) = (reader.u64()?, reader.u128()?, reader.u32()?, reader.u32()? as usize);
-    let kind = PinKind::from_u32(kind).ok_or_else(|| FormatError::newer(56, format!("pin of kind {kind}")))?;
+    let (incarnation, id, kind, count) =
+        (reader.u64()?, reader.u128()?, reader.u32()?, reader.u32()? as usize);
+    let kind =
+        PinKind::from_u32(kind).ok_or_else(|| FormatError::newer(56, format!("pin of kind {kind}")))?;
     let (lease_ms, created_unix_seconds) = (reader.u64()?, reader.u64()?);
     if (features & FEATURE_CLONE != 0) != (kind == PinKind::Clone) {
-        return Err(FormatError::damaged(16, "the feature bit of a clone's pin, and of no other", format!("{features:#x}")));
+        return Err(FormatError::damaged(
+            16,
+            "the feature bit of a clone's pin, and of no other",
+            format!("{features:#x}"),
+        ));
     }
     let bytes_of_tables = 16 * count;
     if length < PIN_HEADER_BYTES + bytes_of_tables + 4 {
-        return Err(FormatError::damaged(60, format!("tables for {length} bytes"), format!("{count} tables")));
+        return Err(FormatError::damaged(
+            60,
+            format!("tables for {length} bytes"),
+            format!("{count} tables"),
+        ));
     }
     let mut tables = Vec::with_capacity(count);
     for _ in 0..count {
@@ -188,13 +201,24 @@ pub fn decode_pin(bytes: &[u8]) -> Result<Pin> {
     }
     let clone = match kind {
         PinKind::Clone => {
-            let (incarnation, database, epoch, seen_from) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
-            Some(PinnedFor { place: reader.text(PLACE_BYTES_MAX)?.to_owned(), incarnation, database, epoch, seen_from })
+            let (incarnation, database, epoch, seen_from) =
+                (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+            Some(PinnedFor {
+                place: reader.text(PLACE_BYTES_MAX)?.to_owned(),
+                incarnation,
+                database,
+                epoch,
+                seen_from,
+            })
         }
         _ => None,
     };
     if reader.position() + 4 != length {
-        return Err(FormatError::damaged(60, format!("tables for {length} bytes"), format!("{count} tables")));
+        return Err(FormatError::damaged(
+            60,
+            format!("tables for {length} bytes"),
+            format!("{count} tables"),
+        ));
     }
     Ok(Pin { incarnation, id, kind, lease_ms, created_unix_seconds, tables, clone })
 }

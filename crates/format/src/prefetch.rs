@@ -1,9 +1,10 @@
 //! A hint to the processor: what it will read soon.
 //!
-//! A search in memory that is in no cache waits for one line after the other, because each probe's place depends on the last one's answer.
-//! Lines that are asked for together come together.
+//! A search in memory that is in no cache waits for one line after the other, because each probe's
+//! place depends on the last one's answer. Lines that are asked for together come together.
 
-/// Bytes of a cache line, on the processors that matter; elsewhere a hint more or less does no harm.
+/// Bytes of a cache line, on the processors that matter; elsewhere a hint more or less does no
+/// harm.
 const LINE_BYTES: usize = 64;
 
 /// At most so many lines are asked for: more than this a core cannot have on their way.
@@ -42,8 +43,8 @@ pub fn prefetch_address(address: *const u8) {
 #[inline]
 fn hint(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch reads nothing that the program could see and never faults, wherever it points; the instruction is part of every
-    // processor of this architecture.
+    // SAFETY: a prefetch reads nothing that the program could see and never faults, wherever it
+    // points; the instruction is part of every processor of this architecture.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }
 

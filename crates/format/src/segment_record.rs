@@ -1,4 +1,5 @@
-//! Records of a replicated segment: what its regions on the nodes hold, byte for byte the same on each, one after another from byte 0.
+//! Records of a replicated segment: what its regions on the nodes hold, byte for byte the same on
+//! each, one after another from byte 0.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -8,8 +9,9 @@
 //! | 16 | 8 | digest: of this record, its place, and by its predecessor's digest of all before it |
 //! | 24 | | payload |
 //!
-//! The digest of what lies before byte 0 comes from the segment's identity ([`first_digest`]), so that a record of another segment, or of another place
-//! in it, is none. Records are never split nor joined: whoever sends them again sends the same ones.
+//! The digest of what lies before byte 0 comes from the segment's identity ([`first_digest`]), so
+//! that a record of another segment, or of another place in it, is none. Records are never split
+//! nor joined: whoever sends them again sends the same ones.
 //!
 //! Lengths are 32 bits wide: a segment is at most [`SEGMENT_RECORDS_BYTES_MAX`] long.
 
@@ -31,7 +33,8 @@ pub const SEGMENT_RECORDS_BYTES_MAX: u32 = 1 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest(pub u64);
 
-/// The digest before byte 0 of the segment `identity` of the database that drew the random number `database`.
+/// The digest before byte 0 of the segment `identity` of the database that drew the random number
+/// `database`.
 pub fn first_digest(database: u64, identity: &SegmentIdentity) -> Digest {
     let SegmentIdentity { incarnation, epoch, lane, segment } = *identity;
     let words = [database, incarnation, epoch, u64::from(lane) << 32 | u64::from(segment)];
@@ -65,7 +68,12 @@ fn digest(predecessor: Digest, at: u32, head: u64, committed: u64, payload: &[u8
 ///
 /// # Panics
 /// When the payload is longer than [`RECORD_PAYLOAD_BYTES_MAX`]: its maker cuts before.
-pub fn encode_header(predecessor: Digest, at: u32, committed: u32, payload: &[u8]) -> ([u8; RECORD_HEADER_BYTES], Digest) {
+pub fn encode_header(
+    predecessor: Digest,
+    at: u32,
+    committed: u32,
+    payload: &[u8],
+) -> ([u8; RECORD_HEADER_BYTES], Digest) {
     assert!(payload.len() <= RECORD_PAYLOAD_BYTES_MAX, "a record's payload is too long");
     let head = payload.len() as u64;
     let committed = u64::from(committed);
@@ -80,18 +88,22 @@ pub fn encode_header(predecessor: Digest, at: u32, committed: u32, payload: &[u8
 /// The record that begins `bytes`, which lie at byte `at` of their segment behind `predecessor`.
 ///
 /// # Errors
-/// `Damaged` with the byte of the segment, when a whole record that follows its predecessor is not there.
+/// `Damaged` with the byte of the segment, when a whole record that follows its predecessor is not
+/// there.
 pub fn decode<'a>(predecessor: Digest, at: u32, bytes: &'a [u8]) -> Result<Record<'a>> {
     let record = decode_checked(at, bytes)?;
-    let expected = digest(predecessor, at, record.payload.len() as u64, u64::from(record.committed), record.payload);
+    let expected =
+        digest(predecessor, at, record.payload.len() as u64, u64::from(record.committed), record.payload);
     if expected != record.digest {
-        let (expected, found) = (format!("the digest {:016x}", expected.0), format!("{:016x}", record.digest.0));
+        let (expected, found) =
+            (format!("the digest {:016x}", expected.0), format!("{:016x}", record.digest.0));
         return Err(FormatError::damaged(at as usize + 16, expected, found));
     }
     Ok(record)
 }
 
-/// As [`decode`], of a record whose digest was found to be right before, in the same memory: whoever walks a whole segment to check it need not do so twice.
+/// As [`decode`], of a record whose digest was found to be right before, in the same memory:
+/// whoever walks a whole segment to check it need not do so twice.
 ///
 /// # Errors
 /// As [`decode`], but for the digest.
@@ -110,7 +122,11 @@ pub fn decode_checked(at: u32, bytes: &[u8]) -> Result<Record<'_>> {
     // A record cannot have been acknowledged before it was made.
     match u32::try_from(committed) {
         Ok(committed) if committed <= at => Ok(Record { committed, digest, payload }),
-        _ => Err(FormatError::damaged(at as usize + 8, format!("committed up to {at} at most"), committed.to_string())),
+        _ => Err(FormatError::damaged(
+            at as usize + 8,
+            format!("committed up to {at} at most"),
+            committed.to_string(),
+        )),
     }
 }
 

@@ -6,9 +6,11 @@
 //! | n − 5 | 1 | compression |
 //! | n − 4 | 4 | CRC-32C of all before it, mixed with (table identity, offset in the table) |
 //!
-//! Compression 3 is LZ4 in two parts (`stored/parts.rs`): data blocks have it, so that a look-up can leave out most of the values.
+//! Compression 3 is LZ4 in two parts (`stored/parts.rs`): data blocks have it, so that a look-up
+//! can leave out most of the values.
 //!
-//! n is the length in the block's handle. Nothing is decompressed or parsed before the checksum was found right.
+//! n is the length in the block's handle. Nothing is decompressed or parsed before the checksum was
+//! found right.
 
 use std::ops::Range;
 
@@ -33,7 +35,11 @@ pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + (2 << 20);
 
 /// What the compression byte of a stored block says, in words.
 pub fn compression_name(byte: u8) -> &'static str {
-    if byte == IN_PARTS { "lz4 in two parts" } else { Compression::from_byte(byte).map_or("unknown", Compression::name) }
+    if byte == IN_PARTS {
+        "lz4 in two parts"
+    } else {
+        Compression::from_byte(byte).map_or("unknown", Compression::name)
+    }
 }
 
 /// Where a stored block lies in its table.
@@ -63,7 +69,8 @@ impl BlockHandle {
     }
 }
 
-/// Appends a block to `out`, where it becomes the bytes at `offset` of the table. Returns its handle.
+/// Appends a block to `out`, where it becomes the bytes at `offset` of the table. Returns its
+/// handle.
 ///
 /// # Panics
 /// When the block is larger than [`BLOCK_BYTES_MAX`]: builders keep to it.
@@ -80,7 +87,8 @@ pub fn seal(
     end(used as u8, start, identity, offset, out)
 }
 
-/// As [`seal`], of a data block whose values end at `values_end`: one that is compressed with LZ4 can answer a [`Sealed::get`] without all of them.
+/// As [`seal`], of a data block whose values end at `values_end`: one that is compressed with LZ4
+/// can answer a [`Sealed::get`] without all of them.
 ///
 /// # Panics
 /// As there; when `values_end` is not within the block.
@@ -132,7 +140,8 @@ pub fn open(stored: &Bytes, identity: u64, offset: u64) -> Result<Bytes> {
     }
 }
 
-/// How long a stored block says to be when decompressed, if it says so. Nothing was checked: a hint.
+/// How long a stored block says to be when decompressed, if it says so. Nothing was checked: a
+/// hint.
 pub fn raw_bytes(stored: &[u8]) -> Option<usize> {
     Some(Sealed(payload(stored.get(..stored.len().checked_sub(4)?)?).ok()?).raw_bytes())
 }
@@ -154,7 +163,11 @@ impl<'a> Sealed<'a> {
     /// As [`open`].
     pub fn check(stored: &'a [u8], identity: u64, offset: u64) -> Result<Sealed<'a>> {
         let Some((hashed, checksum)) = stored.split_last_chunk::<4>() else {
-            return Err(FormatError::damaged(0, "a block of at least 5 bytes", format!("{} bytes", stored.len())));
+            return Err(FormatError::damaged(
+                0,
+                "a block of at least 5 bytes",
+                format!("{} bytes", stored.len()),
+            ));
         };
         let expected = stamp(crc32c(hashed), identity, offset);
         let found = u32::from_le_bytes(*checksum);
@@ -168,12 +181,15 @@ impl<'a> Sealed<'a> {
     pub fn raw_bytes(&self) -> usize {
         match &self.0 {
             // It was below the limit when it was checked.
-            Payload::Whole(compression, payload) => decompressed_bytes(*compression, payload, BLOCK_BYTES_MAX).unwrap_or(0),
+            Payload::Whole(compression, payload) => {
+                decompressed_bytes(*compression, payload, BLOCK_BYTES_MAX).unwrap_or(0)
+            }
             Payload::Parts(parts) => parts.raw_bytes(),
         }
     }
 
-    /// Decompresses it into memory that `memory` gives for so many bytes; what is not compressed is copied there.
+    /// Decompresses it into memory that `memory` gives for so many bytes; what is not compressed is
+    /// copied there.
     ///
     /// # Errors
     /// As [`open`].
@@ -191,12 +207,17 @@ impl<'a> Sealed<'a> {
         Ok(memory)
     }
 
-    /// What [`Block::get`] would find in it, a data block: the entry's trailer, and where its value lies in `room`. Of a block in two parts, values after that
-    /// one are not decompressed: `room` holds no block afterwards.
+    /// What [`Block::get`] would find in it, a data block: the entry's trailer, and where its value
+    /// lies in `room`. Of a block in two parts, values after that one are not decompressed: `room`
+    /// holds no block afterwards.
     ///
     /// # Errors
     /// As [`open`] and [`Block::get`].
-    pub fn get(&self, target: InternalKey<'_>, room: &mut Vec<u8>) -> Result<Option<(Trailer, Range<usize>)>> {
+    pub fn get(
+        &self,
+        target: InternalKey<'_>,
+        room: &mut Vec<u8>,
+    ) -> Result<Option<(Trailer, Range<usize>)>> {
         // What was there before is overwritten, or not looked at.
         room.resize(self.raw_bytes(), 0);
         match &self.0 {
@@ -204,7 +225,11 @@ impl<'a> Sealed<'a> {
             Payload::Parts(parts) => parts.second_into(room)?,
         }
         let block = Block::parse(&**room)?;
-        let Some((trailer, value)) = block.get(target)?.map(|entry| (entry.trailer, block.range_of(entry.value))) else { return Ok(None) };
+        let Some((trailer, value)) =
+            block.get(target)?.map(|entry| (entry.trailer, block.range_of(entry.value)))
+        else {
+            return Ok(None);
+        };
         if let Payload::Parts(parts) = &self.0 {
             parts.first_until(value.end, room)?;
         }

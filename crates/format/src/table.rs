@@ -8,8 +8,9 @@
 //! | properties | a stored block: {id u16, bytes u32, value} … in ascending order of ids |
 //! | footer | see below |
 //!
-//! Everything from the first partition on is the table's tail, fetched with one request; of a tail beyond [`TAIL_BYTES_MAX`] the request
-//! takes the top index, properties and footer, and partitions are fetched on demand, two blocks with one request.
+//! Everything from the first partition on is the table's tail, fetched with one request; of a tail
+//! beyond [`TAIL_BYTES_MAX`] the request takes the top index, properties and footer, and partitions
+//! are fetched on demand, two blocks with one request.
 //!
 //! **Footer**, the last 96 bytes:
 //!
@@ -28,8 +29,8 @@
 //! | 84 | 4 | CRC-32C of bytes 0–83 |
 //! | 88 | 8 | magic `TMBLOTAB` |
 //!
-//! Offsets count from the table's start, so that a table can be packed into a larger object or moved without change; the identity is
-//! random and mixed into every block's checksum.
+//! Offsets count from the table's start, so that a table can be packed into a larger object or
+//! moved without change; the identity is random and mixed into every block's checksum.
 
 use std::ops::Range;
 
@@ -106,7 +107,11 @@ impl Footer {
     /// `Damaged` or `Newer`, with the offset in `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Footer> {
         let Some((before, footer)) = bytes.split_last_chunk::<FOOTER_BYTES>() else {
-            return Err(FormatError::damaged(0, format!("a footer of {FOOTER_BYTES} bytes"), format!("{} bytes", bytes.len())));
+            return Err(FormatError::damaged(
+                0,
+                format!("a footer of {FOOTER_BYTES} bytes"),
+                format!("{} bytes", bytes.len()),
+            ));
         };
         Footer::decode_exact(footer).map_err(|error| error.shifted(before.len() as u64))
     }
@@ -114,7 +119,11 @@ impl Footer {
     fn decode_exact(footer: &[u8; FOOTER_BYTES]) -> Result<Footer> {
         if footer[MAGIC_OFFSET..] != TABLE_MAGIC {
             let expected = format!("the magic of a table ({})", TABLE_MAGIC.escape_ascii());
-            return Err(FormatError::damaged(MAGIC_OFFSET, expected, footer[MAGIC_OFFSET..].escape_ascii().to_string()));
+            return Err(FormatError::damaged(
+                MAGIC_OFFSET,
+                expected,
+                footer[MAGIC_OFFSET..].escape_ascii().to_string(),
+            ));
         }
         let mut end = Reader::new(&footer[VERSION_OFFSET..]);
         let (version, stored) = (end.u32()?, end.u32()?);
@@ -132,7 +141,8 @@ impl Footer {
             properties_bytes: reader.u32()?,
         };
         check_features(40, reader.u64()?, TABLE_FEATURES_KNOWN)?;
-        let end = footer.top_index.end().checked_add(u64::from(footer.properties_bytes) + FOOTER_BYTES as u64);
+        let end =
+            footer.top_index.end().checked_add(u64::from(footer.properties_bytes) + FOOTER_BYTES as u64);
         if footer.data_end > footer.top_index.offset || end != Some(footer.table_bytes) {
             return Err(FormatError::damaged(8, "parts that make up the table", format!("{footer:?}")));
         }
@@ -159,13 +169,19 @@ pub struct Top {
 }
 
 impl Top {
-    /// Reads footer, top index and properties from a table's last bytes, of which there are enough (`tail_bytes` in the manifest).
+    /// Reads footer, top index and properties from a table's last bytes, of which there are enough
+    /// (`tail_bytes` in the manifest).
     ///
     /// # Errors
-    /// `Damaged` or `Newer`, with the offset in the table; `table_bytes` and `identity` are what the manifest says.
+    /// `Damaged` or `Newer`, with the offset in the table; `table_bytes` and `identity` are what
+    /// the manifest says.
     pub fn decode(tail: &Bytes, table_bytes: u64, identity: u64) -> Result<Top> {
         let Some(tail_offset) = table_bytes.checked_sub(tail.len() as u64) else {
-            return Err(FormatError::damaged(0, format!("a table of {table_bytes} bytes"), format!("{} bytes", tail.len())));
+            return Err(FormatError::damaged(
+                0,
+                format!("a table of {table_bytes} bytes"),
+                format!("{} bytes", tail.len()),
+            ));
         };
         let footer = Footer::decode(tail).map_err(|error| error.shifted(tail_offset))?;
         let footer_offset = table_bytes.saturating_sub(FOOTER_BYTES as u64) as usize;
@@ -174,14 +190,19 @@ impl Top {
             return Err(FormatError::damaged(footer_offset, expected, found));
         }
         if footer.table_bytes != table_bytes {
-            return Err(FormatError::damaged(footer_offset + 8, format!("{table_bytes} bytes"), footer.table_bytes.to_string()));
+            return Err(FormatError::damaged(
+                footer_offset + 8,
+                format!("{table_bytes} bytes"),
+                footer.table_bytes.to_string(),
+            ));
         }
         let block = |handle: BlockHandle| open_within(tail, tail_offset, handle, identity);
         let index = block(footer.top_index)?;
         let index = Block::new(index).map_err(|error| error.shifted(footer.top_index.offset))?;
         let properties = Properties::decode(&block(footer.properties())?);
         let properties = properties.map_err(|error| error.shifted(footer.properties().offset))?;
-        let partitions = partitions_of(&index, footer.top_index.offset).map_err(|error| error.shifted(footer.top_index.offset))?;
+        let partitions = partitions_of(&index, footer.top_index.offset)
+            .map_err(|error| error.shifted(footer.top_index.offset))?;
         Ok(Top { footer, index, partitions, properties })
     }
 
@@ -216,7 +237,8 @@ fn partitions_of(index: &Block, end: u64) -> Result<Box<[PartitionHandle]>> {
     Ok(partitions.into())
 }
 
-/// Opens the stored block at `handle` of a table from `piece`, bytes of the table from `piece_offset` on.
+/// Opens the stored block at `handle` of a table from `piece`, bytes of the table from
+/// `piece_offset` on.
 ///
 /// # Errors
 /// `Damaged` or `Newer`, with the offset in the table.
@@ -225,16 +247,23 @@ pub fn open_within(piece: &Bytes, piece_offset: u64, handle: BlockHandle, identi
     stored::open(&piece.slice(range), identity, handle.offset).map_err(|error| error.shifted(handle.offset))
 }
 
-/// The stored block at `handle` of a table, checked and not decompressed yet, from `piece`, bytes of the table from `piece_offset` on.
+/// The stored block at `handle` of a table, checked and not decompressed yet, from `piece`, bytes
+/// of the table from `piece_offset` on.
 ///
 /// # Errors
 /// `Damaged` or `Newer`, with the offset in the table.
-pub fn sealed_within(piece: &[u8], piece_offset: u64, handle: BlockHandle, identity: u64) -> Result<Sealed<'_>> {
+pub fn sealed_within(
+    piece: &[u8],
+    piece_offset: u64,
+    handle: BlockHandle,
+    identity: u64,
+) -> Result<Sealed<'_>> {
     let range = range_within(piece, piece_offset, handle)?;
     Sealed::check(&piece[range], identity, handle.offset).map_err(|error| error.shifted(handle.offset))
 }
 
-/// How long the block at `handle` says to be when decompressed, if it says so and `piece` holds it. Nothing was checked: a hint.
+/// How long the block at `handle` says to be when decompressed, if it says so and `piece` holds it.
+/// Nothing was checked: a hint.
 pub fn raw_bytes_within(piece: &[u8], piece_offset: u64, handle: BlockHandle) -> Option<usize> {
     stored::raw_bytes(&piece[range_within(piece, piece_offset, handle).ok()?])
 }
@@ -242,7 +271,9 @@ pub fn raw_bytes_within(piece: &[u8], piece_offset: u64, handle: BlockHandle) ->
 /// Where the block at `handle` lies in `piece`, bytes of the table from `piece_offset` on.
 fn range_within(piece: &[u8], piece_offset: u64, handle: BlockHandle) -> Result<Range<usize>> {
     let start = handle.offset.checked_sub(piece_offset).and_then(|start| usize::try_from(start).ok());
-    let range = start.and_then(|start| Some(start..start.checked_add(handle.length as usize)?)).filter(|range| range.end <= piece.len());
+    let range = start
+        .and_then(|start| Some(start..start.checked_add(handle.length as usize)?))
+        .filter(|range| range.end <= piece.len());
     range.ok_or_else(|| {
         let expected = format!("a block of {} bytes", handle.length);
         let end = piece_offset.saturating_add(piece.len() as u64);

@@ -1,8 +1,10 @@
-//! Segments become objects of the database's own store when memory runs short, here or on nodes that no others stand in for (rule 6): first the object, then a configuration that names it, then
+//! Segments become objects of the database's own store when memory runs short, here or on nodes
+//! that no others stand in for (rule 6): first the object, then a configuration that names it, then
 //! their regions and this process's copy are given back.
 //!
-//! An object's name holds the length and the digest of what is in it. So an object that is there already is the one that is wanted, whoever put it and
-//! however late: a writer's last records may only tell what was committed, and its successor may have found more of them, or fewer.
+//! An object's name holds the length and the digest of what is in it. So an object that is there
+//! already is the one that is wanted, whoever put it and however late: a writer's last records may
+//! only tell what was committed, and its successor may have found more of them, or fewer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +13,12 @@ use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::Digest;
+use tombolo_storage::backoff::{delete_under, with_backoff};
+use tombolo_storage::logged::LoggedErrors;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::patience::{delete_under, patiently};
-use tombolo_storage::told::Told;
 use tombolo_storage::{
-    Error, Incarnation, Life, LogContext, LogId, ObjectInfo, ObjectKind, ObjectName, Placement, Purpose, Request, Result,
+    Error, Incarnation, Life, LogContext, LogId, ObjectInfo, ObjectKind, ObjectName, Placement, Purpose,
+    Request, Result,
 };
 
 use crate::lane::{Lane, Place, Segment, State};
@@ -34,7 +37,11 @@ pub(crate) fn prefix(incarnation: Incarnation) -> String {
 /// The name of a segment's object, by what is in it: so many bytes with that digest.
 pub(crate) fn name(identity: &SegmentIdentity, (length, digest): (u32, Digest)) -> Result<ObjectName> {
     let SegmentIdentity { incarnation, epoch, lane, segment } = *identity;
-    ObjectName::new(format!("{}{epoch:016x}/{lane:04x}/{segment:08x}-{length:08x}-{:016x}", prefix(Incarnation(incarnation)), digest.0))
+    ObjectName::new(format!(
+        "{}{epoch:016x}/{lane:04x}/{segment:08x}-{length:08x}-{:016x}",
+        prefix(Incarnation(incarnation)),
+        digest.0
+    ))
 }
 
 /// Whose object a name is.
@@ -45,22 +52,31 @@ fn log_of(object: &ObjectName, incarnation: Incarnation) -> Option<LogId> {
 }
 
 impl Lane {
-    /// Writes a segment that is complete to an object, when nobody is at it: one whose nodes want its memory back, or the oldest one when more than
-    /// half of this process's memory is taken.
+    /// Writes a segment that is complete to an object, when nobody is at it: one whose nodes want
+    /// its memory back, or the oldest one when more than half of this process's memory is taken.
     pub(crate) fn begin_destaging(self: &Arc<Lane>, state: &mut State) {
         if !state.is_open() || state.is_destaging {
             return;
         }
         let now = self.env().now();
-        let is_in_regions = |segment: &Segment| matches!(segment.place, Place::Regions(_)) && segment.copy.is_none();
-        // Where entries go on there must be room for another segment first: any segment's memory may give it.
-        let needs_room = state.segments.iter().any(|segment| segment.end.is_none() && segment.is_reclaimed(now));
-        let is_reclaimed = |segment: &Segment| is_in_regions(segment) && segment.is_complete() && (needs_room || segment.is_reclaimed(now));
+        let is_in_regions =
+            |segment: &Segment| matches!(segment.place, Place::Regions(_)) && segment.copy.is_none();
+        // Where entries go on there must be room for another segment first: any segment's memory
+        // may give it.
+        let needs_room =
+            state.segments.iter().any(|segment| segment.end.is_none() && segment.is_reclaimed(now));
+        let is_reclaimed = |segment: &Segment| {
+            is_in_regions(segment) && segment.is_complete() && (needs_room || segment.is_reclaimed(now))
+        };
         let next = match state.segments.iter().position(is_reclaimed) {
             None if state.is_short() => state.segments.iter().position(is_in_regions),
             reclaimed => reclaimed,
         };
-        let Some(segment) = next.and_then(|next| state.segments.get_mut(next)).filter(|segment| segment.is_complete()) else { return };
+        let Some(segment) =
+            next.and_then(|next| state.segments.get_mut(next)).filter(|segment| segment.is_complete())
+        else {
+            return;
+        };
         let Place::Regions(writer) = &mut segment.place else { return };
         let (number, digest) = (segment.number, writer.digest());
         let records = writer.records().concat();
@@ -78,7 +94,8 @@ impl Lane {
             match outcome {
                 Ok(()) => {
                     // Trimmed meanwhile: then it is garbage, which the next epoch finds.
-                    if let Some(segment) = state.segments.iter_mut().find(|segment| segment.number == number) {
+                    if let Some(segment) = state.segments.iter_mut().find(|segment| segment.number == number)
+                    {
                         segment.copy = Some((length, digest));
                         if is_enabled(Mutant::DestagedFreedBeforeNamed) {
                             segment.is_named_as_object(&lane);
@@ -95,19 +112,20 @@ impl Lane {
 
     /// Puts a segment's object.
     async fn put_object(&self, number: u32, settled: (u32, Digest), bytes: Bytes) -> Result<()> {
-        let mut told = Told::default();
+        let mut logged = LoggedErrors::default();
         loop {
             match put(&self.context, &self.identity(number), settled, bytes.clone()).await {
                 Ok(()) => {
-                    if told.is_over() {
+                    if logged.is_over() {
                         tracing::info!("the store takes segments of the log again");
                     }
                     return Ok(());
                 }
                 Err(error) if !self.state.lock().is_open() => return Err(error),
                 Err(error) => {
-                    if told.is_news(&error) {
-                        tracing::warn!(%error, "the store refuses a segment of the log, and is asked until it takes it");
+                    if logged.is_news(&error) {
+                        tracing::warn!(%error, "the store refuses a segment of the log, and is asked until \
+                            it takes it");
                     }
                     self.env().sleep(PAUSE).await;
                 }
@@ -115,30 +133,49 @@ impl Lane {
         }
     }
 
-    /// Deletes a segment's object, which nothing names any more. What fails stays until the log is freed.
+    /// Deletes a segment's object, which nothing names any more. What fails stays until the log is
+    /// freed.
     pub(crate) async fn delete_object(&self, number: u32, settled: (u32, Digest)) {
         let Ok(name) = name(&self.identity(number), settled) else { return };
         let request = Request::new(Purpose::Collection, self.id.epoch);
-        if let Err(error) = patiently(self.env(), || self.context.objects.delete(request, &name)).await {
+        if let Err(error) = with_backoff(self.env(), || self.context.objects.delete(request, &name)).await {
             tracing::warn!(%error, "an object of the log stays until the log is freed");
         }
     }
 }
 
 /// Puts a segment's object, unless it is there.
-pub(crate) async fn put(context: &LogContext, identity: &SegmentIdentity, settled: (u32, Digest), bytes: Bytes) -> Result<()> {
+pub(crate) async fn put(
+    context: &LogContext,
+    identity: &SegmentIdentity,
+    settled: (u32, Digest),
+    bytes: Bytes,
+) -> Result<()> {
     let name = name(identity, settled)?;
     let request = Request::new(Purpose::Log, context.epoch);
-    context.objects.put_if_absent(request, &name, Placement::new(ObjectKind::Log, Life::Short), bytes).await.map(drop)
+    context
+        .objects
+        .put_if_absent(request, &name, Placement::new(ObjectKind::Log, Life::Short), bytes)
+        .await
+        .map(drop)
 }
 
 /// What a destaged segment's object holds.
-pub(crate) async fn read_object(context: &LogContext, identity: &SegmentIdentity, settled: (u32, Digest)) -> Result<Bytes> {
+pub(crate) async fn read_object(
+    context: &LogContext,
+    identity: &SegmentIdentity,
+    settled: (u32, Digest),
+) -> Result<Bytes> {
     let (name, length) = (name(identity, settled)?, settled.0);
     let request = Request::new(Purpose::Open, context.epoch);
     let bytes = context.objects.read(request, &name, 0..u64::from(length)).await?;
     if bytes.len() != length as usize {
-        return Err(Error::corrupt(name, bytes.len() as u64, format!("{length} bytes"), format!("{} bytes", bytes.len())));
+        return Err(Error::corrupt(
+            name,
+            bytes.len() as u64,
+            format!("{length} bytes"),
+            format!("{} bytes", bytes.len()),
+        ));
     }
     Ok(bytes)
 }

@@ -1,7 +1,9 @@
-//! A successor takes an older epoch's lane over (rule 5): seals its segments, recovers what may have been acknowledged, copies to fresh regions what too few
-//! hold, publishes, and only then tells the length and frees what is named no more.
+//! A successor takes an older epoch's lane over (rule 5): seals its segments, recovers what may
+//! have been acknowledged, copies to fresh regions what too few hold, publishes, and only then
+//! tells the length and frees what is named no more.
 //!
-//! Takeover, step 2. Segments are sealed and fetched all at once; the lane ends with the first that has no end record.
+//! Takeover, step 2. Segments are sealed and fetched all at once; the lane ends with the first that
+//! has no end record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +26,14 @@ use crate::flight::Flight;
 use crate::peers::Neighbours;
 
 /// How long a takeover waits for nodes before it says that it cannot go on.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// What fills less than this part of a segment is copied though enough regions hold it: a region takes the room of a whole one until it is freed, a copy
-/// what it holds.
+/// What fills less than this part of a segment is copied though enough regions hold it: a region
+/// takes the room of a whole one until it is freed, a copy what it holds.
 const KEPT_PART: usize = 8;
 
-/// What old regions said longer ago than this they are asked again before it is published that they hold a segment.
+/// What old regions said longer ago than this they are asked again before it is published that they
+/// hold a segment.
 const CONFIRMED_MAX: Duration = Duration::from_millis(200);
 
 /// How often it looks at the time.
@@ -128,10 +131,16 @@ impl Taking<'_> {
         if first > from.segment() {
             return Err(self.gone(from.segment(), "the segment of the replay point", "a later one"));
         }
-        let segments: Vec<&NearSegment> = lane.segments.iter().filter(|segment| segment.number >= from.segment()).collect();
+        let segments: Vec<&NearSegment> =
+            lane.segments.iter().filter(|segment| segment.number >= from.segment()).collect();
         let recovered = self.recover(shape, &segments).await?;
-        let sealed = recovered.last().map_or(from, |last| LogOffset::new(last.kept.number, narrow(last.kept.records.len()))).max(from);
-        if recovered.first().is_some_and(|first| first.kept.number == from.segment() && narrow(first.kept.records.len()) < from.byte()) {
+        let sealed = recovered
+            .last()
+            .map_or(from, |last| LogOffset::new(last.kept.number, narrow(last.kept.records.len())))
+            .max(from);
+        if recovered.first().is_some_and(|first| {
+            first.kept.number == from.segment() && narrow(first.kept.records.len()) < from.byte()
+        }) {
             return Err(self.gone(from.segment(), &format!("{} bytes at least", from.byte()), "fewer"));
         }
         if is_enabled(Mutant::NearTakeoverFreesBeforePublished) {
@@ -166,13 +175,17 @@ impl Taking<'_> {
                 #[cfg(feature = "mutants")]
                 let is_last = segments.last().is_some_and(|last| last.number == segment.number);
                 #[cfg(feature = "mutants")]
-                let takeover = if is_enabled(Mutant::NearSealsLastOnly) && !is_last { takeover.without_seals() } else { takeover };
+                let takeover = if is_enabled(Mutant::NearSealsLastOnly) && !is_last {
+                    takeover.without_seals()
+                } else {
+                    takeover
+                };
                 Old::Taking(Box::new(takeover))
             }
         };
         let mut old: Vec<Old> = segments.iter().map(begin).collect();
         let mut flight = Flight::default();
-        let deadline = self.context.env.now() + PATIENCE;
+        let deadline = self.context.env.now() + TIME_MAX;
         loop {
             self.turn(&mut old, &mut flight).await;
             for segment in &mut old {
@@ -230,13 +243,22 @@ impl Taking<'_> {
                     let identity = identity(self.context, self.log, number);
                     let records = read_object(self.context, &identity, (*length, *digest)).await?;
                     let has_end = has_end(first_digest(self.context.database, &identity), &records, *digest);
-                    (records, *digest, None, has_end.ok_or_else(|| self.gone(number, "sound records", "others"))?)
+                    (
+                        records,
+                        *digest,
+                        None,
+                        has_end.ok_or_else(|| self.gone(number, "sound records", "others"))?,
+                    )
                 }
                 Old::Taking(takeover) => match takeover.progress() {
                     Progress::Superseded(by) => return Err(self.fenced(by.0)),
                     Progress::Blocked { lost, of } => {
                         let found = format!("{lost} of its {of} regions lost what they held");
-                        return Err(self.gone(number, "no more losses than the failure model allows", &found));
+                        return Err(self.gone(
+                            number,
+                            "no more losses than the failure model allows",
+                            &found,
+                        ));
                     }
                     Progress::Working | Progress::Recovered(_) => return Ok(None),
                 },
@@ -264,13 +286,17 @@ impl Taking<'_> {
         });
         let (number, (answers, needed)) = waits.unwrap_or_default();
         let troubles = self.neighbours.troubles().told(&[]);
-        let message = format!("taking a log over waits for its nodes: {answers} of the {needed} answers that it needs came{troubles}");
+        let message = format!(
+            "taking a log over waits for its nodes: {answers} of the {needed} answers that it needs \
+            came{troubles}"
+        );
         Error::new(ErrorKind::Retry, message)
             .object(format!("{}, segment {number}", place(self.log)))
             .advice("bring the nodes back that hold it: `tombolo log status` names them")
     }
 
-    /// Copies what too few regions hold to fresh ones, and publishes where all is (rule 5). The regions that do.
+    /// Copies what too few regions hold to fresh ones, and publishes where all is (rule 5). The
+    /// regions that do.
     async fn copy(&self, shape: Shape, recovered: &[Ready]) -> Result<Vec<NearSegment>> {
         let env = &self.context.env;
         let nodes = self.neighbours.nodes();
@@ -293,11 +319,14 @@ impl Taking<'_> {
         };
         let mut writers: Vec<Writer> = recovered.iter().filter_map(begin).collect();
         let mut flight = Flight::default();
-        let deadline = env.now() + PATIENCE;
+        let deadline = env.now() + TIME_MAX;
         loop {
             if writers.iter().all(Writer::has_proposal) {
-                // Those that waited for others to be copied ask once more: what is published rests on what was said just before.
-                let is_old = |writer: &Writer| writer.confirmed_at().is_some_and(|at| env.now().since(at) >= CONFIRMED_MAX);
+                // Those that waited for others to be copied ask once more: what is published rests
+                // on what was said just before.
+                let is_old = |writer: &Writer| {
+                    writer.confirmed_at().is_some_and(|at| env.now().since(at) >= CONFIRMED_MAX)
+                };
                 if !writers.iter().any(is_old) {
                     break;
                 }
@@ -326,15 +355,31 @@ impl Taking<'_> {
         let segments = recovered.iter().map(|ready| {
             let members = ready.holders.as_ref().and_then(|_| proposals.next()).unwrap_or_default();
             let length = narrow(ready.kept.records.len());
-            NearSegment { number: ready.kept.number, settled: Some((length, ready.digest)), regions: regions(&members) }
+            NearSegment {
+                number: ready.kept.number,
+                settled: Some((length, ready.digest)),
+                regions: regions(&members),
+            }
         });
         let narrow = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
         let segments: Vec<NearSegment> = segments.collect();
         let named = segments.iter().flat_map(|segment| members(&segment.regions));
-        let (kept, copied): (Vec<Member>, Vec<Member>) =
-            named.partition(|member| recovered.iter().filter_map(|ready| ready.holders.as_ref()).any(|holders| holders.contains(member)));
-        tracing::debug!(kept = kept.len() as u64, copied = copied.len() as u64, "regions of a log that is taken over");
-        let configuration = encode(&NearLane { copies: narrow(shape.copies), quorum: narrow(shape.quorum), segments: segments.clone() })?;
+        let (kept, copied): (Vec<Member>, Vec<Member>) = named.partition(|member| {
+            recovered
+                .iter()
+                .filter_map(|ready| ready.holders.as_ref())
+                .any(|holders| holders.contains(member))
+        });
+        tracing::debug!(
+            kept = kept.len() as u64,
+            copied = copied.len() as u64,
+            "regions of a log that is taken over"
+        );
+        let configuration = encode(&NearLane {
+            copies: narrow(shape.copies),
+            quorum: narrow(shape.quorum),
+            segments: segments.clone(),
+        })?;
         self.context.chain.publish(LogRecord { id: self.log.id, configuration }).await?;
         for writer in &mut writers {
             writer.published(Published::Known, env.now());
@@ -354,7 +399,8 @@ impl Taking<'_> {
 /// Frees the regions of segments; nobody waits for it.
 pub(crate) fn free(context: &LogContext, neighbours: &Neighbours, segments: &[NearSegment]) {
     let mut flight = Flight::default();
-    for Member { node, incarnation, region } in segments.iter().flat_map(|segment| members(&segment.regions)) {
+    for Member { node, incarnation, region } in segments.iter().flat_map(|segment| members(&segment.regions))
+    {
         let request = Request { incarnation, region, epoch: context.epoch, body: Body::Free };
         flight.send(neighbours, (), Call { id: CallId::nobodys(), node: Arc::clone(&node), request });
     }
@@ -374,7 +420,8 @@ fn is_end(payload: &[u8]) -> bool {
     matches!(NearPayload::decode(payload), Ok(NearPayload::End))
 }
 
-/// Whether a segment has its end record; `None` when its records are not sound, or not those with that digest.
+/// Whether a segment has its end record; `None` when its records are not sound, or not those with
+/// that digest.
 fn has_end(first: Digest, records: &Bytes, digest: Digest) -> Option<bool> {
     let mut walk = Records::new(first, 0, records);
     let mut has_end = false;

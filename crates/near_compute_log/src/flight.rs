@@ -54,7 +54,14 @@ pub(crate) struct Flight<T> {
 
 impl<T> Default for Flight<T> {
     fn default() -> Flight<T> {
-        Flight { waiting: Vec::new(), stored: Vec::new(), at_once: Vec::new(), known: Vec::new(), waker: None, troubles: None }
+        Flight {
+            waiting: Vec::new(),
+            stored: Vec::new(),
+            at_once: Vec::new(),
+            known: Vec::new(),
+            waker: None,
+            troubles: None,
+        }
     }
 }
 
@@ -69,7 +76,9 @@ impl<T: Copy> Flight<T> {
         }
         let answer = match known(&mut self.known, neighbours, &node) {
             Ok(peer) => match peer.answer_at_once(&request) {
-                AtOnce::Stored => return self.stored.push(Stored { whose, id, node, region, peer: Arc::clone(peer) }),
+                AtOnce::Stored => {
+                    return self.stored.push(Stored { whose, id, node, region, peer: Arc::clone(peer) });
+                }
                 AtOnce::Answer(answer) => answer,
                 AtOnce::No => {
                     let answer = peer.call(request);
@@ -148,14 +157,20 @@ impl<T: Copy> Flight<T> {
         if landed.is_empty() { Poll::Pending } else { Poll::Ready(landed) }
     }
 
-    /// The next answers; none when `patience` is over before.
-    pub(crate) async fn next(&mut self, env: &Env, patience: std::time::Duration) -> Vec<Landed<T>> {
-        within(env, patience, std::future::poll_fn(|context| self.poll_landed(context))).await.unwrap_or_default()
+    /// The next answers; none when `time_max` is over before.
+    pub(crate) async fn next(&mut self, env: &Env, time_max: std::time::Duration) -> Vec<Landed<T>> {
+        within(env, time_max, std::future::poll_fn(|context| self.poll_landed(context)))
+            .await
+            .unwrap_or_default()
     }
 }
 
 /// The peer of a node.
-fn known<'a>(known: &'a mut Vec<(Arc<str>, Arc<dyn Peer>)>, neighbours: &Neighbours, node: &Arc<str>) -> Result<&'a Arc<dyn Peer>> {
+fn known<'a>(
+    known: &'a mut Vec<(Arc<str>, Arc<dyn Peer>)>,
+    neighbours: &Neighbours,
+    node: &Arc<str>,
+) -> Result<&'a Arc<dyn Peer>> {
     let at = match known.iter().position(|(name, _)| Arc::ptr_eq(name, node)) {
         Some(at) => at,
         None => {
@@ -170,10 +185,16 @@ fn known<'a>(known: &'a mut Vec<(Arc<str>, Arc<dyn Peer>)>, neighbours: &Neighbo
     Ok(&known[at].1)
 }
 
-/// One call, and its answer; `Lost` when none came within `patience`.
-pub(crate) async fn ask(env: &Env, neighbours: &Neighbours, node: &Arc<str>, request: Request, patience: std::time::Duration) -> Outcome {
+/// One call, and its answer; `Lost` when none came within `time_max`.
+pub(crate) async fn ask(
+    env: &Env,
+    neighbours: &Neighbours,
+    node: &Arc<str>,
+    request: Request,
+    time_max: std::time::Duration,
+) -> Outcome {
     let Ok(peer) = neighbours.peer(node) else { return Err(Lost) };
-    match within(env, patience, peer.call(request)).await.flatten() {
+    match within(env, time_max, peer.call(request)).await.flatten() {
         Some(Ok(answer)) => Ok(answer),
         Some(Err(_)) | None => Err(Lost),
     }
@@ -250,7 +271,8 @@ mod tests {
         }
     }
 
-    /// All are stored to before the first is asked, and a region is asked before more is stored to it; none is forgotten.
+    /// All are stored to before the first is asked, and a region is asked before more is stored to
+    /// it; none is forgotten.
     #[test]
     fn stores_go_before_answers_and_one_region_after_the_other() {
         let world = World::new(1);
@@ -258,7 +280,8 @@ mod tests {
         let neighbours = Neighbours::new(&world.process("writer").env(), Arc::new(notes.clone()), Vec::new());
         let mut flight = Flight::default();
         let mut send = |number: u32, node: &str, region: u128, body: Body| {
-            let request = Request { incarnation: NodeIncarnation(1), region: RegionId(region), epoch: Epoch(1), body };
+            let request =
+                Request { incarnation: NodeIncarnation(1), region: RegionId(region), epoch: Epoch(1), body };
             let call = Call { id: CallId::new(0, number), node: node.into(), request };
             flight.send(&neighbours, number, call);
         };
@@ -270,7 +293,8 @@ mod tests {
         send(7, "c", 9, append());
         let mut answers = Vec::new();
         flight.swap_at_once(&mut answers);
-        let expected = "store a.7, store b.8, store c.9, answer a.7, answer b.8, answer c.9, store a.7, store b.8, answer a.7, answer b.8, call b.8, \
+        let expected = "store a.7, store b.8, store c.9, answer a.7, answer b.8, answer c.9, store a.7, \
+            store b.8, answer a.7, answer b.8, call b.8, \
             store c.9, answer c.9";
         assert_eq!(notes.0.lock().join(", "), expected);
         assert_eq!(answers.into_iter().map(|(whose, ..)| whose).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 7]);

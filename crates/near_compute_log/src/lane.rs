@@ -1,12 +1,17 @@
-//! One lane of this epoch's log: its segments, what is on its way to their regions, and the configuration that names them.
+//! One lane of this epoch's log: its segments, what is on its way to their regions, and the
+//! configuration that names them.
 //!
-//! Write path, steps 3 and 4, which are one here: an append is on its way to all regions before the call returns, unless so many are that it waits for
-//! the next batch. It is accepted, and durable, when q regions have it and all before it: before the call returns where nodes of this host are written to.
+//! Write path, steps 3 and 4, which are one here: an append is on its way to all regions before the
+//! call returns, unless so many are that it waits for the next batch. It is accepted, and durable,
+//! when q regions have it and all before it: before the call returns where nodes of this host are
+//! written to.
 //!
 //! Invariants:
-//! 1. `durable` is the end of what is acknowledged in a segment, all segments before it being acknowledged to their ends.
+//! 1. `durable` is the end of what is acknowledged in a segment, all segments before it being
+//!    acknowledged to their ends.
 //! 2. One publication at a time; what it leaves out or frees is freed once it is known (rule 6).
-//! 3. Locks are taken in this order: the state, the flight. Calls go out in the order in which the state decided them.
+//! 3. Locks are taken in this order: the state, the flight. Calls go out in the order in which the
+//!    state decided them.
 
 mod state;
 
@@ -19,26 +24,31 @@ use parking_lot::{Mutex, MutexGuard};
 use tombolo_env::{Completer, Completion, Env, Instant, TaskClass, completion, within};
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::near_log::{
-    NEAR_COMMITTED, NEAR_END, NEAR_ENTRY_HEADER_BYTES, NEAR_SEGMENTS_MAX, NearLane, NearSegment, encode_near_entry,
+    NEAR_COMMITTED, NEAR_END, NEAR_ENTRY_HEADER_BYTES, NEAR_SEGMENTS_MAX, NearLane, NearSegment,
+    encode_near_entry,
 };
 use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, RECORD_PAYLOAD_BYTES_MAX};
 use tombolo_segment::call::{Member, Node, Outcome};
 use tombolo_segment::message::{Answer, Body, Refusal, Request};
 use tombolo_segment::writer::{Job, Writer};
 use tombolo_storage::log_memory::LaneMemory;
+use tombolo_storage::logged::LoggedErrors;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::told::Told;
-use tombolo_storage::{Appended, Error, ErrorKind, LogAppend, LogContext, LogId, LogOffset, LogRecord, Pressure, Result};
+use tombolo_storage::{
+    Appended, Error, ErrorKind, LogAppend, LogContext, LogId, LogOffset, LogRecord, Pressure, Result,
+};
 
 use crate::configuration::{encode, regions};
 use crate::flight::{Flight, Landed, ask};
 use crate::peers::Neighbours;
 use crate::store::Replication;
 
-/// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for their acknowledgement.
+/// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for
+/// their acknowledgement.
 const WAITING_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes not yet trimmed beyond which the log wants its oldest data flushed, if memory allows so many.
+/// Bytes not yet trimmed beyond which the log wants its oldest data flushed, if memory allows so
+/// many.
 const WANTED_BYTES_MAX: u64 = 256 << 20;
 
 /// Segments beyond which it does, however short they are; and beyond which nothing is appended.
@@ -58,19 +68,21 @@ const TICK: Duration = Duration::from_millis(20);
 const IDLE_TICK: Duration = Duration::from_secs(5);
 
 /// So long nothing is acknowledged before those who wait are told, if too few regions answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_MAX: Duration = Duration::from_secs(3);
 
 /// How often a lane that closes looks whether regions have what it told last.
 const TOLD_LOOK: Duration = Duration::from_millis(1);
 
-/// So long a node that wants memory back waits for a region on another node, before the segment becomes an object instead.
-const RECLAIM_PATIENCE: Duration = Duration::from_secs(2);
+/// So long a node that wants memory back waits for a region on another node, before the segment
+/// becomes an object instead.
+const RECLAIM_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// So long no region is made on a node that was found slow, if there are others.
 const SLOW_AVOIDED: Duration = Duration::from_secs(60);
 
-/// So long the chain takes no configuration before those who wait for one are told. Rights and credentials are mended by people, who may take hours.
-const REFUSED_PATIENCE: Duration = Duration::from_secs(30);
+/// So long the chain takes no configuration before those who wait for one are told. Rights and
+/// credentials are mended by people, who may take hours.
+const REFUSED_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// After a publication that was refused, or is of unknown outcome, it is made again.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -105,9 +117,11 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Whether it is to be written to the object store, as its nodes want its memory back and no others take it.
+    /// Whether it is to be written to the object store, as its nodes want its memory back and no
+    /// others take it.
     pub(crate) fn is_reclaimed(&self, now: Instant) -> bool {
-        self.wanted_back_since.is_some_and(|since| now.since(since) >= RECLAIM_PATIENCE) && !is_enabled(Mutant::NearReclaimNotDestaged)
+        self.wanted_back_since.is_some_and(|since| now.since(since) >= RECLAIM_TIME_MAX)
+            && !is_enabled(Mutant::NearReclaimNotDestaged)
     }
 
     fn writer(&mut self) -> Option<&mut Writer> {
@@ -161,19 +175,21 @@ pub(crate) struct State {
     /// Ascending as they came; not by offset.
     waiters: Vec<(LogOffset, Completer<Result<()>>)>,
     memory: LaneMemory,
-    /// Bytes of all segments that are in the memory of this process, but for the few that were added to tell something since they were counted.
+    /// Bytes of all segments that are in the memory of this process, but for the few that were
+    /// added to tell something since they were counted.
     held: u64,
     is_publishing: bool,
     /// Since when the chain takes no configuration, and what it said last.
     unpublished: Option<(Instant, Error)>,
     /// What was logged of that.
-    told: Told,
+    logged: LoggedErrors,
     /// The published configuration is not the newest, though no writer proposes one.
     pub(crate) is_stale: bool,
     pub(crate) is_destaging: bool,
     /// Whoever waits for the first configuration.
     opened: Option<Completer<Result<()>>>,
-    /// Too few regions answer, or the chain takes none: appends are refused, and who waited was told.
+    /// Too few regions answer, or the chain takes none: appends are refused, and who waited was
+    /// told.
     below: Option<Error>,
     /// When too few regions were first found to answer, since nothing became durable.
     below_since: Option<Instant>,
@@ -228,7 +244,7 @@ impl Lane {
             held: 0,
             is_publishing: false,
             unpublished: None,
-            told: Told::default(),
+            logged: LoggedErrors::default(),
             is_stale: false,
             is_destaging: false,
             opened: Some(completer),
@@ -263,7 +279,12 @@ impl Lane {
     }
 
     pub(crate) fn identity(&self, segment: u32) -> SegmentIdentity {
-        SegmentIdentity { incarnation: self.context.incarnation.0, epoch: self.id.epoch.0, lane: self.id.lane, segment }
+        SegmentIdentity {
+            incarnation: self.context.incarnation.0,
+            epoch: self.id.epoch.0,
+            lane: self.id.lane,
+            segment,
+        }
     }
 
     fn add_segment(&self, state: &mut State, bytes: u32, now: Instant) {
@@ -326,7 +347,9 @@ impl Lane {
         self.check_open(&state)?;
         self.check_memory(&state, bytes)?;
         self.make_room(&mut state, bytes, now);
-        let Some((number, writer)) = state.active() else { return Err(Error::new(ErrorKind::Bug, "a lane without a segment")) };
+        let Some((number, writer)) = state.active() else {
+            return Err(Error::new(ErrorKind::Bug, "a lane without a segment"));
+        };
         let before = writer.end();
         let end = writer.append(&header, entry.parts, now);
         let is_half_full = end > self.segment_bytes / 2;
@@ -354,7 +377,8 @@ impl Lane {
         Ok(Appended { end, accepted })
     }
 
-    /// Where entries wait for their answers batches gather them; where each is stored to nodes of this host as it comes, nothing does.
+    /// Where entries wait for their answers batches gather them; where each is stored to nodes of
+    /// this host as it comes, nothing does.
     pub(crate) fn wants_gathered(&self) -> bool {
         self.is_answered_at_once.load(Ordering::Relaxed)
     }
@@ -365,15 +389,23 @@ impl Lane {
             Err(error.advice("wait until what was appended is durable or flushed, then append again"))
         };
         if state.segments.len() > SEGMENTS_MAX {
-            return busy(format!("the log has {} segments that no flush has freed; nothing took effect", state.segments.len()));
+            return busy(format!(
+                "the log has {} segments that no flush has freed; nothing took effect",
+                state.segments.len()
+            ));
         }
         let waiting = state.waiting_bytes();
         if waiting > 0 && waiting + bytes as u64 > WAITING_BYTES_MAX.min(state.memory.bytes_max() as u64) {
-            return busy(format!("{waiting} bytes of the log are on their way to their nodes; nothing took effect"));
+            return busy(format!(
+                "{waiting} bytes of the log are on their way to their nodes; nothing took effect"
+            ));
         }
         let held = state.held + bytes as u64;
         if state.is_destaging && held > state.memory.bytes_max() as u64 {
-            return busy(format!("{held} bytes of the log are in memory, and are written to the object store; nothing took effect"));
+            return busy(format!(
+                "{held} bytes of the log are in memory, and are written to the object store; nothing took \
+                effect"
+            ));
         }
         Ok(())
     }
@@ -405,7 +437,8 @@ impl Lane {
         self.rest(state, done);
     }
 
-    /// Sends what is to be sent, until nothing more follows from the answers that come with it. Whose wait is over is to be woken.
+    /// Sends what is to be sent, until nothing more follows from the answers that come with it.
+    /// Whose wait is over is to be woken.
     fn advance(self: &Arc<Lane>, state: &mut State) -> Vec<Done> {
         let mut all = Vec::new();
         loop {
@@ -421,9 +454,10 @@ impl Lane {
         }
     }
 
-    /// As [`Lane::advance`], when nothing has changed but that an entry was added: all that lies before what is durable is left alone, so that an append
-    /// that nodes answer at once costs the same however long the log is. What else may have come up is looked at with the next answer or tick: memory that is short, when the next segment's
-    /// regions are there.
+    /// As [`Lane::advance`], when nothing has changed but that an entry was added: all that lies
+    /// before what is durable is left alone, so that an append that nodes answer at once costs the
+    /// same however long the log is. What else may have come up is looked at with the next answer
+    /// or tick: memory that is short, when the next segment's regions are there.
     fn advance_newest(self: &Arc<Lane>, state: &mut State) -> Vec<Done> {
         let mut all = Vec::new();
         let newest = state.newest();
@@ -438,7 +472,8 @@ impl Lane {
         }
     }
 
-    /// Sends what the segments from `first` on have to send, and hears the answers that come with it. Whether there were any.
+    /// Sends what the segments from `first` on have to send, and hears the answers that come with
+    /// it. Whether there were any.
     fn send(&self, state: &mut State, first: usize) -> bool {
         let mut flight = self.flight.lock();
         for segment in state.segments.range_mut(first..) {
@@ -458,7 +493,8 @@ impl Lane {
         true
     }
 
-    /// What follows from [`Lane::advance`] without the state's lock, and from answers that have come meanwhile.
+    /// What follows from [`Lane::advance`] without the state's lock, and from answers that have
+    /// come meanwhile.
     fn rest<'a>(self: &'a Arc<Lane>, mut state: MutexGuard<'a, State>, mut done: Vec<Done>) {
         loop {
             drop(state);
@@ -513,7 +549,9 @@ impl Lane {
         for segment in &mut state.segments {
             let Some(writer) = segment.writer() else { continue };
             writer.set_nodes(&nodes);
-            let wanted_back = |member: &Member| self.neighbours.peer(&member.node).is_ok_and(|peer| peer.is_wanted_back(member.region));
+            let wanted_back = |member: &Member| {
+                self.neighbours.peer(&member.node).is_ok_and(|peer| peer.is_wanted_back(member.region))
+            };
             let mut is_wanted_back = false;
             for member in writer.configured().iter().filter(|member| wanted_back(member)) {
                 writer.give_back(member.region, now);
@@ -537,17 +575,25 @@ impl Lane {
         wake(told);
     }
 
-    /// Goes on in a segment whose nodes want nothing back, once there is one, so that those before it can become objects.
+    /// Goes on in a segment whose nodes want nothing back, once there is one, so that those before
+    /// it can become objects.
     fn leave_reclaimed(&self, state: &mut State, now: Instant) {
         let Some(active) = state.segments.iter().position(|segment| segment.end.is_none()) else { return };
         if !state.segments[active].is_reclaimed(now) {
             return;
         }
-        let is_made = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if writer.is_configured());
-        let next = state.segments.iter().skip(active).position(|segment| is_made(segment) && segment.wanted_back_since.is_none());
+        let is_made =
+            |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if writer.is_configured());
+        let next = state
+            .segments
+            .iter()
+            .skip(active)
+            .position(|segment| is_made(segment) && segment.wanted_back_since.is_none());
         let is_coming = state.segments.iter().skip(active).any(|segment| !is_made(segment));
         match next {
-            None if !is_coming && state.segments.len() < SEGMENTS_MAX => self.add_segment(state, self.segment_bytes, now),
+            None if !is_coming && state.segments.len() < SEGMENTS_MAX => {
+                self.add_segment(state, self.segment_bytes, now)
+            }
             None => {}
             Some(next) => {
                 for segment in state.segments.iter_mut().skip(active).take(next) {
@@ -596,11 +642,14 @@ impl Lane {
         (state.is_publishing, state.is_stale) = (true, false);
         let narrow = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
         let shape = self.replication.shape;
-        let configuration = encode(&NearLane { copies: narrow(shape.copies), quorum: narrow(shape.quorum), segments: named });
+        let configuration =
+            encode(&NearLane { copies: narrow(shape.copies), quorum: narrow(shape.quorum), segments: named });
         let (lane, begun) = (Arc::clone(self), self.env().now());
         let publication = async move {
             let outcome = match configuration {
-                Ok(configuration) => lane.context.chain.publish(LogRecord { id: lane.id, configuration }).await,
+                Ok(configuration) => {
+                    lane.context.chain.publish(LogRecord { id: lane.id, configuration }).await
+                }
                 Err(error) => Err(error),
             };
             if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Fenced) {
@@ -628,7 +677,8 @@ impl Lane {
                 (Mode::Ended(error), _) if end <= state.end && !is_certain(error) => Err(state::ended(error)),
                 (Mode::Ended(error), _) => Err(error.clone()),
                 _ if end > state.end => {
-                    Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", state.end)).object(self.name()))
+                    Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", state.end))
+                        .object(self.name()))
                 }
                 (_, Some(below)) => Err(unknown(below)),
                 _ => {
@@ -651,14 +701,24 @@ impl Lane {
         let mut state = self.state.lock();
         state.trimmed = state.trimmed.max(before);
         let mut flight = self.flight.lock();
-        while state.segments.front().is_some_and(|first| first.number < before.segment() && first.is_complete())
+        while state
+            .segments
+            .front()
+            .is_some_and(|first| first.number < before.segment() && first.is_complete())
             && let Some(mut first) = state.segments.pop_front()
         {
-            let object = if let Place::Object { length, digest } = first.place { Some((length, digest)) } else { first.copy };
+            let object = if let Place::Object { length, digest } = first.place {
+                Some((length, digest))
+            } else {
+                first.copy
+            };
             objects.extend(object.map(|settled| (first.number, settled)));
             if let Some(writer) = first.writer() {
                 writer.free_all();
-                writer.take_calls().into_iter().for_each(|call| flight.send(&self.neighbours, first.number, call));
+                writer
+                    .take_calls()
+                    .into_iter()
+                    .for_each(|call| flight.send(&self.neighbours, first.number, call));
             }
         }
         drop(flight);
@@ -681,23 +741,30 @@ impl Lane {
         let is_cut = state.segments.front().is_some_and(|first| first.number == state.trimmed.segment());
         let live_bytes = held.saturating_sub(if is_cut { state.trimmed.byte().into() } else { 0 });
         let by_memory = (state.memory.bytes_max() as u64 / 2).max(u64::from(self.segment_bytes));
-        let wanted_bytes_max = if state.segments.len() > SEGMENTS_WANTED { 0 } else { WANTED_BYTES_MAX.min(by_memory) };
+        let wanted_bytes_max =
+            if state.segments.len() > SEGMENTS_WANTED { 0 } else { WANTED_BYTES_MAX.min(by_memory) };
         Pressure { live_bytes, wanted_bytes_max }
     }
 
-    /// Asks q regions of whatever configuration may be the newest whether they are sealed: of the segment that a takeover must seal, the first that is
-    /// not acknowledged to its end.
+    /// Asks q regions of whatever configuration may be the newest whether they are sealed: of the
+    /// segment that a takeover must seal, the first that is not acknowledged to its end.
     pub(crate) async fn confirm(self: &Arc<Lane>) -> Result<()> {
         for _ in 0..20 {
             let before = self.state.lock().what_a_takeover_seals(self)?;
             let mut calls: Vec<tombolo_env::BoxFuture<'_, (Member, Outcome)>> = Vec::new();
-            let first = tombolo_format::segment_record::first_digest(self.context.database, &self.identity(before.0));
+            let first =
+                tombolo_format::segment_record::first_digest(self.context.database, &self.identity(before.0));
             for member in before.1.iter().flatten() {
                 let body = Body::Append { offset: 0, predecessor: first, records: bytes::Bytes::new() };
-                let request = Request { incarnation: member.incarnation, region: member.region, epoch: self.id.epoch, body };
+                let request = Request {
+                    incarnation: member.incarnation,
+                    region: member.region,
+                    epoch: self.id.epoch,
+                    body,
+                };
                 let member = member.clone();
                 calls.push(Box::pin(async move {
-                    let outcome = ask(self.env(), &self.neighbours, &member.node, request, PATIENCE).await;
+                    let outcome = ask(self.env(), &self.neighbours, &member.node, request, TIME_MAX).await;
                     (member, outcome)
                 }));
             }
@@ -712,21 +779,30 @@ impl Lane {
                     return Err(error);
                 }
             }
-            let is_held = |member: &&Member| said.iter().any(|(of, outcome)| of == *member && matches!(outcome, Ok(Answer::Held(_))));
-            let enough = before.1.iter().all(|members| members.iter().filter(is_held).count() >= self.replication.shape.quorum);
+            let is_held = |member: &&Member| {
+                said.iter().any(|(of, outcome)| of == *member && matches!(outcome, Ok(Answer::Held(_))))
+            };
+            let enough = before
+                .1
+                .iter()
+                .all(|members| members.iter().filter(is_held).count() >= self.replication.shape.quorum);
             if enough && self.state.lock().what_a_takeover_seals(self)? == before {
                 return Ok(());
             }
             self.env().sleep(TICK).await;
         }
-        Err(Error::new(ErrorKind::Retry, "too few nodes say that nobody has taken the log over").object(self.name()))
+        Err(Error::new(ErrorKind::Retry, "too few nodes say that nobody has taken the log over")
+            .object(self.name()))
     }
 
     pub(crate) fn fenced(&self, by: Option<u64>) -> Error {
         let by = by.map_or_else(|| "another epoch".to_owned(), |by| format!("epoch {by}"));
-        Error::new(ErrorKind::Fenced, format!("{by} has taken this log over; what was in flight is of unknown outcome"))
-            .object(self.name())
-            .advice("this handle is finished: open the database again, which takes it over")
+        Error::new(
+            ErrorKind::Fenced,
+            format!("{by} has taken this log over; what was in flight is of unknown outcome"),
+        )
+        .object(self.name())
+        .advice("this handle is finished: open the database again, which takes it over")
     }
 
     /// Ends the lane with an error: everyone who waits gets it.
@@ -748,16 +824,21 @@ impl Lane {
         Ok(state.end)
     }
 
-    /// Tells followers of what no record tells yet, as nothing more is appended that would, and waits a while until enough regions have all that is told:
-    /// what a process has not sent ends with it.
+    /// Tells followers of what no record tells yet, as nothing more is appended that would, and
+    /// waits a while until enough regions have all that is told: what a process has not sent ends
+    /// with it.
     pub(crate) async fn tell_last(self: &Arc<Lane>) {
         let begun = self.env().now();
         {
             let mut state = self.state.lock();
-            state.segments.iter_mut().filter_map(Segment::writer).for_each(|writer| tell_untold(writer, begun));
+            state
+                .segments
+                .iter_mut()
+                .filter_map(Segment::writer)
+                .for_each(|writer| tell_untold(writer, begun));
             self.go_on(state);
         }
-        while self.state.lock().has_unheard() && self.env().now().since(begun) < PATIENCE {
+        while self.state.lock().has_unheard() && self.env().now().since(begun) < TIME_MAX {
             self.env().sleep(TOLD_LOOK).await;
         }
     }
@@ -778,12 +859,16 @@ fn tell_untold(writer: &mut Writer, now: Instant) {
 
 /// Whether an error that ended the log says enough of entries that are on their way.
 fn is_certain(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed) || is_enabled(Mutant::NearInFlightTakenAsFailed)
+    matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed)
+        || is_enabled(Mutant::NearInFlightTakenAsFailed)
 }
 
 /// The same trouble for those whose entries are on their way: no end of the log.
 fn unknown(below: &Error) -> Error {
-    let error = Error::new(ErrorKind::DeadlineExceeded, format!("the write is on its way and may take effect later: {}", below.message()));
+    let error = Error::new(
+        ErrorKind::DeadlineExceeded,
+        format!("the write is on its way and may take effect later: {}", below.message()),
+    );
     let error = error.source(below.clone());
     match below.next_step() {
         Some(step) => error.advice(step),

@@ -20,7 +20,8 @@ const QUIET_LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct OpenLane {
     lane: Arc<Lane>,
     tasks: Vec<Task>,
-    /// The first lane's: the logs of older epochs on their way to the object store, and the task that moves them.
+    /// The first lane's: the logs of older epochs on their way to the object store, and the task
+    /// that moves them.
     old: Option<(Arc<OldLogs>, Mutex<Option<Task>>)>,
 }
 
@@ -38,7 +39,11 @@ impl OpenLane {
             return;
         }
         let old = Arc::new(old);
-        let moving = self.lane.env().spawn(TaskClass::Background, "old logs become objects", Arc::clone(&old).move_all());
+        let moving = self.lane.env().spawn(
+            TaskClass::Background,
+            "old logs become objects",
+            Arc::clone(&old).move_all(),
+        );
         self.old = Some((old, Mutex::new(Some(moving))));
     }
 
@@ -50,7 +55,8 @@ impl OpenLane {
 
 impl Drop for OpenLane {
     fn drop(&mut self) {
-        // What works on without its tasks, a publication or the put of a segment, ends at its next step. In a task: whoever drops this may hold any lock.
+        // What works on without its tasks, a publication or the put of a segment, ends at its next
+        // step. In a task: whoever drops this may hold any lock.
         let lane = Arc::clone(&self.lane);
         let end = async move { lane.end(&given_up(lane.name())) };
         self.lane.env().spawn(TaskClass::Background, "end of a log", end).detach();

@@ -1,14 +1,18 @@
-//! Logs of older epochs become objects while this epoch writes: nobody repairs their regions any more, so they must not depend on nodes that are
-//! started again one after the other for as long as the new writer lives.
+//! Logs of older epochs become objects while this epoch writes: nobody repairs their regions any
+//! more, so they must not depend on nodes that are started again one after the other for as long as
+//! the new writer lives.
 //!
-//! Takeover, step 3, beside the writes of the new epoch: first the object, then a configuration that names it, then the regions are given back
-//! (rule 6). A log that a flush or its application gives up meanwhile is left alone.
+//! Takeover, step 3, beside the writes of the new epoch: first the object, then a configuration
+//! that names it, then the regions are given back (rule 6). A log that a flush or its application
+//! gives up meanwhile is left alone.
 //!
 //! Invariants:
-//! 1. A configuration is published on exactly the one that was read: of a log of an older epoch nobody publishes but this task, and the chain refuses
-//!    what it names no more, or another epoch's (rule 1).
+//! 1. A configuration is published on exactly the one that was read: of a log of an older epoch
+//!    nobody publishes but this task, and the chain refuses what it names no more, or another
+//!    epoch's (rule 1).
 //! 2. A region is freed only after the configuration without it is known to be published.
-//! 3. What the takeover has read stays in memory until then: so far this epoch needs no region of it.
+//! 3. What the takeover has read stays in memory until then: so far this epoch needs no region of
+//!    it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +24,8 @@ use parking_lot::Mutex;
 use tombolo_env::{Completer, completion, within};
 use tombolo_format::near_log::{NearLane, NearSegment};
 use tombolo_storage::log_memory::LaneMemory;
+use tombolo_storage::logged::LoggedErrors;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::told::Told;
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogRecord, Result};
 
 use crate::configuration::{decode, encode};
@@ -56,7 +60,10 @@ impl Held {
 
     fn get(&self, log: LogId, segment: &NearSegment) -> Option<Bytes> {
         let kept = self.logs.get(&log)?.iter().find(|kept| kept.number == segment.number)?;
-        segment.settled.filter(|(length, _)| narrow(kept.records.len()) == *length).map(|_| kept.records.clone())
+        segment
+            .settled
+            .filter(|(length, _)| narrow(kept.records.len()) == *length)
+            .map(|_| kept.records.clone())
     }
 }
 
@@ -73,7 +80,11 @@ pub(crate) struct OldLogs {
 
 impl OldLogs {
     /// Of these logs takeovers have read something.
-    pub(crate) fn new(context: &LogContext, neighbours: &Arc<Neighbours>, kept: BTreeMap<LogId, Vec<Kept>>) -> OldLogs {
+    pub(crate) fn new(
+        context: &LogContext,
+        neighbours: &Arc<Neighbours>,
+        kept: BTreeMap<LogId, Vec<Kept>>,
+    ) -> OldLogs {
         let mut held = Held { logs: kept, memory: LaneMemory::new(&context.memory) };
         held.count();
         OldLogs {
@@ -106,10 +117,11 @@ impl OldLogs {
         }
     }
 
-    /// Moves all of them, however long their nodes or the store hold that up. Ends when it is stopped, or when this epoch is over.
+    /// Moves all of them, however long their nodes or the store hold that up. Ends when it is
+    /// stopped, or when this epoch is over.
     pub(crate) async fn move_all(self: Arc<OldLogs>) {
         self.pause(GRACE).await;
-        let (mut told, mut pause) = (Told::default(), PAUSE_MIN);
+        let (mut logged, mut pause) = (LoggedErrors::default(), PAUSE_MIN);
         while !self.is_stopped() {
             let mut left = None;
             for log in self.named() {
@@ -123,7 +135,7 @@ impl OldLogs {
                 }
             }
             let Some(error) = left else { break };
-            if told.is_news(&error) {
+            if logged.is_news(&error) {
                 tracing::warn!(%error, "a log of an older epoch stays on its nodes for now");
             }
             self.pause(pause).await;
@@ -154,7 +166,11 @@ impl OldLogs {
             Err(error) => return Ok(Some(error)),
         };
         let (mut moved, mut left) = (Vec::new(), None);
-        for segment in lane.segments.iter_mut().filter(|segment| segment.settled.is_some() && !segment.regions.is_empty()) {
+        for segment in lane
+            .segments
+            .iter_mut()
+            .filter(|segment| segment.settled.is_some() && !segment.regions.is_empty())
+        {
             if self.is_stopped() || !self.is_named(log.id) {
                 break;
             }
@@ -191,9 +207,12 @@ impl OldLogs {
 
     /// Publishes that segments are objects. On return no configuration names their regions.
     async fn publish(&self, log: &LogRecord, lane: &NearLane) -> Result<()> {
-        let published = self.context.chain.publish(LogRecord { id: log.id, configuration: encode(lane)? }).await;
-        // Given up meanwhile: its objects may have come too late to be deleted with it, and are garbage.
-        let is_given_up = !self.is_named(log.id) && published.as_ref().map_or_else(|error| error.kind() == ErrorKind::Bug, |()| true);
+        let published =
+            self.context.chain.publish(LogRecord { id: log.id, configuration: encode(lane)? }).await;
+        // Given up meanwhile: its objects may have come too late to be deleted with it, and are
+        // garbage.
+        let is_given_up = !self.is_named(log.id)
+            && published.as_ref().map_or_else(|error| error.kind() == ErrorKind::Bug, |()| true);
         if !is_given_up {
             return published;
         }

@@ -17,8 +17,9 @@ use tombolo_segment::message::{Answer, Refusal};
 use tombolo_segment::peer::Peer;
 use tombolo_storage::Result;
 
-/// So long named nodes may take to say what they fail together with, all together: one that is down holds up the first opening of a log no longer.
-const DOMAINS_PATIENCE: Duration = Duration::from_secs(1);
+/// So long named nodes may take to say what they fail together with, all together: one that is down
+/// holds up the first opening of a log no longer.
+const DOMAINS_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How nodes are reached, by their address.
 pub trait Connect: Send + Sync + fmt::Debug {
@@ -45,7 +46,8 @@ pub struct Neighbours {
     troubles: Arc<Troubles>,
 }
 
-/// Why nodes did not do what they were asked for last, for whoever has to say why there are too few.
+/// Why nodes did not do what they were asked for last, for whoever has to say why there are too
+/// few.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
     /// Whether there may be any: what goes well takes no lock.
@@ -57,8 +59,11 @@ impl Troubles {
     /// What came of a call to a node.
     pub(crate) fn hear(&self, node: &Arc<str>, answer: Option<&Result<Answer>>) {
         let trouble = match answer {
-            // A node that was asked in the name of a life that is over has told the one that it lives.
-            Some(Ok(Answer::Refused(refusal))) if !matches!(refusal, Refusal::OtherIncarnation(_)) => refusal.to_string(),
+            // A node that was asked in the name of a life that is over has told the one that it
+            // lives.
+            Some(Ok(Answer::Refused(refusal))) if !matches!(refusal, Refusal::OtherIncarnation(_)) => {
+                refusal.to_string()
+            }
             Some(Ok(_)) if !self.are_any.load(Ordering::Relaxed) => return,
             Some(Ok(_)) => {
                 self.by_node.lock().remove(node);
@@ -71,13 +76,15 @@ impl Troubles {
         self.by_node.lock().insert(Arc::clone(node), trouble);
     }
 
-    /// What is known of these nodes, to stand behind a message; of the others, that they do not answer.
+    /// What is known of these nodes, to stand behind a message; of the others, that they do not
+    /// answer.
     pub(crate) fn told(&self, silent: &[Arc<str>]) -> String {
         let mut troubles = self.by_node.lock().clone();
         for node in silent {
             troubles.entry(Arc::clone(node)).or_insert_with(|| "no answer".to_owned());
         }
-        let each: Vec<String> = troubles.into_iter().map(|(node, trouble)| format!("{node}: {trouble}")).collect();
+        let each: Vec<String> =
+            troubles.into_iter().map(|(node, trouble)| format!("{node}: {trouble}")).collect();
         if each.is_empty() { String::new() } else { format!(" ({})", each.join("; ")) }
     }
 }
@@ -103,8 +110,10 @@ impl Neighbours {
         Neighbours { are_announced: true, announced: Mutex::new(Some(registry)), ..neighbours }
     }
 
-    /// Looks which nodes there are, for segments of so many regions. Where nodes announce themselves: one list. Where they were named: the first time, if
-    /// there is a choice between them, each is asked for its domain, which takes a second at most; later each connection tells it.
+    /// Looks which nodes there are, for segments of so many regions. Where nodes announce
+    /// themselves: one list. Where they were named: the first time, if there is a choice between
+    /// them, each is asked for its domain, which takes a second at most; later each connection
+    /// tells it.
     ///
     /// # Errors
     /// The store's; what was known stays.
@@ -129,7 +138,8 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Waits until as many domains are known as regions are wanted, or all nodes have answered, or patience is over.
+    /// Waits until as many domains are known as regions are wanted, or all nodes have answered, or
+    /// the time is up.
     async fn hear_domains(&self, copies: usize) {
         let nodes = self.nodes.lock().clone();
         if nodes.len() <= copies || self.are_asked.swap(true, Ordering::Relaxed) {
@@ -148,7 +158,7 @@ impl Neighbours {
             });
             if asked.is_empty() || heard.len() >= copies { Poll::Ready(()) } else { Poll::Pending }
         });
-        let _in_time = within(&self.env, DOMAINS_PATIENCE, are_known).await;
+        let _in_time = within(&self.env, DOMAINS_TIME_MAX, are_known).await;
     }
 
     /// What a named node fails together with: what it said itself, if it said anything.
@@ -162,12 +172,17 @@ impl Neighbours {
         self.are_announced
     }
 
-    /// Nodes at `addresses`, each failing together with others of its host unless it says something else.
+    /// Nodes at `addresses`, each failing together with others of its host unless it says something
+    /// else.
     pub fn at(addresses: &[&str]) -> Vec<Node> {
-        addresses.iter().map(|address| Node { address: Arc::from(*address), domain: Arc::from(host(address)) }).collect()
+        addresses
+            .iter()
+            .map(|address| Node { address: Arc::from(*address), domain: Arc::from(host(address)) })
+            .collect()
     }
 
-    /// Nodes that regions are made on, each with the domain that it names itself, or else its host. Asks nobody.
+    /// Nodes that regions are made on, each with the domain that it names itself, or else its host.
+    /// Asks nobody.
     pub fn nodes(&self) -> Vec<Node> {
         let mut nodes = self.nodes.lock().clone();
         if !self.are_announced {

@@ -1,4 +1,5 @@
-//! Reads a lane back, entry by entry: what was recovered, whole; or what a living writer's regions say was committed.
+//! Reads a lane back, entry by entry: what was recovered, whole; or what a living writer's regions
+//! say was committed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,12 +8,15 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tombolo_env::{BoxFuture, all};
 use tombolo_format::near_log::{NEAR_ENTRY_HEADER_BYTES, NearPayload, NearSegment};
-use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, SEGMENT_RECORDS_BYTES_MAX, decode_checked, first_digest};
+use tombolo_format::segment_record::{
+    Digest, RECORD_HEADER_BYTES, Records, SEGMENT_RECORDS_BYTES_MAX, decode_checked, first_digest,
+};
 use tombolo_segment::call::{Lost, Member};
 use tombolo_segment::follow::committed;
 use tombolo_segment::message::{Answer, Body, READ_BYTES_MAX, Refusal, Request};
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, LogContext, LogEntry, LogOffset, LogReader, LogRecord, LogRun, RUN_ENTRIES_MAX, Result, RunEntry,
+    Epoch, Error, ErrorKind, LogContext, LogEntry, LogOffset, LogReader, LogRecord, LogRun, RUN_ENTRIES_MAX,
+    Result, RunEntry,
 };
 
 use crate::configuration::{decode as decode_lane, members};
@@ -22,12 +26,13 @@ use crate::flight::ask;
 use crate::peers::Neighbours;
 
 /// How long one read of a region may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Reads of one segment at once.
 const READS_IN_FLIGHT: usize = 8;
 
-/// How often a follower looks whether the writer tells that what it saw is committed, and the pause between.
+/// How often a follower looks whether the writer tells that what it saw is committed, and the pause
+/// between.
 const LOOKS: u32 = 10;
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -66,7 +71,8 @@ impl Reader {
         kept: Vec<Kept>,
     ) -> Result<Reader> {
         let lane = decode_lane(log)?;
-        let is_wanted = |segment: &NearSegment| segment.number >= from.segment() && segment.number <= to.segment();
+        let is_wanted =
+            |segment: &NearSegment| segment.number >= from.segment() && segment.number <= to.segment();
         let segments: VecDeque<NearSegment> = lane.segments.into_iter().filter(is_wanted).collect();
         let reader = Reader {
             context: context.clone(),
@@ -79,8 +85,9 @@ impl Reader {
             open: None,
             lacks: None,
         };
-        let is_last =
-            |segment: &NearSegment| segment.number == to.segment() && segment.settled.is_none_or(|(length, _)| length >= to.byte());
+        let is_last = |segment: &NearSegment| {
+            segment.number == to.segment() && segment.settled.is_none_or(|(length, _)| length >= to.byte())
+        };
         if from < to && !reader.segments.back().is_some_and(is_last) {
             return Err(reader.short("no segment that reaches so far"));
         }
@@ -102,7 +109,8 @@ impl Reader {
 
     /// All of a settled segment.
     async fn load(&self, segment: &NearSegment) -> Result<Bytes> {
-        let is_all = |records: &&Bytes| segment.settled.is_some_and(|(length, _)| narrow(records.len()) == length);
+        let is_all =
+            |records: &&Bytes| segment.settled.is_some_and(|(length, _)| narrow(records.len()) == length);
         match self.kept.get(&segment.number).filter(is_all) {
             Some(records) => Ok(records.clone()),
             None => load(&self.context, &self.neighbours, &self.log, segment).await,
@@ -119,7 +127,9 @@ impl Reader {
                     self.open = None;
                 }
                 None => {
-                    let Some(segment) = self.segments.pop_front() else { return Err(self.short("an earlier end")) };
+                    let Some(segment) = self.segments.pop_front() else {
+                        return Err(self.short("an earlier end"));
+                    };
                     let records = self.load(&segment).await?;
                     self.open = Some(Open { number: segment.number, records, at: 0 });
                 }
@@ -147,7 +157,9 @@ impl Reader {
                     }
                     // Before where it is read from; or no entry.
                     Ok(_) => {}
-                    Err(error) if entries.is_empty() => return Err(error.unwrap_or_else(|| self.short("an entry that goes beyond"))),
+                    Err(error) if entries.is_empty() => {
+                        return Err(error.unwrap_or_else(|| self.short("an entry that goes beyond")));
+                    }
                     // Once those before it are read.
                     Err(_) => {
                         open.at = at;
@@ -167,15 +179,21 @@ impl Open {
     /// The next record, if it is an entry.
     fn step(&mut self, log: &LogRecord) -> Result<Option<RunEntry>> {
         let name = || format!("{}, segment {}", place(log), self.number);
-        let record = decode_checked(narrow(self.at), &self.records[self.at..]).map_err(|error| Error::format(name(), 0, error))?;
-        let payload = NearPayload::decode(record.payload).map_err(|error| Error::format(name(), self.at as u64, error))?;
+        let record = decode_checked(narrow(self.at), &self.records[self.at..])
+            .map_err(|error| Error::format(name(), 0, error))?;
+        let payload = NearPayload::decode(record.payload)
+            .map_err(|error| Error::format(name(), self.at as u64, error))?;
         let start = self.at + RECORD_HEADER_BYTES + NEAR_ENTRY_HEADER_BYTES;
         let end = self.at + record.bytes();
         self.at = end;
         Ok(match payload {
-            NearPayload::Entry { stream, count, first_sequence, .. } => {
-                Some(RunEntry { stream, first_sequence, count, payload: start..end, end: LogOffset::new(self.number, narrow(end)) })
-            }
+            NearPayload::Entry { stream, count, first_sequence, .. } => Some(RunEntry {
+                stream,
+                first_sequence,
+                count,
+                payload: start..end,
+                end: LogOffset::new(self.number, narrow(end)),
+            }),
             NearPayload::End | NearPayload::Committed => None,
         })
     }
@@ -187,7 +205,9 @@ impl LogReader for Reader {
     }
 
     fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
-        Box::pin(async move { Ok(self.run(1).await?.and_then(|run| run.entries.first().map(|entry| run.entry(entry)))) })
+        Box::pin(async move {
+            Ok(self.run(1).await?.and_then(|run| run.entries.first().map(|entry| run.entry(entry))))
+        })
     }
 
     fn next_run(&mut self) -> BoxFuture<'_, Result<Option<LogRun>>> {
@@ -199,7 +219,12 @@ impl LogReader for Reader {
 ///
 /// # Errors
 /// `Retry` when a node that may hold it does not answer; `Corrupt` when all do, and none has it.
-pub(crate) async fn load(context: &LogContext, neighbours: &Neighbours, log: &LogRecord, segment: &NearSegment) -> Result<Bytes> {
+pub(crate) async fn load(
+    context: &LogContext,
+    neighbours: &Neighbours,
+    log: &LogRecord,
+    segment: &NearSegment,
+) -> Result<Bytes> {
     let Some((length, digest)) = segment.settled else {
         return Err(Error::new(ErrorKind::Bug, "a log is read that nobody has sealed").object(place(log)));
     };
@@ -216,7 +241,8 @@ pub(crate) async fn load(context: &LogContext, neighbours: &Neighbours, log: &Lo
             Err(Missing::Silent) => silent += 1,
         }
     }
-    // Whoever knows a configuration of a while ago finds regions freed, and the object in their place.
+    // Whoever knows a configuration of a while ago finds regions freed, and the object in their
+    // place.
     match read_object(context, &identity, (length, digest)).await {
         Ok(records) if is_it(&records) => Ok(records),
         Ok(_) => Err(gone(log, segment.number, "sound records", "others")),
@@ -225,17 +251,32 @@ pub(crate) async fn load(context: &LogContext, neighbours: &Neighbours, log: &Lo
             let found = format!("{0} of its {0} regions lost what they held", segment.regions.len());
             Err(gone(log, segment.number, "a region that holds it", &found))
         }
-        Err(_) => Err(Error::new(ErrorKind::Retry, format!("none of the nodes that hold segment {} answers with it", segment.number))
-            .object(place(log))
-            .advice("bring them back: `tombolo log status` names them")),
+        Err(_) => Err(Error::new(
+            ErrorKind::Retry,
+            format!("none of the nodes that hold segment {} answers with it", segment.number),
+        )
+        .object(place(log))
+        .advice("bring them back: `tombolo log status` names them")),
     }
 }
 
 /// So many bytes of a region.
-async fn fetch(context: &LogContext, neighbours: &Neighbours, member: &Member, length: u32) -> std::result::Result<Bytes, Missing> {
+async fn fetch(
+    context: &LogContext,
+    neighbours: &Neighbours,
+    member: &Member,
+    length: u32,
+) -> std::result::Result<Bytes, Missing> {
     let starts = (0..length).step_by(READ_BYTES_MAX as usize);
     let reads = starts.map(|from| -> BoxFuture<'_, std::result::Result<Bytes, Missing>> {
-        Box::pin(read_region(context, neighbours, member, context.epoch, from, READ_BYTES_MAX.min(length - from)))
+        Box::pin(read_region(
+            context,
+            neighbours,
+            member,
+            context.epoch,
+            from,
+            READ_BYTES_MAX.min(length - from),
+        ))
     });
     let parts = all(reads.collect(), READS_IN_FLIGHT).await;
     let mut records = BytesMut::with_capacity(length as usize);
@@ -268,11 +309,13 @@ async fn read_region(
         let wanted = (bytes_max - narrow(read.len())).min(READ_BYTES_MAX);
         let body = Body::Read { from: from + narrow(read.len()), bytes_max: wanted };
         let request = Request { incarnation: member.incarnation, region: member.region, epoch, body };
-        match ask(&context.env, neighbours, &member.node, request, PATIENCE).await {
+        match ask(&context.env, neighbours, &member.node, request, TIME_MAX).await {
             Ok(Answer::Bytes(bytes)) if bytes.is_empty() => break,
             // Who answers with more than was asked for is not believed in that.
             Ok(Answer::Bytes(bytes)) => read.extend_from_slice(&bytes[..bytes.len().min(wanted as usize)]),
-            Ok(Answer::Refused(Refusal::OtherIncarnation(_) | Refusal::Freed | Refusal::Unknown | Refusal::Damaged { .. })) => {
+            Ok(Answer::Refused(
+                Refusal::OtherIncarnation(_) | Refusal::Freed | Refusal::Unknown | Refusal::Damaged { .. },
+            )) => {
                 return Err(Missing::Lost);
             }
             Ok(_) | Err(Lost) => return Err(Missing::Silent),
@@ -281,7 +324,8 @@ async fn read_region(
     Ok(read.freeze())
 }
 
-/// Where the last record ends that is worth telling of: those that are there to tell are never told of themselves.
+/// Where the last record ends that is worth telling of: those that are there to tell are never told
+/// of themselves.
 fn worth_telling(first: Digest, records: &[u8]) -> u32 {
     let (mut at, mut end) = (0, 0);
     for record in Records::new(first, 0, records).map_while(std::result::Result::ok) {
@@ -293,11 +337,13 @@ fn worth_telling(first: Digest, records: &[u8]) -> u32 {
     narrow(end)
 }
 
-/// What is committed of a segment that nobody may have sealed yet, as its regions say, and how much more some region has. Of that nobody but a takeover can
-/// tell whether a writer acknowledged it and died before it told anybody.
+/// What is committed of a segment that nobody may have sealed yet, as its regions say, and how much
+/// more some region has. Of that nobody but a takeover can tell whether a writer acknowledged it
+/// and died before it told anybody.
 ///
 /// # Errors
-/// `Retry` when so few regions answer that they may all have missed what `quorum` of them acknowledged.
+/// `Retry` when so few regions answer that they may all have missed what `quorum` of them
+/// acknowledged.
 async fn follow_segment(
     context: &LogContext,
     neighbours: &Neighbours,
@@ -312,14 +358,24 @@ async fn follow_segment(
         let members = members(&segment.regions);
         // In the name of no epoch: whoever follows fences nothing.
         let reads = members.iter().map(|member| -> BoxFuture<'_, Option<Bytes>> {
-            Box::pin(async move { read_region(context, neighbours, member, Epoch::NONE, 0, SEGMENT_RECORDS_BYTES_MAX).await.ok() })
+            Box::pin(async move {
+                read_region(context, neighbours, member, Epoch::NONE, 0, SEGMENT_RECORDS_BYTES_MAX).await.ok()
+            })
         });
-        let said: Vec<Bytes> = all(reads.collect(), members.len().max(1)).await.into_iter().flatten().collect();
+        let said: Vec<Bytes> =
+            all(reads.collect(), members.len().max(1)).await.into_iter().flatten().collect();
         let walked = said.iter().map(|bytes| (committed(first, 0, bytes), bytes));
         let enough = said.len() + quorum > members.len();
         let Some((best, bytes)) = walked.max_by_key(|(walk, _)| walk.end).filter(|_| enough) else {
-            let message = format!("{} of the {} nodes that hold segment {} answer", said.len(), members.len(), segment.number);
-            return Err(Error::new(ErrorKind::Retry, message).object(place(log)).advice("`tombolo log status` names them"));
+            let message = format!(
+                "{} of the {} nodes that hold segment {} answer",
+                said.len(),
+                members.len(),
+                segment.number
+            );
+            return Err(Error::new(ErrorKind::Retry, message)
+                .object(place(log))
+                .advice("`tombolo log status` names them"));
         };
         // What some region has may be acknowledged already: the writer tells soon, if it lives.
         let seen = said.iter().map(|bytes| worth_telling(first, bytes)).max().unwrap_or(0);
@@ -332,20 +388,35 @@ async fn follow_segment(
     }
 }
 
-/// What a follower is told when a region has records of which nobody says whether they are committed.
+/// What a follower is told when a region has records of which nobody says whether they are
+/// committed.
 fn undecided(log: &LogRecord, segment: u32, bytes: u32) -> Error {
     let error = Error::new(
         ErrorKind::Retry,
-        format!("the last {bytes} bytes of segment {segment} may be acknowledged, and the writer does not say so"),
+        format!(
+            "the last {bytes} bytes of segment {segment} may be acknowledged, and the writer does not say so"
+        ),
     );
-    error.object(place(log)).advice("wait until the writer goes on, or a standby, or whoever opens the database, has taken the log over; open_read_only shows what tables hold")
+    error.object(place(log)).advice(
+        "wait until the writer goes on, or a standby, or whoever opens the \
+        database, has taken the log over; open_read_only shows what tables hold",
+    )
 }
 
 /// A reader of what is committed from `from` on.
-pub(crate) async fn tail(context: &LogContext, neighbours: &Arc<Neighbours>, log: &LogRecord, from: LogOffset) -> Result<Reader> {
+pub(crate) async fn tail(
+    context: &LogContext,
+    neighbours: &Arc<Neighbours>,
+    log: &LogRecord,
+    from: LogOffset,
+) -> Result<Reader> {
     let lane = decode_lane(log)?;
     if lane.segments.first().is_some_and(|first| first.number > from.segment()) {
-        return Err(Error::new(ErrorKind::NotFound, "the log was trimmed beyond where it is to be followed from").object(place(log)));
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "the log was trimmed beyond where it is to be followed from",
+        )
+        .object(place(log)));
     }
     let (mut kept, mut to, mut lacks) = (Vec::new(), from, None);
     for segment in lane.segments.iter().filter(|segment| segment.number >= from.segment()) {
@@ -357,7 +428,8 @@ pub(crate) async fn tail(context: &LogContext, neighbours: &Arc<Neighbours>, log
         let has_end = {
             let first = first_digest(context.database, &identity(context, log, segment.number));
             let walk = Records::new(first, 0, &records);
-            walk.map_while(std::result::Result::ok).any(|record| NearPayload::decode(record.payload) == Ok(NearPayload::End))
+            walk.map_while(std::result::Result::ok)
+                .any(|record| NearPayload::decode(record.payload) == Ok(NearPayload::End))
         };
         let seen = LogOffset::new(segment.number, narrow(records.len()) + more);
         if !records.is_empty() {

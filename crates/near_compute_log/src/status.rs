@@ -1,4 +1,5 @@
-//! Who holds what: each region that a configuration names is asked what it has. Nothing is sealed, nothing is changed.
+//! Who holds what: each region that a configuration names is asked what it has. Nothing is sealed,
+//! nothing is changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tombolo_storage::{Incarnation, LogRecord, Result};
 use crate::configuration::{decode, members};
 
 /// How long a node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Regions asked at once.
 const CALLS_IN_FLIGHT: usize = 64;
@@ -25,7 +26,8 @@ const CALLS_IN_FLIGHT: usize = 64;
 /// What a region says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionState {
-    /// It is appended to, and holds so many bytes, up to `committed` of which are known there to be acknowledged.
+    /// It is appended to, and holds so many bytes, up to `committed` of which are known there to be
+    /// acknowledged.
     Open {
         /// Bytes that it holds.
         length: u32,
@@ -74,7 +76,12 @@ pub async fn log_status(
     let lane = decode(log)?;
     let mut found = Vec::new();
     for segment in lane.segments {
-        let identity = SegmentIdentity { incarnation: incarnation.0, epoch: log.id.epoch.0, lane: log.id.lane, segment: segment.number };
+        let identity = SegmentIdentity {
+            incarnation: incarnation.0,
+            epoch: log.id.epoch.0,
+            lane: log.id.lane,
+            segment: segment.number,
+        };
         let calls = members(&segment.regions).into_iter().map(|member| -> BoxFuture<'_, RegionStatus> {
             Box::pin(async move {
                 let state = ask(env, credentials, &member, &identity, database, log).await;
@@ -82,7 +89,11 @@ pub async fn log_status(
             })
         });
         let regions = all(calls.collect(), CALLS_IN_FLIGHT).await;
-        found.push(SegmentStatus { number: segment.number, length: segment.settled.map(|(length, _)| length), regions });
+        found.push(SegmentStatus {
+            number: segment.number,
+            length: segment.settled.map(|(length, _)| length),
+            regions,
+        });
     }
     Ok(found)
 }
@@ -97,14 +108,18 @@ async fn ask(
     log: &LogRecord,
 ) -> RegionState {
     let peer: Arc<dyn Peer> = Arc::new(TcpPeer::new(env, &member.node, credentials.cloned()));
-    let body = Body::Append { offset: 0, predecessor: first_digest(database, identity), records: Bytes::new() };
+    let body =
+        Body::Append { offset: 0, predecessor: first_digest(database, identity), records: Bytes::new() };
     let mut epoch = log.id.epoch;
     loop {
-        let request = Request { incarnation: member.incarnation, region: member.region, epoch, body: body.clone() };
-        return match within(env, PATIENCE, peer.call(request)).await.flatten() {
+        let request =
+            Request { incarnation: member.incarnation, region: member.region, epoch, body: body.clone() };
+        return match within(env, TIME_MAX, peer.call(request)).await.flatten() {
             None => RegionState::Silent("no answer in time".into()),
             Some(Err(error)) => RegionState::Silent(error.message().to_owned()),
-            Some(Ok(Answer::Held(extent))) => RegionState::Open { length: extent.length, committed: extent.committed },
+            Some(Ok(Answer::Held(extent))) => {
+                RegionState::Open { length: extent.length, committed: extent.committed }
+            }
             Some(Ok(Answer::Refused(Refusal::Sealed(by)))) => RegionState::Sealed(by.0),
             // A takeover has made it, in its own name.
             Some(Ok(Answer::Refused(Refusal::OtherEpoch(owner)))) if owner > epoch => {

@@ -9,9 +9,11 @@ use tombolo_segment::call::{Node, Shape};
 use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request};
 use tombolo_storage::fenced::Fenced;
 use tombolo_storage::lanes::{Lanes, world_ended};
+use tombolo_storage::logged::LoggedErrors;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::told::Told;
-use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Result, Survival};
+use tombolo_storage::{
+    Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Result, Survival,
+};
 
 use crate::configuration::decode;
 use crate::destage::delete_objects;
@@ -26,11 +28,12 @@ use crate::read::{Reader, tail};
 /// Most lanes of a log.
 const LANES_MAX: u32 = 64;
 
-/// What takeovers have read is kept for the reader that comes next, and until it is in an object, so much at most.
+/// What takeovers have read is kept for the reader that comes next, and until it is in an object,
+/// so much at most.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 
 /// How long one node may take to give memory back that nothing names.
-const COLLECT_PATIENCE: Duration = Duration::from_secs(5);
+const COLLECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How often a log looks which nodes have announced themselves.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
@@ -40,7 +43,8 @@ const LOOK_PERIOD: Duration = Duration::from_secs(60);
 pub struct Replication {
     /// Regions wanted of a segment, and needed to acknowledge.
     pub shape: Shape,
-    /// Bytes of a segment, if the memory of a lane is eight times that. Each node lends as much for each segment that is not flushed.
+    /// Bytes of a segment, if the memory of a lane is eight times that. Each node lends as much for
+    /// each segment that is not flushed.
     pub segment_bytes: u32,
 }
 
@@ -70,7 +74,12 @@ pub struct NearLogStore {
 
 impl NearLogStore {
     /// Logs on `nodes`, which are reached by `connect`.
-    pub fn new(env: &Env, connect: Arc<dyn Connect>, nodes: Vec<Node>, replication: Replication) -> NearLogStore {
+    pub fn new(
+        env: &Env,
+        connect: Arc<dyn Connect>,
+        nodes: Vec<Node>,
+        replication: Replication,
+    ) -> NearLogStore {
         NearLogStore::of(env, Neighbours::new(env, connect, nodes), replication)
     }
 
@@ -92,18 +101,23 @@ impl NearLogStore {
         Ok(made)
     }
 
-    /// Looks for other nodes from time to time. They change for the log as a whole, which ends with its first lane.
+    /// Looks for other nodes from time to time. They change for the log as a whole, which ends with
+    /// its first lane.
     fn look_again(&self, made: &mut [OpenLane]) {
         let Some(first) = made.first_mut().filter(|_| self.neighbours.change()) else { return };
-        let (env, neighbours, copies) = (self.env.clone(), Arc::clone(&self.neighbours), self.replication.shape.copies);
+        let (env, neighbours, copies) =
+            (self.env.clone(), Arc::clone(&self.neighbours), self.replication.shape.copies);
         let look = async move {
-            let mut told = Told::default();
+            let mut logged = LoggedErrors::default();
             loop {
                 env.sleep(LOOK_PERIOD).await;
                 match neighbours.look(copies).await {
-                    Ok(()) if told.is_over() => tracing::info!("nodes that announce themselves are found again"),
-                    Err(error) if told.is_news(&error) => {
-                        tracing::warn!(%error, "nodes that announced themselves are not known anew; the registry is asked every {LOOK_PERIOD:?}");
+                    Ok(()) if logged.is_over() => {
+                        tracing::info!("nodes that announce themselves are found again")
+                    }
+                    Err(error) if logged.is_news(&error) => {
+                        tracing::warn!(%error, "nodes that announced themselves are not known anew; the \
+                            registry is asked every {LOOK_PERIOD:?}");
                     }
                     Ok(()) | Err(_) => {}
                 }
@@ -112,7 +126,8 @@ impl NearLogStore {
         first.keep(self.env.spawn(TaskClass::Background, "nodes of a log", look));
     }
 
-    /// Has every node give back what older epochs of the database made and `named` does not name. Best effort.
+    /// Has every node give back what older epochs of the database made and `named` does not name.
+    /// Best effort.
     async fn collect_regions(neighbours: &Neighbours, context: &LogContext, named: &[LogRecord]) {
         // Whoever cannot read what one of them names frees nothing: it may be that.
         let Ok(lanes) = named.iter().map(decode).collect::<Result<Vec<_>>>() else { return };
@@ -131,7 +146,7 @@ impl NearLogStore {
                 for _ in 0..3 {
                     let body = Body::Collect { database: context.database, keep: keep.clone() };
                     let request = Request { incarnation, region: RegionId(0), epoch: context.epoch, body };
-                    match ask(&context.env, neighbours, &node.address, request, COLLECT_PATIENCE).await {
+                    match ask(&context.env, neighbours, &node.address, request, COLLECT_TIME_MAX).await {
                         Ok(Answer::Refused(Refusal::OtherIncarnation(current))) => incarnation = current,
                         _ => return,
                     }
@@ -157,10 +172,14 @@ impl LogStore for NearLogStore {
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
         Box::pin(async move {
             if lanes == 0 || lanes > LANES_MAX {
-                return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible"),
+                ));
             }
             let older = context.chain.named().into_iter().filter(|record| record.id.epoch < context.epoch);
-            let kept = older.map(|record| (record.id, self.fenced.take(context.life(false), record.id))).collect();
+            let kept =
+                older.map(|record| (record.id, self.fenced.take(context.life(false), record.id))).collect();
             self.fenced.clear();
             self.neighbours.look(self.replication.shape.copies).await?;
             let mut made = self.begin(context, 0..lanes).await?;
@@ -183,12 +202,18 @@ impl LogStore for NearLogStore {
         })
     }
 
-    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+    fn fence<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move {
             context.check_older(log, "fences", place(log))?;
             self.neighbours.look(self.replication.shape.copies).await?;
             let segment_bytes = self.replication.segment_bytes_for(context);
-            let (sealed, kept) = Taking { context, neighbours: &self.neighbours, log, segment_bytes }.fence(from).await?;
+            let (sealed, kept) =
+                Taking { context, neighbours: &self.neighbours, log, segment_bytes }.fence(from).await?;
             let bytes = kept.iter().map(|kept| kept.records.len()).sum();
             self.fenced.keep(context.life(false), log.id, bytes, kept);
             Ok(sealed)
@@ -208,8 +233,15 @@ impl LogStore for NearLogStore {
         })
     }
 
-    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
-        Box::pin(async move { Ok(Box::new(tail(context, &self.neighbours, log, from).await?) as Box<dyn LogReader>) })
+    fn tail<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            Ok(Box::new(tail(context, &self.neighbours, log, from).await?) as Box<dyn LogReader>)
+        })
     }
 
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
@@ -238,17 +270,28 @@ impl LogStore for NearLogStore {
         };
         Survival {
             store: format!("the near-compute log on {nodes}, {copies} copies, {quorum} to acknowledge"),
-            accepted: "the same as durable: a write is acknowledged as either when it and all before it are on so many nodes".into(),
+            accepted: "the same as durable: a write is acknowledged as either when it and all before it are \
+                on so many nodes"
+                .into(),
             durable: format!(
-                "survives the writer together with {lost} of the nodes that hold its segment, counted from when their regions were made: a node that \
-                 comes back without its memory still counts; more of them, at once or one after the other, lose it with the writer, and so does a power failure of all"
+                "survives the writer together with {lost} of the nodes that hold its segment, counted from \
+                when their regions were made: a node that \
+                 comes back without its memory still counts; more of them, at once or one after the other, \
+                 lose it with the writer, and so does a power failure of all"
             ),
             notes: vec![
-                "A living writer keeps what is not flushed in its own memory, and replaces any number of nodes.".into(),
-                "A takeover keeps regions that hold all, so losses of before it count on, until it is in the object store, about a second after opening."
+                "A living writer keeps what is not flushed in its own memory, and replaces any number of \
+                nodes."
                     .into(),
-                "When too much is lost, opening says so and serves nothing; nothing is dropped silently.".into(),
-                "A takeover fences writers on any machine: nodes refuse an older epoch once they are sealed.".into(),
+                "A takeover keeps regions that hold all, so losses of before it count on, until it is in \
+                the object store, about a second after opening."
+                    .into(),
+                "When too much is lost, opening says so and serves nothing; nothing is dropped \
+                silently."
+                    .into(),
+                "A takeover fences writers on any machine: nodes refuse an older epoch once they are \
+                sealed."
+                    .into(),
                 "Memory of nodes is a weaker place than a disk: nodes with --disk keep a copy there.".into(),
             ],
         }

@@ -24,8 +24,8 @@ use tombolo_storage::conformance::log::{LogHistory, LogSubject, append, check_lo
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{
-    ConfigurationChain as _, Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogRecord, LogStore, ObjectKind, Placement,
-    Purpose, Request, Result,
+    ConfigurationChain as _, Epoch, Error, ErrorKind, Life, LogContext, LogMemory, LogOffset, LogRecord,
+    LogStore, ObjectKind, Placement, Purpose, Request, Result,
 };
 
 use crate::configuration::{decode, encode};
@@ -71,13 +71,18 @@ const NODES: [&str; 3] = ["a:1", "b:1", "c:1"];
 fn subject(env: &Env, nodes: &Local, segment_bytes: u32) -> LogSubject {
     let replication = Replication { segment_bytes, ..Replication::default() };
     let store = NearLogStore::new(env, Arc::new(nodes.clone()), Neighbours::at(&NODES), replication);
-    LogSubject { env: env.clone(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(env)) }
+    LogSubject {
+        env: env.clone(),
+        store: Arc::new(store),
+        objects: Arc::new(MemoryObjectStore::unnamed(env)),
+    }
 }
 
 /// One with small segments, whose objects' store fails as it is told to; and its nodes.
 fn faulty(env: &Env) -> (LogSubject, Local, FaultPlan) {
     let (plan, nodes) = (FaultPlan::scripted(), Local::with(&NODES));
-    let objects = Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
+    let objects =
+        Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
     let subject = LogSubject { objects, ..subject(env, &nodes, 64 << 10) };
     (subject, nodes, plan)
 }
@@ -112,7 +117,9 @@ fn entries_after_takeover(history: &LogHistory<'_>, epoch: u64) -> u64 {
 
 fn written(subject: &LogSubject, history: &LogHistory<'_>, entries: u64) -> LogOffset {
     let log = history.open(5, 1).expect("opening");
-    (0..entries).fold(LogOffset::ZERO, |_, number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending"))
+    (0..entries).fold(LogOffset::ZERO, |_, number| {
+        append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending")
+    })
 }
 
 #[test]
@@ -139,7 +146,8 @@ fn the_loss_of_one_node_loses_nothing_and_of_two_is_said() {
     }
 }
 
-/// A manifest that says so of a log is not believed, whether entries are read one by one or many at once.
+/// A manifest that says so of a log is not believed, whether entries are read one by one or many at
+/// once.
 #[test]
 fn a_log_that_is_to_end_within_an_entry_is_told_behind_those_before_it() {
     let world = World::new(7);
@@ -161,7 +169,8 @@ fn a_takeover_copies_only_what_too_few_hold() {
     let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
     let history = LogHistory::new(&subject);
     written(&subject, &history, 300);
-    let names = |of: &[&str]| of.iter().map(|node| nodes.0.lock()[*node].lock().occupancy().names).sum::<u64>();
+    let names =
+        |of: &[&str]| of.iter().map(|node| nodes.0.lock()[*node].lock().occupancy().names).sum::<u64>();
     let takes = |epoch| assert_eq!(entries_after_takeover(&history, epoch), 300);
     let before = names(&NODES);
     takes(9);
@@ -194,7 +203,11 @@ fn an_append_that_nodes_answer_at_once_is_durable_when_it_returns_and_one_after_
     }
     history.fence(5, 0, 9, LogOffset::ZERO).expect("all nodes answer");
     // The answers of the nodes end the lane within the call.
-    let refused = log.append(0, &entry(40, 900)).expect("it was sent").accepted.and_then(|mut accepted| accepted.try_take());
+    let refused = log
+        .append(0, &entry(40, 900))
+        .expect("it was sent")
+        .accepted
+        .and_then(|mut accepted| accepted.try_take());
     assert_eq!(refused.expect("an answer").expect_err("fenced").kind(), ErrorKind::Fenced);
     assert!(!log.wants_gathered(0), "it was not answered as one that is held");
 }
@@ -209,7 +222,12 @@ fn following(env: &Env, nodes: &Local) -> NearLogStore {
 }
 
 /// What `store` shows of the log from `from` on, and what it says that it lacks.
-fn followed(env: &Env, store: &dyn LogStore, history: &LogHistory<'_>, from: LogOffset) -> Result<(usize, Option<Error>)> {
+fn followed(
+    env: &Env,
+    store: &dyn LogStore,
+    history: &LogHistory<'_>,
+    from: LogOffset,
+) -> Result<(usize, Option<Error>)> {
     let (context, record) = (history.context(5), history.record(5, 0));
     env.block_on(async {
         let mut reader = store.tail(&context, &record, from).await?;
@@ -231,7 +249,9 @@ fn a_follower_says_that_it_lacks_what_nobody_tells() {
     let history = LogHistory::new(&subject);
     let log = history.open(5, 1).expect("opening");
     let env = world.process("follower").env();
-    let told = (0..10).fold(LogOffset::ZERO, |_, number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending"));
+    let told = (0..10).fold(LogOffset::ZERO, |_, number| {
+        append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending")
+    });
     let (shown, lacks) = follower(&env, &nodes, &history).expect("all nodes answer");
     assert!(shown == 10 && lacks.is_none(), "a writer that lives tells: {shown} entries, {lacks:?}");
     let appended = log.append(0, &entry(10, 900)).expect("appending");
@@ -241,13 +261,21 @@ fn a_follower_says_that_it_lacks_what_nobody_tells() {
     assert_eq!((shown, lacks.map(|error| error.kind())), (10, Some(ErrorKind::Retry)));
     // Tables hold all that lies before where it begins.
     for (from, expected) in [(told, Some(ErrorKind::Retry)), (appended.end, None)] {
-        let (shown, lacks) = followed(&env, &following(&env, &nodes), &history, from).expect("all nodes answer");
+        let (shown, lacks) =
+            followed(&env, &following(&env, &nodes), &history, from).expect("all nodes answer");
         assert_eq!((shown, lacks.map(|error| error.kind())), (0, expected), "from {from}");
     }
 }
 
-/// Closes a log of so many entries, ends its process at once, and follows it by `store`: nothing tells of the last of them but what is told as it closes.
-fn is_shown_whole_once_closed(writer: &Process, subject: &LogSubject, count: u64, env: &Env, store: &dyn LogStore) {
+/// Closes a log of so many entries, ends its process at once, and follows it by `store`: nothing
+/// tells of the last of them but what is told as it closes.
+fn is_shown_whole_once_closed(
+    writer: &Process,
+    subject: &LogSubject,
+    count: u64,
+    env: &Env,
+    store: &dyn LogStore,
+) {
     let history = LogHistory::new(subject);
     let log = history.open(5, 1).expect("opening");
     for number in 0..count {
@@ -286,9 +314,13 @@ fn a_follower_that_reaches_one_node_of_three_shows_nothing_as_all() {
     run_for(&env, Duration::from_secs(1));
     let all = nodes.0.lock().clone();
     for (count, expected) in [(3, true), (2, true), (1, false), (0, false)] {
-        *reached.0.lock() = all.iter().take(count).map(|(address, node)| (address.clone(), Arc::clone(node))).collect();
+        *reached.0.lock() =
+            all.iter().take(count).map(|(address, node)| (address.clone(), Arc::clone(node))).collect();
         match follower(&env, &reached, &history) {
-            Ok((shown, lacks)) => assert!(expected && shown == 10 && lacks.is_none(), "{shown} entries from {count} nodes, {lacks:?}"),
+            Ok((shown, lacks)) => assert!(
+                expected && shown == 10 && lacks.is_none(),
+                "{shown} entries from {count} nodes, {lacks:?}"
+            ),
             Err(error) => assert!(!expected && error.kind() == ErrorKind::Retry, "{count} nodes: {error}"),
         }
     }
@@ -302,16 +334,24 @@ fn freeing_a_log_goes_on_while_its_store_fails_in_passing() {
     let history = LogHistory::new(&subject);
     written(&subject, &history, 3);
     history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
-    let identity = SegmentIdentity { incarnation: history.context(9).incarnation.0, epoch: 5, lane: 0, segment: 0 };
+    let identity =
+        SegmentIdentity { incarnation: history.context(9).incarnation.0, epoch: 5, lane: 0, segment: 0 };
     let name = destage::name(&identity, (1, Digest(7))).expect("a name");
     let request = Request::new(Purpose::Log, Epoch(5));
-    let put = subject.objects.put_if_absent(request, &name, Placement::new(ObjectKind::Log, Life::Short), vec![1].into());
+    let put = subject.objects.put_if_absent(
+        request,
+        &name,
+        Placement::new(ObjectKind::Log, Life::Short),
+        vec![1].into(),
+    );
     env.block_on(put).expect("it is put");
     for kind in [RequestKind::List, RequestKind::Delete] {
         plan.inject(Rule::of_kind(kind, Fault::Error(ErrorKind::Retry)).times(3));
     }
     history.free(&history.record(5, 0), 9).expect("what passes is waited for");
-    let left = env.block_on(subject.objects.list(request, &destage::prefix(history.context(9).incarnation), None, 10)).expect("a list");
+    let left = env
+        .block_on(subject.objects.list(request, &destage::prefix(history.context(9).incarnation), None, 10))
+        .expect("a list");
     assert!(left.objects.is_empty(), "{left:?}");
 }
 
@@ -324,7 +364,10 @@ fn too_few_nodes_are_told_with_what_is_wrong_with_the_others() {
     let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
     let history = LogHistory::new(&subject);
     let told = history.open(5, 1).expect_err("one of three is not enough").to_string();
-    assert!(told.contains("b:1: ") && told.contains("c:1: no such node") && !told.contains("a:1: "), "{told}");
+    assert!(
+        told.contains("b:1: ") && told.contains("c:1: no such node") && !told.contains("a:1: "),
+        "{told}"
+    );
 }
 
 #[test]
@@ -360,7 +403,8 @@ impl LogMemory for Little {
     fn shrink(&self, _bytes: usize) {}
 }
 
-/// A writer whose memory is short dies before its segment is an object, and before a configuration names that.
+/// A writer whose memory is short dies before its segment is an object, and before a configuration
+/// names that.
 fn what_becomes_an_object_is_never_nowhere() {
     for is_put in [false, true] {
         let world = World::new(7);
@@ -369,12 +413,14 @@ fn what_becomes_an_object_is_never_nowhere() {
         let history = LogHistory::new(&subject);
         let chain = Arc::clone(&history.chain);
         let fenced = move || chain.refuse_next(Error::new(ErrorKind::Fenced, "another has claimed"));
-        let fault = if is_put { Fault::After(Arc::new(fenced)) } else { Fault::Delay(Duration::from_secs(3600)) };
+        let fault =
+            if is_put { Fault::After(Arc::new(fenced)) } else { Fault::Delay(Duration::from_secs(3600)) };
         plan.inject(Rule::of_kind(RequestKind::Put, fault).times(1));
         let context = LogContext { memory: Arc::new(Little), ..history.context(5) };
         let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
         // More than half of the memory, at which the oldest segment is put.
-        let count = (0..700).take_while(|number| append(&env, &*log, 0, &entry(*number, 900)).is_ok()).count();
+        let count =
+            (0..700).take_while(|number| append(&env, &*log, 0, &entry(*number, 900)).is_ok()).count();
         run_for(&env, Duration::from_secs(1));
         assert_eq!(plan.injected(), 1, "a segment is put");
         let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("all of it is somewhere");
@@ -388,7 +434,8 @@ fn a_segment_that_becomes_an_object_is_never_nowhere() {
     what_becomes_an_object_is_never_nowhere();
 }
 
-/// A writer that waits for nothing gets no more memory than there is, though time stands still: what it has is on its way to an object.
+/// A writer that waits for nothing gets no more memory than there is, though time stands still:
+/// what it has is on its way to an object.
 #[test]
 fn appends_that_nobody_waits_for_stay_within_the_memory() {
     let world = World::new(7);
@@ -398,7 +445,8 @@ fn appends_that_nobody_waits_for_stay_within_the_memory() {
     plan.inject(Rule::of_kind(RequestKind::Put, Fault::Delay(Duration::from_secs(3600))).times(1));
     let context = LogContext { memory: Arc::new(Little), ..history.context(5) };
     let log = env.block_on(subject.store.open(&context, 1)).expect("opening");
-    let refused = (0..5000).find_map(|number| log.append(0, &entry(number, 900)).err().map(|error| (number, error.kind())));
+    let refused = (0..5000)
+        .find_map(|number| log.append(0, &entry(number, 900)).err().map(|error| (number, error.kind())));
     let (number, kind) = refused.expect("not all of them have room");
     assert_eq!(kind, ErrorKind::Busy);
     assert!((1 << 20) / 1000 < number && number < (1 << 20) / 900, "{number}");
@@ -427,7 +475,9 @@ fn memory_is_given_back_by_a_trim_and_by_a_flush_of_an_old_log() {
     let subject = subject(&world.process("tester").env(), &nodes, 64 << 10);
     let history = LogHistory::new(&subject);
     let log = history.open(5, 1).expect("opening");
-    let end = (0..500).fold(LogOffset::ZERO, |_, number| append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending"));
+    let end = (0..500).fold(LogOffset::ZERO, |_, number| {
+        append(&subject.env, &*log, 0, &entry(number, 900)).expect("appending")
+    });
     let before = nodes.bytes_taken();
     log.trim(0, end).expect("trimming");
     assert!(nodes.bytes_taken() * 2 < before, "{} of {before}", nodes.bytes_taken());
@@ -440,10 +490,15 @@ fn memory_is_given_back_by_a_trim_and_by_a_flush_of_an_old_log() {
     drop(log);
     let _next = history.open(9, 1).expect("opening");
     run_for(&subject.env, Duration::from_secs(1));
-    assert!(nodes.bytes_taken() <= 3 * 80 * 1024, "{} bytes are taken by one empty segment", nodes.bytes_taken());
+    assert!(
+        nodes.bytes_taken() <= 3 * 80 * 1024,
+        "{} bytes are taken by one empty segment",
+        nodes.bytes_taken()
+    );
 }
 
-/// The machines know how long a settled segment is and what it holds: regions that say otherwise are no answer.
+/// The machines know how long a settled segment is and what it holds: regions that say otherwise
+/// are no answer.
 fn what_was_published_binds() {
     let world = World::new(7);
     let nodes = Local::with(&NODES);
@@ -478,7 +533,8 @@ fn a_node_of_two_names_holds_no_segment_twice() {
     let history = LogHistory::new(&subject);
     written(&subject, &history, 30);
     let lives_of = |record: &LogRecord| {
-        let regions = decode(record).expect("a lane").segments.into_iter().flat_map(|segment| segment.regions);
+        let regions =
+            decode(record).expect("a lane").segments.into_iter().flat_map(|segment| segment.regions);
         let mut lives: Vec<u64> = regions.map(|region| region.incarnation).collect();
         lives.sort_unstable();
         lives
@@ -488,7 +544,8 @@ fn a_node_of_two_names_holds_no_segment_twice() {
     assert_eq!(lives_of(&history.record(5, 0)), [1, 3]);
 }
 
-/// Whoever takes a log over frees its regions: a writer that stood still meanwhile hears nothing of it from the nodes at once, and the chain knows why.
+/// Whoever takes a log over frees its regions: a writer that stood still meanwhile hears nothing of
+/// it from the nodes at once, and the chain knows why.
 #[test]
 fn a_writer_that_stood_still_while_its_log_was_taken_over_learns_that() {
     let world = World::new(7);

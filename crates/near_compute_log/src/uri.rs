@@ -1,5 +1,6 @@
-//! `near://host:port,host:port,…?copies=3`: the nodes, and how many of them hold each segment; or `near://name`: those that announce themselves as of the
-//! registry of that name, in the database's own store or, with `registry=URI`, in another store or in etcd.
+//! `near://host:port,host:port,…?copies=3`: the nodes, and how many of them hold each segment; or
+//! `near://name`: those that announce themselves as of the registry of that name, in the database's
+//! own store or, with `registry=URI`, in another store or in etcd.
 
 use std::sync::Arc;
 
@@ -28,9 +29,10 @@ const NODES_MAX: usize = 64;
 
 /// Registers `near://`: one call, and every command and the engine know it.
 ///
-/// Copies are 3 unless said otherwise, 1 to 7; acknowledged is what a majority holds. `credentials` are what nodes are shown where the URI names
-/// neither `secret_file` nor `tls`, a directory of certificates; what is wrong with them is told when a log is opened that needs them.
-/// Nodes may announce themselves in etcd, and in every store whose scheme is registered before.
+/// Copies are 3 unless said otherwise, 1 to 7; acknowledged is what a majority holds. `credentials`
+/// are what nodes are shown where the URI names neither `secret_file` nor `tls`, a directory of
+/// certificates; what is wrong with them is told when a log is opened that needs them. Nodes may
+/// announce themselves in etcd, and in every store whose scheme is registered before.
 pub fn register(registry: &mut Registry, credentials: Result<Option<Credentials>>) {
     let stores = registry.clone();
     let open = move |env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>| {
@@ -39,7 +41,8 @@ pub fn register(registry: &mut Registry, credentials: Result<Option<Credentials>
     registry.register_log_store("near", Arc::new(open));
 }
 
-/// Nodes over TCP; those of this host over the memory that they share, and others over a card, where they have that.
+/// Nodes over TCP; those of this host over the memory that they share, and others over a card,
+/// where they have that.
 #[derive(Debug)]
 struct Tcp {
     credentials: Option<Credentials>,
@@ -61,7 +64,10 @@ impl Connect for Tcp {
 
 /// A card that writes to the memory of nodes.
 #[derive(Debug)]
-struct Card(#[cfg(feature = "rdma")] tombolo_env::real::verbs::Device, #[cfg(not(feature = "rdma"))] std::convert::Infallible);
+struct Card(
+    #[cfg(feature = "rdma")] tombolo_env::real::verbs::Device,
+    #[cfg(not(feature = "rdma"))] std::convert::Infallible,
+);
 
 impl Card {
     /// The card that a URI names, or else the first one that is up, if there is one.
@@ -80,7 +86,10 @@ impl Card {
         match uri.parameter(RDMA) {
             Some("off") | None => Ok(None),
             Some(name) => {
-                let error = Error::new(ErrorKind::Unsupported, format!("this program was built without RDMA, and cannot use {name}"));
+                let error = Error::new(
+                    ErrorKind::Unsupported,
+                    format!("this program was built without RDMA, and cannot use {name}"),
+                );
                 Err(error.advice("build it with the feature rdma, or leave the parameter rdma out"))
             }
         }
@@ -92,7 +101,12 @@ impl Card {
     }
 
     #[cfg(not(feature = "rdma"))]
-    fn connect(&self, _env: &Env, _address: &str, _credentials: Option<Credentials>) -> Result<Arc<dyn Peer>> {
+    fn connect(
+        &self,
+        _env: &Env,
+        _address: &str,
+        _credentials: Option<Credentials>,
+    ) -> Result<Arc<dyn Peer>> {
         match self.0 {}
     }
 }
@@ -109,26 +123,34 @@ fn open(
     let addresses: Vec<&str> = uri.rest.trim_end_matches('/').split(',').collect();
     let is_address = |address: &&str| {
         let (host, port) = address.rsplit_once(':').unwrap_or_default();
-        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) && address.len() <= NODE_ADDRESS_BYTES_MAX
+        !host.is_empty()
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+            && address.len() <= NODE_ADDRESS_BYTES_MAX
     };
     let is_registry = !uri.rest.is_empty() && !uri.rest.contains([':', ',']);
     if let Some(wrong) = addresses.iter().find(|address| !is_registry && !is_address(address)) {
-        return Err(invalid(format!("{wrong:?} is no address of a node")).advice("write near://host:port,host:port,host:port"));
+        return Err(invalid(format!("{wrong:?} is no address of a node"))
+            .advice("write near://host:port,host:port,host:port"));
     }
     let is_twice = |at: usize| addresses[..at].contains(&addresses[at]);
     if addresses.len() > NODES_MAX || (0..addresses.len()).any(is_twice) {
-        return Err(invalid(format!("{} addresses of nodes", addresses.len())).expected(format!("at most {NODES_MAX}, each once")));
+        return Err(invalid(format!("{} addresses of nodes", addresses.len()))
+            .expected(format!("at most {NODES_MAX}, each once")));
     }
     let copies = match uri.parameter(COPIES) {
         None => Replication::default().shape.copies,
         Some(text) => match text.parse() {
             Ok(copies @ 1..=NEAR_REGIONS_MAX) => copies,
-            _ => return Err(invalid(format!("the parameter {COPIES}={text}")).expected(format!("{COPIES}=1 to {NEAR_REGIONS_MAX}"))),
+            _ => {
+                return Err(invalid(format!("the parameter {COPIES}={text}"))
+                    .expected(format!("{COPIES}=1 to {NEAR_REGIONS_MAX}")));
+            }
         },
     };
     let shape = Shape { copies, quorum: copies / 2 + 1 };
     if !is_registry && addresses.len() < shape.quorum {
-        let what = format!("{} nodes for {copies} copies, of which {} acknowledge", addresses.len(), shape.quorum);
+        let what =
+            format!("{} nodes for {copies} copies, of which {} acknowledge", addresses.len(), shape.quorum);
         return Err(invalid(what).advice("name as many nodes as copies, better one more"));
     }
     let credentials = match Credentials::read(env, uri.parameter(SECRET_FILE), uri.parameter(TLS))? {
@@ -161,9 +183,12 @@ mod tests {
         let env = Env::real();
         let mut registry = Registry::with_defaults();
         register(&mut registry, Ok(None));
-        let objects = registry.open_object_store(&env, &Uri::parse("mem://near-uri").expect("a URI")).expect("memory");
+        let objects =
+            registry.open_object_store(&env, &Uri::parse("mem://near-uri").expect("a URI")).expect("memory");
         let store = Uri::parse("mem://near-uri").expect("a URI");
-        let open = |text: &str| registry.open_log_store(&env, &store, Some(&Uri::parse(text).expect("a URI")), &objects);
+        let open = |text: &str| {
+            registry.open_log_store(&env, &store, Some(&Uri::parse(text).expect("a URI")), &objects)
+        };
         for (wrong, word) in [
             ("near://", "address"),
             ("near://host:0", "address"),
@@ -200,7 +225,9 @@ mod tests {
         register(&mut registry, Err(Error::new(ErrorKind::Invalid, "a secret of 3 bytes")));
         let store = Uri::parse("mem://near-credentials").expect("a URI");
         let objects = registry.open_object_store(&env, &store).expect("memory");
-        let open = |text: &str| registry.open_log_store(&env, &store, Some(&Uri::parse(text).expect("a URI")), &objects);
+        let open = |text: &str| {
+            registry.open_log_store(&env, &store, Some(&Uri::parse(text).expect("a URI")), &objects)
+        };
         assert!(open("mem://near-credentials").is_ok());
         let error = open("near://a:1,b:2,c:3").expect_err("a secret is wrong");
         assert!(error.to_string().contains("3 bytes"), "{error}");

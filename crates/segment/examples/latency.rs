@@ -1,7 +1,8 @@
 //! What an append to nodes costs, beside a bare round trip of the same size in the same run.
 //!
-//! `latency node ADDRESS` runs a node; `latency ADDRESS…` measures appends of 512 B to nodes, acknowledged by a majority, one after another.
-//! Set `SECRET` for both to encrypt, `SHARED=/dev/shm/…` for both to share memory.
+//! `latency node ADDRESS` runs a node; `latency ADDRESS…` measures appends of 512 B to nodes,
+//! acknowledged by a majority, one after another. Set `SECRET` for both to encrypt,
+//! `SHARED=/dev/shm/…` for both to share memory.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,7 +29,9 @@ const SEGMENT: SegmentIdentity = SegmentIdentity { incarnation: 1, epoch: 1, lan
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let secret = std::env::var("SECRET").ok().map(|text| Secret::new(text.as_bytes()).expect("a secret of 16 bytes or more").into());
+    let secret = std::env::var("SECRET")
+        .ok()
+        .map(|text| Secret::new(text.as_bytes()).expect("a secret of 16 bytes or more").into());
     match &arguments[..] {
         [node, address] if node == "node" => serve(address, secret),
         addresses if !addresses.is_empty() => measure(addresses, secret.as_ref()),
@@ -94,7 +97,11 @@ async fn some_of(answers: &mut [Option<Completion<Result<Answer>>>], count: usiz
                 *slot = None;
             }
         }
-        if answers.iter().filter(|slot| slot.is_none()).count() >= count { Poll::Ready(()) } else { Poll::Pending }
+        if answers.iter().filter(|slot| slot.is_none()).count() >= count {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
 }
@@ -103,14 +110,20 @@ fn measure(addresses: &[String], secret: Option<&Credentials>) {
     report("bare round trip of 512 B", bare());
     let env = Env::real();
     let peers: Vec<Box<dyn Peer>> = addresses.iter().map(|address| peer(&env, address, secret)).collect();
-    let lives: Vec<_> = peers.iter().map(|peer| env.block_on(peer.status()).expect("answered").expect("a status").incarnation).collect();
+    let lives: Vec<_> = peers
+        .iter()
+        .map(|peer| env.block_on(peer.status()).expect("answered").expect("a status").incarnation)
+        .collect();
     let region = RegionId((u128::from(env.random_u64()) << 64) | u128::from(env.random_u64()));
     let send = |body: &Body| -> Vec<Option<Completion<Result<Answer>>>> {
         let request = |incarnation| Request { incarnation, region, epoch: Epoch(1), body: body.clone() };
         peers.iter().zip(&lives).map(|(peer, life)| Some(peer.call(request(*life)))).collect()
     };
     let all = peers.len();
-    env.block_on(some_of(&mut send(&Body::Create { database: 1, segment: SEGMENT, bytes_max: 64 << 20 }), all));
+    env.block_on(some_of(
+        &mut send(&Body::Create { database: 1, segment: SEGMENT, bytes_max: 64 << 20 }),
+        all,
+    ));
     let (mut offset, mut predecessor) = (0, first_digest(1, &SEGMENT));
     let payload = [7; PAYLOAD];
     let mut nanos = Vec::new();
@@ -132,8 +145,9 @@ fn measure(addresses: &[String], secret: Option<&Credentials>) {
             let _ = peer.status().await;
         }
     });
-    let freed =
-        peers.iter().zip(&lives).map(|(peer, life)| peer.call(Request { incarnation: *life, region, epoch: Epoch(1), body: Body::Free }));
+    let freed = peers.iter().zip(&lives).map(|(peer, life)| {
+        peer.call(Request { incarnation: *life, region, epoch: Epoch(1), body: Body::Free })
+    });
     for answer in freed.collect::<Vec<_>>() {
         env.block_on(answer);
     }

@@ -1,5 +1,5 @@
-//! The writer's own copy of a segment: records in batches, which are sent as they are, to each region and however often (rule 3: an offset is
-//! never sent with other bytes).
+//! The writer's own copy of a segment: records in batches, which are sent as they are, to each
+//! region and however often (rule 3: an offset is never sent with other bytes).
 
 use bytes::{Bytes, BytesMut};
 use tombolo_format::segment_record::{Digest, RECORD_HEADER_BYTES, Records, encode_header};
@@ -49,7 +49,13 @@ impl Batches {
     pub(crate) fn whole(first: Digest, records: &Bytes, digest: Digest) -> Batches {
         let mut batches = Batches { digest, ..Batches::new(first) };
         if !records.is_empty() {
-            batches.closed.push(Batch { start: 0, predecessor: first, records: records.clone(), end: narrow(records.len()), digest });
+            batches.closed.push(Batch {
+                start: 0,
+                predecessor: first,
+                records: records.clone(),
+                end: narrow(records.len()),
+                digest,
+            });
         }
         batches
     }
@@ -103,8 +109,9 @@ impl Batches {
             }
         }
         if self.open.capacity() - start < bytes {
-            // What is left of a buffer stays unused as long as the segment does, and is not counted as held: an eighth at most of batches of one record each;
-            // where several gather in one it may be as much as they are.
+            // What is left of a buffer stays unused as long as the segment does, and is not counted
+            // as held: an eighth at most of batches of one record each; where several gather in one
+            // it may be as much as they are.
             self.open.reserve(if bytes > BUFFER_BYTES / 8 { bytes } else { BUFFER_BYTES });
         }
         self.open.resize(start + RECORD_HEADER_BYTES, 0);
@@ -112,7 +119,8 @@ impl Batches {
             self.open.extend_from_slice(part);
         }
         let at = self.closed_end() + narrow(start);
-        let (header, digest) = encode_header(self.digest, at, committed, &self.open[start + RECORD_HEADER_BYTES..]);
+        let (header, digest) =
+            encode_header(self.digest, at, committed, &self.open[start + RECORD_HEADER_BYTES..]);
         self.open[start..start + RECORD_HEADER_BYTES].copy_from_slice(&header);
         self.digest = digest;
     }
@@ -128,7 +136,8 @@ impl Batches {
         self.closed.push(Batch { start, predecessor, records, end, digest: self.digest });
     }
 
-    /// Gives up what lies behind `byte`, where a batch begins, as if nobody could have it; while no batch is open.
+    /// Gives up what lies behind `byte`, where a batch begins, as if nobody could have it; while no
+    /// batch is open.
     pub(crate) fn take_back(&mut self, byte: u32) {
         while self.open.is_empty() && self.closed.last().is_some_and(|batch| batch.start >= byte) {
             self.closed.pop();
@@ -145,7 +154,8 @@ impl Batches {
         self.closed.len()
     }
 
-    /// The number of the batch that begins at `byte`, and the digest of all before it; `None` when none begins or ends there.
+    /// The number of the batch that begins at `byte`, and the digest of all before it; `None` when
+    /// none begins or ends there.
     pub(crate) fn at(&self, byte: u32) -> Option<(usize, Digest)> {
         if byte == 0 {
             return Some((0, self.first));
@@ -165,16 +175,24 @@ impl Batches {
 mod tests {
     use super::*;
 
-    /// What is held is what is counted, but for what is left of shared buffers, however long and short records follow each other.
+    /// What is held is what is counted, but for what is left of shared buffers, however long and
+    /// short records follow each other.
     #[test]
     fn batches_take_little_more_memory_than_their_records() {
         let alike = [100, 2000, 9000, 22_000, 33_000, 40_000].map(|payload| [payload; 3]);
-        let mixed = [[600, 17_000, 600], [600, 9000, 3000], [100, 100, 2100], [1000, 15_000, 15_000], [3000, 14_000, 100]];
+        let mixed = [
+            [600, 17_000, 600],
+            [600, 9000, 3000],
+            [100, 100, 2100],
+            [1000, 15_000, 15_000],
+            [3000, 14_000, 100],
+        ];
         for payloads in alike.into_iter().chain(mixed) {
             let mut batches = Batches::new(Digest(1));
             let mut held = 0;
             for number in 0..600 {
-                let known = [&batches.open, &batches.rest].map(|buffer| (buffer.as_ptr(), buffer.capacity() > 0));
+                let known =
+                    [&batches.open, &batches.rest].map(|buffer| (buffer.as_ptr(), buffer.capacity() > 0));
                 batches.append(0, &vec![7; payloads[number % 3]], &[]);
                 if !known.contains(&(batches.open.as_ptr(), true)) {
                     held += batches.open.capacity();

@@ -29,7 +29,8 @@ pub struct Member {
 pub struct Node {
     /// Where it is.
     pub address: Arc<str>,
-    /// What it fails together with: a host, a rack, a zone. Regions of a segment are spread over them.
+    /// What it fails together with: a host, a rack, a zone. Regions of a segment are spread over
+    /// them.
     pub domain: Arc<str>,
 }
 
@@ -42,7 +43,8 @@ pub struct CallId {
 }
 
 impl CallId {
-    /// Of a machine's call about the region that it counts as `replica`; `number` tells its calls about that apart.
+    /// Of a machine's call about the region that it counts as `replica`; `number` tells its calls
+    /// about that apart.
     pub const fn new(replica: u32, number: u32) -> CallId {
         CallId { replica, number }
     }

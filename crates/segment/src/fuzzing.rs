@@ -1,4 +1,5 @@
-//! Entry functions of the fuzz targets, as those of `tombolo_format::fuzzing`: each takes any bytes, decodes them and uses what came out.
+//! Entry functions of the fuzz targets, as those of `tombolo_format::fuzzing`: each takes any
+//! bytes, decodes them and uses what came out.
 
 use crate::wire::body::Message;
 use crate::wire::hello::{CHALLENGE_BYTES, Challenge, Farewell, HELLO_BYTES, Hello};
@@ -13,7 +14,8 @@ pub type Target = fn(&[u8]);
 /// All targets by name.
 pub const TARGETS: [(&str, Target); 1] = [("node_wire", node_wire)];
 
-/// Frames of a node's connection and all their bodies; a message that decodes must encode to the same bytes.
+/// Frames of a node's connection and all their bodies; a message that decodes must encode to the
+/// same bytes.
 pub fn node_wire(bytes: &[u8]) {
     if let Ok(hello) = bytes.get(..HELLO_BYTES).map_or(Hello::decode(bytes), Hello::decode) {
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello));

@@ -1,4 +1,5 @@
-//! Memory of open regions that their writers fill themselves, as a node sees it: what it checks at the seal is what it would have checked at each append.
+//! Memory of open regions that their writers fill themselves, as a node sees it: what it checks at
+//! the seal is what it would have checked at each append.
 
 use std::fmt;
 use std::path::Path;
@@ -24,7 +25,8 @@ pub(crate) trait Lent: Send + fmt::Debug {
     /// Most bytes of records.
     fn bytes_max(&self) -> u32;
 
-    /// Ends the writer's filling it. From the return on whatever its writer took for held is found by [`Lent::copy`], and it takes nothing more for held.
+    /// Ends the writer's filling it. From the return on whatever its writer took for held is found
+    /// by [`Lent::copy`], and it takes nothing more for held.
     ///
     /// # Errors
     /// Neither is certain: what lies there is no answer any more.
@@ -33,8 +35,10 @@ pub(crate) trait Lent: Send + fmt::Debug {
     /// Copies bytes out of it. `false`: nothing was ever stored there, and it must not be touched.
     fn copy(&self, offset: u32, buffer: &mut [u8]) -> bool;
 
-    /// Memory that stays readable when this is dropped, and where in it records begin: what was found sound there once its writer's filling had ended need
-    /// not be copied. A writer that stores all the same stores what lies there already, or behind it (rule 3); other bytes whoever reads them finds.
+    /// Memory that stays readable when this is dropped, and where in it records begin: what was
+    /// found sound there once its writer's filling had ended need not be copied. A writer that
+    /// stores all the same stores what lies there already, or behind it (rule 3); other bytes
+    /// whoever reads them finds.
     fn stays(&self) -> Option<(Arc<dyn Mapping>, usize)> {
         None
     }
@@ -55,12 +59,14 @@ pub(crate) trait Lent: Send + fmt::Debug {
     }
 }
 
-/// Bytes that are copied out of it at once, before what they hold is checked: few at first, as a rule little is new; then more, which stay in the processor's cache.
+/// Bytes that are copied out of it at once, before what they hold is checked: few at first, as a
+/// rule little is new; then more, which stay in the processor's cache.
 const COPIED_BYTES_MIN: usize = 16 << 10;
 const COPIED_BYTES_MAX: usize = 256 << 10;
 
-/// Finds the whole, sound records behind `held`, which is what lies in it up to there, and says what is held with them; `keep` gets them in pieces. They are
-/// checked as they were copied: what is stored later, or twice, is in no piece.
+/// Finds the whole, sound records behind `held`, which is what lies in it up to there, and says
+/// what is held with them; `keep` gets them in pieces. They are checked as they were copied: what
+/// is stored later, or twice, is in no piece.
 pub(crate) fn sound_records(memory: &dyn Lent, held: Extent, mut keep: impl FnMut(&[u8])) -> Extent {
     let mut held = held;
     let mut copy = Vec::new();
@@ -81,7 +87,9 @@ pub(crate) fn sound_records(memory: &dyn Lent, held: Extent, mut keep: impl FnMu
         held = Extent { length: walk.at(), digest: walk.digest(), committed };
         // What ends the walk: a record that goes beyond what was copied, or none.
         let payload = rest.first_chunk().map(|head| u64::from_le_bytes(*head));
-        let whole = match payload.map(|bytes| usize::try_from(bytes).ok().filter(|bytes| *bytes <= RECORD_PAYLOAD_BYTES_MAX)) {
+        let whole = match payload
+            .map(|bytes| usize::try_from(bytes).ok().filter(|bytes| *bytes <= RECORD_PAYLOAD_BYTES_MAX))
+        {
             None => RECORD_HEADER_BYTES,
             Some(Some(bytes)) => RECORD_HEADER_BYTES + bytes,
             Some(None) => return held,
@@ -128,7 +136,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// Wherever records lie in what is copied at once: all up to the first that is damaged are found, from wherever the search begins; and what is kept is they.
+        /// Wherever records lie in what is copied at once: all up to the first that is damaged are
+        /// found, from wherever the search begins; and what is kept is they.
         #[test]
         fn all_records_before_the_damage_are_found(
             payloads in prop::collection::vec(payload_bytes(), 0..40),

@@ -1,4 +1,5 @@
-//! Regions on their way to being made, as a peer knows them that maps or pairs the memory of each once its node has made it.
+//! Regions on their way to being made, as a peer knows them that maps or pairs the memory of each
+//! once its node has made it.
 
 use crate::message::RegionId;
 

@@ -1,4 +1,5 @@
-//! What a writer, or whoever takes its place, asks of a node, and what the node answers. Their bytes on a wire are the transport's.
+//! What a writer, or whoever takes its place, asks of a node, and what the node answers. Their
+//! bytes on a wire are the transport's.
 
 use std::fmt;
 
@@ -16,7 +17,8 @@ pub const KEEP_MAX: usize = 1 << 15;
 /// Most bytes of the name of a failure domain.
 pub const DOMAIN_BYTES_MAX: usize = 255;
 
-/// A node's life: drawn at random whenever it starts without all that it held, so that nobody takes an empty memory for an answer.
+/// A node's life: drawn at random whenever it starts without all that it held, so that nobody takes
+/// an empty memory for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIncarnation(pub u64);
 
@@ -36,7 +38,8 @@ impl fmt::Display for RegionId {
     }
 }
 
-/// A request about one region. Every one of them, freeing included, says for whom it is meant and in whose name it is made (rule 2).
+/// A request about one region. Every one of them, freeing included, says for whom it is meant and
+/// in whose name it is made (rule 2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The node's life that the region was made in.
@@ -54,7 +57,8 @@ pub struct Request {
 pub enum Body {
     /// Makes it, empty. Making it again with the same arguments changes nothing.
     Create {
-        /// The random number of the database whose segment it is: incarnations count from 1 in each.
+        /// The random number of the database whose segment it is: incarnations count from 1 in
+        /// each.
         database: u64,
         /// Whose records it will hold.
         segment: SegmentIdentity,
@@ -81,10 +85,12 @@ pub enum Body {
     },
     /// Gives its memory back. Its name stays taken.
     Free,
-    /// Gives back the memory of all regions that older epochs of a database made and that nothing names: of no single region.
+    /// Gives back the memory of all regions that older epochs of a database made and that nothing
+    /// names: of no single region.
     ///
-    /// Whoever asks has an effective claim, and all that the chain names is in `keep`. No older epoch publishes any more, and later ones publish what they
-    /// made themselves: so it may come at any later time.
+    /// Whoever asks has an effective claim, and all that the chain names is in `keep`. No older
+    /// epoch publishes any more, and later ones publish what they made themselves: so it may come
+    /// at any later time.
     Collect {
         /// The random number of the database.
         database: u64,
@@ -104,7 +110,8 @@ pub struct Extent {
     pub committed: u32,
 }
 
-/// Where a queue pair is that writes to remote memory, or is written through, for the one that it is connected with.
+/// Where a queue pair is that writes to remote memory, or is written through, for the one that it
+/// is connected with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueAddress {
     /// The pair's number.
@@ -133,8 +140,8 @@ pub struct Window {
 pub enum Answer {
     /// The region is there, unsealed, and holds this: of making and of appending.
     Held(Extent),
-    /// The region is sealed for good and holds this. `None`: this life of the node has never seen it, and never will take a byte for it,
-    /// which is an answer of length zero (rule 4).
+    /// The region is sealed for good and holds this. `None`: this life of the node has never seen
+    /// it, and never will take a byte for it, which is an answer of length zero (rule 4).
     Sealed(Option<Extent>),
     /// Bytes of it: none only at its end.
     Bytes(Bytes),
@@ -172,7 +179,8 @@ pub struct NodeStatus {
     pub medium: NodeMedium,
     /// It takes no new regions.
     pub is_draining: bool,
-    /// What fails together with it, as its operator names that (a rack, a power supply); [`DOMAIN_BYTES_MAX`] bytes at most.
+    /// What fails together with it, as its operator names that (a rack, a power supply);
+    /// [`DOMAIN_BYTES_MAX`] bytes at most.
     pub domain: String,
 }
 
@@ -183,7 +191,8 @@ impl NodeStatus {
     }
 }
 
-/// Why a node did nothing. What only says that the asker is late tells the epoch that came after it.
+/// Why a node did nothing. What only says that the asker is late tells the epoch that came after
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The node lives another life: what it held is lost. No answer for a seal (rule 4).
@@ -205,7 +214,8 @@ pub enum Refusal {
     OtherEpoch(Epoch),
     /// Bytes between what is held and what came are missing; so much is held.
     Gap(u32),
-    /// Before the offset lies something else than the asker says, or other bytes are held where these came: so much of it agrees at most.
+    /// Before the offset lies something else than the asker says, or other bytes are held where
+    /// these came: so much of it agrees at most.
     Differs(u32),
     /// The bytes that came are not whole, sound records.
     Malformed,
@@ -215,21 +225,28 @@ pub enum Refusal {
     Full(u64),
     /// The node was asked to lend more than it was started with, which is this.
     LendsAtMost(u64),
-    /// The node takes nothing new, there: it is draining, or the region is of an earlier life of it, whose copy it found on its disk.
+    /// The node takes nothing new, there: it is draining, or the region is of an earlier life of
+    /// it, whose copy it found on its disk.
     Draining,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::OtherIncarnation(current) => write!(formatter, "the node lost what it held: its life is {current} now"),
+            Refusal::OtherIncarnation(current) => {
+                write!(formatter, "the node lost what it held: its life is {current} now")
+            }
             Refusal::Unknown => formatter.write_str("the region was never made on this node"),
             Refusal::Freed => formatter.write_str("the region's memory was given back"),
-            Refusal::Damaged { sound, recorded } => write!(formatter, "the region is damaged: {sound} of {recorded} bytes are sound"),
+            Refusal::Damaged { sound, recorded } => {
+                write!(formatter, "the region is damaged: {sound} of {recorded} bytes are sound")
+            }
             Refusal::Sealed(epoch) => write!(formatter, "the region was sealed in the name of epoch {epoch}"),
             Refusal::OtherEpoch(epoch) => write!(formatter, "the region is epoch {epoch}'s"),
             Refusal::Gap(length) => write!(formatter, "the region holds {length} bytes only"),
-            Refusal::Differs(length) => write!(formatter, "the region holds other bytes; {length} at most agree"),
+            Refusal::Differs(length) => {
+                write!(formatter, "the region holds other bytes; {length} at most agree")
+            }
             Refusal::Malformed => formatter.write_str("the bytes are not whole, sound records"),
             Refusal::OtherArguments => formatter.write_str("the region was made with other arguments"),
             Refusal::Full(free) => write!(formatter, "no room: {free} bytes are free"),

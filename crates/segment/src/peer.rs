@@ -14,34 +14,41 @@ use crate::region::Regions;
 
 /// A node, seen from a writer.
 pub trait Peer: Send + Sync + fmt::Debug {
-    /// Sends a request on its way before it returns. Requests of one peer take effect in the order of these calls, those that take effect.
+    /// Sends a request on its way before it returns. Requests of one peer take effect in the order
+    /// of these calls, those that take effect.
     ///
-    /// The answer's errors: `Retry` when the request did not reach the node; `OutcomeUnknown` when it may have, or may yet. The completer gone means
-    /// the same. Any other kind: it did not reach the node, and will not until what the error says is mended (a wrong secret, another version), or
-    /// until some of what is on its way was answered (`Busy`). What the node itself says, refusals included, is no error.
+    /// The answer's errors: `Retry` when the request did not reach the node; `OutcomeUnknown` when
+    /// it may have, or may yet. The completer gone means the same. Any other kind: it did not reach
+    /// the node, and will not until what the error says is mended (a wrong secret, another
+    /// version), or until some of what is on its way was answered (`Busy`). What the node itself
+    /// says, refusals included, is no error.
     fn call(&self, request: Request) -> Completion<Result<Answer>>;
 
-    /// Carries a request out that takes no waiting, as one that is a store to memory. It counts among the calls, in their order. Between a store and its answer
-    /// nothing else is asked of that region.
+    /// Carries a request out that takes no waiting, as one that is a store to memory. It counts
+    /// among the calls, in their order. Between a store and its answer nothing else is asked of
+    /// that region.
     fn answer_at_once(&self, request: &Request) -> AtOnce {
         let _ = request;
         AtOnce::No
     }
 
-    /// The answer to a request for which [`Peer::answer_at_once`] said [`AtOnce::Stored`] of this region. It waits until all that this process has stored can be
-    /// seen (a full fence): where several nodes are stored to, stores go first, and only the first answer waits.
+    /// The answer to a request for which [`Peer::answer_at_once`] said [`AtOnce::Stored`] of this
+    /// region. It waits until all that this process has stored can be seen (a full fence): where
+    /// several nodes are stored to, stores go first, and only the first answer waits.
     fn answer_stored(&self, region: RegionId) -> Result<Answer> {
         unreachable!("nothing was stored to {region}")
     }
 
-    /// Asks the node what it is: its life, which whoever makes a region there has to know, and its room. Errors as those of [`Peer::call`].
+    /// Asks the node what it is: its life, which whoever makes a region there has to know, and its
+    /// room. Errors as those of [`Peer::call`].
     fn status(&self) -> Completion<Result<NodeStatus>>;
 
-    /// Whether the node wants a region's memory back: its owner makes another elsewhere, or destages the log, and frees it. Looks at a flag
-    /// that the node's notices set.
+    /// Whether the node wants a region's memory back: its owner makes another elsewhere, or
+    /// destages the log, and frees it. Looks at a flag that the node's notices set.
     fn is_wanted_back(&self, region: RegionId) -> bool;
 
-    /// What fails together with the node, as it said when it last let this process in. `None`: it has said nothing yet, or names nothing. Asks nobody.
+    /// What fails together with the node, as it said when it last let this process in. `None`: it
+    /// has said nothing yet, or names nothing. Asks nobody.
     fn domain(&self) -> Option<Arc<str>>;
 
     /// Where the node is, as a configuration names it.

@@ -1,4 +1,5 @@
-//! A node's regions: what it checks, and in which order. A plain state machine: one call is one step (rule 2), whoever holds the lock.
+//! A node's regions: what it checks, and in which order. A plain state machine: one call is one
+//! step (rule 2), whoever holds the lock.
 //!
 //! ```text
 //! never seen ── create ──▶ open ── seal ──▶ sealed ── free ──▶ freed
@@ -8,14 +9,18 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A region's bytes are whole records, each behind its predecessor, of the segment that the region was made for.
+//! 1. A region's bytes are whole records, each behind its predecessor, of the segment that the
+//!    region was made for.
 //! 2. Bytes once held never change; nothing is added after a seal; the epoch of a seal only rises.
-//! 3. A name once seen in this life of the node is known until its end: what was sealed or freed is never made again.
-//! 4. Memory of all regions together is at most what the node lends; a region's is taken whole when it is made.
-//! 5. At most [`NAMES_MAX`] names are known: beyond, nothing is made, and what was never seen is not sealed, which is no answer.
+//! 3. A name once seen in this life of the node is known until its end: what was sealed or freed is
+//!    never made again.
+//! 4. Memory of all regions together is at most what the node lends; a region's is taken whole when
+//!    it is made.
+//! 5. At most [`NAMES_MAX`] names are known: beyond, nothing is made, and what was never seen is
+//!    not sealed, which is no answer.
 //!
-//! Cost: an append hashes and copies its bytes once. A name costs some 50 bytes for the rest of the node's life, which may be begun anew whenever
-//! no region is there.
+//! Cost: an append hashes and copies its bytes once. A name costs some 50 bytes for the rest of the
+//! node's life, which may be begun anew whenever no region is there.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,7 +33,9 @@ use tombolo_format::segment_record::{Digest, Records, SEGMENT_RECORDS_BYTES_MAX,
 use tombolo_storage::Epoch;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request};
+use crate::message::{
+    Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request,
+};
 
 mod held;
 #[cfg(test)]
@@ -108,7 +115,8 @@ impl Region {
     }
 }
 
-/// Most names that a node remembers in one life: some 50 MB of them, and with segments of 64 MiB the log of 64 TiB.
+/// Most names that a node remembers in one life: some 50 MB of them, and with segments of 64 MiB
+/// the log of 64 TiB.
 pub const NAMES_MAX: usize = 1 << 20;
 
 /// Bytes of records after which a copy of a region begins another append.
@@ -207,7 +215,12 @@ impl Regions {
 
     /// How full it is.
     pub fn occupancy(&self) -> Occupancy {
-        Occupancy { bytes_max: self.bytes_max, bytes_taken: self.bytes_taken, regions: self.made, names: self.known.len() as u64 }
+        Occupancy {
+            bytes_max: self.bytes_max,
+            bytes_taken: self.bytes_taken,
+            regions: self.made,
+            names: self.known.len() as u64,
+        }
     }
 
     /// Bytes of records in all regions.
@@ -232,8 +245,9 @@ impl Regions {
         self.wanted_back.iter().copied()
     }
 
-    /// Lends so many bytes from here on. When regions take more, the memory of some is wanted back: the largest, until the rest is within it.
-    /// Nothing is taken away: only whoever made a region knows whether it is needed.
+    /// Lends so many bytes from here on. When regions take more, the memory of some is wanted back:
+    /// the largest, until the rest is within it. Nothing is taken away: only whoever made a region
+    /// knows whether it is needed.
     pub fn lend(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
         self.want_back(if self.is_draining { 0 } else { bytes_max });
@@ -241,7 +255,9 @@ impl Regions {
 
     fn want_back(&mut self, bytes_max: u64) {
         let made = self.known.iter().filter_map(|(id, known)| match known {
-            Known::Made(region) => Some((u64::from(region.bytes_max) + self.second.get(id).copied().unwrap_or(0), *id)),
+            Known::Made(region) => {
+                Some((u64::from(region.bytes_max) + self.second.get(id).copied().unwrap_or(0), *id))
+            }
             _ => None,
         });
         let mut by_size: Vec<(u64, RegionId)> = made.collect();
@@ -256,7 +272,8 @@ impl Regions {
         }
     }
 
-    /// Whether names have grown so many that another life should begin, and nothing is lost by it: no region is there.
+    /// Whether names have grown so many that another life should begin, and nothing is lost by it:
+    /// no region is there.
     pub fn may_begin_anew(&self) -> bool {
         self.known.len() >= self.names_max / 2 && self.bytes_taken == 0
     }
@@ -266,12 +283,16 @@ impl Regions {
     /// # Panics
     /// When regions are there: what they hold would be lost.
     pub fn begin_anew(&mut self, incarnation: NodeIncarnation) {
-        assert!(self.bytes_taken == 0 && incarnation != self.incarnation, "a node's life ends only when nothing is lost by it");
+        assert!(
+            self.bytes_taken == 0 && incarnation != self.incarnation,
+            "a node's life ends only when nothing is lost by it"
+        );
         self.known.clear();
         self.incarnation = incarnation;
     }
 
-    /// From here on no region is made. The memory of those that are there is wanted back; they stay until they are freed.
+    /// From here on no region is made. The memory of those that are there is wanted back; they stay
+    /// until they are freed.
     pub fn drain(&mut self) {
         self.is_draining = true;
         self.want_back(0);
@@ -280,15 +301,20 @@ impl Regions {
     /// What an open region holds, whose it is and how much it may; `None` when there is none.
     pub(crate) fn open_region(&self, id: RegionId) -> Option<(Extent, Epoch, u32)> {
         match self.known.get(&id) {
-            Some(Known::Made(region)) if region.sealed_by.is_none() => Some((region.extent(), region.owner, region.bytes_max)),
+            Some(Known::Made(region)) if region.sealed_by.is_none() => {
+                Some((region.extent(), region.owner, region.bytes_max))
+            }
             _ => None,
         }
     }
 
-    /// Bytes of a sealed region that lie where its writer stored them, if `epoch` may read them ([`Body::Read`]).
+    /// Bytes of a sealed region that lie where its writer stored them, if `epoch` may read them
+    /// ([`Body::Read`]).
     pub(crate) fn stored(&self, id: RegionId, epoch: Epoch) -> Option<u32> {
         match self.known.get(&id) {
-            Some(Known::Made(region)) if region.sealed_by.is_some_and(|by| by <= epoch) && region.bytes.is_stored() => {
+            Some(Known::Made(region))
+                if region.sealed_by.is_some_and(|by| by <= epoch) && region.bytes.is_stored() =>
+            {
                 Some(region.length())
             }
             _ => None,
@@ -300,8 +326,9 @@ impl Regions {
         matches!(self.known.get(&id), Some(Known::Made(region)) if region.bytes.is_stored())
     }
 
-    /// Has an open region hold records that something else has checked, as [`Regions::handle`] would, behind those that it holds: `bytes` of them, or those up to
-    /// there in a mapping, when it is about to be sealed. `after` is what is held then.
+    /// Has an open region hold records that something else has checked, as [`Regions::handle`]
+    /// would, behind those that it holds: `bytes` of them, or those up to there in a mapping, when
+    /// it is about to be sealed. `after` is what is held then.
     pub(crate) fn take_in(&mut self, id: RegionId, after: Extent, bytes: Sound<'_>) {
         let Some(Known::Made(region)) = self.known.get_mut(&id) else { return };
         let before = region.length();
@@ -318,7 +345,8 @@ impl Regions {
         self.bytes_held += u64::from(after.length - before);
     }
 
-    /// Takes bytes for a second copy of a region that has none, if there are so many; [`Regions::release`] gives them back.
+    /// Takes bytes for a second copy of a region that has none, if there are so many;
+    /// [`Regions::release`] gives them back.
     pub(crate) fn reserve(&mut self, id: RegionId, bytes: u64) -> bool {
         let is_free = self.bytes_taken.saturating_add(bytes) <= self.bytes_max;
         if is_free {
@@ -337,7 +365,8 @@ impl Regions {
         self.second.remove(&id);
     }
 
-    /// Ends the life but for what it holds: of one that was found on a disk, all of it (`is_whole`) or not.
+    /// Ends the life but for what it holds: of one that was found on a disk, all of it (`is_whole`)
+    /// or not.
     pub fn freeze(&mut self, is_whole: bool) {
         self.frozen = Some(if is_whole { Frozen::Whole } else { Frozen::Damaged });
         self.drain();
@@ -348,10 +377,13 @@ impl Regions {
         let is_damaged = frozen == Frozen::Damaged && !is_enabled(Mutant::NodeTrustsDamagedDisk);
         match (body, self.known.get(&id)) {
             (Body::Create { .. } | Body::Append { .. }, _) => Some(Answer::Refused(Refusal::Draining)),
-            (Body::Seal | Body::Read { .. }, Some(Known::Made(region))) if is_damaged && region.sealed_by.is_none() => {
+            (Body::Seal | Body::Read { .. }, Some(Known::Made(region)))
+                if is_damaged && region.sealed_by.is_none() =>
+            {
                 Some(Answer::Refused(Refusal::Damaged { sound: region.length(), recorded: region.bytes_max }))
             }
-            // What made a name that seems to have been sealed unseen may lie behind the damage: cleaning notes regions behind their seals.
+            // What made a name that seems to have been sealed unseen may lie behind the damage:
+            // cleaning notes regions behind their seals.
             (Body::Seal | Body::Read { .. }, None | Some(Known::Tombstone { .. })) if is_damaged => {
                 Some(Answer::Refused(Refusal::Damaged { sound: 0, recorded: 0 }))
             }
@@ -386,8 +418,9 @@ impl Regions {
         }
     }
 
-    /// Carries out a request that a journal holds. Whoever cleans a journal notes a region as it is then, perhaps behind a seal of it that was noted before:
-    /// what is made again there is no more a name that was never seen.
+    /// Carries out a request that a journal holds. Whoever cleans a journal notes a region as it is
+    /// then, perhaps behind a seal of it that was noted before: what is made again there is no more
+    /// a name that was never seen.
     pub(crate) fn replay(&mut self, request: Request) {
         let is_unseen = matches!(self.known.get(&request.region), Some(Known::Tombstone { .. }));
         if is_unseen && matches!(request.body, Body::Create { .. }) {
@@ -416,8 +449,12 @@ impl Regions {
             return Answer::Refused(Refusal::Full(0));
         }
         let outcome = match body {
-            Body::Create { database, segment, bytes_max } => self.create(region, epoch, database, segment, bytes_max),
-            Body::Append { offset, predecessor, records } => self.append(region, epoch, offset, predecessor, &records),
+            Body::Create { database, segment, bytes_max } => {
+                self.create(region, epoch, database, segment, bytes_max)
+            }
+            Body::Append { offset, predecessor, records } => {
+                self.append(region, epoch, offset, predecessor, &records)
+            }
             Body::Seal => self.seal(region, epoch),
             Body::Read { from, bytes_max } => self.read(region, epoch, from, bytes_max),
             Body::Free => self.free(region, epoch),
@@ -426,27 +463,48 @@ impl Regions {
         outcome.unwrap_or_else(Answer::Refused)
     }
 
-    fn create(&mut self, id: RegionId, owner: Epoch, database: u64, segment: SegmentIdentity, bytes_max: u32) -> Result<Answer, Refusal> {
+    fn create(
+        &mut self,
+        id: RegionId,
+        owner: Epoch,
+        database: u64,
+        segment: SegmentIdentity,
+        bytes_max: u32,
+    ) -> Result<Answer, Refusal> {
         let free = self.bytes_max.saturating_sub(self.bytes_taken);
         match self.known.entry(id) {
             Entry::Occupied(known) => match known.get() {
                 Known::Freed => Err(Refusal::Freed),
                 Known::Tombstone { sealed_by } => Err(Refusal::Sealed(*sealed_by)),
-                Known::Made(region) if region.sealed_by.is_some() => Err(Refusal::Sealed(region.sealed_by.unwrap_or(owner))),
+                Known::Made(region) if region.sealed_by.is_some() => {
+                    Err(Refusal::Sealed(region.sealed_by.unwrap_or(owner)))
+                }
                 Known::Made(region)
-                    if (region.owner, region.database, region.segment, region.bytes_max) == (owner, database, segment, bytes_max) =>
+                    if (region.owner, region.database, region.segment, region.bytes_max)
+                        == (owner, database, segment, bytes_max) =>
                 {
                     Ok(Answer::Held(region.extent()))
                 }
                 Known::Made(_) => Err(Refusal::OtherArguments),
             },
             Entry::Vacant(_) if self.is_draining => Err(Refusal::Draining),
-            Entry::Vacant(_) if bytes_max > SEGMENT_RECORDS_BYTES_MAX || u64::from(bytes_max) > free => Err(Refusal::Full(free)),
+            Entry::Vacant(_) if bytes_max > SEGMENT_RECORDS_BYTES_MAX || u64::from(bytes_max) > free => {
+                Err(Refusal::Full(free))
+            }
             Entry::Vacant(vacant) => {
                 let digest = first_digest(database, &segment);
-                // Memory is asked of the host as it is filled; the books take it whole, so that a region never grows beyond what is lent.
-                let region =
-                    Region { database, segment, owner, bytes_max, bytes: Held::Own(Vec::new()), digest, committed: 0, sealed_by: None };
+                // Memory is asked of the host as it is filled; the books take it whole, so that a
+                // region never grows beyond what is lent.
+                let region = Region {
+                    database,
+                    segment,
+                    owner,
+                    bytes_max,
+                    bytes: Held::Own(Vec::new()),
+                    digest,
+                    committed: 0,
+                    sealed_by: None,
+                };
                 let extent = region.extent();
                 vacant.insert(Known::Made(Box::new(region)));
                 self.bytes_taken += u64::from(bytes_max);
@@ -456,7 +514,14 @@ impl Regions {
         }
     }
 
-    fn append(&mut self, id: RegionId, epoch: Epoch, offset: u32, predecessor: Digest, records: &[u8]) -> Result<Answer, Refusal> {
+    fn append(
+        &mut self,
+        id: RegionId,
+        epoch: Epoch,
+        offset: u32,
+        predecessor: Digest,
+        records: &[u8],
+    ) -> Result<Answer, Refusal> {
         let region = match self.known.get_mut(&id) {
             None => return Err(Refusal::Unknown),
             Some(Known::Freed) => return Err(Refusal::Freed),
@@ -477,13 +542,14 @@ impl Regions {
         Ok(Answer::Held(region.extent()))
     }
 
-    /// Seals in the name of `epoch`, again if it was sealed in the name of an earlier one. A later epoch's seal stands, and refuses: whoever asks
-    /// is superseded.
+    /// Seals in the name of `epoch`, again if it was sealed in the name of an earlier one. A later
+    /// epoch's seal stands, and refuses: whoever asks is superseded.
     fn seal(&mut self, id: RegionId, epoch: Epoch) -> Result<Answer, Refusal> {
         if is_enabled(Mutant::RegionForgetsUnknown) && !self.known.contains_key(&id) {
             return Ok(Answer::Sealed(None));
         }
-        let (sealed_by, extent) = match self.known.entry(id).or_insert(Known::Tombstone { sealed_by: epoch }) {
+        let (sealed_by, extent) = match self.known.entry(id).or_insert(Known::Tombstone { sealed_by: epoch })
+        {
             Known::Freed => return Err(Refusal::Freed),
             Known::Tombstone { sealed_by } => (sealed_by, None),
             Known::Made(region) if epoch < region.owner => return Err(Refusal::OtherEpoch(region.owner)),
@@ -514,7 +580,8 @@ impl Regions {
         Ok(Answer::Bytes(region.bytes.read(from, bytes_max)))
     }
 
-    /// Frees in the name of `epoch`: only whoever made the region, or a later epoch that no other sealed it after.
+    /// Frees in the name of `epoch`: only whoever made the region, or a later epoch that no other
+    /// sealed it after.
     fn free(&mut self, id: RegionId, epoch: Epoch) -> Result<Answer, Refusal> {
         let known = self.known.entry(id).or_insert(Known::Freed);
         let newest = match known {
@@ -538,7 +605,11 @@ impl Regions {
     /// Regions that older epochs of a database made, and that are not kept.
     pub(crate) fn garbage(&self, epoch: Epoch, database: u64, keep: &[RegionId]) -> Vec<RegionId> {
         let is_garbage = |(id, known): (&RegionId, &Known)| match known {
-            Known::Made(region) if region.database == database && region.owner < epoch && !keep.contains(id) => Some(*id),
+            Known::Made(region)
+                if region.database == database && region.owner < epoch && !keep.contains(id) =>
+            {
+                Some(*id)
+            }
             _ => None,
         };
         self.known.iter().filter_map(is_garbage).collect()

@@ -33,7 +33,8 @@ pub(crate) enum Phase {
 struct Outstanding {
     number: u32,
     sent_at: Instant,
-    /// What the region holds at least when it says that it holds this; 0 where nothing was appended.
+    /// What the region holds at least when it says that it holds this; 0 where nothing was
+    /// appended.
     end: u32,
 }
 
@@ -49,7 +50,8 @@ pub(crate) struct Replica {
     /// It answers late, and has for long.
     pub(crate) is_slow: bool,
     pub(crate) pace: Pace,
-    /// It is sealed and holds all, and was not made here: it is not freed here, for what is published names it.
+    /// It is sealed and holds all, and was not made here: it is not freed here, for what is
+    /// published names it.
     pub(crate) is_holder: bool,
     /// When a holder has said so to this writer last.
     pub(crate) confirmed_at: Option<Instant>,
@@ -58,7 +60,8 @@ pub(crate) struct Replica {
     /// Calls without an answer.
     outstanding: Vec<Outstanding>,
     numbers: u32,
-    /// Calls up to this one were about another name of the region, which never came to be: what is said to them late is not about this one.
+    /// Calls up to this one were about another name of the region, which never came to be: what is
+    /// said to them late is not about this one.
     named_after: u32,
     resume_at: Option<Instant>,
     /// Since when it has answered nothing of what it was sent.
@@ -91,7 +94,13 @@ impl Replica {
     /// One that is sealed and holds all, in so many batches.
     pub(crate) fn holding(member: Member, held: u32, batches: usize) -> Replica {
         let never = Instant::from_nanos(0);
-        Replica { phase: Phase::Live, held, is_holder: true, next: batches, ..Replica::new(member, None, never) }
+        Replica {
+            phase: Phase::Live,
+            held,
+            is_holder: true,
+            next: batches,
+            ..Replica::new(member, None, never)
+        }
     }
 
     /// Bytes that count: none of what is gone.
@@ -115,7 +124,9 @@ impl Replica {
 
     /// Whether something may be sent now.
     pub(crate) fn may_send(&self, now: Instant) -> bool {
-        self.phase != Phase::Gone && self.outstanding.len() < WINDOW && self.resume_at.is_none_or(|at| at <= now)
+        self.phase != Phase::Gone
+            && self.outstanding.len() < WINDOW
+            && self.resume_at.is_none_or(|at| at <= now)
     }
 
     /// Whether its last call was lost.
@@ -152,7 +163,8 @@ impl Replica {
         number > self.named_after
     }
 
-    /// An answer came. Where the records end that it is about, if it is still waited for; 0 when it is about none.
+    /// An answer came. Where the records end that it is about, if it is still waited for; 0 when it
+    /// is about none.
     pub(crate) fn answered(&mut self, number: u32, now: Instant) -> u32 {
         let at = self.outstanding.iter().position(|outstanding| outstanding.number == number);
         let call = at.map(|at| self.outstanding.remove(at));
@@ -175,7 +187,8 @@ impl Replica {
 
     /// Waits no more for what was sent before the silence. Whether there was any.
     pub(crate) fn give_up_waiting(&mut self, now: Instant) -> bool {
-        let is_late = self.is_silent(now) && now.since(self.sent_at) >= SILENCE && !self.outstanding.is_empty();
+        let is_late =
+            self.is_silent(now) && now.since(self.sent_at) >= SILENCE && !self.outstanding.is_empty();
         if is_late {
             self.outstanding.clear();
         }

@@ -1,4 +1,5 @@
-//! The end of a region, as a writer knows it that fills the memory itself: it checks what a node checks at each append (rule 2).
+//! The end of a region, as a writer knows it that fills the memory itself: it checks what a node
+//! checks at each append (rule 2).
 
 use tombolo_format::segment_record::{Digest, Records};
 

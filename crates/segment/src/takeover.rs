@@ -1,5 +1,6 @@
-//! Recovers what a writer that is gone has left of one segment (rule 5): seals, chooses a length, fetches. What it yields is then copied to fresh
-//! regions by a [`crate::writer::Writer`], unless enough of the old ones hold exactly that, and counts once that is published. No IO.
+//! Recovers what a writer that is gone has left of one segment (rule 5): seals, chooses a length,
+//! fetches. What it yields is then copied to fresh regions by a [`crate::writer::Writer`], unless
+//! enough of the old ones hold exactly that, and counts once that is published. No IO.
 //!
 //! ```text
 //! seal all ─▶ n − q + k answers ─▶ the k-th longest that can be read ─▶ fetch and check ─▶ recovered
@@ -9,10 +10,12 @@
 //!
 //! Invariants:
 //! 1. Only sealed regions of the named life, whole up to what they recorded, are answers (rule 4).
-//! 2. What is chosen is never shorter than the (q − u)-th longest answered length, u regions giving no answer: so much may have been acknowledged.
+//! 2. What is chosen is never shorter than the (q − u)-th longest answered length, u regions giving
+//!    no answer: so much may have been acknowledged.
 //! 3. With fewer answers than that takes it says so, and yields nothing.
-//! 4. Of a segment whose length and digest are published nobody acknowledges more: there one region that holds just that is enough, and the others are
-//!    waited for only as long as an answer takes.
+//! 4. Of a segment whose length and digest are published nobody acknowledges more: there one region
+//!    that holds just that is enough, and the others are waited for only as long as an answer
+//!    takes.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -30,8 +33,9 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use crate::call::{Call, CallId, Lost, Member, Outcome, Shape};
 use crate::message::{Answer, Body, Extent, Refusal, Request};
 
-/// Bytes of one read: few enough that the allocators of both sides use the memory of earlier ones again. What they ask the system for, from 128 KiB on,
-/// comes page by page: reads of 1 MiB took a third longer, nearly all of it in page faults.
+/// Bytes of one read: few enough that the allocators of both sides use the memory of earlier ones
+/// again. What they ask the system for, from 128 KiB on, comes page by page: reads of 1 MiB took a
+/// third longer, nearly all of it in page faults.
 const READ_BYTES: u32 = 120 << 10;
 
 /// Reads on their way.
@@ -51,7 +55,8 @@ pub struct Recovery {
     pub segment: SegmentIdentity,
     /// In whose name regions are sealed.
     pub epoch: Epoch,
-    /// What an earlier takeover has published of it, as length and digest: whatever differs is lost, and no shorter log.
+    /// What an earlier takeover has published of it, as length and digest: whatever differs is
+    /// lost, and no shorter log.
     pub settled: Option<(u32, Digest)>,
     /// Payloads that whoever takes over looks for, all records being walked through here once.
     pub is_mark: fn(&[u8]) -> bool,
@@ -111,7 +116,8 @@ pub enum Progress {
     Recovered(Recovered),
     /// A later epoch takes over.
     Superseded(Epoch),
-    /// More regions than the failure model allows have lost what they held: nothing can be said to be all.
+    /// More regions than the failure model allows have lost what they held: nothing can be said to
+    /// be all.
     Blocked {
         /// Regions that lost it.
         lost: usize,
@@ -140,8 +146,8 @@ pub struct Takeover {
     recovered: Option<Recovered>,
     superseded: Option<Epoch>,
     /// So long the other regions of a settled segment are waited for.
-    patient_until: Option<Instant>,
-    is_out_of_patience: bool,
+    waits_until: Option<Instant>,
+    is_out_of_time: bool,
     numbers: u32,
     calls: Vec<Call>,
     is_sealing: bool,
@@ -150,15 +156,16 @@ pub struct Takeover {
 impl Takeover {
     /// Of the segment whose newest published configuration names `members`.
     pub fn new(recovery: Recovery, members: Vec<Member>) -> Takeover {
-        let regions = members.into_iter().map(|member| Region { member, word: Word::None, asked_at: None }).collect();
+        let regions =
+            members.into_iter().map(|member| Region { member, word: Word::None, asked_at: None }).collect();
         Takeover {
             recovery,
             regions,
             fetch: None,
             recovered: None,
             superseded: None,
-            patient_until: None,
-            is_out_of_patience: false,
+            waits_until: None,
+            is_out_of_time: false,
             numbers: 0,
             calls: Vec::new(),
             is_sealing: !is_enabled(Mutant::SegmentCountsUnsealed),
@@ -189,7 +196,8 @@ impl Takeover {
         let lost = self.regions.iter().filter(|region| region.word == Word::Lost).count();
         let needed = if self.settled().is_some() { 1 } else { self.answers_needed() };
         if self.regions.len() - lost < needed || self.fetch.is_none() && self.is_stuck() {
-            let unreadable = self.regions.iter().filter(|region| matches!(region.word, Word::Unreadable(_))).count();
+            let unreadable =
+                self.regions.iter().filter(|region| matches!(region.word, Word::Unreadable(_))).count();
             return Progress::Blocked { lost: lost + unreadable, of: self.regions.len() };
         }
         Progress::Working
@@ -200,13 +208,15 @@ impl Takeover {
         (self.lengths().len(), self.answers_needed())
     }
 
-    /// The regions that hold exactly what was recovered, as they said when they were sealed: nothing is added there any more, and they are as good
-    /// as copies of it. Others hold less, or what nobody has to recover.
+    /// The regions that hold exactly what was recovered, as they said when they were sealed:
+    /// nothing is added there any more, and they are as good as copies of it. Others hold less, or
+    /// what nobody has to recover.
     pub fn holders(&self) -> Vec<Member> {
         let Some(Recovered { records, digest, .. }) = &self.recovered else { return Vec::new() };
         let holds = |region: &&Region| match region.word {
             Word::Sealed(extent) => {
-                (extent.length, extent.digest) == (narrow(records.len()), *digest) || is_enabled(Mutant::SegmentKeepsOthers)
+                (extent.length, extent.digest) == (narrow(records.len()), *digest)
+                    || is_enabled(Mutant::SegmentKeepsOthers)
             }
             Word::None | Word::Unreadable(_) | Word::Lost => false,
         };
@@ -223,15 +233,19 @@ impl Takeover {
         if self.recovered.is_some() || self.superseded.is_some() {
             return;
         }
-        self.is_out_of_patience = now >= *self.patient_until.get_or_insert(now + SILENCE);
+        self.is_out_of_time = now >= *self.waits_until.get_or_insert(now + SILENCE);
         let is_late = |asked: Option<Instant>| asked.is_none_or(|asked| now.since(asked) >= SILENCE);
         for at in 0..self.regions.len() {
             if self.regions[at].word == Word::None && is_late(self.regions[at].asked_at) {
                 self.regions[at].asked_at = Some(now);
-                self.call(at, if self.is_sealing { Body::Seal } else { Body::Read { from: 0, bytes_max: READ_BYTES } });
+                self.call(
+                    at,
+                    if self.is_sealing { Body::Seal } else { Body::Read { from: 0, bytes_max: READ_BYTES } },
+                );
             }
         }
-        let late = self.fetch.iter().flat_map(|fetch| &fetch.asked).filter(|(_, (_, asked))| is_late(Some(*asked)));
+        let late =
+            self.fetch.iter().flat_map(|fetch| &fetch.asked).filter(|(_, (_, asked))| is_late(Some(*asked)));
         for (from, bytes) in late.map(|(from, (bytes, _))| (*from, *bytes)).collect::<Vec<_>>() {
             self.read(from, bytes, now);
         }
@@ -253,7 +267,8 @@ impl Takeover {
                 self.answer(at, extent.unwrap_or(none));
             }
             Ok(Answer::Bytes(bytes)) if !self.is_sealing && self.regions[at].word == Word::None => {
-                let mut walk = Records::new(first_digest(self.recovery.database, &self.recovery.segment), 0, &bytes);
+                let mut walk =
+                    Records::new(first_digest(self.recovery.database, &self.recovery.segment), 0, &bytes);
                 while matches!(walk.next(), Some(Ok(_))) {}
                 self.answer(at, Extent { length: walk.at(), digest: walk.digest(), committed: 0 });
             }
@@ -275,7 +290,9 @@ impl Takeover {
 
     fn refused(&mut self, at: usize, refusal: Refusal) {
         match refusal {
-            Refusal::Sealed(by) | Refusal::OtherEpoch(by) if by > self.recovery.epoch => self.superseded = Some(by),
+            Refusal::Sealed(by) | Refusal::OtherEpoch(by) if by > self.recovery.epoch => {
+                self.superseded = Some(by)
+            }
             _ if is_enabled(Mutant::SegmentLossTakenForAnswer) && self.regions[at].word == Word::None => {
                 let digest = first_digest(self.recovery.database, &self.recovery.segment);
                 self.regions[at].word = Word::Sealed(Extent { length: 0, digest, committed: 0 });
@@ -322,11 +339,13 @@ impl Takeover {
         lengths
     }
 
-    /// The region to fetch from: the longest that can be read, if no more than it holds can have been acknowledged.
+    /// The region to fetch from: the longest that can be read, if no more than it holds can have
+    /// been acknowledged.
     fn choose(&self) -> Option<(usize, Extent)> {
         let lengths = self.lengths();
         let is_settled = self.settled().is_some();
-        let may_yet_answer = self.regions.iter().any(|region| region.word == Word::None) && !self.is_out_of_patience;
+        let may_yet_answer =
+            self.regions.iter().any(|region| region.word == Word::None) && !self.is_out_of_time;
         if lengths.len() < self.answers_needed() && (!is_settled || may_yet_answer) {
             return None;
         }
@@ -343,7 +362,8 @@ impl Takeover {
         let held_by = self.recovery.shape.quorum.saturating_sub(unanswered).max(1);
         let least = lengths.get(held_by - 1).copied().unwrap_or(u32::MAX);
         chosen.filter(|(_, extent)| {
-            let may_be_shorter = is_enabled(Mutant::SegmentChoosesTooShort) || is_enabled(Mutant::SegmentTakesShortest);
+            let may_be_shorter =
+                is_enabled(Mutant::SegmentChoosesTooShort) || is_enabled(Mutant::SegmentTakesShortest);
             is_settled || extent.length >= least || may_be_shorter
         })
     }
@@ -455,7 +475,10 @@ impl Fetch {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "regions of a segment are few, and its bytes 1 GiB at most")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "regions of a segment are few, and its bytes 1 GiB at most"
+)]
 fn narrow(number: usize) -> u32 {
     number as u32
 }
@@ -467,7 +490,8 @@ mod tests {
     use super::*;
     use crate::message::{NodeIncarnation, RegionId};
 
-    /// What a region holds may have changed since its seal: then it is lost, and another one is read.
+    /// What a region holds may have changed since its seal: then it is lost, and another one is
+    /// read.
     #[test]
     fn bytes_that_are_not_those_of_the_seal_are_no_answer() {
         let segment = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
@@ -478,8 +502,10 @@ mod tests {
         let others = [&encode_header(first, 0, 0, b"another.").0[..], b"another."].concat();
         for changed in 0..=records.len() {
             let shape = Shape { copies: 3, quorum: 2 };
-            let recovery = Recovery { shape, database: 9, segment, epoch: Epoch(2), settled: None, is_mark: |_| false };
-            let member = |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
+            let recovery =
+                Recovery { shape, database: 9, segment, epoch: Epoch(2), settled: None, is_mark: |_| false };
+            let member =
+                |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
             let mut takeover = Takeover::new(recovery, (0..3).map(member).collect());
             let now = Instant::from_nanos(0);
             let mut bad = None;
@@ -489,10 +515,18 @@ mod tests {
                 assert!(!calls.is_empty(), "it goes on");
                 for Call { id, request, .. } in calls {
                     let answer = match request.body {
-                        Body::Seal => Answer::Sealed(Some(Extent { length: narrow(records.len()), digest, committed: 0 })),
+                        Body::Seal => Answer::Sealed(Some(Extent {
+                            length: narrow(records.len()),
+                            digest,
+                            committed: 0,
+                        })),
                         _ => {
                             let is_bad = *bad.get_or_insert(id.replica) == id.replica;
-                            let mut bytes = if is_bad && changed == records.len() { others.clone() } else { records.clone() };
+                            let mut bytes = if is_bad && changed == records.len() {
+                                others.clone()
+                            } else {
+                                records.clone()
+                            };
                             if is_bad && let Some(byte) = bytes.get_mut(changed) {
                                 *byte ^= 1;
                             }
@@ -507,7 +541,8 @@ mod tests {
         }
     }
 
-    /// No memory is taken for what no segment holds, and nothing of it is asked for: another region is read.
+    /// No memory is taken for what no segment holds, and nothing of it is asked for: another region
+    /// is read.
     #[test]
     fn a_region_that_says_it_holds_more_than_a_segment_is_lost() {
         let segment = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
@@ -515,8 +550,10 @@ mod tests {
         let records = [&header[..], b"a record"].concat();
         for said in [SEGMENT_RECORDS_BYTES_MAX + 1, u32::MAX] {
             let shape = Shape { copies: 3, quorum: 2 };
-            let recovery = Recovery { shape, database: 9, segment, epoch: Epoch(2), settled: None, is_mark: |_| false };
-            let member = |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
+            let recovery =
+                Recovery { shape, database: 9, segment, epoch: Epoch(2), settled: None, is_mark: |_| false };
+            let member =
+                |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
             let mut takeover = Takeover::new(recovery, (0..3).map(member).collect());
             let now = Instant::from_nanos(0);
             let liar = RegionId(1);
@@ -528,7 +565,9 @@ mod tests {
                     let length = if request.region == liar { said } else { narrow(records.len()) };
                     let answer = match request.body {
                         Body::Seal => Answer::Sealed(Some(Extent { length, digest, committed: 0 })),
-                        _ if request.region == liar => panic!("{:?} of a region of {said} bytes", request.body),
+                        _ if request.region == liar => {
+                            panic!("{:?} of a region of {said} bytes", request.body)
+                        }
                         _ => Answer::Bytes(records.clone().into()),
                     };
                     takeover.answered(id, Ok(answer), now);
@@ -539,7 +578,8 @@ mod tests {
         }
     }
 
-    /// Records that lie in several reads are recovered in whatever order these are answered, and if each is answered in parts, or twice.
+    /// Records that lie in several reads are recovered in whatever order these are answered, and if
+    /// each is answered in parts, or twice.
     #[test]
     fn reads_may_be_answered_in_any_order_and_in_parts() {
         let segment = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment: 0 };
@@ -552,7 +592,9 @@ mod tests {
             records.extend_from_slice(&payload);
         }
         assert!(records.len() > 8 * READ_BYTES as usize);
-        for (is_last_first, part_bytes) in [(false, u32::MAX), (true, u32::MAX), (true, 50_000), (false, 119_999), (true, 1 << 16)] {
+        for (is_last_first, part_bytes) in
+            [(false, u32::MAX), (true, u32::MAX), (true, 50_000), (false, 119_999), (true, 1 << 16)]
+        {
             let recovery = Recovery {
                 shape: Shape { copies: 3, quorum: 2 },
                 database: 9,
@@ -561,7 +603,8 @@ mod tests {
                 settled: None,
                 is_mark: |_| false,
             };
-            let member = |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
+            let member =
+                |n| Member { node: "n".into(), incarnation: NodeIncarnation(1), region: RegionId(n) };
             let mut takeover = Takeover::new(recovery, (0..3).map(member).collect());
             let now = Instant::from_nanos(0);
             takeover.tick(now);
@@ -583,7 +626,10 @@ mod tests {
                 calls.extend(takeover.take_calls());
             }
             let recovered = Recovered { records: records.clone().into(), digest, has_mark: false };
-            assert!(takeover.progress() == Progress::Recovered(recovered), "{is_last_first}, parts of {part_bytes}");
+            assert!(
+                takeover.progress() == Progress::Recovered(recovered),
+                "{is_last_first}, parts of {part_bytes}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Fills the regions of one segment and says what is acknowledged. No IO: it is told outcomes and the time, and says which calls to make and which
-//! configuration to publish.
+//! Fills the regions of one segment and says what is acknowledged. No IO: it is told outcomes and
+//! the time, and says which calls to make and which configuration to publish.
 //!
 //! ```text
 //! append ─▶ batches ─▶ calls ─▶ regions ─▶ outcomes ─▶ acknowledged
@@ -7,15 +7,19 @@
 //! a region is lost ─▶ a fresh one on another node ─▶ catch-up ─▶ proposal ─▶ published ─▶ counted
 //! ```
 //!
-//! The same machine copies what a takeover recovered to fresh regions: there all bytes are there before the first region is. Old regions that hold
-//! exactly that count as fresh ones that have caught up, once they have said so again: what they said when they were sealed is as old as the fetch.
+//! The same machine copies what a takeover recovered to fresh regions: there all bytes are there
+//! before the first region is. Old regions that hold exactly that count as fresh ones that have
+//! caught up, once they have said so again: what they said when they were sealed is as old as the
+//! fetch.
 //!
 //! Invariants:
-//! 1. Only regions of the newest published configuration count; while another one is proposed, of unknown outcome included, those of both do, each
-//!    by itself (rule 3). `acknowledged` never falls.
-//! 2. A configuration is published only when all that is acknowledged, and all that was there at first, is on q of its regions, each of which has
-//!    told this writer so.
-//! 3. A region leaves only by a published configuration, and is freed only after that is known (rule 6).
+//! 1. Only regions of the newest published configuration count; while another one is proposed, of
+//!    unknown outcome included, those of both do, each by itself (rule 3). `acknowledged` never
+//!    falls.
+//! 2. A configuration is published only when all that is acknowledged, and all that was there at
+//!    first, is on q of its regions, each of which has told this writer so.
+//! 3. A region leaves only by a published configuration, and is freed only after that is known
+//!    (rule 6).
 //! 4. A byte that was sent never changes.
 
 use std::collections::BTreeMap;
@@ -36,11 +40,13 @@ use crate::message::{Answer, Body, Extent, NodeIncarnation, Refusal, RegionId, R
 use crate::pace;
 use crate::replica::{Phase, Replica, SILENCE};
 
-/// Batches on their way at once, at most, before records wait for each other, so that each then takes more of them.
+/// Batches on their way at once, at most, before records wait for each other, so that each then
+/// takes more of them.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
 
-/// About what a batch takes of a processor on its way to three nodes and back. Where nodes are no farther than that, the next one had better gather more
-/// than go beside it: with 16 writers on one host 1.6 times as many records a second as with four batches in flight.
+/// About what a batch takes of a processor on its way to three nodes and back. Where nodes are no
+/// farther than that, the next one had better gather more than go beside it: with 16 writers on one
+/// host 1.6 times as many records a second as with four batches in flight.
 const BATCH_COST: Duration = Duration::from_micros(25);
 
 /// How long a first configuration waits for all its regions once it could do with fewer.
@@ -125,7 +131,8 @@ pub struct Writer {
     /// All up to here must be on q regions of whatever is published.
     needed: u32,
     acknowledged: u32,
-    /// What a record last told of `acknowledged`, and where the last record ends that told more than that.
+    /// What a record last told of `acknowledged`, and where the last record ends that told more
+    /// than that.
     told: u32,
     worth_telling: u32,
     replicas: BTreeMap<u32, Replica>,
@@ -149,12 +156,20 @@ impl Writer {
         Writer::with(job, Batches::new(first), nodes)
     }
 
-    /// Has `records`, sound from byte 0 and with that digest, in q regions: in `holders`, which are sealed and hold exactly that, and in fresh ones that they
-    /// are copied to where those are fewer. Nothing is appended behind them.
-    pub fn copying(job: Job, records: &Bytes, digest: Digest, holders: Vec<Member>, nodes: &[Node]) -> Writer {
+    /// Has `records`, sound from byte 0 and with that digest, in q regions: in `holders`, which are
+    /// sealed and hold exactly that, and in fresh ones that they are copied to where those are
+    /// fewer. Nothing is appended behind them.
+    pub fn copying(
+        job: Job,
+        records: &Bytes,
+        digest: Digest,
+        holders: Vec<Member>,
+        nodes: &[Node],
+    ) -> Writer {
         let first = first_digest(job.database, &job.segment);
         let is_held = holders.len() >= job.shape.quorum;
-        let batches = if is_held { Batches::whole(first, records, digest) } else { Batches::of(first, records) };
+        let batches =
+            if is_held { Batches::whole(first, records, digest) } else { Batches::of(first, records) };
         let mut writer = Writer::with(job, batches, nodes);
         writer.is_held = is_held;
         let (end, count) = (writer.batches.end(), writer.batches.count());
@@ -193,9 +208,13 @@ impl Writer {
     pub fn set_nodes(&mut self, nodes: &[Node]) {
         let before = mem::take(&mut self.nodes);
         let until = |node: &Node| {
-            before.iter().find(|known| known.node.address == node.address).map_or(Instant::from_nanos(0), |known| known.avoid_until)
+            before
+                .iter()
+                .find(|known| known.node.address == node.address)
+                .map_or(Instant::from_nanos(0), |known| known.avoid_until)
         };
-        self.nodes = nodes.iter().map(|node| Candidate { avoid_until: until(node), node: node.clone() }).collect();
+        self.nodes =
+            nodes.iter().map(|node| Candidate { avoid_until: until(node), node: node.clone() }).collect();
     }
 
     /// Which segment it is.
@@ -235,7 +254,8 @@ impl Writer {
 
     /// Whether a record with so much payload has room.
     pub fn has_room(&self, payload_bytes: usize) -> bool {
-        payload_bytes <= RECORD_PAYLOAD_BYTES_MAX && payload_bytes + RECORD_HEADER_BYTES <= self.room() as usize
+        payload_bytes <= RECORD_PAYLOAD_BYTES_MAX
+            && payload_bytes + RECORD_HEADER_BYTES <= self.room() as usize
     }
 
     /// Adds a record, whose payload is `head` and then `parts`. Returns the byte behind it.
@@ -248,14 +268,18 @@ impl Writer {
         end
     }
 
-    /// As [`Writer::append`], of a record that is there for what its header tells of: it is not worth another one.
+    /// As [`Writer::append`], of a record that is there for what its header tells of: it is not
+    /// worth another one.
     ///
     /// # Panics
     /// When it has no room.
     pub fn tell(&mut self, head: &[u8], parts: &[&[u8]], now: Instant) -> u32 {
         let bytes = head.len() + parts.iter().map(|part| part.len()).sum::<usize>();
         assert!(self.has_room(bytes), "a record beyond the segment's end");
-        if is_enabled(Mutant::SegmentSendsOtherBytes) && self.batches.open_bytes() == 0 && self.replicas.values().any(Replica::has_failed) {
+        if is_enabled(Mutant::SegmentSendsOtherBytes)
+            && self.batches.open_bytes() == 0
+            && self.replicas.values().any(Replica::has_failed)
+        {
             self.take_back_unheard();
         }
         self.batches.append(self.acknowledged, head, parts);
@@ -264,7 +288,8 @@ impl Writer {
         self.batches.end()
     }
 
-    /// What a writer would do who takes what no region has answered for as never sent: another record gets its place.
+    /// What a writer would do who takes what no region has answered for as never sent: another
+    /// record gets its place.
     #[cold]
     fn take_back_unheard(&mut self) {
         let heard = self.replicas.values().map(|replica| replica.held).max().unwrap_or(0);
@@ -299,19 +324,22 @@ impl Writer {
         self.members(&self.configured)
     }
 
-    /// A configuration to publish. From here on it may be, until [`Writer::published`] says what came of it.
+    /// A configuration to publish. From here on it may be, until [`Writer::published`] says what
+    /// came of it.
     pub fn take_proposal(&mut self) -> Option<Vec<Member>> {
         let proposal = self.proposed.as_mut().filter(|proposal| proposal.is_wanted)?;
         (proposal.is_wanted, proposal.is_out) = (false, true);
         let replicas = proposal.replicas.clone();
         if is_enabled(Mutant::SegmentFreedBeforePublished) {
-            let leaving: Vec<u32> = self.configured.iter().copied().filter(|id| !replicas.contains(id)).collect();
+            let leaving: Vec<u32> =
+                self.configured.iter().copied().filter(|id| !replicas.contains(id)).collect();
             leaving.into_iter().for_each(|id| self.free(id));
         }
         Some(self.members(&replicas))
     }
 
-    /// Asks old regions that the proposal keeps once more whether they hold all. Until they have answered there is no proposal.
+    /// Asks old regions that the proposal keeps once more whether they hold all. Until they have
+    /// answered there is no proposal.
     pub fn confirm_again(&mut self, now: Instant) {
         let Some(proposal) = self.proposed.as_mut().filter(|proposal| !proposal.is_out) else { return };
         proposal.is_wanted = false;
@@ -321,7 +349,8 @@ impl Writer {
         self.look(now);
     }
 
-    /// Since when an old region that the proposal keeps may have been lost without a word; `None` when it keeps none.
+    /// Since when an old region that the proposal keeps may have been lost without a word; `None`
+    /// when it keeps none.
     pub fn confirmed_at(&self) -> Option<Instant> {
         let replicas = self.proposed.iter().flat_map(|proposal| &proposal.replicas);
         replicas.filter_map(|id| self.replicas.get(id)?.confirmed_at).min()
@@ -338,7 +367,9 @@ impl Writer {
             return;
         }
         match outcome {
-            Published::Foreign if !is_enabled(Mutant::SegmentForeignRecordIgnored) => self.ended = Some(Ended::Foreign),
+            Published::Foreign if !is_enabled(Mutant::SegmentForeignRecordIgnored) => {
+                self.ended = Some(Ended::Foreign)
+            }
             Published::Unknown if is_enabled(Mutant::SegmentUnknownTakenAsFailed) => self.proposed = None,
             Published::Unknown => self.proposed.iter_mut().for_each(|proposal| proposal.is_wanted = true),
             Published::Known | Published::Foreign => {
@@ -356,7 +387,10 @@ impl Writer {
 
     /// What came of a call.
     pub fn answered(&mut self, id: CallId, outcome: Outcome, now: Instant) {
-        let Some(replica) = self.replicas.get_mut(&id.replica).filter(|replica| replica.is_about(id.number)) else { return };
+        let Some(replica) = self.replicas.get_mut(&id.replica).filter(|replica| replica.is_about(id.number))
+        else {
+            return;
+        };
         match outcome {
             Err(Lost) => {
                 if replica.lost(id.number, now) {
@@ -376,25 +410,36 @@ impl Writer {
         self.look(now);
     }
 
-    /// Whether nothing is to be arranged after a word of this region, which was well before: it is well still, and all regions that are wanted are there
-    /// and published. What time changes about the others is looked at as it passes.
+    /// Whether nothing is to be arranged after a word of this region, which was well before: it is
+    /// well still, and all regions that are wanted are there and published. What time changes about
+    /// the others is looked at as it passes.
     fn is_routine(&self, id: u32) -> bool {
-        let is_complete = self.configured.len() >= self.job.shape.copies && self.replicas.len() == self.configured.len();
-        let is_live = || self.replicas.get(&id).is_some_and(|replica| replica.phase == Phase::Live && !replica.is_holder);
+        let is_complete =
+            self.configured.len() >= self.job.shape.copies && self.replicas.len() == self.configured.len();
+        let is_live = || {
+            self.replicas.get(&id).is_some_and(|replica| replica.phase == Phase::Live && !replica.is_holder)
+        };
         is_complete && self.proposed.is_none() && self.ended.is_none() && !self.is_freed && is_live()
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Instant) {
-        let late: Vec<u32> = self.replicas.iter_mut().filter_map(|(id, replica)| replica.give_up_waiting(now).then_some(*id)).collect();
+        let late: Vec<u32> = self
+            .replicas
+            .iter_mut()
+            .filter_map(|(id, replica)| replica.give_up_waiting(now).then_some(*id))
+            .collect();
         for id in late {
             self.rewind(id);
         }
-        // Neither one that was never made nor one that does not say again what it holds is waited for.
+        // Neither one that was never made nor one that does not say again what it holds is waited
+        // for.
         let never_made = |replica: &Replica| {
-            (replica.phase == Phase::Creating || replica.phase == Phase::Live && replica.is_unconfirmed()) && replica.is_silent(now)
+            (replica.phase == Phase::Creating || replica.phase == Phase::Live && replica.is_unconfirmed())
+                && replica.is_silent(now)
         };
-        let silent: Vec<u32> = self.replicas.iter().filter(|(_, replica)| never_made(replica)).map(|(id, _)| *id).collect();
+        let silent: Vec<u32> =
+            self.replicas.iter().filter(|(_, replica)| never_made(replica)).map(|(id, _)| *id).collect();
         for id in silent {
             self.gone(id, now);
         }
@@ -414,32 +459,45 @@ impl Writer {
     /// Whether time alone may change something soon.
     pub fn is_busy(&self) -> bool {
         let is_complete = self.configured.len() >= self.job.shape.copies.min(self.nodes.len());
-        let is_unhealthy = |id: &u32| self.replicas.get(id).is_none_or(|replica| replica.phase != Phase::Live || replica.is_waiting());
-        self.ended.is_none() && (!is_complete || self.proposed.is_some() || self.configured.iter().any(is_unhealthy))
+        let is_unhealthy = |id: &u32| {
+            self.replicas.get(id).is_none_or(|replica| replica.phase != Phase::Live || replica.is_waiting())
+        };
+        self.ended.is_none()
+            && (!is_complete || self.proposed.is_some() || self.configured.iter().any(is_unhealthy))
     }
 
     /// How many regions answer, and how many must.
     pub fn standing(&self, now: Instant) -> Standing {
-        let replicas = if self.configured.is_empty() { self.replicas.keys().copied().collect() } else { self.configured.clone() };
+        let replicas = if self.configured.is_empty() {
+            self.replicas.keys().copied().collect()
+        } else {
+            self.configured.clone()
+        };
         let healthy = replicas.iter().filter(|id| self.is_healthy(**id, now)).count();
         Standing { healthy, needed: self.job.shape.quorum }
     }
 
     /// Nodes of regions that should answer and do not.
     pub fn silent(&self, now: Instant) -> Vec<Arc<str>> {
-        let is_silent = |(id, replica): &(&u32, &Replica)| !self.is_healthy(**id, now) && replica.is_silent(now);
+        let is_silent =
+            |(id, replica): &(&u32, &Replica)| !self.is_healthy(**id, now) && replica.is_silent(now);
         self.replicas.iter().filter(is_silent).map(|(_, replica)| Arc::clone(&replica.member.node)).collect()
     }
 
-    /// Nodes of regions that answer much later than the others, for long: they are replaced where there are others.
+    /// Nodes of regions that answer much later than the others, for long: they are replaced where
+    /// there are others.
     pub fn slow(&self) -> impl Iterator<Item = &Arc<str>> {
         self.replicas.values().filter(|replica| replica.is_slow).map(|replica| &replica.member.node)
     }
 
-    /// The regions of which q must say that they are not sealed before it is known that nobody has taken over: of each configuration that may be the
-    /// newest.
+    /// The regions of which q must say that they are not sealed before it is known that nobody has
+    /// taken over: of each configuration that may be the newest.
     pub fn may_be_newest(&self) -> Vec<Vec<Member>> {
-        let proposed = self.proposed.as_ref().filter(|proposal| proposal.is_out).map(|proposal| self.members(&proposal.replicas));
+        let proposed = self
+            .proposed
+            .as_ref()
+            .filter(|proposal| proposal.is_out)
+            .map(|proposal| self.members(&proposal.replicas));
         std::iter::once(self.members(&self.configured)).chain(proposed).collect()
     }
 
@@ -451,7 +509,8 @@ impl Writer {
         }
     }
 
-    /// The node of a region wants its memory back: it is replaced as soon as another one holds all, and counts until then.
+    /// The node of a region wants its memory back: it is replaced as soon as another one holds all,
+    /// and counts until then.
     pub fn give_back(&mut self, region: RegionId, now: Instant) {
         for replica in self.replicas.values_mut().filter(|replica| replica.member.region == region) {
             replica.is_wanted_back = true;
@@ -461,8 +520,10 @@ impl Writer {
 
     /// Frees regions that it made and that no configuration names: nothing more is copied.
     pub fn free_unnamed(&mut self) {
-        let named =
-            |id: &u32| self.configured.contains(id) || self.proposed.as_ref().is_some_and(|proposal| proposal.replicas.contains(id));
+        let named = |id: &u32| {
+            self.configured.contains(id)
+                || self.proposed.as_ref().is_some_and(|proposal| proposal.replicas.contains(id))
+        };
         for id in self.replicas.keys().copied().filter(|id| !named(id)).collect::<Vec<_>>() {
             self.free(id);
         }
@@ -499,8 +560,8 @@ impl Writer {
             _ if extent.length < end => return self.gone(id, now),
             // Whoever holds what was never sent, or other bytes, is not to be believed.
             Some((_, digest)) if digest == extent.digest => {}
-            // A node that looked while a batch was stored says what it found of it, until it has a reason to look again, which an append is: it has said more
-            // already.
+            // A node that looked while a batch was stored says what it found of it, until it has a
+            // reason to look again, which an append is: it has said more already.
             None if extent.length < replica.held => return,
             _ => return self.gone(id, now),
         }
@@ -525,7 +586,9 @@ impl Writer {
         let own = self.job.epoch;
         let batch = if let Refusal::Gap(length) = refusal { self.batches.at(length) } else { None };
         let is_here = |life| {
-            self.replicas.iter().any(|(other, replica)| *other != id && replica.phase != Phase::Gone && replica.member.incarnation == life)
+            self.replicas.iter().any(|(other, replica)| {
+                *other != id && replica.phase != Phase::Gone && replica.member.incarnation == life
+            })
         };
         // Two names of one node: what it holds twice goes with it at once.
         if let Refusal::OtherIncarnation(current) = refusal
@@ -540,7 +603,10 @@ impl Writer {
             }
             Refusal::OtherIncarnation(current) if replica.phase == Phase::Creating => {
                 // Nothing of it was made: a name that was seen nowhere.
-                replica.rename(current, RegionId(self.job.first_region.wrapping_add(u128::from(self.regions_made))));
+                replica.rename(
+                    current,
+                    RegionId(self.job.first_region.wrapping_add(u128::from(self.regions_made))),
+                );
                 self.regions_made += 1;
                 self.create(id, now);
             }
@@ -559,10 +625,16 @@ impl Writer {
         for candidate in self.nodes.iter_mut().filter(|candidate| candidate.node.address == address) {
             candidate.avoid_until = now + AVOID;
         }
-        if !self.configured.contains(&id) && self.proposed.as_ref().is_none_or(|proposal| !proposal.replicas.contains(&id)) {
+        if !self.configured.contains(&id)
+            && self.proposed.as_ref().is_none_or(|proposal| !proposal.replicas.contains(&id))
+        {
             self.free(id);
         }
-        let left = self.replicas.values().filter(|replica| replica.is_holder && replica.phase == Phase::Live).count();
+        let left = self
+            .replicas
+            .values()
+            .filter(|replica| replica.is_holder && replica.phase == Phase::Live)
+            .count();
         if is_holder && self.is_held && left < self.job.shape.quorum {
             self.copy_after_all();
         }
@@ -624,12 +696,17 @@ impl Writer {
     fn arrange(&mut self, now: Instant) {
         if let Some(proposal) = &self.proposed {
             if !proposal.is_out {
-                let is_sound = proposal.replicas.iter().all(|id| self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Live));
+                let is_sound = proposal
+                    .replicas
+                    .iter()
+                    .all(|id| self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Live));
                 let reach = self.reach(&proposal.replicas);
                 if !is_sound {
                     // Nobody has seen it.
                     self.forget_proposal();
-                } else if reach >= self.acknowledged.max(self.needed) || is_enabled(Mutant::SegmentPublishedBeforeCaughtUp) {
+                } else if reach >= self.acknowledged.max(self.needed)
+                    || is_enabled(Mutant::SegmentPublishedBeforeCaughtUp)
+                {
                     let is_confirmed = self.ask_holders(now);
                     self.proposed.iter_mut().for_each(|proposal| proposal.is_wanted = is_confirmed);
                     return;
@@ -640,22 +717,36 @@ impl Writer {
             }
         }
         let copies = self.job.shape.copies;
-        let keep: Vec<u32> = self.configured.iter().copied().filter(|id| self.is_healthy(*id, now) && !self.is_wanted_back(*id)).collect();
-        let fresh: Vec<u32> = self.replicas.iter().filter(|(id, _)| !self.configured.contains(id)).map(|(id, _)| *id).collect();
+        let keep: Vec<u32> = self
+            .configured
+            .iter()
+            .copied()
+            .filter(|id| self.is_healthy(*id, now) && !self.is_wanted_back(*id))
+            .collect();
+        let fresh: Vec<u32> =
+            self.replicas.iter().filter(|(id, _)| !self.configured.contains(id)).map(|(id, _)| *id).collect();
         let wanted = if self.is_held { 0 } else { copies };
         for _ in keep.len() + fresh.len()..wanted {
             if !self.ask(now) {
                 break;
             }
         }
-        let least = if is_enabled(Mutant::SegmentPublishedBeforeCaughtUp) { 0 } else { self.acknowledged.max(self.needed) };
-        let caught_up = |id: &u32| self.is_healthy(*id, now) && self.replicas.get(id).is_some_and(|replica| replica.held >= least);
-        let ready: Vec<u32> = fresh.iter().copied().filter(caught_up).take(copies - keep.len().min(copies)).collect();
+        let least = if is_enabled(Mutant::SegmentPublishedBeforeCaughtUp) {
+            0
+        } else {
+            self.acknowledged.max(self.needed)
+        };
+        let caught_up = |id: &u32| {
+            self.is_healthy(*id, now) && self.replicas.get(id).is_some_and(|replica| replica.held >= least)
+        };
+        let ready: Vec<u32> =
+            fresh.iter().copied().filter(caught_up).take(copies - keep.len().min(copies)).collect();
         let proposed: Vec<u32> = keep.iter().chain(&ready).copied().collect();
         if ready.is_empty() || proposed.len() < self.job.shape.quorum || !self.is_settled(&proposed, now) {
             return;
         }
-        // From here on what is acknowledged is on q of both (rule 3); then it is looked whether all before is, too.
+        // From here on what is acknowledged is on q of both (rule 3); then it is looked whether all
+        // before is, too.
         self.proposed = Some(Proposal { replicas: proposed, is_out: false, is_wanted: false });
         self.arrange(now);
     }
@@ -664,11 +755,13 @@ impl Writer {
     fn forget_proposal(&mut self) {
         let replicas = self.proposed.take().map_or_else(Vec::new, |proposal| proposal.replicas);
         let is_gone = |id: &u32| self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Gone);
-        let lost: Vec<u32> = replicas.into_iter().filter(|id| is_gone(id) && !self.configured.contains(id)).collect();
+        let lost: Vec<u32> =
+            replicas.into_iter().filter(|id| is_gone(id) && !self.configured.contains(id)).collect();
         lost.into_iter().for_each(|id| self.free(id));
     }
 
-    /// Asks the old regions of the proposal that have not said again that they hold all. Whether there are none.
+    /// Asks the old regions of the proposal that have not said again that they hold all. Whether
+    /// there are none.
     fn ask_holders(&mut self, now: Instant) -> bool {
         let replicas = self.proposed.iter().flat_map(|proposal| &proposal.replicas);
         let is_asked = |id: &&u32| self.replicas.get(id).is_some_and(Replica::is_unconfirmed);
@@ -684,21 +777,37 @@ impl Writer {
 
     /// Whether the first configuration need not wait for more regions than these.
     fn is_settled(&mut self, regions: &[u32], now: Instant) -> bool {
-        let is_hoped_for = |(id, replica): (&u32, &Replica)| !regions.contains(id) && replica.phase != Phase::Gone && !replica.has_failed();
-        if !self.configured.is_empty() || regions.len() >= self.job.shape.copies || !self.replicas.iter().any(is_hoped_for) {
+        let is_hoped_for = |(id, replica): (&u32, &Replica)| {
+            !regions.contains(id) && replica.phase != Phase::Gone && !replica.has_failed()
+        };
+        if !self.configured.is_empty()
+            || regions.len() >= self.job.shape.copies
+            || !self.replicas.iter().any(is_hoped_for)
+        {
             return true;
         }
         now >= *self.settle_at.get_or_insert(now + SETTLE)
     }
 
-    /// Asks a node for a fresh region: one that has none of this segment, in a domain that has none, if there is such a one.
+    /// Asks a node for a fresh region: one that has none of this segment, in a domain that has
+    /// none, if there is such a one.
     fn ask(&mut self, now: Instant) -> bool {
-        let used = |node: &Node| self.replicas.values().any(|replica| replica.phase != Phase::Gone && replica.member.node == node.address);
+        let used = |node: &Node| {
+            self.replicas
+                .values()
+                .any(|replica| replica.phase != Phase::Gone && replica.member.node == node.address)
+        };
         // A region that is to leave leaves its domain to the one that takes its place.
-        let stays = |(id, replica): (&u32, &Replica)| replica.phase != Phase::Gone && !self.is_wanted_back(*id) && !replica.is_silent(now);
-        let staying: Vec<&Arc<str>> = self.replicas.iter().filter(|one| stays(*one)).map(|(_, replica)| &replica.member.node).collect();
-        let is_shared =
-            |domain: &Arc<str>| self.nodes.iter().any(|Candidate { node, .. }| node.domain == *domain && staying.contains(&&node.address));
+        let stays = |(id, replica): (&u32, &Replica)| {
+            replica.phase != Phase::Gone && !self.is_wanted_back(*id) && !replica.is_silent(now)
+        };
+        let staying: Vec<&Arc<str>> =
+            self.replicas.iter().filter(|one| stays(*one)).map(|(_, replica)| &replica.member.node).collect();
+        let is_shared = |domain: &Arc<str>| {
+            self.nodes
+                .iter()
+                .any(|Candidate { node, .. }| node.domain == *domain && staying.contains(&&node.address))
+        };
         let count = self.nodes.len();
         let turn = self.job.segment.segment as usize;
         let chosen = (0..count)
@@ -726,7 +835,11 @@ impl Writer {
     fn probe(&mut self, id: u32, now: Instant) {
         self.send(
             id,
-            Body::Append { offset: 0, predecessor: first_digest(self.job.database, &self.job.segment), records: Bytes::new() },
+            Body::Append {
+                offset: 0,
+                predecessor: first_digest(self.job.database, &self.job.segment),
+                records: Bytes::new(),
+            },
             0,
             now,
         );
@@ -737,14 +850,27 @@ impl Writer {
         let epoch = self.job.epoch;
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let number = replica.sent(end, now);
-        let request = Request { incarnation: replica.member.incarnation, region: replica.member.region, epoch, body };
-        self.calls.push(Call { id: CallId { replica: id, number }, node: Arc::clone(&replica.member.node), request });
+        let request =
+            Request { incarnation: replica.member.incarnation, region: replica.member.region, epoch, body };
+        self.calls.push(Call {
+            id: CallId { replica: id, number },
+            node: Arc::clone(&replica.member.node),
+            request,
+        });
     }
 
     /// Gives a region's memory back; what comes of it nobody waits for.
     fn free(&mut self, id: u32) {
-        let Some(Replica { member, .. }) = self.replicas.remove(&id).filter(|replica| !replica.is_holder) else { return };
-        let request = Request { incarnation: member.incarnation, region: member.region, epoch: self.job.epoch, body: Body::Free };
+        let Some(Replica { member, .. }) = self.replicas.remove(&id).filter(|replica| !replica.is_holder)
+        else {
+            return;
+        };
+        let request = Request {
+            incarnation: member.incarnation,
+            region: member.region,
+            epoch: self.job.epoch,
+            body: Body::Free,
+        };
         self.calls.push(Call { id: CallId::nobodys(), node: member.node, request });
     }
 
@@ -754,8 +880,12 @@ impl Writer {
             return;
         }
         if self.batches.open_bytes() > 0 {
-            let in_flight = self.batches.count() - self.batches.at(self.acknowledged).map_or(0, |(number, _)| number);
-            if in_flight == 0 || self.batches.open_bytes() >= BATCH_BYTES_WANTED || in_flight < self.batches_in_flight_max() {
+            let in_flight =
+                self.batches.count() - self.batches.at(self.acknowledged).map_or(0, |(number, _)| number);
+            if in_flight == 0
+                || self.batches.open_bytes() >= BATCH_BYTES_WANTED
+                || in_flight < self.batches_in_flight_max()
+            {
                 self.batches.close();
             }
         }
@@ -779,14 +909,22 @@ impl Writer {
         least().filter(|far| least().filter(|other| other <= far).count() >= self.job.shape.quorum).min()
     }
 
-    /// How far each of the nodes is, of those that are known: the shortest time in which it has ever answered, for the segment that follows. Under load all
-    /// answers are late, and a segment that begins then would take near nodes for far ones.
+    /// How far each of the nodes is, of those that are known: the shortest time in which it has
+    /// ever answered, for the segment that follows. Under load all answers are late, and a segment
+    /// that begins then would take near nodes for far ones.
     pub fn distances(&self) -> Vec<(Arc<str>, Duration)> {
         let found = |node: &Arc<str>| {
-            let here = self.replicas.values().filter(|replica| replica.member.node == *node).filter_map(|replica| replica.pace.least);
+            let here = self
+                .replicas
+                .values()
+                .filter(|replica| replica.member.node == *node)
+                .filter_map(|replica| replica.pace.least);
             here.chain(self.known_distance(node)).min()
         };
-        self.nodes.iter().filter_map(|Candidate { node, .. }| Some((Arc::clone(&node.address), found(&node.address)?))).collect()
+        self.nodes
+            .iter()
+            .filter_map(|Candidate { node, .. }| Some((Arc::clone(&node.address), found(&node.address)?)))
+            .collect()
     }
 
     fn known_distance(&self, node: &Arc<str>) -> Option<Duration> {
@@ -801,7 +939,11 @@ impl Writer {
                 }
                 return;
             }
-            let Some(Batch { start, predecessor, records, end, .. }) = self.batches.get(replica.next).cloned() else { return };
+            let Some(Batch { start, predecessor, records, end, .. }) =
+                self.batches.get(replica.next).cloned()
+            else {
+                return;
+            };
             replica.next += 1;
             self.send(id, Body::Append { offset: start, predecessor, records }, end, now);
         }

@@ -75,10 +75,23 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { worlds, writes, durable, opened, verified, crashes, errors, operations, regions_kept, regions_copied, digest } = self;
+        let Report {
+            worlds,
+            writes,
+            durable,
+            opened,
+            verified,
+            crashes,
+            errors,
+            operations,
+            regions_kept,
+            regions_copied,
+            digest,
+        } = self;
         write!(
             formatter,
-            "{worlds} worlds, {opened} opens, {crashes} crashes, {writes} writes ({durable} durable), {verified} verifications, \
+            "{worlds} worlds, {opened} opens, {crashes} crashes, {writes} writes ({durable} durable), \
+            {verified} verifications, \
              {errors} errors answered, {operations} disk operations, "
         )?;
         if regions_kept + regions_copied > 0 {
@@ -120,10 +133,20 @@ const TAPE_BYTES_IN_LINE: usize = 8 << 10;
 
 impl Failure {
     pub(crate) fn new(scenario: &'static str, seed: u64, place: String, what: String) -> Failure {
-        Failure { scenario, seed, place, what, steps: Vec::new(), trace: Vec::new(), tape: None, mutant: None }
+        Failure {
+            scenario,
+            seed,
+            place,
+            what,
+            steps: Vec::new(),
+            trace: Vec::new(),
+            tape: None,
+            mutant: None,
+        }
     }
 
-    /// How it failed, without keys, numbers and names: two failures of one class have one cause, most likely.
+    /// How it failed, without keys, numbers and names: two failures of one class have one cause,
+    /// most likely.
     pub fn class(&self) -> String {
         let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
         let words = self.what.split([' ', ',', ':', ';', '.']).filter(is_word);
@@ -145,7 +168,11 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "scenario {} of seed {} failed at {}: {}", self.scenario, self.seed, self.place, self.what)?;
+        writeln!(
+            formatter,
+            "scenario {} of seed {} failed at {}: {}",
+            self.scenario, self.seed, self.place, self.what
+        )?;
         let last = |lines: &[String], count: usize| lines[lines.len().saturating_sub(count)..].to_vec();
         let events = if self.steps.is_empty() { EVENTS_SHOWN } else { EVENTS_SHOWN_BESIDE_STEPS };
         if self.steps.len() > STEPS_SHOWN {

@@ -1,4 +1,5 @@
-//! Scenarios that run the whole engine on one thread, by seed, on disks that lose what was not synced, and the checkers that judge them.
+//! Scenarios that run the whole engine on one thread, by seed, on disks that lose what was not
+//! synced, and the checkers that judge them.
 //!
 //! ```text
 //! scenario ──steps──▶ client ──calls──▶ engine ──▶ local stores ──▶ simulated disk
@@ -7,13 +8,14 @@
 //!     └──faults──▶   oracle: what may be seen, what must be found       └── crashes, pauses, errors, bit rot
 //! ```
 //!
-//! - [`oracle`] keeps what each client called and what it was answered, and says which states of the database agree with that.
+//! - [`oracle`] keeps what each client called and what it was answered, and says which states of
+//!   the database agree with that.
 //! - [`client`] drives one open database, and hands every answer to the oracle.
 //! - [`scenario`] has the scenarios: each is a function of a seed.
 //! - [`shrink`] makes a history that fails small enough to be read, whatever scenario it is of.
 //!
-//! Invariants that the oracle checks are those of the design's section 5; everything that a client reads is checked, in each of the ways
-//! to read it.
+//! Invariants that the oracle checks are those of the design's section 5; everything that a client
+//! reads is checked, in each of the ways to read it.
 
 #![allow(clippy::result_large_err, reason = "a failure ends the run, and is made once in it")]
 

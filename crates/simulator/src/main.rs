@@ -18,7 +18,8 @@ use tombolo_simulator::shrink::{self, Bounds};
 use tombolo_simulator::{Failure, Report};
 use tombolo_storage::Uri;
 
-/// Runs the whole engine in a simulated world, by seed, on all cores, and judges everything that it answers.
+/// Runs the whole engine in a simulated world, by seed, on all cores, and judges everything that it
+/// answers.
 #[derive(Parser)]
 #[command(
     name = "simulate",
@@ -46,27 +47,32 @@ struct Arguments {
     /// How many seeds; a bounded number when not given.
     #[arg(long)]
     runs: Option<u64>,
-    /// So many histories of the whole engine: seeds of each of its scenarios until all have had their share.
+    /// So many histories of the whole engine: seeds of each of its scenarios until all have had
+    /// their share.
     #[arg(long, conflicts_with_all = ["runs", "whole", "scenario"])]
     histories: Option<u64>,
     /// As many seeds as cover all of a scenario, where there is an all.
     #[arg(long, conflicts_with = "runs")]
     whole: bool,
-    /// Plays one history from its tape, as a failure that was shrunk names it, or from the file that holds it.
+    /// Plays one history from its tape, as a failure that was shrunk names it, or from the file
+    /// that holds it.
     #[arg(long, conflicts_with_all = ["runs", "histories", "whole"], requires = "scenario")]
     tape: Option<String>,
-    /// Takes out the rules whose mutants scenarios hunt, one at a time, and looks for the violation that follows. Most mutants are noticed by tests of the
-    /// crates that have the rule: `cargo xtask check --only mutants` runs those.
+    /// Takes out the rules whose mutants scenarios hunt, one at a time, and looks for the violation
+    /// that follows. Most mutants are noticed by tests of the crates that have the rule:
+    /// `cargo xtask check --only mutants` runs those.
     #[arg(long, conflicts_with_all = ["mutant", "histories", "whole", "tape"])]
     mutants: bool,
-    /// Takes out the rule of the mutant of this name. Without `--runs`, for as many seeds as it takes at most.
+    /// Takes out the rule of the mutant of this name. Without `--runs`, for as many seeds as it
+    /// takes at most.
     #[arg(long, conflicts_with_all = ["histories", "whole"])]
     mutant: Option<String>,
-    /// With mutants: makes each history that notices small, and shows it. What fails without a mutant is always made small.
+    /// With mutants: makes each history that notices small, and shows it. What fails without a
+    /// mutant is always made small.
     #[arg(long)]
     shrink: bool,
-    /// Runs the histories of `metamorphic` on this store, in real time, each database in a place of its own below the URI. The feature `cloud` or `hdfs`
-    /// of this program has such stores.
+    /// Runs the histories of `metamorphic` on this store, in real time, each database in a place of
+    /// its own below the URI. The feature `cloud` or `hdfs` of this program has such stores.
     #[arg(long, value_name = "URI", conflicts_with_all = ["scenario", "runs", "whole", "mutants", "mutant", "shrink"])]
     store: Option<String>,
     /// With `--store`: for how long.
@@ -79,7 +85,8 @@ struct Arguments {
 
 /// Where mutants are noticed that no scenario hunts.
 #[cfg(feature = "mutants")]
-const TESTS_HUNT: &str = "tests of the crates notice those that no scenario hunts: cargo xtask check --only mutants";
+const TESTS_HUNT: &str =
+    "tests of the crates notice those that no scenario hunts: cargo xtask check --only mutants";
 
 impl Arguments {
     /// What in them cannot be meant.
@@ -87,12 +94,18 @@ impl Arguments {
         match self.runs {
             Some(0) => return Some("--runs 0 runs nothing".to_owned()),
             Some(runs) if self.seed.checked_add(runs - 1).is_none() => {
-                return Some(format!("there are no {runs} seeds from {} on: the last one is {}", self.seed, u64::MAX));
+                return Some(format!(
+                    "there are no {runs} seeds from {} on: the last one is {}",
+                    self.seed,
+                    u64::MAX
+                ));
             }
             _ => {}
         }
         let has_mutants = self.mutants || self.mutant.is_some();
-        (self.shrink && !has_mutants).then(|| "--shrink goes with --mutants or --mutant: any other failure is always made small".to_owned())
+        (self.shrink && !has_mutants).then(|| {
+            "--shrink goes with --mutants or --mutant: any other failure is always made small".to_owned()
+        })
     }
 }
 
@@ -130,7 +143,13 @@ fn main() -> ExitCode {
     }
     let all_passed = match arguments.histories {
         Some(histories) => share(histories, &arguments),
-        None => chosen.iter().filter(|scenario| run(scenario, Goal::of(scenario, &arguments), &arguments).is_err()).count() == 0,
+        None => {
+            chosen
+                .iter()
+                .filter(|scenario| run(scenario, Goal::of(scenario, &arguments), &arguments).is_err())
+                .count()
+                == 0
+        }
     };
     if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -138,19 +157,26 @@ fn main() -> ExitCode {
 /// Runs histories on a real store.
 fn on_store(store: &str, arguments: &Arguments) -> ExitCode {
     let env = Env::real();
-    let scratch = std::env::temp_dir().join(format!("tombolo-metamorphic-{}-{:x}", std::process::id(), env.random_u64()));
+    let scratch = std::env::temp_dir().join(format!(
+        "tombolo-metamorphic-{}-{:x}",
+        std::process::id(),
+        env.random_u64()
+    ));
     let ran = Uri::parse(store).map_err(|error| error.to_string()).and_then(|store| {
         let limit = Duration::from_secs(arguments.seconds);
         let real = Real { store: &store, scratch: &scratch, seed: arguments.seed, limit };
         let replay = "to replay it: the same command with that seed as --seed; its database is kept";
-        metamorphic::on_store(&env, real).map_err(|violation| format!("{violation}\n{replay}")).map(|ran| (store.scheme, ran))
+        metamorphic::on_store(&env, real)
+            .map_err(|violation| format!("{violation}\n{replay}"))
+            .map(|ran| (store.scheme, ran))
     });
     // Only a set with a flash cache makes it.
     let _removed = std::fs::remove_dir_all(&scratch);
     match ran {
         Ok((scheme, ran)) => {
             println!(
-                "metamorphic on {scheme}://: {} histories, {} sets of options, {} opens, {} operations answered as an ordered map does",
+                "metamorphic on {scheme}://: {} histories, {} sets of options, {} opens, {} operations \
+                answered as an ordered map does",
                 ran.histories, ran.sets, ran.opened, ran.operations
             );
             ExitCode::SUCCESS
@@ -219,7 +245,12 @@ fn run(scenario: &Scenario, goal: Goal, arguments: &Arguments) -> Result<Report,
             }
             progress.show(|took| {
                 let rate = total.worlds as f64 / took;
-                format!("{}: {seeds} {}, {} histories, {rate:.0} a second, {took:.1} s", scenario.name, goal.words(), total.worlds)
+                format!(
+                    "{}: {seeds} {}, {} histories, {rate:.0} a second, {took:.1} s",
+                    scenario.name,
+                    goal.words(),
+                    total.worlds
+                )
             });
             failure.is_none() && !goal.is_reached(seeds, &total)
         },
@@ -232,7 +263,11 @@ fn run(scenario: &Scenario, goal: Goal, arguments: &Arguments) -> Result<Report,
             Err(failure)
         }
         None => {
-            println!("{}: {seeds} seeds passed in {:.1} s: {total}", scenario.name, env.now().since(begun).as_secs_f64());
+            println!(
+                "{}: {seeds} seeds passed in {:.1} s: {total}",
+                scenario.name,
+                env.now().since(begun).as_secs_f64()
+            );
             Ok(total)
         }
     }
@@ -257,10 +292,15 @@ fn share(histories: u64, arguments: &Arguments) -> bool {
 fn make_small(scenario: &Scenario, failure: &Failure) {
     eprintln!("\nlooking for a smaller history that fails in the same way ...");
     match shrink::shrink(scenario, failure.seed, Bounds::default()) {
-        None => eprintln!("it does not fail when it is run again: something in it follows from more than the seed"),
+        None => eprintln!(
+            "it does not fail when it is run again: something in it follows from more than the seed"
+        ),
         Some(shrunk) => {
             let failure = Failure { mutant: failure.mutant.clone(), ..shrunk.failure };
-            eprintln!("after {} runs {} choices of {} are left:", shrunk.runs, shrunk.choices, shrunk.choices_found);
+            eprintln!(
+                "after {} runs {} choices of {} are left:",
+                shrunk.runs, shrunk.choices, shrunk.choices_found
+            );
             eprintln!("{failure}");
         }
     }
@@ -339,17 +379,24 @@ impl Progress {
 #[cfg(feature = "mutants")]
 fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
     use tombolo_simulator::mutants::{self, Hunt};
-    let is_named = |hunt: &Hunt| arguments.mutant.as_deref().is_none_or(|name| name == format!("{:?}", hunt.mutant));
-    let is_chosen = |hunt: &&Hunt| chosen.iter().any(|scenario| scenario.name == hunt.scenario) && is_named(hunt);
+    let is_named =
+        |hunt: &Hunt| arguments.mutant.as_deref().is_none_or(|name| name == format!("{:?}", hunt.mutant));
+    let is_chosen =
+        |hunt: &&Hunt| chosen.iter().any(|scenario| scenario.name == hunt.scenario) && is_named(hunt);
     let hunts: Vec<Hunt> = mutants::ALL.iter().filter(is_chosen).copied().collect();
     if hunts.is_empty() {
-        let hunters: Vec<&str> = mutants::ALL.iter().filter(|hunt| is_named(hunt)).map(|hunt| hunt.scenario).collect();
+        let hunters: Vec<&str> =
+            mutants::ALL.iter().filter(|hunt| is_named(hunt)).map(|hunt| hunt.scenario).collect();
         match (&arguments.mutant, arguments.scenario.as_deref()) {
             (Some(name), Some(scenario)) if !hunters.is_empty() => {
                 eprintln!("the scenario {scenario} does not hunt {name:?}: {} does", hunters.join(", "));
             }
-            (Some(name), _) => eprintln!("no scenario hunts {name:?}: --mutants names those that are hunted; {TESTS_HUNT}"),
-            (None, scenario) => eprintln!("the scenario {} hunts no mutants; {TESTS_HUNT}", scenario.unwrap_or_default()),
+            (Some(name), _) => {
+                eprintln!("no scenario hunts {name:?}: --mutants names those that are hunted; {TESTS_HUNT}")
+            }
+            (None, scenario) => {
+                eprintln!("the scenario {} hunts no mutants; {TESTS_HUNT}", scenario.unwrap_or_default())
+            }
         }
         return ExitCode::from(2);
     }
@@ -365,19 +412,29 @@ fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
     let hunted = move |nth: u64| {
         let hunt = usize::try_from(nth).ok().and_then(|nth| work.get(nth)).copied();
         let begun = timer.now();
-        (hunt, hunt.and_then(|hunt| hunt.run_from(first, runs.unwrap_or(hunt.seeds))), timer.now().since(begun).as_secs_f64())
+        (
+            hunt,
+            hunt.and_then(|hunt| hunt.run_from(first, runs.unwrap_or(hunt.seeds))),
+            timer.now().since(begun).as_secs_f64(),
+        )
     };
     pool::run(&env, hunts.len() as u64, hunted, |(hunt, found, took)| {
         let Some(hunt) = hunt else { return true };
         match found {
             Some((seeds, failure)) => {
-                println!("{:?}: caught by {} after {seeds} seeds in {took:.1} s: {}", hunt.mutant, hunt.scenario, failure.what);
+                println!(
+                    "{:?}: caught by {} after {seeds} seeds in {took:.1} s: {}",
+                    hunt.mutant, hunt.scenario, failure.what
+                );
                 caught.push((hunt, failure));
             }
             None => {
                 survived += 1;
                 let seeds = runs.unwrap_or(hunt.seeds);
-                println!("{:?}: SURVIVED {seeds} seeds from {first} on of {} in {took:.1} s", hunt.mutant, hunt.scenario);
+                println!(
+                    "{:?}: SURVIVED {seeds} seeds from {first} on of {} in {took:.1} s",
+                    hunt.mutant, hunt.scenario
+                );
             }
         }
         true
@@ -394,7 +451,9 @@ fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
 
 #[cfg(not(feature = "mutants"))]
 fn mutants(_chosen: &[Scenario], _arguments: &Arguments) -> ExitCode {
-    eprintln!("built without mutants: use `cargo xtask simulate --mutants`, or build with `--features mutants`");
+    eprintln!(
+        "built without mutants: use `cargo xtask simulate --mutants`, or build with `--features mutants`"
+    );
     ExitCode::from(2)
 }
 

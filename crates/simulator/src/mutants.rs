@@ -29,7 +29,8 @@ impl Hunt {
     }
 }
 
-/// All hunts of the whole engine. What a unit or model test of the owner's crate notices more directly is not repeated.
+/// All hunts of the whole engine. What a unit or model test of the owner's crate notices more
+/// directly is not repeated.
 pub const ALL: &[Hunt] = &[
     hunt(Mutant::LogBadFrameIsAlwaysTail, "bit-rot", 32),
     hunt(Mutant::TableBlockUnchecked, "bit-rot", 32),
@@ -40,8 +41,9 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::LogFenceWordUnchecked, "two-writers", 128),
     hunt(Mutant::LogFenceWordCheckedBeforeStore, "two-writers", 128),
     hunt(Mutant::LogFenceReadsBeforeWord, "two-writers", 128),
-    // The local log keeps its sealed length itself, on the lane's control page: so the manifest's record of it is a second one there, and
-    // the loss shows when both are taken out. A log without such a page has the record alone.
+    // The local log keeps its sealed length itself, on the lane's control page: so the manifest's
+    // record of it is a second one there, and the loss shows when both are taken out. A log without
+    // such a page has the record alone.
     hunt(Mutant::LogReplayBeforeSealRecorded, "stale-appender", 64).with(Mutant::LogFenceForgetsSeal),
     hunt(Mutant::LogIgnoreRecordedSeal, "stale-appender", 64).with(Mutant::LogFenceForgetsSeal),
     hunt(Mutant::TableNameReused, "random", 64),
@@ -100,7 +102,8 @@ impl Hunt {
         TakenOut { _guards: (mutant::enable(self.mutant), self.with.map(mutant::enable)) }
     }
 
-    /// Runs the seeds that it takes at most, with the rule taken out, until one fails; says after how many, and how.
+    /// Runs the seeds that it takes at most, with the rule taken out, until one fails; says after
+    /// how many, and how.
     pub fn run(&self) -> Option<(u64, Failure)> {
         self.run_from(0, self.seeds)
     }
@@ -109,7 +112,9 @@ impl Hunt {
     pub fn run_from(&self, first: u64, seeds: u64) -> Option<(u64, Failure)> {
         let scenario = scenario::by_name(self.scenario)?;
         let _out = self.take_out();
-        let failure = (0..seeds).find_map(|nth| (scenario.run)(first.saturating_add(nth)).err().map(|failure| (nth + 1, failure)));
+        let failure = (0..seeds).find_map(|nth| {
+            (scenario.run)(first.saturating_add(nth)).err().map(|failure| (nth + 1, failure))
+        });
         let mutant = Some(format!("{:?}", self.mutant));
         failure.map(|(seeds, failure)| (seeds, Failure { mutant, ..failure }))
     }

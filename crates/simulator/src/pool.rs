@@ -20,12 +20,24 @@ struct State<T> {
     done: BTreeMap<u64, T>,
 }
 
-/// Does `work` for 0, 1, 2, … below `most`, several at once, and hands each outcome to `take` in that order until it says `false`.
-pub fn run<T: Send + 'static>(env: &Env, most: u64, work: impl Fn(u64) -> T + Send + Sync + 'static, mut take: impl FnMut(T) -> bool) {
+/// Does `work` for 0, 1, 2, … below `most`, several at once, and hands each outcome to `take` in
+/// that order until it says `false`.
+pub fn run<T: Send + 'static>(
+    env: &Env,
+    most: u64,
+    work: impl Fn(u64) -> T + Send + Sync + 'static,
+    mut take: impl FnMut(T) -> bool,
+) {
     let state = Arc::new(Mutex::new(State { next: 0, taken: 0, most, done: BTreeMap::new() }));
     let work = Arc::new(work);
     let workers: Vec<_> = (0..env.host_facts().cores)
-        .map(|_| env.spawn(TaskClass::Background, "histories", worker(env.clone(), Arc::clone(&state), Arc::clone(&work))))
+        .map(|_| {
+            env.spawn(
+                TaskClass::Background,
+                "histories",
+                worker(env.clone(), Arc::clone(&state), Arc::clone(&work)),
+            )
+        })
         .collect();
     loop {
         let (ended, is_idle) = {
@@ -36,7 +48,8 @@ pub fn run<T: Send + 'static>(env: &Env, most: u64, work: impl Fn(u64) -> T + Se
             let number = state.taken;
             let ended = state.done.remove(&number);
             state.taken += u64::from(ended.is_some());
-            // A worker ends when all have begun. One that ended before has taken its history with it, and the others would wait for that for ever.
+            // A worker ends when all have begun. One that ended before has taken its history with
+            // it, and the others would wait for that for ever.
             let is_idle = if state.next < state.most {
                 workers.iter().any(tombolo_env::Task::is_finished)
             } else {

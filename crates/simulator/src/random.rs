@@ -1,7 +1,9 @@
-//! The chance of scenarios: one small generator whose sequence never changes, so that seeds replay for ever.
+//! The chance of scenarios: one small generator whose sequence never changes, so that seeds replay
+//! for ever.
 //!
-//! All that a scenario draws is on the tape of the thread while a history is played ([`tape`](tombolo_env::simulated::tape)): a number below a bound is a choice, of which 0 should be
-//! the one with which least happens; 64 bits seed another generator, or tell something apart.
+//! All that a scenario draws is on the tape of the thread while a history is played
+//! ([`tape`](tombolo_env::simulated::tape)): a number below a bound is a choice, of which 0 should
+//! be the one with which least happens; 64 bits seed another generator, or tell something apart.
 
 use tombolo_env::simulated::tape::Stream;
 
@@ -20,7 +22,8 @@ impl Random {
 
     /// As [`Random::new`], of numbers that are no choices: they are on no tape.
     pub fn fixed(seed: u64, stream: u64) -> Random {
-        let mut random = Random { state: seed ^ stream.wrapping_mul(0xA24B_AED4_963E_E407), stream: Stream::default() };
+        let mut random =
+            Random { state: seed ^ stream.wrapping_mul(0xA24B_AED4_963E_E407), stream: Stream::default() };
         random.draw();
         random
     }
@@ -34,7 +37,10 @@ impl Random {
     }
 
     /// 64 random bits.
-    #[allow(clippy::should_implement_trait, reason = "an endless sequence of numbers is no iterator to anybody here")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an endless sequence of numbers is no iterator to anybody here"
+    )]
     pub fn next(&mut self) -> u64 {
         let drawn = self.draw();
         self.stream.value(drawn)

@@ -1,11 +1,16 @@
-//! Makes a history that fails small enough to be read: fewer steps, faults, processes and nodes, shorter pauses, less that runs beside each other.
+//! Makes a history that fails small enough to be read: fewer steps, faults, processes and nodes,
+//! shorter pauses, less that runs beside each other.
 //!
-//! All that a history is follows from its choices, and those are on a [`Tape`]. So one shrinker serves all scenarios, and knows none:
+//! All that a history is follows from its choices, and those are on a [`Tape`]. So one shrinker
+//! serves all scenarios, and knows none:
 //!
 //! 1. The seed is played, and its choices are noted.
-//! 2. Something is left out of the tape, set to zero, which says that the least happens, or lowered; the scenario runs from that tape.
-//! 3. When it fails in the same way ([`Failure::class`]), what it chose is the new tape; else the old one stays.
-//! 4. Until nothing helps any more, or the bounds are reached. Neither asks the clock: the same failure shrinks to the same history.
+//! 2. Something is left out of the tape, set to zero, which says that the least happens, or
+//!    lowered; the scenario runs from that tape.
+//! 3. When it fails in the same way ([`Failure::class`]), what it chose is the new tape; else the
+//!    old one stays.
+//! 4. Until nothing helps any more, or the bounds are reached. Neither asks the clock: the same
+//!    failure shrinks to the same history.
 //!
 //! Invariant: each tape that is kept is smaller than the one before, by `size`.
 
@@ -79,12 +84,23 @@ pub fn replay(scenario: &Scenario, seed: u64, tape: &Tape) -> Result<Report, Fai
     played.outcome.map_err(|failure| Failure { tape: Some(tape.clone()), ..failure })
 }
 
-fn run(scenario: &Scenario, seed: u64, tape: Option<&Tape>, choices_max: u64) -> Played<Result<Report, Failure>> {
+fn run(
+    scenario: &Scenario,
+    seed: u64,
+    tape: Option<&Tape>,
+    choices_max: u64,
+) -> Played<Result<Report, Failure>> {
     let mut played = play(tape, choices_max, || {
         // Also what happens outside of a world, where nobody else catches it.
         let outcome = catch_unwind(|| (scenario.run)(seed));
-        outcome
-            .unwrap_or_else(|_| Err(Failure::new(scenario.name, seed, "the scenario".to_owned(), "a panic outside of a world".to_owned())))
+        outcome.unwrap_or_else(|_| {
+            Err(Failure::new(
+                scenario.name,
+                seed,
+                "the scenario".to_owned(),
+                "a panic outside of a world".to_owned(),
+            ))
+        })
     });
     if let Err(failure) = &mut played.outcome {
         failure.steps = std::mem::take(&mut played.notes);
@@ -92,14 +108,21 @@ fn run(scenario: &Scenario, seed: u64, tape: Option<&Tape>, choices_max: u64) ->
     played
 }
 
-/// What is smaller is better: fewer choices by which something happens, fewer entries, lower numbers.
+/// What is smaller is better: fewer choices by which something happens, fewer entries, lower
+/// numbers.
 fn size(tape: &Tape) -> (usize, usize, u128) {
     let values = tape.0.values().flatten().filter(|entry| matches!(entry, Entry::Value(_))).count();
-    let total = tape.0.values().flatten().map(|entry| if let Entry::Choice(number) = entry { u128::from(*number) } else { 0 }).sum();
+    let total = tape
+        .0
+        .values()
+        .flatten()
+        .map(|entry| if let Entry::Choice(number) = entry { u128::from(*number) } else { 0 })
+        .sum();
     (tape.choices() + values, tape.entries(), total)
 }
 
-/// Streams longer than this are those of a world: there, entries are set to zero and none is taken out.
+/// Streams longer than this are those of a world: there, entries are set to zero and none is taken
+/// out.
 const CUT_ENTRIES_MAX: usize = 4096;
 
 struct Search<'a> {
@@ -237,7 +260,8 @@ impl Search<'_> {
             for at in (0..self.length(name)).rev() {
                 // Whatever is at most this did not fail.
                 let mut too_low = 0;
-                while let Some(Entry::Choice(number)) = self.tape.0.get(&name).and_then(|entries| entries.get(at)).copied()
+                while let Some(Entry::Choice(number)) =
+                    self.tape.0.get(&name).and_then(|entries| entries.get(at)).copied()
                     && too_low + 1 < number
                     && !self.is_over()
                 {

@@ -1,4 +1,5 @@
-//! Puts a store through the conformance suites of both interfaces, by its URI: for stores that no test of the project can bring along.
+//! Puts a store through the conformance suites of both interfaces, by its URI: for stores that no
+//! test of the project can bring along.
 //!
 //! `cargo run -p tombolo-storage --features cloud,hdfs --example conformance -- URI [URI OF THE LOG]`
 //!
@@ -21,7 +22,12 @@ fn run(store: &str, log: Option<&str>) -> Result<(), Box<dyn std::error::Error>>
     let logs = registry.open_log_store(&env, &store, log.as_ref(), &objects)?;
     let began = env.now();
     env.block_on(exclusive::put_if_absent(&env, &objects))?;
-    println!("put-if-absent: one of {} won each of {} races; {:.1?}", exclusive::RACERS, exclusive::RACES, env.now().since(began));
+    println!(
+        "put-if-absent: one of {} won each of {} races; {:.1?}",
+        exclusive::RACERS,
+        exclusive::RACES,
+        env.now().since(began)
+    );
     let began = env.now();
     env.block_on(object_store(&env, Arc::clone(&objects)))?;
     println!("objects: every promise kept; {:.1?}", env.now().since(began));

@@ -1,10 +1,12 @@
-//! Measures the local log in both forms: accepted appends, durable appends by 1, 2 and 8 threads, device bytes per durable commit.
+//! Measures the local log in both forms: accepted appends, durable appends by 1, 2 and 8 threads,
+//! device bytes per durable commit.
 //!
 //! `cargo run --release -p tombolo-storage --example log_bench -- [DIRECTORY [ROUNDS]]`
 //!
-//! The forms take turns, round by round; medians over the rounds are printed. The first line is the disk alone: a 512-byte `pwrite` into a
-//! zeroed file and `fdatasync`, which is what a durable commit cannot beat. Device bytes count everything that anyone wrote to the disk
-//! meanwhile: measure on a quiet machine.
+//! The forms take turns, round by round; medians over the rounds are printed. The first line is the
+//! disk alone: a 512-byte `pwrite` into a zeroed file and `fdatasync`, which is what a durable
+//! commit cannot beat. Device bytes count everything that anyone wrote to the disk meanwhile:
+//! measure on a quiet machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,7 +17,8 @@ use tombolo_storage::backend::local_log::{Form, LocalLogOptions, LocalLogStore};
 use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::log_memory::Uncounted;
 use tombolo_storage::{
-    ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogRecord, LogStore, Result,
+    ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogRecord,
+    LogStore, Result,
 };
 
 const ACCEPTED: u64 = 400_000;
@@ -72,7 +75,8 @@ impl Bench {
         self.env.files().device_bytes_written(&self.directory).unwrap_or(0)
     }
 
-    /// Appends per second that are accepted, by one thread; and that thread's CPU time for each, in nanoseconds.
+    /// Appends per second that are accepted, by one thread; and that thread's CPU time for each, in
+    /// nanoseconds.
     fn accepted(&mut self, form: Form, payload_bytes: usize) -> Result<[f64; 2]> {
         let log = self.log(form)?;
         let entry = entry(1, payload_bytes);
@@ -82,7 +86,9 @@ impl Bench {
             loop {
                 match log.append(0, &entry) {
                     Ok(_) => break,
-                    Err(error) if error.kind() == ErrorKind::Busy => log.sync(0, LogOffset(log.durable_through(0).0 + 1))?,
+                    Err(error) if error.kind() == ErrorKind::Busy => {
+                        log.sync(0, LogOffset(log.durable_through(0).0 + 1))?
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -96,7 +102,8 @@ impl Bench {
         Ok([rate, cpu])
     }
 
-    /// Durable appends per second, their latencies in microseconds (p50, p99), device bytes for each.
+    /// Durable appends per second, their latencies in microseconds (p50, p99), device bytes for
+    /// each.
     fn durable(&mut self, form: Form, threads: u64, payload_bytes: usize) -> Result<[f64; 4]> {
         let log = self.log(form)?;
         // What every log does once is not measured.
@@ -141,7 +148,8 @@ impl Bench {
         Ok([count / elapsed, at(50), at(99), device as f64 / count])
     }
 
-    /// Device bytes of one durable append by one thread: the median over many, so that what others write in between does not count.
+    /// Device bytes of one durable append by one thread: the median over many, so that what others
+    /// write in between does not count.
     fn device_bytes_each(&mut self, form: Form, payload_bytes: usize) -> Result<f64> {
         let log = self.log(form)?;
         let mut deltas = Vec::new();
@@ -188,7 +196,8 @@ fn column<const N: usize>(rows: &[[f64; N]], index: usize) -> f64 {
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let directory = arguments.next().map_or_else(|| Path::new("target/log_bench").to_path_buf(), PathBuf::from);
+    let directory =
+        arguments.next().map_or_else(|| Path::new("target/log_bench").to_path_buf(), PathBuf::from);
     let rounds: usize = arguments.next().map_or(Ok(5), |rounds| rounds.parse())?;
     std::fs::create_dir_all(&directory)?;
     let mut bench = Bench { env: Env::real(), directory, epoch: u64::from(std::process::id()) << 32 };
@@ -216,24 +225,38 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
     std::fs::remove_dir_all(&bench.directory)?;
     for (index, form) in forms.into_iter().enumerate() {
-        println!("{form:?}: {:.0} device bytes for a durable append of 512 B, median", column(&device[index], 0));
+        println!(
+            "{form:?}: {:.0} device bytes for a durable append of 512 B, median",
+            column(&device[index], 0)
+        );
     }
     println!("medians of {rounds} rounds");
-    println!("disk alone, 512 B pwrite + fdatasync: p50 {:.0} µs, p99 {:.0} µs", column(&disk, 0), column(&disk, 1));
+    println!(
+        "disk alone, 512 B pwrite + fdatasync: p50 {:.0} µs, p99 {:.0} µs",
+        column(&disk, 0),
+        column(&disk, 1)
+    );
     println!("| what | form | per second | p50 µs | p99 µs | device bytes each |");
     println!("|---|---|---|---|---|---|");
     for (size, payload_bytes) in [100, 512].into_iter().enumerate() {
         for (index, form) in forms.into_iter().enumerate() {
             let rate = column(&accepted[2 * size + index], 0);
             let cpu = column(&accepted[2 * size + index], 1);
-            println!("| accepted, {payload_bytes} B, 1 thread | {form:?} | {rate:.0} | {:.2} ({cpu:.0} ns of CPU) | | |", 1e6 / rate);
+            println!(
+                "| accepted, {payload_bytes} B, 1 thread | {form:?} | {rate:.0} | {:.2} ({cpu:.0} ns of \
+                CPU) | | |",
+                1e6 / rate
+            );
         }
     }
     for (case, (threads, payload_bytes)) in cases.iter().enumerate() {
         for (index, form) in forms.into_iter().enumerate() {
             let rows = &durable[2 * case + index];
             let [rate, p50, p99, device] = [0, 1, 2, 3].map(|at| column(rows, at));
-            println!("| durable, {payload_bytes} B, {threads} threads | {form:?} | {rate:.0} | {p50:.0} | {p99:.0} | {device:.0} |");
+            println!(
+                "| durable, {payload_bytes} B, {threads} threads | {form:?} | {rate:.0} | {p50:.0} | \
+                {p99:.0} | {device:.0} |"
+            );
         }
     }
     Ok(())

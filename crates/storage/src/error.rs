@@ -1,4 +1,5 @@
-//! The error of every Tombolo operation: a kind that says what to do, and a message that says what happened, where, and the next step.
+//! The error of every Tombolo operation: a kind that says what to do, and a message that says what
+//! happened, where, and the next step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +11,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Passing trouble (throttling, a time-out, a connection): the same call may succeed later. Nothing took effect.
+    /// Passing trouble (throttling, a time-out, a connection): the same call may succeed later.
+    /// Nothing took effect.
     Retry,
     /// A limit of what is in flight or in memory was met: wait for some of it, then call again.
     Busy,
     /// Another transaction was faster: read again and retry the transaction.
     Conflict,
-    /// Another process has taken the database over: this handle is finished. What was in flight is of unknown outcome.
+    /// Another process has taken the database over: this handle is finished. What was in flight is
+    /// of unknown outcome.
     Fenced,
     /// The operation may or may not have taken effect: read to find out.
     OutcomeUnknown,
@@ -44,7 +47,8 @@ pub enum ErrorKind {
     Bug,
 }
 
-/// An error with its kind, its place and its cause. Cheap to clone, so that one failure can answer many waiters.
+/// An error with its kind, its place and its cause. Cheap to clone, so that one failure can answer
+/// many waiters.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -76,7 +80,12 @@ impl Error {
     }
 
     /// Damaged bytes: which object, where, what was expected and what is there.
-    pub fn corrupt(object: impl fmt::Display, offset: u64, expected: impl fmt::Display, found: impl fmt::Display) -> Error {
+    pub fn corrupt(
+        object: impl fmt::Display,
+        offset: u64,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Error {
         Error::new(ErrorKind::Corrupt, "damaged data")
             .object(object)
             .offset(offset)
@@ -85,16 +94,21 @@ impl Error {
             .advice("restore the object from a copy; run `tombolo db verify` to see what else is damaged")
     }
 
-    /// What decoding found wrong in the bytes of `object` that begin at `base_offset` in it: `Corrupt`, `Unsupported` when a newer version
-    /// wrote them, `Invalid` when a value to be encoded is beyond a limit.
+    /// What decoding found wrong in the bytes of `object` that begin at `base_offset` in it:
+    /// `Corrupt`, `Unsupported` when a newer version wrote them, `Invalid` when a value to be
+    /// encoded is beyond a limit.
     pub fn format(object: impl fmt::Display, base_offset: u64, error: tombolo_format::FormatError) -> Error {
         use tombolo_format::FormatError;
         match error.shifted(base_offset) {
-            FormatError::Damaged { offset, expected, found } => Error::corrupt(object, offset, expected, found),
-            FormatError::Newer { offset, what } => Error::new(ErrorKind::Unsupported, format!("newer format: {what}"))
-                .object(object)
-                .offset(offset)
-                .advice("open it with the version of Tombolo that wrote it, or a later one"),
+            FormatError::Damaged { offset, expected, found } => {
+                Error::corrupt(object, offset, expected, found)
+            }
+            FormatError::Newer { offset, what } => {
+                Error::new(ErrorKind::Unsupported, format!("newer format: {what}"))
+                    .object(object)
+                    .offset(offset)
+                    .advice("open it with the version of Tombolo that wrote it, or a later one")
+            }
             error => Error::new(ErrorKind::Invalid, error.to_string()).object(object),
         }
     }
@@ -189,20 +203,32 @@ impl Error {
             }
             Io::NotFound => (ErrorKind::NotFound, Some("check the path")),
             Io::AlreadyExists => (ErrorKind::AlreadyExists, None),
-            Io::PermissionDenied => (ErrorKind::PermissionDenied, Some("check the owner and mode of the path")),
-            Io::ReadOnlyFilesystem => {
-                (ErrorKind::PermissionDenied, Some("the file system is mounted read-only: remount it, or open the database for reading"))
+            Io::PermissionDenied => {
+                (ErrorKind::PermissionDenied, Some("check the owner and mode of the path"))
             }
-            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => {
-                (ErrorKind::OutOfSpace, Some("free space on the disk or raise the quota; writes resume by themselves"))
-            }
+            Io::ReadOnlyFilesystem => (
+                ErrorKind::PermissionDenied,
+                Some("the file system is mounted read-only: remount it, or open the database for reading"),
+            ),
+            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => (
+                ErrorKind::OutOfSpace,
+                Some("free space on the disk or raise the quota; writes resume by themselves"),
+            ),
             Io::InvalidInput | Io::InvalidFilename | Io::NotADirectory | Io::IsADirectory => (
                 ErrorKind::Invalid,
-                Some("check that every part of the path is what it should be: a directory, a file, a name of at most 255 bytes"),
+                Some(
+                    "check that every part of the path is what it should be: a directory, a file, a name of \
+                    at most 255 bytes",
+                ),
             ),
-            Io::Unsupported => (ErrorKind::Unsupported, Some("use a file system that can do this, ext4 or xfs for one")),
+            Io::Unsupported => {
+                (ErrorKind::Unsupported, Some("use a file system that can do this, ext4 or xfs for one"))
+            }
             Io::TimedOut | Io::Interrupted | Io::WouldBlock => (ErrorKind::Retry, None),
-            _ => (ErrorKind::Retry, Some("if it stays, look for trouble with the device in the system's log (`dmesg`)")),
+            _ => (
+                ErrorKind::Retry,
+                Some("if it stays, look for trouble with the device in the system's log (`dmesg`)"),
+            ),
         };
         let message = format!("{doing}: {error}");
         let error = Error::new(kind, message).object(object).source(error);

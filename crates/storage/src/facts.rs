@@ -1,7 +1,8 @@
 //! What a machine and a store offer, judged: plain data for `tombolo doctor`.
 //!
-//! A fact has a value as a person reads it, a verdict, and, unless all is well, the next step. [`host`] tells of the machine,
-//! [`crate::ObjectStore::facts`] of a store. Nothing here changes anything.
+//! A fact has a value as a person reads it, a verdict, and, unless all is well, the next step.
+//! [`host`] tells of the machine, [`crate::ObjectStore::facts`] of a store. Nothing here changes
+//! anything.
 
 use tombolo_env::Env;
 
@@ -75,7 +76,11 @@ pub fn host(env: &Env) -> Vec<Fact> {
     vec![
         Fact::fine("system", facts.system),
         match facts.cores {
-            1 => Fact::warning("cores", "1", "compaction and users share the one core: give the process two or more"),
+            1 => Fact::warning(
+                "cores",
+                "1",
+                "compaction and users share the one core: give the process two or more",
+            ),
             cores => Fact::fine("cores", cores.to_string()),
         },
         if facts.memory_bytes < MEMORY_WANTED {
@@ -88,12 +93,19 @@ pub fn host(env: &Env) -> Vec<Fact> {
             Some(mode) => Fact::warning(
                 "huge pages",
                 mode,
-                "random reads of memory cost up to twice as much: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+                "random reads of memory cost up to twice as much: echo madvise > \
+                /sys/kernel/mm/transparent_hugepage/enabled",
             ),
-            None => Fact::warning("huge pages", "unknown", "the kernel does not tell; nothing but speed depends on it"),
+            None => Fact::warning(
+                "huge pages",
+                "unknown",
+                "the kernel does not tell; nothing but speed depends on it",
+            ),
         },
         match facts.open_files_max {
-            limit if limit < OPEN_FILES_NEEDED => Fact::bad("open files", limit.to_string(), "raise the limit: ulimit -n 65536"),
+            limit if limit < OPEN_FILES_NEEDED => {
+                Fact::bad("open files", limit.to_string(), "raise the limit: ulimit -n 65536")
+            }
             limit if limit < OPEN_FILES_WANTED => {
                 let advice = "tables beyond a quarter of it are opened anew for each read: ulimit -n 65536";
                 Fact::warning("open files", limit.to_string(), advice)
@@ -102,9 +114,11 @@ pub fn host(env: &Env) -> Vec<Fact> {
         },
         match facts.io_uring {
             Ok(()) => Fact::fine("io_uring", "works"),
-            Err(reason) => {
-                Fact::warning("io_uring", reason, "reads go through a pool of threads, which works and costs more; kernel 5.10 or later")
-            }
+            Err(reason) => Fact::warning(
+                "io_uring",
+                reason,
+                "reads go through a pool of threads, which works and costs more; kernel 5.10 or later",
+            ),
         },
     ]
 }

@@ -1,7 +1,7 @@
 //! What fences have read of older logs, kept for the replay that follows: so a log is read once.
 //!
-//! Below the end that a fence found nobody changes a log any more, so what it read there stays true. What is not read before the epoch's own log is
-//! opened is let go: nobody replays it then.
+//! Below the end that a fence found nobody changes a log any more, so what it read there stays
+//! true. What is not read before the epoch's own log is opened is let go: nobody replays it then.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ impl<T: Default> Fenced<T> {
         Fenced { bytes_max, logs: Mutex::default() }
     }
 
-    /// Keeps what was read of a log of a database's life, in place of what was kept of it, if there is room.
+    /// Keeps what was read of a log of a database's life, in place of what was kept of it, if there
+    /// is room.
     pub fn keep(&self, life: Incarnation, log: LogId, bytes: usize, read: T) {
         let mut logs = self.logs.lock();
         logs.remove(&(life, log));

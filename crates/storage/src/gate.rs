@@ -1,9 +1,11 @@
 //! How many requests are on their way at once, and who goes first.
 //!
-//! Invariant: as many have a place as the limit says, at most, but for those that had one when it fell; a place that is given back goes to the most
-//! urgent who waits, the oldest of these first. The last quarter of the places is not for what nobody waits for.
+//! Invariant: as many have a place as the limit says, at most, but for those that had one when it
+//! fell; a place that is given back goes to the most urgent who waits, the oldest of these first.
+//! The last quarter of the places is not for what nobody waits for.
 //!
-//! Whoever gives up waiting is passed over, and taken out now and then before its turn: of `n` that wait, at most `n` and a few more are kept besides.
+//! Whoever gives up waiting is passed over, and taken out now and then before its turn: of `n` that
+//! wait, at most `n` and a few more are kept besides.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +26,8 @@ const fn rank(priority: Priority) -> usize {
     }
 }
 
-/// So many may have given up waiting before they are looked for; more, when more than that still waited at the last look.
+/// So many may have given up waiting before they are looked for; more, when more than that still
+/// waited at the last look.
 const GIVEN_UP_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -37,7 +40,8 @@ struct Inner {
     look_at: usize,
 }
 
-/// Who gave up waiting. Dropped outside the lock: what they would have woken may go with them, and give places back.
+/// Who gave up waiting. Dropped outside the lock: what they would have woken may go with them, and
+/// give places back.
 type GivenUp = Vec<Completer<Place>>;
 
 /// See the module.
@@ -65,13 +69,15 @@ impl Inner {
                 given_up.extend(waiting.pop_front());
             }
         }
-        let rank = (0..RANKS).find(|rank| !self.waiting[*rank].is_empty() && self.in_flight < self.limit_of(*rank));
+        let rank =
+            (0..RANKS).find(|rank| !self.waiting[*rank].is_empty() && self.in_flight < self.limit_of(*rank));
         let next = rank.and_then(|rank| self.waiting[rank].pop_front());
         self.in_flight += usize::from(next.is_some());
         (next, given_up)
     }
 
-    /// Those who gave up, wherever they stand, once as many wait that it costs each of them no more than a look.
+    /// Those who gave up, wherever they stand, once as many wait that it costs each of them no more
+    /// than a look.
     fn take_given_up(&mut self) -> GivenUp {
         let mut given_up = GivenUp::new();
         if self.waiting() < self.look_at {
@@ -93,7 +99,12 @@ const fn rank_of_low() -> usize {
 
 impl Gate {
     pub(crate) fn new(limit: usize) -> Gate {
-        Gate(Mutex::new(Inner { limit: limit.max(1), in_flight: 0, waiting: Default::default(), look_at: GIVEN_UP_MAX }))
+        Gate(Mutex::new(Inner {
+            limit: limit.max(1),
+            in_flight: 0,
+            waiting: Default::default(),
+            look_at: GIVEN_UP_MAX,
+        }))
     }
 
     /// Waits for a place.
@@ -139,7 +150,8 @@ impl Gate {
     fn admit(self: &Arc<Gate>) {
         loop {
             let (next, given_up) = self.0.lock().next();
-            // Outside the lock. Whoever gives up at this moment drops the place, which leaves again.
+            // Outside the lock. Whoever gives up at this moment drops the place, which leaves
+            // again.
             drop(given_up);
             match next {
                 Some(next) => next.complete(Place(Some(Arc::clone(self)))),
@@ -183,7 +195,9 @@ mod tests {
         let mut low = Box::pin(gate.enter(Priority::Low));
         let mut normal = Box::pin(gate.enter(Priority::Normal));
         let mut high = Box::pin(gate.enter(Priority::High));
-        assert!(poll(low.as_mut()).is_none() && poll(normal.as_mut()).is_none() && poll(high.as_mut()).is_none());
+        assert!(
+            poll(low.as_mut()).is_none() && poll(normal.as_mut()).is_none() && poll(high.as_mut()).is_none()
+        );
         drop(places.pop());
         assert!(poll(low.as_mut()).is_none() && poll(normal.as_mut()).is_none());
         let held = poll(high.as_mut()).expect("the most urgent has it");
@@ -209,7 +223,8 @@ mod tests {
         assert_eq!(gate.load(), (0, 0));
     }
 
-    /// Of many who gave up, each is passed over, and none hands its place to the next from within: their number is no depth of a stack.
+    /// Of many who gave up, each is passed over, and none hands its place to the next from within:
+    /// their number is no depth of a stack.
     #[test]
     fn a_place_passes_over_any_number_who_gave_up() {
         const GAVE_UP: usize = 200_000;
@@ -225,10 +240,16 @@ mod tests {
             drop(poll(last.as_mut()).expect("the place of all who gave up"));
             assert_eq!(gate.load(), (0, 0));
         };
-        std::thread::Builder::new().stack_size(256 << 10).spawn(pass).expect("a thread").join().expect("no panic");
+        std::thread::Builder::new()
+            .stack_size(256 << 10)
+            .spawn(pass)
+            .expect("a thread")
+            .join()
+            .expect("no panic");
     }
 
-    /// A store that is silent gives no place back; whoever gives up waiting is not kept until it does.
+    /// A store that is silent gives no place back; whoever gives up waiting is not kept until it
+    /// does.
     #[test]
     fn who_gave_up_takes_no_room_for_long() {
         let gate = Arc::new(Gate::new(1));

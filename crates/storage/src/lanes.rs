@@ -1,4 +1,5 @@
-//! A log made of lanes that know nothing of each other. Which lane is meant, and what all of them are asked, is decided here for every such store.
+//! A log made of lanes that know nothing of each other. Which lane is meant, and what all of them
+//! are asked, is decided here for every such store.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,12 +65,19 @@ pub fn wait(env: &Env, mut waiting: Completion<Result<()>>) -> Result<()> {
 
 /// What is told to whoever waits for a log that will not answer any more.
 pub fn world_ended() -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, "the world ended before the log could tell whether the entry is in place")
+    Error::new(
+        ErrorKind::OutcomeUnknown,
+        "the world ended before the log could tell whether the entry is in place",
+    )
 }
 
 /// What appends to a lane that was given up end with, and whoever waits for it.
 pub fn given_up(place: impl fmt::Display) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, "the log was given up; what was not durable may or may not be found again").object(place)
+    Error::new(
+        ErrorKind::OutcomeUnknown,
+        "the log was given up; what was not durable may or may not be found again",
+    )
+    .object(place)
 }
 
 /// A log of such lanes.
@@ -87,11 +95,17 @@ struct Numbered<L> {
 impl<L: LogLane> Lanes<L> {
     /// Of these, which are numbered in order.
     pub fn new(lanes: Vec<L>) -> Lanes<L> {
-        Lanes { lanes: lanes.into_iter().map(|lane| Numbered { lane, is_given_up: AtomicBool::new(false) }).collect() }
+        Lanes {
+            lanes: lanes
+                .into_iter()
+                .map(|lane| Numbered { lane, is_given_up: AtomicBool::new(false) })
+                .collect(),
+        }
     }
 
     fn lane(&self, lane: u32) -> Result<&L> {
-        let none = || Error::new(ErrorKind::Invalid, format!("lane {lane} of a log of {} lanes", self.lanes.len()));
+        let none =
+            || Error::new(ErrorKind::Invalid, format!("lane {lane} of a log of {} lanes", self.lanes.len()));
         self.lanes.get(lane as usize).map(|numbered| &numbered.lane).ok_or_else(none)
     }
 }
@@ -139,7 +153,8 @@ impl<L: LogLane> Log for Lanes<L> {
 
     fn confirm(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            for numbered in self.lanes.iter().filter(|numbered| !numbered.is_given_up.load(Ordering::Acquire)) {
+            for numbered in self.lanes.iter().filter(|numbered| !numbered.is_given_up.load(Ordering::Acquire))
+            {
                 numbered.lane.confirm().await?;
             }
             Ok(())

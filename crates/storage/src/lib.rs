@@ -3,40 +3,40 @@
 //! - [`ObjectStore`]: bulk, immutable, asynchronous. Tables, manifest records, snapshots.
 //! - [`LogStore`]: small, synchronous, short-lived. The write-ahead log.
 //!
-//! Layers ([`layer`]) wrap a store and are a store. The [`Registry`] turns URIs into stores, so that the engine and every command
-//! name no backend.
+//! Layers ([`layer`]) wrap a store and are a store. The [`Registry`] turns URIs into stores, so
+//! that the engine and every command name no backend.
 
 pub mod backend;
+pub mod backoff;
 pub mod conformance;
 pub mod error;
 pub mod facts;
 pub mod fenced;
 mod gate;
-pub mod home;
 pub mod lanes;
 pub mod layer;
+pub mod location;
 pub mod log;
 pub mod log_memory;
+pub mod logged;
 pub mod meter;
 pub mod mutant;
 pub mod object;
-pub mod patience;
+pub mod performance;
 pub mod price;
 pub mod probe;
-pub mod pulse;
 pub mod registry;
 pub mod request;
 mod spans;
-pub mod told;
 
 pub use error::{Error, ErrorKind, Result};
 pub use log::{
-    Appended, ConfigurationChain, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogRun, LogStore, Pressure,
-    RUN_ENTRIES_MAX, RunEntry,
+    Appended, ConfigurationChain, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader,
+    LogRecord, LogRun, LogStore, Pressure, RUN_ENTRIES_MAX, RunEntry,
 };
 pub use log_memory::LogMemory;
 pub use meter::{Counted, Meter};
 pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
-pub use pulse::Pulse;
+pub use performance::StorePerformance;
 pub use registry::{Registry, Uri};
 pub use request::{Epoch, Incarnation, Life, ObjectKind, Placement, Priority, Purpose, Request, Survival};

@@ -12,7 +12,8 @@ use tombolo_env::{BoxFuture, Completion, Env};
 
 use crate::{Epoch, Error, ErrorKind, Incarnation, LogMemory, ObjectStore, Result, Survival};
 
-/// A position in a lane: segment number in the upper 32 bits, byte in the segment in the lower. Ordered as the bytes are.
+/// A position in a lane: segment number in the upper 32 bits, byte in the segment in the lower.
+/// Ordered as the bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogOffset(pub u64);
 
@@ -52,7 +53,8 @@ pub struct LogId {
     pub lane: u32,
 }
 
-/// What a log store publishes in the manifest about one of its logs, and is handed back by every later epoch. Opaque to the engine.
+/// What a log store publishes in the manifest about one of its logs, and is handed back by every
+/// later epoch. Opaque to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
     /// Which log.
@@ -63,13 +65,16 @@ pub struct LogRecord {
 
 /// Publishes opaque log records in the manifest, between the engine's own edits (rule 7).
 pub trait ConfigurationChain: Send + Sync + fmt::Debug {
-    /// Publishes the newest configuration of a log. Returns once the record is durable in the chain.
+    /// Publishes the newest configuration of a log. Returns once the record is durable in the
+    /// chain.
     ///
     /// # Errors
-    /// `Fenced` when the chain holds another epoch's record: stop. `OutcomeUnknown` only when the process is closing.
+    /// `Fenced` when the chain holds another epoch's record: stop. `OutcomeUnknown` only when the
+    /// process is closing.
     fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>>;
 
-    /// As [`ConfigurationChain::publish`] of several logs. A chain that can takes them in one record, for the price of one.
+    /// As [`ConfigurationChain::publish`] of several logs. A chain that can takes them in one
+    /// record, for the price of one.
     ///
     /// # Errors
     /// As there; those before the one that failed may be published.
@@ -82,7 +87,8 @@ pub trait ConfigurationChain: Send + Sync + fmt::Debug {
         })
     }
 
-    /// The logs that the manifest names now, for collection: whatever it does not name and belongs to an older epoch is garbage.
+    /// The logs that the manifest names now, for collection: whatever it does not name and belongs
+    /// to an older epoch is garbage.
     fn named(&self) -> Vec<LogRecord>;
 }
 
@@ -106,15 +112,17 @@ pub struct LogContext {
 }
 
 impl LogContext {
-    /// What a log store keeps a database's logs under. Where it lies with the database's own objects that is the incarnation. A place of its
-    /// own may be given to many databases, whose incarnations all count from 1: there it is the random number, so that none of them takes
+    /// What a log store keeps a database's logs under. Where it lies with the database's own
+    /// objects that is the incarnation. A place of its own may be given to many databases, whose
+    /// incarnations all count from 1: there it is the random number, so that none of them takes
     /// another's logs for garbage of its own.
     #[must_use]
     pub fn life(&self, is_paired: bool) -> Incarnation {
         if is_paired { self.incarnation } else { Incarnation(self.database) }
     }
 
-    /// Refuses what only a later epoch may do to `log`, which lies at `place`; `what` says it as a verb.
+    /// Refuses what only a later epoch may do to `log`, which lies at `place`; `what` says it as a
+    /// verb.
     ///
     /// # Errors
     /// `Bug`, when the log is this epoch's, or a later one's.
@@ -125,43 +133,62 @@ impl LogContext {
         self.refuse(log, what, place)
     }
 
-    /// Refuses to free `log`, which lies at `place`, while somebody may need it: a later epoch's, or one of this epoch that the chain names.
+    /// Refuses to free `log`, which lies at `place`, while somebody may need it: a later epoch's,
+    /// or one of this epoch that the chain names.
     ///
     /// # Errors
     /// `Bug`, when it is one of those.
     pub fn check_freed(&self, log: &LogRecord, place: impl fmt::Display) -> Result<()> {
-        let given_up = || log.id.epoch == self.epoch && !self.chain.named().iter().any(|named| named.id == log.id);
+        let given_up =
+            || log.id.epoch == self.epoch && !self.chain.named().iter().any(|named| named.id == log.id);
         if log.id.epoch < self.epoch || given_up() { Ok(()) } else { self.refuse(log, "frees", place) }
     }
 
     fn refuse(&self, log: &LogRecord, what: &str, place: impl fmt::Display) -> Result<()> {
-        Err(Error::new(ErrorKind::Bug, format!("epoch {} {what} the log of epoch {}", self.epoch, log.id.epoch)).object(place))
+        Err(Error::new(
+            ErrorKind::Bug,
+            format!("epoch {} {what} the log of epoch {}", self.epoch, log.id.epoch),
+        )
+        .object(place))
     }
 }
 
 /// A store of fenced logs.
 ///
 /// What every backend promises, and its conformance suite checks:
-/// 1. After [`LogStore::fence`] returned a length, no append beyond it is ever acknowledged, accepted or durable, and everything
-///    acknowledged as durable before lies within it; what was accepted lies within it unless the host lost it.
-/// 2. Fencing is idempotent, may be repeated by any later epoch, and never yields less than what an earlier fence sealed and synced.
-/// 3. Up to the sealed length the entries read back are those appended, in order, whole; damage in between is `Corrupt`, never an end.
+/// 1. After [`LogStore::fence`] returned a length, no append beyond it is ever acknowledged,
+///    accepted or durable, and everything acknowledged as durable before lies within it; what was
+///    accepted lies within it unless the host lost it.
+/// 2. Fencing is idempotent, may be repeated by any later epoch, and never yields less than what an
+///    earlier fence sealed and synced.
+/// 3. Up to the sealed length the entries read back are those appended, in order, whole; damage in
+///    between is `Corrupt`, never an end.
 /// 4. No epoch appends to another's log.
-/// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds everything acknowledged as durable before it, unless
-///    [`LogReader::lacks`] says otherwise. An entry whose append failed is not shown, as long as nobody has fenced the log.
+/// 5. What [`LogStore::tail`] shows lies within every length that a fence returns, and holds
+///    everything acknowledged as durable before it, unless [`LogReader::lacks`] says otherwise. An
+///    entry whose append failed is not shown, as long as nobody has fenced the log.
 pub trait LogStore: Send + Sync + fmt::Debug {
-    /// Begins this epoch's log: makes its lanes, publishes one record for each through the chain, and returns when both are durable.
-    /// What logs of older epochs that the chain does not name still keep is freed, in the background where that takes long.
+    /// Begins this epoch's log: makes its lanes, publishes one record for each through the chain,
+    /// and returns when both are durable. What logs of older epochs that the chain does not name
+    /// still keep is freed, in the background where that takes long.
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>>;
 
-    /// Begins one more lane of this epoch, as a log of that lane alone, and returns when the record that names it is durable in the chain. `lane` is a
-    /// number that this epoch has never tried to begin a lane with. After an error the chain may name it or not: un-name it before another is begun.
+    /// Begins one more lane of this epoch, as a log of that lane alone, and returns when the record
+    /// that names it is durable in the chain. `lane` is a number that this epoch has never tried to
+    /// begin a lane with. After an error the chain may name it or not: un-name it before another is
+    /// begun.
     fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>>;
 
-    /// Fences an older epoch's log: from its return on nothing beyond the returned length takes effect, and everything up to it is durable.
-    /// `from` is the replay point that the manifest states: earlier bytes may be gone.
-    /// The engine records the length in the manifest before it shows or serves anything (rule 7).
-    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>>;
+    /// Fences an older epoch's log: from its return on nothing beyond the returned length takes
+    /// effect, and everything up to it is durable. `from` is the replay point that the manifest
+    /// states: earlier bytes may be gone. The engine records the length in the manifest before it
+    /// shows or serves anything (rule 7).
+    fn fence<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<LogOffset>>;
 
     /// Reads the entries of a log in `from..to`, where `to` is its recorded sealed length.
     fn read<'a>(
@@ -172,16 +199,23 @@ pub trait LogStore: Send + Sync + fmt::Debug {
         to: LogOffset,
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>>;
 
-    /// Reads the entries of a log that nobody may have sealed yet, from `from` on: for followers, who fence nothing. Ends where the log is
-    /// known to be durable at the call, so that no fence takes back what it shows; everything acknowledged as durable before the call is in it, unless
-    /// [`LogReader::lacks`] says otherwise.
+    /// Reads the entries of a log that nobody may have sealed yet, from `from` on: for followers,
+    /// who fence nothing. Ends where the log is known to be durable at the call, so that no fence
+    /// takes back what it shows; everything acknowledged as durable before the call is in it,
+    /// unless [`LogReader::lacks`] says otherwise.
     ///
-    /// The log may be trimmed or freed meanwhile: after an error, and before it is believed, look whether the manifest still names the log and
-    /// states a replay point at or before `from`.
+    /// The log may be trimmed or freed meanwhile: after an error, and before it is believed, look
+    /// whether the manifest still names the log and states a replay point at or before `from`.
     ///
     /// # Errors
-    /// As [`LogStore::read`]; `Unsupported` when only the log's own process can read it before it is sealed.
-    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+    /// As [`LogStore::read`]; `Unsupported` when only the log's own process can read it before it
+    /// is sealed.
+    fn tail<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         let _ = (context, log, from);
         Box::pin(async move {
             Err(Error::new(ErrorKind::Unsupported, format!("{} cannot be followed", self.identity()))
@@ -189,11 +223,13 @@ pub trait LogStore: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Deletes a whole log of an older epoch, or one of this epoch that was given up, once a durable manifest record no longer names it.
+    /// Deletes a whole log of an older epoch, or one of this epoch that was given up, once a
+    /// durable manifest record no longer names it.
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>>;
 
-    /// Deletes what is left here of the context's database, which was destroyed: logs of older epochs that no record names too. Touches nothing of
-    /// another database, however many share the place.
+    /// Deletes what is left here of the context's database, which was destroyed: logs of older
+    /// epochs that no record names too. Touches nothing of another database, however many share the
+    /// place.
     fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
         let _ = context;
         Box::pin(std::future::ready(Ok(())))
@@ -202,7 +238,8 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     /// What accepted and durable writes survive here.
     fn survival(&self) -> Survival;
 
-    /// A stable identity of kind and place, recorded in the manifest when the database is created: opening with another is refused.
+    /// A stable identity of kind and place, recorded in the manifest when the database is created:
+    /// opening with another is refused.
     fn identity(&self) -> String;
 }
 
@@ -212,8 +249,9 @@ pub trait LogStore: Send + Sync + fmt::Debug {
 pub struct Appended {
     /// The lane's end after this entry: hand it to [`Log::durable`].
     pub end: LogOffset,
-    /// `None`: accepted already. Otherwise it resolves when the entry is accepted; the completer gone means `Closed`. `DeadlineExceeded` is no end of
-    /// the log: it could not take the entry for long, and goes on trying. Any other error ends it.
+    /// `None`: accepted already. Otherwise it resolves when the entry is accepted; the completer
+    /// gone means `Closed`. `DeadlineExceeded` is no end of the log: it could not take the entry
+    /// for long, and goes on trying. Any other error ends it.
     pub accepted: Option<Completion<Result<()>>>,
 }
 
@@ -226,44 +264,53 @@ pub struct Pressure {
     pub wanted_bytes_max: u64,
 }
 
-/// This epoch's open log. Appends of one lane are ordered by the caller, who holds the lane's commit section.
+/// This epoch's open log. Appends of one lane are ordered by the caller, who holds the lane's
+/// commit section.
 pub trait Log: Send + Sync + fmt::Debug {
     /// Number of lanes.
     fn lanes(&self) -> u32;
 
-    /// Appends one entry to a lane: a commit group of one stream. Synchronous, in memory or one system call.
+    /// Appends one entry to a lane: a commit group of one stream. Synchronous, in memory or one
+    /// system call.
     ///
     /// # Errors
     /// As [`Log::append_parts`].
     fn append(&self, lane: u32, entry: &LogEntry) -> Result<Appended> {
         let LogEntry { stream, first_sequence, count, payload } = entry;
         let parts = [&payload[..]];
-        self.append_parts(lane, &LogAppend { stream: *stream, first_sequence: *first_sequence, count: *count, parts: &parts })
+        self.append_parts(
+            lane,
+            &LogAppend { stream: *stream, first_sequence: *first_sequence, count: *count, parts: &parts },
+        )
     }
 
     /// As [`Log::append`], of an entry whose payload comes in parts.
     ///
-    /// Acknowledge nothing before it is accepted, which implies that every earlier byte of the lane is.
+    /// Acknowledge nothing before it is accepted, which implies that every earlier byte of the lane
+    /// is.
     ///
     /// # Errors
-    /// `Fenced` when a successor has fenced the log: outcome unknown, stop. `OutOfSpace`, `Retry`: nothing took effect.
-    /// `Invalid`: the entry is larger than a segment may be.
+    /// `Fenced` when a successor has fenced the log: outcome unknown, stop. `OutOfSpace`, `Retry`:
+    /// nothing took effect. `Invalid`: the entry is larger than a segment may be.
     fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended>;
 
-    /// Whether writes that several make at the same time had better come as one entry: an entry costs much beside its bytes, as one that is copied to several
-    /// memories does, and nothing gathers entries that wait. May change from one append to the next.
+    /// Whether writes that several make at the same time had better come as one entry: an entry
+    /// costs much beside its bytes, as one that is copied to several memories does, and nothing
+    /// gathers entries that wait. May change from one append to the next.
     fn wants_gathered(&self, lane: u32) -> bool;
 
     /// Resolves when everything before `end` is durable. Concurrent calls share one sync.
     fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>>;
 
-    /// As [`Log::durable`], on the calling thread, which does the sync itself when nobody else is at it: saves a hand-off.
+    /// As [`Log::durable`], on the calling thread, which does the sync itself when nobody else is
+    /// at it: saves a hand-off.
     fn sync(&self, lane: u32, end: LogOffset) -> Result<()>;
 
     /// The offset up to which a lane is durable.
     fn durable_through(&self, lane: u32) -> LogOffset;
 
-    /// Frees what lies before `before`, up to which a durable manifest record states the replay point.
+    /// Frees what lies before `before`, up to which a durable manifest record states the replay
+    /// point.
     fn trim(&self, lane: u32, before: LogOffset) -> Result<()>;
 
     /// How full a lane is.
@@ -272,13 +319,14 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// Verifies that the log is not fenced: for reads that must not be stale.
     fn confirm(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Gives a lane up whose entries are kept elsewhere, or are about to be: its appends fail from here on, nothing of it works on in the background, and
-    /// it holds no memory any more. What of it was not acknowledged may be found again, or not, for as long as the chain names it. Closing and
-    /// confirming leave it out. Synchronous, and never waits.
+    /// Gives a lane up whose entries are kept elsewhere, or are about to be: its appends fail from
+    /// here on, nothing of it works on in the background, and it holds no memory any more. What of
+    /// it was not acknowledged may be found again, or not, for as long as the chain names it.
+    /// Closing and confirming leave it out. Synchronous, and never waits.
     fn give_up(&self, lane: u32);
 
-    /// Makes all durable and writes down how far that is. Appends fail with `Closed` from here on. When it has come to its end, well or not,
-    /// nothing of this log works on in the background.
+    /// Makes all durable and writes down how far that is. Appends fail with `Closed` from here on.
+    /// When it has come to its end, well or not, nothing of this log works on in the background.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
 }
 
@@ -295,7 +343,8 @@ pub struct LogEntry {
     pub payload: Bytes,
 }
 
-/// An entry to be appended. Its payload comes in parts, so that nobody need join them before the log does.
+/// An entry to be appended. Its payload comes in parts, so that nobody need join them before the
+/// log does.
 #[derive(Clone, Copy, Debug)]
 pub struct LogAppend<'a> {
     /// The stream that orders it.
@@ -317,14 +366,19 @@ impl LogAppend<'_> {
 
     /// The entry, with a payload of its own.
     pub fn to_entry(&self) -> LogEntry {
-        LogEntry { stream: self.stream, first_sequence: self.first_sequence, count: self.count, payload: self.parts.concat().into() }
+        LogEntry {
+            stream: self.stream,
+            first_sequence: self.first_sequence,
+            count: self.count,
+            payload: self.parts.concat().into(),
+        }
     }
 }
 
 /// Reads a log's entries in order.
 pub trait LogReader: Send + fmt::Debug {
-    /// Of a log that is followed: why more may have been acknowledged before [`LogStore::tail`] was called than it shows; `None` when it shows all of it.
-    /// What it shows is true either way.
+    /// Of a log that is followed: why more may have been acknowledged before [`LogStore::tail`] was
+    /// called than it shows; `None` when it shows all of it. What it shows is true either way.
     fn lacks(&self) -> Option<Error> {
         None
     }
@@ -347,7 +401,8 @@ pub trait LogReader: Send + fmt::Debug {
 /// Most entries of a run.
 pub const RUN_ENTRIES_MAX: usize = 1024;
 
-/// Entries that follow each other and lie in one piece of memory: whoever goes through many is spared a wait and a counted reference for each.
+/// Entries that follow each other and lie in one piece of memory: whoever goes through many is
+/// spared a wait and a counted reference for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRun {
     /// What their payloads lie in.

@@ -1,7 +1,9 @@
 //! What a store was asked for since it was opened: requests and bytes, by purpose and kind.
 //!
-//! A store behind a network counts its own requests as they go out, so that parts of an upload, pages of a list and attempts that were made
-//! again are told apart; the [`layer`](crate::layer::meter) counts the calls of every other. Counting is a few relaxed additions.
+//! A store behind a network counts its own requests as they go out, so that parts of an upload,
+//! pages of a list and attempts that were made again are told apart; the
+//! [`layer`](crate::layer::meter) counts the calls of every other. Counting is a few relaxed
+//! additions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +23,8 @@ pub struct Counted {
     pub failed: u64,
     /// Bytes sent with them: contents, not headers.
     pub bytes_sent: u64,
-    /// Bytes of contents that came back. Of a list over a network what the answer announced, which may be nothing.
+    /// Bytes of contents that came back. Of a list over a network what the answer announced, which
+    /// may be nothing.
     pub bytes_received: u64,
 }
 
@@ -142,6 +145,9 @@ mod tests {
         }
         // A log's requests are no requests for objects.
         meter.sent(Purpose::Log, RequestKind::LogAppend, 1);
-        assert_eq!(meter.counted().iter().map(|counted| counted.requests).sum::<u64>(), (Purpose::ALL.len() * KINDS) as u64);
+        assert_eq!(
+            meter.counted().iter().map(|counted| counted.requests).sum::<u64>(),
+            (Purpose::ALL.len() * KINDS) as u64
+        );
     }
 }

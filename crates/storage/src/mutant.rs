@@ -1,7 +1,8 @@
 //! Switches that take a rule out, so that a test can show that it notices.
 //!
-//! Without the cargo feature `mutants` every switch is the constant `false` and costs nothing. With it, a switch is on for the thread
-//! that holds the guard of `enable`; simulations run on one thread.
+//! Without the cargo feature `mutants` every switch is the constant `false` and costs nothing. With
+//! it, a switch is on for the thread that holds the guard of `enable`; simulations run on one
+//! thread.
 
 /// A rule that can be taken out. Each is caught by a test that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -274,7 +275,8 @@ mod switch {
 #[cfg(feature = "mutants")]
 pub use switch::{Guard, enable, is_enabled, notices};
 
-/// Does something with `mutant` on: what another mutant stands for. Without the feature it is just done.
+/// Does something with `mutant` on: what another mutant stands for. Without the feature it is just
+/// done.
 pub fn with<T>(mutant: Mutant, act: impl FnOnce() -> T) -> T {
     #[cfg(feature = "mutants")]
     let _out = enable(mutant);

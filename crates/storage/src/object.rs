@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
 use crate::facts::Fact;
-use crate::home::Home;
-use crate::{Error, ErrorKind, Meter, Placement, Pulse, Request, Result, Survival};
+use crate::location::StoreLocation;
+use crate::{Error, ErrorKind, Meter, Placement, Request, Result, StorePerformance, Survival};
 
 /// Most bytes of an object name.
 pub const OBJECT_NAME_BYTES_MAX: usize = 512;
@@ -17,7 +17,8 @@ pub const OBJECT_NAME_BYTES_MAX: usize = 512;
 /// Most bytes of an object put in one piece: the largest batch, as a log entry, fits.
 pub const PUT_BYTES_MAX: usize = 128 << 20;
 
-/// A name: segments of `a–z 0–9 . _ - ~` and upper-case letters, joined by `/`. No segment is empty, `.` or `..`.
+/// A name: segments of `a–z 0–9 . _ - ~` and upper-case letters, joined by `/`. No segment is
+/// empty, `.` or `..`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName(Arc<str>);
 
@@ -35,7 +36,8 @@ impl ObjectName {
         Ok(ObjectName(name.into()))
     }
 
-    /// Whether any name may begin with `prefix`. A service that is asked to list others may refuse (MinIO `../`), where the answer is known: nothing.
+    /// Whether any name may begin with `prefix`. A service that is asked to list others may refuse
+    /// (MinIO `../`), where the answer is known: nothing.
     ///
     /// ```
     /// # use tombolo_storage::ObjectName;
@@ -43,7 +45,8 @@ impl ObjectName {
     /// assert!(!["/", "../", "./a", "a//b", "a/../b", "a b", "\u{7f}"].into_iter().any(ObjectName::may_begin_with));
     /// ```
     pub fn may_begin_with(prefix: &str) -> bool {
-        let (whole, begun) = prefix.rsplit_once('/').map_or((None, prefix), |(whole, begun)| (Some(whole), begun));
+        let (whole, begun) =
+            prefix.rsplit_once('/').map_or((None, prefix), |(whole, begun)| (Some(whole), begun));
         prefix.len() <= OBJECT_NAME_BYTES_MAX
             && whole.is_none_or(|whole| whole.split('/').all(is_segment))
             && begun.bytes().all(is_of_names)
@@ -86,7 +89,8 @@ impl fmt::Debug for ObjectName {
 pub enum PutOutcome {
     /// The name was free and now holds the bytes, durably.
     Created,
-    /// The name was taken; what it holds is unchanged (it may be the same bytes, put by an earlier attempt).
+    /// The name was taken; what it holds is unchanged (it may be the same bytes, put by an earlier
+    /// attempt).
     Exists,
 }
 
@@ -114,20 +118,30 @@ pub struct Listed {
 /// 1. An object appears whole or not at all, and is durable when its creation returns.
 /// 2. Of several puts of one absent name, exactly one is `Created`.
 /// 3. A read or list begun after a creation returned sees it.
-/// 4. A list shows every matching name, up to its limit, that was there for the whole call. A list of **one** name (`limit` = 1) is, unless
-///    [`ObjectStore::lists_may_walk`], one atomic answer: the smallest matching name at one moment within the call. This holds for prefixes
-///    after which no matching name has a further `/`; a prefix that spans directories may be walked, in ascending order. Longer pages may be
-///    put together from several moments.
-/// 5. `OutcomeUnknown` is the only error after which a creation may still land, now or at any later time.
-/// 6. What a list shows is as durable as if its creation had returned, and a deletion that returned stays: what was concluded from
-///    an answer of the store is not undone by a loss of power.
+/// 4. A list shows every matching name, up to its limit, that was there for the whole call. A list
+///    of **one** name (`limit` = 1) is, unless [`ObjectStore::lists_may_walk`], one atomic answer:
+///    the smallest matching name at one moment within the call. This holds for prefixes after which
+///    no matching name has a further `/`; a prefix that spans directories may be walked, in
+///    ascending order. Longer pages may be put together from several moments.
+/// 5. `OutcomeUnknown` is the only error after which a creation may still land, now or at any later
+///    time.
+/// 6. What a list shows is as durable as if its creation had returned, and a deletion that returned
+///    stays: what was concluded from an answer of the store is not undone by a loss of power.
 ///
-/// Names form a tree: no object's name may be a directory of another's. Stores of directories refuse it as `Invalid`.
+/// Names form a tree: no object's name may be a directory of another's. Stores of directories
+/// refuse it as `Invalid`.
 pub trait ObjectStore: Send + Sync + fmt::Debug {
-    /// Begins an object whose bytes come in pieces. Nothing is visible before [`ObjectWriter::finish`]; the name must be fresh.
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>>;
+    /// Begins an object whose bytes come in pieces. Nothing is visible before
+    /// [`ObjectWriter::finish`]; the name must be fresh.
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>>;
 
-    /// Puts a whole object if its name is free: the one atomic primitive. At most [`PUT_BYTES_MAX`] bytes.
+    /// Puts a whole object if its name is free: the one atomic primitive. At most [`PUT_BYTES_MAX`]
+    /// bytes.
     fn put_if_absent<'a>(
         &'a self,
         request: Request,
@@ -140,42 +154,80 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `NotFound` when there is no such object.
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>>;
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>>;
 
-    /// Shows a range whose bytes the host has in its memory, without waiting; cut at the object's end. `false`: it did not, for whatever reason, and
-    /// [`ObjectStore::read`] is to be asked. Cheaper than a read where most ranges are there; a store that is far away has none.
-    fn with_held(&self, _request: Request, _name: &ObjectName, _range: Range<u64>, _show: &mut dyn FnMut(&[u8])) -> bool {
+    /// Shows a range whose bytes the host has in its memory, without waiting; cut at the object's
+    /// end. `false`: it did not, for whatever reason, and [`ObjectStore::read`] is to be asked.
+    /// Cheaper than a read where most ranges are there; a store that is far away has none.
+    fn with_held(
+        &self,
+        _request: Request,
+        _name: &ObjectName,
+        _range: Range<u64>,
+        _show: &mut dyn FnMut(&[u8]),
+    ) -> bool {
         false
     }
 
-    /// Reads several ranges of one object, in the order given, with as few requests as the store allows.
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>>;
+    /// Reads several ranges of one object, in the order given, with as few requests as the store
+    /// allows.
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>>;
 
     /// Length of an object; `NotFound` when there is none.
     fn length<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<u64>>;
 
-    /// Lists at most `limit` names that begin with `prefix` (which may end inside a segment; empty lists all) and are greater than
-    /// `after`, in ascending byte order. See promise 4 on atomicity.
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>>;
+    /// Lists at most `limit` names that begin with `prefix` (which may end inside a segment; empty
+    /// lists all) and are greater than `after`, in ascending byte order. See promise 4 on
+    /// atomicity.
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>>;
 
     /// Deletes an object; deleting what does not exist succeeds.
     fn delete<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<()>>;
 
     /// Gives the bytes of `from` the further name `to` without copying them where the store can.
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>>;
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>>;
 
-    /// Where an object's bytes lie, if another store may take them over by reference: see [`ObjectStore::adopt`].
+    /// Where an object's bytes lie, if another store may take them over by reference: see
+    /// [`ObjectStore::adopt`].
     fn place(&self, _name: &ObjectName) -> Option<String> {
         None
     }
 
-    /// Gives an object of another store a name in this one without copying its bytes. `None`: this store cannot, and nothing was done.
-    fn adopt<'a>(&'a self, _request: Request, _place: &'a str, _to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+    /// Gives an object of another store a name in this one without copying its bytes. `None`: this
+    /// store cannot, and nothing was done.
+    fn adopt<'a>(
+        &'a self,
+        _request: Request,
+        _place: &'a str,
+        _to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Removes what creations left behind that will never finish and that no list shows: temporary files of dead processes,
-    /// abandoned uploads. Never touches what a live process is writing. Returns how many it removed.
+    /// Removes what creations left behind that will never finish and that no list shows: temporary
+    /// files of dead processes, abandoned uploads. Never touches what a live process is writing.
+    /// Returns how many it removed.
     fn sweep(&self, _request: Request) -> BoxFuture<'_, Result<u64>> {
         Box::pin(std::future::ready(Ok(0)))
     }
@@ -186,33 +238,38 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     }
 
     /// How reads fare, where a layer measures it: at stores that are far away.
-    fn pulse(&self) -> Option<Pulse> {
+    fn performance(&self) -> Option<StorePerformance> {
         None
     }
 
-    /// Whether put-if-absent must be tried by many at once before a database is created here ([`crate::probe::exclusive`]): stores that others
-    /// operate, of which some take the condition and do not keep it.
+    /// Whether put-if-absent must be tried by many at once before a database is created here
+    /// ([`crate::probe::exclusive`]): stores that others operate, of which some take the condition
+    /// and do not keep it.
     fn must_prove_put_if_absent(&self) -> bool {
         false
     }
 
-    /// Whether even a list of one name may be put together from several moments, so that it misses a name that was deleted meanwhile together with
-    /// the one that took its place: stores that others operate, of which some walk a directory and then look at each file.
+    /// Whether even a list of one name may be put together from several moments, so that it misses
+    /// a name that was deleted meanwhile together with the one that took its place: stores that
+    /// others operate, of which some walk a directory and then look at each file.
     fn lists_may_walk(&self) -> bool {
         false
     }
 
-    /// What it was asked for since it was opened, where it or a layer counts that. Every store that comes out of a registry is counted.
+    /// What it was asked for since it was opened, where it or a layer counts that. Every store that
+    /// comes out of a registry is counted.
     fn meter(&self) -> Option<&Arc<Meter>> {
         None
     }
 
-    /// Where it lies among others, by which a database that names another's tables finds them. Every store that comes out of a registry has one.
-    fn home(&self) -> Option<&Home> {
+    /// Where it lies among others, by which a database that names another's tables finds them.
+    /// Every store that comes out of a registry has one.
+    fn location(&self) -> Option<&StoreLocation> {
         None
     }
 
-    /// What objects survive here, for `tombolo explain`. Objects are not accepted before they are durable, so that both say the same.
+    /// What objects survive here, for `tombolo explain`. Objects are not accepted before they are
+    /// durable, so that both say the same.
     fn survival(&self) -> Survival {
         let durable = "survives what the store promises for its objects".to_string();
         Survival { store: self.describe(), accepted: durable.clone(), durable, notes: Vec::new() }
@@ -222,7 +279,8 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     fn describe(&self) -> String;
 }
 
-/// An object that is being written. Dropping it before [`ObjectWriter::finish`] leaves nothing that a list shows.
+/// An object that is being written. Dropping it before [`ObjectWriter::finish`] leaves nothing that
+/// a list shows.
 pub trait ObjectWriter: Send + fmt::Debug {
     /// Appends bytes. They may be held in memory up to a bounded amount.
     fn append(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>>;
@@ -234,7 +292,12 @@ pub trait ObjectWriter: Send + fmt::Debug {
 ///
 /// # Errors
 /// As [`ObjectStore::read`]; `Corrupt` when it is longer than `bytes_max`.
-pub async fn read_whole(store: &dyn ObjectStore, request: Request, name: &ObjectName, bytes_max: u64) -> Result<Bytes> {
+pub async fn read_whole(
+    store: &dyn ObjectStore,
+    request: Request,
+    name: &ObjectName,
+    bytes_max: u64,
+) -> Result<Bytes> {
     let bytes = store.read(request, name, 0..bytes_max.saturating_add(1)).await?;
     if bytes.len() as u64 > bytes_max {
         return Err(Error::corrupt(name, bytes_max, format!("at most {bytes_max} bytes"), "more"));

@@ -1,6 +1,8 @@
-//! What requests and space would cost at a service's list prices: an estimate for people, to compare one way to work with another.
+//! What requests and space would cost at a service's list prices: an estimate for people, to
+//! compare one way to work with another.
 //!
-//! Left out: discounts, free allowances, taxes, minimum charges, requests that a service does not charge for when they fail.
+//! Left out: discounts, free allowances, taxes, minimum charges, requests that a service does not
+//! charge for when they fail.
 
 use std::time::Duration;
 
@@ -25,9 +27,12 @@ impl PriceClass {
     /// The class of a kind.
     pub const fn of(kind: RequestKind) -> PriceClass {
         match kind {
-            RequestKind::Create | RequestKind::Append | RequestKind::Finish | RequestKind::Put | RequestKind::Copy | RequestKind::List => {
-                PriceClass::A
-            }
+            RequestKind::Create
+            | RequestKind::Append
+            | RequestKind::Finish
+            | RequestKind::Put
+            | RequestKind::Copy
+            | RequestKind::List => PriceClass::A,
             RequestKind::Read | RequestKind::ReadRanges | RequestKind::Length => PriceClass::B,
             _ => PriceClass::Free,
         }
@@ -49,12 +54,14 @@ pub struct Prices {
     pub thousand_of_class_b: f64,
     /// For a gigabyte (2^30 bytes) kept for a month.
     pub gigabyte_month: f64,
-    /// For a gigabyte read from outside of the region. Within it, and for what is sent to the service, nothing.
+    /// For a gigabyte read from outside of the region. Within it, and for what is sent to the
+    /// service, nothing.
     pub gigabyte_read_from_outside: f64,
 }
 
-/// S3 Standard in US East (N. Virginia), first tier: 0.023 for the first 50 TB, 0.09 for the first 10 TB read over the internet. As listed
-/// at <https://aws.amazon.com/s3/pricing> in March 2026, and unchanged for years before.
+/// S3 Standard in US East (N. Virginia), first tier: 0.023 for the first 50 TB, 0.09 for the first
+/// 10 TB read over the internet. As listed at <https://aws.amazon.com/s3/pricing> in March 2026,
+/// and unchanged for years before.
 pub const S3_STANDARD: Prices = Prices {
     service: "S3 Standard, US East (N. Virginia)",
     as_of: "2026-03",
@@ -85,13 +92,21 @@ pub struct Estimate {
 }
 
 impl Prices {
-    /// What `counted`, made within `elapsed`, and `space_bytes` kept come to. Rates are those of at least a second.
+    /// What `counted`, made within `elapsed`, and `space_bytes` kept come to. Rates are those of at
+    /// least a second.
     #[allow(clippy::cast_precision_loss, reason = "an estimate of a few digits")]
     pub fn estimate(&self, counted: &[Counted], elapsed: Duration, space_bytes: u64) -> Estimate {
-        let of = |class| counted.iter().filter(|one| PriceClass::of(one.kind) == class).map(|one| one.requests).sum::<u64>();
+        let of = |class| {
+            counted
+                .iter()
+                .filter(|one| PriceClass::of(one.kind) == class)
+                .map(|one| one.requests)
+                .sum::<u64>()
+        };
         let (class_a, class_b, free) = (of(PriceClass::A), of(PriceClass::B), of(PriceClass::Free));
         let received: u64 = counted.iter().map(|one| one.bytes_received).sum();
-        let requests = (class_a as f64 * self.thousand_of_class_a + class_b as f64 * self.thousand_of_class_b) / 1000.0;
+        let requests =
+            (class_a as f64 * self.thousand_of_class_a + class_b as f64 * self.thousand_of_class_b) / 1000.0;
         let an_hour = 3600.0 / elapsed.as_secs_f64().max(1.0);
         Estimate {
             class_a,

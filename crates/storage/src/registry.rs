@@ -1,7 +1,8 @@
 //! URIs to stores: `file:///data/orders`, `mem://orders`; one call registers further schemes.
 //!
-//! Every command and the engine name stores by URI only, so that a new backend needs no change above this module. A URI is
-//! `scheme://rest?name=value&…`; bytes that are not plain in a URI are written `%XX`.
+//! Every command and the engine name stores by URI only, so that a new backend needs no change
+//! above this module. A URI is `scheme://rest?name=value&…`; bytes that are not plain in a URI are
+//! written `%XX`.
 //!
 //! Invariant: whoever opens a URI learns about every mistake in it before anything is touched.
 
@@ -14,13 +15,13 @@ use std::time::Duration;
 use tombolo_env::Env;
 
 use crate::backend::memory::{self, MemoryStores};
-use crate::home::Home;
 use crate::layer::flow::FlowObjectStore;
 use crate::layer::hedge::HedgeObjectStore;
 use crate::layer::meter::MeterObjectStore;
 use crate::layer::retry::{RetryObjectStore, RetryPolicy};
 use crate::layer::throttle::{LATENCY_MAX, Latency, Throttle, ThrottleObjectStore};
 use crate::layer::trace::{JsonLines, RING_EVENTS_DEFAULT, TraceLogStore, TraceObjectStore, Tracer};
+use crate::location::StoreLocation;
 use crate::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 #[cfg(test)]
@@ -34,10 +35,11 @@ const REQUESTS_PARAMETER: &str = "requests_per_second";
 const LATENCY_MS_PARAMETER: &str = "latency_ms";
 const LATENCY_PARAMETER: &str = "latency";
 /// As messages list them.
-const PARAMETERS_OF_ALL: &str = "trace, retry_seconds, bytes_per_second, requests_per_second, latency_ms and latency";
+const PARAMETERS_OF_ALL: &str =
+    "trace, retry_seconds, bytes_per_second, requests_per_second, latency_ms and latency";
 
 /// How long requests to a remote store are made again when they fail in passing.
-pub const REMOTE_PATIENCE: Duration = Duration::from_secs(30);
+pub const REMOTE_RETRY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The longest that a request may be told to wait for a store: a day.
 const RETRY_SECONDS_MAX: u64 = 86_400;
@@ -45,7 +47,8 @@ const RETRY_SECONDS_MAX: u64 = 86_400;
 /// Most bytes of a URI.
 pub const URI_BYTES_MAX: usize = 4096;
 
-/// A checked URI: `scheme://rest?name=value&…`, its parts decoded. Printed, it is whole; for messages there is [`Uri::shown`].
+/// A checked URI: `scheme://rest?name=value&…`, its parts decoded. Printed, it is whole; for
+/// messages there is [`Uri::shown`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uri {
     /// Before `://`, in lower case.
@@ -56,7 +59,8 @@ pub struct Uri {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// Parameters of the schemes of this crate, whose values are shown in messages: whatever else is given may be a key that does not belong there.
+/// Parameters of the schemes of this crate, whose values are shown in messages: whatever else is
+/// given may be a key that does not belong there.
 const SHOWN_PARAMETERS: [&str; 16] = [
     TRACE_PARAMETER,
     RETRY_PARAMETER,
@@ -80,10 +84,12 @@ fn invalid(text: &str, what: impl fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, format!("{what} in the URI {:?}", shown(text)))
 }
 
-/// A URI, or what should be one, for messages: without values of parameters that may be secret, and without a name and password before a host.
+/// A URI, or what should be one, for messages: without values of parameters that may be secret, and
+/// without a name and password before a host.
 pub(crate) fn shown(text: &str) -> String {
     let (place, query) = text.split_once('?').map_or((text, None), |(place, query)| (place, Some(query)));
-    let (scheme, rest) = place.split_once("://").map_or(("", place), |(_, rest)| place.split_at(place.len() - rest.len()));
+    let (scheme, rest) =
+        place.split_once("://").map_or(("", place), |(_, rest)| place.split_at(place.len() - rest.len()));
     // Keys have slashes in them; paths begin with one.
     let rest = match rest.rsplit_once('@').filter(|_| !rest.starts_with('/')) {
         Some((_, rest)) => format!("{HIDDEN}@{rest}"),
@@ -112,7 +118,11 @@ fn decode(text: &str, part: &str) -> Result<String> {
                 bytes.push(digit(*high).unwrap_or(0) << 4 | digit(*low).unwrap_or(0));
                 rest = tail;
             }
-            (b'%', _) => return Err(invalid(text, "a % without two hexadecimal digits").advice("write a % itself as %25")),
+            (b'%', _) => {
+                return Err(
+                    invalid(text, "a % without two hexadecimal digits").advice("write a % itself as %25")
+                );
+            }
             (byte, tail) => {
                 bytes.push(*byte);
                 rest = tail;
@@ -155,9 +165,16 @@ impl Uri {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            let advice =
-                if text.starts_with('/') { format!("for a directory of this host write file://{}", shown(text)) } else { Uri::teach() };
-            return Err(Error::new(ErrorKind::Invalid, format!("{:?} is no URI: it has no scheme://", shown(text))).advice(advice));
+            let advice = if text.starts_with('/') {
+                format!("for a directory of this host write file://{}", shown(text))
+            } else {
+                Uri::teach()
+            };
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{:?} is no URI: it has no scheme://", shown(text)),
+            )
+            .advice(advice));
         };
         let proper = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
             && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
@@ -174,11 +191,13 @@ impl Uri {
         let mut parameters = BTreeMap::new();
         for pair in query.into_iter().flat_map(|query| query.split('&')) {
             let Some((name, value)) = pair.split_once('=') else {
-                return Err(invalid(text, "a parameter without =").advice("write parameters as name=value, joined by &"));
+                return Err(invalid(text, "a parameter without =")
+                    .advice("write parameters as name=value, joined by &"));
             };
             let name = decode(text, name)?;
             if name.is_empty() {
-                return Err(invalid(text, "a parameter without a name").advice("write parameters as name=value, joined by &"));
+                return Err(invalid(text, "a parameter without a name")
+                    .advice("write parameters as name=value, joined by &"));
             }
             if parameters.insert(name.clone(), decode(text, value)?).is_some() {
                 return Err(invalid(text, format_args!("the parameter {name:?} twice")));
@@ -204,9 +223,12 @@ impl Uri {
         match self.parameter(name) {
             None | Some("no") => Ok(false),
             Some("yes") => Ok(true),
-            Some(other) => Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={other} of {}", self.shown()))
-                .expected(format!("{name}=yes or {name}=no"))
-                .found(other)),
+            Some(other) => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("the parameter {name}={other} of {}", self.shown()),
+            )
+            .expected(format!("{name}=yes or {name}=no"))
+            .found(other)),
         }
     }
 
@@ -216,11 +238,12 @@ impl Uri {
     /// `Invalid`, listing the choices.
     pub fn choice<'a>(&'a self, name: &str, choices: &[&str]) -> Result<Option<&'a str>> {
         match self.parameter(name) {
-            Some(value) if !choices.contains(&value) => {
-                Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={value} of {}", self.shown()))
-                    .expected(format!("{name}={}", choices.join(&format!(" or {name}="))))
-                    .found(value))
-            }
+            Some(value) if !choices.contains(&value) => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("the parameter {name}={value} of {}", self.shown()),
+            )
+            .expected(format!("{name}={}", choices.join(&format!(" or {name}="))))
+            .found(value)),
             value => Ok(value),
         }
     }
@@ -234,15 +257,24 @@ impl Uri {
             if !allowed.contains(&name.as_str()) {
                 let advice = match allowed {
                     [] => format!("{}:// takes no parameters but {PARAMETERS_OF_ALL}", self.scheme),
-                    _ => format!("{}:// takes the parameters {}, and {PARAMETERS_OF_ALL}", self.scheme, allowed.join(", ")),
+                    _ => format!(
+                        "{}:// takes the parameters {}, and {PARAMETERS_OF_ALL}",
+                        self.scheme,
+                        allowed.join(", ")
+                    ),
                 };
-                return Err(Error::new(ErrorKind::Invalid, format!("the unknown parameter {name:?} of {}", self.shown())).advice(advice));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("the unknown parameter {name:?} of {}", self.shown()),
+                )
+                .advice(advice));
             }
         }
         Ok(())
     }
 
-    /// The URI for messages: values of parameters that may be secret, and what stands before an `@` of its host, are left out.
+    /// The URI for messages: values of parameters that may be secret, and what stands before an `@`
+    /// of its host, are left out.
     pub fn shown(&self) -> String {
         shown(&self.to_string())
     }
@@ -261,13 +293,15 @@ impl Uri {
     pub fn path(&self) -> Result<PathBuf> {
         if !self.rest.starts_with('/') {
             let message = format!("a relative path in {}", self.shown());
-            return Err(
-                Error::new(ErrorKind::Invalid, message).advice("name a directory from the root, with three slashes: file:///data/orders")
-            );
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .advice("name a directory from the root, with three slashes: file:///data/orders"));
         }
         if self.rest.split('/').any(|segment| segment == "..") {
-            return Err(Error::new(ErrorKind::Invalid, format!("the path of {} goes up with ..", self.shown()))
-                .advice("write the path that is meant"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("the path of {} goes up with ..", self.shown()),
+            )
+            .advice("write the path that is meant"));
         }
         // Joined anew, so that two spellings of one directory are one identity.
         let segments = self.rest.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
@@ -300,19 +334,20 @@ impl std::str::FromStr for Uri {
 /// Makes an object store.
 pub type ObjectStoreFactory = Arc<dyn Fn(&Env, &Uri) -> Result<Arc<dyn ObjectStore>> + Send + Sync>;
 /// Makes a log store; gets the paired object store.
-pub type LogStoreFactory = Arc<dyn Fn(&Env, &Uri, &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> + Send + Sync>;
+pub type LogStoreFactory =
+    Arc<dyn Fn(&Env, &Uri, &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> + Send + Sync>;
 
 /// An object store's factory, and how long its requests are made again when the URI does not say.
 #[derive(Clone)]
 struct Scheme {
     factory: ObjectStoreFactory,
     /// `None`: it is of this host, and its errors do not pass by themselves.
-    patience: Option<Duration>,
+    time_max: Option<Duration>,
 }
 
 impl Scheme {
     fn is_remote(&self) -> bool {
-        self.patience.is_some()
+        self.time_max.is_some()
     }
 }
 
@@ -345,18 +380,28 @@ impl Registry {
         Registry { object_stores: BTreeMap::new(), log_stores: BTreeMap::new() }
     }
 
-    /// Knows `file` and `mem`, and `objects`, which keeps a log as objects of the database's own store; with the cargo feature
-    /// `cloud` also `s3`, `gs` and `az`, with the feature `hdfs` also `hdfs`.
+    /// Knows `file` and `mem`, and `objects`, which keeps a log as objects of the database's own
+    /// store; with the cargo feature `cloud` also `s3`, `gs` and `az`, with the feature `hdfs` also
+    /// `hdfs`.
     ///
-    /// In the real world all such registries of a process see the same `mem://` stores; in a simulated world, where many
-    /// worlds share a process, only clones of one registry do: keep it across simulated restarts if `mem://` is to outlive them.
+    /// In the real world all such registries of a process see the same `mem://` stores; in a
+    /// simulated world, where many worlds share a process, only clones of one registry do: keep it
+    /// across simulated restarts if `mem://` is to outlive them.
     pub fn with_defaults() -> Registry {
         let mut registry = Registry::empty();
         let own = Arc::new(MemoryStores::default());
         let own_for_logs = Arc::clone(&own);
-        let stores = |env: &Env, own: &Arc<MemoryStores>| if env.is_simulated() { Arc::clone(own) } else { MemoryStores::of_process() };
-        registry.register_object_store("mem", Arc::new(move |env, uri| memory::open_object_store(env, uri, &stores(env, &own))));
-        registry.register_log_store("mem", Arc::new(move |env, uri, _| memory::open_log_store(env, uri, &stores(env, &own_for_logs))));
+        let stores = |env: &Env, own: &Arc<MemoryStores>| {
+            if env.is_simulated() { Arc::clone(own) } else { MemoryStores::of_process() }
+        };
+        registry.register_object_store(
+            "mem",
+            Arc::new(move |env, uri| memory::open_object_store(env, uri, &stores(env, &own))),
+        );
+        registry.register_log_store(
+            "mem",
+            Arc::new(move |env, uri, _| memory::open_log_store(env, uri, &stores(env, &own_for_logs))),
+        );
         crate::backend::local::register(&mut registry);
         crate::backend::local_log::register(&mut registry);
         crate::backend::object_log::register(&mut registry);
@@ -369,13 +414,15 @@ impl Registry {
 
     /// Adds or replaces the object stores of a scheme.
     pub fn register_object_store(&mut self, scheme: &str, factory: ObjectStoreFactory) {
-        self.object_stores.insert(scheme.to_ascii_lowercase(), Scheme { factory, patience: None });
+        self.object_stores.insert(scheme.to_ascii_lowercase(), Scheme { factory, time_max: None });
     }
 
-    /// As [`Registry::register_object_store`], of stores behind a network, where a request that fails in passing is nothing special: it is
-    /// made again for [`REMOTE_PATIENCE`], unless the URI says otherwise.
+    /// As [`Registry::register_object_store`], of stores behind a network, where a request that
+    /// fails in passing is nothing special: it is made again for [`REMOTE_RETRY_TIME_MAX`], unless
+    /// the URI says otherwise.
     pub fn register_remote_object_store(&mut self, scheme: &str, factory: ObjectStoreFactory) {
-        self.object_stores.insert(scheme.to_ascii_lowercase(), Scheme { factory, patience: Some(REMOTE_PATIENCE) });
+        self.object_stores
+            .insert(scheme.to_ascii_lowercase(), Scheme { factory, time_max: Some(REMOTE_RETRY_TIME_MAX) });
     }
 
     /// Adds or replaces the log stores of a scheme.
@@ -393,28 +440,32 @@ impl Registry {
         self.log_stores.keys().map(String::as_str).collect()
     }
 
-    /// Opens the object store that `uri` names. Creates nothing that a later mistake would leave behind.
+    /// Opens the object store that `uri` names. Creates nothing that a later mistake would leave
+    /// behind.
     ///
-    /// Every scheme takes the parameter `trace=/directory`: each request is then written as a line of JSON to a new file there (see
-    /// [`crate::layer::trace`]); and `retry_seconds=n`: requests that fail in passing are made again for so long, instead of ending with
-    /// the first `Retry` (see [`crate::layer::retry`]); and `bytes_per_second=n`, `requests_per_second=n`, `latency_ms=n` or `latency=s3`: objects'
-    /// requests are slower than they could be (see [`crate::layer::throttle`]).
+    /// Every scheme takes the parameter `trace=/directory`: each request is then written as a line
+    /// of JSON to a new file there (see [`crate::layer::trace`]); and `retry_seconds=n`: requests
+    /// that fail in passing are made again for so long, instead of ending with the first `Retry`
+    /// (see [`crate::layer::retry`]); and `bytes_per_second=n`, `requests_per_second=n`,
+    /// `latency_ms=n` or `latency=s3`: objects' requests are slower than they could be (see
+    /// [`crate::layer::throttle`]).
     ///
-    /// Requests to remote stores go through [`crate::layer::flow`] and [`crate::layer::hedge`], those to stores with a latency as well; requests to
-    /// files of this host never.
+    /// Requests to remote stores go through [`crate::layer::flow`] and [`crate::layer::hedge`],
+    /// those to stores with a latency as well; requests to files of this host never.
     ///
     /// # Errors
-    /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says otherwise.
+    /// `Invalid` for an unknown scheme or parameter, listing the known ones; what the store says
+    /// otherwise.
     pub fn open_object_store(&self, env: &Env, uri: &Uri) -> Result<Arc<dyn ObjectStore>> {
-        let home = Home::new(env, self, uri);
+        let location = StoreLocation::new(env, self, uri);
         let (uri, trace) = uri.without(TRACE_PARAMETER);
         let (uri, retry) = uri.without(RETRY_PARAMETER);
-        let patience = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
+        let time_max = retry.map(|seconds| retry_seconds(&seconds)).transpose()?;
         let (uri, throttle) = throttle(&uri)?;
-        let (store, is_remote, patience) = match self.object_stores.get(&uri.scheme) {
+        let (store, is_remote, time_max) = match self.object_stores.get(&uri.scheme) {
             Some(scheme) => {
-                let store = MeterObjectStore::wrap_at((scheme.factory)(env, &uri)?, home);
-                (store, scheme.is_remote(), patience.or(scheme.patience))
+                let store = MeterObjectStore::wrap_at((scheme.factory)(env, &uri)?, location);
+                (store, scheme.is_remote(), time_max.or(scheme.time_max))
             }
             None => return Err(unknown_scheme(&uri, "object store", &self.object_store_schemes())),
         };
@@ -429,33 +480,53 @@ impl Registry {
             Some(directory) => Arc::new(TraceObjectStore::new(store, tracer(env, &directory, "objects")?)),
             None => store,
         };
-        let store: Arc<dyn ObjectStore> =
-            if is_remote { Arc::new(FlowObjectStore::new(env, Arc::new(HedgeObjectStore::new(env, store)))) } else { store };
-        Ok(match patience {
-            Some(patience) => Arc::new(RetryObjectStore::new(env, store, RetryPolicy { patience, ..RetryPolicy::default() })),
+        let store: Arc<dyn ObjectStore> = if is_remote {
+            Arc::new(FlowObjectStore::new(env, Arc::new(HedgeObjectStore::new(env, store))))
+        } else {
+            store
+        };
+        Ok(match time_max {
+            Some(time_max) => Arc::new(RetryObjectStore::new(
+                env,
+                store,
+                RetryPolicy { time_max, ..RetryPolicy::default() },
+            )),
             None => store,
         })
     }
 
-    /// Opens the log store that `log` names; with `None`, the own log of the store that `store` names.
+    /// Opens the log store that `log` names; with `None`, the own log of the store that `store`
+    /// names.
     ///
     /// # Errors
     /// As [`Registry::open_object_store`].
-    pub fn open_log_store(&self, env: &Env, store: &Uri, log: Option<&Uri>, objects: &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> {
+    pub fn open_log_store(
+        &self,
+        env: &Env,
+        store: &Uri,
+        log: Option<&Uri>,
+        objects: &Arc<dyn ObjectStore>,
+    ) -> Result<Arc<dyn LogStore>> {
         let (uri, trace) = log.unwrap_or(store).without(TRACE_PARAMETER);
         // A log does not wait: who appends holds the commit section.
         let (uri, retry) = uri.without(RETRY_PARAMETER);
         let (uri, throttled) = throttle(&uri)?;
         let misplaced = retry.map(|_| RETRY_PARAMETER).or(throttled.map(|_| "for a slower store"));
         if let Some(misplaced) = misplaced.filter(|_| log.is_some()) {
-            return Err(Error::new(ErrorKind::Invalid, format!("the parameter {misplaced} of the log {}", uri.shown()))
-                .advice("give it to the store: only requests for objects are made again, or slowed"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("the parameter {misplaced} of the log {}", uri.shown()),
+            )
+            .advice("give it to the store: only requests for objects are made again, or slowed"));
         }
         let store = match self.log_stores.get(&uri.scheme) {
             Some(factory) => factory(env, &uri, objects)?,
             None if log.is_none() => {
-                return Err(Error::new(ErrorKind::Unsupported, format!("{} has no log of its own", uri.shown()))
-                    .advice(format!("name one: known log schemes are {}", self.log_store_schemes().join(", "))));
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("{} has no log of its own", uri.shown()),
+                )
+                .advice(format!("name one: known log schemes are {}", self.log_store_schemes().join(", "))));
             }
             None => return Err(unknown_scheme(&uri, "log", &self.log_store_schemes())),
         };
@@ -470,7 +541,9 @@ fn retry_seconds(text: &str) -> Result<Duration> {
     match text.parse() {
         Ok(seconds @ 1..=RETRY_SECONDS_MAX) => Ok(Duration::from_secs(seconds)),
         _ => Err(Error::new(ErrorKind::Invalid, format!("the parameter {RETRY_PARAMETER}={text}"))
-            .expected(format!("{RETRY_PARAMETER}=120, or another number of seconds up to {RETRY_SECONDS_MAX}"))
+            .expected(format!(
+                "{RETRY_PARAMETER}=120, or another number of seconds up to {RETRY_SECONDS_MAX}"
+            ))
             .found(text)),
     }
 }
@@ -481,19 +554,23 @@ fn throttle(uri: &Uri) -> Result<(Uri, Option<Throttle>)> {
     let (uri, requests) = uri.without(REQUESTS_PARAMETER);
     let (uri, latency_ms) = uri.without(LATENCY_MS_PARAMETER);
     let (uri, latency) = uri.without(LATENCY_PARAMETER);
-    let number = |name: &str, text: &Option<String>, max: u64| match text.as_ref().map(|text| (text, text.parse())) {
-        None => Ok(0),
-        Some((_, Ok(number))) if (1..=max).contains(&number) => Ok(number),
-        Some((text, _)) => Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={text}"))
-            .expected(format!("a number from 1 to {max}"))
-            .found(text)),
-    };
+    let number =
+        |name: &str, text: &Option<String>, max: u64| match text.as_ref().map(|text| (text, text.parse())) {
+            None => Ok(0),
+            Some((_, Ok(number))) if (1..=max).contains(&number) => Ok(number),
+            Some((text, _)) => Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={text}"))
+                .expected(format!("a number from 1 to {max}"))
+                .found(text)),
+        };
     let throttle = Throttle {
         bytes_per_second: number(BYTES_PARAMETER, &bytes, u64::MAX)?,
         requests_per_second: number(REQUESTS_PARAMETER, &requests, u64::MAX)?,
         latency: match (latency, &latency_ms) {
             (Some(_), Some(_)) => {
-                let message = format!("both parameters {LATENCY_MS_PARAMETER} and {LATENCY_PARAMETER} of {}", uri.shown());
+                let message = format!(
+                    "both parameters {LATENCY_MS_PARAMETER} and {LATENCY_PARAMETER} of {}",
+                    uri.shown()
+                );
                 return Err(Error::new(ErrorKind::Invalid, message).advice("give one of them"));
             }
             (Some(latency), None) => Latency::parse(&latency)?,
@@ -509,11 +586,20 @@ fn throttle(uri: &Uri) -> Result<(Uri, Option<Throttle>)> {
 /// A tracer that writes to a new file of a directory.
 fn tracer(env: &Env, directory: &str, what: &str) -> Result<Tracer> {
     if !directory.starts_with('/') {
-        return Err(Error::new(ErrorKind::Invalid, format!("the relative path {directory:?} of the parameter trace"))
-            .advice("name a directory from the root: trace=/tmp/traces"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("the relative path {directory:?} of the parameter trace"),
+        )
+        .advice("name a directory from the root: trace=/tmp/traces"));
     }
-    let path = Path::new(directory).join(format!("{what}-{}-{:08x}.jsonl", env.unix_time().as_secs(), env.random_u64() >> 32));
-    env.files().create_directories(Path::new(directory)).map_err(|error| Error::io(error, "making a directory for traces", directory))?;
+    let path = Path::new(directory).join(format!(
+        "{what}-{}-{:08x}.jsonl",
+        env.unix_time().as_secs(),
+        env.random_u64() >> 32
+    ));
+    env.files()
+        .create_directories(Path::new(directory))
+        .map_err(|error| Error::io(error, "making a directory for traces", directory))?;
     Ok(Tracer::with_sink(env, RING_EVENTS_DEFAULT, Some(JsonLines::open(env, path)?.sink())))
 }
 
@@ -522,7 +608,9 @@ fn unknown_scheme(uri: &Uri, what: &str, known: &[&str]) -> Error {
         "s3" | "gs" | "az" if !cfg!(feature = "cloud") => {
             "this program was built without the stores of the cloud: cargo build --features cloud".into()
         }
-        "hdfs" if !cfg!(feature = "hdfs") => "this program was built without HDFS: cargo build --features hdfs".into(),
+        "hdfs" if !cfg!(feature = "hdfs") => {
+            "this program was built without HDFS: cargo build --features hdfs".into()
+        }
         _ => Uri::teach(),
     };
     Error::new(ErrorKind::Invalid, format!("unknown {what} scheme {:?} in {}", uri.scheme, uri.shown()))

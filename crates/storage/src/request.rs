@@ -8,7 +8,8 @@ use tombolo_env::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
-/// Number of the writer's generation: the slot number of its claim in the manifest chain. Only rises.
+/// Number of the writer's generation: the slot number of its claim in the manifest chain. Only
+/// rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -165,7 +166,8 @@ pub enum Life {
     Forever,
 }
 
-/// What creating an object says about it, so that redundancy classes, zones and tiers decide below the engine.
+/// What creating an object says about it, so that redundancy classes, zones and tiers decide below
+/// the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// What it is.

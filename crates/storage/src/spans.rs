@@ -1,4 +1,5 @@
-//! Several ranges of an object as few requests: neighbours share one, and what lies between them is read along.
+//! Several ranges of an object as few requests: neighbours share one, and what lies between them is
+//! read along.
 
 use std::ops::Range;
 
@@ -15,10 +16,11 @@ pub(crate) struct Span {
     pub(crate) serves: Vec<usize>,
 }
 
-/// Which requests read `ranges`, in order of offset: near ones together, with at most `gap_bytes_max` in each request that nobody asked for. Empty ranges
-/// need none.
+/// Which requests read `ranges`, in order of offset: near ones together, with at most
+/// `gap_bytes_max` in each request that nobody asked for. Empty ranges need none.
 pub(crate) fn plan(ranges: &[Range<u64>], gap_bytes_max: u64) -> Vec<Span> {
-    let mut order: Vec<usize> = (0..ranges.len()).filter(|index| ranges[*index].start < ranges[*index].end).collect();
+    let mut order: Vec<usize> =
+        (0..ranges.len()).filter(|index| ranges[*index].start < ranges[*index].end).collect();
     order.sort_unstable_by_key(|index| ranges[*index].start);
     let mut spans: Vec<Span> = Vec::new();
     let mut gaps_left = gap_bytes_max;
@@ -26,7 +28,9 @@ pub(crate) fn plan(ranges: &[Range<u64>], gap_bytes_max: u64) -> Vec<Span> {
         let range = ranges[index].clone();
         let gap = spans.last().map_or(u64::MAX, |last| range.start.saturating_sub(last.range.end));
         match spans.last_mut() {
-            Some(last) if gap <= gaps_left && range.end.max(last.range.end) - last.range.start <= SPAN_BYTES_MAX => {
+            Some(last)
+                if gap <= gaps_left && range.end.max(last.range.end) - last.range.start <= SPAN_BYTES_MAX =>
+            {
                 gaps_left -= gap;
                 last.range.end = last.range.end.max(range.end);
                 last.serves.push(index);
@@ -48,7 +52,9 @@ pub(crate) fn each_alone(ranges: &[Range<u64>]) -> Vec<Span> {
 
 /// What of `bytes`, which begin at `start` of the object, lies in `range`.
 pub(crate) fn cut(bytes: &Bytes, start: u64, range: &Range<u64>) -> Bytes {
-    let at = |position: u64| usize::try_from(position.saturating_sub(start)).unwrap_or(usize::MAX).min(bytes.len());
+    let at = |position: u64| {
+        usize::try_from(position.saturating_sub(start)).unwrap_or(usize::MAX).min(bytes.len())
+    };
     bytes.slice(at(range.start)..at(range.end).max(at(range.start)))
 }
 
@@ -70,12 +76,17 @@ mod tests {
         assert_eq!(spans(&[100..200, 0..50, 150..300]), [(0..300, vec![1, 0, 2])]);
         assert_eq!(spans(&[0..10, 10 + far..20 + far]), [(0..10, vec![0]), (10 + far..20 + far, vec![1])]);
         assert_eq!(spans(&[0..10, 10 + GAP_BYTES_MAX..20 + GAP_BYTES_MAX]).len(), 1);
-        let thirds: Vec<_> = (0..6).map(|number| number * (GAP_BYTES_MAX / 3 + 1)..number * (GAP_BYTES_MAX / 3 + 1) + 1).collect();
+        let thirds: Vec<_> = (0..6)
+            .map(|number| number * (GAP_BYTES_MAX / 3 + 1)..number * (GAP_BYTES_MAX / 3 + 1) + 1)
+            .collect();
         assert_eq!(spans(&thirds).len(), 2, "gaps add up");
         let half = SPAN_BYTES_MAX / 2;
         assert_eq!(spans(&[0..half, half..2 * half, 2 * half..2 * half + 1]).len(), 2);
         assert_eq!(spans(&[0..u64::MAX, 7..9]).len(), 2, "a range without an end stands alone");
-        assert_eq!(each_alone(&[0..2, 2..2, 2..4]).iter().map(|span| span.serves[0]).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(
+            each_alone(&[0..2, 2..2, 2..4]).iter().map(|span| span.serves[0]).collect::<Vec<_>>(),
+            [0, 2]
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! The hot paths: `instructions FOLDER NAME` does one of them many times within `measured_gate`; `cargo xtask instructions` runs that under
-//! callgrind, which counts in there only, and divides. Without a name it does all. Prints the name and the number of operations.
+//! The hot paths: `instructions FOLDER NAME` does one of them many times within `measured_gate`;
+//! `cargo xtask instructions` runs that under callgrind, which counts in there only, and divides.
+//! Without a name it does all. Prints the name and the number of operations.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -109,7 +110,9 @@ fn foreground() -> tombolo::Result<()> {
         black_box(blocking.get_with(existing(round), |value| black_box(value[0])).is_ok());
     });
     measure("get of a missing key", ROUNDS, |round| assert!(!get(missing[round])));
-    let near = |round| -> [_; 10] { std::array::from_fn(|index| key((scatter(round, KEYS - 20) + index as u64) * 2)) };
+    let near = |round| -> [_; 10] {
+        std::array::from_fn(|index| key((scatter(round, KEYS - 20) + index as u64) * 2))
+    };
     let near: Vec<_> = (0..ROUNDS as u64 / 10).map(near).collect();
     measure("multi-get of 10 near keys", ROUNDS / 10, |round| {
         black_box(keys.multi_get(&near[round]).wait().is_ok());
@@ -121,10 +124,16 @@ fn foreground() -> tombolo::Result<()> {
     measure("next", ROUNDS, |_| assert!(black_box(scan.next()).is_some()));
     drop(scan);
     let mut cursor = keys.cursor::<&[u8]>(..);
-    measure("cursor next", ROUNDS, |_| assert!(cursor.next().is_ok_and(|found| black_box(found && !cursor.value().is_empty()))));
+    measure("cursor next", ROUNDS, |_| {
+        assert!(cursor.next().is_ok_and(|found| black_box(found && !cursor.value().is_empty())))
+    });
     assert!(cursor.seek_to_last()?);
-    measure("cursor prev", ROUNDS, |_| assert!(cursor.prev().is_ok_and(|found| black_box(found && !cursor.value().is_empty()))));
-    measure("cursor seek", ROUNDS / 10, |round| assert!(black_box(cursor.seek(existing(round)).is_ok_and(|found| found))));
+    measure("cursor prev", ROUNDS, |_| {
+        assert!(cursor.prev().is_ok_and(|found| black_box(found && !cursor.value().is_empty())))
+    });
+    measure("cursor seek", ROUNDS / 10, |round| {
+        assert!(black_box(cursor.seek(existing(round)).is_ok_and(|found| found)))
+    });
     drop(cursor);
     measure("new cursor, seek, 10 next", ROUNDS / 10, |round| {
         let mut cursor = keys.cursor::<&[u8]>(..);
@@ -135,7 +144,11 @@ fn foreground() -> tombolo::Result<()> {
         assert!(found);
     });
     measure("put, sequential keys", ROUNDS, |round| {
-        black_box(keys.put_with(key((KEYS + round as u64) * 2), value(round as u64), Durability::Accepted).wait().is_ok());
+        black_box(
+            keys.put_with(key((KEYS + round as u64) * 2), value(round as u64), Durability::Accepted)
+                .wait()
+                .is_ok(),
+        );
     });
     measure("put, random keys", ROUNDS, |round| {
         black_box(keys.put_with(existing(round), value(round as u64), Durability::Accepted).wait().is_ok());
@@ -143,7 +156,8 @@ fn foreground() -> tombolo::Result<()> {
     db.close().wait()
 }
 
-/// Merges three runs, fewer than are merged unasked, in a world with one thread: everything that compaction does counts, wherever it runs.
+/// Merges three runs, fewer than are merged unasked, in a world with one thread: everything that
+/// compaction does counts, wherever it runs.
 fn compaction() -> tombolo::Result<()> {
     const RUNS: u64 = 3;
     /// What an entry takes of a block before compression: key, value, trailer and row.
@@ -152,7 +166,8 @@ fn compaction() -> tombolo::Result<()> {
     world.set_preemption_probability(0.0);
     let process = world.process("writer");
     let env = process.env();
-    let (objects, log) = (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
+    let (objects, log) =
+        (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
     let mut options = Options::default();
     options.memory_bytes = 64 << 20;
     let builder = Db::builder("mem://instructions").env(env).options(options).stores(objects, log);
@@ -170,11 +185,14 @@ fn compaction() -> tombolo::Result<()> {
         }
         Ok(db)
     };
-    let db = process.run(load).unwrap_or_else(|| Err(tombolo::Error::new(tombolo::ErrorKind::Closed, "the world ended")))?;
+    let db = process
+        .run(load)
+        .unwrap_or_else(|| Err(tombolo::Error::new(tombolo::ErrorKind::Closed, "the world ended")))?;
     let blocks = usize::try_from(KEYS * ENTRY_BYTES / (8 << 10)).unwrap_or(1);
     measure(COMPACTION, blocks, |round| {
         let compact = db.clone();
-        let done = if round == 0 { process.run(async move { compact.compact().await }) } else { Some(Ok(())) };
+        let done =
+            if round == 0 { process.run(async move { compact.compact().await }) } else { Some(Ok(())) };
         assert!(done.is_some_and(|done| done.is_ok()));
     });
     Ok(())
@@ -184,14 +202,24 @@ fn compaction() -> tombolo::Result<()> {
 fn block_decode() {
     let mut builder = BlockBuilder::new();
     for number in 0.. {
-        builder.add(InternalKey::new(&key(number), Trailer::new(SequenceNumber(number), EntryKind::Put)), &value(number));
+        builder.add(
+            InternalKey::new(&key(number), Trailer::new(SequenceNumber(number), EntryKind::Put)),
+            &value(number),
+        );
         if builder.block_bytes() >= 8 << 10 {
             break;
         }
     }
     let (mut raw, mut stored) = (Vec::new(), Vec::new());
     builder.finish_into(&mut raw);
-    stored::seal(&mut Compressor::new(), tombolo_format::compression::Compression::Lz4, &raw, 7, 0, &mut stored);
+    stored::seal(
+        &mut Compressor::new(),
+        tombolo_format::compression::Compression::Lz4,
+        &raw,
+        7,
+        0,
+        &mut stored,
+    );
     let stored = bytes::Bytes::from(stored);
     measure(BLOCK_DECODE, ROUNDS, |_| {
         let block = stored::open(&stored, 7, 0).and_then(Block::new);

@@ -1,6 +1,8 @@
-//! Rates of the main verbs on a directory: `cargo run --release -p tombolo --example measure -- /path [mapped|written] [keys]`.
+//! Rates of the main verbs on a directory:
+//! `cargo run --release -p tombolo --example measure -- /path [mapped|written] [keys]`.
 //!
-//! One line for each verb: operations a second of one thread, and of two. A figure of an example, not a benchmark: it warms nothing up.
+//! One line for each verb: operations a second of one thread, and of two. A figure of an example,
+//! not a benchmark: it warms nothing up.
 
 use std::time::Instant;
 

@@ -1,9 +1,11 @@
-//! How long opening takes with many tables: `cargo run --release -p tombolo --example open_tables -- /path 100 1000 10000`, or, with
+//! How long opening takes with many tables:
+//! `cargo run --release -p tombolo --example open_tables -- /path 100 1000 10000`, or, with
 //! `--features cloud`, `… -- 's3://bucket/open?endpoint=http://127.0.0.1:7070' 100 1000`.
 //!
-//! For each number a database is made whose tables do not overlap, closed, and opened five times: milliseconds until the handle is there,
-//! until a first key was read, and until a first durable write ended; medians. The last column are the requests for objects of the last
-//! opening, all of them, in flight together or not.
+//! For each number a database is made whose tables do not overlap, closed, and opened five times:
+//! milliseconds until the handle is there, until a first key was read, and until a first durable
+//! write ended; medians. The last column are the requests for objects of the last opening, all of
+//! them, in flight together or not.
 
 use std::time::Instant;
 
@@ -74,7 +76,8 @@ fn main() -> Result<()> {
     for count in counts {
         let uri = below(&directory, count);
         create(&uri, count)?;
-        let (mut opened, mut read, mut written, mut asked) = (Vec::new(), Vec::new(), Vec::new(), String::new());
+        let (mut opened, mut read, mut written, mut asked) =
+            (Vec::new(), Vec::new(), Vec::new(), String::new());
         for round in 0..ROUNDS as u64 {
             let began = Instant::now();
             let took = || began.elapsed().as_secs_f64() * 1e3;
@@ -88,7 +91,12 @@ fn main() -> Result<()> {
             written.push(took());
             db.close().wait()?;
         }
-        println!("{count:>8} {:>10.1} {:>12.1} {:>16.1}   {asked}", median(opened), median(read), median(written));
+        println!(
+            "{count:>8} {:>10.1} {:>12.1} {:>16.1}   {asked}",
+            median(opened),
+            median(read),
+            median(written)
+        );
     }
     Ok(())
 }

@@ -1,10 +1,14 @@
-//! How long a database is without a writer: `cargo run --release -p tombolo --example takeover -- /path 100 1000`, or, with
+//! How long a database is without a writer:
+//! `cargo run --release -p tombolo --example takeover -- /path 100 1000`, or, with
 //! `--features cloud`, `… -- 's3://bucket/takeover?endpoint=http://127.0.0.1:7070' 100 1000`.
 //!
-//! For each size, in megabytes, a database is filled. Then a process writes to it durably, one write after the other, and beside each 100 kB for which it
-//! does not wait, so that there is log to replay (`--alone` leaves them out); and another stands by for it. The writer is killed with SIGKILL, or hands over; measured is the time from there to the first durable write of the other, in
-//! its process, as this one hears it. The other is the writer of the next round. What the dead one had reported must be found. The last column
-//! are the requests for objects of an opening, all of them, in flight together or not.
+//! For each size, in megabytes, a database is filled. Then a process writes to it durably, one
+//! write after the other, and beside each 100 kB for which it does not wait, so that there is log
+//! to replay (`--alone` leaves them out); and another stands by for it. The writer is killed with
+//! SIGKILL, or hands over; measured is the time from there to the first durable write of the other,
+//! in its process, as this one hears it. The other is the writer of the next round. What the dead
+//! one had reported must be found. The last column are the requests for objects of an opening, all
+//! of them, in flight together or not.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -43,7 +47,8 @@ fn below(root: &str, name: u64) -> String {
     }
 }
 
-/// Fills a database with `megabytes` of values that do not compress. Unlogged, and flushed at the end: in a bucket each accepted write waits for a put.
+/// Fills a database with `megabytes` of values that do not compress. Unlogged, and flushed at the
+/// end: in a bucket each accepted write waits for a put.
 fn fill(uri: &str, megabytes: u64) -> Result<()> {
     let db = Db::builder(uri).mode(OpenMode::CreateOrOpen).open().wait()?;
     let keys = db.default_keyspace();
@@ -83,7 +88,11 @@ fn work(role: &str, uri: &str, silence_ms: u64, beside: usize) -> Result<()> {
         Db::builder(uri).mode(OpenMode::Open).open().wait()?
     };
     let keys = db.default_keyspace();
-    let found = keys.get(b"counter").wait()?.and_then(|value| value.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))).unwrap_or(0);
+    let found = keys
+        .get(b"counter")
+        .wait()?
+        .and_then(|value| value.first_chunk().map(|bytes| u64::from_be_bytes(*bytes)))
+        .unwrap_or(0);
     let leaving = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&leaving);
     std::thread::spawn(move || {
@@ -95,7 +104,8 @@ fn work(role: &str, uri: &str, silence_ms: u64, beside: usize) -> Result<()> {
     for counter in found + 1.. {
         for number in 0..beside as u64 {
             value[..8].copy_from_slice(&counter.to_be_bytes());
-            // A write goes on without whoever began it; one that the log has no room for is left out.
+            // A write goes on without whoever began it; one that the log has no room for is left
+            // out.
             drop(keys.put(((counter * beside as u64 + number) % BESIDE_KEYS).to_be_bytes(), &value));
         }
         keys.put(b"counter", counter.to_be_bytes()).wait()?;
@@ -134,10 +144,15 @@ impl Worker {
     fn start(role: &str, uri: &str, silence_ms: u64, beside: usize) -> Result<Worker> {
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
-        command.args([role, uri, &silence_ms.to_string(), &beside.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args([role, uri, &silence_ms.to_string(), &beside.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         match (child.stdout.take(), child.stdin.take()) {
-            (Some(stdout), Some(stdin)) => Ok(Worker { child, lines: BufReader::new(stdout).lines(), stdin, written: 0 }),
+            (Some(stdout), Some(stdin)) => {
+                Ok(Worker { child, lines: BufReader::new(stdout).lines(), stdin, written: 0 })
+            }
             _ => Err(Error::new(ErrorKind::Bug, "a process without pipes")),
         }
     }
@@ -145,7 +160,11 @@ impl Worker {
     /// The next line; `None` at the end.
     fn hear(&mut self) -> Option<String> {
         let line = self.lines.next()?.ok()?;
-        if let Some(counter) = line.strip_prefix("wrote ").and_then(|rest| rest.split(' ').next()).and_then(|number| number.parse().ok()) {
+        if let Some(counter) = line
+            .strip_prefix("wrote ")
+            .and_then(|rest| rest.split(' ').next())
+            .and_then(|number| number.parse().ok())
+        {
             self.written = counter;
         }
         Some(line)
@@ -207,13 +226,19 @@ fn main() -> Result<()> {
     let given = arguments.len();
     arguments.retain(|argument| argument != "--alone");
     let beside = if arguments.len() < given { 0 } else { BESIDE };
-    let directory = arguments.first().cloned().unwrap_or_else(|| std::env::temp_dir().join("tombolo-takeover").display().to_string());
+    let directory = arguments
+        .first()
+        .cloned()
+        .unwrap_or_else(|| std::env::temp_dir().join("tombolo-takeover").display().to_string());
     let mut sizes: Vec<u64> = arguments.iter().skip(1).filter_map(|size| size.parse().ok()).collect();
     if sizes.is_empty() {
         sizes = vec![100];
     }
     println!("{ROUNDS} rounds, ms: median (longest)");
-    println!("{:>8} {:>12} {:>24} {:>24}   an opening's requests", "MB", "silence", "kill to first write", "hand-over");
+    println!(
+        "{:>8} {:>12} {:>24} {:>24}   an opening's requests",
+        "MB", "silence", "kill to first write", "hand-over"
+    );
     for size in sizes {
         let uri = below(&directory, size);
         fill(&uri, size)?;
@@ -221,7 +246,8 @@ fn main() -> Result<()> {
         for silence_ms in SILENCES_MS {
             let (mut killed, mut handed) = (Vec::new(), Vec::new());
             let mut writer = Worker::start("writer", &uri, silence_ms, beside)?;
-            // The first one looks for who stands by when it opens, and then once a minute: the first change is not counted.
+            // The first one looks for who stands by when it opens, and then once a minute: the
+            // first change is not counted.
             for round in 0..=2 * ROUNDS {
                 let mut standby = Worker::start("standby", &uri, silence_ms, beside)?;
                 standby.hear();

@@ -42,7 +42,8 @@ fn main() -> Result<()> {
         println!("{} = {}", String::from_utf8_lossy(&key), String::from_utf8_lossy(&value));
     }
 
-    // Another process takes the database over just by opening it; the first one learns it at its next write.
+    // Another process takes the database over just by opening it; the first one learns it at its
+    // next write.
     let successor = Db::builder(&uri).open().wait()?;
     match orders.put("order/1", "too late").wait() {
         Err(error) if error.kind() == ErrorKind::Fenced => println!("the first handle: {error}"),

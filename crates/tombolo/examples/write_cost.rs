@@ -1,10 +1,12 @@
-//! One verb, so many times, in one process: for counting instructions and cache misses under callgrind.
+//! One verb, so many times, in one process: for counting instructions and cache misses under
+//! callgrind.
 //!
 //! `cargo build --release -p tombolo --example write_cost`, then, for example:
-//! `valgrind --tool=callgrind --cache-sim=yes target/release/examples/write_cost random 60000`.
-//! Run it with two counts: the difference leaves opening and closing out. Verbs: `random`, `ascending`, `durable`, `batch` (1,000 puts each),
-//! `get` and `missing` (of what `random` wrote). A third argument is the number of threads, a fourth the log's form.
-//! Without callgrind it prints operations a second and the process's CPU time for each.
+//! `valgrind --tool=callgrind --cache-sim=yes target/release/examples/write_cost random 60000`. Run
+//! it with two counts: the difference leaves opening and closing out. Verbs: `random`, `ascending`,
+//! `durable`, `batch` (1,000 puts each), `get` and `missing` (of what `random` wrote). A third
+//! argument is the number of threads, a fourth the log's form. Without callgrind it prints
+//! operations a second and the process's CPU time for each.
 
 use std::time::Instant;
 
@@ -42,7 +44,8 @@ fn run(db: &Db, keys: &Keyspace, verb: &str, numbers: impl Iterator<Item = u64>)
 fn cpu_nanos() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after = text.rsplit(')').next().unwrap_or_default();
-    let ticks: f64 = after.split_ascii_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    let ticks: f64 =
+        after.split_ascii_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
     ticks * 1e7
 }
 
@@ -55,7 +58,8 @@ fn main() -> Result<()> {
     let directory = std::env::temp_dir().join(format!("tombolo-write-cost-{}", std::process::id()));
     let uri = format!("file://{}", directory.display());
     let log = format!("{uri}?form={}", text(3, "mapped"));
-    let db = Db::builder(&uri).log(log).options(Options::parse(["memory_bytes=1073741824"])?).open().wait()?;
+    let db =
+        Db::builder(&uri).log(log).options(Options::parse(["memory_bytes=1073741824"])?).open().wait()?;
     let keys = db.default_keyspace();
     if matches!(&*verb, "get" | "missing") {
         run(&db, &keys, "batch", 0..100_000)?;
@@ -64,13 +68,19 @@ fn main() -> Result<()> {
     std::thread::scope(|scope| {
         let each = |thread: u64| {
             let (db, keys, verb) = (&db, &keys, &verb);
-            scope.spawn(move || run(db, keys, verb, (0..count).filter(move |number| number % threads == thread)))
+            scope.spawn(move || {
+                run(db, keys, verb, (0..count).filter(move |number| number % threads == thread))
+            })
         };
         let running: Vec<_> = (0..threads).map(each).collect();
         running.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
     })?;
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_nanos() - cpu);
-    println!("{verb} {count} by {threads}: {:.0}/s, {:.0} ns of CPU each", count as f64 / seconds, cpu / count as f64);
+    println!(
+        "{verb} {count} by {threads}: {:.0}/s, {:.0} ns of CPU each",
+        count as f64 / seconds,
+        cpu / count as f64
+    );
     db.close().wait()?;
     // Best effort: a temporary directory.
     let _ = std::fs::remove_dir_all(directory);

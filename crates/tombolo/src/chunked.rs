@@ -1,9 +1,10 @@
 //! An ordered map whose clones share everything but what changed.
 //!
-//! Every manifest record makes a new version of the state, and every keyspace that is written to another list of a memtable; readers keep the
-//! old ones for as long as they like. Two levels of shared, sorted
-//! arrays: a change copies one chunk and the array of chunks, so that at 100,000 entries it copies about 300 pointers and 300 entries.
-//! An unshared map (a state that is being folded) changes in place.
+//! Every manifest record makes a new version of the state, and every keyspace that is written to
+//! another list of a memtable; readers keep the old ones for as long as they like. Two levels of
+//! shared, sorted arrays: a change copies one chunk and the array of chunks, so that at 100,000
+//! entries it copies about 300 pointers and 300 entries. An unshared map (a state that is being
+//! folded) changes in place.
 
 use std::sync::Arc;
 

@@ -1,29 +1,37 @@
-//! Clones that share a database's tables: the pins by which they keep them, and which of those are needed still.
+//! Clones that share a database's tables: the pins by which they keep them, and which of those are
+//! needed still.
 //!
-//! A clone's manifest names tables where they lie, under the databases that wrote them: its sources. What keeps them there is one lasting pin at each
-//! source, put and proven before the commit that names the tables ([`crate::recovery`]), and given back after the commit that un-names the last of
-//! them ([`crate::collection`]), or after the clone's chain has ended. A clone that is gone without that leaves its pin. It names the clone, so that
-//! whoever finds it can ask there.
+//! A clone's manifest names tables where they lie, under the databases that wrote them: its
+//! sources. What keeps them there is one lasting pin at each source, put and proven before the
+//! commit that names the tables ([`crate::recovery`]), and given back after the commit that
+//! un-names the last of them ([`crate::collection`]), or after the clone's chain has ended. A clone
+//! that is gone without that leaves its pin. It names the clone, so that whoever finds it can ask
+//! there.
 //!
 //! Invariants:
-//! 1. A pin is given back here only if a proven state of the place that it names is of another database; or of the clone, when its life has ended and
-//!    no pin is left under it, or when its epoch is above that which pinned and it does not name the pin. What names the pin was committed by the
-//!    epoch that put it, or by none: so no later state names it (as of tables, rule 14).
-//! 2. That is proven of the database that lies there now. Where the numbers of the two databases do not tell that it is the clone, the path to this database must
-//!    be the one by which the pin was made: from another one (a link, another mount), the place may lead to what never was the clone's.
-//! 3. A place where nothing is found, or that does not answer, proves nothing: it may be out of reach.
+//! 1. A pin is given back here only if a proven state of the place that it names is of another
+//!    database; or of the clone, when its life has ended and no pin is left under it, or when its
+//!    epoch is above that which pinned and it does not name the pin. What names the pin was
+//!    committed by the epoch that put it, or by none: so no later state names it (as of tables,
+//!    rule 14).
+//! 2. That is proven of the database that lies there now. Where the numbers of the two databases do
+//!    not tell that it is the clone, the path to this database must be the one by which the pin was
+//!    made: from another one (a link, another mount), the place may lead to what never was the
+//!    clone's.
+//! 3. A place where nothing is found, or that does not answer, proves nothing: it may be out of
+//!    reach.
 
 use std::sync::Arc;
 
 use tombolo_env::Env;
 use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, PinnedFor, decode_pin};
-use tombolo_storage::home::{Home, home_of};
+use tombolo_storage::location::{StoreLocation, location_of};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, ObjectStore, Purpose, Result};
 
 use crate::collection::delete_pin;
 use crate::manifest::chain::undecodable;
-use crate::manifest::driver::io::{Io, Patience};
+use crate::manifest::driver::io::{Io, RetryLimit};
 use crate::manifest::driver::newest_life;
 use crate::manifest::{Place, State, names};
 
@@ -33,9 +41,11 @@ use crate::manifest::{Place, State, names};
 pub enum CloneState {
     /// The clone names tables that the pin keeps, or readers still look at one that has ended.
     Needed,
-    /// The clone is being made, or its making ended before its end. Opening it once, or cloning there again, tells.
+    /// The clone is being made, or its making ended before its end. Opening it once, or cloning
+    /// there again, tells.
     Undecided,
-    /// Nobody names what it keeps, and nobody will: [`crate::Builder::release_clone`] gives it back, and so does `tombolo gc --delete`.
+    /// Nobody names what it keeps, and nobody will: [`crate::Builder::release_clone`] gives it
+    /// back, and so does `tombolo gc --delete`.
     Unneeded,
     /// Nothing is found at its place, or no answer is had: it may be out of reach.
     Unknown,
@@ -69,24 +79,34 @@ struct Found {
 }
 
 /// What a pin keeps of the path to the database that it lies under.
-pub(crate) fn seen_from(home: &Home) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(home.path().as_bytes())
+pub(crate) fn seen_from(location: &StoreLocation) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(location.path().as_bytes())
 }
 
 fn io(env: &Env, store: &Arc<dyn ObjectStore>) -> Io {
     Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection }
 }
 
-/// The pins of clones under one life. What cannot be read is left out: it keeps all tables, and is told by collection.
+/// The pins of clones under one life. What cannot be read is left out: it keeps all tables, and is
+/// told by collection.
 async fn pins(io: &Io, incarnation: Incarnation) -> Result<Vec<Found>> {
     let listed = io.list_all(&names::pin_prefix(incarnation)).await?;
     let mut found = Vec::new();
-    for id in listed.iter().filter_map(|name| names::parse_pin(incarnation, name).filter(|(_, beat)| beat.is_none())).map(|(id, _)| id) {
+    for id in listed
+        .iter()
+        .filter_map(|name| names::parse_pin(incarnation, name).filter(|(_, beat)| beat.is_none()))
+        .map(|(id, _)| id)
+    {
         let object = names::pin(incarnation, id);
-        let Some(bytes) = io.read_whole(&object, PIN_BYTES_MAX as u64, Patience::Bounded).await? else { continue };
+        let Some(bytes) = io.read_whole(&object, PIN_BYTES_MAX as u64, RetryLimit::Bounded).await? else {
+            continue;
+        };
         match decode_pin(&bytes) {
             Ok(mut pin) => found.extend(pin.clone.take().map(|clone| Found { incarnation, pin, clone })),
-            Err(error) => tracing::warn!(error = %undecodable(&object, error), "a pin that cannot be read stays, and keeps all tables"),
+            Err(error) => {
+                tracing::warn!(error = %undecodable(&object, error), "a pin that cannot be read stays, and \
+                    keeps all tables")
+            }
         }
     }
     Ok(found)
@@ -96,12 +116,16 @@ async fn pins(io: &Io, incarnation: Incarnation) -> Result<Vec<Found>> {
 ///
 /// # Errors
 /// Of the store.
-pub(crate) async fn places(env: &Env, store: &Arc<dyn ObjectStore>, incarnation: Incarnation) -> Result<Vec<String>> {
+pub(crate) async fn places(
+    env: &Env,
+    store: &Arc<dyn ObjectStore>,
+    incarnation: Incarnation,
+) -> Result<Vec<String>> {
     Ok(pins(&io(env, store), incarnation).await?.into_iter().map(|found| found.clone.place).collect())
 }
 
-/// All clones that share tables of a database, of all its lives, each asked whether it needs them. A list for each life, a read for each pin, and a load of each
-/// clone's manifest.
+/// All clones that share tables of a database, of all its lives, each asked whether it needs them.
+/// A list for each life, a read for each pin, and a load of each clone's manifest.
 ///
 /// # Errors
 /// Of the database's own store. What a clone's place says goes into its state.
@@ -137,14 +161,22 @@ async fn judge(io: &Io, found: &Found) -> (CloneState, String) {
 async fn ask(io: &Io, found: &Found) -> Result<(CloneState, &'static str)> {
     use CloneState::{Needed, Undecided, Unknown, Unneeded};
     let Found { pin, clone, .. } = found;
-    let home = home_of(&*io.store)?;
-    let is_right_path = seen_from(home) == clone.seen_from || is_enabled(Mutant::CloneReleasedFromElsewhere);
-    let io = Io { store: home.neighbour(&clone.place)?, ..io.clone() };
+    let location = location_of(&*io.store)?;
+    let is_right_path =
+        seen_from(location) == clone.seen_from || is_enabled(Mutant::CloneReleasedFromElsewhere);
+    let io = Io { store: location.neighbour(&clone.place)?, ..io.clone() };
     let nothing = (Unknown, "nothing lies there, which proves nothing: it may be out of reach");
     let Some((newest, tip)) = newest_life(&io).await? else {
-        return Ok(if is_enabled(Mutant::CloneReleasedUnlessFound) { (Unneeded, "nothing lies there") } else { nothing });
+        return Ok(if is_enabled(Mutant::CloneReleasedUnlessFound) {
+            (Unneeded, "nothing lies there")
+        } else {
+            nothing
+        });
     };
-    let other_path = (Unknown, "this database is reached by another path than when it was made, from which its place may be another");
+    let other_path = (
+        Unknown,
+        "this database is reached by another path than when it was made, from which its place may be another",
+    );
     let another = if is_right_path { (Unneeded, "another database lies there") } else { other_path };
     if newest.0 < clone.incarnation {
         return Ok(another);
@@ -156,7 +188,11 @@ async fn ask(io: &Io, found: &Found) -> Result<(CloneState, &'static str)> {
         if !is_right_path {
             return Ok(other_path);
         }
-        return Ok(if is_kept { (Needed, "it was destroyed, and readers look at it still") } else { (Unneeded, "it was destroyed") });
+        return Ok(if is_kept {
+            (Needed, "it was destroyed, and readers look at it still")
+        } else {
+            (Unneeded, "it was destroyed")
+        });
     }
     let Some((tip, database)) = tip.as_ref().and_then(|tip| Some((tip, tip.state.database()?))) else {
         return Ok((Unknown, "a database lies there whose creation was never completed"));
@@ -164,7 +200,9 @@ async fn ask(io: &Io, found: &Found) -> Result<(CloneState, &'static str)> {
     let by_its_own = is_enabled(Mutant::CloneReleasedByItsOwnEpoch);
     Ok(match tip.epoch().0 {
         _ if database.id != clone.database => another,
-        _ if tip.state.sources().any(|source| source.pin == pin.id) => (Needed, "it names tables that lie here"),
+        _ if tip.state.sources().any(|source| source.pin == pin.id) => {
+            (Needed, "it names tables that lie here")
+        }
         epoch if epoch > clone.epoch || by_its_own => (Unneeded, "it names no table that lies here"),
         _ => (Undecided, "it names no table that lies here yet: it is being made, or its making ended"),
     })
@@ -178,10 +216,12 @@ pub(crate) async fn release(env: &Env, store: &Arc<dyn ObjectStore>, clone: &Sha
     delete_pin(&io(env, store), clone.incarnation, clone.id).await
 }
 
-/// Makes sure, for a writer, that the sources of its database keep what it names, and will do so when they ask: a pin at each, which names this place.
+/// Makes sure, for a writer, that the sources of its database keep what it names, and will do so
+/// when they ask: a pin at each, which names this place.
 ///
 /// # Errors
-/// `Invalid` when the database was moved; `Corrupt` when a pin is gone; those of opening the sources' stores.
+/// `Invalid` when the database was moved; `Corrupt` when a pin is gone; those of opening the
+/// sources' stores.
 pub(crate) async fn check_sources(io: &Io, incarnation: Incarnation, state: &State) -> Result<()> {
     for source in state.sources() {
         // Of one that is about to be un-named the pin may be gone.
@@ -191,20 +231,31 @@ pub(crate) async fn check_sources(io: &Io, incarnation: Incarnation, state: &Sta
         let place = Place::of(&io.store, source)?;
         let object = names::pin(Incarnation(source.incarnation), source.pin);
         let there = Io { store: Arc::clone(&place.store), ..io.clone() };
-        let advice = "if the database or its source was moved, move it back, or move both together; else salvage what is left of it";
-        let Some(bytes) = there.read_whole(&object, PIN_BYTES_MAX as u64, Patience::Bounded).await? else {
-            let error = Error::corrupt(&object, 0, format!("the pin under {} that keeps this database's tables", source.place), "nothing");
+        let advice = "if the database or its source was moved, move it back, or move both together; else \
+            salvage what is left of it";
+        let Some(bytes) = there.read_whole(&object, PIN_BYTES_MAX as u64, RetryLimit::Bounded).await? else {
+            let error = Error::corrupt(
+                &object,
+                0,
+                format!("the pin under {} that keeps this database's tables", source.place),
+                "nothing",
+            );
             return Err(error.advice(advice));
         };
         let pin = decode_pin(&bytes).map_err(|error| undecodable(&object, error))?;
         let database = state.database().map_or(0, |database| database.id);
-        let clone = pin.clone.filter(|clone| pin.id == source.pin && (clone.incarnation, clone.database) == (incarnation.0, database));
+        let clone = pin.clone.filter(|clone| {
+            pin.id == source.pin && (clone.incarnation, clone.database) == (incarnation.0, database)
+        });
         let Some(clone) = clone.filter(|_| pin.kind == PinKind::Clone) else {
             return Err(Error::corrupt(&object, 32, "a pin of this database", "another"));
         };
-        let own = home_of(&*io.store)?.place_from(&source.place)?;
+        let own = location_of(&*io.store)?.place_from(&source.place)?;
         if own != clone.place {
-            let error = Error::new(ErrorKind::Invalid, "the database was moved, and its source would ask for it elsewhere");
+            let error = Error::new(
+                ErrorKind::Invalid,
+                "the database was moved, and its source would ask for it elsewhere",
+            );
             return Err(error.expected(&clone.place).found(&own).advice(advice));
         }
     }

@@ -1,10 +1,13 @@
-//! How long an operation may take: known when it starts, to every request that it makes, and to whoever waits for it.
+//! How long an operation may take: known when it starts, to every request that it makes, and to
+//! whoever waits for it.
 //!
-//! `handle with a limit → verb → [`Scope`] with a deadline → requests of the store, shared flights, the wait`. A scope is the thread's while the operation's
-//! work is polled, so that requests made deep below carry its deadline, and what they wait for can be named when it passes. Without a limit there is no
-//! scope: what memory answers never looks, and a miss looks once.
+//! `handle with a limit → verb → [`Scope`] with a deadline → requests of the store, shared flights, the wait`.
+//! A scope is the thread's while the operation's work is polled, so that requests made deep below
+//! carry its deadline, and what they wait for can be named when it passes. Without a limit there is
+//! no scope: what memory answers never looks, and a miss looks once.
 //!
-//! Invariant: a scope is the thread's only within a call of [`Scope::within`], also when that ends by a panic.
+//! Invariant: a scope is the thread's only within a call of [`Scope::within`], also when that ends
+//! by a panic.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -28,7 +31,9 @@ pub(crate) struct Limit(pub(crate) Option<Duration>);
 impl Limit {
     /// The scope of a verb that is called now, if it is limited. `what` says it as a noun.
     pub(crate) fn scope(self, env: &Env, what: &'static str) -> Option<Arc<Scope>> {
-        self.0.map(|limit| Arc::new(Scope { deadline: env.now() + limit, limit, what, waits_for: Mutex::default() }))
+        self.0.map(|limit| {
+            Arc::new(Scope { deadline: env.now() + limit, limit, what, waits_for: Mutex::default() })
+        })
     }
 }
 
@@ -69,7 +74,11 @@ impl Scope {
     }
 
     /// As [`Scope::over`], of work that is dropped when the deadline passes.
-    pub(crate) async fn until<T: Send>(self: Arc<Scope>, env: &Env, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    pub(crate) async fn until<T: Send>(
+        self: Arc<Scope>,
+        env: &Env,
+        work: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
         let mut work = pin!(work);
         let mut sleep: Option<BoxFuture<'static, ()>> = None;
         std::future::poll_fn(|context| {
@@ -82,11 +91,13 @@ impl Scope {
         .await
     }
 
-    /// What is said when the deadline has passed; `waits_for` where the operation knows better than its requests.
+    /// What is said when the deadline has passed; `waits_for` where the operation knows better than
+    /// its requests.
     pub(crate) fn passed(&self, waits_for: Option<&str>) -> Error {
         let noted = self.waits_for.lock();
         let waits_for = waits_for.or(noted.as_deref()).unwrap_or("its turn");
-        let message = format!("the {} waited for {waits_for} when its {:?} had passed", self.what, self.limit);
+        let message =
+            format!("the {} waited for {waits_for} when its {:?} had passed", self.what, self.limit);
         Error::new(ErrorKind::DeadlineExceeded, message)
     }
 }

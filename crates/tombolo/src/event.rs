@@ -1,7 +1,9 @@
-//! What an open database tells whoever listens: of flushes, compactions, trouble that begins and ends, checkpoints, takeover.
+//! What an open database tells whoever listens: of flushes, compactions, trouble that begins and
+//! ends, checkpoints, takeover.
 //!
-//! Every event goes to `tracing` where it happens. A [`Listener`] is told by a task of its own, in order, outside all locks and off every
-//! caller's path: it may be slow, and then misses the oldest events rather than holding anything up.
+//! Every event goes to `tracing` where it happens. A [`Listener`] is told by a task of its own, in
+//! order, outside all locks and off every caller's path: it may be slow, and then misses the oldest
+//! events rather than holding anything up.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -56,7 +58,8 @@ pub enum Event {
         /// Bytes of the tables made.
         bytes: u64,
     },
-    /// Writers are slowed from here on, or for another reason than before: [`crate::Stats::write_stall`].
+    /// Writers are slowed from here on, or for another reason than before:
+    /// [`crate::Stats::write_stall`].
     StallBegan {
         /// Why.
         reason: StallReason,
@@ -85,7 +88,8 @@ pub enum Event {
         /// Its name.
         name: String,
     },
-    /// The handle is finished for writing: another process has taken the database over, or an outcome is unknown.
+    /// The handle is finished for writing: another process has taken the database over, or an
+    /// outcome is unknown.
     Finished {
         /// Why.
         error: Error,
@@ -94,7 +98,8 @@ pub enum Event {
 
 /// Whoever wants to be told of events: [`crate::Builder::listener`].
 pub trait Listener: Send + Sync {
-    /// Told of one event. Must not wait for the database that tells it. After a panic it is told of the events that follow.
+    /// Told of one event. Must not wait for the database that tells it. After a panic it is told of
+    /// the events that follow.
     fn event(&self, event: &Event);
 }
 
@@ -153,7 +158,8 @@ impl Events {
         let Some(listener) = &self.listener else { return };
         loop {
             let Some(event) = self.waiting.lock().pop_front() else { return };
-            // Foreign code: a panic of it, which the panic hook has told of, ends one call and not all that follow.
+            // Foreign code: a panic of it, which the panic hook has told of, ends one call and not
+            // all that follow.
             if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
                 tracing::error!(?event, "the listener panicked at an event; it is told of the next ones");
             }

@@ -1,9 +1,11 @@
 //! Tombolo: an embedded LSM key-value engine whose data lives on shared storage.
 //!
-//! A database is opened on an object store and a log store, each a URI. [`Db`] is the handle; [`Keyspace`] an ordered map in it; every
-//! verb returns an [`Op`], which is awaited or waited for; [`Db::blocking`] spares the `.wait()`.
+//! A database is opened on an object store and a log store, each a URI. [`Db`] is the handle;
+//! [`Keyspace`] an ordered map in it; every verb returns an [`Op`], which is awaited or waited for;
+//! [`Db::blocking`] spares the `.wait()`.
 //!
-//! - Write: `batch → sequence → log append → memtable → accepted → durable;  flush → table → object store → manifest → trim log`.
+//! - Write:
+//!   `batch → sequence → log append → memtable → accepted → durable; flush → table → object store → manifest → trim log`.
 //! - Read: `memtables → version → filter → cache → table → object store`.
 //! - Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
 //! - Open: `read manifest → claim → fence the logs → replay → serve`.
@@ -47,9 +49,9 @@ pub use checkpoint::Checkpoint;
 pub use clones::{CloneState, SharedClone};
 pub use collection::Destroyed;
 pub use db::{
-    ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch, Blocking, BlockingKeyspace, Builder,
-    Cursor, Db, EarlierLogs, Finding, Keyspace, LogPosition, Property, PropertyValue, RangeSize, Reader, Rejected, Requests, Scan,
-    Snapshot, Standby, Stats, Unit, VerifyReport,
+    ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
+    Blocking, BlockingKeyspace, Builder, Cursor, Db, EarlierLogs, Finding, Keyspace, LogPosition, Property,
+    PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, Snapshot, Standby, Stats, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};

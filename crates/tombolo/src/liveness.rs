@@ -1,8 +1,9 @@
 //! Who writes, and who would: told by empty objects whose names are all they say.
 //!
-//! Whoever stands by puts its record, with how often it asks for a sign of life. The writer looks for such records once a minute, and while
-//! there are some puts a sign, numbered upwards, as often as the most demanding of them asks. All of this is for liveness only: nothing is
-//! safe because of it, and nothing is lost when it lies. What decides is the claim.
+//! Whoever stands by puts its record, with how often it asks for a sign of life. The writer looks
+//! for such records once a minute, and while there are some puts a sign, numbered upwards, as often
+//! as the most demanding of them asks. All of this is for liveness only: nothing is safe because of
+//! it, and nothing is lost when it lies. What decides is the claim.
 //!
 //! An idle database for which nobody stands by makes one request a minute.
 
@@ -20,7 +21,8 @@ use crate::manifest::chain::PutAnswer;
 use crate::manifest::driver::io::{Io, either};
 use crate::manifest::names::{self, Sign};
 
-/// How often the writer looks for those who stand by, while there is nobody; more often at first, as those of its predecessor may come back.
+/// How often the writer looks for those who stand by, while there is nobody; more often at first,
+/// as those of its predecessor may come back.
 pub(crate) const LOOK_IDLE: Duration = Duration::from_secs(60);
 const LOOK_FIRST: Duration = Duration::from_secs(1);
 /// As above, while there is somebody.
@@ -52,15 +54,21 @@ impl Watched {
         let listed = io.list_all(&names::standby_prefix(incarnation)).await?;
         let ended = io.env.now();
         let mut newest: BTreeMap<u128, (u64, u64)> = BTreeMap::new();
-        for (id, period_ms, beat) in listed.iter().filter_map(|object| names::parse_standby(incarnation, object)) {
+        for (id, period_ms, beat) in
+            listed.iter().filter_map(|object| names::parse_standby(incarnation, object))
+        {
             let known = newest.entry(id).or_insert((beat, period_ms));
             *known = (*known).max((beat, period_ms));
         }
-        let seen: Vec<Seen> = newest.iter().map(|(id, (beat, _))| Seen { id: *id, lease: Some(RECORD_LEASE), beat: *beat }).collect();
+        let seen: Vec<Seen> = newest
+            .iter()
+            .map(|(id, (beat, _))| Seen { id: *id, lease: Some(RECORD_LEASE), beat: *beat })
+            .collect();
         let dead = self.leases.observe(began, ended, Duration::ZERO, &seen);
         let alive = newest.iter().filter(|(id, _)| !dead.contains(id));
         self.renewals = newest.iter().map(|(id, (beat, _))| (*id, *beat)).collect();
-        self.longest = newest.values().map(|(_, period_ms)| Duration::from_millis(*period_ms)).max().unwrap_or_default();
+        self.longest =
+            newest.values().map(|(_, period_ms)| Duration::from_millis(*period_ms)).max().unwrap_or_default();
         self.period = alive.map(|(_, (_, period_ms))| Duration::from_millis(*period_ms)).min();
         for object in &listed {
             if names::parse_standby(incarnation, object).is_some_and(|(id, ..)| dead.contains(&id)) {
@@ -146,7 +154,8 @@ async fn forget_older(io: &Io, incarnation: Incarnation, epoch: u64) {
 /// Those who have a record of standing by, alive or not.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    /// How often the one asks for a sign of life that asks most often, and the one that asks least often.
+    /// How often the one asks for a sign of life that asks most often, and the one that asks least
+    /// often.
     pub(crate) shortest: Duration,
     pub(crate) longest: Duration,
     pub(crate) renewals: Renewals,

@@ -1,10 +1,14 @@
-//! Background work within a bound of bytes per second: flush and compaction share it, and whoever else moves much may. A database has one of its own
-//! ([`crate::Options::background_bytes_per_second_max`]), and may have one that it shares with others ([`BackgroundRate`]).
+//! Background work within a bound of bytes per second: flush and compaction share it, and whoever
+//! else moves much may. A database has one of its own
+//! ([`crate::Options::background_bytes_per_second_max`]), and may have one that it shares with
+//! others ([`BackgroundRate`]).
 //!
-//! Whoever has moved a piece takes its bytes here and waits until they fit the rate. The piece was moved before: pieces are small, a few
-//! hundred KiB, and so the excess is. Nothing is saved up while nobody takes: an idle minute does not allow a burst.
+//! Whoever has moved a piece takes its bytes here and waits until they fit the rate. The piece was
+//! moved before: pieces are small, a few hundred KiB, and so the excess is. Nothing is saved up
+//! while nobody takes: an idle minute does not allow a burst.
 //!
-//! Thread safety: shared by all background tasks; the lock is held for a few instructions. The bound may change at any time.
+//! Thread safety: shared by all background tasks; the lock is held for a few instructions. The
+//! bound may change at any time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +48,8 @@ impl Pace {
         self.bytes_per_second.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until `bytes` that were just moved fit the rate, or `is_released`. One load without a bound.
+    /// Waits until `bytes` that were just moved fit the rate, or `is_released`. One load without a
+    /// bound.
     async fn take(&self, env: &Env, bytes: u64, is_released: &AtomicBool) {
         let rate = self.bytes_per_second.load(Ordering::Relaxed);
         if rate == 0 || bytes == 0 {
@@ -58,15 +63,21 @@ impl Pace {
             let from = used_until.map_or(now, |until| until.max(now));
             *used_until.insert(from + lasts)
         };
-        // In steps: a bound that was too low by mistake must not hold a flush, or closing, for hours after it was changed.
-        while env.now() < until && self.bytes_per_second.load(Ordering::Relaxed) == rate && !is_released.load(Ordering::Relaxed) {
+        // In steps: a bound that was too low by mistake must not hold a flush, or closing, for
+        // hours after it was changed.
+        while env.now() < until
+            && self.bytes_per_second.load(Ordering::Relaxed) == rate
+            && !is_released.load(Ordering::Relaxed)
+        {
             env.sleep_until(until.min(env.now() + STEP_MAX)).await;
         }
     }
 }
 
-/// A bound on what the background work of several databases of the process moves, in bytes per second: flushes, compactions and verification, as RocksDB's
-/// `RateLimiter` that several databases are given. Each of them keeps its own bound as well. Whoever comes first is served first, piece by piece.
+/// A bound on what the background work of several databases of the process moves, in bytes per
+/// second: flushes, compactions and verification, as RocksDB's `RateLimiter` that several databases
+/// are given. Each of them keeps its own bound as well. Whoever comes first is served first, piece
+/// by piece.
 ///
 /// ```
 /// # fn main() -> tombolo::Result<()> {
@@ -82,7 +93,10 @@ pub struct BackgroundRate(Pace);
 
 impl fmt::Debug for BackgroundRate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("BackgroundRate").field("bytes_per_second", &self.bytes_per_second()).finish_non_exhaustive()
+        formatter
+            .debug_struct("BackgroundRate")
+            .field("bytes_per_second", &self.bytes_per_second())
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,7 +111,8 @@ impl BackgroundRate {
         self.0.bytes_per_second.load(Ordering::Relaxed)
     }
 
-    /// Changes the bound, in bytes per second; 0: none. What waits by the old one follows within a quarter of a second.
+    /// Changes the bound, in bytes per second; 0: none. What waits by the old one follows within a
+    /// quarter of a second.
     pub fn set(&self, bytes_per_second: u64) {
         self.0.set(bytes_per_second);
     }
@@ -172,7 +187,8 @@ mod tests {
         env.now().since(began).as_secs_f64()
     }
 
-    /// However many tasks share it, bytes pass at the rate, and an idle time before allows no burst.
+    /// However many tasks share it, bytes pass at the rate, and an idle time before allows no
+    /// burst.
     #[test]
     fn tasks_share_one_rate() {
         let world = World::new(1);
@@ -212,7 +228,10 @@ mod tests {
         let world = World::new(1);
         let env = world.process("process").env();
         let rate = BackgroundRate::new(10_000);
-        let (one, two) = (Arc::new(Paces::new(0, Some(Arc::clone(&rate)))), Arc::new(Paces::new(2_000, Some(Arc::clone(&rate)))));
+        let (one, two) = (
+            Arc::new(Paces::new(0, Some(Arc::clone(&rate)))),
+            Arc::new(Paces::new(2_000, Some(Arc::clone(&rate)))),
+        );
         assert!(one.is_bounded() && two.is_bounded());
         let moves = |pace: &Arc<Paces>, pieces: u64| {
             let (pace, world) = (Arc::clone(pace), env.clone());

@@ -1,15 +1,20 @@
-//! How much writers are slowed when background work falls behind: smoothly, by measured rates, and never to a stop.
+//! How much writers are slowed when background work falls behind: smoothly, by measured rates, and
+//! never to a stop.
 //!
-//! Two things pile up before background work: memtables before flushes, and runs of level 0 before compaction. Each has a range in which
-//! writers are slowed. Two thirds into it writers are let through at just the rate at which that work was measured to go, so that the pile
-//! comes to rest there; at its beginning they are not slowed at all, and at its end to two thirds of the rate, so that the pile shrinks.
+//! Two things pile up before background work: memtables before flushes, and runs of level 0 before
+//! compaction. Each has a range in which writers are slowed. Two thirds into it writers are let
+//! through at just the rate at which that work was measured to go, so that the pile comes to rest
+//! there; at its beginning they are not slowed at all, and at its end to two thirds of the rate, so
+//! that the pile shrinks.
 //!
 //! What rates are measured by:
 //! - a flush: the bytes of its memtable, by how long it took;
-//! - level 0: what flushes brought as runs, by how long compaction was busy, with whatever, since runs last left: what deeper levels
-//!   take is time that level 0 waits. Idle time does not count, or slowed writers would make compaction look slow.
+//! - level 0: what flushes brought as runs, by how long compaction was busy, with whatever, since
+//!   runs last left: what deeper levels take is time that level 0 waits. Idle time does not count,
+//!   or slowed writers would make compaction look slow.
 //!
-//! Invariant: nobody is slowed for runs that nobody takes away: see what `write` puts into [`Pressure`].
+//! Invariant: nobody is slowed for runs that nobody takes away: see what `write` puts into
+//! [`Pressure`].
 //!
 //! Thread safety: rates are read without a lock; what measures them takes one, some times a second.
 
@@ -24,10 +29,12 @@ use tombolo_env::Instant;
 const RATE_UNMEASURED: u64 = 32 << 20;
 /// No writer is slowed to less than two thirds of this, whatever was measured.
 const RATE_MIN: u64 = 64 << 10;
-/// Runs of level 0 beyond which writers are slowed, and at which they are slowed most: three and nine times what starts a compaction.
+/// Runs of level 0 beyond which writers are slowed, and at which they are slowed most: three and
+/// nine times what starts a compaction.
 pub(crate) const RUNS_SLOW: usize = 12;
 const RUNS_SLOWEST: usize = 36;
-/// One piece of work counts at most this many times as slow as was measured before: one bad moment says little.
+/// One piece of work counts at most this many times as slow as was measured before: one bad moment
+/// says little.
 const OUTLIER: f64 = 4.0;
 
 /// Why writers are slowed.
@@ -86,7 +93,12 @@ struct Rate {
 }
 
 impl Rate {
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is an estimate")]
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate is an estimate"
+    )]
     fn measured(&self, bytes: u64, took: Duration) {
         let (bytes, mut seconds) = (bytes as f64, took.as_secs_f64().max(1e-6));
         let mut sums = self.sums.lock();
@@ -151,7 +163,8 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// A memtable was flushed to `tables` tables. How long that took says nothing when it was no `full` one: then it was latency.
+    /// A memtable was flushed to `tables` tables. How long that took says nothing when it was no
+    /// `full` one: then it was latency.
     pub(crate) fn flushed(&self, memtable_bytes: u64, tables: u64, full: bool, took: Duration) {
         if tables == 0 {
             return;

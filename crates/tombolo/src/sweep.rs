@@ -1,12 +1,14 @@
-//! What lies under a database's root and serves nobody any more, found and deleted by a process that has no claim (rule 14).
+//! What lies under a database's root and serves nobody any more, found and deleted by a process
+//! that has no claim (rule 14).
 //!
-//! A writer deletes what its own epoch leaves, and the orphans of others when it opens. What is left for this are databases that nobody opens,
-//! and lives of a database that have ended.
+//! A writer deletes what its own epoch leaves, and the orphans of others when it opens. What is
+//! left for this are databases that nobody opens, and lives of a database that have ended.
 //!
 //! Invariants:
-//! 1. A table is garbage only if a proven state has an epoch above the table's and does not name it, or if its incarnation has ended and no pin is
-//!    left under it.
-//! 2. What is not known by its name is foreign: told, and never touched. So are logs, records and claims.
+//! 1. A table is garbage only if a proven state has an epoch above the table's and does not name
+//!    it, or if its incarnation has ended and no pin is left under it.
+//! 2. What is not known by its name is foreign: told, and never touched. So are logs, records and
+//!    claims.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use crate::collection::machine::Orphans;
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::load::{Load, Proof};
 use crate::manifest::driver::follow::ChainFollower;
-use crate::manifest::driver::io::{Io, Patience};
+use crate::manifest::driver::io::{Io, RetryLimit};
 use crate::manifest::driver::newest_life;
 use crate::manifest::names;
 
@@ -154,7 +156,8 @@ impl Judge<'_> {
             // The application's to delete: which of them it needs is known to it alone.
             return garbage(is_enabled(Mutant::CollectApplicationObjects) && of < epoch, GarbageKind::Orphan);
         }
-        let known = names::parse_record(incarnation, name).is_ok() || names::parse_standby(incarnation, name).is_some();
+        let known = names::parse_record(incarnation, name).is_ok()
+            || names::parse_standby(incarnation, name).is_some();
         let logs = format!("{:016x}/log", incarnation.0);
         if is_enabled(Mutant::SweepTakesLogs) && name.as_str().starts_with(&logs) {
             return Verdict::Garbage(GarbageKind::Orphan);
@@ -178,13 +181,15 @@ impl Judge<'_> {
     }
 }
 
-/// Judges all that lies under a database's root. Lists it all, page by page, and loads the manifest. Holds what is garbage and what only a pin may keep;
-/// of the rest, foreign objects too, it only counts.
+/// Judges all that lies under a database's root. Lists it all, page by page, and loads the
+/// manifest. Holds what is garbage and what only a pin may keep; of the rest, foreign objects too,
+/// it only counts.
 ///
 /// # Errors
 /// `NotFound` when there is no database, or it was destroyed; `Corrupt`; those of the store.
 pub async fn survey(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Garbage> {
-    // Proven before anything is listed: what the list shows of later epochs is none of its business.
+    // Proven before anything is listed: what the list shows of later epochs is none of its
+    // business.
     let chain = ChainFollower::open(env, store).await?;
     let tip = chain.tip();
     let io = Io { purpose: Purpose::Collection, ..chain.io().clone() };
@@ -198,19 +203,30 @@ pub async fn survey(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Garbage> 
         foreign: 0,
         foreign_names: Vec::new(),
     };
-    // A pin is put before what needs it, and its name comes later in a list: whatever the list shows, its pin is in the same list.
+    // A pin is put before what needs it, and its name comes later in a list: whatever the list
+    // shows, its pin is in the same list.
     let (mut keepers, mut undecided) = (BTreeSet::new(), Vec::new());
     let mut after = None;
     loop {
-        let page = io.retried(Patience::Bounded, || io.store.list(io.request(), "", after.as_ref(), NAMES_PER_LIST)).await?;
+        let page = io
+            .retried(RetryLimit::Bounded, || io.store.list(io.request(), "", after.as_ref(), NAMES_PER_LIST))
+            .await?;
         after = page.objects.last().map(|object| object.name.clone());
         for object in page.objects {
             keepers.extend(keeper(tip, &object.name));
             match judge.judge(&object.name) {
-                Verdict::Garbage(kind) => garbage.objects.push(GarbageObject { name: object.name, bytes: object.length, kind }),
-                Verdict::Unless(keeper, kind) => undecided.push((keeper, GarbageObject { name: object.name, bytes: object.length, kind })),
+                Verdict::Garbage(kind) => {
+                    garbage.objects.push(GarbageObject { name: object.name, bytes: object.length, kind })
+                }
+                Verdict::Unless(keeper, kind) => {
+                    undecided.push((keeper, GarbageObject { name: object.name, bytes: object.length, kind }))
+                }
                 Verdict::Foreign if is_enabled(Mutant::SweepTakesForeign) => {
-                    garbage.objects.push(GarbageObject { name: object.name, bytes: object.length, kind: GarbageKind::Orphan });
+                    garbage.objects.push(GarbageObject {
+                        name: object.name,
+                        bytes: object.length,
+                        kind: GarbageKind::Orphan,
+                    });
                 }
                 Verdict::Foreign => garbage.take_foreign(object.name),
                 Verdict::Kept => garbage.keep(object.length),
@@ -249,20 +265,22 @@ impl Garbage {
     }
 }
 
-/// Deletes the pins of readers that have died since the life that they looked at was destroyed: what they kept is garbage then, to a [`survey`] that begins
-/// later. How many there were.
+/// Deletes the pins of readers that have died since the life that they looked at was destroyed:
+/// what they kept is garbage then, to a [`survey`] that begins later. How many there were.
 ///
-/// With pins under lives that have ended it takes as long as the longest of their leases and a margin, a bit more than two minutes at most, and less when a
-/// reader lives; else a load of each life's end. The pins of an earlier life whose end cannot be read stay.
+/// With pins under lives that have ended it takes as long as the longest of their leases and a
+/// margin, a bit more than two minutes at most, and less when a reader lives; else a load of each
+/// life's end. The pins of an earlier life whose end cannot be read stay.
 ///
 /// # Errors
 /// `Corrupt` and `Unsupported` of the newest life; those of the store.
 pub async fn expire(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<u64> {
-    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
+    let io =
+        Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
     let Some((newest, _)) = newest_life(&io).await? else { return Ok(0) };
     let mut ended = Vec::new();
     for life in (1..=newest.0).map(Incarnation) {
-        match io.run(&mut Load::new(life, Proof::List), Patience::Bounded).await.flatten() {
+        match io.run(&mut Load::new(life, Proof::List), RetryLimit::Bounded).await.flatten() {
             Ok(tip) => ended.extend(tip.filter(|tip| tip.state.is_destroyed()).map(|_| life)),
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                 tracing::warn!(%error, life = life.0, "the pins of a life whose end cannot be read stay");
@@ -272,8 +290,9 @@ pub async fn expire(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<u64> {
     }
     // Side by side: each may wait for a lease.
     let io = &io;
-    let expiries =
-        ended.into_iter().map(|life| -> BoxFuture<'_, Result<u64>> { Box::pin(async move { Ok(expire_pins(io, life).await?.1) }) });
+    let expiries = ended.into_iter().map(|life| -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move { Ok(expire_pins(io, life).await?.1) })
+    });
     all(expiries.collect(), LIVES_AT_ONCE).await.into_iter().sum()
 }
 
@@ -282,7 +301,8 @@ pub async fn expire(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<u64> {
 /// # Errors
 /// Of the store; what was deleted stays deleted.
 pub async fn delete(env: &Env, store: &Arc<dyn ObjectStore>, garbage: &Garbage) -> Result<()> {
-    let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
+    let io =
+        Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };
     for object in &garbage.objects {
         io.delete(&object.name).await?;
     }

@@ -6,7 +6,8 @@ use std::ops::Deref;
 use bytes::Bytes;
 use tombolo_format::aligned;
 
-/// A value, or a key of a scan. Cheap to clone; keeps the memory alive that it lies in, so copy it out if you keep it long.
+/// A value, or a key of a scan. Cheap to clone; keeps the memory alive that it lies in, so copy it
+/// out if you keep it long.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value(Bytes);
 
@@ -25,7 +26,11 @@ impl Value {
 /// `value`, in memory aligned as its keyspace asks: as it is when it lies right.
 #[inline]
 pub(crate) fn aligned(value: Bytes, alignment: usize) -> Value {
-    if aligned::is_aligned(&value, alignment) { Value(value) } else { Value(aligned::copy(&value, alignment)) }
+    if aligned::is_aligned(&value, alignment) {
+        Value(value)
+    } else {
+        Value(aligned::copy(&value, alignment))
+    }
 }
 
 /// Gives `value` to `read`, in memory aligned as its keyspace asks: as it is when it lies right.
@@ -34,7 +39,8 @@ pub(crate) fn read_aligned<R>(value: &[u8], alignment: usize, read: impl FnOnce(
     if aligned::is_aligned(value, alignment) { read(value) } else { read(&aligned::copy(value, alignment)) }
 }
 
-/// The value at which a cursor stands, in aligned memory where it does not lie right itself. Keeps that memory from entry to entry.
+/// The value at which a cursor stands, in aligned memory where it does not lie right itself. Keeps
+/// that memory from entry to entry.
 #[derive(Debug)]
 pub(crate) struct AlignedEntry {
     alignment: usize,

@@ -1,7 +1,9 @@
-//! Workloads: what benches drive, what they drive it with, and what they measure. Never sees the engine.
+//! Workloads: what benches drive, what they drive it with, and what they measure. Never sees the
+//! engine.
 //!
-//! `distribution → key, value → generator → Target → statistics`. Everything random comes from one seeded generator per thread, so that
-//! a run is repeated exactly by its seed, on every store and every engine that implements [`Target`].
+//! `distribution → key, value → generator → Target → statistics`. Everything random comes from one
+//! seeded generator per thread, so that a run is repeated exactly by its seed, on every store and
+//! every engine that implements [`Target`].
 
 pub mod bench;
 pub mod distribution;
@@ -23,10 +25,12 @@ pub use value::{ValueSizes, Values};
 /// The seeded generator of every workload: one algorithm, fixed for ever, so that seeds replay.
 pub type Random = rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The generator of thread `thread` of a run with `seed`: streams of different threads do not overlap.
+/// The generator of thread `thread` of a run with `seed`: streams of different threads do not
+/// overlap.
 #[must_use]
 pub fn random(seed: u64, thread: u64) -> Random {
     use rand::SeedableRng;
-    // An odd multiplier spreads neighbouring thread numbers over the whole seed space; seeding mixes further.
+    // An odd multiplier spreads neighbouring thread numbers over the whole seed space; seeding
+    // mixes further.
     Random::seed_from_u64(seed ^ thread.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -1,4 +1,5 @@
-//! Thin wrappers: each runs a program of the workspace with the arguments that people keep forgetting.
+//! Thin wrappers: each runs a program of the workspace with the arguments that people keep
+//! forgetting.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -73,10 +74,15 @@ pub struct Model {
     seeds: u64,
 }
 
-/// Searches the models of the manifest chain and of deletion deeper than CI does, and runs more simulated histories.
+/// Searches the models of the manifest chain and of deletion deeper than CI does, and runs more
+/// simulated histories.
 pub fn model(root: &Path, arguments: &Model) -> Result<(), String> {
-    let filter = "test --package tombolo --features mutants --lib -- collection::tests --nocapture --test-threads 1";
-    let variables = [("TOMBOLO_MODEL_WORLDS", arguments.worlds.to_string()), ("TOMBOLO_SEEDS", arguments.seeds.to_string())];
+    let filter =
+        "test --package tombolo --features mutants --lib -- collection::tests --nocapture --test-threads 1";
+    let variables = [
+        ("TOMBOLO_MODEL_WORLDS", arguments.worlds.to_string()),
+        ("TOMBOLO_SEEDS", arguments.seeds.to_string()),
+    ];
     cargo(root, &words(filter), &variables)
 }
 
@@ -117,7 +123,10 @@ pub fn fuzz(root: &Path, arguments: &Fuzz) -> Result<(), String> {
     if status.success() {
         Ok(())
     } else {
-        Err(format!("fuzzing {} ended with {status}; inputs that fail are in fuzz/artifacts", arguments.target))
+        Err(format!(
+            "fuzzing {} ended with {status}; inputs that fail are in fuzz/artifacts",
+            arguments.target
+        ))
     }
 }
 
@@ -154,7 +163,10 @@ pub struct Metamorphic {
 /// Runs the simulator's scenario of that name in release.
 pub fn metamorphic(root: &Path, arguments: &Metamorphic) -> Result<(), String> {
     let Metamorphic { seeds, seed } = arguments;
-    let line = format!("run --quiet --release --package tombolo-simulator -- --scenario metamorphic --seed {seed} --runs {seeds}");
+    let line = format!(
+        "run --quiet --release --package tombolo-simulator -- --scenario metamorphic --seed {seed} --runs \
+        {seeds}"
+    );
     cargo(root, &words(&line), &[])
 }
 
@@ -175,7 +187,9 @@ pub struct Soak {
 /// Runs a real database under load, faults and kills.
 pub fn soak(root: &Path, arguments: &Soak) -> Result<(), String> {
     let Soak { minutes, form, seed } = arguments;
-    let mut command = words(&format!("run --quiet --release --package tombolo-cli -- soak --minutes {minutes} --form {form}"));
+    let mut command = words(&format!(
+        "run --quiet --release --package tombolo-cli -- soak --minutes {minutes} --form {form}"
+    ));
     if let Some(seed) = seed {
         command.extend(["--seed".into(), seed.to_string().into()]);
     }
@@ -204,7 +218,8 @@ pub fn fight(root: &Path, arguments: &Fight) -> Result<(), String> {
         Some(_) => "--features cloud ",
         None => "",
     };
-    let mut command = words(&format!("run --quiet --release --package tombolo-cli {features}-- fight --seconds {seconds}"));
+    let mut command =
+        words(&format!("run --quiet --release --package tombolo-cli {features}-- fight --seconds {seconds}"));
     if let Some(store) = store {
         command.extend(["--store".into(), store.into()]);
     }

@@ -1,5 +1,5 @@
-//! Counts the instructions of hot paths and compares them with the stored figures: runs the example `instructions` under callgrind, which
-//! counts within one function only; once for each path.
+//! Counts the instructions of hot paths and compares them with the stored figures: runs the example
+//! `instructions` under callgrind, which counts within one function only; once for each path.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,8 @@ const GATE: &str = "*measured_gate*";
 /// Where the figures are stored.
 const FIGURES: &str = "crates/tombolo/examples/instructions.txt";
 
-/// A rise of more than this many percent fails, and a fall of more is worth storing. Counts of one build differ by less than one percent.
+/// A rise of more than this many percent fails, and a fall of more is worth storing. Counts of one
+/// build differ by less than one percent.
 const RISE_PERCENT_MAX: u64 = 3;
 
 /// Options of `instructions`.
@@ -39,8 +40,11 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
         return Ok(());
     }
     let build = ["build", "--quiet", "--release", "--package", "tombolo", "--example", "instructions"];
-    let built =
-        Command::new(env!("CARGO")).args(build).current_dir(root).status().map_err(|error| format!("cannot start cargo: {error}"))?;
+    let built = Command::new(env!("CARGO"))
+        .args(build)
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
     if !built.success() {
         return Err("the example does not build".to_owned());
     }
@@ -60,19 +64,34 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 }
 
 fn installed(program: &str) -> bool {
-    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 fn count(root: &Path, target: &Path, scratch: &Path, arguments: &Arguments) -> Result<(), String> {
     let example = target.join("release/examples/instructions");
-    let all = Command::new(&example).arg(scratch.join("db")).output().map_err(|error| format!("cannot start the example: {error}"))?;
+    let all = Command::new(&example)
+        .arg(scratch.join("db"))
+        .output()
+        .map_err(|error| format!("cannot start the example: {error}"))?;
     if !all.status.success() {
-        return Err(format!("the example ended with {}:\n{}", all.status, String::from_utf8_lossy(&all.stderr)));
+        return Err(format!(
+            "the example ended with {}:\n{}",
+            all.status,
+            String::from_utf8_lossy(&all.stderr)
+        ));
     }
     let compiler = compiler();
     let mut figures = Figures::load(&root.join(FIGURES))?;
     if figures.compiler != compiler {
-        println!("the stored figures are of {}, these of {compiler}: a difference may be the compiler's", figures.compiler);
+        println!(
+            "the stored figures are of {}, these of {compiler}: a difference may be the compiler's",
+            figures.compiler
+        );
     }
     let mut risen = Vec::new();
     for (index, line) in String::from_utf8_lossy(&all.stdout).lines().enumerate() {
@@ -98,7 +117,8 @@ fn count(root: &Path, target: &Path, scratch: &Path, arguments: &Arguments) -> R
         return Ok(());
     }
     Err(format!(
-        "{}\nmore than {RISE_PERCENT_MAX} % above {FIGURES}: find out why; if it is worth it, store it with `cargo xtask instructions --update`",
+        "{}\nmore than {RISE_PERCENT_MAX} % above {FIGURES}: find out why; if it is worth it, store it with \
+        `cargo xtask instructions --update`",
         risen.join("\n")
     ))
 }
@@ -107,7 +127,10 @@ fn count(root: &Path, target: &Path, scratch: &Path, arguments: &Arguments) -> R
 fn compiler() -> String {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("--version").output();
-    output.map_or_else(|_| "an unknown compiler".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output.map_or_else(
+        |_| "an unknown compiler".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
 }
 
 /// How a count compares with the stored one.
@@ -142,7 +165,8 @@ struct Figures {
 impl Figures {
     fn load(path: &Path) -> Result<Figures, String> {
         match fs::read_to_string(path) {
-            Ok(text) => Figures::parse(&text).map_err(|line| format!("{}: {line:?} is not `count  name`", path.display())),
+            Ok(text) => Figures::parse(&text)
+                .map_err(|line| format!("{}: {line:?} is not `count  name`", path.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Figures::default()),
             Err(error) => Err(format!("{}: {error}", path.display())),
         }
@@ -194,7 +218,11 @@ fn count_one(example: &Path, scratch: &Path, index: usize, name: &str) -> Result
         .map_err(|error| format!("cannot start valgrind: {error}"))?;
     let _ = fs::remove_dir_all(&folder);
     if !output.status.success() {
-        return Err(format!("the example ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr)));
+        return Err(format!(
+            "the example ended with {}:\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        ));
     }
     total(&out)
 }
@@ -202,8 +230,10 @@ fn count_one(example: &Path, scratch: &Path, index: usize, name: &str) -> Result
 /// What one of callgrind's files sums up to.
 fn total(path: &Path) -> Result<u64, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("summary:").or_else(|| line.strip_prefix("totals:")));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).ok_or_else(|| format!("{}: no sum", path.display()))
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("summary:").or_else(|| line.strip_prefix("totals:")));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .ok_or_else(|| format!("{}: no sum", path.display()))
 }
 
 #[cfg(test)]

@@ -39,68 +39,89 @@ struct Arguments {
 enum Habit {
     /// All of CI: format, graphs, lints, clippy, tests, mutants, doc tests, docs, links.
     ///
-    /// Runs every step even when one fails, then names the failed ones. Exit code 0 only when all passed.
+    /// Runs every step even when one fails, then names the failed ones. Exit code 0 only when all
+    /// passed.
     Check(check::Arguments),
-    /// Kills a real writer process with SIGKILL at random moments and checks the database after each kill.
+    /// Kills a real writer process with SIGKILL at random moments and checks the database after
+    /// each kill.
     ///
-    /// The child reports every acknowledged write over a pipe. After each kill the database is opened again: whatever was acknowledged
-    /// must be there, in order, and every batch whole or absent. A failing run prints the seed and keeps the database.
+    /// The child reports every acknowledged write over a pipe. After each kill the database is
+    /// opened again: whatever was acknowledged must be there, in order, and every batch whole or
+    /// absent. A failing run prints the seed and keeps the database.
     Crash(habits::Crash),
-    /// Runs a database under load, faults and kills for as long as asked, within its memory; an hour when not told.
+    /// Runs a database under load, faults and kills for as long as asked, within its memory; an
+    /// hour when not told.
     ///
-    /// Stores fail, dawdle, answer short and are full for a while; the process is killed again and again. Every answer is checked. Prints
-    /// progress, the peak of resident memory and of what the engine charged to its budget. A failing run prints the seed.
+    /// Stores fail, dawdle, answer short and are full for a while; the process is killed again and
+    /// again. Every answer is checked. Prints progress, the peak of resident memory and of what the
+    /// engine charged to its budget. A failing run prints the seed.
     Soak(habits::Soak),
-    /// Lets two writers fight for one database under a checker that knows every acknowledgement: paused, killed, with a reader, clones and gc beside.
+    /// Lets two writers fight for one database under a checker that knows every acknowledgement:
+    /// paused, killed, with a reader, clones and gc beside.
     ///
-    /// On a store of files, or on one that is named; where its URI has an `endpoint=http://…`, connections are cut, frozen and refused too.
-    /// `cargo xtask real --stage fight` does it on real servers.
+    /// On a store of files, or on one that is named; where its URI has an `endpoint=http://…`,
+    /// connections are cut, frozen and refused too. `cargo xtask real --stage fight` does it on
+    /// real servers.
     Fight(habits::Fight),
-    /// Fuzzes the decoders under libFuzzer (needs a C++ compiler); `check` runs the same targets on random and mutated inputs.
+    /// Fuzzes the decoders under libFuzzer (needs a C++ compiler); `check` runs the same targets on
+    /// random and mutated inputs.
     Fuzz(habits::Fuzz),
     /// Searches the models of the manifest chain and of deletion deeper than CI does.
     ///
     /// Prints the size of each scenario and the history by which each mutant is caught.
     Model(habits::Model),
-    /// Instructions of the hot paths, counted by callgrind: cached and missing gets, puts, multi-get, seek, next, block decode.
+    /// Instructions of the hot paths, counted by callgrind: cached and missing gets, puts,
+    /// multi-get, seek, next, block decode.
     ///
-    /// Counts do not depend on what else the machine does. Needs valgrind; says so and does nothing where it is missing.
+    /// Counts do not depend on what else the machine does. Needs valgrind; says so and does nothing
+    /// where it is missing.
     Instructions(instructions::Arguments),
     /// Unit tests of the modules with `unsafe`, and of those without locks, under miri.
     ///
-    /// Needs miri and the sources of the standard library for the nightly toolchain; says so and does nothing where they are missing.
+    /// Needs miri and the sources of the standard library for the nightly toolchain; says so and
+    /// does nothing where they are missing.
     Miri(miri::Arguments),
-    /// Tombolo and its peers (RocksDB, fjall, SlateDB, redb, LMDB) on the same work in one run, with the result drawn.
+    /// Tombolo and its peers (RocksDB, fjall, SlateDB, redb, LMDB) on the same work in one run,
+    /// with the result drawn.
     ///
-    /// Rounds are interleaved, each engine in a process of its own. Prints rates, ratios and whether each row reaches its bar; `--json` keeps
-    /// the records, `--html` draws them.
+    /// Rounds are interleaved, each engine in a process of its own. Prints rates, ratios and
+    /// whether each row reaches its bar; `--json` keeps the records, `--html` draws them.
     Peers(Box<peers::Arguments>),
-    /// The near-compute log beside accepted writes, a log of objects and a local file: latency, YCSB, lost nodes, takeover.
+    /// The near-compute log beside accepted writes, a log of objects and a local file: latency,
+    /// YCSB, lost nodes, takeover.
     ///
-    /// Starts three nodes on this host for each measurement. Prints medians, what each survives and whether the bars are reached; `--json` keeps the
-    /// records, `--html` draws them with the paper's curves.
+    /// Starts three nodes on this host for each measurement. Prints medians, what each survives and
+    /// whether the bars are reached; `--json` keeps the records, `--html` draws them with the
+    /// paper's curves.
     Near(Box<near::Arguments>),
-    /// How far the defaults are from the best settings, by a random search at equal memory and compression; an hour on a quiet machine.
+    /// How far the defaults are from the best settings, by a random search at equal memory and
+    /// compression; an hour on a quiet machine.
     ///
-    /// The best of the search is confirmed in rounds of its own, interleaved with the defaults. Exit code 1 when the whole 95 % interval of the
-    /// confirmed ratio lies beyond what is allowed.
+    /// The best of the search is confirmed in rounds of its own, interleaved with the defaults.
+    /// Exit code 1 when the whole 95 % interval of the confirmed ratio lies beyond what is allowed.
     Tune(tune::Arguments),
-    /// Conformance, bad input, demo, kills and fights on real servers of S3 and Azure storage, which it builds once and starts on free ports.
+    /// Conformance, bad input, demo, kills and fights on real servers of S3 and Azure storage,
+    /// which it builds once and starts on free ports.
     ///
-    /// Binaries are kept in ~/.cache/tombolo-real. What cannot be built or started here is said and skipped; the exit code tells whether what
-    /// ran passed.
+    /// Binaries are kept in ~/.cache/tombolo-real. What cannot be built or started here is said and
+    /// skipped; the exit code tells whether what ran passed.
     Real(real::Arguments),
-    /// Writers whose cards write to the memory of nodes (RDMA), in a guest under QEMU whose kernel has a card in software.
+    /// Writers whose cards write to the memory of nodes (RDMA), in a guest under QEMU whose kernel
+    /// has a card in software.
     ///
-    /// Installs what is missing with apt-get where it may, and keeps Debian's kernel in ~/.cache/tombolo-rdma; where one of them is not to be had it says so and does
-    /// nothing. Shows what the guest says; its figures are those of an emulated processor.
+    /// Installs what is missing with apt-get where it may, and keeps Debian's kernel in
+    /// ~/.cache/tombolo-rdma; where one of them is not to be had it says so and does nothing. Shows
+    /// what the guest says; its figures are those of an emulated processor.
     Rdma(rdma::Arguments),
-    /// SQLite, Redis and RocksDB as their packages are, under the preload library: killed in a loop, checked by themselves, measured.
+    /// SQLite, Redis and RocksDB as their packages are, under the preload library: killed in a
+    /// loop, checked by themselves, measured.
     ///
-    /// On three nodes that it starts on this host, unless another log is named. Installs what is missing with apt-get where it may; what is still missing
-    /// is said and skipped. A program that lost something that it had synced, or whose own check fails, ends it with an error.
+    /// On three nodes that it starts on this host, unless another log is named. Installs what is
+    /// missing with apt-get where it may; what is still missing is said and skipped. A program that
+    /// lost something that it had synced, or whose own check fails, ends it with an error.
     Preload(preload::Arguments),
-    /// Accepted and durable puts per second with both forms of the local log, in interleaved rounds.
+    /// Accepted and durable puts per second with both forms of the local log, in interleaved
+    /// rounds.
     Puts(puts::Puts),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
@@ -108,7 +129,8 @@ enum Habit {
     Metamorphic(habits::Metamorphic),
     /// The whole engine in a simulated world, by seed: crashes, two writers, bit rot, mutants.
     ///
-    /// A failing seed prints the command that replays it. `--help` of the simulator lists scenarios and options.
+    /// A failing seed prints the command that replays it. `--help` of the simulator lists scenarios
+    /// and options.
     #[command(disable_help_flag = true)]
     Simulate(habits::Simulate),
 }
@@ -149,8 +171,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's root: two folders above this crate. Cargo says which checkout it runs; a program started without it checks the one it was built in.
+/// The workspace's root: two folders above this crate. Cargo says which checkout it runs; a program
+/// started without it checks the one it was built in.
 fn root() -> PathBuf {
-    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.ancestors().nth(2).map_or(manifest.clone(), PathBuf::from)
 }

@@ -1,5 +1,5 @@
-//! Runs the unit tests of modules with `unsafe`, or without locks, under miri, which sees memory used after it was freed, out of bounds or
-//! uninitialised, and data races.
+//! Runs the unit tests of modules with `unsafe`, or without locks, under miri, which sees memory
+//! used after it was freed, out of bounds or uninitialised, and data races.
 //!
 //! The tests take less work there (`cfg!(miri)`): miri is a thousand times slower.
 
@@ -10,12 +10,13 @@ use clap::Args;
 
 use crate::check::unsafe_paths;
 
-/// What to run: a package, and the tests whose names begin so. Each with the sources that it covers.
+/// What to run: a package, and the tests whose names begin so. Each with the sources that it
+/// covers.
 const RUNS: &[(&str, &str, &str)] = &[
     ("tombolo", "memtable::", "crates/tombolo/src/memtable/"),
     ("tombolo", "cache::frames::", "crates/tombolo/src/cache/frames/"),
     ("tombolo", "cache::hazard::", "crates/tombolo/src/cache/hazard/"),
-    ("tombolo", "engine::desk::", "crates/tombolo/src/engine/desk"),
+    ("tombolo", "engine::commit_queue::", "crates/tombolo/src/engine/commit_queue"),
 ];
 
 /// Modules with `unsafe` that miri cannot run.
@@ -44,10 +45,15 @@ pub struct Arguments {
 /// Runs them, or says what is missing.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     if let Some(path) = unsafe_paths().find(|path| !is_told_of(path)) {
-        return Err(format!("{path} may hold unsafe code: say in crates/xtask/src/miri.rs which tests run it, or that miri cannot"));
+        return Err(format!(
+            "{path} may hold unsafe code: say in crates/xtask/src/miri.rs which tests run it, or that miri \
+            cannot"
+        ));
     }
     if !installed() {
-        println!("nothing checked: miri is not installed (rustup component add miri rust-src --toolchain nightly)");
+        println!(
+            "nothing checked: miri is not installed (rustup component add miri rust-src --toolchain nightly)"
+        );
         return Ok(());
     }
     for path in CALLS_OUT {
@@ -60,8 +66,26 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
             _ => *tests,
         };
         let status = Command::new("rustup")
-            .args(["run", "nightly", "cargo", "miri", "test", "--quiet", "--package", package, "--lib", "--", filter])
-            .env("MIRIFLAGS", format!("-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-seed={}", arguments.seed))
+            .args([
+                "run",
+                "nightly",
+                "cargo",
+                "miri",
+                "test",
+                "--quiet",
+                "--package",
+                package,
+                "--lib",
+                "--",
+                filter,
+            ])
+            .env(
+                "MIRIFLAGS",
+                format!(
+                    "-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-seed={}",
+                    arguments.seed
+                ),
+            )
             // Apart from what other toolchains build.
             .env("CARGO_TARGET_DIR", root.join("target/miri"))
             .current_dir(root)
@@ -75,14 +99,20 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 }
 
 fn is_told_of(path: &str) -> bool {
-    CALLS_OUT.contains(&path) || HANDED_ON.contains(&path) || RUNS.iter().any(|(_, _, covered)| path.starts_with(covered))
+    CALLS_OUT.contains(&path)
+        || HANDED_ON.contains(&path)
+        || RUNS.iter().any(|(_, _, covered)| path.starts_with(covered))
 }
 
 fn installed() -> bool {
     let answers = |arguments: &[&str]| {
         let mut command = Command::new("rustup");
         command.args(["run", "nightly"]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
-        command.output().ok().filter(|output| output.status.success()).map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        command
+            .output()
+            .ok()
+            .filter(|output| output.status.success())
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let has_sources = || {
         let root = answers(&["rustc", "--print", "sysroot"])?;

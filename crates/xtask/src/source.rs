@@ -1,7 +1,9 @@
-//! Rust sources as the checks see them: comments and literals blanked, tests blanked, paths expanded.
+//! Rust sources as the checks see them: comments and literals blanked, tests blanked, paths
+//! expanded.
 //!
-//! A full parser would cost a minute of build time in every clean check. What the checks need is less: which paths a file names, on
-//! which line, outside comments, literals and tests. Blanking keeps every byte at its place, so that line numbers stay true.
+//! A full parser would cost a minute of build time in every clean check. What the checks need is
+//! less: which paths a file names, on which line, outside comments, literals and tests. Blanking
+//! keeps every byte at its place, so that line numbers stay true.
 
 use std::fs;
 use std::io;
@@ -44,16 +46,23 @@ impl Source {
         Source { path: path.to_owned(), text, code, product }
     }
 
-    /// Modules in files of their own that this file declares for tests only: their paths, without `.rs`.
+    /// Modules in files of their own that this file declares for tests only: their paths, without
+    /// `.rs`.
     fn test_modules(&self) -> Vec<String> {
         let stem = self.path.trim_end_matches(".rs");
-        let folder = ["/mod", "/lib", "/main"].iter().find_map(|name| stem.strip_suffix(name)).unwrap_or(stem);
+        let folder =
+            ["/mod", "/lib", "/main"].iter().find_map(|name| stem.strip_suffix(name)).unwrap_or(stem);
         let after_attribute = self.code.split("#[cfg(").skip(1).filter_map(|rest| {
             let (condition, item) = rest.split_once(")]")?;
             (condition == "test" || condition.starts_with("all(test,")).then_some(item)
         });
         after_attribute
-            .filter_map(|item| item.trim_start().trim_start_matches("pub ").trim_start_matches("pub(crate) ").strip_prefix("mod "))
+            .filter_map(|item| {
+                item.trim_start()
+                    .trim_start_matches("pub ")
+                    .trim_start_matches("pub(crate) ")
+                    .strip_prefix("mod ")
+            })
             .filter_map(|item| item.split_once(';'))
             .filter(|(name, _)| name.bytes().all(is_word))
             .map(|(name, _)| format!("{folder}/{name}"))
@@ -68,7 +77,10 @@ impl Source {
 
 /// Whether the file holds tests only: rule 17 of the style says where those live.
 fn is_test_path(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/") || path.contains("/examples/")
+    path.ends_with("/tests.rs")
+        || path.contains("/tests/")
+        || path.contains("/benches/")
+        || path.contains("/examples/")
 }
 
 /// All `.rs` files below `root`'s crates and fuzz, sorted.
@@ -80,7 +92,8 @@ pub fn all(root: &Path) -> io::Result<Vec<Source>> {
         }
     }
     paths.sort();
-    let mut sources: Vec<Source> = paths.iter().map(|path| Source::read(root, path)).collect::<io::Result<_>>()?;
+    let mut sources: Vec<Source> =
+        paths.iter().map(|path| Source::read(root, path)).collect::<io::Result<_>>()?;
     let test_modules: Vec<String> = sources.iter().flat_map(Source::test_modules).collect();
     for source in &mut sources {
         let module = source.path.trim_end_matches(".rs").trim_end_matches("/mod");
@@ -196,7 +209,9 @@ fn block_comment_end(bytes: &[u8], at: usize) -> usize {
 
 fn raw_string_end(bytes: &[u8], mut at: usize, hashes: usize) -> usize {
     while at < bytes.len() {
-        if bytes[at] == b'"' && bytes[at + 1..].iter().take(hashes).filter(|byte| **byte == b'#').count() == hashes {
+        if bytes[at] == b'"'
+            && bytes[at + 1..].iter().take(hashes).filter(|byte| **byte == b'#').count() == hashes
+        {
             return at + 1 + hashes;
         }
         at += 1;
@@ -241,7 +256,10 @@ fn blank_test_items(code: &str) -> String {
     while let Some(found) = find(&bytes, at, b"#[") {
         let Some(end) = matching(&bytes, found + 1, b'[', b']') else { break };
         let attribute: String = code.get(found + 2..end).unwrap_or("").split_whitespace().collect();
-        let test = attribute == "cfg(test)" || attribute.starts_with("cfg(all(test,") || attribute == "test" || attribute == "cfg(loom)";
+        let test = attribute == "cfg(test)"
+            || attribute.starts_with("cfg(all(test,")
+            || attribute == "test"
+            || attribute == "cfg(loom)";
         if test {
             let stop = item_end(&bytes, end + 1);
             blank_bytes(&mut bytes[found..stop]);
@@ -345,7 +363,12 @@ fn plain_path(tokens: &[(&str, usize)], mut at: usize, found: &mut Vec<Named>) -
 }
 
 /// Expands the tree that begins at `at`; returns the token after it.
-fn use_tree(tokens: &[(&str, usize)], mut at: usize, prefix: &mut Vec<String>, found: &mut Vec<Named>) -> usize {
+fn use_tree(
+    tokens: &[(&str, usize)],
+    mut at: usize,
+    prefix: &mut Vec<String>,
+    found: &mut Vec<Named>,
+) -> usize {
     let depth = prefix.len();
     while at < tokens.len() {
         let token = tokens[at].0;
@@ -395,7 +418,10 @@ mod tests {
     #[test]
     fn use_trees_are_expanded_with_their_lines() {
         let code = "use std::{\n    fs,\n    time::{Duration, Instant as Moment},\n};\nuse crate::read::*;\n";
-        assert_eq!(named(code), ["2 std::fs", "3 std::time::Duration", "3 std::time::Instant", "5 crate::read::*"]);
+        assert_eq!(
+            named(code),
+            ["2 std::fs", "3 std::time::Duration", "3 std::time::Instant", "5 crate::read::*"]
+        );
     }
 
     #[test]
@@ -409,22 +435,37 @@ mod tests {
 
     #[test]
     fn comments_literals_and_tests_do_not_count() {
-        let code = "// std::fs\n/* std::a /* std::b */ */ let x = \"std::c\\\"\"; let y = r#\"std::d\"#; let z = '\"'; f::<'a>(); let w = a::b;\n\
+        let code = "// std::fs\n/* std::a /* std::b */ */ let x = \"std::c\\\"\"; let y = r#\"std::d\"#; \
+            let z = '\"'; f::<'a>(); let w = a::b;\n\
                     #[cfg(test)]\nmod tests {\n    use std::fs;\n}\n#[cfg(test)]\nmod more;\nuse std::io;\n";
         assert_eq!(named(code), ["2 a::b", "9 std::io"]);
     }
 
     #[test]
     fn modules_for_tests_only_are_known_by_their_declaration() {
-        let text = "#[cfg(test)]\nmod model;\n#[cfg(all(test, feature = \"x\"))]\nmod other;\n#[cfg(test)]\nmod inline { }\nmod product;\n";
-        assert_eq!(Source::new("crates/x/src/a/mod.rs", text.to_owned()).test_modules(), ["crates/x/src/a/model", "crates/x/src/a/other"]);
-        assert_eq!(Source::new("crates/x/src/a.rs", text.to_owned()).test_modules()[0], "crates/x/src/a/model");
-        assert_eq!(Source::new("crates/x/src/lib.rs", text.to_owned()).test_modules()[0], "crates/x/src/model");
+        let text = "#[cfg(test)]\nmod model;\n#[cfg(all(test, feature = \"x\"))]\nmod \
+            other;\n#[cfg(test)]\nmod inline { }\nmod product;\n";
+        assert_eq!(
+            Source::new("crates/x/src/a/mod.rs", text.to_owned()).test_modules(),
+            ["crates/x/src/a/model", "crates/x/src/a/other"]
+        );
+        assert_eq!(
+            Source::new("crates/x/src/a.rs", text.to_owned()).test_modules()[0],
+            "crates/x/src/a/model"
+        );
+        assert_eq!(
+            Source::new("crates/x/src/lib.rs", text.to_owned()).test_modules()[0],
+            "crates/x/src/model"
+        );
     }
 
     #[test]
     fn test_files_are_blank() {
-        assert!(paths(&Source::new("crates/x/src/read/tests.rs", "use std::fs;".to_owned()).product).is_empty());
-        assert!(!paths(&Source::new("crates/x/src/read/tests.rs", "use std::fs;".to_owned()).code).is_empty());
+        assert!(
+            paths(&Source::new("crates/x/src/read/tests.rs", "use std::fs;".to_owned()).product).is_empty()
+        );
+        assert!(
+            !paths(&Source::new("crates/x/src/read/tests.rs", "use std::fs;".to_owned()).code).is_empty()
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! fjall: its defaults with blocks, filters, compression, cache and memtables made equal.
 
-use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::config::{
+    BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use tombolo_workload::target::Seen;
 use tombolo_workload::{Durability, Session, Target, TargetError};
@@ -38,8 +40,11 @@ impl Engine for Fjall {
     }
 
     fn runs(&self) -> Option<u64> {
-        // Tables of level 0, and one run for all that lies deeper: it does not say of how many levels that is.
-        let of = |space: &Keyspace| space.l0_table_count() + usize::from(space.table_count() > space.l0_table_count());
+        // Tables of level 0, and one run for all that lies deeper: it does not say of how many
+        // levels that is.
+        let of = |space: &Keyspace| {
+            space.l0_table_count() + usize::from(space.table_count() > space.l0_table_count())
+        };
         Some(self.spaces.iter().map(of).sum::<usize>() as u64)
     }
 
@@ -49,7 +54,8 @@ impl Engine for Fjall {
 
     fn settings(config: &Config) -> String {
         format!(
-            "cache_size={}, max_memtable_size={}, blocks of {BLOCK_BYTES}, bloom {FILTER_BITS} bits, lz4 on all levels, all else default; accepted: written \
+            "cache_size={}, max_memtable_size={}, blocks of {BLOCK_BYTES}, bloom {FILTER_BITS} bits, lz4 on \
+            all levels, all else default; accepted: written \
              to the journal's file; durable: persist(SyncData); multi-get is a loop of gets",
             config.cache_bytes, config.memtable_bytes
         )
@@ -60,7 +66,11 @@ impl Target for Fjall {
     type Session<'a> = Thread<'a>;
 
     fn session(&self, durability: Durability) -> Thread<'_> {
-        Thread { db: &self.db, space: &self.spaces[self.turn.next(self.spaces.len())], durable: durability == Durability::Durable }
+        Thread {
+            db: &self.db,
+            space: &self.spaces[self.turn.next(self.spaces.len())],
+            durable: durability == Durability::Durable,
+        }
     }
 
     fn flush(&self) -> Result<(), TargetError> {
@@ -98,7 +108,11 @@ impl Thread<'_> {
     }
 }
 
-fn read(entries: impl Iterator<Item = fjall::Guard>, most: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
+fn read(
+    entries: impl Iterator<Item = fjall::Guard>,
+    most: usize,
+    seen: Seen<'_>,
+) -> Result<usize, TargetError> {
     let mut count = 0;
     for entry in entries.take(most) {
         let (key, value) = entry.into_inner().map_err(error)?;

@@ -1,4 +1,5 @@
-//! LMDB through heed: a B-tree in mapped memory. It has no cache of its own: the page cache of the system is its memory, all of it.
+//! LMDB through heed: a B-tree in mapped memory. It has no cache of its own: the page cache of the
+//! system is its memory, all of it.
 
 use std::ops::Bound;
 
@@ -30,8 +31,9 @@ impl Engine for Lmdb {
         std::fs::create_dir_all(&config.directory).map_err(error)?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_BYTES).max_dbs(u32::try_from(config.spaces).unwrap_or(1)).max_readers(256);
-        // SAFETY: NO_SYNC gives up nothing that the file's consistency in a running system depends on, and durable writes sync explicitly; no
-        // other process touches the directory, nor does this one open it twice.
+        // SAFETY: NO_SYNC gives up nothing that the file's consistency in a running system depends
+        // on, and durable writes sync explicitly; no other process touches the directory, nor does
+        // this one open it twice.
         let env = unsafe {
             options.flags(EnvFlags::NO_SYNC);
             options.open(&config.directory)
@@ -63,7 +65,8 @@ impl Engine for Lmdb {
     }
 
     fn settings(_config: &Config) -> String {
-        "MDB_NOSYNC, all else default, no compression, memory not bounded (the page cache); accepted: written to the file; durable: mdb_env_sync after \
+        "MDB_NOSYNC, all else default, no compression, memory not bounded (the page cache); accepted: \
+        written to the file; durable: mdb_env_sync after \
          the commit; a transaction each call; multi-get is a loop of gets in one"
             .to_owned()
     }
@@ -106,7 +109,11 @@ pub struct Thread<'a> {
     durable: bool,
 }
 
-fn read<'t>(entries: impl Iterator<Item = heed::Result<(&'t [u8], &'t [u8])>>, most: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
+fn read<'t>(
+    entries: impl Iterator<Item = heed::Result<(&'t [u8], &'t [u8])>>,
+    most: usize,
+    seen: Seen<'_>,
+) -> Result<usize, TargetError> {
     let mut count = 0;
     for entry in entries.take(most) {
         let (key, value) = entry.map_err(error)?;
@@ -136,7 +143,11 @@ impl Session for Thread<'_> {
         self.batch(&[(key, None)])
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
+    fn multi_get(
+        &mut self,
+        keys: &[Vec<u8>],
+        seen: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<usize, TargetError> {
         let transaction = self.env.read_txn().map_err(error)?;
         let mut found = 0;
         for (index, key) in keys.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The engines. Each module turns one of them into a [`Target`], with what all have in common set alike; its head says what was set and
-//! why, and [`Engine::settings`] says it in every result.
+//! The engines. Each module turns one of them into a [`Target`], with what all have in common set
+//! alike; its head says what was set and why, and [`Engine::settings`] says it in every result.
 
 #[cfg(feature = "fjall")]
 pub mod fjall;
@@ -27,7 +27,8 @@ use tombolo_workload::{Target, TargetError};
 pub struct Config {
     /// The database's own directory.
     pub directory: PathBuf,
-    /// The database's URI in a bucket, in place of the directory. Its credentials are in the environment.
+    /// The database's URI in a bucket, in place of the directory. Its credentials are in the
+    /// environment.
     pub bucket: Option<String>,
     /// How slow the store of the directory is, in SlateDB's case.
     pub latency: Option<Latency>,
@@ -66,10 +67,12 @@ pub trait Engine: Target + Sized {
     /// Closes it: what was acknowledged must be there when it is opened again.
     fn close(self) -> Result<(), TargetError>;
 
-    /// Sorted runs that a read may have to look at, memtables apart; `None` when the engine does not say.
+    /// Sorted runs that a read may have to look at, memtables apart; `None` when the engine does
+    /// not say.
     fn runs(&self) -> Option<u64>;
 
-    /// Whether work is going on, or waits, in the background, as far as the engine says. CPU time and writes are looked at besides.
+    /// Whether work is going on, or waits, in the background, as far as the engine says. CPU time
+    /// and writes are looked at besides.
     fn is_busy(&self) -> bool;
 
     /// Reads that were asked of the files since it was opened; `None` when the engine does not say.
@@ -86,7 +89,8 @@ pub fn error(error: impl Display) -> TargetError {
     TargetError { message: error.to_string(), retryable: false }
 }
 
-/// Hands out numbers of keyspaces in turn: each thread of a benchmark asks once, so that with two keyspaces two threads have one each.
+/// Hands out numbers of keyspaces in turn: each thread of a benchmark asks once, so that with two
+/// keyspaces two threads have one each.
 #[derive(Debug, Default)]
 pub struct Turn(AtomicUsize);
 

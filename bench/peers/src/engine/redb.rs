@@ -23,7 +23,10 @@ impl Engine for Redb {
         }
         std::fs::create_dir_all(&config.directory).map_err(error)?;
         let memory_bytes = usize::try_from(config.memory_bytes()).unwrap_or(usize::MAX);
-        let db = Database::builder().set_cache_size(memory_bytes).create(config.directory.join("redb")).map_err(error)?;
+        let db = Database::builder()
+            .set_cache_size(memory_bytes)
+            .create(config.directory.join("redb"))
+            .map_err(error)?;
         let names: Vec<String> = (0..config.spaces).map(|number| format!("space-{number}")).collect();
         let write = db.begin_write().map_err(error)?;
         for name in &names {
@@ -48,7 +51,8 @@ impl Engine for Redb {
 
     fn settings(config: &Config) -> String {
         format!(
-            "cache of {}, all else default, no compression; accepted: Durability::None, which does not survive the process; durable: \
+            "cache of {}, all else default, no compression; accepted: Durability::None, which does not \
+            survive the process; durable: \
              Durability::Immediate (fsync); a transaction each call; multi-get is a loop of gets",
             config.memory_bytes()
         )
@@ -69,7 +73,11 @@ impl Target for Redb {
     type Session<'a> = Thread<'a>;
 
     fn session(&self, durability: Durability) -> Thread<'_> {
-        Thread { redb: self, name: &self.names[self.turn.next(self.names.len())], durable: durability == Durability::Durable }
+        Thread {
+            redb: self,
+            name: &self.names[self.turn.next(self.names.len())],
+            durable: durability == Durability::Durable,
+        }
     }
 
     fn flush(&self) -> Result<(), TargetError> {
@@ -122,7 +130,11 @@ impl Session for Thread<'_> {
         self.batch(&[(key, None)])
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
+    fn multi_get(
+        &mut self,
+        keys: &[Vec<u8>],
+        seen: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<usize, TargetError> {
         let read = self.redb.db().begin_read().map_err(error)?;
         let table = read.open_table(table(self.name)).map_err(error)?;
         let mut found = 0;

@@ -1,19 +1,23 @@
-//! RocksDB, twice: at its defaults with what all engines have in common made equal, and as its own guides recommend for such a machine.
+//! RocksDB, twice: at its defaults with what all engines have in common made equal, and as its own
+//! guides recommend for such a machine.
 //!
-//! Equal: LZ4, 8 KiB blocks, full Bloom filters of 10 bits, the cache, memtables of the given size (two, its default).
+//! Equal: LZ4, 8 KiB blocks, full Bloom filters of 10 bits, the cache, memtables of the given size
+//! (two, its default).
 //!
-//! Tuned, from the wiki pages "Setup Options and Basic Tuning", "HyperClockCache", "Data Block Hash Index", "Pipelined Write", "MultiGet
-//! Performance" and "Memory usage": HyperClockCache, hash index in data blocks, filter of the memtable for whole keys, parallelism by the
-//! number of cores, index and filters in the cache with those of level 0 pinned, filters made for memory, pipelined writes, bytes_per_sync
-//! of 1 MiB, async_io in multi-gets (on io_uring) and iterators. Its advice on compression (ZSTD below) and block size (16 KiB) is not
-//! followed: these stay equal. Nor is unordered_write, which gives up what the others promise.
+//! Tuned, from the wiki pages "Setup Options and Basic Tuning", "HyperClockCache", "Data Block Hash
+//! Index", "Pipelined Write", "MultiGet Performance" and "Memory usage": HyperClockCache, hash
+//! index in data blocks, filter of the memtable for whole keys, parallelism by the number of cores,
+//! index and filters in the cache with those of level 0 pinned, filters made for memory, pipelined
+//! writes, bytes_per_sync of 1 MiB, async_io in multi-gets (on io_uring) and iterators. Its advice
+//! on compression (ZSTD below) and block size (16 KiB) is not followed: these stay equal. Nor is
+//! unordered_write, which gives up what the others promise.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use rocksdb::{
-    BlockBasedOptions, BoundColumnFamily, Cache, ColumnFamilyDescriptor, DBCompressionType, DBWithThreadMode, DataBlockIndexType,
-    MultiThreaded, Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, BoundColumnFamily, Cache, ColumnFamilyDescriptor, DBCompressionType, DBWithThreadMode,
+    DataBlockIndexType, MultiThreaded, Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 use tombolo_workload::target::Seen;
 use tombolo_workload::{Durability, Session, Target, TargetError};
@@ -59,7 +63,11 @@ fn options<T: Tuning>(config: &Config) -> Options {
     table.set_bloom_filter(f64::from(FILTER_BITS), false);
     let cache_bytes = usize::try_from(config.cache_bytes).unwrap_or(usize::MAX);
     // 0: it estimates the charge of an entry itself.
-    let cache = if T::TUNED { Cache::new_hyper_clock_cache(cache_bytes, 0) } else { Cache::new_lru_cache(cache_bytes) };
+    let cache = if T::TUNED {
+        Cache::new_hyper_clock_cache(cache_bytes, 0)
+    } else {
+        Cache::new_lru_cache(cache_bytes)
+    };
     table.set_block_cache(&cache);
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -91,7 +99,8 @@ impl<T: Tuning> Rocks<T> {
     }
 
     fn number(&self, property: &str) -> u64 {
-        let of = |space: usize| self.db.property_int_value_cf(&self.space(space).ok()?, property).ok().flatten();
+        let of =
+            |space: usize| self.db.property_int_value_cf(&self.space(space).ok()?, property).ok().flatten();
         (0..self.spaces).filter_map(of).sum()
     }
 }
@@ -99,7 +108,8 @@ impl<T: Tuning> Rocks<T> {
 impl<T: Tuning> Engine for Rocks<T> {
     fn open(config: &Config) -> Result<Rocks<T>, TargetError> {
         let options = options::<T>(config);
-        let families = (0..config.spaces).map(|number| ColumnFamilyDescriptor::new(name(number), options.clone()));
+        let families =
+            (0..config.spaces).map(|number| ColumnFamilyDescriptor::new(name(number), options.clone()));
         let db = Handle::open_cf_descriptors(&options, &config.directory, families).map_err(error)?;
         Ok(Rocks { db, spaces: config.spaces, turn: Turn::default(), tuning: PhantomData })
     }
@@ -116,7 +126,8 @@ impl<T: Tuning> Engine for Rocks<T> {
             let family = self.space(space).ok()?;
             for level in 0..7 {
                 let property = format!("rocksdb.num-files-at-level{level}");
-                let files: u64 = self.db.property_value_cf(&family, &property).ok().flatten()?.parse().ok()?;
+                let files: u64 =
+                    self.db.property_value_cf(&family, &property).ok().flatten()?.parse().ok()?;
                 runs += if level == 0 { files } else { u64::from(files > 0) };
             }
         }
@@ -132,13 +143,16 @@ impl<T: Tuning> Engine for Rocks<T> {
     fn settings(config: &Config) -> String {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let common = format!(
-            "block_cache={}, write_buffer_size={} (2 of them), block_size={BLOCK_BYTES}, bloom {FILTER_BITS} bits, lz4",
+            "block_cache={}, write_buffer_size={} (2 of them), block_size={BLOCK_BYTES}, bloom \
+            {FILTER_BITS} bits, lz4",
             config.cache_bytes, config.memtable_bytes
         );
         let tuned = if T::TUNED {
             format!(
-                ", HyperClockCache, hash index in blocks, index and filters in the cache (level 0 pinned), whole-key memtable filter 0.02, \
-                 IncreaseParallelism({cores}), pipelined writes, bytes_per_sync 1 MiB, async_io, optimize_filters_for_memory"
+                ", HyperClockCache, hash index in blocks, index and filters in the cache (level 0 pinned), \
+                whole-key memtable filter 0.02, \
+                 IncreaseParallelism({cores}), pipelined writes, bytes_per_sync 1 MiB, async_io, \
+                 optimize_filters_for_memory"
             )
         } else {
             ", all else default".to_owned()
@@ -224,7 +238,11 @@ impl Session for Thread<'_> {
         self.db.delete_cf_opt(self.family()?, key, &self.write).map_err(error)
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
+    fn multi_get(
+        &mut self,
+        keys: &[Vec<u8>],
+        seen: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<usize, TargetError> {
         let mut found = 0;
         let values = self.db.batched_multi_get_cf_opt(self.family()?, keys, false, &self.read);
         for (index, value) in values.into_iter().enumerate() {

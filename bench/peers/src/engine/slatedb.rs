@@ -1,13 +1,17 @@
-//! SlateDB on the local file system or in a bucket: its defaults with blocks, filters, compression, cache and memtables made equal.
+//! SlateDB on the local file system or in a bucket: its defaults with blocks, filters, compression,
+//! cache and memtables made equal.
 //!
-//! Its calls are asynchronous; each thread waits for its own on the runtime. The store of files that it is given does not sync them, so that its durable
-//! writes are weaker there than the others'; its accepted ones are in memory until the next flush (100 ms), and go with the process. A multi-get, which
-//! it does not have, is as many gets at once in a bucket, and one after the other on files, where they need no waiting. A directory that is made as slow
-//! as a store far away is taken for one, and syncs its files, as Tombolo's does.
+//! Its calls are asynchronous; each thread waits for its own on the runtime. The store of files
+//! that it is given does not sync them, so that its durable writes are weaker there than the
+//! others'; its accepted ones are in memory until the next flush (100 ms), and go with the process.
+//! A multi-get, which it does not have, is as many gets at once in a bucket, and one after the
+//! other on files, where they need no waiting. A directory that is made as slow as a store far away
+//! is taken for one, and syncs its files, as Tombolo's does.
 //!
-//! Tuned, after its page on tuning and the comments of its settings: the log is flushed every millisecond, so that durable writes wait for the store alone;
-//! scans read a megabyte ahead in four tasks and keep what they read; an eighth of the cache is for indexes and filters alone; compaction looks for
-//! work every second. Its cache on a local disk stays off, as Tombolo's does.
+//! Tuned, after its page on tuning and the comments of its settings: the log is flushed every
+//! millisecond, so that durable writes wait for the store alone; scans read a megabyte ahead in
+//! four tasks and keep what they read; an eighth of the cache is for indexes and filters alone;
+//! compaction looks for work every second. Its cache on a local disk stays off, as Tombolo's does.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,7 +20,8 @@ use std::time::{Duration, Instant};
 use slatedb::admin::AdminBuilder;
 use slatedb::compactor::{CompactionSpec, SourceId};
 use slatedb::config::{
-    CompactionWorkerOptions, CompactorOptions, CompressionCodec, FlushOptions, FlushType, ScanOptions, Settings, SstBlockSize,
+    CompactionWorkerOptions, CompactorOptions, CompressionCodec, FlushOptions, FlushType, ScanOptions,
+    Settings, SstBlockSize,
 };
 use slatedb::db_cache::foyer::{FoyerCache, FoyerCacheOptions};
 use slatedb::db_cache::{DbCache, SplitCache};
@@ -80,9 +85,12 @@ fn store(config: &Config) -> Result<(Arc<dyn ObjectStore>, String), TargetError>
         #[cfg(feature = "cloud")]
         Some(uri) => {
             let wrong = || error(format!("{uri}: s3://bucket/prefix?endpoint=http://host:port is expected"));
-            let (place, endpoint) = uri.strip_prefix("s3://").and_then(|rest| rest.split_once("?endpoint=")).ok_or_else(wrong)?;
+            let (place, endpoint) =
+                uri.strip_prefix("s3://").and_then(|rest| rest.split_once("?endpoint=")).ok_or_else(wrong)?;
             let (bucket, prefix) = place.split_once('/').ok_or_else(wrong)?;
-            let builder = slatedb::object_store::aws::AmazonS3Builder::from_env().with_bucket_name(bucket).with_endpoint(endpoint);
+            let builder = slatedb::object_store::aws::AmazonS3Builder::from_env()
+                .with_bucket_name(bucket)
+                .with_endpoint(endpoint);
             Ok((Arc::new(builder.with_allow_http(true).build().map_err(error)?), prefix.to_owned()))
         }
         #[cfg(not(feature = "cloud"))]
@@ -95,7 +103,11 @@ impl<T: Tuning> Engine for Slate<T> {
         if config.direct || config.spaces > 1 {
             return Err(error("SlateDB has neither direct IO nor keyspaces"));
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(error)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(error)?;
         let (store, path) = store(config)?;
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut settings = Settings {
@@ -110,11 +122,22 @@ impl<T: Tuning> Engine for Slate<T> {
         if T::TUNED {
             settings.flush_interval = Some(Duration::from_millis(1));
             let second = Duration::from_secs(1);
-            let worker = CompactionWorkerOptions { compactions_poll_interval: second, ..CompactionWorkerOptions::default() };
-            settings.compactor_options =
-                Some(CompactorOptions { poll_interval: second, worker: Some(worker), ..CompactorOptions::default() });
+            let worker = CompactionWorkerOptions {
+                compactions_poll_interval: second,
+                ..CompactionWorkerOptions::default()
+            };
+            settings.compactor_options = Some(CompactorOptions {
+                poll_interval: second,
+                worker: Some(worker),
+                ..CompactorOptions::default()
+            });
         }
-        let foyer = |bytes| Arc::new(FoyerCache::new_with_opts(FoyerCacheOptions { max_capacity: bytes, ..FoyerCacheOptions::default() }));
+        let foyer = |bytes| {
+            Arc::new(FoyerCache::new_with_opts(FoyerCacheOptions {
+                max_capacity: bytes,
+                ..FoyerCacheOptions::default()
+            }))
+        };
         let cache: Arc<dyn DbCache> = if T::TUNED {
             let metadata_bytes = config.cache_bytes / 8;
             let split = SplitCache::new().with_block_cache(Some(foyer(config.cache_bytes - metadata_bytes)));
@@ -141,24 +164,28 @@ impl<T: Tuning> Engine for Slate<T> {
     }
 
     fn is_busy(&self) -> bool {
-        // Its compactor looks every 5 seconds: what it is going to do is at least as much as what lies ready for it.
+        // Its compactor looks every 5 seconds: what it is going to do is at least as much as what
+        // lies ready for it.
         self.db.manifest().l0().len() >= 4
     }
 
     fn settings(config: &Config) -> String {
         format!(
-            "cache of {} (foyer), l0_sst_size_bytes={}, blocks of 8192, bloom {FILTER_BITS} bits, lz4, {}; {}; accepted: in memory until the next \
+            "cache of {} (foyer), l0_sst_size_bytes={}, blocks of 8192, bloom {FILTER_BITS} bits, lz4, {}; \
+            {}; accepted: in memory until the next \
              flush, goes with the process",
             config.cache_bytes,
             config.memtable_bytes,
             if T::TUNED {
-                "flush_interval=1ms, compactions looked for every second, scans read 1 MiB ahead in 4 tasks and are cached, an eighth of the cache for \
+                "flush_interval=1ms, compactions looked for every second, scans read 1 MiB ahead in 4 tasks \
+                and are cached, an eighth of the cache for \
                  indexes and filters"
             } else {
                 "all else default, a flush every 100 ms, scans as they are when not told otherwise"
             },
             if config.is_far() {
-                "max_unflushed_bytes of two memtables; durable: await_durable; multi-get is as many gets at once"
+                "max_unflushed_bytes of two memtables; durable: await_durable; multi-get is as many gets at \
+                once"
             } else {
                 "local file system without fsync; durable: an explicit flush; multi-get is a loop of gets"
             }
@@ -224,7 +251,8 @@ pub struct Thread<'a, T> {
 }
 
 impl<T: Tuning> Thread<'_, T> {
-    /// Waits until it is durable where that is asked: for the next flush of its own in a bucket, for a flush of this thread's asking on files.
+    /// Waits until it is durable where that is asked: for the next flush of its own in a bucket,
+    /// for a flush of this thread's asking on files.
     fn written(&self, write: &WriteHandle) -> Result<(), TargetError> {
         if !self.durable {
             return Ok(());
@@ -232,18 +260,34 @@ impl<T: Tuning> Thread<'_, T> {
         let db = &self.slate.db;
         self.slate
             .runtime
-            .block_on(async { if self.slate.is_remote { write.await_durable().await } else { db.flush().await } })
+            .block_on(async {
+                if self.slate.is_remote { write.await_durable().await } else { db.flush().await }
+            })
             .map_err(error)
     }
 
-    fn read(&self, from: &[u8], order: IterationOrder, entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
+    fn read(
+        &self,
+        from: &[u8],
+        order: IterationOrder,
+        entries: usize,
+        seen: Seen<'_>,
+    ) -> Result<usize, TargetError> {
         self.slate.runtime.block_on(async {
-            // On files blocks are kept, as everybody's are; in a bucket its default is measured too, which is not to.
-            let mut options = ScanOptions { order, cache_blocks: !self.slate.is_remote, ..ScanOptions::default() };
+            // On files blocks are kept, as everybody's are; in a bucket its default is measured
+            // too, which is not to.
+            let mut options =
+                ScanOptions { order, cache_blocks: !self.slate.is_remote, ..ScanOptions::default() };
             if T::TUNED {
-                options = ScanOptions { cache_blocks: true, read_ahead_bytes: 1 << 20, max_fetch_tasks: 4, ..options };
+                options = ScanOptions {
+                    cache_blocks: true,
+                    read_ahead_bytes: 1 << 20,
+                    max_fetch_tasks: 4,
+                    ..options
+                };
             }
-            let mut iterator = self.slate.db.scan_with_options(from.to_vec().., &options).await.map_err(error)?;
+            let mut iterator =
+                self.slate.db.scan_with_options(from.to_vec().., &options).await.map_err(error)?;
             let mut count = 0;
             while count < entries
                 && let Some(entry) = iterator.next().await.map_err(error)?
@@ -264,7 +308,11 @@ impl<T: Tuning> Session for Thread<'_, T> {
         self.written(&write)
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
+    fn multi_get(
+        &mut self,
+        keys: &[Vec<u8>],
+        seen: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<usize, TargetError> {
         let mut found = 0;
         if !self.slate.is_remote {
             for (index, key) in keys.iter().enumerate() {

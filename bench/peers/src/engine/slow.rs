@@ -1,7 +1,10 @@
-//! A store of SlateDB's that is as slow as one of Tombolo's with `?latency=`: `request → latency drawn → waited for → the inner store`.
+//! A store of SlateDB's that is as slow as one of Tombolo's with `?latency=`:
+//! `request → latency drawn → waited for → the inner store`.
 //!
-//! The latencies are drawn by the same code, and waited for by the same timer, which wakes to the microsecond where tokio's wakes to the millisecond.
-//! What takes none there takes none here: the pieces of an upload, whose end does; requests that are not made at all, such as each page of a list.
+//! The latencies are drawn by the same code, and waited for by the same timer, which wakes to the
+//! microsecond where tokio's wakes to the millisecond. What takes none there takes none here: the
+//! pieces of an upload, whose end does; requests that are not made at all, such as each page of a
+//! list.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,8 +16,8 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, Result, UploadPart,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use tombolo_env::Env;
 use tombolo_storage::layer::throttle::Latency;
@@ -68,7 +71,11 @@ impl ObjectStore for Slow {
         self.inner.put_opts(location, payload, options).await
     }
 
-    async fn put_multipart_opts(&self, location: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         let upload = self.inner.put_multipart_opts(location, options).await?;
         Ok(Box::new(SlowUpload { upload, store: self.clone() }))
     }
@@ -146,7 +153,8 @@ mod tests {
     fn each_request_waits_for_a_latency_and_a_whole_upload_for_one() {
         let latency = Latency::fixed(Duration::from_millis(5));
         let (env, slow) = (Env::real(), Slow::new(Arc::new(InMemory::new()), latency));
-        let least = |requests: u32, begun: tombolo_env::Instant| assert!(env.now() >= begun + latency.p50 * requests);
+        let least =
+            |requests: u32, begun: tombolo_env::Instant| assert!(env.now() >= begun + latency.p50 * requests);
         env.block_on(async {
             let (path, begun) = (Path::from("a/b"), env.now());
             slow.put(&path, PutPayload::from_static(b"bytes")).await.unwrap();

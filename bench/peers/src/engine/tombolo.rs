@@ -1,12 +1,16 @@
-//! Tombolo: every setting at its default but the memory, which is what the others get for cache and memtables together.
+//! Tombolo: every setting at its default but the memory, which is what the others get for cache and
+//! memtables together.
 //!
-//! In a bucket, where accepted is as late as durable, accepted writes are issued and not waited for, as many as are allowed to be on their way: what is
-//! lost with the process is then what SlateDB loses with it.
+//! In a bucket, where accepted is as late as durable, accepted writes are issued and not waited
+//! for, as many as are allowed to be on their way: what is lost with the process is then what
+//! SlateDB loses with it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tombolo::{Batch, BlockingKeyspace, Cursor, Db, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options};
+use tombolo::{
+    Batch, BlockingKeyspace, Cursor, Db, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
+};
 use tombolo_storage::layer::RequestKind;
 use tombolo_workload::target::Seen;
 use tombolo_workload::{Durability, Session, Target, TargetError};
@@ -23,10 +27,12 @@ pub struct Tombolo {
     sessions: AtomicUsize,
 }
 
-/// Writes of all threads that may be on their way: half of what the engine allows, so that it never refuses one.
+/// Writes of all threads that may be on their way: half of what the engine allows, so that it never
+/// refuses one.
 const ON_THEIR_WAY_MAX: usize = 32_768;
 
-/// The defaults, but for blocks as large as the others': left alone, the engine takes twice as large ones where the memory can hold the data.
+/// The defaults, but for blocks as large as the others': left alone, the engine takes twice as
+/// large ones where the memory can hold the data.
 fn keyspace_options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
     options.block_bytes = u32::try_from(BLOCK_BYTES).ok();
@@ -43,18 +49,28 @@ impl Engine for Tombolo {
         let io = if config.direct { "?io=direct" } else { "" };
         let mut options = Options::default();
         options.memory_bytes = config.memory_bytes();
-        let store = config.bucket.clone().unwrap_or_else(|| format!("file://{}{io}", config.directory.display()));
-        let db = Db::builder(store).mode(OpenMode::CreateOrOpen).options(options).open().wait().map_err(failed)?;
+        let store =
+            config.bucket.clone().unwrap_or_else(|| format!("file://{}{io}", config.directory.display()));
+        let db =
+            Db::builder(store).mode(OpenMode::CreateOrOpen).options(options).open().wait().map_err(failed)?;
         let space = |number| {
             let name = format!("space-{number}");
             let keyspace = match db.keyspace(&name) {
-                Err(error) if error.kind() == ErrorKind::NotFound => db.create_keyspace(&name, keyspace_options()).wait(),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    db.create_keyspace(&name, keyspace_options()).wait()
+                }
                 found => found,
             };
             Ok((name, keyspace.map_err(failed)?))
         };
         let spaces = (0..config.spaces).map(space).collect::<Result<_, TargetError>>()?;
-        Ok(Tombolo { db, spaces, turn: Turn::default(), is_remote: config.is_far(), sessions: AtomicUsize::new(0) })
+        Ok(Tombolo {
+            db,
+            spaces,
+            turn: Turn::default(),
+            is_remote: config.is_far(),
+            sessions: AtomicUsize::new(0),
+        })
     }
 
     fn close(self) -> Result<(), TargetError> {
@@ -64,7 +80,13 @@ impl Engine for Tombolo {
     fn runs(&self) -> Option<u64> {
         let levels = self.db.stats().tables_by_level;
         // Level 0 holds runs of their own, each other level one.
-        Some(levels.iter().enumerate().map(|(level, tables)| if level == 0 { *tables } else { u64::from(*tables > 0) }).sum())
+        Some(
+            levels
+                .iter()
+                .enumerate()
+                .map(|(level, tables)| if level == 0 { *tables } else { u64::from(*tables > 0) })
+                .sum(),
+        )
     }
 
     fn is_busy(&self) -> bool {
@@ -74,7 +96,13 @@ impl Engine for Tombolo {
 
     fn file_reads(&self) -> Option<u64> {
         let counted = self.db.requests().counted;
-        Some(counted.iter().filter(|one| matches!(one.kind, RequestKind::Read | RequestKind::ReadRanges)).map(|one| one.requests).sum())
+        Some(
+            counted
+                .iter()
+                .filter(|one| matches!(one.kind, RequestKind::Read | RequestKind::ReadRanges))
+                .map(|one| one.requests)
+                .sum(),
+        )
     }
 
     fn settings(config: &Config) -> String {
@@ -83,7 +111,10 @@ impl Engine for Tombolo {
         } else {
             "accepted: in the mapped log; durable: fdatasync"
         };
-        format!("memory_bytes={}, block_bytes={BLOCK_BYTES}, all else default; {means}", config.memory_bytes())
+        format!(
+            "memory_bytes={}, block_bytes={BLOCK_BYTES}, all else default; {means}",
+            config.memory_bytes()
+        )
     }
 }
 
@@ -159,7 +190,12 @@ impl Drop for Thread<'_> {
     }
 }
 
-fn read(mut cursor: Cursor, from: Option<&[u8]>, entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
+fn read(
+    mut cursor: Cursor,
+    from: Option<&[u8]>,
+    entries: usize,
+    seen: Seen<'_>,
+) -> Result<usize, TargetError> {
     let mut count = 0;
     let mut valid = match from {
         Some(from) => cursor.seek(from),
@@ -194,7 +230,11 @@ impl Session for Thread<'_> {
         self.written(write)
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
+    fn multi_get(
+        &mut self,
+        keys: &[Vec<u8>],
+        seen: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<usize, TargetError> {
         let values = match &self.blocking {
             Some(keyspace) => keyspace.multi_get(keys),
             None => self.keyspace.multi_get(keys).wait(),

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foyer::{BlockEngineConfig, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder, PsyncIoEngineConfig};
+use foyer::{
+    BlockEngineConfig, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder, PsyncIoEngineConfig,
+};
 use tombolo::Env;
 use tombolo_storage::layer::trace::Tracer;
 use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request};
@@ -32,7 +34,11 @@ pub(super) struct Foyer {
 impl Foyer {
     pub(super) fn open(data: &Path, latency: &str, flash: &Path) -> Result<(Foyer, Tracer)> {
         let (objects, _, tracer, _) = store(&data.join(BLOCKS), latency)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(failed)?;
         let device = FsDeviceBuilder::new(flash).with_capacity(FLASH_BYTES).build().map_err(failed)?;
         let cache = runtime.block_on(async {
             HybridCacheBuilder::new()
@@ -62,13 +68,20 @@ impl Reads for Foyer {
         let fetch = move || async move {
             let name = object(block / OBJECT_BLOCKS).map_err(std::io::Error::other)?;
             let start = block % OBJECT_BLOCKS * BLOCK_BYTES;
-            let read = objects.read(Request::new(Purpose::Get, Epoch::NONE), &name, start..start + BLOCK_BYTES).await;
+            let read = objects
+                .read(Request::new(Purpose::Get, Epoch::NONE), &name, start..start + BLOCK_BYTES)
+                .await;
             read.map(|bytes| bytes.to_vec()).map_err(std::io::Error::other)
         };
-        let entry = self.runtime.block_on(async { self.cache.get_or_fetch(&block, fetch).await }).map_err(failed)?;
+        let entry =
+            self.runtime.block_on(async { self.cache.get_or_fetch(&block, fetch).await }).map_err(failed)?;
         let start = usize::try_from(key % BLOCK_KEYS).map_err(failed)? * ENTRY_BYTES;
         let found = entry.value().get(start..start + ENTRY_BYTES).ok_or("a block that is too short")?;
-        if found[..8] == key.to_be_bytes() { Ok(found[8..].to_vec()) } else { Err(format!("key {key} is missing")) }
+        if found[..8] == key.to_be_bytes() {
+            Ok(found[8..].to_vec())
+        } else {
+            Err(format!("key {key} is missing"))
+        }
     }
 }
 
@@ -79,9 +92,11 @@ pub(super) fn fill(data: &Path) -> Result<()> {
     let mut state = 1;
     for number in 0..KEYS.div_ceil(object_keys) {
         let keys = number * object_keys..KEYS.min((number + 1) * object_keys);
-        let bytes: Vec<u8> = keys.flat_map(|key| [key.to_be_bytes().to_vec(), value(&mut state)].concat()).collect();
+        let bytes: Vec<u8> =
+            keys.flat_map(|key| [key.to_be_bytes().to_vec(), value(&mut state)].concat()).collect();
         let name = object(number)?;
-        let (request, placement) = (Request::new(Purpose::Flush, Epoch::NONE), Placement::new(ObjectKind::Other, Life::Long));
+        let (request, placement) =
+            (Request::new(Purpose::Flush, Epoch::NONE), Placement::new(ObjectKind::Other, Life::Long));
         env.block_on(objects.put_if_absent(request, &name, placement, Bytes::from(bytes))).map_err(failed)?;
     }
     Ok(())

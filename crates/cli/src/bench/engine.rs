@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Batch, BlockingKeyspace, Cursor, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Stats};
+use tombolo::{
+    Batch, BlockingKeyspace, Cursor, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
+    Stats,
+};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 use tombolo_storage::{Epoch, ObjectStore, Purpose, Request, Uri};
@@ -56,7 +59,8 @@ impl Engine {
         let plain = registry.open_object_store(&env, &store)?;
         let logs = registry.open_log_store(&env, &store, log.as_ref(), &plain)?;
         let tracer = Tracer::with_sink(&env, 0, None);
-        let objects: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&plain), tracer.clone()));
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(TraceObjectStore::new(Arc::clone(&plain), tracer.clone()));
         let builder = Db::builder(&place.store).env(env.clone()).stores(objects, logs);
         let db = builder.mode(mode).options(place.options.clone()).open().wait()?;
         let keyspace = match db.keyspace(&place.keyspace) {
@@ -101,12 +105,14 @@ impl Engine {
         self.db.flush()
     }
 
-    /// Counts requests from here on, or not: counting costs two readings of the clock for each, which reads from the store would feel.
+    /// Counts requests from here on, or not: counting costs two readings of the clock for each,
+    /// which reads from the store would feel.
     pub fn count_requests(&self, on: bool) {
         self.tracer.set_on(on);
     }
 
-    /// Bytes put into the object store so far, while requests were counted, by why: flush, compaction, manifest, the rest.
+    /// Bytes put into the object store so far, while requests were counted, by why: flush,
+    /// compaction, manifest, the rest.
     pub fn put_bytes(&self) -> [(&'static str, u64); 4] {
         let mut bytes = [("flush", 0), ("compaction", 0), ("manifest", 0), ("other", 0)];
         for ((purpose, kind), counters) in self.tracer.counters() {
@@ -128,7 +134,12 @@ impl Engine {
     pub fn object_bytes(&self) -> Result<u64> {
         let (mut bytes, mut after) = (0, None);
         loop {
-            let page = self.env.block_on(self.objects.list(Request::new(Purpose::Verify, Epoch::NONE), "", after.as_ref(), 1000))?;
+            let page = self.env.block_on(self.objects.list(
+                Request::new(Purpose::Verify, Epoch::NONE),
+                "",
+                after.as_ref(),
+                1000,
+            ))?;
             bytes += page.objects.iter().map(|object| object.length).sum::<u64>();
             after = page.objects.last().map(|object| object.name.clone());
             if !page.more || after.is_none() {
@@ -201,7 +212,12 @@ pub struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    fn read(mut cursor: Cursor, from: Option<&[u8]>, entries: usize, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
+    fn read(
+        mut cursor: Cursor,
+        from: Option<&[u8]>,
+        entries: usize,
+        seen: Seen<'_>,
+    ) -> std::result::Result<usize, TargetError> {
         let mut count = 0;
         let mut valid = match from {
             Some(from) => cursor.seek(from),
@@ -235,7 +251,11 @@ impl Session for Thread<'_> {
         self.keyspace.delete_with(key, self.durability).wait().map_err(target_error)
     }
 
-    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> std::result::Result<usize, TargetError> {
+    fn multi_get(
+        &mut self,
+        keys: &[Vec<u8>],
+        seen: &mut dyn FnMut(usize, &[u8]),
+    ) -> std::result::Result<usize, TargetError> {
         let values = match &self.blocking {
             Some(keyspace) => keyspace.multi_get(keys),
             None => self.keyspace.multi_get(keys).wait(),
@@ -251,7 +271,12 @@ impl Session for Thread<'_> {
         Ok(found)
     }
 
-    fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> std::result::Result<usize, TargetError> {
+    fn scan(
+        &mut self,
+        from: &[u8],
+        entries: usize,
+        seen: Seen<'_>,
+    ) -> std::result::Result<usize, TargetError> {
         Thread::read(self.keyspace.cursor::<&[u8]>(..), Some(from), entries, seen)
     }
 

@@ -1,7 +1,7 @@
 //! `tombolo bench`: db_bench's benchmarks on a database.
 //!
-//! `arguments → Plan → for each name: runner → Row → table, JSON`. The benchmarks themselves are `tombolo_workload::bench`, which knows no
-//! engine; [`engine`] is Tombolo's side of them.
+//! `arguments → Plan → for each name: runner → Row → table, JSON`. The benchmarks themselves are
+//! `tombolo_workload::bench`, which knows no engine; [`engine`] is Tombolo's side of them.
 
 mod engine;
 mod latency;
@@ -57,16 +57,19 @@ pub struct Arguments {
 /// What else is measured.
 #[derive(Subcommand)]
 enum Command {
-    /// Measures what a store itself can do: append, sync, write, put, read, list and delete, by size and depth.
+    /// Measures what a store itself can do: append, sync, write, put, read, list and delete, by
+    /// size and depth.
     Store(store::Arguments),
-    /// Measures what reads and writes take at a remote store, whose latency is made up: misses, multi-gets, seeks, writes.
+    /// Measures what reads and writes take at a remote store, whose latency is made up: misses,
+    /// multi-gets, seeks, writes.
     Latency(latency::Arguments),
 }
 
 /// Arguments of a run of benchmarks.
 #[derive(Args)]
 struct RunArguments {
-    /// Where the database is made, as a URI; a temporary directory, removed afterwards, when not given.
+    /// Where the database is made, as a URI; a temporary directory, removed afterwards, when not
+    /// given.
     #[arg(long, value_name = "URI")]
     store: Option<String>,
     /// The log store, as a URI; the store's own log when not given.
@@ -104,7 +107,8 @@ struct RunArguments {
     /// What writes survive before they return; fillsync is always durable.
     #[arg(long, value_enum, default_value_t)]
     durability: Survives,
-    /// Ends each benchmark after so many seconds; those that draw keys at random run that long whatever the counts say.
+    /// Ends each benchmark after so many seconds; those that draw keys at random run that long
+    /// whatever the counts say.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     duration: Option<u64>,
     /// Of everything random: the same seed draws the same keys and values.
@@ -116,19 +120,23 @@ struct RunArguments {
     /// Distance of the keys of one call of multireadrandom; 0 draws each at random.
     #[arg(long, value_name = "N", default_value_t = 0)]
     multiread_stride: u64,
-    /// Writes a second of the writer beside readwhilewriting; as many as it can when not given. Equal rates make runs comparable.
+    /// Writes a second of the writer beside readwhilewriting; as many as it can when not given.
+    /// Equal rates make runs comparable.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     beside_rate: Option<u64>,
-    /// How YCSB's accesses spread over the keys, in the place of each workload's own (zipfian; latest for D).
+    /// How YCSB's accesses spread over the keys, in the place of each workload's own (zipfian;
+    /// latest for D).
     #[arg(long, value_enum)]
     distribution: Option<Spread>,
-    /// A setting of the database, as name=value; may be given several times. A wrong name lists them all.
+    /// A setting of the database, as name=value; may be given several times. A wrong name lists
+    /// them all.
     #[arg(long = "setting", visible_alias = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
     /// A setting of the keyspace, as name=value; may be given several times.
     #[arg(long = "keyspace-setting", value_name = "NAME=VALUE")]
     keyspace_settings: Vec<String>,
-    /// Runs on the database that is there: nothing is refused because it exists, and nothing emptied.
+    /// Runs on the database that is there: nothing is refused because it exists, and nothing
+    /// emptied.
     #[arg(long, requires = "store")]
     use_existing: bool,
     /// Prints the distribution of latencies of each benchmark.
@@ -137,7 +145,8 @@ struct RunArguments {
     /// Times every so-many-th call instead of deciding by how fast they are.
     #[arg(long, value_name = "N")]
     sample_every: Option<u32>,
-    /// Writes the results as a list of objects to this file; `-` is standard output. So does `tombolo --json bench`.
+    /// Writes the results as a list of objects to this file; `-` is standard output. So does
+    /// `tombolo --json bench`.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -249,7 +258,8 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     let arguments = &arguments.run;
     // Everything that can be wrong is found before anything is made.
     let plan = arguments.plan()?;
-    let parse = |name: &String| name.trim().parse::<Benchmark>().map_err(|error| Failure::Usage(error.to_string()));
+    let parse =
+        |name: &String| name.trim().parse::<Benchmark>().map_err(|error| Failure::Usage(error.to_string()));
     let benchmarks = arguments.benchmarks.iter().map(parse).collect::<Result<Vec<_>>>()?;
     arguments.place("mem://checked-only")?;
     let mut results = Results::open(arguments.json.as_deref(), json)?;
@@ -283,7 +293,13 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
             engine = engine.fresh()?;
         }
         touched |= benchmark.is_threaded();
-        match runner::run(&engine, &Plan { step, ..plan.clone() }, benchmark, output.is_watched(), &interrupted) {
+        match runner::run(
+            &engine,
+            &Plan { step, ..plan.clone() },
+            benchmark,
+            output.is_watched(),
+            &interrupted,
+        ) {
             Ok(row) => {
                 text(row.to_text(arguments.histogram))?;
                 rows.push(row);
@@ -301,16 +317,20 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     engine.close()?;
     match rows.iter().find(|row| row.errors() > 0) {
         None => Ok(()),
-        Some(row) => {
-            Err(Failure::Check(format!("{} of {} failed: {}", row.errors(), row.benchmark, row.first_error().unwrap_or("no reason given"))))
-        }
+        Some(row) => Err(Failure::Check(format!(
+            "{} of {} failed: {}",
+            row.errors(),
+            row.benchmark,
+            row.first_error().unwrap_or("no reason given")
+        ))),
     }
 }
 
 fn say_how_to_use(failure: Failure, store: &str) -> Failure {
     match failure {
         Failure::Engine(error) if error.kind() == ErrorKind::AlreadyExists => Failure::Usage(format!(
-            "{store} holds a database already, and benchmarks empty what they fill: say --use-existing to run on it as it is, or name another store"
+            "{store} holds a database already, and benchmarks empty what they fill: say --use-existing to \
+            run on it as it is, or name another store"
         )),
         failure => failure,
     }
@@ -323,7 +343,8 @@ fn summary(rows: &[Row], engine: &Engine, header: &Header<'_>) -> Result<String>
     let put = engine.put_bytes().map(|(name, bytes)| format!("{name} {}", text::bytes(bytes))).join(", ");
     let stats = engine.stats();
     Ok(format!(
-        "\n{:<10} peak {} of its own, of a budget of {} (and {} of mapped files, the log among them)\n{:<10} {} to disks by this process; \
+        "\n{:<10} peak {} of its own, of a budget of {} (and {} of mapped files, the log among \
+        them)\n{:<10} {} to disks by this process; \
          objects of the last database: {put}\n{:<10} {} of tables, {} in all objects",
         "memory",
         text::bytes(own),

@@ -77,11 +77,24 @@ impl Header<'_> {
         };
         line(
             "tombolo",
-            format!("{} ({})", env!("CARGO_PKG_VERSION"), if cfg!(debug_assertions) { "debug build: slow" } else { "release build" }),
+            format!(
+                "{} ({})",
+                env!("CARGO_PKG_VERSION"),
+                if cfg!(debug_assertions) { "debug build: slow" } else { "release build" }
+            ),
         );
         let memory = text::bytes(machine.memory_bytes);
-        line("machine", format!("{} × {}, {memory}, {}, load {:.2}", machine.cores, machine.processor, machine.system, machine.load));
-        line("store", self.log.as_ref().map_or_else(|| self.store.clone(), |log| format!("{}, log {log}", self.store)));
+        line(
+            "machine",
+            format!(
+                "{} × {}, {memory}, {}, load {:.2}",
+                machine.cores, machine.processor, machine.system, machine.load
+            ),
+        );
+        line(
+            "store",
+            self.log.as_ref().map_or_else(|| self.store.clone(), |log| format!("{}, log {log}", self.store)),
+        );
         let raw = plan.num.saturating_mul((plan.key_bytes + plan.value_bytes) as u64);
         line(
             "entries",
@@ -96,12 +109,36 @@ impl Header<'_> {
         );
         line(
             "writes",
-            format!("{}, {} thread{}, seed {}", self.durability, plan.threads, if plan.threads == 1 { "" } else { "s" }, plan.seed),
+            format!(
+                "{}, {} thread{}, seed {}",
+                self.durability,
+                plan.threads,
+                if plan.threads == 1 { "" } else { "s" },
+                plan.seed
+            ),
         );
-        let list = |settings: &[String]| if settings.is_empty() { "all at their defaults".to_owned() } else { settings.join(" ") };
-        line("settings", format!("{}; of the keyspace {}", list(&self.settings), list(&self.keyspace_settings)));
-        line("memory", format!("budget {}; {} before opening", text::bytes(self.budget_bytes), text::bytes(self.before.own_bytes)));
-        line("clock", format!("{} ns a reading: fast operations are timed one in so many (column 1 in)", self.clock.as_nanos()));
+        let list = |settings: &[String]| {
+            if settings.is_empty() { "all at their defaults".to_owned() } else { settings.join(" ") }
+        };
+        line(
+            "settings",
+            format!("{}; of the keyspace {}", list(&self.settings), list(&self.keyspace_settings)),
+        );
+        line(
+            "memory",
+            format!(
+                "budget {}; {} before opening",
+                text::bytes(self.budget_bytes),
+                text::bytes(self.before.own_bytes)
+            ),
+        );
+        line(
+            "clock",
+            format!(
+                "{} ns a reading: fast operations are timed one in so many (column 1 in)",
+                self.clock.as_nanos()
+            ),
+        );
         text.trim_end().to_owned()
     }
 }
@@ -110,7 +147,19 @@ impl Header<'_> {
 pub fn columns() -> String {
     format!(
         "{:<17} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>4} {:>7} {:>9} {:>9}",
-        "benchmark", "operations", "per second", "MB/s", "mean µs", "p50", "p99", "p99.9", "max", "1 in", "CPU µs", "peak MiB", "wrote MB"
+        "benchmark",
+        "operations",
+        "per second",
+        "MB/s",
+        "mean µs",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "1 in",
+        "CPU µs",
+        "peak MiB",
+        "wrote MB"
     )
 }
 
@@ -135,9 +184,11 @@ impl Row {
         let Summary { p50, p99, p999, max, .. } = self.outcome.latencies.summary();
         let megabytes = |bytes: f64| bytes / 1e6;
         #[allow(clippy::cast_precision_loss, reason = "megabytes for people")]
-        let (wrote, peak) = (megabytes(self.written_bytes as f64), self.peak.own_bytes as f64 / f64::from(1 << 20));
+        let (wrote, peak) =
+            (megabytes(self.written_bytes as f64), self.peak.own_bytes as f64 / f64::from(1 << 20));
         let mut text = format!(
-            "{:<17} {:>11} {:>11} {:>9.1} {:>9.2} {:>9.2} {:>9.2} {:>9.1} {:>10.1} {:>4} {:>7.2} {:>9.1} {:>9.1}",
+            "{:<17} {:>11} {:>11} {:>9.1} {:>9.2} {:>9.2} {:>9.2} {:>9.1} {:>10.1} {:>4} {:>7.2} {:>9.1} \
+            {:>9.1}",
             self.benchmark.name,
             text::count(self.outcome.operations),
             text::count(whole(self.outcome.operations_per_second())),
@@ -153,18 +204,32 @@ impl Row {
             wrote,
         );
         if !self.benchmark.is_threaded() {
-            let what = self.text.clone().unwrap_or_else(|| format!("took {}", text::duration(self.outcome.elapsed())));
+            let what = self
+                .text
+                .clone()
+                .unwrap_or_else(|| format!("took {}", text::duration(self.outcome.elapsed())));
             text = format!("{:<17} {}", self.benchmark.name, what.replace('\n', &format!("\n{:<17} ", "")));
         }
         if (self.benchmark.is_reading() || self.benchmark.is_mixed())
             && !matches!(self.benchmark.work, Work::ReadSequential | Work::ReadReverse)
         {
-            let _ = write!(text, "\n{:<17} found {} of {}", "", text::count(self.outcome.found), text::count(self.outcome.operations));
+            let _ = write!(
+                text,
+                "\n{:<17} found {} of {}",
+                "",
+                text::count(self.outcome.found),
+                text::count(self.outcome.operations)
+            );
         }
         if let Some(writer) = &self.background {
             let rate = text::count(whole(writer.operations_per_second()));
             let p99 = text::duration(writer.latencies.summary().p99);
-            let _ = write!(text, "\n{:<17} beside it {} writes, {rate} per second, p99 {p99}", "", text::count(writer.operations));
+            let _ = write!(
+                text,
+                "\n{:<17} beside it {} writes, {rate} per second, p99 {p99}",
+                "",
+                text::count(writer.operations)
+            );
         }
         if let Some(error) = self.first_error() {
             let _ = write!(text, "\n{:<17} {} failed: {error}", "", text::count(self.errors()));

@@ -17,11 +17,13 @@ pub struct Results {
 }
 
 impl Results {
-    /// To the file at `path`, where `-` is standard output; and to standard output when `json` says so.
+    /// To the file at `path`, where `-` is standard output; and to standard output when `json` says
+    /// so.
     pub fn open(path: Option<&Path>, json: bool) -> Result<Results> {
         let is_dash = path.is_some_and(|path| path.as_os_str() == "-");
         let make = |path: &Path| {
-            let file = File::create(path).map_err(|error| Failure::io(error, format!("making {}", path.display())))?;
+            let file = File::create(path)
+                .map_err(|error| Failure::io(error, format!("making {}", path.display())))?;
             Ok::<_, Failure>((file, path.to_owned()))
         };
         let file = path.filter(|_| !is_dash).map(make).transpose()?;
@@ -37,7 +39,8 @@ impl Results {
     pub fn write(&mut self, output: &Output, objects: &[Value]) -> Result<()> {
         let text = format!("{:#}", Value::Array(objects.to_vec()));
         if let Some((file, path)) = &mut self.file {
-            writeln!(file, "{text}").map_err(|error| Failure::io(error, format!("writing {}", path.display())))?;
+            writeln!(file, "{text}")
+                .map_err(|error| Failure::io(error, format!("writing {}", path.display())))?;
         }
         if self.standard_output { output.line(text) } else { Ok(()) }
     }

@@ -31,13 +31,19 @@ struct Watch<'a> {
 impl<'a> Watch<'a> {
     fn new(plan: &Plan, benchmark: Benchmark, watched: bool, interrupted: &'a AtomicBool) -> Watch<'a> {
         let operations = if benchmark.is_reading() || benchmark.is_mixed() { plan.reads } else { plan.num };
-        let total = plan.duration.map_or(operations, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        let total = plan
+            .duration
+            .map_or(operations, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         let bar = match (watched, benchmark.is_threaded()) {
             (false, _) => ProgressBar::hidden(),
             (true, true) => ProgressBar::new(total),
             (true, false) => ProgressBar::new_spinner(),
         };
-        let template = if benchmark.is_threaded() { "{prefix:18} {wide_bar} {msg}" } else { "{prefix:18} {spinner} {msg}" };
+        let template = if benchmark.is_threaded() {
+            "{prefix:18} {wide_bar} {msg}"
+        } else {
+            "{prefix:18} {spinner} {msg}"
+        };
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -53,12 +59,22 @@ impl<'a> Watch<'a> {
             return;
         }
         let elapsed = self.begun.elapsed();
-        let position = if self.duration.is_some() { u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX) } else { operations };
+        let position = if self.duration.is_some() {
+            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        } else {
+            operations
+        };
         self.bar.set_position(position);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rate for people")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rate for people"
+        )]
         let rate = (operations as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
         let memory = text::bytes(memory.own_bytes);
-        let text = if operations > 0 { format!("{} operations/s, {memory}", text::count(rate)) } else { memory };
+        let text =
+            if operations > 0 { format!("{} operations/s, {memory}", text::count(rate)) } else { memory };
         self.bar.set_message(text);
     }
 
@@ -71,16 +87,30 @@ impl<'a> Watch<'a> {
 ///
 /// # Errors
 /// `Interrupted`; what the benchmark failed with as a whole. Failed operations are in the row.
-pub fn run(engine: &Engine, plan: &Plan, benchmark: Benchmark, watched: bool, interrupted: &AtomicBool) -> Result<Row> {
+pub fn run(
+    engine: &Engine,
+    plan: &Plan,
+    benchmark: Benchmark,
+    watched: bool,
+    interrupted: &AtomicBool,
+) -> Result<Row> {
     engine.count_requests(!benchmark.is_reading() || benchmark.work == Work::ReadWhileWriting);
     let put_before = engine.put_bytes();
     let (cpu_before, written_before) = (machine::cpu_time(), machine::written_bytes());
     let mut watch = Watch::new(plan, benchmark, watched, interrupted);
-    let (outcome, background) =
-        if benchmark.is_threaded() { threads(engine, plan, benchmark, &mut watch) } else { (once(engine, benchmark, &mut watch), None) };
+    let (outcome, background) = if benchmark.is_threaded() {
+        threads(engine, plan, benchmark, &mut watch)
+    } else {
+        (once(engine, benchmark, &mut watch), None)
+    };
     watch.look(outcome.operations);
     watch.bar.finish_and_clear();
-    let put = engine.put_bytes().into_iter().zip(put_before).map(|((name, after), (_, before))| (name, after - before)).collect();
+    let put = engine
+        .put_bytes()
+        .into_iter()
+        .zip(put_before)
+        .map(|((name, after), (_, before))| (name, after - before))
+        .collect();
     let row = Row {
         benchmark,
         threads: if benchmark.is_threaded() { plan.threads } else { 1 },
@@ -97,9 +127,15 @@ pub fn run(engine: &Engine, plan: &Plan, benchmark: Benchmark, watched: bool, in
 }
 
 /// On so many threads as the plan says, and on one more for a background writer.
-fn threads(engine: &Engine, plan: &Plan, benchmark: Benchmark, watch: &mut Watch<'_>) -> (Outcome, Option<Outcome>) {
+fn threads(
+    engine: &Engine,
+    plan: &Plan,
+    benchmark: Benchmark,
+    watch: &mut Watch<'_>,
+) -> (Outcome, Option<Outcome>) {
     let workers = work(plan, benchmark);
-    let (shared, start, epoch) = (Shared::new(plan.threads).sleeping(std::thread::sleep), Barrier::new(workers.len()), Instant::now());
+    let (shared, start, epoch) =
+        (Shared::new(plan.threads).sleeping(std::thread::sleep), Barrier::new(workers.len()), Instant::now());
     let clock = || epoch.elapsed();
     let one = |worker: Worker| {
         start.wait();
@@ -134,8 +170,11 @@ fn once(engine: &Engine, benchmark: Benchmark, watch: &mut Watch<'_>) -> Outcome
     let looking = RefCell::new(watch);
     let look = || looking.borrow_mut().look(0);
     let result = match benchmark.work {
-        Work::Compact => interrupt::wait(engine.begin_compaction(), interrupted, look).map_err(|failure| failure.to_string()),
-        Work::Flush => interrupt::wait(engine.begin_flush(), interrupted, look).map_err(|failure| failure.to_string()),
+        Work::Compact => interrupt::wait(engine.begin_compaction(), interrupted, look)
+            .map_err(|failure| failure.to_string()),
+        Work::Flush => {
+            interrupt::wait(engine.begin_flush(), interrupted, look).map_err(|failure| failure.to_string())
+        }
         Work::Wait => {
             let go_on = || {
                 look();
@@ -145,7 +184,8 @@ fn once(engine: &Engine, benchmark: Benchmark, watch: &mut Watch<'_>) -> Outcome
         }
         _ => Ok(()),
     };
-    let mut outcome = Outcome { operations: 1, sampled_every: 1, ended: begun.elapsed(), ..Outcome::default() };
+    let mut outcome =
+        Outcome { operations: 1, sampled_every: 1, ended: begun.elapsed(), ..Outcome::default() };
     outcome.latencies.record(outcome.ended);
     if let Err(message) = result {
         outcome = Outcome { operations: 0, errors: 1, first_error: Some(message), ..outcome };

@@ -57,7 +57,10 @@ pub struct Arguments {
 /// Runs it.
 pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     if !(arguments.seconds > 0.0 && arguments.seconds <= 3600.0) {
-        return Err(Failure::Usage(format!("seconds is {}: it must be above 0 and at most 3600", arguments.seconds)));
+        return Err(Failure::Usage(format!(
+            "seconds is {}: it must be above 0 and at most 3600",
+            arguments.seconds
+        )));
     }
     let (env, registry) = (Env::real(), crate::database::registry());
     let store = Uri::parse(&arguments.store)?;
@@ -76,14 +79,18 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
         let machine = Machine::look();
         output.line(format!("store  {store}: {}", objects.describe()))?;
         output.line(format!("log    {}: {}", log.as_ref().unwrap_or(&store), logs.survival().store))?;
-        output.line(format!("machine  {} × {}, {}, load {:.2}\n", machine.cores, machine.processor, machine.system, machine.load))?;
+        output.line(format!(
+            "machine  {} × {}, {}, load {:.2}\n",
+            machine.cores, machine.processor, machine.system, machine.load
+        ))?;
         output.line(format!(
             "{:<8} {:>9} {:>6} {:>11} {:>10} {:>10} {:>10} {:>10}",
             "request", "bytes", "depth", "per second", "MB/s", "p50 µs", "p99 µs", "max µs"
         ))?;
         output.finish()?;
     }
-    // What is measured is told as it comes, and after Ctrl-C nothing more is measured: the probe cleans up after itself.
+    // What is measured is told as it comes, and after Ctrl-C nothing more is measured: the probe
+    // cleans up after itself.
     let unwritten = OnceLock::new();
     let told = |measured: &Measured| {
         if !results.is_standard_output()

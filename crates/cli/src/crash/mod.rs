@@ -1,8 +1,10 @@
-//! Kills a real writer process with SIGKILL at random moments, and checks after each kill that what it acknowledged is there.
+//! Kills a real writer process with SIGKILL at random moments, and checks after each kill that what
+//! it acknowledged is there.
 //!
-//! The oracle: each thread's batches are numbered, and each writes its number under a marker key. After a kill the database must hold,
-//! for each thread, exactly the state after its first `m` batches, where `m` is the marker, not below the last acknowledged batch and not
-//! above the last announced one. That is durability, order and wholeness in one comparison.
+//! The oracle: each thread's batches are numbered, and each writes its number under a marker key.
+//! After a kill the database must hold, for each thread, exactly the state after its first `m`
+//! batches, where `m` is the marker, not below the last acknowledged batch and not above the last
+//! announced one. That is durability, order and wholeness in one comparison.
 
 pub mod script;
 pub mod writer;
@@ -41,7 +43,8 @@ pub struct Arguments {
     /// Where to keep the database; it must not exist, and is kept.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// The store of the database, as a URI, instead of a directory: no database may be there, and it is kept.
+    /// The store of the database, as a URI, instead of a directory: no database may be there, and
+    /// it is kept.
     #[arg(long, value_name = "URI", conflicts_with_all = ["directory", "form"])]
     store: Option<String>,
     /// The log store, as a URI; the store's own log when not given.
@@ -72,9 +75,11 @@ struct Ears {
 /// What writers took and met, over all rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// The most bytes of its own (heap and stacks, not mapped files) that one process was seen with.
+    /// The most bytes of its own (heap and stacks, not mapped files) that one process was seen
+    /// with.
     pub own_peak_bytes: u64,
-    /// The most bytes that one process was seen to hold: of the allocator and of mappings, not what was freed and is kept for later.
+    /// The most bytes that one process was seen to hold: of the allocator and of mappings, not what
+    /// was freed and is kept for later.
     pub held_peak_bytes: u64,
     /// The most bytes charged to the budget.
     pub budget_peak_bytes: u64,
@@ -96,7 +101,8 @@ impl Memory {
 
 /// Removes the databases of a run.
 pub fn remove(folder: &Path) -> Result<()> {
-    std::fs::remove_dir_all(folder).map_err(|error| Failure::io(error, format!("removing {}", folder.display())))
+    std::fs::remove_dir_all(folder)
+        .map_err(|error| Failure::io(error, format!("removing {}", folder.display())))
 }
 
 /// Runs it.
@@ -105,19 +111,27 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let folder = if arguments.store.is_some() { None } else { Some(folder(arguments)?) };
     let store = match (&arguments.store, &folder) {
         (None, Some((folder, _))) => {
-            format!("file://{}", folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is no UTF-8", folder.display())))?)
+            format!(
+                "file://{}",
+                folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is no UTF-8", folder.display())))?
+            )
         }
         (store, _) => store.clone().unwrap_or_default(),
     };
-    let log = arguments.form.as_ref().map(|form| format!("{store}?form={form}")).or_else(|| arguments.log.clone());
+    let log =
+        arguments.form.as_ref().map(|form| format!("{store}?form={form}")).or_else(|| arguments.log.clone());
     // Small memtables: flushes and trims happen all the time.
-    let how = HowArguments { log, settings: vec!["memory_bytes=8388608".to_owned(), "memtable_bytes=262144".to_owned()] };
+    let how = HowArguments {
+        log,
+        settings: vec!["memory_bytes=8388608".to_owned(), "memtable_bytes=262144".to_owned()],
+    };
     let mut test = Test::new(store.clone(), how, seed, "crash-writer", script::KEYS, 0..=arguments.life_ms);
     for round in 1..=arguments.rounds {
         if let Err(failure) = test.round(round) {
             let form = arguments.form.as_deref().unwrap_or("the default");
             return Err(Failure::Check(format!(
-                "round {round} of seed {seed}, {form} form: {failure}\n  the database is kept: {store}\n  again: cargo xtask crash --rounds {round} --seed {seed}"
+                "round {round} of seed {seed}, {form} form: {failure}\n  the database is kept: {store}\n  \
+                again: cargo xtask crash --rounds {round} --seed {seed}"
             )));
         }
         if round.is_multiple_of(10) && !output.is_json() {
@@ -134,7 +148,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         || {
             let (acknowledged, surviving) = (text::count(test.acknowledged), text::count(test.surviving));
             format!(
-                "{} kills of a real process, log form {form}, seed {seed}: {acknowledged} batches acknowledged, 0 lost, 0 half; {surviving} unacknowledged ones survived whole",
+                "{} kills of a real process, log form {form}, seed {seed}: {acknowledged} batches \
+                acknowledged, 0 lost, 0 half; {surviving} unacknowledged ones survived whole",
                 arguments.rounds
             )
         },
@@ -143,13 +158,20 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
 
 fn folder(arguments: &Arguments) -> Result<(PathBuf, bool)> {
     if let Some(folder) = &arguments.directory {
-        std::fs::create_dir_all(folder).map_err(|error| Failure::io(error, format!("making {}", folder.display())))?;
-        let folder = folder.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", folder.display())))?;
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::io(error, format!("making {}", folder.display())))?;
+        let folder = folder
+            .canonicalize()
+            .map_err(|error| Failure::io(error, format!("finding {}", folder.display())))?;
         return Ok((folder, false));
     }
-    let folder =
-        std::env::temp_dir().join(format!("tombolo-crash-{}-{}", std::process::id(), arguments.form.as_deref().unwrap_or("default")));
-    std::fs::create_dir_all(&folder).map_err(|error| Failure::io(error, format!("making {}", folder.display())))?;
+    let folder = std::env::temp_dir().join(format!(
+        "tombolo-crash-{}-{}",
+        std::process::id(),
+        arguments.form.as_deref().unwrap_or("default")
+    ));
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| Failure::io(error, format!("making {}", folder.display())))?;
     Ok((folder, true))
 }
 
@@ -169,7 +191,8 @@ pub struct Test {
     base: Vec<State>,
     /// The number of that batch.
     last: Vec<u64>,
-    /// How many times longer than asked lives are: doubled while nothing is acknowledged, on a machine too busy for short ones.
+    /// How many times longer than asked lives are: doubled while nothing is acknowledged, on a
+    /// machine too busy for short ones.
     stretch: u64,
     /// Batches acknowledged so far.
     pub acknowledged: u64,
@@ -180,10 +203,30 @@ pub struct Test {
 
 impl Test {
     /// Rounds on a database that does not exist yet.
-    pub fn new(store: String, how: HowArguments, seed: u64, writer: &'static str, keys: u32, life_ms: RangeInclusive<u64>) -> Test {
+    pub fn new(
+        store: String,
+        how: HowArguments,
+        seed: u64,
+        writer: &'static str,
+        keys: u32,
+        life_ms: RangeInclusive<u64>,
+    ) -> Test {
         let threads = usize::from(THREADS);
         let (base, last) = (vec![State::default(); threads], vec![0; threads]);
-        Test { store, how, seed, writer, keys, life_ms, base, last, stretch: 1, acknowledged: 0, surviving: 0, memory: Memory::default() }
+        Test {
+            store,
+            how,
+            seed,
+            writer,
+            keys,
+            life_ms,
+            base,
+            last,
+            stretch: 1,
+            acknowledged: 0,
+            surviving: 0,
+            memory: Memory::default(),
+        }
     }
 
     /// Whether anything was tested.
@@ -193,7 +236,9 @@ impl Test {
     pub fn tested(&self) -> Result<()> {
         match self.acknowledged {
             0 => Err(Failure::Check(
-                "no batch was acknowledged before a kill, so nothing was tested; ask for more rounds, or try on a quieter machine".into(),
+                "no batch was acknowledged before a kill, so nothing was tested; ask for more rounds, or \
+                try on a quieter machine"
+                    .into(),
             )),
             _ => Ok(()),
         }
@@ -228,8 +273,10 @@ impl Test {
         let heard = self.last.iter().map(|last| Heard { announced: *last, acknowledged: *last }).collect();
         let ears = Arc::new(Mutex::new(Ears { heard, ..Ears::default() }));
         let listening = Arc::clone(&ears);
-        let heard = move |message| hear(&mut listening.lock().unwrap_or_else(PoisonError::into_inner), message);
-        let writer = Writer::start(&self.writer_arguments(round), heard).map_err(|error| Failure::io(error, "starting a writer"))?;
+        let heard =
+            move |message| hear(&mut listening.lock().unwrap_or_else(PoisonError::into_inner), message);
+        let writer = Writer::start(&self.writer_arguments(round), heard)
+            .map_err(|error| Failure::io(error, "starting a writer"))?;
         let mut random = tombolo_workload::random(self.seed, round);
         std::thread::sleep(Duration::from_micros(
             random.random_range(self.life_ms.start() * 1000..=self.life_ms.end() * 1000) * self.stretch,
@@ -244,8 +291,11 @@ impl Test {
     }
 
     fn writer_arguments(&self, round: u64) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec![self.writer.into(), "--store".into(), self.store.clone().into()];
-        for (name, value) in [("--seed", self.seed), ("--round", round), ("--parent", u64::from(std::process::id()))] {
+        let mut arguments: Vec<OsString> =
+            vec![self.writer.into(), "--store".into(), self.store.clone().into()];
+        for (name, value) in
+            [("--seed", self.seed), ("--round", round), ("--parent", u64::from(std::process::id()))]
+        {
             arguments.extend([name.into(), value.to_string().into()]);
         }
         if let Some(log) = &self.how.log {
@@ -274,8 +324,8 @@ impl Test {
     }
 }
 
-/// Whether what was found of a thread's keys is what its batches up to the marker give: brings `state` from batch `last` to that batch, and
-/// returns its number.
+/// Whether what was found of a thread's keys is what its batches up to the marker give: brings
+/// `state` from batch `last` to that batch, and returns its number.
 ///
 /// # Errors
 /// What is lost, invented or half there, in words.
@@ -300,18 +350,30 @@ pub fn judge(
     if let Some((place, mut difference)) = state.difference(found) {
         for number in last + 1..=announced {
             let batch = batch(number);
-            for write in batch.writes.iter().filter(|write| (write.keyspace, &write.key) == (place.0, &place.1)) {
-                let what = write.value.as_ref().map_or("deletes it".to_owned(), |value| format!("puts {} bytes", value.len()));
-                difference += &format!("\n  batch {number} ({:?}, {} writes) {what}", batch.durability, batch.writes.len());
+            for write in
+                batch.writes.iter().filter(|write| (write.keyspace, &write.key) == (place.0, &place.1))
+            {
+                let what = write
+                    .value
+                    .as_ref()
+                    .map_or("deletes it".to_owned(), |value| format!("puts {} bytes", value.len()));
+                difference += &format!(
+                    "\n  batch {number} ({:?}, {} writes) {what}",
+                    batch.durability,
+                    batch.writes.len()
+                );
             }
         }
-        return Err(format!("after batch {marker} (acknowledged {acknowledged}, announced {announced}): {difference}"));
+        return Err(format!(
+            "after batch {marker} (acknowledged {acknowledged}, announced {announced}): {difference}"
+        ));
     }
     Ok(marker)
 }
 
 fn hear(ears: &mut Ears, message: Message) {
-    let place = |sequence: u64| (usize::try_from(sequence >> 56).unwrap_or(usize::MAX), sequence & ((1 << 56) - 1));
+    let place =
+        |sequence: u64| (usize::try_from(sequence >> 56).unwrap_or(usize::MAX), sequence & ((1 << 56) - 1));
     match message {
         Message::Intent { sequence, .. } => {
             let (thread, number) = place(sequence);
@@ -327,12 +389,16 @@ fn hear(ears: &mut Ears, message: Message) {
         }
         Message::Ended { text, .. } => ears.failed = Some(text),
         Message::Memory { own_peak_bytes, held_peak_bytes, budget_peak_bytes, faults, reopened } => {
-            // Each replaces the one before, the first two apart: they are of the whole time since the process began.
+            // Each replaces the one before, the first two apart: they are of the whole time since
+            // the process began.
             let own_peak_bytes = own_peak_bytes.max(ears.memory.own_peak_bytes);
             let held_peak_bytes = held_peak_bytes.max(ears.memory.held_peak_bytes);
             ears.memory = Memory { own_peak_bytes, held_peak_bytes, budget_peak_bytes, faults, reopened };
         }
-        Message::Opened { .. } | Message::Refused { .. } | Message::Unreadable { .. } | Message::Seen { .. } => {}
+        Message::Opened { .. }
+        | Message::Refused { .. }
+        | Message::Unreadable { .. }
+        | Message::Seen { .. } => {}
     }
 }
 
@@ -342,11 +408,16 @@ pub fn read(db: &Db, thread: u8) -> Result<State> {
     for (index, name) in KEYSPACES.iter().enumerate() {
         // A writer killed before its first batch may have left no second keyspace.
         let Ok(keyspace) = db.keyspace(name) else { continue };
-        for entry in keyspace.scan::<Vec<u8>>((Bound::Included(vec![thread]), Bound::Excluded(vec![thread + 1]))) {
+        for entry in
+            keyspace.scan::<Vec<u8>>((Bound::Included(vec![thread]), Bound::Excluded(vec![thread + 1])))
+        {
             let (key, value) = entry?;
             let got = keyspace.get(&key).wait()?;
             if got.as_deref() != Some(&value[..]) {
-                return Err(Failure::Check(format!("a get and a scan of {} differ in keyspace {name}", text::escape(&key))));
+                return Err(Failure::Check(format!(
+                    "a get and a scan of {} differ in keyspace {name}",
+                    text::escape(&key)
+                )));
             }
             state.set(index, &key, Some(&value));
         }

@@ -1,4 +1,5 @@
-//! A writer of the crash test: threads that write scripted batches, one that flushes and compacts, until killed.
+//! A writer of the crash test: threads that write scripted batches, one that flushes and compacts,
+//! until killed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +51,8 @@ fn write(arguments: &Arguments, pipe: &Pipe) -> Result<()> {
     let finish = finish_requested();
     let db = database::open(&arguments.store, &arguments.how, OpenMode::CreateOrOpen)?;
     let keyspaces = open_keyspaces(&db)?;
-    let opened = Message::Opened { epoch: db.epoch().0, open_nanos: 0, replayed_bytes: db.stats().replayed_bytes };
+    let opened =
+        Message::Opened { epoch: db.epoch().0, open_nanos: 0, replayed_bytes: db.stats().replayed_bytes };
     pipe.send(&[opened]).map_err(|error| Failure::io(error, "reporting to the parent process"))?;
     let result = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -60,9 +62,9 @@ fn write(arguments: &Arguments, pipe: &Pipe) -> Result<()> {
             })
             .collect();
         let disturbed = disturb(arguments, &db, &finish);
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(Failure::Check("a writing thread panicked".to_owned()))))?;
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Failure::Check("a writing thread panicked".to_owned())))
+        })?;
         disturbed
     });
     result?;
@@ -72,7 +74,9 @@ fn write(arguments: &Arguments, pipe: &Pipe) -> Result<()> {
 /// The keyspaces of the script; creates what is missing.
 pub fn open_keyspaces(db: &Db) -> Result<Vec<Keyspace>> {
     let open = |name: &&str| match db.keyspace(name) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(db.create_keyspace(name, KeyspaceOptions::default()).wait()?),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(db.create_keyspace(name, KeyspaceOptions::default()).wait()?)
+        }
         other => Ok(other?),
     };
     KEYSPACES.iter().map(open).collect()
@@ -95,8 +99,17 @@ pub fn tag(thread: u8, number: u64) -> u64 {
     u64::from(thread) << 56 | number
 }
 
-fn write_batches(arguments: &Arguments, thread: u8, db: &Db, keyspaces: &[Keyspace], pipe: &Pipe, finish: &AtomicBool) -> Result<()> {
-    let report = |message| pipe.send(&[message]).map_err(|error| Failure::io(error, "reporting to the parent process"));
+fn write_batches(
+    arguments: &Arguments,
+    thread: u8,
+    db: &Db,
+    keyspaces: &[Keyspace],
+    pipe: &Pipe,
+    finish: &AtomicBool,
+) -> Result<()> {
+    let report = |message| {
+        pipe.send(&[message]).map_err(|error| Failure::io(error, "reporting to the parent process"))
+    };
     let mut in_flight: VecDeque<(u64, Op<()>)> = VecDeque::new();
     let mut number = arguments.last.get(usize::from(thread)).copied().unwrap_or(0);
     loop {
@@ -121,7 +134,8 @@ fn write_batches(arguments: &Arguments, thread: u8, db: &Db, keyspaces: &[Keyspa
         }
         // Announced first: what the database holds beyond the announcements was invented.
         report(Message::Intent { sequence: tag(thread, number), record: Vec::new(), path: Vec::new() })?;
-        // A write without room would take its place when it is waited for, behind later ones: order is kept by making room first.
+        // A write without room would take its place when it is waited for, behind later ones: order
+        // is kept by making room first.
         let operation = loop {
             match (db.try_write(batch, scripted.durability), in_flight.pop_front()) {
                 (Ok(operation), first) => {

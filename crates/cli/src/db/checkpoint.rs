@@ -10,7 +10,8 @@ use crate::interrupt;
 use crate::output::Output;
 use crate::text;
 
-/// Checkpoints: states of a database that stay, under a name, until they are deleted. Making one copies nothing.
+/// Checkpoints: states of a database that stay, under a name, until they are deleted. Making one
+/// copies nothing.
 #[derive(Subcommand)]
 #[command(after_help = "\
 Examples:
@@ -75,7 +76,8 @@ pub struct Restore {
 /// Whether tables are shared.
 #[derive(Args)]
 pub struct Share {
-    /// Shares the tables instead of copying them: the new database names them where they lie, on the same store, and this one keeps them for it.
+    /// Shares the tables instead of copying them: the new database names them where they lie, on
+    /// the same store, and this one keeps them for it.
     #[arg(long)]
     share: bool,
 }
@@ -111,18 +113,22 @@ pub struct Clone {
     share: Share,
 }
 
-/// Runs `clone`: [`Db::clone_to`] in its steps, so that Ctrl-C leaves no checkpoint that keeps tables for nobody.
+/// Runs `clone`: [`Db::clone_to`] in its steps, so that Ctrl-C leaves no checkpoint that keeps
+/// tables for nobody.
 pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let Clone { database, target, target_log, share } = arguments;
     let db = database.open(OpenMode::Open)?;
     let env = Env::real();
     let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
-    // To its end, whatever comes: a checkpoint that is half made is its maker's to end or to delete.
+    // To its end, whatever comes: a checkpoint that is half made is its maker's to end or to
+    // delete.
     db.checkpoint(&name).wait()?;
     let new = with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
     let restored = match database.builder() {
-        Ok(source) if share.share => interrupt::wait(source.at_checkpoint(&name).share_to(new), &interrupted, || ()),
+        Ok(source) if share.share => {
+            interrupt::wait(source.at_checkpoint(&name).share_to(new), &interrupted, || ())
+        }
         Ok(source) => interrupt::wait(source.at_checkpoint(&name).restore_to(new), &interrupted, || ()),
         Err(error) => Err(error),
     };
@@ -148,7 +154,9 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         }
         Command::List(database) => {
             let checkpoints = interrupt::wait(database.builder()?.checkpoints(), &interrupted, || ())?;
-            checkpoints.iter().try_for_each(|checkpoint| output.result(|| to_json(checkpoint), || to_text(checkpoint)))
+            checkpoints
+                .iter()
+                .try_for_each(|checkpoint| output.result(|| to_json(checkpoint), || to_text(checkpoint)))
         }
         Command::Delete(OneOrId { database, name }) => {
             interrupt::wait(database.builder()?.delete_checkpoint(name), &interrupted, || ())?;
@@ -156,7 +164,8 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         }
         Command::Restore(arguments) => {
             let Restore { database, name, target, target_log, share } = arguments;
-            let new = with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
+            let new =
+                with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
             let source = database.builder()?.at_checkpoint(name);
             let made = if share.share { source.share_to(new) } else { source.restore_to(new) };
             interrupt::wait(made, &interrupted, || ())?;
@@ -188,7 +197,10 @@ fn to_json(checkpoint: &Checkpoint) -> Value {
 
 fn to_text(checkpoint: &Checkpoint) -> String {
     if let Some(damage) = &checkpoint.damage {
-        return format!("{:032x}\tcannot be read, and can only be deleted, by this id: {damage}", checkpoint.id);
+        return format!(
+            "{:032x}\tcannot be read, and can only be deleted, by this id: {damage}",
+            checkpoint.id
+        );
     }
     let (tables, entries) = (text::count(checkpoint.tables), text::count(checkpoint.entries));
     let (bytes, created) = (text::bytes(checkpoint.table_bytes), text::date(checkpoint.created_unix_seconds));

@@ -10,7 +10,8 @@ use crate::interrupt;
 use crate::output::Output;
 use crate::text;
 
-/// Databases that share this one's tables: `tombolo db clone --share` and `tombolo db checkpoint restore --share` make them.
+/// Databases that share this one's tables: `tombolo db clone --share` and
+/// `tombolo db checkpoint restore --share` make them.
 #[derive(Subcommand)]
 #[command(after_help = "\
 Examples:
@@ -63,7 +64,13 @@ pub fn to_json(clone: &SharedClone) -> Value {
 
 fn to_text(clone: &SharedClone) -> String {
     let (created, tables) = (text::date(clone.created_unix_seconds), text::count(clone.tables));
-    format!("{:032x}\t{}\t{created}, shares {tables} tables\t{}: {}", clone.id, clone.place, word(clone.state), clone.why)
+    format!(
+        "{:032x}\t{}\t{created}, shares {tables} tables\t{}: {}",
+        clone.id,
+        clone.place,
+        word(clone.state),
+        clone.why
+    )
 }
 
 /// Runs a command.
@@ -77,7 +84,9 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Release(One { database, id, force }) => {
             let number = u128::from_str_radix(id, 16).ok().filter(|_| id.len() == 32);
             let Some(number) = number else {
-                return Err(Failure::Usage(format!("{id:?} is no number of a pin: `tombolo db clones list` gives them, of 32 digits")));
+                return Err(Failure::Usage(format!(
+                    "{id:?} is no number of a pin: `tombolo db clones list` gives them, of 32 digits"
+                )));
             };
             interrupt::wait(database.builder()?.release_clone(number, *force), &interrupted, || ())?;
             output.result(|| json!({ "released": id }), || format!("nothing is kept any more for clone {id}"))

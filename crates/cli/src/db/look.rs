@@ -52,7 +52,10 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
     let loaded = env.block_on(async move { tombolo::manifest::load(&world, &store).await })?;
     let (incarnation, state) = (loaded.incarnation, loaded.state);
     let mut shown = Vec::<Value>::new();
-    for keyspace in state.keyspaces().filter(|keyspace| arguments.keyspace.as_deref().is_none_or(|name| *keyspace.name == *name)) {
+    for keyspace in state
+        .keyspaces()
+        .filter(|keyspace| arguments.keyspace.as_deref().is_none_or(|name| *keyspace.name == *name))
+    {
         let mut levels = BTreeMap::<u8, Sums>::new();
         let mut tables = Vec::new();
         for table in keyspace.tables() {
@@ -87,11 +90,18 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
             continue;
         }
         shown.push(Value::Null);
-        output.line(format!("keyspace {}{}", keyspace.name, if levels.is_empty() { ": no tables" } else { "" }))?;
+        output.line(format!(
+            "keyspace {}{}",
+            keyspace.name,
+            if levels.is_empty() { ": no tables" } else { "" }
+        ))?;
         for (level, sums) in &levels {
             let (entries, deletes) = (text::count(sums.entries), text::count(sums.deletes));
             let (tables, bytes) = (text::count(sums.tables), text::bytes(sums.bytes));
-            output.line(format!("  level {level:<3} {tables:>8} tables  {bytes:>11}  {entries:>15} entries  {deletes:>12} deletes"))?;
+            output.line(format!(
+                "  level {level:<3} {tables:>8} tables  {bytes:>11}  {entries:>15} entries  \
+                {deletes:>12} deletes"
+            ))?;
         }
         for table in tables {
             let (first, last) = (text::escape(&table.first_key), text::escape(&table.last_key));
@@ -107,7 +117,8 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
         return Err(Failure::NotFound(format!("there is no keyspace {name:?} in {}", arguments.store)));
     }
     if output.is_json() {
-        output.line(json!({ "epoch": state.epoch().0, "manifest_record": state.slot(), "keyspaces": shown }))?;
+        output
+            .line(json!({ "epoch": state.epoch().0, "manifest_record": state.slot(), "keyspaces": shown }))?;
     }
     Ok(())
 }
@@ -133,7 +144,8 @@ pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
             })
         },
         || {
-            let budget = format!("memory      {} used of a budget of {}", text::bytes(memory.used_bytes()), text::bytes(memory.bytes()));
+            let budget = format!("memory      {} used of a budget of \
+                {}", text::bytes(memory.used_bytes()), text::bytes(memory.bytes()));
             let position = format!("epoch       {epoch}, sequence number {}", stats.last_sequence);
             format!("{}\n{budget}\n{position}\n{}", text::stats(&stats), cost::text(&requests))
         },
@@ -184,7 +196,12 @@ pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
     }
     for property in &properties {
         let unit = if property.unit == Unit::Text { String::new() } else { property.unit.to_string() };
-        output.line(format!("{:<24} {:>16} {unit:<12} {}", property.name, property.value.to_string(), property.help))?;
+        output.line(format!(
+            "{:<24} {:>16} {unit:<12} {}",
+            property.name,
+            property.value.to_string(),
+            property.help
+        ))?;
     }
     Ok(())
 }

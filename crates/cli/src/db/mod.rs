@@ -19,10 +19,12 @@ use crate::interrupt;
 use crate::output::Output;
 use crate::text::{self, Form};
 
-/// Databases at the prompt. Keys and values are text with the escapes \n \r \t \0 \\ \xHH, or hexadecimal with --hex.
+/// Databases at the prompt. Keys and values are text with the escapes \n \r \t \0 \\ \xHH, or
+/// hexadecimal with --hex.
 ///
-/// Commands open the database as its writer, as any process does: one that has it open already is fenced, and learns it at its next
-/// write. Those that read disturb no writer with --read-only, which shows what is in tables, or with --checkpoint.
+/// Commands open the database as its writer, as any process does: one that has it open already is
+/// fenced, and learns it at its next write. Those that read disturb no writer with --read-only,
+/// which shows what is in tables, or with --checkpoint.
 #[derive(Subcommand)]
 pub enum Command {
     /// Creates a database.
@@ -42,9 +44,11 @@ pub enum Command {
     /// Makes, lists, deletes and restores checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
-    /// Makes a database of its own of this one as it is now, somewhere else; tables are linked where the store can, or shared. Opens it as its writer.
+    /// Makes a database of its own of this one as it is now, somewhere else; tables are linked
+    /// where the store can, or shared. Opens it as its writer.
     Clone(checkpoint::Clone),
-    /// Lists databases that share this one's tables, and gives back what is kept for those that are no more.
+    /// Lists databases that share this one's tables, and gives back what is kept for those that are
+    /// no more.
     #[command(subcommand)]
     Clones(clones::Command),
     /// Lists, creates and drops keyspaces.
@@ -58,7 +62,8 @@ pub enum Command {
     Levels(look::Levels),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
     Verify(Verify),
-    /// Makes a database of what can be had of one of which objects are gone or damaged; says what is lost, with exit code 1.
+    /// Makes a database of what can be had of one of which objects are gone or damaged; says what
+    /// is lost, with exit code 1.
     Salvage(salvage::Salvage),
     /// Merges all tables of each keyspace into one run.
     Compact(DatabaseArguments),
@@ -218,7 +223,8 @@ pub struct CreateKeyspace {
     database: DatabaseArguments,
     /// Its name.
     name: String,
-    /// A setting of the keyspace, as name=value; may be given several times. A wrong name lists them all.
+    /// A setting of the keyspace, as name=value; may be given several times. A wrong name lists
+    /// them all.
     #[arg(long = "keyspace-setting", value_name = "NAME=VALUE")]
     keyspace_settings: Vec<String>,
 }
@@ -288,15 +294,19 @@ fn create_keyspace(arguments: &CreateKeyspace, output: &Output) -> Result<()> {
     let keyspace = db.create_keyspace(&arguments.name, options).wait()?;
     let (name, id, store) = (keyspace.name().to_owned(), keyspace.id(), &arguments.database.store);
     db.close().wait()?;
-    output.result(|| json!({ "store": store, "keyspace": name, "id": id }), || format!("keyspace {name} of {store} is there"))
+    output.result(
+        || json!({ "store": store, "keyspace": name, "id": id }),
+        || format!("keyspace {name} of {store} is there"),
+    )
 }
 
 /// A keyspace's settings from `name=value` texts.
 pub fn keyspace_options(settings: &[String]) -> Result<KeyspaceOptions> {
     let mut options = KeyspaceOptions::default();
     for setting in settings {
-        let (name, value) =
-            setting.split_once('=').ok_or_else(|| Failure::Usage(format!("{setting:?} is no setting: write settings as name=value")))?;
+        let (name, value) = setting.split_once('=').ok_or_else(|| {
+            Failure::Usage(format!("{setting:?} is no setting: write settings as name=value"))
+        })?;
         options.set(name.trim(), value.trim())?;
     }
     Ok(options)
@@ -333,12 +343,16 @@ fn get(arguments: &Get, output: &Output) -> Result<()> {
     let Some(value) = value else {
         db.close().wait()?;
         let keyspace = &arguments.common.keyspace;
-        return Err(Failure::NotFound(format!("the key {} has no value in keyspace {keyspace}", form.show(&key))));
+        return Err(Failure::NotFound(format!(
+            "the key {} has no value in keyspace {keyspace}",
+            form.show(&key)
+        )));
     };
     if arguments.raw {
         output.bytes(&value)?;
     } else {
-        output.result(|| json!({ "key": form.show(&key), "value": form.show(&value) }), || form.show(&value))?;
+        output
+            .result(|| json!({ "key": form.show(&key), "value": form.show(&value) }), || form.show(&value))?;
     }
     Ok(db.close().wait()?)
 }
@@ -370,10 +384,18 @@ fn scan(arguments: &Scan, output: &Output) -> Result<()> {
 }
 
 /// The keys that begin with `prefix`, or those from `from` on and before `to`.
-fn range(prefix: Option<Vec<u8>>, from: Option<Vec<u8>>, to: Option<Vec<u8>>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+fn range(
+    prefix: Option<Vec<u8>>,
+    from: Option<Vec<u8>>,
+    to: Option<Vec<u8>>,
+) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     match prefix {
-        Some(prefix) => (Bound::Included(prefix.clone()), after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded)),
-        None => (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded)),
+        Some(prefix) => {
+            (Bound::Included(prefix.clone()), after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded))
+        }
+        None => {
+            (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded))
+        }
     }
 }
 
@@ -426,7 +448,9 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
             let (tables, entries) = (text::count(report.tables), text::count(report.entries));
             let records = text::count(report.manifest_records);
             let bytes = text::bytes(report.bytes);
-            let mut text = format!("read {tables} tables ({entries} entries, {bytes}) and {records} records of the manifest");
+            let mut text = format!(
+                "read {tables} tables ({entries} entries, {bytes}) and {records} records of the manifest"
+            );
             for damage in &report.damage {
                 text += &format!("\ndamage: {damage}");
             }
@@ -435,9 +459,9 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
     )?;
     match report.damage.len() {
         0 => Ok(()),
-        count => {
-            Err(Failure::Check(format!("{count} damaged places: restore these objects from a copy; `tombolo inspect` shows the bytes")))
-        }
+        count => Err(Failure::Check(format!(
+            "{count} damaged places: restore these objects from a copy; `tombolo inspect` shows the bytes"
+        ))),
     }
 }
 
@@ -446,12 +470,18 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
 const LOOKS_MAX: u32 = 100;
 const LOOK: Duration = Duration::from_millis(20);
 
-fn rewrite(arguments: &DatabaseArguments, output: &Output, work: impl FnOnce(&Db) -> Op<()>, looks_max: u32) -> Result<()> {
+fn rewrite(
+    arguments: &DatabaseArguments,
+    output: &Output,
+    work: impl FnOnce(&Db) -> Op<()>,
+    looks_max: u32,
+) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let db = arguments.open(OpenMode::Open)?;
     let before = db.stats();
     interrupt::wait(work(&db), &interrupted, || ())?;
-    // What was shared, and is not needed any more, is given back by the collection that follows, of which nobody could wait for the end but by looking.
+    // What was shared, and is not needed any more, is given back by the collection that follows, of
+    // which nobody could wait for the end but by looking.
     for _ in 0..looks_max {
         if db.stats().tables_shared == 0 {
             break;
@@ -471,7 +501,8 @@ fn rewrite(arguments: &DatabaseArguments, output: &Output, work: impl FnOnce(&Db
             let (from, to) = (text::bytes(before.table_bytes), text::bytes(after.table_bytes));
             let shared = match after.tables_shared {
                 0 => String::new(),
-                tables => format!("; {tables} lie under other databases still: see its checkpoints and readers"),
+                tables => format!("; {tables} lie under other databases still: see its checkpoints and \
+                    readers"),
             };
             format!("{} tables of {from} before, {} tables of {to} now{shared}", before.tables, after.tables)
         },
@@ -487,7 +518,9 @@ fn drop_keyspace(arguments: &DropKeyspace, output: &Output) -> Result<()> {
 fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
     let store = &arguments.database.store;
     if !arguments.yes {
-        return Err(Failure::Usage(format!("destroying {store} deletes all that is in it: say --yes if that is meant")));
+        return Err(Failure::Usage(format!(
+            "destroying {store} deletes all that is in it: say --yes if that is meant"
+        )));
     }
     let left = arguments.database.builder()?.destroy().wait()?;
     let deleted = left.is_deleted();
@@ -502,12 +535,14 @@ fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
             }
             let mut kept = Vec::new();
             if left.readers > 0 {
-                kept.push(format!("{} readers that live, or may, until they close, or {:?} after they die", left.readers, left.lease_max));
+                kept.push(format!("{} readers that live, or may, until they close, or {:?} after they \
+                    die", left.readers, left.lease_max));
             }
             if left.lasting > 0 {
                 kept.push(format!("{} other pins, until their owners delete them", left.lasting));
             }
-            format!("{store} is destroyed and opens no more, but all its tables stay: {} keep them; destroy it again after that", kept.join(" and "))
+            format!("{store} is destroyed and opens no more, but all its tables stay: {} keep them; destroy \
+                it again after that", kept.join(" and "))
         },
     )
 }

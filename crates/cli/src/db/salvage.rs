@@ -30,8 +30,8 @@ pub struct Salvage {
     /// The log store of the new database, as a URI; its store's own log when not given.
     #[arg(long, value_name = "URI", requires = "to")]
     target_log: Option<String>,
-    /// Take the newest state without what is damaged of its tables: keys in the ranges of damaged blocks may then be missing, or show what was
-    /// overwritten or deleted.
+    /// Take the newest state without what is damaged of its tables: keys in the ranges of damaged
+    /// blocks may then be missing, or show what was overwritten or deleted.
     #[arg(long)]
     with_holes: bool,
 }
@@ -49,7 +49,8 @@ pub fn run(arguments: &Salvage, output: &Output) -> Result<()> {
         }
     };
     let report = interrupt::wait(salvaging, &interrupted, || ())?;
-    output.result(|| to_json(&report, arguments.to.as_deref()), || to_text(&report, arguments.to.as_deref()))?;
+    output
+        .result(|| to_json(&report, arguments.to.as_deref()), || to_text(&report, arguments.to.as_deref()))?;
     output.finish()?;
     if report.is_whole() { Ok(()) } else { Err(Failure::Check("something is lost: see the list".to_owned())) }
 }

@@ -1,6 +1,7 @@
 //! `tombolo db import` and `export`: entries as lines, through pipes or files, with bounded memory.
 //!
-//! Import: `reader thread → chunks → lines → entry → batches`; export: `scan → entry → lines`. What a line looks like is [`lines`]'.
+//! Import: `reader thread → chunks → lines → entry → batches`; export: `scan → entry → lines`. What
+//! a line looks like is [`lines`]'.
 
 mod lines;
 mod source;
@@ -58,7 +59,8 @@ pub struct Import {
     /// Reads this file instead of standard input.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Bytes of keys and values that are written together; fewer where one value is long, or many are short.
+    /// Bytes of keys and values that are written together; fewer where one value is long, or many
+    /// are short.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
     batch_bytes: u64,
     /// What each batch survives while the import goes on; at its end all is durable.
@@ -135,10 +137,20 @@ impl Progress {
 
     fn to_text(&self) -> String {
         let elapsed = self.begun.elapsed();
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rate for people")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rate for people"
+        )]
         let rate = (self.entries as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
         let (entries, bytes) = (text::count(self.entries), text::bytes(self.bytes));
-        format!("{} {entries} entries, {bytes}, in {} ({} per second)", self.verb, text::duration(elapsed), text::count(rate))
+        format!(
+            "{} {entries} entries, {bytes}, in {} ({} per second)",
+            self.verb,
+            text::duration(elapsed),
+            text::count(rate)
+        )
     }
 
     fn to_json(&self) -> serde_json::Value {
@@ -154,7 +166,9 @@ fn form(format: Option<Lines>, file: Option<&Path>) -> Lines {
 /// Runs `import`.
 pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     let input: Box<dyn Read + Send> = match &arguments.file {
-        Some(path) => Box::new(File::open(path).map_err(|error| Failure::io(error, format!("opening {}", path.display())))?),
+        Some(path) => Box::new(
+            File::open(path).map_err(|error| Failure::io(error, format!("opening {}", path.display())))?,
+        ),
         None => Box::new(std::io::stdin()),
     };
     let name = arguments.file.as_ref().map_or("standard input".to_owned(), |path| path.display().to_string());
@@ -165,7 +179,10 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
             db.create_keyspace(&arguments.keyspace, KeyspaceOptions::default()).wait()?
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(Failure::NotFound(format!("there is no keyspace {:?}: say --create-keyspace to make it", arguments.keyspace)));
+            return Err(Failure::NotFound(format!(
+                "there is no keyspace {:?}: say --create-keyspace to make it",
+                arguments.keyspace
+            )));
         }
         found => found?,
     };
@@ -193,7 +210,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the engine takes at once.
+        // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the
+        // engine takes at once.
         if !self.batch.has_room(key, value) {
             self.write()?;
         }
@@ -214,13 +232,24 @@ impl Writer<'_> {
             }
             Err(error) => {
                 let (first, last) = (self.written + 1, self.written + entries);
-                Err(error.context(format!("writing the entries {first} to {last}; the {} before them are written", self.written)).into())
+                Err(error
+                    .context(format!(
+                        "writing the entries {first} to {last}; the {} before them are written",
+                        self.written
+                    ))
+                    .into())
             }
         }
     }
 }
 
-fn pump(mut source: Source, form: Lines, writer: &mut Writer<'_>, progress: &mut Progress, interrupted: &AtomicBool) -> Result<()> {
+fn pump(
+    mut source: Source,
+    form: Lines,
+    writer: &mut Writer<'_>,
+    progress: &mut Progress,
+    interrupted: &AtomicBool,
+) -> Result<()> {
     while let Some(line) = source.next(progress.entries, interrupted)? {
         if line.is_empty() {
             continue;
@@ -242,7 +271,8 @@ fn pump(mut source: Source, form: Lines, writer: &mut Writer<'_>, progress: &mut
 /// Runs `export`.
 pub fn export(arguments: &Export, output: &Output) -> Result<()> {
     let key = |text: &Option<String>| text.as_deref().map(|text| Form::Escaped.parse(text)).transpose();
-    let range: (Bound<Vec<u8>>, Bound<Vec<u8>>) = range(key(&arguments.prefix)?, key(&arguments.from)?, key(&arguments.to)?);
+    let range: (Bound<Vec<u8>>, Bound<Vec<u8>>) =
+        range(key(&arguments.prefix)?, key(&arguments.from)?, key(&arguments.to)?);
     let form = form(arguments.format, arguments.file.as_deref());
     let interrupted = interrupt::listen()?;
     let db = arguments.database.open_to_read(&arguments.read)?;
@@ -306,7 +336,8 @@ struct NewFile<'a> {
 
 impl<'a> NewFile<'a> {
     fn create(path: &'a Path) -> Result<NewFile<'a>> {
-        let file = File::create_new(path).map_err(|error| Failure::io(error, format!("making the new file {}", path.display())))?;
+        let file = File::create_new(path)
+            .map_err(|error| Failure::io(error, format!("making the new file {}", path.display())))?;
         Ok(NewFile { path, file: BufWriter::with_capacity(1 << 20, file), is_kept: false })
     }
 
@@ -320,9 +351,15 @@ impl<'a> NewFile<'a> {
 
     /// Makes it durable, its name too.
     fn keep(mut self) -> Result<()> {
-        self.file.flush().and_then(|()| self.file.get_ref().sync_all()).map_err(|error| self.failed(error))?;
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| self.failed(error))?;
+        self.file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all())
+            .map_err(|error| self.failed(error))?;
+        let directory =
+            self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|error| self.failed(error))?;
         self.is_kept = true;
         Ok(())
     }

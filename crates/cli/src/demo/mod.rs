@@ -1,8 +1,9 @@
-//! `tombolo demo`: the main job on real input, while everything that can happen to a writer happens to it.
+//! `tombolo demo`: the main job on real input, while everything that can happen to a writer happens
+//! to it.
 //!
-//! `writer 1 indexes → SIGSTOP → writer 2 takes over and goes on → SIGCONT 1: it learns that it is fenced → SIGKILL 2 → writer 3 takes over
-//! → SIGKILL … → the last writer closes → read back every acknowledged write`. The log lies in the memory of nodes, unless a store or a log is named: one node
-//! is killed together with a writer, and another while a writer writes on.
+//! `writer 1 indexes → SIGSTOP → writer 2 takes over and goes on → SIGCONT 1: it learns that it is fenced → SIGKILL 2 → writer 3 takes over → SIGKILL … → the last writer closes → read back every acknowledged write`.
+//! The log lies in the memory of nodes, unless a store or a log is named: one node is killed
+//! together with a writer, and another while a writer writes on.
 
 mod nodes;
 mod oracle;
@@ -40,7 +41,8 @@ The writers are this program again, in processes of their own; each reports ever
 batch over two keyspaces: its newest record, and a journal entry that no later write replaces. At the end every acknowledged write is
 read back. Exit code 1 when one is lost or wrong; the database is then kept, and its path printed.")]
 pub struct Arguments {
-    /// Where to make the database, as a URI; a temporary directory, removed afterwards, when not given.
+    /// Where to make the database, as a URI; a temporary directory, removed afterwards, when not
+    /// given.
     #[arg(long, value_name = "URI")]
     store: Option<String>,
     #[command(flatten)]
@@ -48,9 +50,11 @@ pub struct Arguments {
     /// The tree to index: path → size, mode, times, checksum. Default: /usr/share.
     #[arg(long, value_name = "DIRECTORY")]
     source: Option<PathBuf>,
-    /// Nodes to start, whose memory holds the log, and of which some are killed too; 0: the log lies beside the store.
+    /// Nodes to start, whose memory holds the log, and of which some are killed too; 0: the log
+    /// lies beside the store.
     ///
-    /// Three are needed for three copies, and a fourth takes the place of one that is lost. Default: 4, or 0 where --store or --log is given.
+    /// Three are needed for three copies, and a fourth takes the place of one that is lost.
+    /// Default: 4, or 0 where --store or --log is given.
     #[arg(long, value_name = "COUNT", conflicts_with = "log", value_parser = clap::value_parser!(u32).range(0..=16))]
     nodes: Option<u32>,
     /// How many writers to kill with SIGKILL, after the one that is paused.
@@ -65,7 +69,7 @@ pub struct Arguments {
 }
 
 /// Longest wait for a process to do its next step.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_MAX: Duration = Duration::from_secs(30);
 /// How often the parent looks.
 const TICK: Duration = Duration::from_millis(5);
 /// Acknowledged writes that a writer has made, at least, before the next thing happens to it.
@@ -80,14 +84,19 @@ const NODES_MIN: u32 = 3;
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let source = arguments.source.clone().unwrap_or_else(tree::default_source);
     if !source.is_dir() {
-        return Err(Failure::Usage(format!("{} is no directory: name a tree to index with --source", source.display())));
+        return Err(Failure::Usage(format!(
+            "{} is no directory: name a tree to index with --source",
+            source.display()
+        )));
     }
-    let source = source.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", source.display())))?;
+    let source =
+        source.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", source.display())))?;
     let mut scratch = Scratch::new(arguments.store.as_deref(), "demo")?;
     for uri in [Some(scratch.uri()), arguments.how.log.as_deref()].into_iter().flatten() {
         if Uri::parse(uri)?.scheme == "mem" {
             return Err(Failure::Usage(format!(
-                "{uri} lives in one process, and the demo takes a database over between processes: name another store"
+                "{uri} lives in one process, and the demo takes a database over between processes: name \
+                another store"
             )));
         }
     }
@@ -95,7 +104,9 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let nodes = match arguments.nodes.unwrap_or(if is_placed { 0 } else { NODES }) {
         0 => None,
         count if count < NODES_MIN => {
-            return Err(Failure::Usage(format!("--nodes {count}: a log on nodes needs {NODES_MIN} at least, one of which may be lost")));
+            return Err(Failure::Usage(format!(
+                "--nodes {count}: a log on nodes needs {NODES_MIN} at least, one of which may be lost"
+            )));
         }
         count => Some(Nodes::start(count)?),
     };
@@ -138,7 +149,13 @@ struct Show<'a> {
 }
 
 impl<'a> Show<'a> {
-    fn new(arguments: &'a Arguments, store: String, source: PathBuf, nodes: Option<Nodes>, output: &'a Output) -> Result<Show<'a>> {
+    fn new(
+        arguments: &'a Arguments,
+        store: String,
+        source: PathBuf,
+        nodes: Option<Nodes>,
+        output: &'a Output,
+    ) -> Result<Show<'a>> {
         let log = nodes.as_ref().map(Nodes::uri).or_else(|| arguments.how.log.clone());
         let interrupted = interrupt::listen()?;
         let bar = if output.is_watched() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
@@ -165,7 +182,10 @@ impl<'a> Show<'a> {
     fn run(&mut self) -> Result<Report> {
         self.say(&format!("indexing {} into {}", self.source.display(), self.store));
         if let Some(nodes) = &self.nodes {
-            self.say(&format!("the log lies in the memory of three of {} nodes at a time, and is durable in two of them", nodes.count()));
+            self.say(&format!(
+                "the log lies in the memory of three of {} nodes at a time, and is durable in two of them",
+                nodes.count()
+            ));
         }
         let phases = self.arguments.rounds + 3;
         let phase = Duration::from_secs(self.arguments.seconds) / phases;
@@ -213,7 +233,10 @@ impl<'a> Show<'a> {
             self.note_takeover(number + 1, killed, "killed");
             let lost = if round == 2 { self.kill_node()? } else { None };
             if let Some(node) = lost {
-                self.say(&format!("node {node} is killed (SIGKILL) while writer {} writes: another takes its place", number + 1));
+                self.say(&format!(
+                    "node {node} is killed (SIGKILL) while writer {} writes: another takes its place",
+                    number + 1
+                ));
             }
             self.write_for(number + 1, phase / 2, format!("writer {} writes", number + 1))?;
             self.start_node_again(lost)?;
@@ -224,7 +247,13 @@ impl<'a> Show<'a> {
         current.finish();
         self.until(number, "finish", |writer| writer.ended.is_some())?;
         current.wait().map_err(|error| Failure::io(error, "waiting for the last writer"))?;
-        if let Some((code, text)) = self.oracle().writers.last().and_then(|writer| writer.ended.clone()).filter(|(code, _)| *code != 0) {
+        if let Some((code, text)) = self
+            .oracle()
+            .writers
+            .last()
+            .and_then(|writer| writer.ended.clone())
+            .filter(|(code, _)| *code != 0)
+        {
             return Err(Failure::Check(format!("writer {number} failed with exit code {code}: {text}")));
         }
         let reading = Instant::now();
@@ -260,8 +289,11 @@ impl<'a> Show<'a> {
     }
 
     fn start(&self, number: u32) -> Result<Writer> {
-        let mut arguments: Vec<OsString> = vec!["demo-writer".into(), "--store".into(), self.store.clone().into()];
-        for (name, value) in [("--writer", number), ("--window", self.arguments.window), ("--parent", std::process::id())] {
+        let mut arguments: Vec<OsString> =
+            vec!["demo-writer".into(), "--store".into(), self.store.clone().into()];
+        for (name, value) in
+            [("--writer", number), ("--window", self.arguments.window), ("--parent", std::process::id())]
+        {
             arguments.extend([name.into(), value.to_string().into()]);
         }
         arguments.extend(["--source".into(), self.source.clone().into()]);
@@ -272,8 +304,11 @@ impl<'a> Show<'a> {
             arguments.extend(["--set".into(), setting.into()]);
         }
         let oracle = Arc::clone(&self.oracle);
-        let heard = move |message| oracle.lock().unwrap_or_else(PoisonError::into_inner).hear(number, message, Instant::now());
-        Writer::start(&arguments, heard).map_err(|error| Failure::io(error, format!("starting writer {number}")))
+        let heard = move |message| {
+            oracle.lock().unwrap_or_else(PoisonError::into_inner).hear(number, message, Instant::now())
+        };
+        Writer::start(&arguments, heard)
+            .map_err(|error| Failure::io(error, format!("starting writer {number}")))
     }
 
     fn until_opened(&mut self, number: u32) -> Result<()> {
@@ -298,16 +333,21 @@ impl<'a> Show<'a> {
         match ended {
             None => Ok(()),
             Some((2, text)) => Err(Failure::Usage(text)),
-            Some((code, text)) => Err(Failure::Check(format!("writer {number} ended by itself with exit code {code}: {text}"))),
+            Some((code, text)) => {
+                Err(Failure::Check(format!("writer {number} ended by itself with exit code {code}: {text}")))
+            }
         }
     }
 
     fn until(&mut self, number: u32, what: &str, done: impl Fn(&History) -> bool) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIME_MAX;
         while !self.oracle().writers.get(number as usize - 1).is_some_and(&done) {
             self.tick()?;
             if Instant::now() > end {
-                return Err(Failure::Check(format!("writer {number} did not {what} within {} s", PATIENCE.as_secs())));
+                return Err(Failure::Check(format!(
+                    "writer {number} did not {what} within {} s",
+                    TIME_MAX.as_secs()
+                )));
             }
         }
         Ok(())
@@ -324,7 +364,8 @@ impl<'a> Show<'a> {
                 Ok(())
             }
             other => Err(Failure::Check(format!(
-                "the woken writer should have been refused, exit code 4; it ended with {other:?} after {refused} refusals"
+                "the woken writer should have been refused, exit code 4; it ended with {other:?} after \
+                {refused} refusals"
             ))),
         }
     }
@@ -349,7 +390,8 @@ impl<'a> Show<'a> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
-        let every = if self.output.is_watched() { Duration::from_millis(100) } else { Duration::from_secs(1) };
+        let every =
+            if self.output.is_watched() { Duration::from_millis(100) } else { Duration::from_secs(1) };
         if self.last_line.elapsed() >= every {
             self.last_line = Instant::now();
             let (acknowledged, files, refused) = {
@@ -406,7 +448,10 @@ impl<'a> Show<'a> {
             let (path, record) = entry?;
             // A get takes another way than a scan: filters, one table after the other.
             let again = files.get(&path).wait()?;
-            check.file(&path, if again.as_deref() == Some(&record[..]) { &record } else { b"a get and a scan differ" });
+            check.file(
+                &path,
+                if again.as_deref() == Some(&record[..]) { &record } else { b"a get and a scan differ" },
+            );
             self.look_for_interrupt()?;
         }
         let verdict = check.finish();
@@ -415,7 +460,10 @@ impl<'a> Show<'a> {
         db.close().wait()?;
         match damage.first() {
             None => Ok(verdict),
-            Some(first) => Err(Failure::Check(format!("verify found {} damaged places, the first: {first}", damage.len()))),
+            Some(first) => Err(Failure::Check(format!(
+                "verify found {} damaged places, the first: {first}",
+                damage.len()
+            ))),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Nodes whose memory holds the demo's log: processes of this program, one of which is killed now and then, and comes back empty.
+//! Nodes whose memory holds the demo's log: processes of this program, one of which is killed now
+//! and then, and comes back empty.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -94,7 +95,8 @@ impl Node {
         let node = Node { process, address: told["listening"].as_str().unwrap_or_default().to_owned() };
         if node.address.is_empty() {
             return Err(Failure::Check(format!(
-                "a node did not say where it listens: `tombolo serve node --listen {listen} --memory {LENT}` says why"
+                "a node did not say where it listens: `tombolo serve node --listen {listen} --memory \
+                {LENT}` says why"
             )));
         }
         Ok(node)

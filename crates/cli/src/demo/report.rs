@@ -44,7 +44,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Collects the figures; places are the store and the tree, times are of writing, of reading back, and of the whole.
+    /// Collects the figures; places are the store and the tree, times are of writing, of reading
+    /// back, and of the whole.
     pub fn new(
         oracle: &Oracle,
         verdict: Verdict,
@@ -79,7 +80,10 @@ impl Report {
 
     /// Why it did not hold.
     pub fn verdict_words(&self) -> String {
-        let mut words = format!("{} lost, {} wrong, {} refused", self.verdict.lost.count, self.verdict.wrong.count, self.refused);
+        let mut words = format!(
+            "{} lost, {} wrong, {} refused",
+            self.verdict.lost.count, self.verdict.wrong.count, self.refused
+        );
         for example in self.verdict.lost.examples.iter().chain(&self.verdict.wrong.examples) {
             words += &format!("\n  {example}");
         }
@@ -87,7 +91,12 @@ impl Report {
     }
 
     fn per_second(&self) -> u64 {
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate for people")]
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rate for people"
+        )]
         let rate = (self.acknowledged as f64 / self.wrote.as_secs_f64().max(1e-3)) as u64;
         rate
     }
@@ -102,25 +111,50 @@ impl Report {
         row("indexed", self.source.clone());
         row("into", self.store.clone());
         if let Some((count, killed)) = self.nodes {
-            row("log", format!("in the memory of three of {count} nodes over TCP, durable in two; {killed} nodes killed"));
+            row(
+                "log",
+                format!(
+                    "in the memory of three of {count} nodes over TCP, durable in two; {killed} nodes killed"
+                ),
+            );
         }
         row("files", text::count(self.files));
         if self.unreadable > 0 {
             row("unreadable, left out", text::count(self.unreadable));
         }
-        row("writer processes", format!("{}: 1 paused and woken, {} killed, 1 closed", self.writers, self.writers.saturating_sub(2)));
+        row(
+            "writer processes",
+            format!(
+                "{}: 1 paused and woken, {} killed, 1 closed",
+                self.writers,
+                self.writers.saturating_sub(2)
+            ),
+        );
         row(
             "durable writes per second",
-            format!("{} over {}, takeovers included", text::count(self.per_second()), text::duration(self.wrote)),
+            format!(
+                "{} over {}, takeovers included",
+                text::count(self.per_second()),
+                text::duration(self.wrote)
+            ),
         );
         let Summary { p50, p90, p99, p999, max, .. } = self.latencies;
         let [p50, p90, p99, p999, max] = [p50, p90, p99, p999, max].map(text::duration);
-        row("latency of a durable write", format!("p50 {p50}   p90 {p90}   p99 {p99}   p99.9 {p999}   max {max}"));
+        row(
+            "latency of a durable write",
+            format!("p50 {p50}   p90 {p90}   p99 {p99}   p99.9 {p999}   max {max}"),
+        );
         for takeover in &self.takeovers {
             let (open, outage) = (text::duration(takeover.open), text::duration(takeover.outage));
             let replayed = text::bytes(takeover.replayed_bytes);
             let name = format!("takeover by writer {}", takeover.writer);
-            row(&name, format!("{open} ({replayed} of log replayed); {outage} from {} to the next write", takeover.predecessor));
+            row(
+                &name,
+                format!(
+                    "{open} ({replayed} of log replayed); {outage} from {} to the next write",
+                    takeover.predecessor
+                ),
+            );
         }
         row("writes acknowledged", text::count(self.acknowledged));
         row("lost", text::count(self.verdict.lost.count));

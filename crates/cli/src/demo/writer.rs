@@ -1,7 +1,9 @@
-//! A writer process of the demo: walks the tree, writes what it finds, reports every acknowledgement.
+//! A writer process of the demo: walks the tree, writes what it finds, reports every
+//! acknowledgement.
 //!
-//! `walk → look (two threads) → announce → write (pipelined) → wait → report`. Each file is one batch over two keyspaces: `files` holds the newest record
-//! of a path, `journal` every write for ever, so that a later write hides no loss.
+//! `walk → look (two threads) → announce → write (pipelined) → wait → report`. Each file is one
+//! batch over two keyspaces: `files` holds the newest record of a path, `journal` every write for
+//! ever, so that a later write hides no loss.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,7 +77,8 @@ impl Shared {
     }
 }
 
-/// Runs until standard input ends, the database is taken over, or something fails; the last message says which.
+/// Runs until standard input ends, the database is taken over, or something fails; the last message
+/// says which.
 pub fn run(arguments: &Arguments) -> Result<()> {
     die_with_parent(arguments.parent).map_err(|error| Failure::io(error, "starting a writer"))?;
     let shared = Arc::new(Shared {
@@ -106,14 +109,19 @@ fn index(arguments: &Arguments, shared: &Arc<Shared>) -> Result<()> {
     let open_nanos = nanos(begun.elapsed());
     let replayed_bytes = db.stats().replayed_bytes;
     let (files, journal) = (keyspace(&db, FILES)?, keyspace(&db, JOURNAL)?);
-    shared.pipe.send(&[Message::Opened { epoch: db.epoch().0, open_nanos, replayed_bytes }]).map_err(report_failure)?;
+    shared
+        .pipe
+        .send(&[Message::Opened { epoch: db.epoch().0, open_nanos, replayed_bytes }])
+        .map_err(report_failure)?;
     let found = start_looking(arguments, &files, shared);
     let result = std::thread::scope(|scope| {
         let (sender, receiver) = sync_channel(arguments.window);
         let acknowledging = scope.spawn(move || acknowledge(&receiver, shared));
         let submitted = submit(arguments.writer, &db, &files, &journal, &found, &sender, shared);
         drop(sender);
-        let acknowledged = acknowledging.join().map_err(|_| Failure::Check("the thread that waits for writes panicked".to_owned()))?;
+        let acknowledged = acknowledging
+            .join()
+            .map_err(|_| Failure::Check("the thread that waits for writes panicked".to_owned()))?;
         acknowledged.and(submitted)
     });
     // Whoever is still looking at files finds nobody listening, and ends.
@@ -124,7 +132,9 @@ fn index(arguments: &Arguments, shared: &Arc<Shared>) -> Result<()> {
 
 fn keyspace(db: &Db, name: &str) -> Result<Keyspace> {
     match db.keyspace(name) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(db.create_keyspace(name, KeyspaceOptions::default()).wait()?),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(db.create_keyspace(name, KeyspaceOptions::default()).wait()?)
+        }
         other => Ok(other?),
     }
 }
@@ -163,13 +173,19 @@ fn start_looking(arguments: &Arguments, files: &Keyspace, shared: &Arc<Shared>) 
     });
     let paths = Arc::new(Mutex::new(path_receiver));
     for _ in 0..2 {
-        let (paths, sender, files, shared) = (Arc::clone(&paths), sender.clone(), files.clone(), Arc::clone(shared));
+        let (paths, sender, files, shared) =
+            (Arc::clone(&paths), sender.clone(), files.clone(), Arc::clone(shared));
         std::thread::spawn(move || look_at_files(&paths, &sender, &files, &shared));
     }
     receiver
 }
 
-fn look_at_files(paths: &Mutex<Receiver<PathBuf>>, sender: &SyncSender<Found>, files: &Keyspace, shared: &Shared) {
+fn look_at_files(
+    paths: &Mutex<Receiver<PathBuf>>,
+    sender: &SyncSender<Found>,
+    files: &Keyspace,
+    shared: &Shared,
+) {
     let mut buffer = vec![0; 256 << 10];
     loop {
         let Ok(Ok(path)) = paths.lock().map(|paths| paths.recv()) else { return };
@@ -213,10 +229,14 @@ fn submit(
         if fenced && stale_attempts >= STALE_ATTEMPTS {
             return Ok(());
         }
-        let group: Vec<Found> =
-            if fenced { last.iter().cloned().cycle().take(STALE_ATTEMPTS.min(GROUP)).collect() } else { next_group(found) };
+        let group: Vec<Found> = if fenced {
+            last.iter().cloned().cycle().take(STALE_ATTEMPTS.min(GROUP)).collect()
+        } else {
+            next_group(found)
+        };
         if group.is_empty() {
-            // Whoever looks at files stops at the first refusal; the attempts of a stale writer are still to be made.
+            // Whoever looks at files stops at the first refusal; the attempts of a stale writer are
+            // still to be made.
             if last.is_some() && shared.fenced.load(Ordering::Relaxed) && !fenced {
                 continue;
             }
@@ -239,7 +259,11 @@ fn submit(
         for (sequence, path, record) in writes {
             let key = tree::key(&path);
             let mut batch = Batch::new();
-            batch.put(files, key, &record).put(journal, journal_key(writer, sequence), [&record, key].concat());
+            batch.put(files, key, &record).put(
+                journal,
+                journal_key(writer, sequence),
+                [&record, key].concat(),
+            );
             let begun = Instant::now();
             if in_flight.send((sequence, begun, write_in_order(db, batch))).is_err() {
                 return Ok(());
@@ -249,7 +273,8 @@ fn submit(
     Ok(())
 }
 
-/// Begins a durable write. One without room would take its place when it is waited for, behind later ones; so it waits for room here.
+/// Begins a durable write. One without room would take its place when it is waited for, behind
+/// later ones; so it waits for room here.
 fn write_in_order(db: &Db, mut batch: Batch) -> Op<()> {
     loop {
         match db.try_write(batch, Durability::Durable) {
@@ -268,7 +293,11 @@ fn next_group(found: &Receiver<Found>) -> Vec<Found> {
 fn announce(writes: &[(u64, PathBuf, Vec<u8>)], shared: &Shared) -> Result<()> {
     let intents: Vec<Message> = writes
         .iter()
-        .map(|(sequence, path, record)| Message::Intent { sequence: *sequence, record: record.clone(), path: tree::key(path).to_vec() })
+        .map(|(sequence, path, record)| Message::Intent {
+            sequence: *sequence,
+            record: record.clone(),
+            path: tree::key(path).to_vec(),
+        })
         .collect();
     shared.pipe.send(&intents).map_err(report_failure)
 }
@@ -300,7 +329,9 @@ fn acknowledge(in_flight: &Receiver<InFlight>, shared: &Shared) -> Result<()> {
         reports.clear();
     }
     match fenced {
-        Some(()) => Err(tombolo::Error::new(ErrorKind::Fenced, "another process has taken the database over").into()),
+        Some(()) => {
+            Err(tombolo::Error::new(ErrorKind::Fenced, "another process has taken the database over").into())
+        }
         None => Ok(()),
     }
 }

@@ -1,4 +1,5 @@
-//! What goes on beside a fight: checkpoints become clones that are looked at and destroyed, and garbage is collected under the writers.
+//! What goes on beside a fight: checkpoints become clones that are looked at and destroyed, and
+//! garbage is collected under the writers.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -32,7 +33,11 @@ pub struct Beside {
 
 impl Beside {
     /// Until `over`; tells `seen` what clones hold, with what must be in them.
-    pub fn run(&self, over: &AtomicBool, mut seen: impl FnMut(usize, Place, Sight) -> Result<()>) -> Result<()> {
+    pub fn run(
+        &self,
+        over: &AtomicBool,
+        mut seen: impl FnMut(usize, Place, Sight) -> Result<()>,
+    ) -> Result<()> {
         let mut turn = 0u64;
         while !over.load(Ordering::Relaxed) {
             turn += 1;
@@ -59,7 +64,8 @@ impl Beside {
         let mut target = self.store.clone();
         target.rest = format!("{}-clone-{}-{turn}", target.rest.trim_end_matches('/'), std::process::id());
         let target = target.to_string();
-        let (source, new) = (self.builder()?.at_checkpoint(&name), database::builder(&target, &HowArguments::default())?);
+        let (source, new) =
+            (self.builder()?.at_checkpoint(&name), database::builder(&target, &HowArguments::default())?);
         // Each other one shares the tables instead of copying them.
         let made = if turn.is_multiple_of(2) { source.share_to(new) } else { source.restore_to(new) };
         match made.wait() {
@@ -98,7 +104,11 @@ impl Beside {
             }
             // Passing trouble: in the next round.
             Some(7) => Ok(()),
-            _ => Err(Failure::Check(format!("gc ended with {}: {}", ran.status, String::from_utf8_lossy(&ran.stderr)))),
+            _ => Err(Failure::Check(format!(
+                "gc ended with {}: {}",
+                ran.status,
+                String::from_utf8_lossy(&ran.stderr)
+            ))),
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Two writers fight for one database for as long as asked: each takes it from the other again and again, while they are paused, woken and killed, and
-//! their connections cut, frozen and refused. A standby waits beside them: it steps in by itself when both are dead, which happens at least once, and
-//! is then fought as they are. A reader follows, checkpoints are cloned, garbage is collected under them. A checker knows every acknowledgement.
+//! Two writers fight for one database for as long as asked: each takes it from the other again and
+//! again, while they are paused, woken and killed, and their connections cut, frozen and refused. A
+//! standby waits beside them: it steps in by itself when both are dead, which happens at least
+//! once, and is then fought as they are. A reader follows, checkpoints are cloned, garbage is
+//! collected under them. A checker knows every acknowledgement.
 //!
 //! `create → writers, standby, reader, clones and gc, at once → calm → end all → open once more → judge → verify`
 
@@ -39,8 +41,9 @@ use crate::text;
 /// Arguments of `fight`.
 #[derive(Args)]
 pub struct Arguments {
-    /// The store, as a URI: no database may be there, and it is kept. A temporary directory when not given. Connections are disturbed where the URI
-    /// has an `endpoint=http://…`, or is `hdfs://host:port/…`: those to the NameNode.
+    /// The store, as a URI: no database may be there, and it is kept. A temporary directory when
+    /// not given. Connections are disturbed where the URI has an `endpoint=http://…`, or is
+    /// `hdfs://host:port/…`: those to the NameNode.
     #[arg(long, value_name = "URI")]
     store: Option<String>,
     #[command(flatten)]
@@ -59,7 +62,7 @@ const WRITERS: usize = 2;
 const STANDBY: usize = WRITERS;
 const READER: usize = STANDBY + 1;
 /// Longest wait for a process to come to its end once all is calm.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_MAX: Duration = Duration::from_secs(120);
 
 /// What the processes have said.
 #[derive(Debug, Default)]
@@ -77,7 +80,9 @@ struct Ears {
 impl Ears {
     fn hear(&mut self, process: u64, is_writer: bool, message: Message) {
         let current = self.current.get(&process).copied().unwrap_or(0);
-        let place = |sequence: u64| (usize::try_from(sequence >> 56).unwrap_or(usize::MAX), sequence & ((1 << 56) - 1));
+        let place = |sequence: u64| {
+            (usize::try_from(sequence >> 56).unwrap_or(usize::MAX), sequence & ((1 << 56) - 1))
+        };
         match message {
             Message::Opened { epoch, .. } => {
                 self.current.insert(process, epoch);
@@ -144,7 +149,9 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let result = Fight::new(arguments, scratch.uri(), seed, output).and_then(|mut fight| fight.run());
     scratch.keep_unless(result.is_ok());
     let report = result.map_err(|failure| match failure {
-        Failure::Check(what) => Failure::Check(format!("seed {seed}: {what}\n  the database is kept: {}", scratch.uri())),
+        Failure::Check(what) => {
+            Failure::Check(format!("seed {seed}: {what}\n  the database is kept: {}", scratch.uri()))
+        }
         failure => failure,
     })?;
     report.print(arguments.seconds, seed, output)
@@ -172,9 +179,9 @@ impl<'a> Fight<'a> {
         let endpoint = Endpoint::of(&store);
         let proxies = match &endpoint {
             None => Vec::new(),
-            Some(endpoint) => {
-                (0..=READER as u64).map(|number| Proxy::start(endpoint.address.clone(), seed ^ number << 40)).collect::<Result<_>>()?
-            }
+            Some(endpoint) => (0..=READER as u64)
+                .map(|number| Proxy::start(endpoint.address.clone(), seed ^ number << 40))
+                .collect::<Result<_>>()?,
         };
         let mut how = arguments.how.clone();
         if how.settings.is_empty() {
@@ -183,7 +190,19 @@ impl<'a> Fight<'a> {
         }
         let interrupted = interrupt::listen()?;
         let (ears, processes, happened) = (Arc::default(), AtomicU64::new(0), Happened::default());
-        Ok(Fight { arguments, output, seed, store, how, endpoint, proxies, ears, processes, interrupted, happened })
+        Ok(Fight {
+            arguments,
+            output,
+            seed,
+            store,
+            how,
+            endpoint,
+            proxies,
+            ears,
+            processes,
+            interrupted,
+            happened,
+        })
     }
 
     /// Whoever panicked while holding the lock has failed the test already.
@@ -207,7 +226,8 @@ impl<'a> Fight<'a> {
             });
             let fought = self.fight();
             over.store(true, Ordering::Relaxed);
-            let besides = besides.join().unwrap_or_else(|_| Err(Failure::Check("what goes on beside panicked".into())));
+            let besides =
+                besides.join().unwrap_or_else(|_| Err(Failure::Check("what goes on beside panicked".into())));
             fought.and(besides)
         })?;
         self.happened.faults = self.proxies.iter().map(Proxy::injected).sum();
@@ -221,10 +241,14 @@ impl<'a> Fight<'a> {
             verdicts.push(judged.map_err(|what| Failure::Check(format!("thread {thread}: {what}")))?);
         }
         if self.happened.stood_in == 0 {
-            return Err(Failure::Check("the standby never had to take over, so that was not tested; give it more time".into()));
+            return Err(Failure::Check(
+                "the standby never had to take over, so that was not tested; give it more time".into(),
+            ));
         }
         if verdicts.iter().any(|verdict| verdict.acknowledged == 0) {
-            return Err(Failure::Check("a thread had nothing acknowledged, so nothing was tested; give it more time".into()));
+            return Err(Failure::Check(
+                "a thread had nothing acknowledged, so nothing was tested; give it more time".into(),
+            ));
         }
         Ok(Report {
             verdicts,
@@ -261,7 +285,9 @@ impl<'a> Fight<'a> {
             _ => self.store.clone(),
         };
         let mut arguments: Vec<OsString> = vec![command.into(), "--store".into(), store.to_string().into()];
-        for (name, value) in [("--seed", self.seed), ("--process", process), ("--parent", u64::from(std::process::id()))] {
+        for (name, value) in
+            [("--seed", self.seed), ("--process", process), ("--parent", u64::from(std::process::id()))]
+        {
             arguments.extend([name.into(), value.to_string().into()]);
         }
         if let Some(log) = &self.how.log {
@@ -271,8 +297,11 @@ impl<'a> Fight<'a> {
             arguments.extend(["--set".into(), setting.into()]);
         }
         let (ears, is_writer) = (Arc::clone(&self.ears), slot != READER);
-        let heard = move |message| ears.lock().unwrap_or_else(PoisonError::into_inner).hear(process, is_writer, message);
-        let started = Writer::start(&arguments, heard).map_err(|error| Failure::io(error, "starting a process"))?;
+        let heard = move |message| {
+            ears.lock().unwrap_or_else(PoisonError::into_inner).hear(process, is_writer, message)
+        };
+        let started =
+            Writer::start(&arguments, heard).map_err(|error| Failure::io(error, "starting a process"))?;
         Ok((process, started))
     }
 
@@ -306,7 +335,8 @@ impl<'a> Fight<'a> {
                 }
                 0 | 1 if paused[slot].is_none() => {
                     writers[slot].1.stop().map_err(|error| Failure::io(error, "stopping a writer"))?;
-                    paused[slot] = Some(Instant::now() + Duration::from_millis(random.random_range(100..5000)));
+                    paused[slot] =
+                        Some(Instant::now() + Duration::from_millis(random.random_range(100..5000)));
                     self.happened.pauses += 1;
                 }
                 2 => {
@@ -315,7 +345,9 @@ impl<'a> Fight<'a> {
                 }
                 3 if random.random_bool(0.3) => {
                     let fresh = self.start(READER)?.1;
-                    std::mem::replace(&mut reader, fresh).kill().map_err(|error| Failure::io(error, "killing a reader"))?;
+                    std::mem::replace(&mut reader, fresh)
+                        .kill()
+                        .map_err(|error| Failure::io(error, "killing a reader"))?;
                 }
                 _ => self.change_weather(&mut random),
             }
@@ -335,13 +367,20 @@ impl<'a> Fight<'a> {
     /// Kills a process and starts another in its place.
     fn replace(&mut self, writers: &mut [(u64, Writer)], slot: usize) -> Result<()> {
         let fresh = self.start(slot)?;
-        std::mem::replace(&mut writers[slot], fresh).1.kill().map_err(|error| Failure::io(error, "killing a writer"))?;
+        std::mem::replace(&mut writers[slot], fresh)
+            .1
+            .kill()
+            .map_err(|error| Failure::io(error, "killing a writer"))?;
         self.happened.kills += 1;
         Ok(())
     }
 
     /// Kills the writers, and waits until the standby owns the database.
-    fn leave_to_standby(&mut self, writers: &mut Vec<(u64, Writer)>, paused: &mut [Option<Instant>; STANDBY + 1]) -> Result<()> {
+    fn leave_to_standby(
+        &mut self,
+        writers: &mut Vec<(u64, Writer)>,
+        paused: &mut [Option<Instant>; STANDBY + 1],
+    ) -> Result<()> {
         self.proxies.iter().for_each(|proxy| proxy.set(Weather::Calm));
         let standby = writers.split_off(STANDBY);
         if paused[STANDBY].take().is_some() {
@@ -351,15 +390,16 @@ impl<'a> Fight<'a> {
             writer.kill().map_err(|error| Failure::io(error, "killing a writer"))?;
             self.happened.kills += 1;
         }
-        // What the dead said has been heard: it owned the database before, or whatever it opens from here on it took over.
+        // What the dead said has been heard: it owned the database before, or whatever it opens
+        // from here on it took over.
         let before = self.ears().owner;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIME_MAX;
         while before.1 != standby[0].0 && self.ears().owner.1 != standby[0].0 {
             self.ears().check()?;
             if Instant::now() > end {
                 return Err(Failure::Check(format!(
                     "the writers were killed, and {} s later the standby has not taken over",
-                    PATIENCE.as_secs()
+                    TIME_MAX.as_secs()
                 )));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -377,7 +417,8 @@ impl<'a> Fight<'a> {
         if self.proxies.is_empty() {
             return;
         }
-        let weather = [Weather::Calm, Weather::Calm, Weather::Rough, Weather::Rough, Weather::Down][random.random_range(0..5)];
+        let weather = [Weather::Calm, Weather::Calm, Weather::Rough, Weather::Rough, Weather::Down]
+            [random.random_range(0..5)];
         self.proxies[random.random_range(0..self.proxies.len())].set(weather);
     }
 
@@ -392,8 +433,13 @@ impl<'a> Fight<'a> {
     /// Ends a process as it wishes, and hears its last words.
     fn end(&self, mut process: Writer) -> Result<()> {
         process.finish();
-        let status = process.wait_for(PATIENCE).map_err(|error| Failure::io(error, "waiting for a process"))?;
-        if status.success() { Ok(()) } else { Err(Failure::Check(format!("a process ended with {status}: {:?}", self.ears().failed))) }
+        let status =
+            process.wait_for(TIME_MAX).map_err(|error| Failure::io(error, "waiting for a process"))?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Failure::Check(format!("a process ended with {status}: {:?}", self.ears().failed)))
+        }
     }
 
     fn tell(&self, end: Instant) {
@@ -426,7 +472,8 @@ struct Report {
 impl Report {
     fn print(&self, seconds: u64, seed: u64, output: &Output) -> Result<()> {
         let sum = |count: fn(&Verdict) -> u64| self.verdicts.iter().map(count).sum::<u64>();
-        let (acknowledged, surviving) = (sum(|verdict| verdict.acknowledged), sum(|verdict| verdict.surviving));
+        let (acknowledged, surviving) =
+            (sum(|verdict| verdict.acknowledged), sum(|verdict| verdict.surviving));
         let sights = sum(|verdict| verdict.sights);
         let Happened { kills, pauses, faults, stood_in } = self.happened;
         output.result(
@@ -439,8 +486,10 @@ impl Report {
             },
             || {
                 format!(
-                    "two writers fought for {seconds} s, seed {seed}: {} takeovers, {} of them by a standby when all others were dead, {} kills, {} pauses, {} faults of connections; {} batches \
-                     acknowledged, 0 lost, 0 half, nothing of a stale writer seen; {} unacknowledged ones survived whole, {} refused; {} looks of readers and \
+                    "two writers fought for {seconds} s, seed {seed}: {} takeovers, {} of them by a standby \
+                    when all others were dead, {} kills, {} pauses, {} faults of connections; {} batches \
+                     acknowledged, 0 lost, 0 half, nothing of a stale writer seen; {} unacknowledged ones \
+                     survived whole, {} refused; {} looks of readers and \
                      at {} clones, {} sweeps of gc",
                     text::count(self.openings),
                     stood_in,

@@ -1,4 +1,5 @@
-//! Bad connections between a process and its store: a proxy that passes, cuts, freezes, refuses and half closes them, as the weather says.
+//! Bad connections between a process and its store: a proxy that passes, cuts, freezes, refuses and
+//! half closes them, as the weather says.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -27,7 +28,7 @@ const CUT_PERMILLE: u32 = 6;
 const REFUSED_PERMILLE: u32 = 15;
 const FROZEN_PERMILLE: u32 = 4;
 const SILENT_PERMILLE: u32 = 3;
-/// The longest that a frozen connection stands: longer than the clients' patience for an answer.
+/// The longest that a frozen connection stands: longer than the clients' time limit for an answer.
 const FREEZE_MS_MAX: u64 = 4_000;
 /// What the server says when it does not want to, as S3 does.
 const SLOW_DOWN: &[u8] = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -57,7 +58,8 @@ impl Shared {
     }
 }
 
-/// A proxy before one server. Ends when dropped; connections that it has joined end with their clients.
+/// A proxy before one server. Ends when dropped; connections that it has joined end with their
+/// clients.
 #[derive(Debug)]
 pub struct Proxy {
     address: String,
@@ -85,12 +87,15 @@ impl Proxy {
         Ok(Proxy { address, shared })
     }
 
-    /// The same store by way of the proxy, with little patience for each answer.
+    /// The same store by way of the proxy, with a short time limit for each answer.
     pub fn uri(&self, uri: &Uri, endpoint: &Endpoint) -> Uri {
         let mut uri = uri.clone();
         match uri.scheme.as_str() {
             HDFS => uri.rest = format!("{}{}", self.address, endpoint.path),
-            _ => drop(uri.parameters.insert("endpoint".to_owned(), format!("http://{}{}", self.address, endpoint.path))),
+            _ => drop(
+                uri.parameters
+                    .insert("endpoint".to_owned(), format!("http://{}{}", self.address, endpoint.path)),
+            ),
         }
         uri.parameters.insert("timeout_seconds".to_owned(), "2".to_owned());
         uri
@@ -110,7 +115,8 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.is_ended.store(true, Ordering::Relaxed);
-        // Wakes whoever waits for a connection; without one it would wait until the process ends, which harms nobody.
+        // Wakes whoever waits for a connection; without one it would wait until the process ends,
+        // which harms nobody.
         let _ = TcpStream::connect(&self.address);
     }
 }
@@ -125,11 +131,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// That of a URI with `endpoint=http://…`, or of the one NameNode of `hdfs://host:port`, whose DataNodes are asked directly; other stores cannot
-    /// be reached by way of a proxy.
+    /// That of a URI with `endpoint=http://…`, or of the one NameNode of `hdfs://host:port`, whose
+    /// DataNodes are asked directly; other stores cannot be reached by way of a proxy.
     pub fn of(uri: &Uri) -> Option<Endpoint> {
         let rest = match uri.scheme.as_str() {
-            HDFS => Some(&*uri.rest).filter(|rest| rest.split('/').next().is_some_and(|host| host.contains(':')))?,
+            HDFS => Some(&*uri.rest)
+                .filter(|rest| rest.split('/').next().is_some_and(|host| host.contains(':')))?,
             _ => uri.parameter("endpoint")?.strip_prefix("http://")?,
         };
         let (address, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
@@ -149,7 +156,8 @@ fn join(client: TcpStream, server: TcpStream, shared: &Arc<Shared>, seed: u64) {
     std::thread::spawn(move || pump(server, to_client, &back, seed << 1 | 1, false));
 }
 
-/// Passes what comes from one end to the other. `asks`: from the client, whose requests may be refused before the server sees them.
+/// Passes what comes from one end to the other. `asks`: from the client, whose requests may be
+/// refused before the server sees them.
 fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, seed: u64, asks: bool) {
     let mut random = tombolo_workload::random(seed, 0);
     let mut piece = vec![0; PIECE_BYTES];
@@ -173,10 +181,14 @@ fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, seed: u64, asks
                 } else if chance < frozen {
                     std::thread::sleep(Duration::from_millis(random.random_range(0..FREEZE_MS_MAX)));
                 } else if chance < frozen + SILENT_PERMILLE {
-                    // Swallowed, with all that follows: the one end waits for what the other believes to have sent. To pass on what
-                    // follows would be a stream with a hole, which no network makes.
+                    // Swallowed, with all that follows: the one end waits for what the other
+                    // believes to have sent. To pass on what follows would be a stream with a hole,
+                    // which no network makes.
                     is_silent = true;
-                } else if asks && random.random_range(0..1000) < REFUSED_PERMILLE && begins_request(&piece[..length]) {
+                } else if asks
+                    && random.random_range(0..1000) < REFUSED_PERMILLE
+                    && begins_request(&piece[..length])
+                {
                     shared.count();
                     let _ = from.write_all(SLOW_DOWN);
                     break;
@@ -213,7 +225,10 @@ mod tests {
         let endpoint = Endpoint::of(&hdfs).unwrap();
         assert_eq!(endpoint, Endpoint { address: "127.0.0.1:8020".to_owned(), path: "/data/db".to_owned() });
         let detour = proxy.uri(&hdfs, &endpoint);
-        assert_eq!((&*detour.rest, detour.parameter("user"), detour.parameter("endpoint")), ("127.0.0.1:9/data/db", Some("u"), None));
+        assert_eq!(
+            (&*detour.rest, detour.parameter("user"), detour.parameter("endpoint")),
+            ("127.0.0.1:9/data/db", Some("u"), None)
+        );
         assert_eq!(Endpoint::of(&Uri::parse("hdfs://service/db").unwrap()), None);
         assert_eq!(Endpoint::of(&Uri::parse("s3://bucket/db").unwrap()), None);
         assert_eq!(Endpoint::of(&Uri::parse("s3://bucket/db?endpoint=https://s3.example").unwrap()), None);

@@ -24,8 +24,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut number = arguments.process << 32;
     while !finish.load(Ordering::Relaxed) {
         number += 1;
-        if let Err(failure) = follow(arguments, &pipe, &finish, number, random.random_range(1..=LOOKS_MAX)).or_else(check_kind) {
-            report(&pipe, Message::Ended { exit_code: failure.exit_code(), text: format!("a reader: {failure}") })?;
+        if let Err(failure) =
+            follow(arguments, &pipe, &finish, number, random.random_range(1..=LOOKS_MAX)).or_else(check_kind)
+        {
+            report(
+                &pipe,
+                Message::Ended { exit_code: failure.exit_code(), text: format!("a reader: {failure}") },
+            )?;
             return Err(failure);
         }
     }
@@ -33,7 +38,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn follow(arguments: &Arguments, pipe: &Pipe, finish: &AtomicBool, number: u64, looks: u32) -> Result<()> {
-    let options = ReaderOptions { lag: Duration::from_millis(300), lag_max: Duration::MAX, lease: Duration::from_secs(10) };
+    let options = ReaderOptions {
+        lag: Duration::from_millis(300),
+        lag_max: Duration::MAX,
+        lease: Duration::from_secs(10),
+    };
     let reader = database::builder(&arguments.store, &arguments.how)?.open_reader(options).wait()?;
     report(pipe, Message::Opened { epoch: number, open_nanos: 0, replayed_bytes: 0 })?;
     for _ in 0..looks {
@@ -45,7 +54,15 @@ fn follow(arguments: &Arguments, pipe: &Pipe, finish: &AtomicBool, number: u64, 
         match script::look(reader.db(), &reader.snapshot()) {
             Ok(sights) => {
                 for (thread, sight) in (0..).zip(&sights) {
-                    report(pipe, Message::Seen { thread, epoch: sight.place.epoch, sequence: sight.place.number, digest: sight.digest })?;
+                    report(
+                        pipe,
+                        Message::Seen {
+                            thread,
+                            epoch: sight.place.epoch,
+                            sequence: sight.place.number,
+                            digest: sight.digest,
+                        },
+                    )?;
                 }
             }
             Err(failure) => check_kind(failure)?,

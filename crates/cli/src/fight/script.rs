@@ -1,4 +1,5 @@
-//! What the writers of a fight write, and how what is there is looked at: as in `crash`, and the epoch under a key of its own.
+//! What the writers of a fight write, and how what is there is looked at: as in `crash`, and the
+//! epoch under a key of its own.
 
 use std::ops::Bound;
 
@@ -20,7 +21,11 @@ fn epoch_key(thread: u8) -> Vec<u8> {
 /// A batch of a thread.
 pub fn batch(seed: u64, thread: u8, place: Place) -> Scripted {
     let mut scripted = script::batch(KEYS, seed, place.epoch, thread, place.number);
-    scripted.writes.push(Write { keyspace: 0, key: epoch_key(thread), value: Some(place.epoch.to_be_bytes().to_vec()) });
+    scripted.writes.push(Write {
+        keyspace: 0,
+        key: epoch_key(thread),
+        value: Some(place.epoch.to_be_bytes().to_vec()),
+    });
     scripted
 }
 
@@ -33,11 +38,16 @@ fn look_at(db: &Db, snapshot: &Snapshot, thread: u8) -> Result<Sight> {
     let (mut state, mut epoch) = (State::default(), 0);
     for (index, name) in KEYSPACES.iter().enumerate() {
         let Ok(keyspace) = db.keyspace(name) else { continue };
-        for entry in snapshot.scan::<Vec<u8>>(&keyspace, (Bound::Included(vec![thread]), Bound::Excluded(vec![thread + 1]))) {
+        for entry in snapshot
+            .scan::<Vec<u8>>(&keyspace, (Bound::Included(vec![thread]), Bound::Excluded(vec![thread + 1])))
+        {
             let (key, value) = entry?;
             let got = snapshot.get(&keyspace, &key).wait()?;
             if got.as_deref() != Some(&value[..]) {
-                return Err(Failure::Check(format!("a get and a scan of {} differ in keyspace {name}", text::escape(&key))));
+                return Err(Failure::Check(format!(
+                    "a get and a scan of {} differ in keyspace {name}",
+                    text::escape(&key)
+                )));
             }
             if key == epoch_key(thread) {
                 epoch = <[u8; 8]>::try_from(&value[..]).map_or(u64::MAX, u64::from_be_bytes);

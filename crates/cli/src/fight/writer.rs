@@ -1,5 +1,6 @@
-//! A writer of a fight: opens the database, tells what it finds, writes until it is fenced, waits a moment, opens it again. A standby does the same,
-//! and takes the database over where the other opens it: when its writer has fallen silent.
+//! A writer of a fight: opens the database, tells what it finds, writes until it is fenced, waits a
+//! moment, opens it again. A standby does the same, and takes the database over where the other
+//! opens it: when its writer has fallen silent.
 //!
 //! Invariant: a thread writes batch `n + 1` only after batch `n` took effect, as in `soak`.
 
@@ -51,7 +52,8 @@ pub enum Entry {
     StandBy,
 }
 
-/// How long a writer may be silent: short, so that a standby gets its turn among writers that come back within [`TRUCE_MS_MAX`].
+/// How long a writer may be silent: short, so that a standby gets its turn among writers that come
+/// back within [`TRUCE_MS_MAX`].
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 
 /// Runs until killed, or until standard input ends.
@@ -75,7 +77,10 @@ pub fn check_kind(failure: Failure) -> Result<()> {
     use ErrorKind::{Busy, Closed, Conflict, DeadlineExceeded, Fenced, OutcomeUnknown, PinLost, Retry};
     match failure {
         Failure::Engine(error)
-            if matches!(error.kind(), Busy | Closed | Conflict | DeadlineExceeded | Fenced | OutcomeUnknown | PinLost | Retry) =>
+            if matches!(
+                error.kind(),
+                Busy | Closed | Conflict | DeadlineExceeded | Fenced | OutcomeUnknown | PinLost | Retry
+            ) =>
         {
             Ok(())
         }
@@ -87,7 +92,9 @@ fn fight(arguments: &Arguments, entry: Entry, pipe: &Pipe) -> Result<()> {
     let finish = finish_requested();
     let mut random = tombolo_workload::random(arguments.seed, arguments.process);
     while !finish.load(Ordering::Relaxed) {
-        if let Some(db) = enter(arguments, entry, &finish).or_else(|failure| check_kind(failure).map(|()| None))? {
+        if let Some(db) =
+            enter(arguments, entry, &finish).or_else(|failure| check_kind(failure).map(|()| None))?
+        {
             live(&db, arguments, pipe, &finish, random.random()).or_else(check_kind)?;
         }
         std::thread::sleep(Duration::from_millis(random.random_range(0..TRUCE_MS_MAX)));
@@ -115,9 +122,24 @@ fn enter(arguments: &Arguments, entry: Entry, finish: &AtomicBool) -> Result<Opt
 fn live(db: &Db, arguments: &Arguments, pipe: &Pipe, finish: &AtomicBool, seed: u64) -> Result<()> {
     let epoch = db.epoch().0;
     let sights = script::look(db, &db.snapshot())?;
-    report(pipe, Message::Opened { epoch, open_nanos: db.stats().open_nanos, replayed_bytes: db.stats().replayed_bytes })?;
+    report(
+        pipe,
+        Message::Opened {
+            epoch,
+            open_nanos: db.stats().open_nanos,
+            replayed_bytes: db.stats().replayed_bytes,
+        },
+    )?;
     for (thread, sight) in (0..).zip(&sights) {
-        report(pipe, Message::Seen { thread, epoch: sight.place.epoch, sequence: sight.place.number, digest: sight.digest })?;
+        report(
+            pipe,
+            Message::Seen {
+                thread,
+                epoch: sight.place.epoch,
+                sequence: sight.place.number,
+                digest: sight.digest,
+            },
+        )?;
     }
     let keyspaces = open_keyspaces(db)?;
     let (over, acknowledged) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; THREADS as usize]);
@@ -127,15 +149,21 @@ fn live(db: &Db, arguments: &Arguments, pipe: &Pipe, finish: &AtomicBool, seed: 
                 let writing = Writing { arguments, pipe, db, keyspaces: &keyspaces, epoch, thread };
                 let (over, acknowledged) = (&over, &acknowledged[usize::from(thread)]);
                 scope.spawn(move || {
-                    let result = writing.write(acknowledged, || over.load(Ordering::Relaxed) || finish.load(Ordering::Relaxed));
+                    let result = writing.write(acknowledged, || {
+                        over.load(Ordering::Relaxed) || finish.load(Ordering::Relaxed)
+                    });
                     over.store(true, Ordering::Relaxed);
                     result
                 })
             })
             .collect();
-        let disturbed = disturb(db, epoch, &acknowledged, seed, || over.load(Ordering::Relaxed) || finish.load(Ordering::Relaxed));
+        let disturbed = disturb(db, epoch, &acknowledged, seed, || {
+            over.load(Ordering::Relaxed) || finish.load(Ordering::Relaxed)
+        });
         over.store(true, Ordering::Relaxed);
-        let results = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::Check("a thread panicked".into()))));
+        let results = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::Check("a thread panicked".into()))));
         results.chain([disturbed]).try_for_each(|result| result.or_else(check_kind))
     })?;
     if finish.load(Ordering::Relaxed) { Ok(db.close().wait()?) } else { Ok(()) }
@@ -157,9 +185,13 @@ impl Writing<'_> {
             if over() {
                 break;
             }
-            report(self.pipe, Message::Intent { sequence: tag(self.thread, number), record: Vec::new(), path: Vec::new() })?;
+            report(
+                self.pipe,
+                Message::Intent { sequence: tag(self.thread, number), record: Vec::new(), path: Vec::new() },
+            )?;
             while let Err(error) = self.batch(number) {
-                let again = matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded);
+                let again =
+                    matches!(error.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded);
                 if error.kind() == ErrorKind::Fenced {
                     report(self.pipe, Message::Refused { sequence: tag(self.thread, number) })?;
                 }
@@ -168,7 +200,10 @@ impl Writing<'_> {
                 }
                 std::thread::sleep(Duration::from_millis(2));
             }
-            report(self.pipe, Message::Acknowledged { sequence: tag(self.thread, number), latency_nanos: 0 })?;
+            report(
+                self.pipe,
+                Message::Acknowledged { sequence: tag(self.thread, number), latency_nanos: 0 },
+            )?;
             acknowledged.store(number, Ordering::Relaxed);
         }
         Ok(())
@@ -189,7 +224,13 @@ impl Writing<'_> {
 }
 
 /// Flushes, compacts and makes checkpoints, which say in their names what was acknowledged before.
-fn disturb(db: &Db, epoch: u64, acknowledged: &[AtomicU64], seed: u64, over: impl Fn() -> bool) -> Result<()> {
+fn disturb(
+    db: &Db,
+    epoch: u64,
+    acknowledged: &[AtomicU64],
+    seed: u64,
+    over: impl Fn() -> bool,
+) -> Result<()> {
     let mut random = tombolo_workload::random(seed, 7);
     let mut checkpoints = 0;
     while !over() {
@@ -198,8 +239,13 @@ fn disturb(db: &Db, epoch: u64, acknowledged: &[AtomicU64], seed: u64, over: imp
             0 => db.compact().wait(),
             1 => {
                 checkpoints += 1;
-                let known: Vec<_> = acknowledged.iter().map(|number| format!("{:x}", number.load(Ordering::Relaxed))).collect();
-                db.checkpoint(&format!("{CHECKPOINT_PREFIX}{epoch:x}-{}-{checkpoints:x}", known.join("-"))).wait().map(drop)
+                let known: Vec<_> = acknowledged
+                    .iter()
+                    .map(|number| format!("{:x}", number.load(Ordering::Relaxed)))
+                    .collect();
+                db.checkpoint(&format!("{CHECKPOINT_PREFIX}{epoch:x}-{}-{checkpoints:x}", known.join("-")))
+                    .wait()
+                    .map(drop)
             }
             2..=4 => db.flush().wait(),
             _ => Ok(()),
@@ -209,10 +255,16 @@ fn disturb(db: &Db, epoch: u64, acknowledged: &[AtomicU64], seed: u64, over: imp
     Ok(())
 }
 
-/// What was acknowledged before a checkpoint of this name, of each thread; `None` when it is none of a fight's.
+/// What was acknowledged before a checkpoint of this name, of each thread; `None` when it is none
+/// of a fight's.
 pub fn parse_checkpoint(name: &str) -> Option<Vec<Place>> {
-    let mut numbers = name.strip_prefix(CHECKPOINT_PREFIX)?.split('-').map(|digits| u64::from_str_radix(digits, 16).ok());
+    let mut numbers =
+        name.strip_prefix(CHECKPOINT_PREFIX)?.split('-').map(|digits| u64::from_str_radix(digits, 16).ok());
     let epoch = numbers.next()??;
-    let places: Option<Vec<_>> = numbers.by_ref().take(usize::from(THREADS)).map(|number| Some(Place { epoch, number: number? })).collect();
+    let places: Option<Vec<_>> = numbers
+        .by_ref()
+        .take(usize::from(THREADS))
+        .map(|number| Some(Place { epoch, number: number? }))
+        .collect();
     places.filter(|places| places.len() == usize::from(THREADS))
 }

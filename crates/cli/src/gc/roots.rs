@@ -1,7 +1,8 @@
 //! Finds databases by the names of their objects, as a list in ascending order shows them.
 //!
-//! Names with a common directory follow each other. So only the directories of the newest name are undecided, and a bucket with billions of objects
-//! that belong to no database takes no more memory than the databases' own names.
+//! Names with a common directory follow each other. So only the directories of the newest name are
+//! undecided, and a bucket with billions of objects that belong to no database takes no more memory
+//! than the databases' own names.
 
 use std::collections::BTreeSet;
 
@@ -62,12 +63,14 @@ impl Roots {
         }
     }
 
-    /// The directories that hold databases, each ending in a slash or empty; and how many names lie in none of them.
+    /// The directories that hold databases, each ending in a slash or empty; and how many names lie
+    /// in none of them.
     pub fn finish(mut self) -> (BTreeSet<String>, u64) {
         while self.open.len() > 1 {
             self.close();
         }
-        let (outside, is_database) = self.open.first().map_or((0, false), |root| (root.names, root.is_database));
+        let (outside, is_database) =
+            self.open.first().map_or((0, false), |root| (root.names, root.is_database));
         self.close();
         (self.found, if is_database { 0 } else { outside })
     }
@@ -76,8 +79,11 @@ impl Roots {
 /// The database whose life this object begins.
 fn database_of(name: &str) -> Option<&str> {
     let (directory, digits) = name.rsplit_once('/')?;
-    let database = directory.strip_suffix("incarnation").filter(|database| database.is_empty() || database.ends_with('/'))?;
-    (digits.len() == INCARNATION_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())).then_some(database)
+    let database = directory
+        .strip_suffix("incarnation")
+        .filter(|database| database.is_empty() || database.ends_with('/'))?;
+    (digits.len() == INCARNATION_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        .then_some(database)
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use tombolo_format::FormatError;
 use tombolo_format::batch::{Operation, Operations};
 use tombolo_format::log_frame::{
-    DURABLE_SLOT_BYTES, DURABLE_SLOT_OFFSET, FENCE_WORD_OFFSET, FRAME_ALIGNMENT, Frame, FrameScanner, LANE_FIELDS_BYTES, LaneHeader,
-    SEGMENT_HEADER_BYTES, SEGMENT_HEADER_FIELDS_BYTES, SegmentHeader, SegmentIdentity, Verdict, decode_durable_slot, decode_frame,
+    DURABLE_SLOT_BYTES, DURABLE_SLOT_OFFSET, FENCE_WORD_OFFSET, FRAME_ALIGNMENT, Frame, FrameScanner,
+    LANE_FIELDS_BYTES, LaneHeader, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_FIELDS_BYTES, SegmentHeader,
+    SegmentIdentity, Verdict, decode_durable_slot, decode_frame,
 };
 use tombolo_storage::LogOffset;
 
@@ -31,11 +32,16 @@ pub fn lane(bytes: &Bytes, report: &mut Report) {
     match bytes.get(FENCE_WORD_OFFSET..).and_then(<[u8]>::first_chunk::<8>) {
         Some(word) => {
             let fenced_by = u64::from_le_bytes(*word);
-            let what =
-                if fenced_by == 0 { "fence word: not fenced".to_owned() } else { format!("fence word: fenced by epoch {fenced_by}") };
+            let what = if fenced_by == 0 {
+                "fence word: not fenced".to_owned()
+            } else {
+                format!("fence word: fenced by epoch {fenced_by}")
+            };
             report.part(FENCE_WORD_OFFSET as u64, 8, what, Vec::new());
         }
-        None => report.damage(0, "fence word", FormatError::damaged(FENCE_WORD_OFFSET, "a fence word", "the end")),
+        None => {
+            report.damage(0, "fence word", FormatError::damaged(FENCE_WORD_OFFSET, "a fence word", "the end"))
+        }
     }
 }
 
@@ -43,7 +49,12 @@ pub fn lane(bytes: &Bytes, report: &mut Report) {
 pub fn segment(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
     report.kind("log segment");
     if bytes.len() >= SEGMENT_HEADER_BYTES && bytes[..SEGMENT_HEADER_BYTES].iter().all(|byte| *byte == 0) {
-        return report.part(0, bytes.len() as u64, "not begun: made ahead, its header is still zeros", Vec::new());
+        return report.part(
+            0,
+            bytes.len() as u64,
+            "not begun: made ahead, its header is still zeros",
+            Vec::new(),
+        );
     }
     let identity = match header(name, bytes, report) {
         Some(identity) => identity,
@@ -52,7 +63,12 @@ pub fn segment(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
     let slot = bytes.get(DURABLE_SLOT_OFFSET..DURABLE_SLOT_OFFSET + DURABLE_SLOT_BYTES).unwrap_or_default();
     let durable = decode_durable_slot(&identity, slot);
     let says = durable.map_or("unknown".to_owned(), |durable| LogOffset(durable).to_string());
-    report.part(DURABLE_SLOT_OFFSET as u64, DURABLE_SLOT_BYTES as u64, "durable-through slot", vec![("durable_through", json!(says))]);
+    report.part(
+        DURABLE_SLOT_OFFSET as u64,
+        DURABLE_SLOT_BYTES as u64,
+        "durable-through slot",
+        vec![("durable_through", json!(says))],
+    );
     let mut at = u32::try_from(SEGMENT_HEADER_BYTES).unwrap_or(u32::MAX);
     loop {
         let mut scanner = FrameScanner::new(bytes, at, identity);
@@ -63,13 +79,26 @@ pub fn segment(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
         match scanner.verdict(durable) {
             Verdict::Tail { byte } => {
                 let left = bytes.len() as u64 - u64::from(byte).min(bytes.len() as u64);
-                return report.part(u64::from(byte), left, "tail: nothing from here on is known to have been durable", Vec::new());
+                return report.part(
+                    u64::from(byte),
+                    left,
+                    "tail: nothing from here on is known to have been durable",
+                    Vec::new(),
+                );
             }
             Verdict::Newer { byte, flags } => {
-                report.damage(0, "frame", FormatError::newer(byte as usize, format!("frame flags {flags:#x}")));
+                report.damage(
+                    0,
+                    "frame",
+                    FormatError::newer(byte as usize, format!("frame flags {flags:#x}")),
+                );
             }
             Verdict::Damaged { byte, reason, durable_through, .. } => {
-                report.damage(0, &format!("frame; the lane was durable up to {}", LogOffset(durable_through)), reason.into_error(byte));
+                report.damage(
+                    0,
+                    &format!("frame; the lane was durable up to {}", LogOffset(durable_through)),
+                    reason.into_error(byte),
+                );
             }
         }
         // What is beyond the bad place is shown too, though recovery stops there.
@@ -109,7 +138,8 @@ fn header(name: &str, bytes: &Bytes, report: &mut Report) -> Option<SegmentIdent
 fn identity_by_name(name: &str) -> Option<SegmentIdentity> {
     let mut segments = name.rsplit('/');
     let (segment, (epoch, lane)) = (segments.next()?, segments.next()?.split_once('-')?);
-    let incarnation = segments.next().filter(|directory| *directory == "log").and_then(|_| segments.next())?;
+    let incarnation =
+        segments.next().filter(|directory| *directory == "log").and_then(|_| segments.next())?;
     Some(SegmentIdentity {
         incarnation: u64::from_str_radix(incarnation, 16).ok()?,
         epoch: u64::from_str_radix(epoch, 16).ok()?,
@@ -118,7 +148,8 @@ fn identity_by_name(name: &str) -> Option<SegmentIdentity> {
     })
 }
 
-/// What the header of a segment, or of a log object, says, unchecked: both say it at the same place.
+/// What the header of a segment, or of a log object, says, unchecked: both say it at the same
+/// place.
 pub(super) fn identity_by_bytes(bytes: &[u8]) -> Option<SegmentIdentity> {
     let word = |at: usize| bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
     let half = |at: usize| bytes.get(at..)?.first_chunk().map(|half| u32::from_le_bytes(*half));
@@ -172,12 +203,20 @@ pub(super) fn frame(frame: &Frame<'_>, entries: bool, report: &mut Report) {
 fn describe(operation: &Operation<'_>) -> (String, Vec<(&'static str, Value)>) {
     match operation {
         Operation::Entry { kind, keyspace, key, value } => {
-            let fields = vec![("keyspace", json!(keyspace)), ("key", json!(text::escape(key))), ("value", json!(text::escape(value)))];
+            let fields = vec![
+                ("keyspace", json!(keyspace)),
+                ("key", json!(text::escape(key))),
+                ("value", json!(text::escape(value))),
+            ];
             (format!("{kind:?}"), fields)
         }
         Operation::CreateKeyspace { keyspace, name, stream, options } => {
-            let fields =
-                vec![("keyspace", json!(keyspace)), ("name", json!(name)), ("stream", json!(stream)), ("options", json!(options.0))];
+            let fields = vec![
+                ("keyspace", json!(keyspace)),
+                ("name", json!(name)),
+                ("stream", json!(stream)),
+                ("options", json!(options.0)),
+            ];
             ("CreateKeyspace".to_owned(), fields)
         }
         other => (format!("{other:?}"), Vec::new()),

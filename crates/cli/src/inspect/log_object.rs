@@ -16,7 +16,11 @@ pub fn inspect(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
     // What the name says, where it says it: a sound object in another's place is damage.
     let Some(identity) = identity_by_name(name).or_else(|| identity_by_bytes(bytes)) else {
         let found = format!("{} bytes", bytes.len());
-        return report.damage(0, "header", FormatError::damaged(0, format!("a header of {LOG_OBJECT_HEADER_BYTES} bytes"), found));
+        return report.damage(
+            0,
+            "header",
+            FormatError::damaged(0, format!("a header of {LOG_OBJECT_HEADER_BYTES} bytes"), found),
+        );
     };
     let mut fields = vec![
         ("incarnation", json!(format!("{:016x}", identity.incarnation))),
@@ -26,17 +30,29 @@ pub fn inspect(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
     ];
     match LogObject::decode(bytes, &identity) {
         Ok(LogObject::Seal { by, sealed }) => {
-            fields.extend([("by_epoch", json!(by)), ("length", json!(LogOffset(sealed).to_string())), ("checksum", json!("right"))]);
+            fields.extend([
+                ("by_epoch", json!(by)),
+                ("length", json!(LogOffset(sealed).to_string())),
+                ("checksum", json!("right")),
+            ]);
             return report.part(0, SEAL_BYTES as u64, "seal: the log ends before this slot", fields);
         }
         Ok(LogObject::Data { bytes: length, writer, known_through }) => {
             let writer = format!("{writer:016x}");
-            fields.extend([("bytes", json!(length)), ("writer", json!(writer)), ("known_through", json!(known_through))]);
+            fields.extend([
+                ("bytes", json!(length)),
+                ("writer", json!(writer)),
+                ("known_through", json!(known_through)),
+            ]);
             fields.push(("checksum", json!("right")));
             report.part(0, LOG_OBJECT_HEADER_BYTES as u64, "header of data", fields);
             if length as usize != bytes.len() {
                 let found = format!("{} bytes", bytes.len());
-                report.damage(0, "object", FormatError::damaged(bytes.len(), format!("an object of {length} bytes"), found));
+                report.damage(
+                    0,
+                    "object",
+                    FormatError::damaged(bytes.len(), format!("an object of {length} bytes"), found),
+                );
             }
         }
         Err(error) => report.damage(0, "header", error),
@@ -64,7 +80,8 @@ pub fn inspect(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
 fn identity_by_name(name: &str) -> Option<SegmentIdentity> {
     let mut segments = name.rsplit('/');
     let (slot, lane, epoch) = (segments.next()?, segments.next()?, segments.next()?);
-    let incarnation = segments.next().filter(|directory| *directory == "log-objects").and_then(|_| segments.next())?;
+    let incarnation =
+        segments.next().filter(|directory| *directory == "log-objects").and_then(|_| segments.next())?;
     let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
     Some(SegmentIdentity {
         incarnation: number(incarnation)?,

@@ -7,7 +7,8 @@ use tombolo_format::checkpoint::CheckpointHeader;
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{
-    Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableDescription, TableName, TableSource, decode_record, record_hash,
+    Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableDescription, TableName, TableSource, decode_record,
+    record_hash,
 };
 use tombolo_format::pin::{PIN_HEADER_BYTES, decode_pin};
 use tombolo_storage::LogOffset;
@@ -20,7 +21,12 @@ pub fn incarnation(bytes: &Bytes, report: &mut Report) {
     report.kind("incarnation record");
     match decode_incarnation(bytes) {
         Ok(number) => {
-            report.part(0, INCARNATION_BYTES as u64, "record", vec![("incarnation", json!(number)), ("checksum", json!("right"))]);
+            report.part(
+                0,
+                INCARNATION_BYTES as u64,
+                "record",
+                vec![("incarnation", json!(number)), ("checksum", json!("right"))],
+            );
         }
         Err(error) => {
             report.damage(0, "record", error);
@@ -72,7 +78,9 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
         RecordKind::Edits(edits) | RecordKind::Part(_, edits) => {
             edits.iter().for_each(|edit| edit_part(edit, RECORD_HEADER_BYTES as u64, report));
         }
-        RecordKind::Snapshot { .. } => report.part(RECORD_HEADER_BYTES as u64, None, format!("{:?}", record.kind), Vec::new()),
+        RecordKind::Snapshot { .. } => {
+            report.part(RECORD_HEADER_BYTES as u64, None, format!("{:?}", record.kind), Vec::new())
+        }
         _ => {}
     }
 }
@@ -80,16 +88,23 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
 /// Reports on a snapshot object.
 pub fn snapshot(bytes: &Bytes, report: &mut Report) {
     report.kind("manifest snapshot");
-    // Its record states length and checksum; here they are its own, so that only a missing end is found.
+    // Its record states length and checksum; here they are its own, so that only a missing end is
+    // found.
     snapshot_at(0, bytes, None, report);
 }
 
-/// Reports on a snapshot that begins at `base` of an object, with its checksum where that is stated.
+/// Reports on a snapshot that begins at `base` of an object, with its checksum where that is
+/// stated.
 fn snapshot_at(base: u64, bytes: &[u8], checksum: Option<u64>, report: &mut Report) {
-    let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+    let word =
+        |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
     let (Some(incarnation), Some(slot), Some(random)) = (word(32), word(40), word(48)) else {
         let found = format!("{} bytes", bytes.len());
-        return report.damage(base, "header", FormatError::damaged(0, format!("a header of {SNAPSHOT_HEADER_BYTES} bytes"), found));
+        return report.damage(
+            base,
+            "header",
+            FormatError::damaged(0, format!("a header of {SNAPSHOT_HEADER_BYTES} bytes"), found),
+        );
     };
     let mut decoder = SnapshotDecoder::new(SnapshotIdentity { incarnation, slot, random });
     let mut edits = Vec::new();
@@ -119,7 +134,13 @@ pub fn checkpoint(bytes: &Bytes, report: &mut Report) {
         Ok(decoded) => decoded,
         Err(error) => {
             report.damage(0, "header", error);
-            let fields = [(32, 8, "incarnation"), (56, 8, "epoch"), (64, 8, "slot"), (88, 8, "tables"), (112, 8, "snapshot_bytes")];
+            let fields = [
+                (32, 8, "incarnation"),
+                (56, 8, "epoch"),
+                (64, 8, "slot"),
+                (88, 8, "tables"),
+                (112, 8, "snapshot_bytes"),
+            ];
             return raw(bytes, &fields, report);
         }
     };
@@ -139,7 +160,11 @@ pub fn checkpoint(bytes: &Bytes, report: &mut Report) {
     report.part(0, length as u64, "header", fields);
     if header.snapshot_bytes != (bytes.len() - length) as u64 {
         let found = format!("{} bytes", bytes.len() - length);
-        report.damage(0, "snapshot", FormatError::damaged(112, format!("a snapshot of {} bytes", header.snapshot_bytes), found));
+        report.damage(
+            0,
+            "snapshot",
+            FormatError::damaged(112, format!("a snapshot of {} bytes", header.snapshot_bytes), found),
+        );
     }
     snapshot_at(length as u64, &bytes[length..], Some(header.snapshot_checksum), report);
 }
@@ -151,7 +176,11 @@ pub fn pin(bytes: &Bytes, report: &mut Report) {
         Ok(pin) => pin,
         Err(error) => {
             report.damage(0, "pin", error);
-            return raw(bytes, &[(32, 8, "incarnation"), (56, 4, "kind"), (60, 4, "tables"), (64, 8, "lease_ms")], report);
+            return raw(
+                bytes,
+                &[(32, 8, "incarnation"), (56, 4, "kind"), (60, 4, "tables"), (64, 8, "lease_ms")],
+                report,
+            );
         }
     };
     let fields = vec![
@@ -175,7 +204,12 @@ pub fn pin(bytes: &Bytes, report: &mut Report) {
             ("epoch", json!(clone.epoch)),
             ("seen from", json!(format!("{:016x}", clone.seen_from))),
         ];
-        report.part((PIN_HEADER_BYTES + 16 * pin.tables.len()) as u64, (36 + clone.place.len()) as u64, "for the clone", fields);
+        report.part(
+            (PIN_HEADER_BYTES + 16 * pin.tables.len()) as u64,
+            (36 + clone.place.len()) as u64,
+            "for the clone",
+            fields,
+        );
     }
 }
 
@@ -183,7 +217,11 @@ pub fn pin(bytes: &Bytes, report: &mut Report) {
 pub fn sign(bytes: &Bytes, report: &mut Report) {
     report.kind("sign");
     if !bytes.is_empty() {
-        report.damage(0, "sign", FormatError::damaged(0, "no bytes: its name says all", format!("{} bytes", bytes.len())));
+        report.damage(
+            0,
+            "sign",
+            FormatError::damaged(0, "no bytes: its name says all", format!("{} bytes", bytes.len())),
+        );
     }
 }
 
@@ -222,7 +260,10 @@ fn table_fields(table: &TableDescription) -> Vec<(&'static str, Value)> {
 fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
     let offset = |word: u64| json!(LogOffset(word).to_string());
     let (what, fields) = match edit {
-        Edit::TableAdded(table) => (if table.source.is_some() { "table of a source added" } else { "table added" }, table_fields(table)),
+        Edit::TableAdded(table) => (
+            if table.source.is_some() { "table of a source added" } else { "table added" },
+            table_fields(table),
+        ),
         Edit::SourceNamed(source) => (
             "source named",
             vec![
@@ -234,30 +275,52 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
             ],
         ),
         Edit::SourceUnnamed { number } => ("source un-named", vec![("source", json!(number))]),
-        Edit::TableMoved { name, level } => ("table moved", vec![("table", table_name(*name)), ("level", json!(level))]),
+        Edit::TableMoved { name, level } => {
+            ("table moved", vec![("table", table_name(*name)), ("level", json!(level))])
+        }
         Edit::TableObsolete { name } => ("table obsolete", vec![("table", table_name(*name))]),
         Edit::TableCondemned { name } => ("table condemned", vec![("table", table_name(*name))]),
         Edit::TableUnnamed { name } => ("table un-named", vec![("table", table_name(*name))]),
-        Edit::LogNamed { epoch, lane, configuration } => {
-            ("log named", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("configuration", json!(text::escape(configuration)))])
-        }
+        Edit::LogNamed { epoch, lane, configuration } => (
+            "log named",
+            vec![
+                ("epoch", json!(epoch)),
+                ("lane", json!(lane)),
+                ("configuration", json!(text::escape(configuration))),
+            ],
+        ),
         Edit::LogSealed { epoch, lane, length } => {
             ("log sealed", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("length", offset(*length))])
         }
-        Edit::LogReplayPoint { epoch, lane, offset: point } => {
-            ("log replay point", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("offset", offset(*point))])
-        }
+        Edit::LogReplayPoint { epoch, lane, offset: point } => (
+            "log replay point",
+            vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("offset", offset(*point))],
+        ),
         Edit::LogTrimmed { epoch, lane, entries } => {
             ("log trimmed", vec![("epoch", json!(epoch)), ("lane", json!(lane)), ("entries", json!(entries))])
         }
-        Edit::LogUnnamed { epoch, lane } => ("log un-named", vec![("epoch", json!(epoch)), ("lane", json!(lane))]),
-        Edit::KeyspaceCreated { id, name, stream, options } => {
-            ("keyspace created", vec![("id", json!(id)), ("name", json!(name)), ("stream", json!(stream)), ("options", json!(options.0))])
+        Edit::LogUnnamed { epoch, lane } => {
+            ("log un-named", vec![("epoch", json!(epoch)), ("lane", json!(lane))])
         }
-        Edit::KeyspaceChanged { id, options } => ("keyspace changed", vec![("id", json!(id)), ("options", json!(options.0))]),
+        Edit::KeyspaceCreated { id, name, stream, options } => (
+            "keyspace created",
+            vec![
+                ("id", json!(id)),
+                ("name", json!(name)),
+                ("stream", json!(stream)),
+                ("options", json!(options.0)),
+            ],
+        ),
+        Edit::KeyspaceChanged { id, options } => {
+            ("keyspace changed", vec![("id", json!(id)), ("options", json!(options.0))])
+        }
         Edit::KeyspaceDropped { id } => ("keyspace dropped", vec![("id", json!(id))]),
-        Edit::KeyspaceFlushed { id, sequence } => ("keyspace flushed", vec![("id", json!(id)), ("sequence", json!(sequence.0))]),
-        Edit::StreamReached { stream, sequence } => ("stream reached", vec![("stream", json!(stream)), ("sequence", json!(sequence.0))]),
+        Edit::KeyspaceFlushed { id, sequence } => {
+            ("keyspace flushed", vec![("id", json!(id)), ("sequence", json!(sequence.0))])
+        }
+        Edit::StreamReached { stream, sequence } => {
+            ("stream reached", vec![("stream", json!(stream)), ("sequence", json!(sequence.0))])
+        }
         Edit::DatabaseCreated { id, log_identity, created_unix_seconds } => (
             "database created",
             vec![

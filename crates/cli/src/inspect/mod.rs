@@ -1,8 +1,8 @@
 //! `tombolo inspect`: what the bytes say, with offsets, on damaged files too.
 //!
-//! Nothing is opened as a database: objects and files are read as they are, told apart by their magic, and reported part by part. A
-//! damaged part is named with what was expected and what is there; the rest is reported as far as it can be reached. Writers are not
-//! disturbed.
+//! Nothing is opened as a database: objects and files are read as they are, told apart by their
+//! magic, and reported part by part. A damaged part is named with what was expected and what is
+//! there; the rest is reported as far as it can be reached. Writers are not disturbed.
 
 mod log;
 mod log_object;
@@ -91,7 +91,10 @@ impl Kind {
     /// What the magic says; a table's is at its end.
     fn by_magic(bytes: &[u8]) -> Option<Kind> {
         let ends = [bytes.first_chunk::<8>(), bytes.last_chunk::<8>()];
-        Kind::MAGICS.iter().find(|(kind, magic)| ends[usize::from(*kind == Kind::Table)] == Some(magic)).map(|(kind, _)| *kind)
+        Kind::MAGICS
+            .iter()
+            .find(|(kind, magic)| ends[usize::from(*kind == Kind::Table)] == Some(magic))
+            .map(|(kind, _)| *kind)
     }
 
     /// What the name says, for bytes whose magic is damaged.
@@ -119,9 +122,13 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let place = Place::parse(&arguments.place)?;
     let names = match (&place, arguments.object.as_deref()) {
         (Place::Store(store), None) => return overview(store, output),
-        (Place::Store(store), Some("manifest")) => store.names_of(&[Kind::Incarnation, Kind::Snapshot, Kind::Record])?,
+        (Place::Store(store), Some("manifest")) => {
+            store.names_of(&[Kind::Incarnation, Kind::Snapshot, Kind::Record])?
+        }
         (Place::Store(store), Some("tables" | "table")) => store.names_of(&[Kind::Table])?,
-        (Place::Store(store), Some("log" | "logs")) => store.names_of(&[Kind::Lane, Kind::Segment, Kind::LogObject])?,
+        (Place::Store(store), Some("log" | "logs")) => {
+            store.names_of(&[Kind::Lane, Kind::Segment, Kind::LogObject])?
+        }
         (Place::Store(store), Some("checkpoints" | "checkpoint")) => store.names_of(&[Kind::Checkpoint])?,
         (Place::Store(store), Some("pins" | "pin")) => store.names_of(&[Kind::Pin, Kind::Sign])?,
         (Place::Store(store), Some(prefix)) if prefix.ends_with('/') => store.names_under(prefix)?,
@@ -148,7 +155,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
 fn overview(store: &place::Store, output: &Output) -> Result<()> {
     store.check_not_empty()?;
     for (name, length) in store.list()? {
-        let kind = Kind::by_name(&name).map_or("foreign".to_owned(), |kind| format!("{kind:?}").to_lowercase());
+        let kind =
+            Kind::by_name(&name).map_or("foreign".to_owned(), |kind| format!("{kind:?}").to_lowercase());
         output.result(
             || serde_json::json!({ "name": name, "bytes": length, "kind": kind }),
             || format!("{kind:<12} {:>12}  {name}", crate::text::bytes(length)),

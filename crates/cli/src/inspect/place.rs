@@ -1,4 +1,5 @@
-//! Where bytes to inspect are: objects of a store, a log's files beside them, or a file by its path.
+//! Where bytes to inspect are: objects of a store, a log's files beside them, or a file by its
+//! path.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,12 +60,17 @@ fn read_file(path: &PathBuf) -> Result<(String, Bytes)> {
     let fail = |error| Error::io(error, "reading", &shown);
     let metadata = std::fs::metadata(path).map_err(fail)?;
     if metadata.is_dir() {
-        let advice = std::path::absolute(path)
-            .map_or_else(|_| String::new(), |path| format!("for the database in it write file://{}", path.display()));
+        let advice = std::path::absolute(path).map_or_else(
+            |_| String::new(),
+            |path| format!("for the database in it write file://{}", path.display()),
+        );
         return Err(Error::new(ErrorKind::Invalid, format!("{shown} is a directory")).advice(advice).into());
     }
     if metadata.len() > BYTES_MAX {
-        return Err(Failure::Usage(format!("{shown} has {} bytes; {BYTES_MAX} are the most that inspect reads", metadata.len())));
+        return Err(Failure::Usage(format!(
+            "{shown} has {} bytes; {BYTES_MAX} are the most that inspect reads",
+            metadata.len()
+        )));
     }
     let bytes = std::fs::read(path).map_err(fail)?;
     Ok((shown, bytes.into()))
@@ -93,7 +99,9 @@ impl Store {
         let name = ObjectName::new(name)?;
         let read = self.env.block_on(read_whole(&*self.objects, Store::request(), &name, BYTES_MAX));
         Ok(read.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => error.advice(format!("`tombolo inspect {}` lists what is there", self.uri.shown())),
+            ErrorKind::NotFound => {
+                error.advice(format!("`tombolo inspect {}` lists what is there", self.uri.shown()))
+            }
             _ => error,
         })?)
     }
@@ -102,7 +110,8 @@ impl Store {
     fn log_file(&self, name: &str) -> Option<PathBuf> {
         let is_log = matches!(Kind::by_name(name), Some(Kind::Lane | Kind::Segment));
         let safe = !name.split('/').any(|segment| segment.is_empty() || segment == "." || segment == "..");
-        (is_log && safe && self.uri.scheme == "file").then(|| self.uri.path().ok().map(|path| path.join(name)))?
+        (is_log && safe && self.uri.scheme == "file")
+            .then(|| self.uri.path().ok().map(|path| path.join(name)))?
     }
 
     /// All objects and log files with their lengths, sorted by name.
@@ -144,7 +153,9 @@ impl Store {
                         Ok(_) => {}
                         // Its writer has freed it meanwhile.
                         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                        Err(error) => return Err(Error::io(error, "looking at a log's file", file.display()).into()),
+                        Err(error) => {
+                            return Err(Error::io(error, "looking at a log's file", file.display()).into());
+                        }
                     }
                 }
             }
@@ -154,20 +165,25 @@ impl Store {
 
     /// Names under a directory.
     pub fn names_under(&self, prefix: &str) -> Result<Vec<String>> {
-        let names: Vec<String> = self.list()?.into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix)).collect();
+        let names: Vec<String> =
+            self.list()?.into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix)).collect();
         if names.is_empty() {
             return Err(Failure::NotFound(format!("nothing lies under {prefix} in {}", self.uri.shown())));
         }
         Ok(names)
     }
 
-    /// Names of what is of one of `kinds`: by their order for what the manifest is made of, else as they lie. Records are named by falling
-    /// numbers: they come oldest first.
+    /// Names of what is of one of `kinds`: by their order for what the manifest is made of, else as
+    /// they lie. Records are named by falling numbers: they come oldest first.
     pub fn names_of(&self, kinds: &[Kind]) -> Result<Vec<String>> {
         let all: Vec<String> = self.list()?.into_iter().map(|(name, _)| name).collect();
         let is_of = |name: &&String, kind: Kind| Kind::by_name(name) == Some(kind);
         if !kinds.contains(&Kind::Record) {
-            return Ok(all.iter().filter(|name| kinds.iter().any(|kind| is_of(name, *kind))).cloned().collect());
+            return Ok(all
+                .iter()
+                .filter(|name| kinds.iter().any(|kind| is_of(name, *kind)))
+                .cloned()
+                .collect());
         }
         let mut names = Vec::new();
         for kind in kinds {

@@ -37,7 +37,13 @@ impl Report {
     }
 
     /// Adds a sound part.
-    pub fn part(&mut self, offset: u64, length: impl Into<Option<u64>>, what: impl Into<String>, fields: Vec<(&'static str, Value)>) {
+    pub fn part(
+        &mut self,
+        offset: u64,
+        length: impl Into<Option<u64>>,
+        what: impl Into<String>,
+        fields: Vec<(&'static str, Value)>,
+    ) {
         self.parts.push(Part { offset, length: length.into(), what: what.into(), fields, damaged: false });
     }
 
@@ -48,20 +54,32 @@ impl Report {
         let mut field = |name, value: Option<&str>| fields.extend(value.map(|value| (name, json!(value))));
         field("expected", error.expectation());
         field("found", error.finding());
-        self.parts.push(Part { offset: error.position().unwrap_or(base), length: None, what: what.to_owned(), fields, damaged: true });
+        self.parts.push(Part {
+            offset: error.position().unwrap_or(base),
+            length: None,
+            what: what.to_owned(),
+            fields,
+            damaged: true,
+        });
         self.first_error.get_or_insert(error);
     }
 
     /// Bytes that are nothing of ours.
     pub fn foreign(&mut self, bytes: &[u8]) {
         let head = &bytes[..bytes.len().min(16)];
-        let expected = "the magic of a table, log, record, snapshot or incarnation; say --as KIND to read it as one";
+        let expected =
+            "the magic of a table, log, record, snapshot or incarnation; say --as KIND to read it as one";
         self.damage(
             0,
             "foreign file",
-            FormatError::damaged(0, expected, format!("{} bytes beginning with {}", bytes.len(), text::escape(head))),
+            FormatError::damaged(
+                0,
+                expected,
+                format!("{} bytes beginning with {}", bytes.len(), text::escape(head)),
+            ),
         );
-        let advice = "name a file of a database, or one of its objects; `tombolo inspect URI` lists those of a database";
+        let advice = "name a file of a database, or one of its objects; `tombolo inspect URI` lists those \
+            of a database";
         self.first_error = self.first_error.take().map(|error| error.advice(advice));
     }
 
@@ -83,9 +101,12 @@ impl Report {
         let head = format!("{}: {}, {} bytes", self.name, self.kind, text::count(self.bytes));
         std::iter::once(head).chain(self.parts.iter().map(|part| {
             let length = part.length.map_or(String::new(), |length| format!("+{length}"));
-            let fields: Vec<String> = part.fields.iter().map(|(name, value)| format!("{name} {}", show(value))).collect();
+            let fields: Vec<String> =
+                part.fields.iter().map(|(name, value)| format!("{name} {}", show(value))).collect();
             let mark = if part.damaged { "DAMAGED " } else { "" };
-            format!("  {:>10} {length:<9} {mark}{}  {}", part.offset, part.what, fields.join(", ")).trim_end().to_owned()
+            format!("  {:>10} {length:<9} {mark}{}  {}", part.offset, part.what, fields.join(", "))
+                .trim_end()
+                .to_owned()
         }))
     }
 

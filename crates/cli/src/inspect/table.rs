@@ -43,7 +43,12 @@ pub fn inspect(bytes: &Bytes, entries: bool, report: &mut Report) {
         ("filter_bits_per_key", json!(properties.filter_bits_per_key)),
     ];
     report.part(footer.properties().offset, u64::from(footer.properties_bytes), "properties", fields);
-    report.part(footer.top_index.offset, u64::from(footer.top_index.length), "top index", vec![("checksum", json!("right"))]);
+    report.part(
+        footer.top_index.offset,
+        u64::from(footer.top_index.length),
+        "top index",
+        vec![("checksum", json!("right"))],
+    );
     walk(&top.index, footer.top_index.offset, "top index", report, |value, report| {
         match PartitionHandle::decode(value, footer.top_index.offset) {
             Ok(handle) => partition(bytes, &footer, handle, entries, report),
@@ -53,7 +58,13 @@ pub fn inspect(bytes: &Bytes, entries: bool, report: &mut Report) {
 }
 
 /// Calls `each` with every value of an index block; damage in the block ends the walk.
-fn walk(block: &Block, offset: u64, what: &str, report: &mut Report, mut each: impl FnMut(&[u8], &mut Report)) {
+fn walk(
+    block: &Block,
+    offset: u64,
+    what: &str,
+    report: &mut Report,
+    mut each: impl FnMut(&[u8], &mut Report),
+) {
     let mut cursor = Cursor::new();
     let mut moved = cursor.first(block);
     while moved.is_ok() && cursor.valid() {
@@ -77,7 +88,8 @@ fn partition(bytes: &Bytes, footer: &Footer, handle: PartitionHandle, entries: b
             }
         }
     };
-    let fields = vec![("filter_bytes", json!(handle.filter_bytes)), ("index_bytes", json!(handle.index_bytes))];
+    let fields =
+        vec![("filter_bytes", json!(handle.filter_bytes)), ("index_bytes", json!(handle.index_bytes))];
     report.part(handle.offset, handle.length(), "partition", fields);
     walk(&found.index, handle.index().offset, "index partition", report, |value, report| {
         match decode_block_handle(value, footer.data_end) {
@@ -88,7 +100,8 @@ fn partition(bytes: &Bytes, footer: &Footer, handle: PartitionHandle, entries: b
 }
 
 fn index_only(bytes: &Bytes, footer: &Footer, handle: PartitionHandle) -> Option<Block> {
-    let without_filter = PartitionHandle { offset: handle.index().offset, filter_bytes: 0, index_bytes: handle.index_bytes };
+    let without_filter =
+        PartitionHandle { offset: handle.index().offset, filter_bytes: 0, index_bytes: handle.index_bytes };
     Some(Partition::decode(bytes, 0, without_filter, footer.identity).ok()?.index)
 }
 
@@ -114,7 +127,8 @@ fn data_block(bytes: &Bytes, footer: &Footer, handle: BlockHandle, entries: bool
         }
         Ok::<(), FormatError>(())
     });
-    let compression = usize::try_from(handle.end()).ok().and_then(|end| bytes.get(end - STORED_TRAILER_BYTES)).copied();
+    let compression =
+        usize::try_from(handle.end()).ok().and_then(|end| bytes.get(end - STORED_TRAILER_BYTES)).copied();
     let compression = compression.map_or("unknown", tombolo_format::stored::compression_name);
     let fields = vec![
         ("entries", json!(count)),

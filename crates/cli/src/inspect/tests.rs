@@ -36,8 +36,10 @@ fn segment() -> (Vec<u8>, Vec<usize>) {
 }
 
 fn record() -> Vec<u8> {
-    let kind = RecordKind::Edits(vec![Edit::KeyspaceDropped { id: 3 }, Edit::LogUnnamed { epoch: 1, lane: 2 }]);
-    let record = Record { incarnation: 1, slot: 9, epoch: 8, attempt: 1, predecessor_hash: 2, snapshot_slot: 0, kind };
+    let kind =
+        RecordKind::Edits(vec![Edit::KeyspaceDropped { id: 3 }, Edit::LogUnnamed { epoch: 1, lane: 2 }]);
+    let record =
+        Record { incarnation: 1, slot: 9, epoch: 8, attempt: 1, predecessor_hash: 2, snapshot_slot: 0, kind };
     encode_record(&record).unwrap().to_vec()
 }
 
@@ -59,7 +61,10 @@ fn a_sound_segment_is_told_frame_by_frame() {
     for at in frames {
         assert!(text.contains(&format!("{at:>10} +")), "{at}: {text}");
     }
-    assert!(text.contains("epoch 5") && text.contains("key k2, value value\\n") && text.contains("tail:"), "{text}");
+    assert!(
+        text.contains("epoch 5") && text.contains("key k2, value value\\n") && text.contains("tail:"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -101,7 +106,8 @@ fn log_object() -> (Vec<u8>, Vec<usize>, Vec<u8>) {
         batch.push(EntryKind::Put, 0, &[b'k', b'0' + number], b"fills room").unwrap();
         let at = u32::try_from(bytes.len()).unwrap();
         frames.push(bytes.len());
-        let frame = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 10, count: 1, durable_through: 0 };
+        let frame =
+            FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 10, count: 1, durable_through: 0 };
         frame.append_to(&mut bytes, at, &batch.finish());
     }
     let length = u32::try_from(bytes.len()).unwrap();
@@ -152,7 +158,12 @@ fn checkpoints_and_pins_are_told_and_damage_in_them_is_found() {
     };
     let pin = encode_pin(&pin).unwrap();
     let (text, damaged) = report("1/pin/0abc", &pin);
-    assert!(!damaged && text.contains("kind checkpoint") && text.contains("table 0000000000000003-000000000000feed"), "{text}");
+    assert!(
+        !damaged
+            && text.contains("kind checkpoint")
+            && text.contains("table 0000000000000003-000000000000feed"),
+        "{text}"
+    );
     let (text, damaged) = report("1/pin/0abc.0001", b"");
     assert!(!damaged && text.contains("sign"), "{text}");
     assert!(report("1/alive/0abc.0001", b"x").1);
@@ -172,7 +183,14 @@ fn table() -> Vec<u8> {
     let options = TableOptions { block_bytes: 200, partition_bytes: 100, ..TableOptions::default() };
     let mut builder = TableBuilder::new(options, 42);
     for number in 0..50u64 {
-        builder.add(format!("key-{number:03}").as_bytes(), SequenceNumber(number + 1), EntryKind::Put, b"some value").unwrap();
+        builder
+            .add(
+                format!("key-{number:03}").as_bytes(),
+                SequenceNumber(number + 1),
+                EntryKind::Put,
+                b"some value",
+            )
+            .unwrap();
     }
     builder.finish().unwrap().0.to_vec()
 }
@@ -182,7 +200,9 @@ fn a_sound_table_is_told_block_by_block() {
     let (text, damaged) = report("x", &table());
     assert!(!damaged, "{text}");
     assert!(
-        text.contains("entries 50") && text.contains("first key-000") && text.contains("key key-049, sequence 50, value some value"),
+        text.contains("entries 50")
+            && text.contains("first key-000")
+            && text.contains("key key-049, sequence 50, value some value"),
         "{text}"
     );
     assert!(text.matches("data block").count() > 3 && text.matches("partition").count() > 1, "{text}");
@@ -198,7 +218,11 @@ fn every_flipped_byte_of_a_table_is_damage_and_the_rest_is_told() {
         let (text, damaged) = report("1/table/2", &flipped);
         assert!(damaged, "byte {at}: {text}");
         if at < 100 {
-            assert_eq!(text.matches("data block").count(), blocks, "byte {at} of the first block hides others: {text}");
+            assert_eq!(
+                text.matches("data block").count(),
+                blocks,
+                "byte {at} of the first block hides others: {text}"
+            );
         }
     }
 }
@@ -208,8 +232,12 @@ fn foreign_and_cut_files_are_damage_and_never_a_panic() {
     assert!(report("x", b"").1);
     assert!(report("x", b"#!/bin/sh\necho hello\n").1);
     let (segment, _) = segment();
-    for (name, bytes) in [("1/manifest/2", record()), ("1/log/2-0/0", segment), ("1/table/2", vec![0; 200]), ("1/snapshot/2", vec![0; 90])]
-    {
+    for (name, bytes) in [
+        ("1/manifest/2", record()),
+        ("1/log/2-0/0", segment),
+        ("1/table/2", vec![0; 200]),
+        ("1/snapshot/2", vec![0; 90]),
+    ] {
         for length in (0..bytes.len()).step_by(13) {
             let _ = report(name, &bytes[..length]);
         }

@@ -21,10 +21,21 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts this binary with `arguments`; `heard` is called with each message, on a thread of its own.
-    pub fn start(arguments: &[OsString], mut heard: impl FnMut(Message) + Send + 'static) -> io::Result<Writer> {
-        let mut child = Command::new(std::env::current_exe()?).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a child without a process id"))?;
+    /// Starts this binary with `arguments`; `heard` is called with each message, on a thread of its
+    /// own.
+    pub fn start(
+        arguments: &[OsString],
+        mut heard: impl FnMut(Message) + Send + 'static,
+    ) -> io::Result<Writer> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let pid = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| io::Error::other("a child without a process id"))?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().ok_or_else(|| io::Error::other("a child without a pipe"))?;
         let reader = std::thread::spawn(move || {
@@ -55,13 +66,16 @@ impl Writer {
         Ok(kill_process(self.pid, Signal::CONT)?)
     }
 
-    /// Kills the process with SIGKILL and hears the rest of its pipe: what was acknowledged before it died. One that had ended before is an error.
+    /// Kills the process with SIGKILL and hears the rest of its pipe: what was acknowledged before
+    /// it died. One that had ended before is an error.
     pub fn kill(mut self) -> io::Result<()> {
         let earlier = self.child.try_wait()?;
         self.child.kill()?;
         self.child.wait()?;
         self.hear_the_rest()?;
-        earlier.map_or(Ok(()), |status| Err(io::Error::other(format!("the process had ended before it was killed: {status}"))))
+        earlier.map_or(Ok(()), |status| {
+            Err(io::Error::other(format!("the process had ended before it was killed: {status}")))
+        })
     }
 
     /// Tells the writer to finish.
@@ -78,16 +92,19 @@ impl Writer {
     }
 
     /// As [`Writer::wait`]; whoever takes longer is killed, and that is an error.
-    pub fn wait_for(mut self, patience: Duration) -> io::Result<ExitStatus> {
+    pub fn wait_for(mut self, time_max: Duration) -> io::Result<ExitStatus> {
         self.finish();
-        let end = Instant::now() + patience;
+        let end = Instant::now() + time_max;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 self.hear_the_rest()?;
                 return Ok(status);
             }
             if Instant::now() >= end {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has not ended within {} s", patience.as_secs())));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("it has not ended within {} s", time_max.as_secs()),
+                ));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -136,9 +153,11 @@ pub fn finish_requested() -> std::sync::Arc<std::sync::atomic::AtomicBool> {
 pub struct Pipe(std::sync::Mutex<Vec<u8>>);
 
 impl Pipe {
-    /// Sends messages, in order, in as few system calls as can be; returns once the kernel has them.
+    /// Sends messages, in order, in as few system calls as can be; returns once the kernel has
+    /// them.
     pub fn send(&self, messages: &[Message]) -> io::Result<()> {
-        let mut buffer = self.0.lock().map_err(|_| io::Error::other("a thread panicked while it reported"))?;
+        let mut buffer =
+            self.0.lock().map_err(|_| io::Error::other("a thread panicked while it reported"))?;
         buffer.clear();
         for message in messages {
             message.write(&mut *buffer)?;

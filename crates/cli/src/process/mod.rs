@@ -1,7 +1,8 @@
 //! Writers in processes of their own: the same binary again, its words over a pipe.
 //!
-//! A writer announces what it is about to write before it writes, and reports each acknowledgement after. Whoever kills it knows
-//! therefore what must be there, what may be there, and what must not.
+//! A writer announces what it is about to write before it writes, and reports each acknowledgement
+//! after. Whoever kills it knows therefore what must be there, what may be there, and what must
+//! not.
 //!
 //! | message | body (little-endian) |
 //! |---|---|
@@ -14,7 +15,8 @@
 //! | 7 memory | resident bytes of its own u64, peak bytes charged to the budget u64, faults met u64, times reopened u64 |
 //! | 8 seen | thread u64, epoch u64, sequence u64, digest u64 |
 //!
-//! Each message is its length (u32, of what follows), its number (u8) and its body. A message cut off by a kill is no message.
+//! Each message is its length (u32, of what follows), its number (u8) and its body. A message cut
+//! off by a kill is no message.
 
 pub mod child;
 
@@ -72,7 +74,8 @@ pub enum Message {
     Memory {
         /// Resident bytes of its own, mapped files apart; the most, once several were put together.
         own_peak_bytes: u64,
-        /// Bytes that it holds: of the allocator and of mappings, not what was freed and is kept; the most, likewise.
+        /// Bytes that it holds: of the allocator and of mappings, not what was freed and is kept;
+        /// the most, likewise.
         held_peak_bytes: u64,
         /// The most bytes that were charged to the memory budget at once.
         budget_peak_bytes: u64,
@@ -98,7 +101,9 @@ impl Message {
     /// Writes the message.
     pub fn write(&self, pipe: &mut impl Write) -> io::Result<()> {
         let mut body = Vec::with_capacity(64);
-        let numbers = |numbers: &[u64], body: &mut Vec<u8>| numbers.iter().for_each(|number| body.extend(number.to_le_bytes()));
+        let numbers = |numbers: &[u64], body: &mut Vec<u8>| {
+            numbers.iter().for_each(|number| body.extend(number.to_le_bytes()))
+        };
         let kind = match self {
             Message::Opened { epoch, open_nanos, replayed_bytes } => {
                 numbers(&[*epoch, *open_nanos, *replayed_bytes], &mut body);
@@ -129,7 +134,10 @@ impl Message {
                 6
             }
             Message::Memory { own_peak_bytes, held_peak_bytes, budget_peak_bytes, faults, reopened } => {
-                numbers(&[*own_peak_bytes, *held_peak_bytes, *budget_peak_bytes, *faults, *reopened], &mut body);
+                numbers(
+                    &[*own_peak_bytes, *held_peak_bytes, *budget_peak_bytes, *faults, *reopened],
+                    &mut body,
+                );
                 7u8
             }
             Message::Seen { thread, epoch, sequence, digest } => {
@@ -157,9 +165,9 @@ impl Message {
         if !read_whole(pipe, &mut bytes)? {
             return Ok(None);
         }
-        Message::decode(&bytes)
-            .map(Some)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("a broken message of kind {}", bytes[0])))
+        Message::decode(&bytes).map(Some).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("a broken message of kind {}", bytes[0]))
+        })
     }
 
     fn decode(bytes: &[u8]) -> Option<Message> {
@@ -191,7 +199,9 @@ impl Message {
                 faults: number()?,
                 reopened: number()?,
             },
-            8 => Message::Seen { thread: number()?, epoch: number()?, sequence: number()?, digest: number()? },
+            8 => {
+                Message::Seen { thread: number()?, epoch: number()?, sequence: number()?, digest: number()? }
+            }
             _ => return None,
         })
     }

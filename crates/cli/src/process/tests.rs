@@ -8,7 +8,13 @@ fn messages() -> Vec<Message> {
         Message::Acknowledged { sequence: 1, latency_nanos: 99 },
         Message::Refused { sequence: 2 },
         Message::Unreadable { count: 12 },
-        Message::Memory { own_peak_bytes: 1 << 40, held_peak_bytes: 1 << 39, budget_peak_bytes: 3, faults: 0, reopened: 1 },
+        Message::Memory {
+            own_peak_bytes: 1 << 40,
+            held_peak_bytes: 1 << 39,
+            budget_peak_bytes: 3,
+            faults: 0,
+            reopened: 1,
+        },
         Message::Seen { thread: 1, epoch: 7, sequence: 9, digest: u64::MAX },
         Message::Ended { exit_code: 4, text: "fenced".to_owned() },
     ]

@@ -16,11 +16,13 @@ use crate::output::Output;
 /// What to serve.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Lends memory of this host to logs that are kept near their writers, until SIGTERM or Ctrl-C, which gives it back first.
+    /// Lends memory of this host to logs that are kept near their writers, until SIGTERM or Ctrl-C,
+    /// which gives it back first.
     Node(Box<node::Arguments>),
     /// Asks a node what it is and how full.
     Status(status::Arguments),
-    /// Tells a node that runs how much memory to lend at most; what its regions take beyond that it asks their writers to give back.
+    /// Tells a node that runs how much memory to lend at most; what its regions take beyond that it
+    /// asks their writers to give back.
     Lend(lend::Arguments),
 }
 
@@ -33,9 +35,11 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     }
 }
 
-/// Shows what happens in the background on standard error: whoever runs a process for long reads it there.
+/// Shows what happens in the background on standard error: whoever runs a process for long reads it
+/// there.
 fn show_events() {
-    let subscriber = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false);
+    let subscriber =
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false);
     // Another one is there in no command of ours.
     let _already = subscriber.try_init();
 }
@@ -63,10 +67,12 @@ pub const TLS_VARIABLE: &str = "TOMBOLO_NODE_TLS";
 /// How nodes and writers show each other that they belong together.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Showing {
-    /// A file with the secret that nodes and writers share; else the environment variable TOMBOLO_NODE_SECRET.
+    /// A file with the secret that nodes and writers share; else the environment variable
+    /// TOMBOLO_NODE_SECRET.
     #[arg(long, value_name = "FILE", conflicts_with = "tls")]
     secret_file: Option<String>,
-    /// A directory with ca.crt, tls.crt and tls.key (PEM), in the place of a secret; else the environment variable TOMBOLO_NODE_TLS.
+    /// A directory with ca.crt, tls.crt and tls.key (PEM), in the place of a secret; else the
+    /// environment variable TOMBOLO_NODE_TLS.
     #[arg(long, value_name = "DIRECTORY")]
     tls: Option<String>,
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tombolo_env::Env;
 use tombolo_segment::announce::{Announcer, Place};
 use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeCounters, NodeDisk, NodeOptions};
-use tombolo_storage::told::Told;
+use tombolo_storage::logged::LoggedErrors;
 use tombolo_storage::{Error, ErrorKind, Registry};
 
 use super::pressure::{self, Lending};
@@ -58,7 +58,8 @@ pub struct Arguments {
     /// Where to listen, host:port; an address that others reach needs a secret or certificates.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
     listen: String,
-    /// How much memory to lend: 512MiB, 8GiB, or a number of bytes. The process takes some more for connections.
+    /// How much memory to lend: 512MiB, 8GiB, or a number of bytes. The process takes some more for
+    /// connections.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: u64,
     /// A directory of its own for a copy on disk: up to twice what it holds, and 200 MiB.
@@ -67,16 +68,19 @@ pub struct Arguments {
     /// With --disk: when appends are acknowledged.
     #[arg(long, value_name = "FROM", default_value = "disk", requires = "disk")]
     acknowledge: Acknowledge,
-    /// A directory of its own on a tmpfs (/dev/shm/NAME), to share memory with writers of this host and user: an append is then a store, in microseconds.
+    /// A directory of its own on a tmpfs (/dev/shm/NAME), to share memory with writers of this host
+    /// and user: an append is then a store, in microseconds.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "disk")]
     shared_memory: Option<String>,
-    /// An RDMA device (DEVICE, DEVICE:PORT or DEVICE:PORT/GID), through which writers of other hosts write to its memory themselves. For trusted networks:
-    /// what they write is not encrypted. Needs a build with the feature rdma.
+    /// An RDMA device (DEVICE, DEVICE:PORT or DEVICE:PORT/GID), through which writers of other
+    /// hosts write to its memory themselves. For trusted networks: what they write is not
+    /// encrypted. Needs a build with the feature rdma.
     #[arg(long, value_name = "DEVICE", conflicts_with = "disk")]
     rdma: Option<String>,
     #[command(flatten)]
     showing: Showing,
-    /// What fails together with this node: writers put one copy into each domain, as long as there are so many. Its host unless said.
+    /// What fails together with this node: writers put one copy into each domain, as long as there
+    /// are so many. Its host unless said.
     #[arg(long, value_name = "NAME", default_value = "")]
     domain: String,
     /// A store, or an etcd (etcd://host:2379), to announce the node in, so that writers find it.
@@ -104,19 +108,22 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How often it looks at the host's memory.
 const PRESSURE_LOOK: Duration = Duration::from_secs(1);
 
-/// How long the store may take to take an announcement, or to forget it: longer it does not hold up the node, nor its end.
+/// How long the store may take to take an announcement, or to forget it: longer it does not hold up
+/// the node, nor its end.
 const ANNOUNCE_MAX: Duration = Duration::from_secs(5);
 
 /// Waits for a store, and not for long; `None`: it did not answer.
-fn patiently<T: Send>(env: &Env, asked: impl Future<Output = T> + Send) -> Option<T> {
+fn within_limit<T: Send>(env: &Env, asked: impl Future<Output = T> + Send) -> Option<T> {
     env.block_on_until(asked, env.now() + ANNOUNCE_MAX)
 }
 
 /// The line for what came of announcing the node, when that is news.
-fn announced_news(told: &mut Told, outcome: tombolo_storage::Result<()>) -> Option<String> {
+fn announced_news(logged: &mut LoggedErrors, outcome: tombolo_storage::Result<()>) -> Option<String> {
     match outcome {
-        Ok(()) => told.is_over().then(|| "the node is announced again".to_owned()),
-        Err(error) => told.is_news(&error).then(|| format!("the node could not be announced, and is tried again until it is: {error}")),
+        Ok(()) => logged.is_over().then(|| "the node is announced again".to_owned()),
+        Err(error) => logged
+            .is_news(&error)
+            .then(|| format!("the node could not be announced, and is tried again until it is: {error}")),
     }
 }
 
@@ -133,10 +140,13 @@ fn is_loopback(address: &str) -> bool {
 
 /// Where the node is announced to be: where it listens, unless something else is said.
 fn announced_at<'a>(advertised: Option<&'a str>, listening: &'a str) -> Result<&'a str> {
-    let at_all = |address: &str| address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
+    let at_all =
+        |address: &str| address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
     let address = advertised.unwrap_or(listening);
     if at_all(address) {
-        return Err(Failure::Usage(format!("{address} is every address of this host and none to others: say --advertise HOST:PORT")));
+        return Err(Failure::Usage(format!(
+            "{address} is every address of this host and none to others: say --advertise HOST:PORT"
+        )));
     }
     Ok(address)
 }
@@ -147,16 +157,17 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     if credentials.is_none() && !is_loopback(&arguments.listen) {
         let listen = &arguments.listen;
         return Err(Failure::Usage(format!(
-            "{listen} can be reached from other hosts: give --secret-file FILE or {SECRET_VARIABLE} (make one: openssl rand -hex 32), or --tls DIRECTORY"
+            "{listen} can be reached from other hosts: give --secret-file FILE or {SECRET_VARIABLE} (make \
+            one: openssl rand -hex 32), or --tls DIRECTORY"
         )));
     }
     show_events();
     let interrupted = interrupt::listen()?;
     let env = Env::real();
-    let disk = arguments
-        .disk
-        .as_ref()
-        .map(|directory| NodeDisk { directory: directory.into(), is_synced: arguments.acknowledge == Acknowledge::Disk });
+    let disk = arguments.disk.as_ref().map(|directory| NodeDisk {
+        directory: directory.into(),
+        is_synced: arguments.acknowledge == Acknowledge::Disk,
+    });
     let options = NodeOptions {
         listen: arguments.listen.clone(),
         bytes_max: arguments.memory,
@@ -173,20 +184,31 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         Some(uri) => {
             let address = announced_at(arguments.advertise.as_deref(), &arguments.listen)?;
             if is_loopback(address) {
-                eprintln!("{address} is announced, which only this host reaches: writers of others need --advertise HOST:PORT");
+                eprintln!(
+                    "{address} is announced, which only this host reaches: writers of others need \
+                    --advertise HOST:PORT"
+                );
             }
             Some(Place::open(&env, &Registry::with_defaults(), uri)?)
         }
     };
     let node = env.block_on(Node::start(&env, options))?;
     let address = arguments.advertise.as_deref().unwrap_or(node.address());
-    let announcer = place.map(|place| Announcer::new(&env, place, &arguments.registry, address)).transpose()?;
+    let announcer =
+        place.map(|place| Announcer::new(&env, place, &arguments.registry, address)).transpose()?;
     output.result(
         || json!({ "listening": node.address(), "node": status::as_json(&node.status()) }),
-        || format!("listening on {}; {}\n{}", node.address(), status::as_text(&node.status()), survives(arguments)),
+        || {
+            format!(
+                "listening on {}; {}\n{}",
+                node.address(),
+                status::as_text(&node.status()),
+                survives(arguments)
+            )
+        },
     )?;
     output.finish()?;
-    let mut serving = Serving { env, node, announcer, announced: None, told: Told::default() };
+    let mut serving = Serving { env, node, announcer, announced: None, logged: LoggedErrors::default() };
     let served = serving.until(&interrupted, arguments, output);
     serving.withdraw();
     served?;
@@ -199,10 +221,13 @@ fn survives(arguments: &Arguments) -> String {
         (None, _) => "what it holds is lost when it ends, however it ends",
         (Some(_), Acknowledge::Memory) => "what it holds survives a clean stop, and no other end of it",
         (Some(_), Acknowledge::Disk) => {
-            "what it acknowledged survives its end and a power loss, and is read again by the next node on that disk"
+            "what it acknowledged survives its end and a power loss, and is read again by the next node on \
+            that disk"
         }
     };
-    format!("{end}; of three nodes of a log one may lose its regions, counted cumulatively since they were made")
+    format!(
+        "{end}; of three nodes of a log one may lose its regions, counted cumulatively since they were made"
+    )
 }
 
 struct Serving {
@@ -210,7 +235,7 @@ struct Serving {
     node: Node,
     announcer: Option<Announcer>,
     announced: Option<Instant>,
-    told: Told,
+    logged: LoggedErrors,
 }
 
 impl Serving {
@@ -247,16 +272,22 @@ impl Serving {
         }
     }
 
-    /// Announces the node when it is time. That a store fails is told when it begins, and it is asked again.
+    /// Announces the node when it is time. That a store fails is told when it begins, and it is
+    /// asked again.
     fn announce(&mut self, now: Instant) {
         let Some(announcer) = &mut self.announcer else { return };
         if self.announced.is_some_and(|last| now.duration_since(last) < announcer.period()) {
             return;
         }
         self.announced = Some(now);
-        let late = || Err(Error::new(ErrorKind::DeadlineExceeded, format!("the store did not answer within {ANNOUNCE_MAX:?}")));
-        let outcome = patiently(&self.env, announcer.announce(self.node.status())).unwrap_or_else(late);
-        if let Some(line) = announced_news(&mut self.told, outcome) {
+        let late = || {
+            Err(Error::new(
+                ErrorKind::DeadlineExceeded,
+                format!("the store did not answer within {ANNOUNCE_MAX:?}"),
+            ))
+        };
+        let outcome = within_limit(&self.env, announcer.announce(self.node.status())).unwrap_or_else(late);
+        if let Some(line) = announced_news(&mut self.logged, outcome) {
             eprintln!("{line}");
         }
     }
@@ -266,10 +297,21 @@ impl Serving {
         output.result(
             || json!({ "node": status::as_json(&status), "counters": counters_json(&counters) }),
             || {
-                let NodeCounters { connections, requests, appends, append_bytes, refusals, regions_paired, .. } = counters;
+                let NodeCounters {
+                    connections,
+                    requests,
+                    appends,
+                    append_bytes,
+                    refusals,
+                    regions_paired,
+                    ..
+                } = counters;
                 let appended = text::bytes(append_bytes);
                 let status = status::as_text(&status);
-                format!("{status}; {connections} connections, {requests} requests, {refusals} refused, {appends} appends of {appended}, {regions_paired} regions for writers' cards")
+                format!(
+                    "{status}; {connections} connections, {requests} requests, {refusals} refused, \
+                    {appends} appends of {appended}, {regions_paired} regions for writers' cards"
+                )
             },
         )?;
         output.finish()
@@ -279,14 +321,14 @@ impl Serving {
     fn withdraw(&mut self) {
         let Some(announcer) = self.announcer.take() else { return };
         let stays = "the node's announcement stays until others take it for gone";
-        match patiently(&self.env, announcer.withdraw()) {
+        match within_limit(&self.env, announcer.withdraw()) {
             Some(Ok(())) => {}
             Some(Err(error)) => eprintln!("{stays}: {error}"),
             None => eprintln!("{stays}: the store did not answer within {ANNOUNCE_MAX:?}"),
         }
     }
 
-    /// Drains, waits until regions are freed or patience is over, and stops.
+    /// Drains, waits until regions are freed or the time is up, and stops.
     fn end(self, arguments: &Arguments, output: &Output) -> Result<()> {
         let Serving { env, node, .. } = self;
         let deadline = env.now() + Duration::from_secs(arguments.drain_seconds);
@@ -323,7 +365,10 @@ mod tests {
 
     #[test]
     fn sizes_are_read() {
-        assert_eq!((size("512MiB"), size("1GiB"), size("4096"), bytes("0")), (Ok(512 << 20), Ok(1 << 30), Ok(4096), Ok(0)));
+        assert_eq!(
+            (size("512MiB"), size("1GiB"), size("4096"), bytes("0")),
+            (Ok(512 << 20), Ok(1 << 30), Ok(4096), Ok(0))
+        );
         for wrong in ["", "0", "MiB", "1GB", "1.5GiB", "99999999TiB", "-1"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
@@ -334,24 +379,24 @@ mod tests {
         let world = tombolo_env::simulated::World::new(1);
         let env = world.process("node").env();
         let began = env.now();
-        assert_eq!(patiently(&env, std::future::pending::<()>()), None);
+        assert_eq!(within_limit(&env, std::future::pending::<()>()), None);
         let took = env.now().since(began);
         assert!(took >= ANNOUNCE_MAX && took <= 2 * ANNOUNCE_MAX, "{took:?}");
     }
 
     #[test]
     fn a_store_that_takes_no_announcement_is_told_once() {
-        let mut told = Told::default();
+        let mut logged = LoggedErrors::default();
         let failed = |kind| Err(Error::new(kind, "the store says no"));
-        assert_eq!(announced_news(&mut told, Ok(())), None);
-        let line = announced_news(&mut told, failed(ErrorKind::Retry)).expect("news");
+        assert_eq!(announced_news(&mut logged, Ok(())), None);
+        let line = announced_news(&mut logged, failed(ErrorKind::Retry)).expect("news");
         assert!(line.contains("could not be announced") && line.contains("says no"), "{line}");
         for _ in 0..10 {
-            assert_eq!(announced_news(&mut told, failed(ErrorKind::Retry)), None);
+            assert_eq!(announced_news(&mut logged, failed(ErrorKind::Retry)), None);
         }
-        assert!(announced_news(&mut told, failed(ErrorKind::DeadlineExceeded)).is_some(), "something else");
-        assert!(announced_news(&mut told, Ok(())).expect("news").contains("again"));
-        assert!(announced_news(&mut told, failed(ErrorKind::Retry)).is_some(), "it came back");
+        assert!(announced_news(&mut logged, failed(ErrorKind::DeadlineExceeded)).is_some(), "something else");
+        assert!(announced_news(&mut logged, Ok(())).expect("news").contains("again"));
+        assert!(announced_news(&mut logged, failed(ErrorKind::Retry)).is_some(), "it came back");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Runs a database under load and faults for as long as asked: its answers stay right, nothing acknowledged is lost, its memory stays within the
-//! budget. `cargo xtask soak`.
+//! Runs a database under load and faults for as long as asked: its answers stay right, nothing
+//! acknowledged is lost, its memory stays within the budget. `cargo xtask soak`.
 //!
-//! A worker process (`worker`) writes and reads through stores that fail, dawdle, answer short and are full for a while, and checks every
-//! answer. It is killed at random moments; after each kill the database is opened without faults and compared with the oracle of `crash`.
+//! A worker process (`worker`) writes and reads through stores that fail, dawdle, answer short and
+//! are full for a while, and checks every answer. It is killed at random moments; after each kill
+//! the database is opened without faults and compared with the oracle of `crash`.
 
 pub mod worker;
 
@@ -18,16 +19,21 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::text;
 
-/// Keys of a thread in each keyspace: with their values, some 18 MiB in all, more than twice the memory budget.
+/// Keys of a thread in each keyspace: with their values, some 18 MiB in all, more than twice the
+/// memory budget.
 pub const KEYS: u32 = 8_000;
 /// The workers' memory budget.
 const BUDGET_BYTES: u64 = 8 << 20;
-/// What may be charged above the budget for a moment: memory that is in use already when it is charged, such as a batch that was read.
+/// What may be charged above the budget for a moment: memory that is in use already when it is
+/// charged, such as a batch that was read.
 const ABOVE_BYTES: u64 = BUDGET_BYTES / 8;
-/// What a worker may hold beside the budget: its oracle of some 7 MiB, rings, pools of threads, what is in flight.
+/// What a worker may hold beside the budget: its oracle of some 7 MiB, rings, pools of threads,
+/// what is in flight.
 const BESIDE_BYTES: u64 = 16 << 20;
-/// What the allocator may keep of freed blocks, which no budget governs: it has an arena for every thread or two, and each keeps what was in use in it
-/// at once. With one arena for all (`MALLOC_ARENA_MAX=1`) a worker that has 60 MiB resident has 23. The bound is there for what is held and not counted.
+/// What the allocator may keep of freed blocks, which no budget governs: it has an arena for every
+/// thread or two, and each keeps what was in use in it at once. With one arena for all
+/// (`MALLOC_ARENA_MAX=1`) a worker that has 60 MiB resident has 23. The bound is there for what is
+/// held and not counted.
 const FREED_BYTES: u64 = 96 << 20;
 
 /// Arguments of `soak`.
@@ -45,7 +51,8 @@ pub struct Arguments {
     /// Longest life of a worker, in milliseconds.
     #[arg(long, default_value_t = 12_000)]
     life_ms: u64,
-    /// Where to keep the database; it must not exist, and is kept. A temporary directory when not given.
+    /// Where to keep the database; it must not exist, and is kept. A temporary directory when not
+    /// given.
     #[arg(long)]
     directory: Option<PathBuf>,
 }
@@ -54,29 +61,40 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let seed = arguments.seed.unwrap_or_else(|| tombolo::Env::real().random_u64());
     let temporary = arguments.directory.is_none();
-    let folder = arguments.directory.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("tombolo-soak-{}", std::process::id())));
-    std::fs::create_dir_all(&folder).map_err(|error| Failure::io(error, format!("making {}", folder.display())))?;
-    let folder = folder.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", folder.display())))?;
+    let folder = arguments
+        .directory
+        .clone()
+        .unwrap_or_else(|| std::env::temp_dir().join(format!("tombolo-soak-{}", std::process::id())));
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| Failure::io(error, format!("making {}", folder.display())))?;
+    let folder =
+        folder.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", folder.display())))?;
     let path = folder.to_str().ok_or_else(|| Failure::Usage(format!("{} is no UTF-8", folder.display())))?;
     let store = format!("file://{path}");
     let log = arguments.form.as_ref().map(|form| format!("{store}?form={form}"));
-    let how = HowArguments { log, settings: vec![format!("memory_bytes={BUDGET_BYTES}"), "memtable_bytes=1048576".to_owned()] };
+    let how = HowArguments {
+        log,
+        settings: vec![format!("memory_bytes={BUDGET_BYTES}"), "memtable_bytes=1048576".to_owned()],
+    };
     let shortest = arguments.life_ms / 6;
-    let mut test = Test::new(store, how, seed, "soak-worker", KEYS, shortest..=arguments.life_ms.max(shortest));
+    let mut test =
+        Test::new(store, how, seed, "soak-worker", KEYS, shortest..=arguments.life_ms.max(shortest));
     let (begun, wanted) = (Instant::now(), Duration::from_secs_f64(arguments.minutes.max(0.0) * 60.0));
     let mut round = 0;
     while begun.elapsed() < wanted || round == 0 {
         round += 1;
         test.round(round).and_then(|()| within(&test)).map_err(|failure| {
             Failure::Check(format!(
-                "round {round} of seed {seed}: {failure}\n  the database is kept: {}\n  again: cargo xtask soak --seed {seed}",
+                "round {round} of seed {seed}: {failure}\n  the database is kept: {}\n  again: cargo xtask \
+                soak --seed {seed}",
                 folder.display()
             ))
         })?;
         if !output.is_json() {
             let (minutes, memory) = (begun.elapsed().as_secs_f64() / 60.0, &test.memory);
             eprintln!(
-                "{minutes:5.1} min: {round} kills, {} batches acknowledged, {} faults, {} handles opened again; peak {} held, {} resident, {} of the \
+                "{minutes:5.1} min: {round} kills, {} batches acknowledged, {} faults, {} handles opened \
+                again; peak {} held, {} resident, {} of the \
                  budget of {}",
                 text::count(test.acknowledged),
                 text::count(memory.faults),
@@ -103,7 +121,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         },
         || {
             format!(
-                "{round} kills, seed {seed}: {} batches acknowledged under {} faults, 0 lost, 0 wrong answers; peak {} held, {} resident, {} of \
+                "{round} kills, seed {seed}: {} batches acknowledged under {} faults, 0 lost, 0 wrong \
+                answers; peak {} held, {} resident, {} of \
                  the budget of {}",
                 text::count(test.acknowledged),
                 text::count(memory.faults),

@@ -1,8 +1,11 @@
-//! A worker of the soak: threads that write scripted batches and check what they read, on stores that misbehave, until killed.
+//! A worker of the soak: threads that write scripted batches and check what they read, on stores
+//! that misbehave, until killed.
 //!
 //! Invariants:
-//! 1. A thread writes batch `n + 1` only after batch `n` took effect: one that may not have is written again, which changes nothing when it had.
-//! 2. When a handle has ended, all threads stop; the database is opened again, and must hold what was acknowledged, whole and in order.
+//! 1. A thread writes batch `n + 1` only after batch `n` took effect: one that may not have is
+//!    written again, which changes nothing when it had.
+//! 2. When a handle has ended, all threads stop; the database is opened again, and must hold what
+//!    was acknowledged, whole and in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,7 +65,8 @@ struct Thread {
     heard: Heard,
 }
 
-/// What every error may be while stores misbehave; a bug is none of them, and a wrong answer is no error.
+/// What every error may be while stores misbehave; a bug is none of them, and a wrong answer is no
+/// error.
 fn check_kind(error: Error) -> Result<()> {
     if error.kind() == ErrorKind::Bug { Err(error.into()) } else { Ok(()) }
 }
@@ -115,7 +119,10 @@ impl Worker<'_> {
         let objects = Arc::new(FaultObjectStore::new(env, objects, self.plan.clone()));
         let logs = Arc::new(FaultLogStore::new(env, logs, self.plan.clone()));
         let options = Options::parse(self.arguments.how.settings.iter().map(String::as_str))?;
-        let builder = Db::builder(&self.arguments.store).env(env.clone()).stores(objects, logs).mode(OpenMode::CreateOrOpen);
+        let builder = Db::builder(&self.arguments.store)
+            .env(env.clone())
+            .stores(objects, logs)
+            .mode(OpenMode::CreateOrOpen);
         Ok(builder.options(options).open().wait()?)
     }
 
@@ -149,9 +156,9 @@ impl Worker<'_> {
                 .collect();
             let disturbed = self.disturb(db, &over);
             over.store(true, Ordering::Relaxed);
-            workers
-                .into_iter()
-                .try_for_each(|worker| worker.join().unwrap_or_else(|_| Err(Failure::Check("a thread panicked".to_owned()))))?;
+            workers.into_iter().try_for_each(|worker| {
+                worker.join().unwrap_or_else(|_| Err(Failure::Check("a thread panicked".to_owned())))
+            })?;
             disturbed
         })
     }
@@ -167,24 +174,41 @@ impl Worker<'_> {
                 None => found.marker(),
                 Some(thread) => {
                     let mut state = thread.state.clone();
-                    judge(&mut state, thread.last, &found, thread.heard, |batch| script::batch(KEYS, seed, round, number, batch))
-                        .map_err(|what| Failure::Check(format!("thread {number}, after opening again: {what}")))?
+                    judge(&mut state, thread.last, &found, thread.heard, |batch| {
+                        script::batch(KEYS, seed, round, number, batch)
+                    })
+                    .map_err(|what| Failure::Check(format!("thread {number}, after opening again: {what}")))?
                 }
             };
-            threads.push(Thread { number, state: found, last: marker, heard: Heard { announced: marker, acknowledged: marker } });
+            threads.push(Thread {
+                number,
+                state: found,
+                last: marker,
+                heard: Heard { announced: marker, acknowledged: marker },
+            });
         }
         Ok(threads)
     }
 
     /// Writes and reads until the handle has ended.
-    fn write_and_read(&self, db: &Db, keyspaces: &[Keyspace], thread: &mut Thread, over: &AtomicBool) -> Result<()> {
+    fn write_and_read(
+        &self,
+        db: &Db,
+        keyspaces: &[Keyspace],
+        thread: &mut Thread,
+        over: &AtomicBool,
+    ) -> Result<()> {
         let Arguments { seed, round, .. } = *self.arguments;
         let mut random = tombolo_workload::random(seed ^ round, 100 + u64::from(thread.number) + thread.last);
         let mut kept: Option<(tombolo::Snapshot, State)> = None;
         while !over.load(Ordering::Relaxed) && !self.is_finishing() {
             let number = thread.last + 1;
             let scripted = script::batch(KEYS, seed, round, thread.number, number);
-            self.report(Message::Intent { sequence: tag(thread.number, number), record: Vec::new(), path: Vec::new() })?;
+            self.report(Message::Intent {
+                sequence: tag(thread.number, number),
+                record: Vec::new(),
+                path: Vec::new(),
+            })?;
             thread.heard.announced = number;
             loop {
                 let mut batch = Batch::new();
@@ -237,10 +261,17 @@ impl Worker<'_> {
         let from = random.random_range(0..KEYS - 40);
         let (from, to) = (script::key(thread.number, from), script::key(thread.number, from + 40));
         let mut expected = thread.state.range(place, &from, &to);
-        let wrong = || Failure::Check(format!("thread {}, batch {}: a scan gives a wrong answer", thread.number, thread.last));
+        let wrong = || {
+            Failure::Check(format!(
+                "thread {}, batch {}: a scan gives a wrong answer",
+                thread.number, thread.last
+            ))
+        };
         for entry in keyspaces[place].scan(from.clone()..to.clone()) {
             match entry {
-                Ok((key, value)) if expected.next() != Some((&key[..], Known::of(&value))) => return Err(wrong()),
+                Ok((key, value)) if expected.next() != Some((&key[..], Known::of(&value))) => {
+                    return Err(wrong());
+                }
                 Ok(_) => {}
                 Err(error) => return check_kind(error),
             }
@@ -257,12 +288,18 @@ impl Worker<'_> {
             match random.random_range(0..10) {
                 0..=3 => self.plan.set_chances(Chances::NONE),
                 4..=7 => {
-                    let rough = Chances { delay_max: Duration::from_millis(4), lateness_max: Duration::from_millis(300), ..Chances::ROUGH };
+                    let rough = Chances {
+                        delay_max: Duration::from_millis(4),
+                        lateness_max: Duration::from_millis(300),
+                        ..Chances::ROUGH
+                    };
                     self.plan.set_chances(rough);
                     let mut reads = random.random_range(0..SHORT_EVERY);
                     let short = move |asked: &tombolo_storage::layer::fault::Asked<'_>| {
                         reads += u64::from(asked.kind == RequestKind::Read && asked.bytes > 1);
-                        asked.kind == RequestKind::Read && asked.bytes > 1 && reads.is_multiple_of(SHORT_EVERY)
+                        asked.kind == RequestKind::Read
+                            && asked.bytes > 1
+                            && reads.is_multiple_of(SHORT_EVERY)
                     };
                     self.plan.clear();
                     self.plan.inject(Rule::new(short, Fault::Short(1)).times(3));
@@ -296,7 +333,8 @@ fn check_value(thread: &Thread, place: usize, key: &[u8], found: Option<&[u8]>) 
     if found == expected {
         return Ok(());
     }
-    let say = |value: Option<Known>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.bytes()));
+    let say =
+        |value: Option<Known>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.bytes()));
     Err(Failure::Check(format!(
         "thread {}, batch {}: key {} of keyspace {}: found {}, expected {}",
         thread.number,

@@ -59,15 +59,22 @@ fn unescape(text: &str) -> Result<Vec<u8>> {
 }
 
 fn bad_escape(text: &str) -> Failure {
-    Failure::Usage(format!("{text:?} has an escape that is none of \\n \\r \\t \\0 \\\\ \\xHH; write a backslash as \\\\, or use --hex"))
+    Failure::Usage(format!(
+        "{text:?} has an escape that is none of \\n \\r \\t \\0 \\\\ \\xHH; write a backslash as \\\\, or \
+        use --hex"
+    ))
 }
 
 fn unhex(text: &str) -> Result<Vec<u8>> {
-    let bad = || Failure::Usage(format!("{text:?} is not hexadecimal: write two digits 0-9 a-f for each byte"));
+    let bad =
+        || Failure::Usage(format!("{text:?} is not hexadecimal: write two digits 0-9 a-f for each byte"));
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(bad());
     }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad())).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad()))
+        .collect()
 }
 
 /// Printable UTF-8 as it is; everything else, and backslashes, escaped.
@@ -134,7 +141,8 @@ pub fn duration(duration: Duration) -> String {
 /// Seconds since the Unix epoch as a date and time of day in UTC: `2026-11-22 05:30:00 UTC`.
 pub fn date(unix_seconds: u64) -> String {
     let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Days are counted from 1 March of the year 0, so that a leap day is a year's last: eras of 400 years have 146,097 days.
+    // Days are counted from 1 March of the year 0, so that a leap day is a year's last: eras of 400
+    // years have 146,097 days.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -143,23 +151,50 @@ pub fn date(unix_seconds: u64) -> String {
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 /// Statistics for people.
 pub fn stats(stats: &Stats) -> String {
-    let levels: Vec<_> = stats.tables_by_level.iter().enumerate().map(|(level, tables)| format!("L{level} {tables}")).collect();
+    let levels: Vec<_> = stats
+        .tables_by_level
+        .iter()
+        .enumerate()
+        .map(|(level, tables)| format!("L{level} {tables}"))
+        .collect();
     let mut lines = vec![
         format!("tables      {} of {} ({})", stats.tables, bytes(stats.table_bytes), levels.join(", ")),
-        format!("memtables   {}, {} waiting for their flush", bytes(stats.memtable_bytes), stats.memtables_waiting),
+        format!(
+            "memtables   {}, {} waiting for their flush",
+            bytes(stats.memtable_bytes),
+            stats.memtables_waiting
+        ),
         format!("log         {} not yet freed", bytes(stats.log_bytes)),
-        format!("since open  {} writes, {} flushes, {} compactions", count(stats.writes), count(stats.flushes), count(stats.compactions)),
-        format!("opening     {}, {} of log replayed", duration(Duration::from_nanos(stats.open_nanos)), bytes(stats.replayed_bytes)),
+        format!(
+            "since open  {} writes, {} flushes, {} compactions",
+            count(stats.writes),
+            count(stats.flushes),
+            count(stats.compactions)
+        ),
+        format!(
+            "opening     {}, {} of log replayed",
+            duration(Duration::from_nanos(stats.open_nanos)),
+            bytes(stats.replayed_bytes)
+        ),
     ];
     if stats.tables_shared > 0 {
         lines.insert(
             1,
-            format!("shared      {} tables of {} lie under other databases", stats.tables_shared, bytes(stats.table_bytes_shared)),
+            format!(
+                "shared      {} tables of {} lie under other databases",
+                stats.tables_shared,
+                bytes(stats.table_bytes_shared)
+            ),
         );
     }
     if let Some(error) = &stats.background_error {

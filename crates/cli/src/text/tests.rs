@@ -27,7 +27,10 @@ fn escapes_are_those_of_the_help() {
 #[test]
 fn figures_have_human_units() {
     assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
-    assert_eq!([bytes(0), bytes(1023), bytes(1024), bytes(u64::MAX)], ["0 B", "1023 B", "1.0 KiB", "16384.0 PiB"]);
+    assert_eq!(
+        [bytes(0), bytes(1023), bytes(1024), bytes(u64::MAX)],
+        ["0 B", "1023 B", "1.0 KiB", "16384.0 PiB"]
+    );
     assert_eq!(duration(Duration::from_micros(90)), "90 µs");
     assert_eq!(duration(Duration::from_micros(1500)), "1.50 ms");
     assert_eq!(duration(Duration::from_millis(1500)), "1.50 s");

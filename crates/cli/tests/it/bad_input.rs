@@ -1,4 +1,5 @@
-//! Wrong usage, wrong places, no permission: a typed error that names the thing and the next step, and nothing touched.
+//! Wrong usage, wrong places, no permission: a typed error that names the thing and the next step,
+//! and nothing touched.
 
 use std::fs;
 use std::process::Command;
@@ -68,7 +69,8 @@ fn a_directory_that_is_no_database_is_left_alone() {
     fs::write(folder.path().join("notes.txt"), "mine").unwrap();
     fs::create_dir(folder.path().join("photos")).unwrap();
     fails(&["db", "scan", &uri(folder.path())], 3, &["to do"]);
-    let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["notes.txt", "photos"]);
     assert_eq!(fs::read(folder.path().join("notes.txt")).unwrap(), b"mine");
@@ -110,7 +112,10 @@ fn keys_over_the_limit_are_refused() {
 fn errors_are_json_for_machines() {
     let ran = tombolo(&["--json", "db", "get", "http://x", "k"]);
     let error = &json(&ran.stderr)["error"];
-    assert_eq!((ran.code, error["kind"].as_str(), error["exit_code"].as_u64()), (2, Some("Invalid"), Some(2)));
+    assert_eq!(
+        (ran.code, error["kind"].as_str(), error["exit_code"].as_u64()),
+        (2, Some("Invalid"), Some(2))
+    );
     assert!(error["expected"].is_string() && error["to_do"].is_string(), "{error}");
     assert!(ran.stdout.is_empty());
 }
@@ -121,7 +126,11 @@ fn the_demo_refuses_what_it_cannot_show() {
     fails(&["demo", "--store", "mem://x"], 2, &["one process"]);
     fails(&["demo", "--nodes", "2"], 2, &["--nodes 2", "3 at least"]);
     fails(&["demo", "--source", "/nowhere/at/all"], 2, &["--source"]);
-    fails(&["demo", "--source", folder.path().to_str().unwrap(), "--seconds", "1"], 2, &["no readable file", "--source"]);
+    fails(
+        &["demo", "--source", folder.path().to_str().unwrap(), "--seconds", "1"],
+        2,
+        &["no readable file", "--source"],
+    );
     fails(&["demo", "--set", "memory=1", "--source", "/usr"], 2, &["memory_bytes"]);
     let store = uri(&folder.path().join("db"));
     ok(&["db", "put", &store, "mine", "kept"]);
@@ -138,7 +147,11 @@ fn inspect_names_what_it_cannot_read() {
     fs::write(&file, "mine").unwrap();
     fails(&["inspect", file.to_str().unwrap()], 5, &["notes.txt", "expected", "--as", "found"]);
     for what in [&[][..], &["manifest"], &["log"]] {
-        fails(&[&["inspect", &uri(&folder.path().join("nothing"))][..], what].concat(), 3, &["nothing lies in", "check the URI"]);
+        fails(
+            &[&["inspect", &uri(&folder.path().join("nothing"))][..], what].concat(),
+            3,
+            &["nothing lies in", "check the URI"],
+        );
     }
     fails(
         &["inspect", &uri(folder.path()), "0000000000000001/table/1"],
@@ -156,7 +169,16 @@ fn inspect_names_what_it_cannot_read() {
 fn with_open_files(limit: u32, arguments: &[&str]) -> Ran {
     let mut command = Command::new("timeout");
     // A hang is a failure of the test, not of whoever runs it.
-    command.args(["100", "sh", "-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tombolo")]).args(arguments);
+    command
+        .args([
+            "100",
+            "sh",
+            "-c",
+            &format!("ulimit -n {limit}; exec \"$@\""),
+            "sh",
+            env!("CARGO_BIN_EXE_tombolo"),
+        ])
+        .args(arguments);
     ran(command, arguments)
 }
 
@@ -179,7 +201,11 @@ fn without_open_files_left_a_command_ends_and_says_so() {
     for (limit, store, put, get) in &outcomes {
         for refused in [put, get].into_iter().filter(|ran| ran.code != 0) {
             assert_eq!(refused.code, 7, "{limit} files: {}", refused.stderr);
-            assert!(refused.stderr.contains("too many files are open: raise the limit (`ulimit -n`)"), "{limit} files: {}", refused.stderr);
+            assert!(
+                refused.stderr.contains("too many files are open: raise the limit (`ulimit -n`)"),
+                "{limit} files: {}",
+                refused.stderr
+            );
         }
         assert_eq!(ok(&["db", "get", store, "before"]), "kept\n", "{limit} files");
         if put.code == 0 {
@@ -188,5 +214,11 @@ fn without_open_files_left_a_command_ends_and_says_so() {
     }
     let (first, last) = (&outcomes[0], &outcomes[outcomes.len() - 1]);
     assert_ne!((first.2.code, first.3.code), (0, 0), "four files are enough: the test tests nothing");
-    assert_eq!((last.2.code, last.3.code), (0, 0), "twelve files are not enough: {}{}", last.2.stderr, last.3.stderr);
+    assert_eq!(
+        (last.2.code, last.3.code),
+        (0, 0),
+        "twelve files are not enough: {}{}",
+        last.2.stderr,
+        last.3.stderr
+    );
 }

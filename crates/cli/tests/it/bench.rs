@@ -13,36 +13,67 @@ const ALL: &str = "fillseq,fillrandom,filluniquerandom,overwrite,flush,wait,read
                    readwhilewriting,deleterandom,compact,readrandom,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,mixgraph,deletescan,fillsync,fillbatch,stats";
 
 fn row<'a>(rows: &'a Value, name: &str) -> &'a Value {
-    rows.as_array().unwrap().iter().find(|row| row["benchmark"] == name).unwrap_or_else(|| panic!("{name}: {rows}"))
+    rows.as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["benchmark"] == name)
+        .unwrap_or_else(|| panic!("{name}: {rows}"))
 }
 
 #[test]
 fn every_benchmark_runs_and_its_figures_hold_together() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("result.json");
-    let text = ok(&["bench", "--store", "mem://all", "--benchmarks", ALL, "--num", "3000", "--reads", "1000", "--threads", "2"]
-        .iter()
-        .copied()
-        .chain(["--batch-size", "16", "--multiread-stride", "1", "--json", file.to_str().unwrap()])
-        .collect::<Vec<_>>());
+    let text = ok(&[
+        "bench",
+        "--store",
+        "mem://all",
+        "--benchmarks",
+        ALL,
+        "--num",
+        "3000",
+        "--reads",
+        "1000",
+        "--threads",
+        "2",
+    ]
+    .iter()
+    .copied()
+    .chain(["--batch-size", "16", "--multiread-stride", "1", "--json", file.to_str().unwrap()])
+    .collect::<Vec<_>>());
     let rows = json(&fs::read_to_string(&file).unwrap());
-    let names: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["benchmark"].as_str().unwrap().to_owned()).collect();
+    let names: Vec<_> =
+        rows.as_array().unwrap().iter().map(|row| row["benchmark"].as_str().unwrap().to_owned()).collect();
     assert_eq!(names, ALL.split(',').collect::<Vec<_>>());
-    for (name, operations) in [("fillseq", 3000), ("readrandom", 1000), ("multireadrandom", 1000), ("fillsync", 1000), ("fillbatch", 3000)]
-    {
+    for (name, operations) in [
+        ("fillseq", 3000),
+        ("readrandom", 1000),
+        ("multireadrandom", 1000),
+        ("fillsync", 1000),
+        ("fillbatch", 3000),
+    ] {
         assert_eq!(row(&rows, name)["operations"].as_u64(), Some(operations), "{name}");
         assert!(text.contains(name), "{text}");
     }
     // filluniquerandom wrote every key, and none of them is one that readmissing asks for.
-    for (name, found) in [("readrandom", 1000), ("readmissing", 0), ("multireadrandom", 1000), ("seekrandom", 1000)] {
+    for (name, found) in
+        [("readrandom", 1000), ("readmissing", 0), ("multireadrandom", 1000), ("seekrandom", 1000)]
+    {
         assert_eq!(row(&rows, name)["found"].as_u64(), Some(found), "{name}");
     }
     for row in rows.as_array().unwrap() {
         assert_eq!(row["errors"].as_u64(), Some(0), "{row}");
-        for field in ["seconds", "operations_per_second", "bytes_per_second", "cpu_micros_per_operation", "bytes_written"] {
+        for field in [
+            "seconds",
+            "operations_per_second",
+            "bytes_per_second",
+            "cpu_micros_per_operation",
+            "bytes_written",
+        ] {
             assert!(row[field].is_number(), "{field} of {row}");
         }
-        let micros = ["micros_p50", "micros_p99", "micros_p999", "micros_max"].map(|field| row[field].as_f64().unwrap());
+        let micros = ["micros_p50", "micros_p99", "micros_p999", "micros_max"]
+            .map(|field| row[field].as_f64().unwrap());
         assert!(micros.is_sorted(), "{row}");
         assert!(row["peak_bytes"].as_u64().unwrap() > 1 << 20, "{row}");
     }
@@ -53,7 +84,16 @@ fn every_benchmark_runs_and_its_figures_hold_together() {
     assert!(row(&rows, "readwhilewriting")["writes"].as_u64().unwrap() > 0);
     assert_eq!(row(&rows, "fillsync")["durability"], "durable");
     assert!(row(&rows, "overwrite")["object_bytes_written"]["flush"].is_u64());
-    for words in ["budget 256.0 MiB", "machine", "1 in", "found 1,000 of 1,000", "memory     peak", "written", "space", "beside it"] {
+    for words in [
+        "budget 256.0 MiB",
+        "machine",
+        "1 in",
+        "found 1,000 of 1,000",
+        "memory     peak",
+        "written",
+        "space",
+        "beside it",
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
 }
@@ -79,7 +119,11 @@ fn the_temporary_database_goes_and_a_named_one_stays() {
     run(&["--store", &store, "--benchmarks", "filluniquerandom"]);
     let again = run(&["--store", &store, "--benchmarks", "readrandom", "--use-existing"]);
     assert_eq!(row(&again, "readrandom")["found"].as_u64(), Some(500));
-    fails(&["bench", "--store", &store, "--num", "500", "--benchmarks", "fillseq"], 2, &["--use-existing", &store]);
+    fails(
+        &["bench", "--store", &store, "--num", "500", "--benchmarks", "fillseq"],
+        2,
+        &["--use-existing", &store],
+    );
     assert_eq!(ok(&["db", "scan", &store, "--keyspace", "bench", "--keys-only"]).lines().count(), 500);
 }
 
@@ -87,9 +131,25 @@ fn the_temporary_database_goes_and_a_named_one_stays() {
 fn settings_reach_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));
-    let arguments = ["bench", "--store", &store, "--num", "2000", "--benchmarks", "fillrandom", "--setting", "memtable_bytes=65536"];
-    let text = ok(&[&arguments[..], &["--keyspace-setting", "compression=zstd", "--durability", "durable", "--histogram"]].concat());
-    for words in ["settings   memtable_bytes=65536; of the keyspace compression=zstd", "writes     durable", "99.99 %"] {
+    let arguments = [
+        "bench",
+        "--store",
+        &store,
+        "--num",
+        "2000",
+        "--benchmarks",
+        "fillrandom",
+        "--setting",
+        "memtable_bytes=65536",
+    ];
+    let text = ok(&[
+        &arguments[..],
+        &["--keyspace-setting", "compression=zstd", "--durability", "durable", "--histogram"],
+    ]
+    .concat());
+    for words in
+        ["settings   memtable_bytes=65536; of the keyspace compression=zstd", "writes     durable", "99.99 %"]
+    {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(ok(&["db", "keyspace", "list", &store]).contains("compression zstd"));
@@ -130,7 +190,16 @@ fn what_cannot_be_measured_is_refused() {
 fn an_interrupted_run_tells_what_it_has_and_cleans_up() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_tombolo"))
-        .args(["--json", "bench", "--benchmarks", "fillseq,readrandom", "--num", "1000", "--reads", "1000000000000"])
+        .args([
+            "--json",
+            "bench",
+            "--benchmarks",
+            "fillseq,readrandom",
+            "--num",
+            "1000",
+            "--reads",
+            "1000000000000",
+        ])
         .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -174,16 +243,36 @@ fn a_store_is_measured_and_left_as_it_was() {
     ok(&["db", "put", &store, "mine", "kept"]);
     let before = ok(&["inspect", &store]);
     let file = folder.path().join("probe.json");
-    let arguments = ["bench", "store", &store, "--sizes", "100,5000", "--depths", "1,2", "--seconds", "0.02", "--data-size", "1048576"];
+    let arguments = [
+        "bench",
+        "store",
+        &store,
+        "--sizes",
+        "100,5000",
+        "--depths",
+        "1,2",
+        "--seconds",
+        "0.02",
+        "--data-size",
+        "1048576",
+    ];
     let text = ok(&[&arguments[..], &["--json", file.to_str().unwrap()]].concat());
     let rows = json(&fs::read_to_string(&file).unwrap());
-    for (request, figures) in [("write", 1), ("read", 4), ("put", 4), ("list", 1), ("delete", 1), ("append", 2), ("sync", 4)] {
+    for (request, figures) in
+        [("write", 1), ("read", 4), ("put", 4), ("list", 1), ("delete", 1), ("append", 2), ("sync", 4)]
+    {
         let found = rows.as_array().unwrap().iter().filter(|row| row["request"] == request).count();
         assert_eq!(found, figures, "{request}: {rows}");
-        assert_eq!(text.lines().filter(|line| line.starts_with(&format!("{request} "))).count(), figures, "{request}: {text}");
+        assert_eq!(
+            text.lines().filter(|line| line.starts_with(&format!("{request} "))).count(),
+            figures,
+            "{request}: {text}"
+        );
     }
     let after = ok(&["inspect", &store]);
-    let objects = |text: &str| text.lines().filter(|line| !line.starts_with("lane") && !line.starts_with("segment")).count();
+    let objects = |text: &str| {
+        text.lines().filter(|line| !line.starts_with("lane") && !line.starts_with("segment")).count()
+    };
     assert_eq!(objects(&before), objects(&after), "{after}");
     assert_eq!(ok(&["db", "get", &store, "mine"]), "kept\n");
     fails(&["bench", "store", &store, "--depths", "0"], 2, &["depths"]);
@@ -198,22 +287,51 @@ fn a_store_is_measured_and_left_as_it_was() {
 fn inspect_names_how_every_block_of_a_table_is_compressed() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));
-    ok(&["bench", "--store", &store, "--benchmarks", "fillseq,flush", "--num", "5000", "--key-size", "16", "--value-size", "100"]);
+    ok(&[
+        "bench",
+        "--store",
+        &store,
+        "--benchmarks",
+        "fillseq,flush",
+        "--num",
+        "5000",
+        "--key-size",
+        "16",
+        "--value-size",
+        "100",
+    ]);
     let listed = ok(&["inspect", &store]);
-    let table = listed.split_whitespace().find(|word| word.contains("/table/")).unwrap_or_else(|| panic!("no table: {listed}"));
+    let table = listed
+        .split_whitespace()
+        .find(|word| word.contains("/table/"))
+        .unwrap_or_else(|| panic!("no table: {listed}"));
     let text = ok(&["inspect", &store, table]);
     assert!(text.contains("lz4 in two parts") && !text.contains("unknown"), "{text}");
 }
 
 #[test]
 fn latency_measures_every_part_beside_what_it_is_compared_with() {
-    let text = ok(&["--json", "bench", "latency", "--latency", "p50_us:200,p99_us:400,nodes:50,slow_node_us:2000", "--num", "30000"]
-        .into_iter()
-        .chain(["--seconds", "0.2", "--in-flight", "1,2", "--rounds", "1"])
-        .collect::<Vec<_>>());
+    let text = ok(&[
+        "--json",
+        "bench",
+        "latency",
+        "--latency",
+        "p50_us:200,p99_us:400,nodes:50,slow_node_us:2000",
+        "--num",
+        "30000",
+    ]
+    .into_iter()
+    .chain(["--seconds", "0.2", "--in-flight", "1,2", "--rounds", "1"])
+    .collect::<Vec<_>>());
     let rows: Value = serde_json::from_str(&text).unwrap();
-    let of = |measure: &str| rows.as_array().unwrap().iter().filter(|row| row["measure"] == measure).collect::<Vec<_>>();
-    assert_eq!((of("raw read").len(), of("get miss").len(), of("get miss, doubled").len()), (2, 2, 1), "{rows}");
+    let of = |measure: &str| {
+        rows.as_array().unwrap().iter().filter(|row| row["measure"] == measure).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (of("raw read").len(), of("get miss").len(), of("get miss, doubled").len()),
+        (2, 2, 1),
+        "{rows}"
+    );
     for row in of("get miss").into_iter().chain(of("raw read")) {
         assert!(row["calls"].as_u64().unwrap() > 0 && row["micros_p50"].as_f64().unwrap() >= 150.0, "{rows}");
     }

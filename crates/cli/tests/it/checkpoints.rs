@@ -11,7 +11,10 @@ fn a_checkpoint_is_made_read_restored_and_deleted() {
     let (store, copy) = (uri(&folder.path().join("db")), uri(&folder.path().join("copy")));
     ok(&["db", "put", &store, "1", "before"]);
     let made = json(&ok(&["--json", "db", "checkpoint", "create", &store, "monday"]));
-    assert_eq!((made["name"].as_str(), made["tables"].as_u64(), made["entries"].as_u64()), (Some("monday"), Some(1), Some(1)));
+    assert_eq!(
+        (made["name"].as_str(), made["tables"].as_u64(), made["entries"].as_u64()),
+        (Some("monday"), Some(1), Some(1))
+    );
     fails(&["db", "checkpoint", "create", &store, "monday"], 2, &["AlreadyExists", "monday"]);
     ok(&["db", "put", &store, "1", "after"]);
     ok(&["db", "compact", &store]);
@@ -21,7 +24,10 @@ fn a_checkpoint_is_made_read_restored_and_deleted() {
     assert_eq!(ok(&["db", "get", &store, "1"]), "after\n");
     assert_eq!(ok(&["db", "get", &store, "1", "--checkpoint", "monday"]), "before\n");
     assert_eq!(ok(&["db", "scan", &store, "--checkpoint", "monday"]), "1\tbefore\n");
-    assert_eq!(ok(&["db", "export", &store, "--checkpoint", "monday"]), "{\"key\":\"1\",\"value\":\"before\"}\n");
+    assert_eq!(
+        ok(&["db", "export", &store, "--checkpoint", "monday"]),
+        "{\"key\":\"1\",\"value\":\"before\"}\n"
+    );
     fails(&["db", "get", &store, "1", "--checkpoint", "tuesday"], 3, &["tuesday"]);
 
     let text = ok(&["db", "checkpoint", "restore", &store, "monday", &copy]);
@@ -43,13 +49,19 @@ fn a_damaged_checkpoint_is_listed_and_deleted_by_its_id() {
     let store = uri(&folder.path().join("db"));
     ok(&["db", "put", &store, "1", "one"]);
     ok(&["db", "checkpoint", "create", &store, "monday"]);
-    let id = json(&ok(&["--json", "db", "checkpoint", "create", &store, "tuesday"]))["id"].as_str().unwrap().to_owned();
+    let id = json(&ok(&["--json", "db", "checkpoint", "create", &store, "tuesday"]))["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let object = folder.path().join("db/0000000000000001/checkpoint").join(&id);
     let mut bytes = std::fs::read(&object).unwrap();
     bytes[40] ^= 1;
     std::fs::write(&object, bytes).unwrap();
     let listed = ok(&["db", "checkpoint", "list", &store]);
-    assert!(listed.starts_with("monday\t") && listed.contains(&format!("\n{id}\tcannot be read")), "{listed}");
+    assert!(
+        listed.starts_with("monday\t") && listed.contains(&format!("\n{id}\tcannot be read")),
+        "{listed}"
+    );
     assert_eq!(ok(&["db", "get", &store, "1", "--checkpoint", "monday"]), "one\n");
     fails(&["db", "get", &store, "1", "--checkpoint", "tuesday"], 5, &["tuesday", &id]);
     ok(&["db", "checkpoint", "delete", &store, &id]);
@@ -102,7 +114,8 @@ fn a_clone_that_is_interrupted_leaves_no_checkpoint() {
     assert_eq!(ok(&["db", "checkpoint", "list", &store]), "");
 }
 
-/// A clone that shares tables: made, listed, kept by its source, moved away by compaction, given back by gc.
+/// A clone that shares tables: made, listed, kept by its source, moved away by compaction, given
+/// back by gc.
 #[test]
 fn a_clone_that_shares_tables_is_told_kept_and_given_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +154,8 @@ fn a_clone_that_shares_tables_is_told_kept_and_given_back() {
     assert_eq!(ok(&["db", "get", &copy, "1"]), "one\n");
 }
 
-/// Of databases that share tables, and none of which is to live, each goes once those have that share with it.
+/// Of databases that share tables, and none of which is to live, each goes once those have that
+/// share with it.
 #[test]
 fn gc_destroys_clones_before_their_sources() {
     let folder = tempfile::tempdir().unwrap();

@@ -60,11 +60,18 @@ fn keyspaces_are_made_listed_and_dropped() {
     ok(&["db", "put", &store, "--keyspace", "orders", "1", "x"]);
     fails(&["db", "get", &store, "1"], 3, &["no value in keyspace default"]);
     let listed = ok(&["db", "keyspace", "list", &store]);
-    assert!(listed.contains("default") && listed.contains("orders") && listed.contains("compression zstd"), "{listed}");
+    assert!(
+        listed.contains("default") && listed.contains("orders") && listed.contains("compression zstd"),
+        "{listed}"
+    );
     ok(&["db", "keyspace", "drop", &store, "orders"]);
     fails(&["db", "keyspace", "drop", &store, "default"], 2, &["default"]);
     fails(&["db", "get", &store, "--keyspace", "orders", "1"], 3, &["orders"]);
-    fails(&["db", "keyspace", "create", &store, "x", "--keyspace-setting", "compression=best"], 2, &["compression", "none, lz4 or zstd"]);
+    fails(
+        &["db", "keyspace", "create", &store, "x", "--keyspace-setting", "compression=best"],
+        2,
+        &["compression", "none, lz4 or zstd"],
+    );
 }
 
 #[test]
@@ -89,7 +96,10 @@ fn destroying_asks_first_and_ends_the_database() {
     ok(&["db", "put", &store, "1", "x"]);
     fails(&["db", "destroy", &store], 2, &["--yes"]);
     let destroyed = json(&ok(&["--json", "db", "destroy", &store, "--yes"]));
-    assert!(destroyed["destroyed"] == true && destroyed["deleted"] == true && destroyed["readers"] == 0, "{destroyed}");
+    assert!(
+        destroyed["destroyed"] == true && destroyed["deleted"] == true && destroyed["readers"] == 0,
+        "{destroyed}"
+    );
     fails(&["db", "destroy", &store, "--yes"], 3, &[]);
     fails(&["db", "get", &store, "1"], 3, &[]);
     ok(&["db", "put", &store, "2", "y"]);
@@ -124,8 +134,18 @@ fn inspect_tells_every_kind() {
     assert!(ok(&["inspect", &store, "tables", "--entries"]).contains("key-in-table"));
     assert!(ok(&["inspect", &store, "log", "--entries"]).contains("key-in-log"));
     let manifest = ok(&["inspect", &store, "manifest"]);
-    assert!(manifest.contains("claim") && manifest.contains("table added") && manifest.contains("log named"), "{manifest}");
-    let table = listed.lines().find(|line| line.starts_with("table")).unwrap().split_whitespace().last().unwrap().to_owned();
+    assert!(
+        manifest.contains("claim") && manifest.contains("table added") && manifest.contains("log named"),
+        "{manifest}"
+    );
+    let table = listed
+        .lines()
+        .find(|line| line.starts_with("table"))
+        .unwrap()
+        .split_whitespace()
+        .last()
+        .unwrap()
+        .to_owned();
     let by_name = ok(&["inspect", &store, &table]);
     let by_path = ok(&["inspect", folder.path().join("db").join(&table).to_str().unwrap()]);
     assert_eq!(by_name.lines().skip(1).collect::<Vec<_>>(), by_path.lines().skip(1).collect::<Vec<_>>());
@@ -145,14 +165,25 @@ fn inspect_tells_logs_as_objects_checkpoints_and_pins() {
     }
     assert!(!listed.contains("foreign"), "{listed}");
     let text = ok(&["inspect", &store, "log", "--entries"]);
-    assert!(text.contains("header of data") && text.contains("seal") && text.contains("key-in-log"), "{text}");
+    assert!(
+        text.contains("header of data") && text.contains("seal") && text.contains("key-in-log"),
+        "{text}"
+    );
     let text = ok(&["inspect", &store, "checkpoints"]);
-    assert!(text.contains("name monday") && text.contains("table added") && text.contains("checksum right"), "{text}");
+    assert!(
+        text.contains("name monday") && text.contains("table added") && text.contains("checksum right"),
+        "{text}"
+    );
     assert!(ok(&["inspect", &store, "pins"]).contains("kind checkpoint"));
     let life = "0000000000000001/";
     assert!(ok(&["inspect", &store, life]).lines().count() > text.lines().count());
     fails(&["inspect", &store, "0000000000000002/"], 3, &["0000000000000002/"]);
-    let checkpoint = std::fs::read_dir(folder.path().join("db").join(life).join("checkpoint")).unwrap().next().unwrap().unwrap().path();
+    let checkpoint = std::fs::read_dir(folder.path().join("db").join(life).join("checkpoint"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let sound = std::fs::read(&checkpoint).unwrap();
     for at in (0..sound.len()).step_by(17) {
         let mut bytes = sound.clone();
@@ -168,7 +199,12 @@ fn inspect_tells_logs_as_objects_checkpoints_and_pins() {
     std::fs::create_dir_all(long.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink(&long, &long).unwrap();
     let message = tombolo(&["inspect", &uri(&logs), "log"]);
-    assert!(message.code != 0 && message.stderr.contains("0000000000000001/log"), "{}{}", message.stdout, message.stderr);
+    assert!(
+        message.code != 0 && message.stderr.contains("0000000000000001/log"),
+        "{}{}",
+        message.stdout,
+        message.stderr
+    );
 }
 
 #[test]
@@ -195,8 +231,13 @@ fn a_reader_that_leaves_is_no_failure() {
 
 #[test]
 fn help_teaches() {
-    for arguments in [vec!["--help"], vec!["demo", "--help"], vec!["db", "--help"], vec!["db", "scan", "--help"], vec!["inspect", "--help"]]
-    {
+    for arguments in [
+        vec!["--help"],
+        vec!["demo", "--help"],
+        vec!["db", "--help"],
+        vec!["db", "scan", "--help"],
+        vec!["inspect", "--help"],
+    ] {
         let text = ok(&arguments);
         assert!(text.contains("Usage:") && text.len() > 300, "{arguments:?}: {text}");
     }

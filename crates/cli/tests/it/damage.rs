@@ -1,4 +1,5 @@
-//! Damaged, missing, foreign and newer files of a database: the error names object, offset, expected and found, and no read is wrong.
+//! Damaged, missing, foreign and newer files of a database: the error names object, offset,
+//! expected and found, and no read is wrong.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,11 @@ fn gc_goes_on_behind_a_damaged_database() {
     }
     let ran = tombolo(&["gc", &uri(folder.path()), "--delete"]);
     assert_eq!(ran.code, 5, "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains(&format!("{store}: ")) && ran.stdout.contains("nothing of it is touched"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains(&format!("{store}: ")) && ran.stdout.contains("nothing of it is touched"),
+        "{}",
+        ran.stdout
+    );
     assert!(ran.stdout.contains("later: ") && ran.stdout.contains("2 databases"), "{}", ran.stdout);
 }
 
@@ -116,7 +121,8 @@ fn a_flipped_byte_of_the_manifest_stops_the_opening() {
     change(&record, |bytes| bytes[45] ^= 1);
     fails(&["db", "get", &store, "key-1"], 5, &[&name(&record), "expected", "found", "to do"]);
     fails(&["inspect", &store, "manifest"], 5, &[&name(&record)]);
-    let message = fails(&["db", "verify", &store], 5, &[&name(&record), &format!("tombolo inspect {store} manifest")]);
+    let message =
+        fails(&["db", "verify", &store], 5, &[&name(&record), &format!("tombolo inspect {store} manifest")]);
     assert!(!message.contains("db verify"), "it sends its user to itself: {message}");
 }
 
@@ -125,8 +131,10 @@ fn a_flipped_byte_in_the_middle_of_the_log_is_no_tail() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));
     ok(&["db", "put", &store, "k", "v"]);
-    // A log whose writer did not close it: what a killed process leaves. The demo and the crash test make such logs for real.
-    let segments = files(&folder, "/log/").into_iter().filter(|path| name(path) != "control").collect::<Vec<_>>();
+    // A log whose writer did not close it: what a killed process leaves. The demo and the crash
+    // test make such logs for real.
+    let segments =
+        files(&folder, "/log/").into_iter().filter(|path| name(path) != "control").collect::<Vec<_>>();
     let mut changed = None;
     for segment in &segments {
         let bytes = fs::read(segment).unwrap();
@@ -139,9 +147,16 @@ fn a_flipped_byte_in_the_middle_of_the_log_is_no_tail() {
     let ran = tombolo(&["inspect", segment.to_str().unwrap()]);
     assert_eq!(ran.code, 5, "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stderr.contains("expected") && ran.stderr.contains("found"), "{}", ran.stderr);
-    // Either the log is not needed any more, or its damage is told; never another value, never silence.
+    // Either the log is not needed any more, or its damage is told; never another value, never
+    // silence.
     let ran = tombolo(&["db", "get", &store, "k"]);
-    assert!((ran.code == 0 && ran.stdout == "v\n") || ran.code == 5, "{}: {}{}", ran.code, ran.stdout, ran.stderr);
+    assert!(
+        (ran.code == 0 && ran.stdout == "v\n") || ran.code == 5,
+        "{}: {}{}",
+        ran.code,
+        ran.stdout,
+        ran.stderr
+    );
 }
 
 #[test]
@@ -182,19 +197,31 @@ fn every_file_of_a_small_database_may_be_cut_to_nothing() {
         change(file, Vec::clear);
         let ran = tombolo(&["db", "get", &store, "key-1"]);
         let right = ran.code == 0 && ran.stdout.trim_end() == "value ".repeat(30).trim_end();
-        assert!(right || [2, 3, 5].contains(&ran.code), "{}: {} {}{}", file.display(), ran.code, ran.stdout, ran.stderr);
+        assert!(
+            right || [2, 3, 5].contains(&ran.code),
+            "{}: {} {}{}",
+            file.display(),
+            ran.code,
+            ran.stdout,
+            ran.stderr
+        );
         assert!(right || ran.stdout.is_empty(), "{}: {}", file.display(), ran.stdout);
     }
 }
 
-/// What is whole is salvaged whole; without a table there is a state before it or there are holes, and both are told.
+/// What is whole is salvaged whole; without a table there is a state before it or there are holes,
+/// and both are told.
 #[test]
 fn a_damaged_database_is_salvaged_and_what_is_lost_is_told() {
     let (folder, store) = database();
     ok(&["db", "put", &store, "newer", "in the log"]);
     let saved = |name: &str| uri(&folder.path().join(name));
     let report = json(&ok(&["--json", "db", "salvage", &store, "--to", &saved("whole")]));
-    assert_eq!((report["whole"].as_bool(), report["log_entries"].as_u64()), (Some(true), Some(1)), "{report}");
+    assert_eq!(
+        (report["whole"].as_bool(), report["log_entries"].as_u64()),
+        (Some(true), Some(1)),
+        "{report}"
+    );
     assert_eq!(ok(&["db", "scan", &saved("whole")]), ok(&["db", "scan", &store]));
     fails(&["db", "salvage", &store, "--to", &saved("whole")], 2, &["AlreadyExists", "to do"]);
     for table in tables(&folder) {

@@ -13,11 +13,25 @@ fn it_tells_of_the_machine_and_the_store_and_changes_nothing() {
     assert!([0, 1].contains(&ran.code), "{}", ran.stderr);
     let facts = json(&ran.stdout);
     let fact = |name: &str| {
-        facts["facts"].as_array().unwrap().iter().find(|fact| fact["name"] == name).unwrap_or_else(|| panic!("{name}: {facts}"))
+        facts["facts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|fact| fact["name"] == name)
+            .unwrap_or_else(|| panic!("{name}: {facts}"))
     };
-    for name in
-        ["cores", "memory", "memory budget", "huge pages", "open files", "io_uring", "load", "build", "file system", "durable writes"]
-    {
+    for name in [
+        "cores",
+        "memory",
+        "memory budget",
+        "huge pages",
+        "open files",
+        "io_uring",
+        "load",
+        "build",
+        "file system",
+        "durable writes",
+    ] {
         assert!(["ok", "warn", "bad"].contains(&fact(name)["verdict"].as_str().unwrap()), "{name}: {facts}");
         assert!(fact(name)["verdict"] == "ok" || fact(name)["to_do"].is_string(), "{name}: {facts}");
     }
@@ -26,7 +40,12 @@ fn it_tells_of_the_machine_and_the_store_and_changes_nothing() {
 
     ok(&["db", "put", &store, "k", "v"]);
     let text = tombolo(&["doctor", &store]).stdout;
-    assert!(text.contains("this machine\n") && text.contains(&format!("store {store}")) && text.contains("manifest record"), "{text}");
+    assert!(
+        text.contains("this machine\n")
+            && text.contains(&format!("store {store}"))
+            && text.contains("manifest record"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -52,7 +71,11 @@ fn what_is_bad_is_said_and_ends_with_one() {
     assert!(ran.code == 1 && ran.stdout.contains("bad   database"), "{}{}", ran.stdout, ran.stderr);
     let flash = format!("flash_cache_directory={}", folder.path().display());
     let ran = tombolo(&["doctor", "--set", &flash]);
-    assert!(ran.code == 1 && ran.stdout.contains("bad   flash cache"), "a directory with a database in it: {}", ran.stdout);
+    assert!(
+        ran.code == 1 && ran.stdout.contains("bad   flash cache"),
+        "a directory with a database in it: {}",
+        ran.stdout
+    );
     fails(&["doctor", "nowhere"], 2, &["file:///"]);
     fails(&["doctor", "--log", "file:///tmp/x"], 2, &["store"]);
     fails(&["doctor", "--set", "memory=1"], 2, &["memory_bytes"]);

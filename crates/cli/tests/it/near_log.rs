@@ -30,12 +30,15 @@ impl Drop for Node {
 
 /// Some nodes, and the log on them.
 fn started(domains: &[&str]) -> (Vec<Node>, String) {
-    let nodes: Vec<Node> = domains.iter().map(|domain| Node::start("127.0.0.1:0", &["--domain", domain])).collect();
-    let log = format!("near://{}", nodes.iter().map(|node| node.address.as_str()).collect::<Vec<_>>().join(","));
+    let nodes: Vec<Node> =
+        domains.iter().map(|domain| Node::start("127.0.0.1:0", &["--domain", domain])).collect();
+    let log =
+        format!("near://{}", nodes.iter().map(|node| node.address.as_str()).collect::<Vec<_>>().join(","));
     (nodes, log)
 }
 
-/// The regions of the newest log's last segment, as `log status` tells them: on which node, and in which state.
+/// The regions of the newest log's last segment, as `log status` tells them: on which node, and in
+/// which state.
 fn regions(store: &str) -> Vec<(String, String)> {
     let status = json(&ok(&["--json", "log", "status", store]));
     let newest = status["logs"].as_array().unwrap().last().unwrap();
@@ -67,19 +70,30 @@ fn a_database_outlives_one_of_three_nodes_and_says_when_two_are_gone() {
     // Logs of before that are still named say the same of the same nodes.
     let says = |word: &str| {
         let status = ok(&["log", "status", &store]);
-        let mut of_gone = status.lines().filter(|line| addresses[1..].iter().any(|address| line.contains(address.as_str())));
+        let mut of_gone = status
+            .lines()
+            .filter(|line| addresses[1..].iter().any(|address| line.contains(address.as_str())));
         assert!(of_gone.all(|line| line.contains(word)), "{status}");
     };
     says("SILENT: ");
-    // What does not answer may come back with all that it held: it is waited for, and nothing is served meanwhile.
-    fails(&["db", "get", &store, "a", "--log", &log], 7, &["1 of the 2 answers", &addresses[1], &addresses[2], "tombolo log status"]);
+    // What does not answer may come back with all that it held: it is waited for, and nothing is
+    // served meanwhile.
+    fails(
+        &["db", "get", &store, "a", "--log", &log],
+        7,
+        &["1 of the 2 answers", &addresses[1], &addresses[2], "tombolo log status"],
+    );
     // They come back without it.
     nodes.extend(addresses[1..].iter().map(|address| Node::start(address, &[])));
     assert_eq!(states("lost"), 2);
     says("LOST: ");
     for arguments in [vec!["db", "get", &store, "a"], vec!["db", "put", &store, "d", "4"]] {
         let arguments = [arguments, vec!["--log", &log]].concat();
-        fails(&arguments, 5, &["a log that the manifest names is gone", "regions lost what they held", "restore the database"]);
+        fails(
+            &arguments,
+            5,
+            &["a log that the manifest names is gone", "regions lost what they held", "restore the database"],
+        );
     }
     fails(&["db", "get", &store, "a", "--log", "near://127.0.0.1:1"], 2, &["1 nodes for 3 copies"]);
 }
@@ -101,7 +115,8 @@ fn a_log_named_by_addresses_is_spread_over_the_domains_that_nodes_say() {
 fn nodes_that_announce_themselves_in_the_databases_store_keep_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("orders"));
-    let nodes: Vec<Node> = (0..3).map(|_| Node::start("127.0.0.1:0", &["--announce", &store, "--registry", "near"])).collect();
+    let nodes: Vec<Node> =
+        (0..3).map(|_| Node::start("127.0.0.1:0", &["--announce", &store, "--registry", "near"])).collect();
     let announced = || std::fs::read_dir(folder.path().join("orders/nodes/near")).map_or(0, Iterator::count);
     let mut tries = 0;
     while announced() < nodes.len() {
@@ -113,7 +128,8 @@ fn nodes_that_announce_themselves_in_the_databases_store_keep_its_log() {
     let log = "near://near";
     let explained = ok(&["explain", &store, log]);
     assert!(
-        explained.contains("on the nodes that announce themselves, 3 copies") && explained.contains("one after the other"),
+        explained.contains("on the nodes that announce themselves, 3 copies")
+            && explained.contains("one after the other"),
         "{explained}"
     );
     ok(&["db", "create", &store, "--log", log]);

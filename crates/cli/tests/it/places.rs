@@ -76,15 +76,27 @@ fn gc_destroys_what_is_not_among_the_live_when_it_is_told_to() {
         ok(&["db", "put", &of(name), "k", name]);
     }
     ok(&["db", "checkpoint", "create", &of("kept"), "monday"]);
-    let typo = fails(&["gc", &root, "--live", "orders", "--live", "eu/user", "--delete"], 2, &["eu/user", "eu/users", "old"]);
+    let typo = fails(
+        &["gc", &root, "--live", "orders", "--live", "eu/user", "--delete"],
+        2,
+        &["eu/user", "eu/users", "old"],
+    );
     assert!(!typo.contains("destroyed"), "{typo}");
     let live = ["gc", &root, "--live", "orders", "--live", "/eu/users/"];
     let shown = ok(&live);
-    assert!(shown.contains("old: not among the live databases") && shown.contains("would be destroyed"), "{shown}");
+    assert!(
+        shown.contains("old: not among the live databases") && shown.contains("would be destroyed"),
+        "{shown}"
+    );
     assert_eq!(ok(&["db", "get", &of("old"), "k"]), "old\n", "showing changes nothing");
     // What has a checkpoint is not destroyed, and does not keep the others.
     let ran = tombolo(&[&live[..], &["--delete"]].concat());
-    assert!(ran.code == 2 && ran.stdout.contains("old: not among the live databases"), "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.code == 2 && ran.stdout.contains("old: not among the live databases"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
     assert!(ran.stdout.contains("kept: ") && ran.stdout.contains("checkpoint"), "{}", ran.stdout);
     fails(&["db", "get", &of("old"), "k"], 3, &[]);
     for name in ["orders", "eu/users", "kept"] {

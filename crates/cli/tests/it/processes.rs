@@ -10,7 +10,8 @@ fn tree() -> tempfile::TempDir {
         let path = folder.path().join(format!("group {group}"));
         fs::create_dir(&path).unwrap();
         for file in 0..20 {
-            fs::write(path.join(format!("file-{file}.txt")), format!("content {group} {file}").repeat(file)).unwrap();
+            fs::write(path.join(format!("file-{file}.txt")), format!("content {group} {file}").repeat(file))
+                .unwrap();
         }
     }
     folder
@@ -21,7 +22,11 @@ fn the_demo_loses_nothing() {
     let source = tree();
     let source = source.path().to_str().unwrap();
     let report = json(&ok(&["--json", "demo", "--seconds", "2", "--rounds", "2", "--source", source]));
-    assert_eq!((report["lost"].as_u64(), report["wrong"].as_u64(), report["passed"].as_bool()), (Some(0), Some(0), Some(true)), "{report}");
+    assert_eq!(
+        (report["lost"].as_u64(), report["wrong"].as_u64(), report["passed"].as_bool()),
+        (Some(0), Some(0), Some(true)),
+        "{report}"
+    );
     assert_eq!((report["files"].as_u64(), report["writers"].as_u64()), (Some(100), Some(4)), "{report}");
     assert!(report["refused_to_stale_writer"].as_u64().unwrap() >= 100, "{report}");
     assert!(report["writes_acknowledged"].as_u64().unwrap() >= 100, "{report}");
@@ -36,7 +41,19 @@ fn the_demo_keeps_a_database_that_the_user_named() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));
     let log = format!("{store}?form=written");
-    ok(&["demo", "--seconds", "1", "--rounds", "1", "--source", source.path().to_str().unwrap(), "--store", &store, "--log", &log]);
+    ok(&[
+        "demo",
+        "--seconds",
+        "1",
+        "--rounds",
+        "1",
+        "--source",
+        source.path().to_str().unwrap(),
+        "--store",
+        &store,
+        "--log",
+        &log,
+    ]);
     let files = ok(&["db", "scan", &store, "--keyspace", "files", "--keys-only"]);
     assert_eq!(files.lines().count(), 100);
     assert_eq!(json(&ok(&["--json", "db", "verify", &store]))["damage"].as_array().unwrap().len(), 0);

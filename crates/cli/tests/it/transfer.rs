@@ -32,18 +32,23 @@ fn what_is_exported_is_imported_again_in_both_forms() {
         input += &format!("{{\"key\":\"k{number:05}\",\"value\":\"value {number} \\u00e9 \\\"\\n\"}}\n");
     }
     input += "{\"key\":{\"hex\":\"ff00\"},\"value\":{\"hex\":\"80\"}}\r\n\n{\"value\":\"\",\"key\":\"z\"}";
-    let (code, text, message) = with_input(&["--json", "db", "import", &store, "--batch-bytes", "1000"], input.as_bytes());
+    let (code, text, message) =
+        with_input(&["--json", "db", "import", &store, "--batch-bytes", "1000"], input.as_bytes());
     assert_eq!(code, 0, "{message}");
     assert_eq!(json(&text)["imported"].as_u64(), Some(3002));
 
     let exported = ok(&["db", "export", &store]);
     assert_eq!(exported.lines().count(), 3002);
-    assert!(exported.ends_with("{\"key\":\"z\",\"value\":\"\"}\n{\"key\":{\"hex\":\"ff00\"},\"value\":{\"hex\":\"80\"}}\n"));
+    assert!(exported.ends_with(
+        "{\"key\":\"z\",\"value\":\"\"}\n{\"key\":{\"hex\":\"ff00\"},\"value\":{\"hex\":\"80\"}}\n"
+    ));
     for format in ["ndjson", "tsv"] {
         let lines = ok(&["db", "export", &store, "--format", format]);
         let other = uri(&folder.path().join(format));
-        let (code, text, message) =
-            with_input(&["db", "import", &other, "--format", format, "--keyspace", "k", "--create-keyspace"], lines.as_bytes());
+        let (code, text, message) = with_input(
+            &["db", "import", &other, "--format", format, "--keyspace", "k", "--create-keyspace"],
+            lines.as_bytes(),
+        );
         assert!(code == 0 && text.contains("imported 3,002 entries"), "{text}{message}");
         assert_eq!(ok(&["db", "export", &other, "--keyspace", "k"]), exported, "{format}");
     }
@@ -60,7 +65,10 @@ fn files_are_named_and_their_ending_tells_the_form() {
     ok(&["db", "import", &store, "--file", &path("in.tsv")]);
     let text = ok(&["db", "export", &store, "--file", &path("out.ndjson"), "--from", "b"]);
     assert!(text.contains("exported 2 entries"), "{text}");
-    assert_eq!(fs::read_to_string(path("out.ndjson")).unwrap(), "{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":\"c\",\"value\":\"3\"}\n");
+    assert_eq!(
+        fs::read_to_string(path("out.ndjson")).unwrap(),
+        "{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":\"c\",\"value\":\"3\"}\n"
+    );
     assert_eq!(ok(&["db", "export", &store, "--prefix", "a", "--format", "tsv"]), "a\t1\n");
     fails(&["db", "export", &store, "--file", &path("out.ndjson")], 2, &["out.ndjson"]);
     fails(&["db", "import", &store, "--file", &path("none")], 3, &["none"]);
@@ -71,12 +79,23 @@ fn a_wrong_line_is_named_and_what_came_before_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));
     for (arguments, line, words) in [
-        (&[][..], "{\"key\":\"c\"}", &["line 3 of standard input", "\"value\"", "the 2 entries before it are written"][..]),
+        (
+            &[][..],
+            "{\"key\":\"c\"}",
+            &["line 3 of standard input", "\"value\"", "the 2 entries before it are written"][..],
+        ),
         (&[][..], "not json", &["line 3", "no JSON"]),
         (&["--format", "tsv"], "no tab", &["line 3", "tab"]),
     ] {
-        let good = if arguments.is_empty() { "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n" } else { "a\t1\nb\t2\n" };
-        let (code, text, message) = with_input(&[&["db", "import", &store], arguments].concat(), format!("{good}{line}\n").as_bytes());
+        let good = if arguments.is_empty() {
+            "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n"
+        } else {
+            "a\t1\nb\t2\n"
+        };
+        let (code, text, message) = with_input(
+            &[&["db", "import", &store], arguments].concat(),
+            format!("{good}{line}\n").as_bytes(),
+        );
         assert!(code == 2 && text.is_empty(), "{code} {text}{message}");
         for word in words {
             assert!(message.contains(word), "{word}: {message}");
@@ -86,7 +105,10 @@ fn a_wrong_line_is_named_and_what_came_before_is_written() {
     let long = format!("{}\tv\n", "k".repeat(70_000));
     let (code, _, message) = with_input(&["db", "import", &store, "--format", "tsv"], long.as_bytes());
     assert!(
-        code == 2 && message.contains("line 1 of") && message.contains("65535") && message.contains("nothing was written"),
+        code == 2
+            && message.contains("line 1 of")
+            && message.contains("65535")
+            && message.contains("nothing was written"),
         "{message}"
     );
     let (code, _, message) = with_input(&["db", "import", &store, "--keyspace", "none"], b"");
@@ -131,7 +153,10 @@ fn levels_and_stats_tell_what_is_there() {
     assert_eq!((flushed["tables_before"].as_u64(), flushed["tables"].as_u64()), (Some(0), Some(1)));
     let levels = json(&ok(&["--json", "db", "levels", &store, "--tables"]));
     let keyspace = &levels["keyspaces"][0];
-    assert_eq!((keyspace["name"].as_str(), keyspace["levels"][0]["entries"].as_u64()), (Some("default"), Some(500)));
+    assert_eq!(
+        (keyspace["name"].as_str(), keyspace["levels"][0]["entries"].as_u64()),
+        (Some("default"), Some(500))
+    );
     assert_eq!(
         (keyspace["tables"][0]["first_key"].as_str(), keyspace["tables"][0]["last_key"].as_str()),
         (Some("key0000"), Some("key0499"))
@@ -147,7 +172,10 @@ fn levels_and_stats_tell_what_is_there() {
     assert_eq!((stats["tables"].as_u64(), stats["memory_bytes"].as_u64()), (Some(1), Some(256 << 20)));
     let opened = |purpose: &str, kind: &str| {
         let requests = stats["requests"].as_array().unwrap().iter();
-        requests.filter(|one| one["purpose"] == purpose && one["kind"] == kind).map(|one| one["requests"].as_u64().unwrap()).sum::<u64>()
+        requests
+            .filter(|one| one["purpose"] == purpose && one["kind"] == kind)
+            .map(|one| one["requests"].as_u64().unwrap())
+            .sum::<u64>()
     };
     assert!(opened("manifest", "put") >= 2 && opened("open", "list") >= 1, "{stats}");
     assert!(stats["cost"].is_null(), "a directory is not paid by the request: {stats}");
@@ -166,12 +194,18 @@ fn properties_are_listed_by_name() {
     let all = json(&ok(&["--json", "db", "properties", &store, "--read-only"]));
     assert!(all.as_array().unwrap().len() > 20, "{all}");
     for property in all.as_array().unwrap() {
-        assert!(property["name"].is_string() && property["unit"].is_string() && property["help"].is_string(), "{property}");
+        assert!(
+            property["name"].is_string() && property["unit"].is_string() && property["help"].is_string(),
+            "{property}"
+        );
     }
     let operations = include_str!("../../../../docs/operations.md");
     for property in all.as_array().unwrap() {
         let name = property["name"].as_str().unwrap();
-        assert!(operations.contains(&format!("`{name}`")), "docs/operations.md does not say what to do about {name}");
+        assert!(
+            operations.contains(&format!("`{name}`")),
+            "docs/operations.md does not say what to do about {name}"
+        );
     }
     let failure = all.as_array().unwrap().iter().find(|property| property["name"] == "failure").unwrap();
     assert_eq!(failure["value"], "", "reading only is no failure");
@@ -191,7 +225,8 @@ fn long_values_and_many_short_entries_are_imported_with_the_largest_batches() {
     let many: String = (0..2_600_000).map(|number| format!("{number:07}\t\n")).collect();
     for (name, input, entries) in [("long", input, "2 entries"), ("many", many, "2,600,000 entries")] {
         let store = uri(&folder.path().join(name));
-        let (code, text, message) = with_input(&[&["db", "import", &store][..], &largest].concat(), input.as_bytes());
+        let (code, text, message) =
+            with_input(&[&["db", "import", &store][..], &largest].concat(), input.as_bytes());
         assert!(code == 0 && text.contains(entries), "{name}: {text}{message}");
     }
     let store = uri(&folder.path().join("bound"));
@@ -206,7 +241,10 @@ fn a_line_that_is_too_long_says_how_many_entries_before_it_are_written() {
     let store = uri(&folder.path().join("db"));
     let input = format!("a\t1\nb\t2\n\n{}", "x".repeat((320 << 20) + (1 << 20)));
     let (code, _, message) = with_input(&["db", "import", &store, "--format", "tsv"], input.as_bytes());
-    assert!(code == 2 && message.contains("line 4") && message.contains("the 2 entries before it are written"), "{message}");
+    assert!(
+        code == 2 && message.contains("line 4") && message.contains("the 2 entries before it are written"),
+        "{message}"
+    );
     assert_eq!(ok(&["db", "scan", &store]), "a\t1\nb\t2\n");
 }
 
@@ -218,7 +256,12 @@ fn an_export_that_fails_leaves_no_file_that_seems_whole() {
     let lines: String = (0..20_000).map(|number| format!("key{number:05}\t{}\n", "v".repeat(100))).collect();
     with_input(&["db", "import", &store, "--format", "tsv"], lines.as_bytes());
     ok(&["db", "flush", &store]);
-    let table = fs::read_dir(folder.path().join("db/0000000000000001/table")).unwrap().next().unwrap().unwrap().path();
+    let table = fs::read_dir(folder.path().join("db/0000000000000001/table"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let sound = fs::read(&table).unwrap();
     let mut bytes = sound.clone();
     bytes[sound.len() / 2] ^= 1;

@@ -77,7 +77,8 @@ fn nobody_needs_to_wait() {
     assert_eq!(Arc::strong_count(&value), 1, "a result that nobody takes is dropped");
 }
 
-/// A waker that holds a completer, as the last reference to a task may: dropping it completes something else.
+/// A waker that holds a completer, as the last reference to a task may: dropping it completes
+/// something else.
 struct Chained {
     completer: Option<Completer<()>>,
     met_the_lock: Arc<AtomicBool>,
@@ -102,7 +103,10 @@ impl Drop for Chained {
 fn wakers_are_dropped_outside_the_lock() {
     let (completer, mut result) = completion::<()>();
     let met_the_lock = Arc::new(AtomicBool::new(false));
-    let waker = Waker::from(Arc::new(Chained { completer: Some(completer), met_the_lock: Arc::clone(&met_the_lock) }));
+    let waker = Waker::from(Arc::new(Chained {
+        completer: Some(completer),
+        met_the_lock: Arc::clone(&met_the_lock),
+    }));
     assert!(Pin::new(&mut result).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(waker);
     // Replacing the waker drops the completer of the same completion, which takes the lock.

@@ -2,7 +2,12 @@ use super::{Buffer, HUGE_PAGE_BYTES, Region};
 
 #[test]
 fn regions_are_zeroed_aligned_and_rounded() {
-    for (asked, length) in [(1, 4096), (4096, 4096), (HUGE_PAGE_BYTES, HUGE_PAGE_BYTES), (HUGE_PAGE_BYTES + 1, 2 * HUGE_PAGE_BYTES)] {
+    for (asked, length) in [
+        (1, 4096),
+        (4096, 4096),
+        (HUGE_PAGE_BYTES, HUGE_PAGE_BYTES),
+        (HUGE_PAGE_BYTES + 1, 2 * HUGE_PAGE_BYTES),
+    ] {
         let region = Region::new(asked).unwrap();
         assert_eq!(region.length(), length);
         if asked >= HUGE_PAGE_BYTES {

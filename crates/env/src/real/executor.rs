@@ -1,8 +1,8 @@
 //! Pools of threads, one per task class, and waiting by parking.
 //!
-//! A task may call the kernel and stay there (a sync, a read), so a pool adds a thread whenever all of its threads are busy, up to its
-//! bound. Threads start on first use and end when the world's last handle goes; what is queued then still runs, what is
-//! scheduled later is cancelled.
+//! A task may call the kernel and stay there (a sync, a read), so a pool adds a thread whenever all
+//! of its threads are busy, up to its bound. Threads start on first use and end when the world's
+//! last handle goes; what is queued then still runs, what is scheduled later is cancelled.
 //!
 //! Invariants:
 //! 1. A runnable task is in exactly one queue or on exactly one thread.
@@ -50,7 +50,9 @@ impl Executor {
     /// With a network, whose tasks it runs.
     pub(super) fn new() -> Executor {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let pool = |name, threads_max| Arc::new(Pool { name, threads_max, state: Mutex::default(), ready: Condvar::new() });
+        let pool = |name, threads_max| {
+            Arc::new(Pool { name, threads_max, state: Mutex::default(), ready: Condvar::new() })
+        };
         Executor {
             pools: [
                 pool("tombolo-fore", FOREGROUND_THREADS_MAX),
@@ -166,9 +168,17 @@ impl Pool {
     }
 }
 
-/// Polls `future` on this thread until it is ready (`true`), waiting in between, or until `deadline` (`false`).
-pub(super) fn drive(network: &NetworkPool, mut future: Pin<&mut (dyn Future<Output = ()> + Send)>, deadline: Option<Instant>) -> bool {
-    assert!(!IN_TASK.get(), "waiting inside a task: use `.await`, a wait there would stop the pool that has to do the work");
+/// Polls `future` on this thread until it is ready (`true`), waiting in between, or until
+/// `deadline` (`false`).
+pub(super) fn drive(
+    network: &NetworkPool,
+    mut future: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    deadline: Option<Instant>,
+) -> bool {
+    assert!(
+        !IN_TASK.get(),
+        "waiting inside a task: use `.await`, a wait there would stop the pool that has to do the work"
+    );
     let parker = Parker::take();
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);

@@ -24,29 +24,41 @@ pub(super) fn open_files_max() -> usize {
 pub(super) fn io_uring() -> Result<(), String> {
     let ring = io_uring::IoUring::new(2).map_err(|error| match error.raw_os_error() {
         Some(38) => "this kernel does not have it".to_owned(),
-        Some(1 | 13) => "it is forbidden here (kernel.io_uring_disabled, or the filter of a container)".to_owned(),
+        Some(1 | 13) => {
+            "it is forbidden here (kernel.io_uring_disabled, or the filter of a container)".to_owned()
+        }
         _ => format!("it does not start: {error}"),
     })?;
     let mut probe = io_uring::Probe::new();
-    ring.submitter().register_probe(&mut probe).map_err(|error| format!("it does not say what it can do: {error}"))?;
-    if probe.is_supported(io_uring::opcode::Read::CODE) { Ok(()) } else { Err("this kernel's cannot read files".into()) }
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|error| format!("it does not say what it can do: {error}"))?;
+    if probe.is_supported(io_uring::opcode::Read::CODE) {
+        Ok(())
+    } else {
+        Err("this kernel's cannot read files".into())
+    }
 }
 
 fn memory_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    let total = meminfo.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    });
     let total = total.map_or(0, |kib| kib.saturating_mul(1024));
     // A control group of a container may leave less.
-    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let limit =
+        fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse::<u64>().ok());
     limit.map_or(total, |limit| limit.min(total))
 }
 
 pub(super) fn host() -> HostFacts {
     let uname = rustix::system::uname();
-    let huge_pages = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok().and_then(|text| {
-        let (_, rest) = text.split_once('[')?;
-        Some(rest.split_once(']')?.0.to_owned())
-    });
+    let huge_pages =
+        fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok().and_then(|text| {
+            let (_, rest) = text.split_once('[')?;
+            Some(rest.split_once(']')?.0.to_owned())
+        });
     HostFacts {
         system: format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -61,7 +73,8 @@ pub(super) fn host() -> HostFacts {
 fn mount(device: u64) -> Option<(String, String)> {
     let wanted = format!("{}:{}", major(device), minor(device));
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    // "id parent major:minor root mount-point options … - name source options" (proc_pid_mountinfo(5)).
+    // "id parent major:minor root mount-point options … - name source options"
+    // (proc_pid_mountinfo(5)).
     table.lines().rev().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split_ascii_whitespace();
@@ -76,7 +89,9 @@ fn mount(device: u64) -> Option<(String, String)> {
 fn queue(device: u64, line: &str) -> Option<String> {
     let base = format!("/sys/dev/block/{}:{}", major(device), minor(device));
     let own = fs::read_to_string(format!("{base}/queue/{line}"));
-    own.or_else(|_| fs::read_to_string(format!("{base}/../queue/{line}"))).ok().map(|text| text.trim().to_owned())
+    own.or_else(|_| fs::read_to_string(format!("{base}/../queue/{line}")))
+        .ok()
+        .map(|text| text.trim().to_owned())
 }
 
 pub(super) fn file_system(path: &Path) -> io::Result<FileSystemFacts> {
@@ -97,8 +112,12 @@ fn probe_direct(path: &Path) -> Result<usize, String> {
     let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::DIRECT | OFlags::CLOEXEC;
     match openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => alignment(&file.into()).map(|alignment| alignment.write).map_err(|error| error.to_string()),
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Err("this file system does not do it".into()),
+        Ok(file) => {
+            alignment(&file.into()).map(|alignment| alignment.write).map_err(|error| error.to_string())
+        }
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => {
+            Err("this file system does not do it".into())
+        }
         Err(error) => Err(error.to_string()),
     }
 }
@@ -106,11 +125,11 @@ fn probe_direct(path: &Path) -> Result<usize, String> {
 /// What offsets, lengths and memory are aligned to when the page cache is passed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Alignment {
-    /// Of reads: what the device does with, its logical block. A block of a table that lies across pages would else be read with the rest of both: twice the
-    /// bytes, and a third fewer reads.
+    /// Of reads: what the device does with, its logical block. A block of a table that lies across
+    /// pages would else be read with the rest of both: twice the bytes, and a third fewer reads.
     pub(super) read: usize,
-    /// Of writes: whole pages at least, so that neither device nor file system has to read what lies around them.
-    /// Invariant: a multiple of `read`.
+    /// Of writes: whole pages at least, so that neither device nor file system has to read what
+    /// lies around them. Invariant: a multiple of `read`.
     pub(super) write: usize,
 }
 
@@ -130,7 +149,10 @@ pub(super) fn alignment(file: &fs::File) -> io::Result<Alignment> {
     }
     let told = answer.stx_dio_mem_align.max(answer.stx_dio_offset_align) as usize;
     if told == 0 || !told.is_power_of_two() || told > DIRECT_ALIGNMENT_MAX {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "this file cannot be read past the page cache"));
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this file cannot be read past the page cache",
+        ));
     }
     Ok(Alignment { read: told, write: told.max(DIRECT_ALIGNMENT_DEFAULT) })
 }

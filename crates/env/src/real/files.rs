@@ -6,22 +6,28 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, CWD, FallocateFlags, FileType, Mode, OFlags, RawDir, fadvise, fallocate, major, minor, openat, statfs, statvfs};
+use rustix::fs::{
+    Advice, CWD, FallocateFlags, FileType, Mode, OFlags, RawDir, fadvise, fallocate, major, minor, openat,
+    statfs, statvfs,
+};
 
 use super::facts::{self, Alignment};
 use super::mapping::Mapped;
 use super::reads::{Choice, Readable};
 use super::write_out;
 use crate::file::check_alignment;
-use crate::{Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
+use crate::{
+    Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata,
+    Space,
+};
 
 /// First try for the names of a directory: about a thousand names of 32 bytes.
 const LIST_BUFFER_BYTES: usize = 64 << 10;
 /// A directory whose names do not fit is beyond what the local backend is made for.
 const LIST_BUFFER_BYTES_MAX: usize = 256 << 20;
 
-/// Network and cluster file systems by the magic number that `statfs` answers (linux/magic.h and the file systems' own headers). FUSE may be
-/// anything, so it counts as one.
+/// Network and cluster file systems by the magic number that `statfs` answers (linux/magic.h and
+/// the file systems' own headers). FUSE may be anything, so it counts as one.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 16] = [
     (0x0000_6969, "nfs"),
     (0x0000_517B, "smb"),
@@ -41,16 +47,26 @@ const NETWORK_FILE_SYSTEMS: [(u32, &str); 16] = [
     (0x2003_0528, "orangefs"),
 ];
 
-/// File systems that write to a new place what is overwritten, by the same number. Not xfs, which does so only for what files share by a reflink.
-const COPY_ON_WRITE_FILE_SYSTEMS: [(u32, &str); 5] =
-    [(0x9123_683E, "btrfs"), (0x2FC1_2FC1, "zfs"), (0xCA45_1A4E, "bcachefs"), (0xF2F5_2010, "f2fs"), (0x0000_3434, "nilfs2")];
+/// File systems that write to a new place what is overwritten, by the same number. Not xfs, which
+/// does so only for what files share by a reflink.
+const COPY_ON_WRITE_FILE_SYSTEMS: [(u32, &str); 5] = [
+    (0x9123_683E, "btrfs"),
+    (0x2FC1_2FC1, "zfs"),
+    (0xCA45_1A4E, "bcachefs"),
+    (0xF2F5_2010, "f2fs"),
+    (0x0000_3434, "nilfs2"),
+];
 
 /// What a file system of this magic number is backed by.
 fn kind_of(magic: u32) -> FileSystemKind {
-    let name_in = |known: &[(u32, &str)]| known.iter().find(|(number, _)| *number == magic).map(|(_, name)| (*name).to_owned());
+    let name_in = |known: &[(u32, &str)]| {
+        known.iter().find(|(number, _)| *number == magic).map(|(_, name)| (*name).to_owned())
+    };
     match name_in(&NETWORK_FILE_SYSTEMS) {
         Some(name) => FileSystemKind::Network(name),
-        None => name_in(&COPY_ON_WRITE_FILE_SYSTEMS).map_or(FileSystemKind::Local, FileSystemKind::CopyOnWrite),
+        None => {
+            name_in(&COPY_ON_WRITE_FILE_SYSTEMS).map_or(FileSystemKind::Local, FileSystemKind::CopyOnWrite)
+        }
     }
 }
 
@@ -104,7 +120,8 @@ impl FileSystem for RealFiles {
             }
         }
         if missing.is_empty() {
-            // Whoever created the name may have died before it was durable. Where the parent may not be opened, it is not ours.
+            // Whoever created the name may have died before it was durable. Where the parent may
+            // not be opened, it is not ours.
             match self.sync_directory(parent(path)) {
                 Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
                 _ => {}
@@ -144,11 +161,15 @@ impl FileSystem for RealFiles {
 
     fn space(&self, path: &Path) -> io::Result<Space> {
         let answer = statvfs(path)?;
-        Ok(Space { available: answer.f_bavail.saturating_mul(answer.f_frsize), total: answer.f_blocks.saturating_mul(answer.f_frsize) })
+        Ok(Space {
+            available: answer.f_bavail.saturating_mul(answer.f_frsize),
+            total: answer.f_blocks.saturating_mul(answer.f_frsize),
+        })
     }
 
     fn kind(&self, path: &Path) -> io::Result<FileSystemKind> {
-        // The magic number has 32 bits; the field is a signed word whose upper half may carry the sign.
+        // The magic number has 32 bits; the field is a signed word whose upper half may carry the
+        // sign.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let magic = statfs(path)?.f_type as u32;
         Ok(kind_of(magic))
@@ -168,8 +189,10 @@ impl FileSystem for RealFiles {
 
     fn device_bytes_written(&self, path: &Path) -> Option<u64> {
         let device = fs::metadata(path).ok()?.dev();
-        let text = fs::read_to_string(format!("/sys/dev/block/{}:{}/stat", major(device), minor(device))).ok()?;
-        // The seventh number counts sectors of 512 bytes, whatever the device's own size (kernel: Documentation/block/stat.rst).
+        let text =
+            fs::read_to_string(format!("/sys/dev/block/{}:{}/stat", major(device), minor(device))).ok()?;
+        // The seventh number counts sectors of 512 bytes, whatever the device's own size (kernel:
+        // Documentation/block/stat.rst).
         let sectors: u64 = text.split_ascii_whitespace().nth(6)?.parse().ok()?;
         sectors.checked_mul(512)
     }
@@ -184,8 +207,9 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Lists with a buffer of `buffer_bytes` first. The kernel holds the directory's lock during one `getdents`, so what a single call returns is
-/// one moment's state; a second call must find nothing more, or all begins again with a larger buffer.
+/// Lists with a buffer of `buffer_bytes` first. The kernel holds the directory's lock during one
+/// `getdents`, so what a single call returns is one moment's state; a second call must find nothing
+/// more, or all begins again with a larger buffer.
 pub(super) fn list_atomically(path: &Path, mut buffer_bytes: usize) -> io::Result<Vec<DirectoryEntry>> {
     while buffer_bytes <= LIST_BUFFER_BYTES_MAX {
         if let Some(entries) = list_in_one_call(path, buffer_bytes)? {
@@ -195,7 +219,10 @@ pub(super) fn list_atomically(path: &Path, mut buffer_bytes: usize) -> io::Resul
     }
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        format!("{} does not list its names in one call with a buffer of {LIST_BUFFER_BYTES_MAX} bytes", path.display()),
+        format!(
+            "{} does not list its names in one call with a buffer of {LIST_BUFFER_BYTES_MAX} bytes",
+            path.display()
+        ),
     ))
 }
 
@@ -206,7 +233,8 @@ fn list_in_one_call(path: &Path, buffer_bytes: usize) -> io::Result<Option<Vec<D
     let mut entries = Vec::new();
     let mut calls = 0;
     loop {
-        // The next step calls the kernel when the buffer is used up: the first time for everything, the second time to learn that this was all.
+        // The next step calls the kernel when the buffer is used up: the first time for everything,
+        // the second time to learn that this was all.
         if names.is_buffer_empty() {
             calls += 1;
         }
@@ -221,10 +249,13 @@ fn list_in_one_call(path: &Path, buffer_bytes: usize) -> io::Result<Option<Vec<D
         if name == b"." || name == b".." {
             continue;
         }
-        // Our own names are ASCII; a foreign one is shown, and cannot be opened under the replaced characters.
+        // Our own names are ASCII; a foreign one is shown, and cannot be opened under the replaced
+        // characters.
         let name = String::from_utf8_lossy(name).into_owned();
         let is_directory = match entry.file_type() {
-            FileType::Unknown => fs::symlink_metadata(path.join(&name)).is_ok_and(|metadata| metadata.is_dir()),
+            FileType::Unknown => {
+                fs::symlink_metadata(path.join(&name)).is_ok_and(|metadata| metadata.is_dir())
+            }
             file_type => file_type == FileType::Directory,
         };
         entries.push(DirectoryEntry { name, is_directory });
@@ -266,7 +297,9 @@ impl File for RealFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let Some(Alignment { write: align, .. }) = self.0.direct else { return self.0.file.write_all_at(bytes, offset) };
+        let Some(Alignment { write: align, .. }) = self.0.direct else {
+            return self.0.file.write_all_at(bytes, offset);
+        };
         check_alignment(align, bytes.len(), offset)?;
         if bytes.as_ptr().align_offset(align) == 0 {
             return self.0.file.write_all_at(bytes, offset);

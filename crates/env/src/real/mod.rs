@@ -1,7 +1,7 @@
 //! The real world: threads, the kernel's clock, files through system calls, TCP.
 //!
-//! Thread safety: everything here may be used from any thread. Waiting inside a task panics, because a pool whose threads all wait
-//! for tasks of the same pool would stand still.
+//! Thread safety: everything here may be used from any thread. Waiting inside a task panics,
+//! because a pool whose threads all wait for tasks of the same pool would stand still.
 
 mod executor;
 mod facts;
@@ -41,7 +41,8 @@ pub(crate) fn env(io_uring: bool) -> Env {
     Env::new(Arc::new(RealPlatform { executor, timer: timer::Timer::default(), files, network }))
 }
 
-/// Since the host was started, the time in which it was suspended included: a lease, or the age of what a reader shows, does not stand still while the host does.
+/// Since the host was started, the time in which it was suspended included: a lease, or the age of
+/// what a reader shows, does not stand still while the host does.
 fn since_boot() -> Duration {
     if cfg!(miri) {
         // It knows no such clock.
@@ -62,7 +63,8 @@ fn now() -> Instant {
     Instant::from_nanos(u64::try_from(since_boot().saturating_sub(origin).as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A moment as threads wait for it, whose clock stands still with the host: whoever waits when it is suspended waits that much longer. `None`: never.
+/// A moment as threads wait for it, whose clock stands still with the host: whoever waits when it
+/// is suspended waits that much longer. `None`: never.
 fn moment(deadline: Instant) -> Option<std::time::Instant> {
     std::time::Instant::now().checked_add(deadline.since(now()))
 }
@@ -96,8 +98,10 @@ impl Platform for RealPlatform {
         *BOOT_ID.get_or_init(|| {
             let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
             let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-            // A host that does not tell gets an identity that no later process shares: its page cache is then taken for lost.
-            u128::from_str_radix(&digits, 16).unwrap_or_else(|_| u128::from(self.random_u64()) << 64 | u128::from(self.random_u64()))
+            // A host that does not tell gets an identity that no later process shares: its page
+            // cache is then taken for lost.
+            u128::from_str_radix(&digits, 16)
+                .unwrap_or_else(|_| u128::from(self.random_u64()) << 64 | u128::from(self.random_u64()))
         })
     }
 
@@ -140,7 +144,8 @@ impl Platform for RealPlatform {
     }
 }
 
-/// A seed that no other thread or process has: the standard library keys its hashers from the kernel's generator.
+/// A seed that no other thread or process has: the standard library keys its hashers from the
+/// kernel's generator.
 fn fresh_seed() -> [u8; 32] {
     let mut seed = [0; 32];
     for (index, word) in seed.chunks_exact_mut(8).enumerate() {

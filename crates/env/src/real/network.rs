@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::network_pool::NetworkPool;
@@ -16,8 +18,8 @@ use super::threads;
 use crate::network::{ReadHalf, Watched, WriteHalf};
 use crate::{BoxFuture, Connection, Listener, Network, completion};
 
-/// A host that vanished is noticed after 25 s of silence, whether or not something is on its way to it: what waits for its next words would wait for a
-/// quarter of an hour, or for ever.
+/// A host that vanished is noticed after 25 s of silence, whether or not something is on its way to
+/// it: what waits for its next words would wait for a quarter of an hour, or for ever.
 const SILENCE_MAX: Duration = Duration::from_secs(25);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -47,7 +49,10 @@ impl Network for RealNetwork {
             let reactor = self.0.reactor()?;
             let mut last = no_address(address);
             for candidate in resolve(address).await? {
-                match connect(reactor, candidate).await.and_then(|stream| RealConnection::new(stream, candidate)) {
+                match connect(reactor, candidate)
+                    .await
+                    .and_then(|stream| RealConnection::new(stream, candidate))
+                {
                     Ok(connection) => return Ok(Box::new(connection) as Box<dyn Connection>),
                     Err(error) => last = error,
                 }
@@ -65,7 +70,10 @@ impl Network for RealNetwork {
 struct RealWatched(Registered<OwnedFd>);
 
 impl Watched for RealWatched {
-    fn until_done<'a>(&'a self, attempt: &'a mut (dyn FnMut() -> io::Result<()> + Send)) -> BoxFuture<'a, io::Result<()>> {
+    fn until_done<'a>(
+        &'a self,
+        attempt: &'a mut (dyn FnMut() -> io::Result<()> + Send),
+    ) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(self.0.source().until_done(Way::Read, || Ok((attempt()?, false))))
     }
 }
@@ -89,7 +97,9 @@ async fn connect(reactor: &Arc<Reactor>, address: SocketAddr) -> io::Result<Regi
             return Err(error);
         }
         match stream.socket().peer_addr() {
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
             connected => connected.map(|_| ((), false)),
         }
     };
@@ -108,7 +118,9 @@ async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     }
     let (completer, resolved) = completion();
     let address = address.to_owned();
-    threads::start("tombolo-resolve", move || completer.complete(address.to_socket_addrs().map(Iterator::collect)))?;
+    threads::start("tombolo-resolve", move || {
+        completer.complete(address.to_socket_addrs().map(Iterator::collect))
+    })?;
     resolved.await.unwrap_or_else(|| Err(io::Error::other("the resolver ended without an answer")))
 }
 
@@ -119,7 +131,8 @@ impl Listener for RealListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
             let listener = self.0.socket();
-            let (stream, peer) = self.0.source().until_done(Way::Read, || Ok((listener.accept()?, false))).await?;
+            let (stream, peer) =
+                self.0.source().until_done(Way::Read, || Ok((listener.accept()?, false))).await?;
             stream.set_nonblocking(true)?;
             let stream = Registered::new(self.0.reactor(), stream)?;
             Ok(Box::new(RealConnection::new(stream, peer)?) as Box<dyn Connection>)
@@ -165,7 +178,8 @@ async fn read(stream: &Registered<TcpStream>, buffer: &mut [u8]) -> io::Result<u
 
 async fn write_all(stream: &Registered<TcpStream>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let count = stream.source().until_done(Way::Write, || Ok((stream.socket().write(bytes)?, false))).await?;
+        let count =
+            stream.source().until_done(Way::Write, || Ok((stream.socket().write(bytes)?, false))).await?;
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -207,7 +221,9 @@ struct RealWriteHalf(Arc<Registered<TcpStream>>);
 impl WriteHalf for RealWriteHalf {
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.0.socket().write(bytes) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(0)
+            }
             written => written,
         }
     }

@@ -1,13 +1,15 @@
-//! Runs the tasks that wait for sockets, and waits for the sockets, on one thread at a time: whoever leads. What arrives is worked on by the thread
-//! that the kernel woke, without a hand-over (2–9 µs each on a busy machine).
+//! Runs the tasks that wait for sockets, and waits for the sockets, on one thread at a time:
+//! whoever leads. What arrives is worked on by the thread that the kernel woke, without a hand-over
+//! (2–9 µs each on a busy machine).
 //!
-//! A thread of the pool leads, unless threads wait in [`Env::block_on`](crate::Env::block_on) again and again: then they lead themselves while they wait,
-//! so that an answer is worked on by the very thread that waits for it. One that leaves calls another that waits. When none does, the pool's thread
-//! stands by: it leads again after [`STAND_BY`], and runs at once what is scheduled.
+//! A thread of the pool leads, unless threads wait in [`Env::block_on`](crate::Env::block_on) again
+//! and again: then they lead themselves while they wait, so that an answer is worked on by the very
+//! thread that waits for it. One that leaves calls another that waits. When none does, the pool's
+//! thread stands by: it leads again after [`STAND_BY`], and runs at once what is scheduled.
 //!
 //! Invariants: those of the [executor](super::executor), and
-//! 1. One thread leads at a time. While nobody does, a thread that waits has been called and takes it or calls another, or the pool's thread looks within
-//!    [`STAND_BY`].
+//! 1. One thread leads at a time. While nobody does, a thread that waits has been called and takes
+//!    it or calls another, or the pool's thread looks within [`STAND_BY`].
 //! 2. Whoever leads and waits is woken by what is scheduled.
 //! 3. A thread that waits runs few tasks once it was woken: at most [`LEFT_MAX`].
 
@@ -30,7 +32,8 @@ use crate::BoxFuture;
 
 /// Tasks that run before the sockets are looked at again.
 const RUN_MAX: usize = 64;
-/// So long after a waiting thread has led the pool's own does not; and threads that wait more seldom than that do not lead.
+/// So long after a waiting thread has led the pool's own does not; and threads that wait more
+/// seldom than that do not lead.
 const STAND_BY: Duration = Duration::from_micros(500);
 /// Tasks that a waiting thread runs after it was woken, before it goes.
 const LEFT_MAX: usize = 8;
@@ -140,7 +143,8 @@ impl NetworkPool {
 
     /// Starts the pool's thread, unless it was.
     fn start(self: &Arc<NetworkPool>) -> io::Result<()> {
-        // Held until there is one, so that nobody goes by one that is not: the thread waits for the lock.
+        // Held until there is one, so that nobody goes by one that is not: the thread waits for the
+        // lock.
         let mut state = self.state.lock();
         if !state.started {
             let pool = Arc::clone(self);
@@ -211,7 +215,8 @@ impl NetworkPool {
                 return was_notified;
             }
             let now = Instant::now();
-            let is_again = state.asked.replace(now).is_some_and(|before| now.duration_since(before) < STAND_BY);
+            let is_again =
+                state.asked.replace(now).is_some_and(|before| now.duration_since(before) < STAND_BY);
             if state.leader == Leader::Nobody {
                 was_called = false;
                 self.lead(&mut state, Who::Waiter(parker, deadline));
@@ -293,7 +298,10 @@ impl NetworkPool {
             Who::Waiter(parker, deadline) => {
                 events.clear();
                 if parker.enter(reactor) {
-                    reactor.wait(deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())), events);
+                    reactor.wait(
+                        deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
+                        events,
+                    );
                 }
                 parker.leave();
             }
@@ -316,7 +324,9 @@ impl State {
                 let is_wanted = self.is_wanted && !self.followers.is_empty();
                 is_wanted || self.queue.is_empty() && (self.closed || !self.is_quiet())
             }
-            Who::Waiter(parker, deadline) => parker.is_notified() || deadline.is_some_and(|deadline| deadline <= Instant::now()),
+            Who::Waiter(parker, deadline) => {
+                parker.is_notified() || deadline.is_some_and(|deadline| deadline <= Instant::now())
+            }
         }
     }
 }

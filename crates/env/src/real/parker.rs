@@ -27,7 +27,8 @@ pub(super) struct Parker {
 }
 
 impl Parker {
-    /// This thread's; taken out of it until it is put back, so that a wait nested in a poll gets one of its own.
+    /// This thread's; taken out of it until it is put back, so that a wait nested in a poll gets
+    /// one of its own.
     pub(super) fn take() -> Arc<Parker> {
         PARKER.take().unwrap_or_else(|| {
             let (notified, is_called) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -1,8 +1,10 @@
-//! Readiness of sockets, as the kernel tells it: each is registered once, for both directions, and the kernel tells of changes only (edge-triggered
-//! epoll). So a message costs its reader one read, and a share of one wait.
+//! Readiness of sockets, as the kernel tells it: each is registered once, for both directions, and
+//! the kernel tells of changes only (edge-triggered epoll). So a message costs its reader one read,
+//! and a share of one wait.
 //!
 //! Invariants:
-//! 1. A direction that is not ready had nothing when it was last tried, and whatever has come since is told by an event that is still to be looked at.
+//! 1. A direction that is not ready had nothing when it was last tried, and whatever has come since
+//!    is told by an event that is still to be looked at.
 //! 2. Who waits is woken under no lock.
 
 use std::cell::Cell;
@@ -25,7 +27,8 @@ use rustix::io::Errno;
 const EVENTS_MAX: usize = 128;
 /// The token of what wakes the waiting thread.
 const ALARM: u64 = 0;
-/// Tries that a thread makes before the task that makes them lets others run: of a stream that always has more there is no end.
+/// Tries that a thread makes before the task that makes them lets others run: of a stream that
+/// always has more there is no end.
 const TRIES_MAX: u32 = 64;
 
 thread_local! {
@@ -49,7 +52,8 @@ pub(super) struct Source(Mutex<[Direction; 2]>);
 #[derive(Debug)]
 struct Direction {
     is_ready: bool,
-    /// The other side has ended it, or it broke: there is always something to be had, an end or an error.
+    /// The other side has ended it, or it broke: there is always something to be had, an end or an
+    /// error.
     is_over: bool,
     /// Events so far.
     events: u64,
@@ -74,7 +78,9 @@ impl Source {
         use epoll::EventFlags as Flags;
         let broken = Flags::ERR | Flags::HUP;
         let mut ways = self.0.lock();
-        for (direction, ready, over) in [(Way::Read, Flags::IN | Flags::RDHUP, broken | Flags::RDHUP), (Way::Write, Flags::OUT, broken)] {
+        for (direction, ready, over) in
+            [(Way::Read, Flags::IN | Flags::RDHUP, broken | Flags::RDHUP), (Way::Write, Flags::OUT, broken)]
+        {
             let way = &mut ways[direction as usize];
             if flags.intersects(ready | over) {
                 way.is_ready = true;
@@ -85,8 +91,13 @@ impl Source {
         }
     }
 
-    /// Tries until it does not have to wait. `attempt` says how it went, and whether that was all that there was.
-    pub(super) async fn until_done<T>(&self, way: Way, mut attempt: impl FnMut() -> io::Result<(T, bool)>) -> io::Result<T> {
+    /// Tries until it does not have to wait. `attempt` says how it went, and whether that was all
+    /// that there was.
+    pub(super) async fn until_done<T>(
+        &self,
+        way: Way,
+        mut attempt: impl FnMut() -> io::Result<(T, bool)>,
+    ) -> io::Result<T> {
         poll_fn(|context| {
             loop {
                 if TRIES.replace(TRIES.get() + 1) >= TRIES_MAX {
@@ -119,12 +130,15 @@ impl Source {
                     // What came meanwhile counts.
                     way.is_ready = way.events != events;
                     if result.is_err() && !way.is_ready {
-                        // Nothing is to be had, whatever was said before the attempt: the next event tells.
+                        // Nothing is to be had, whatever was said before the attempt: the next
+                        // event tells.
                         way.is_over = false;
                     }
                 }
                 match result {
-                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                    Err(error)
+                        if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    }
                     result => return Poll::Ready(result.map(|(value, _)| value)),
                 }
             }
@@ -138,8 +152,18 @@ impl Reactor {
     pub(super) fn new() -> io::Result<Arc<Reactor>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &alarm, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        Ok(Arc::new(Reactor { epoll, alarm, next_token: AtomicU64::new(ALARM + 1), sources: Mutex::default() }))
+        epoll::add(
+            &epoll,
+            &alarm,
+            epoll::EventData::new_u64(ALARM),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?;
+        Ok(Arc::new(Reactor {
+            epoll,
+            alarm,
+            next_token: AtomicU64::new(ALARM + 1),
+            sources: Mutex::default(),
+        }))
     }
 
     /// Whether there is a socket.
@@ -164,7 +188,9 @@ impl Reactor {
         };
         match epoll::wait(&self.epoll, spare_capacity(events), timeout.map(limit).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => panic!("waiting for sockets failed, which descriptors of our own do by a bug only: {error}"),
+            Err(error) => {
+                panic!("waiting for sockets failed, which descriptors of our own do by a bug only: {error}")
+            }
         }
     }
 
@@ -254,7 +280,8 @@ mod tests {
         }
     }
 
-    /// The end of a stream comes while a read finds nothing, and a later read takes all that there was: the end is still to be had.
+    /// The end of a stream comes while a read finds nothing, and a later read takes all that there
+    /// was: the end is still to be had.
     #[test]
     fn an_end_that_comes_during_an_attempt_is_not_forgotten() {
         let source = Source::new();

@@ -175,7 +175,11 @@ fn threads_that_wait_for_sockets_take_turns_at_them() {
                         connection.write_all(&sent).await.expect("it reads");
                         connection.read(&mut got).await.expect("it writes")
                     });
-                    assert_eq!(got[..count], sent.map(|byte| byte.wrapping_add(1)), "two bytes come together");
+                    assert_eq!(
+                        got[..count],
+                        sent.map(|byte| byte.wrapping_add(1)),
+                        "two bytes come together"
+                    );
                     if round % 50 == 0 {
                         // Others wait meanwhile, and the pool's thread takes its place again.
                         env.block_on(env.sleep(Duration::from_millis(u64::from(thread))));

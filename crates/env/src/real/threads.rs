@@ -1,11 +1,16 @@
-//! Threads that take none of the process's signals: those belong to the program that the engine is part of, whose handlers expect to run on its
-//! own threads, and whose waits expect to be interrupted by them.
+//! Threads that take none of the process's signals: those belong to the program that the engine is
+//! part of, whose handlers expect to run on its own threads, and whose waits expect to be
+//! interrupted by them.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread in which every signal is blocked that can be, those of faults excepted. Threads that it starts inherit that.
-pub(super) fn start<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+/// Starts a thread in which every signal is blocked that can be, those of faults excepted. Threads
+/// that it starts inherit that.
+pub(super) fn start<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
     let before = block_signals();
     let started = Builder::new().name(name.to_owned()).spawn(work);
     if let Some(before) = before {
@@ -19,14 +24,24 @@ pub(super) fn start<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Se
 fn block_signals() -> Option<libc::sigset_t> {
     let mut blocked = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` initialises the set that it is given, and the rest are given that; faults are taken out of it because a blocked
-    // fault is undefined. `pthread_sigmask` writes `before` whenever it returns 0, the only case in which that is read.
+    // SAFETY: `sigfillset` initialises the set that it is given, and the rest are given that;
+    // faults are taken out of it because a blocked fault is undefined. `pthread_sigmask` writes
+    // `before` whenever it returns 0, the only case in which that is read.
     unsafe {
         libc::sigfillset(blocked.as_mut_ptr());
-        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP, libc::SIGSYS] {
+        for fault in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGABRT,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+        ] {
             libc::sigdelset(blocked.as_mut_ptr(), fault);
         }
-        (libc::pthread_sigmask(libc::SIG_SETMASK, blocked.as_ptr(), before.as_mut_ptr()) == 0).then(|| before.assume_init())
+        (libc::pthread_sigmask(libc::SIG_SETMASK, blocked.as_ptr(), before.as_mut_ptr()) == 0)
+            .then(|| before.assume_init())
     }
 }
 

@@ -1,9 +1,11 @@
 //! Sleeping: one thread per world that wakes whoever's moment has come.
 //!
-//! It needs no file descriptors, so that a process that has none left can still pause and try again. The thread starts with the first
-//! sleep, and ends when the world's last handle has gone and nobody sleeps any more.
+//! It needs no file descriptors, so that a process that has none left can still pause and try
+//! again. The thread starts with the first sleep, and ends when the world's last handle has gone
+//! and nobody sleeps any more.
 //!
-//! Invariant: a sleep that was polled and is neither over nor dropped is in `State::sleeping`, under its moment and number.
+//! Invariant: a sleep that was polled and is neither over nor dropped is in `State::sleeping`,
+//! under its moment and number.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -121,7 +123,8 @@ impl Future for Sleep {
         let mut state = shared.state.lock();
         if !shared.start(&mut state) {
             drop(state);
-            // Without a thread the sleeper looks at the clock itself, again and again, until the system gives one.
+            // Without a thread the sleeper looks at the clock itself, again and again, until the
+            // system gives one.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -9,7 +9,12 @@ use libc::{SYNC_FILE_RANGE_WAIT_AFTER, SYNC_FILE_RANGE_WAIT_BEFORE, SYNC_FILE_RA
 /// Begins to write `length` bytes at `offset` back, and waits for everything before them.
 pub(super) fn write_out(file: &File, offset: u64, length: u64) -> io::Result<()> {
     if offset > 0 {
-        sync_file_range(file, 0, offset, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)?;
+        sync_file_range(
+            file,
+            0,
+            offset,
+            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER,
+        )?;
     }
     if length > 0 {
         sync_file_range(file, offset, length, SYNC_FILE_RANGE_WRITE)?;
@@ -25,7 +30,9 @@ fn sync_file_range(file: &File, offset: u64, length: u64, flags: libc::c_uint) -
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
             // File systems without it write back when they like, or at the sync.
-            error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE)) => Ok(()),
+            error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE)) => {
+                Ok(())
+            }
             error => Err(error),
         },
     }

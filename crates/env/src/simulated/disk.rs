@@ -1,11 +1,13 @@
 //! A simulated disk: what reads see (the page cache) and what a power loss leaves (the medium).
 //!
-//! Content is kept once, as reads see it. For each 512-byte sector that the medium may not hold yet, the sector's durable content is kept
-//! beside it, so that a power loss puts back a random subset of them. Names are kept twice, with the changes in between as a list: a
-//! power loss keeps a random subset of these. A rename is one change.
+//! Content is kept once, as reads see it. For each 512-byte sector that the medium may not hold
+//! yet, the sector's durable content is kept beside it, so that a power loss puts back a random
+//! subset of them. Names are kept twice, with the changes in between as a list: a power loss keeps
+//! a random subset of these. A rename is one change.
 //!
 //! Invariants:
-//! 1. A sector is in at most one of `dirty` (a sync persists it) and `lost` (a failed sync gave it up; no later sync persists it).
+//! 1. A sector is in at most one of `dirty` (a sync persists it) and `lost` (a failed sync gave it
+//!    up; no later sync persists it).
 //! 2. Changes of one name become durable in their order.
 //! 3. What was synced without an error is durable: only rewriting or truncating touches it.
 
@@ -224,7 +226,9 @@ impl Disk {
         for component in path.components() {
             match component {
                 Component::RootDir | Component::CurDir => {}
-                Component::Normal(name) => names.push(name.to_str().ok_or(ErrorKind::InvalidInput)?.to_owned()),
+                Component::Normal(name) => {
+                    names.push(name.to_str().ok_or(ErrorKind::InvalidInput)?.to_owned())
+                }
                 Component::ParentDir | Component::Prefix(_) => return Err(ErrorKind::InvalidInput.into()),
             }
         }
@@ -240,7 +244,9 @@ impl Disk {
     }
 
     fn walk(&self, names: &[String]) -> io::Result<InodeNumber> {
-        names.iter().try_fold(ROOT, |inode, name| self.directory(inode)?.names.get(name).copied().ok_or_else(|| ErrorKind::NotFound.into()))
+        names.iter().try_fold(ROOT, |inode, name| {
+            self.directory(inode)?.names.get(name).copied().ok_or_else(|| ErrorKind::NotFound.into())
+        })
     }
 
     fn find(&self, path: &Path) -> io::Result<InodeNumber> {
@@ -293,7 +299,8 @@ impl Disk {
         self.next_change += 1;
     }
 
-    /// Counts what leads to a file. One that nothing leads to any more, no name, no handle, no durable name and no change in flight, is freed.
+    /// Counts what leads to a file. One that nothing leads to any more, no name, no handle, no
+    /// durable name and no change in flight, is freed.
     fn count(&mut self, inode: InodeNumber, count: impl FnOnce(&mut FileNode)) {
         if let Some(Inode::File(file)) = self.inodes.get_mut(&inode) {
             count(file);
@@ -376,7 +383,9 @@ impl Disk {
                 return Ok(());
             }
             match (self.directory(inode), self.directory(replaced)) {
-                (Ok(_), Ok(directory)) if !directory.names.is_empty() => return Err(ErrorKind::DirectoryNotEmpty.into()),
+                (Ok(_), Ok(directory)) if !directory.names.is_empty() => {
+                    return Err(ErrorKind::DirectoryNotEmpty.into());
+                }
                 (Ok(_), Err(_)) => return Err(ErrorKind::NotADirectory.into()),
                 (Err(_), Ok(_)) => return Err(ErrorKind::IsADirectory.into()),
                 _ => {}
@@ -410,8 +419,16 @@ impl Disk {
 
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let directory = self.directory(self.find(path)?)?;
-        let visible = directory.names.iter().filter(|(name, _)| self.hidden.is_empty() || !self.hidden.contains(&path.join(name)));
-        Ok(visible.map(|(name, inode)| DirectoryEntry { name: name.clone(), is_directory: self.directory(*inode).is_ok() }).collect())
+        let visible = directory
+            .names
+            .iter()
+            .filter(|(name, _)| self.hidden.is_empty() || !self.hidden.contains(&path.join(name)));
+        Ok(visible
+            .map(|(name, inode)| DirectoryEntry {
+                name: name.clone(),
+                is_directory: self.directory(*inode).is_ok(),
+            })
+            .collect())
     }
 
     pub(super) fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
@@ -421,7 +438,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes the changes that touch `directory` durable, and with them every earlier change of the same names.
+    /// Makes the changes that touch `directory` durable, and with them every earlier change of the
+    /// same names.
     fn flush_names(&mut self, directory: InodeNumber) {
         let mut flushed = self.pending_in.get(&directory).cloned().unwrap_or_default();
         let mut look: Vec<u64> = flushed.iter().copied().collect();
@@ -430,7 +448,9 @@ impl Disk {
             // Of this directory all are.
             for (at, name, _) in change.0.iter().filter(|(at, ..)| *at != directory) {
                 let earlier = self.pending_in.get(at).into_iter().flat_map(|numbers| numbers.range(..number));
-                look.extend(earlier.filter(|earlier| self.pending[*earlier].touches(*at, name) && flushed.insert(**earlier)));
+                look.extend(earlier.filter(|earlier| {
+                    self.pending[*earlier].touches(*at, name) && flushed.insert(**earlier)
+                }));
             }
         }
         flushed.into_iter().for_each(|number| self.persist(number));
@@ -494,7 +514,9 @@ impl Disk {
 
     /// Changes a file's content and keeps the books.
     fn alter(&mut self, inode: InodeNumber, alter: impl FnOnce(&mut FileNode)) -> io::Result<()> {
-        let Some(Inode::File(file)) = self.inodes.get_mut(&inode) else { return Err(ErrorKind::NotFound.into()) };
+        let Some(Inode::File(file)) = self.inodes.get_mut(&inode) else {
+            return Err(ErrorKind::NotFound.into());
+        };
         self.used -= file.length();
         alter(file);
         self.used += file.length();
@@ -518,7 +540,9 @@ impl Disk {
 
     /// Takes the lock, unless another open file holds it.
     pub(super) fn try_lock(&mut self, inode: InodeNumber, holder: LockHolder) -> io::Result<bool> {
-        let Some(Inode::File(file)) = self.inodes.get_mut(&inode) else { return Err(ErrorKind::NotFound.into()) };
+        let Some(Inode::File(file)) = self.inodes.get_mut(&inode) else {
+            return Err(ErrorKind::NotFound.into());
+        };
         Ok(*file.lock.get_or_insert(holder) == holder)
     }
 
@@ -553,7 +577,10 @@ impl Disk {
     pub(super) fn write(&mut self, inode: InodeNumber, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.writable()?;
         let length = self.length(inode)?;
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX).ok_or(ErrorKind::FileTooLarge)?;
+        let end = offset
+            .checked_add(bytes.len() as u64)
+            .filter(|end| *end <= FILE_BYTES_MAX)
+            .ok_or(ErrorKind::FileTooLarge)?;
         let room = length.saturating_add(self.space().available);
         let fitting = to_index(room.saturating_sub(offset)).min(bytes.len());
         self.alter(inode, |file| file.write(offset, &bytes[..fitting]))?;
@@ -598,7 +625,8 @@ impl Disk {
         Ok(())
     }
 
-    /// A sync that fails as Linux does: the dirty sectors count as clean from now on, reads still see them, the medium got some of them.
+    /// A sync that fails as Linux does: the dirty sectors count as clean from now on, reads still
+    /// see them, the medium got some of them.
     pub(super) fn fail_sync(&mut self, inode: InodeNumber, random: &mut Random) {
         let kept = if random.chance(0.5) { 0.5 } else { 0.0 };
         // An inode that is gone has nothing to lose.
@@ -619,10 +647,11 @@ impl Disk {
             // Some change, unless an earlier one is of the same name.
             let index = random.index(self.pending.len());
             if let Some((number, change)) = self.pending.iter().nth(index)
-                && !change
-                    .0
-                    .iter()
-                    .any(|(at, name, _)| self.pending_in[at].range(..number).any(|earlier| self.pending[earlier].touches(*at, name)))
+                && !change.0.iter().any(|(at, name, _)| {
+                    self.pending_in[at]
+                        .range(..number)
+                        .any(|earlier| self.pending[earlier].touches(*at, name))
+                })
             {
                 self.persist(*number);
             }
@@ -630,7 +659,9 @@ impl Disk {
         if self.dirty_files.is_empty() {
             return;
         }
-        let Some(inode) = self.dirty_files.iter().nth(random.index(self.dirty_files.len())).copied() else { return };
+        let Some(inode) = self.dirty_files.iter().nth(random.index(self.dirty_files.len())).copied() else {
+            return;
+        };
         let mut written = 0;
         // The set names only files that are there.
         let _ = self.alter(inode, |file| {
@@ -638,8 +669,13 @@ impl Disk {
                 file.durable_length = file.length();
             }
             // Behind a cut or an extension that is not durable yet, the medium keeps what it holds.
-            let end = if file.durable_length > file.length() { file.length() } else { file.durable_length.next_multiple_of(SECTOR_BYTES) };
-            let numbers: Vec<u64> = file.dirty.keys().copied().take_while(|number| (number + 1) * SECTOR_BYTES <= end).collect();
+            let end = if file.durable_length > file.length() {
+                file.length()
+            } else {
+                file.durable_length.next_multiple_of(SECTOR_BYTES)
+            };
+            let numbers: Vec<u64> =
+                file.dirty.keys().copied().take_while(|number| (number + 1) * SECTOR_BYTES <= end).collect();
             if !numbers.is_empty() {
                 let first = random.index(numbers.len());
                 let run = 1 + random.index((numbers.len() - first).min(8));
@@ -710,7 +746,8 @@ impl Disk {
         }
     }
 
-    /// Everything becomes durable and nothing is open: the state of a disk that was unmounted in peace.
+    /// Everything becomes durable and nothing is open: the state of a disk that was unmounted in
+    /// peace.
     pub(super) fn settle(&mut self) {
         let numbers: Vec<u64> = self.pending.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.persist(number));
@@ -735,7 +772,8 @@ impl Disk {
         Ok(&self.file(self.walk(&Disk::components(path)?)?)?.content)
     }
 
-    /// Replaces a file's content on the medium and in the cache, creating the file where it is missing.
+    /// Replaces a file's content on the medium and in the cache, creating the file where it is
+    /// missing.
     pub(super) fn damage(&mut self, path: &Path, alter: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let inode = self.walk(&Disk::components(path)?)?;
         self.alter(inode, |file| {

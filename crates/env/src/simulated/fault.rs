@@ -57,7 +57,8 @@ impl OperationKind {
         )
     }
 
-    /// Whether it goes through a mapping, where nothing returns an error: a fault there kills the process, as SIGBUS does.
+    /// Whether it goes through a mapping, where nothing returns an error: a fault there kills the
+    /// process, as SIGBUS does.
     pub const fn is_mapped(self) -> bool {
         matches!(
             self,
@@ -82,7 +83,8 @@ pub struct Operation {
     pub mutation: u64,
     /// What.
     pub kind: OperationKind,
-    /// On which path; that under which the file was opened for operations on open files and mappings.
+    /// On which path; that under which the file was opened for operations on open files and
+    /// mappings.
     pub path: PathBuf,
     /// Offset in the file, where there is one.
     pub offset: u64,
@@ -93,7 +95,12 @@ pub struct Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Operation { process, number, kind, path, offset, length, .. } = self;
-        write!(formatter, "process {} operation {number}: {kind:?} {} at {offset}, {length} bytes", process.0, path.display())
+        write!(
+            formatter,
+            "process {} operation {number}: {kind:?} {} at {offset}, {length} bytes",
+            process.0,
+            path.display()
+        )
     }
 }
 
@@ -102,21 +109,22 @@ impl fmt::Display for Operation {
 pub enum Crash {
     /// `kill -9`: the page cache, and so what was stored to mappings, stays.
     Kill,
-    /// The host's power goes: all of its processes end, and its disk keeps what was synced and a random part of the rest.
+    /// The host's power goes: all of its processes end, and its disk keeps what was synced and a
+    /// random part of the rest.
     PowerLoss,
 }
 
 /// What happens to an operation.
 pub enum Action {
-    /// It fails with this kind. A write may have written any part; a sync gives up what was dirty, for ever. On a mapping: the process is
-    /// killed.
+    /// It fails with this kind. A write may have written any part; a sync gives up what was dirty,
+    /// for ever. On a mapping: the process is killed.
     Fail(ErrorKind),
     /// The process ends in it: nothing, all or some of its effect has taken place.
     Crash(Crash),
     /// The process stands still before it while the rest of the world goes on for this time.
     Stall(Duration),
-    /// The process stands still before it while this runs, which may drive the world (`run_until`, `run_for`, …). Runs once, whatever
-    /// [`Fault::times`] says.
+    /// The process stands still before it while this runs, which may drive the world (`run_until`,
+    /// `run_for`, …). Runs once, whatever [`Fault::times`] says.
     Call(Box<dyn FnMut(&World) + Send>),
 }
 
@@ -145,7 +153,12 @@ pub struct Fault {
 impl fmt::Debug for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Fault { skip, times, action, .. } = self;
-        formatter.debug_struct("Fault").field("skip", skip).field("times", times).field("action", action).finish_non_exhaustive()
+        formatter
+            .debug_struct("Fault")
+            .field("skip", skip)
+            .field("times", times)
+            .field("action", action)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,9 @@
-//! Files and mappings of a simulated process: each call is one operation, counted, traced, and open to faults.
+//! Files and mappings of a simulated process: each call is one operation, counted, traced, and open
+//! to faults.
 //!
-//! Stores to mappings go through a store buffer, as on x86: bytes written become visible to other processes in their order but late, at the
-//! latest with the process's next fence, sequentially consistent store, file call or poll. The process itself sees them at once.
+//! Stores to mappings go through a store buffer, as on x86: bytes written become visible to other
+//! processes in their order but late, at the latest with the process's next fence, sequentially
+//! consistent store, file call or poll. The process itself sees them at once.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -15,7 +17,10 @@ use super::random::Random;
 use super::scheduler::{Shared, Yield};
 use super::state::{BufferedStore, State};
 use crate::file::check_alignment;
-use crate::{Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata, Space};
+use crate::{
+    Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata,
+    Space,
+};
 
 /// Virtual time of an operation, and of one that waits for the device.
 const OPERATION_NANOS: u64 = 2_000;
@@ -75,7 +80,11 @@ impl SimulatedFiles {
                 return Err(crash_error());
             }
             state.operations += 1;
-            state.now += if matches!(kind, OperationKind::Sync | OperationKind::SyncDirectory) { SYNC_NANOS } else { OPERATION_NANOS };
+            state.now += if matches!(kind, OperationKind::Sync | OperationKind::SyncDirectory) {
+                SYNC_NANOS
+            } else {
+                OPERATION_NANOS
+            };
             let process = state.process(self.process);
             process.operations += 1;
             process.mutations += u64::from(kind.is_mutation());
@@ -115,7 +124,11 @@ impl SimulatedFiles {
     }
 
     /// Runs an operation's effect under the lock, to the extent that the faults leave.
-    fn finish<T>(&self, verdict: Verdict, effect: impl FnOnce(&mut Disk, &mut Random, Extent) -> io::Result<T>) -> io::Result<T> {
+    fn finish<T>(
+        &self,
+        verdict: Verdict,
+        effect: impl FnOnce(&mut Disk, &mut Random, Extent) -> io::Result<T>,
+    ) -> io::Result<T> {
         let mut state = self.shared.state.lock();
         let host = state.process(self.process).host;
         let State { hosts, disk_chance, .. } = &mut *state;
@@ -141,7 +154,12 @@ impl SimulatedFiles {
     }
 
     /// An operation that takes place whole or not at all.
-    fn atomic<T>(&self, kind: OperationKind, path: &Path, effect: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
+    fn atomic<T>(
+        &self,
+        kind: OperationKind,
+        path: &Path,
+        effect: impl FnOnce(&mut Disk) -> io::Result<T>,
+    ) -> io::Result<T> {
         let verdict = self.begin(kind, path, 0, 0)?;
         self.drain();
         self.finish(verdict, |disk, random, extent| match extent {
@@ -161,12 +179,22 @@ impl SimulatedFiles {
     fn handle(&self, inode: InodeNumber, path: &Path, access: Access) -> SimulatedFile {
         let mut state = self.shared.state.lock();
         let (boot, id) = (state.host_of(self.process).boot, state.fresh_id());
-        SimulatedFile { handle: Handle { files: self.clone(), inode, path: path.to_path_buf(), boot }, access, id }
+        SimulatedFile {
+            handle: Handle { files: self.clone(), inode, path: path.to_path_buf(), boot },
+            access,
+            id,
+        }
     }
 }
 
-/// Asks the faults about an operation; returns those that are used up, to be dropped outside the lock.
-fn apply_faults(state: &mut State, operation: &Operation, verdict: &mut Verdict, hooks: &mut Vec<Action>) -> Vec<Fault> {
+/// Asks the faults about an operation; returns those that are used up, to be dropped outside the
+/// lock.
+fn apply_faults(
+    state: &mut State,
+    operation: &Operation,
+    verdict: &mut Verdict,
+    hooks: &mut Vec<Action>,
+) -> Vec<Fault> {
     let mut used_up = Vec::new();
     let mut index = 0;
     while index < state.faults.len() {
@@ -209,7 +237,9 @@ fn apply_faults(state: &mut State, operation: &Operation, verdict: &mut Verdict,
 impl FileSystem for SimulatedFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let inode = self.atomic(OperationKind::Open, path, |disk| match access {
-            Access::ReadWrite | Access::ReadWriteDirect if disk.read_only => Err(ErrorKind::ReadOnlyFilesystem.into()),
+            Access::ReadWrite | Access::ReadWriteDirect if disk.read_only => {
+                Err(ErrorKind::ReadOnlyFilesystem.into())
+            }
             _ => disk.open(path),
         })?;
         Ok(Arc::new(self.handle(inode, path, access)))
@@ -360,7 +390,9 @@ impl SimulatedFile {
 impl File for SimulatedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let length = buffer.len() as u64;
-        self.perform(OperationKind::Read, offset, length, |disk, _, _| disk.read(self.handle.inode, buffer, offset))
+        self.perform(OperationKind::Read, offset, length, |disk, _, _| {
+            disk.read(self.handle.inode, buffer, offset)
+        })
     }
 
     /// In any order, others between them: as a device answers.
@@ -390,7 +422,8 @@ impl File for SimulatedFile {
 
     /// Half of the time, as if the other half was not there.
     fn with_held(&self, offset: u64, length: usize, show: &mut dyn FnMut(&[u8])) -> bool {
-        let is_held = self.direct_alignment().is_none() && self.handle.files.shared.state.lock().schedule.chance(0.5);
+        let is_held =
+            self.direct_alignment().is_none() && self.handle.files.shared.state.lock().schedule.chance(0.5);
         let mut buffer = vec![0; length];
         let shown = is_held && self.read_at(&mut buffer, offset).is_ok_and(|count| count == length);
         if shown {
@@ -473,7 +506,10 @@ impl File for SimulatedFile {
                 return Err(ErrorKind::PermissionDenied.into());
             }
             if length == 0 || disk.length(inode)? < length as u64 {
-                return Err(io::Error::new(ErrorKind::InvalidInput, "the file is shorter than the mapping, or that is empty"));
+                return Err(io::Error::new(
+                    ErrorKind::InvalidInput,
+                    "the file is shorter than the mapping, or that is empty",
+                ));
             }
             if extent == Extent::Whole {
                 disk.add_handle(inode);
@@ -481,7 +517,10 @@ impl File for SimulatedFile {
             Ok(())
         })?;
         let Handle { files, path, boot, .. } = &self.handle;
-        Ok(Arc::new(SimulatedMapping { handle: Handle { files: files.clone(), inode, path: path.clone(), boot: *boot }, length }))
+        Ok(Arc::new(SimulatedMapping {
+            handle: Handle { files: files.clone(), inode, path: path.clone(), boot: *boot },
+            length,
+        }))
     }
 }
 
@@ -493,11 +532,23 @@ struct SimulatedMapping {
 
 impl SimulatedMapping {
     /// Runs one operation; nothing when the process has ended.
-    fn perform<T: Default>(&self, kind: OperationKind, offset: usize, length: usize, effect: impl FnOnce(&mut State, Extent) -> T) -> T {
+    fn perform<T: Default>(
+        &self,
+        kind: OperationKind,
+        offset: usize,
+        length: usize,
+        effect: impl FnOnce(&mut State, Extent) -> T,
+    ) -> T {
         let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.length), "range {offset}+{length} lies outside a mapping of {} bytes", self.length);
+        assert!(
+            end.is_some_and(|end| end <= self.length),
+            "range {offset}+{length} lies outside a mapping of {} bytes",
+            self.length
+        );
         let files = &self.handle.files;
-        let Ok(verdict) = files.begin(kind, &self.handle.path, offset as u64, length as u64) else { return T::default() };
+        let Ok(verdict) = files.begin(kind, &self.handle.path, offset as u64, length as u64) else {
+            return T::default();
+        };
         let crash = match verdict {
             Verdict::Proceed => return effect(&mut files.shared.state.lock(), Extent::Whole),
             // A page that the device cannot give or take ends the process.
@@ -535,7 +586,8 @@ impl SimulatedMapping {
     /// Loads what this process sees: the cache, and its own stores that are under way.
     fn load(&self, state: &mut State, offset: usize, buffer: &mut [u8]) {
         let files = &self.handle.files;
-        // A file that is gone, or cut, reads as zeros: the process cannot act on them before it ends.
+        // A file that is gone, or cut, reads as zeros: the process cannot act on them before it
+        // ends.
         let _ = state.host_of(files.process).disk.read(self.handle.inode, buffer, offset as u64);
         for store in &state.process(files.process).stores {
             if store.inode == self.handle.inode {
@@ -554,7 +606,10 @@ impl SimulatedMapping {
 /// Copies the part of `bytes` (at `bytes_at`) that lies in `buffer` (at `buffer_at`).
 fn overlay(buffer: &mut [u8], buffer_at: u64, bytes: &[u8], bytes_at: u64) {
     for (at, byte) in (bytes_at..).zip(bytes) {
-        if let Some(slot) = at.checked_sub(buffer_at).and_then(|index| usize::try_from(index).ok()).and_then(|index| buffer.get_mut(index))
+        if let Some(slot) = at
+            .checked_sub(buffer_at)
+            .and_then(|index| usize::try_from(index).ok())
+            .and_then(|index| buffer.get_mut(index))
         {
             *slot = *byte;
         }
@@ -577,7 +632,11 @@ impl Mapping for SimulatedMapping {
             let mut start = 0;
             while start < stored {
                 let end = (start + 512 - (offset + start) % 512).min(stored);
-                let store = BufferedStore { inode: self.handle.inode, offset: (offset + start) as u64, bytes: bytes[start..end].to_vec() };
+                let store = BufferedStore {
+                    inode: self.handle.inode,
+                    offset: (offset + start) as u64,
+                    bytes: bytes[start..end].to_vec(),
+                };
                 state.process(process).stores.push_back(store);
                 start = end;
             }
@@ -613,14 +672,23 @@ impl Mapping for SimulatedMapping {
 
     fn populate(&self, offset: usize, length: usize) -> io::Result<()> {
         let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.length), "range {offset}+{length} lies outside a mapping of {} bytes", self.length);
+        assert!(
+            end.is_some_and(|end| end <= self.length),
+            "range {offset}+{length} lies outside a mapping of {} bytes",
+            self.length
+        );
         let files = &self.handle.files;
-        let verdict = files.begin(OperationKind::MapPopulate, &self.handle.path, offset as u64, length as u64)?;
+        let verdict =
+            files.begin(OperationKind::MapPopulate, &self.handle.path, offset as u64, length as u64)?;
         files.finish(verdict, |_, _, _| Ok(()))
     }
 
     fn let_go(&self, offset: usize, length: usize) {
         let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.length), "range {offset}+{length} lies outside a mapping of {} bytes", self.length);
+        assert!(
+            end.is_some_and(|end| end <= self.length),
+            "range {offset}+{length} lies outside a mapping of {} bytes",
+            self.length
+        );
     }
 }

@@ -1,9 +1,11 @@
-//! The simulated world: one thread, virtual time, disks that lose what was not synced, processes that die and pause.
+//! The simulated world: one thread, virtual time, disks that lose what was not synced, processes
+//! that die and pause.
 //!
 //! # Guide for tests
 //!
-//! A [`World`] has hosts, each with a disk and a boot identity, and processes on them. A [`Process`] derefs to the [`Env`] that the code under
-//! test gets. Keep the world alive: when its last handle goes, all its processes end. Move [`Process::env`] into tasks, never a [`Process`]
+//! A [`World`] has hosts, each with a disk and a boot identity, and processes on them. A
+//! [`Process`] derefs to the [`Env`] that the code under test gets. Keep the world alive: when its
+//! last handle goes, all its processes end. Move [`Process::env`] into tasks, never a [`Process`]
 //! or a [`World`]: these would keep the world in memory for ever.
 //!
 //! ```
@@ -37,21 +39,27 @@
 //! }
 //! ```
 //!
-//! - **Running.** [`Process::run`] runs a future as a task of the process and returns `None` when the process ended first: the way to run code
-//!   that may crash. `env.block_on` (every `.wait()`) outside tasks runs the whole world until its future is ready; when nothing can run and
-//!   no timer is set, it panics with the recent history. [`World::run_until`], [`World::run_for`] and [`World::run_until_idle`] drive
-//!   the world without a process.
-//! - **Acknowledgements count only while the process lives**: calls through mappings return nothing, so code goes on to the end of its poll
-//!   after the process has ended. Check [`Process::is_alive`] where an acknowledgement is noted.
-//! - **Interleaving.** Between polls tasks are picked by chance. Within a poll, every disk operation and every `env.preemption_point()`
-//!   may let tasks of *other* processes run. So never hold a lock that several simulated processes share across such a point.
-//! - **Faults.** [`World::inject`] takes a condition on operations and an [`Action`]; [`Process::crash_at`], [`Process::fail_at`],
-//!   [`Process::stall_at`] and [`Process::call_at`] are short for the n-th operation of a process. [`Process::kill`],
-//!   [`Process::pause`] and [`Host::power_loss`] act at once. [`Host`] also fills, protects and damages the disk.
-//! - **Network.** A host's name is its address (`host-1:7000`); port 0 picks one. [`World::partition`], [`World::heal`],
-//!   [`World::reset_connections`] and [`World::set_network_delay`] shape it.
-//! - **Determinism.** The same seed gives the same history as long as the code under test asks only its `Env`. Iterating a std `HashMap`
-//!   in an order that matters breaks this. [`World::digest`] tells two histories apart; [`World::trace`] shows the last events.
+//! - **Running.** [`Process::run`] runs a future as a task of the process and returns `None` when
+//!   the process ended first: the way to run code that may crash. `env.block_on` (every `.wait()`)
+//!   outside tasks runs the whole world until its future is ready; when nothing can run and no
+//!   timer is set, it panics with the recent history. [`World::run_until`], [`World::run_for`] and
+//!   [`World::run_until_idle`] drive the world without a process.
+//! - **Acknowledgements count only while the process lives**: calls through mappings return
+//!   nothing, so code goes on to the end of its poll after the process has ended. Check
+//!   [`Process::is_alive`] where an acknowledgement is noted.
+//! - **Interleaving.** Between polls tasks are picked by chance. Within a poll, every disk
+//!   operation and every `env.preemption_point()` may let tasks of *other* processes run. So never
+//!   hold a lock that several simulated processes share across such a point.
+//! - **Faults.** [`World::inject`] takes a condition on operations and an [`Action`];
+//!   [`Process::crash_at`], [`Process::fail_at`], [`Process::stall_at`] and [`Process::call_at`]
+//!   are short for the n-th operation of a process. [`Process::kill`], [`Process::pause`] and
+//!   [`Host::power_loss`] act at once. [`Host`] also fills, protects and damages the disk.
+//! - **Network.** A host's name is its address (`host-1:7000`); port 0 picks one.
+//!   [`World::partition`], [`World::heal`], [`World::reset_connections`] and
+//!   [`World::set_network_delay`] shape it.
+//! - **Determinism.** The same seed gives the same history as long as the code under test asks only
+//!   its `Env`. Iterating a std `HashMap` in an order that matters breaks this. [`World::digest`]
+//!   tells two histories apart; [`World::trace`] shows the last events.
 //! - **A panic in a task** ends the test, unless [`World::set_panics_propagate`] says otherwise.
 
 mod disk;
@@ -94,7 +102,8 @@ pub struct ProcessId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
-/// Ends the world when the last handle goes: tasks hold handles of the inside, so they must be dropped from outside.
+/// Ends the world when the last handle goes: tasks hold handles of the inside, so they must be
+/// dropped from outside.
 pub(crate) struct Owner(Arc<Shared>);
 
 impl Drop for Owner {
@@ -110,14 +119,20 @@ pub struct World(Arc<Owner>);
 impl fmt::Debug for World {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        formatter.debug_struct("World").field("seed", &state.seed).field("now", &state.now).finish_non_exhaustive()
+        formatter
+            .debug_struct("World")
+            .field("seed", &state.seed)
+            .field("now", &state.now)
+            .finish_non_exhaustive()
     }
 }
 
 impl World {
     /// A world with one host, `host-0`, whose history follows from `seed`.
     pub fn new(seed: u64) -> World {
-        let owner = Arc::new_cyclic(|owner| Owner(Arc::new(Shared { state: Mutex::new(State::new(seed)), owner: owner.clone() })));
+        let owner = Arc::new_cyclic(|owner| {
+            Owner(Arc::new(Shared { state: Mutex::new(State::new(seed)), owner: owner.clone() }))
+        });
         let world = World(owner);
         world.add_host("host-0");
         world
@@ -137,7 +152,13 @@ impl World {
         let mut state = self.state();
         let boot_id = state.boot_id();
         let id = HostId(u32::try_from(state.hosts.len()).unwrap_or(u32::MAX));
-        state.hosts.push(HostState { name: name.to_owned(), disk: Disk::new(), boot_id, boot: 0, unix_offset_nanos: 0 });
+        state.hosts.push(HostState {
+            name: name.to_owned(),
+            disk: Disk::new(),
+            boot_id,
+            boot: 0,
+            unix_offset_nanos: 0,
+        });
         Host { world: self.clone(), id }
     }
 
@@ -180,12 +201,14 @@ impl World {
         self.state().note(note.to_owned());
     }
 
-    /// Adds a line to the notes of a history that is played from a [`tape`], and to nothing otherwise.
+    /// Adds a line to the notes of a history that is played from a [`tape`], and to nothing
+    /// otherwise.
     pub fn say(&self, words: impl FnOnce() -> String) {
         tape::note(|| trace::line(self.now().as_nanos(), words()));
     }
 
-    /// How often (0 to 1, by default 0.05) other processes run at a preemption point or disk operation.
+    /// How often (0 to 1, by default 0.05) other processes run at a preemption point or disk
+    /// operation.
     pub fn set_preemption_probability(&self, probability: f64) {
         self.state().preemption = probability;
     }
@@ -221,7 +244,8 @@ impl World {
         self.state().network.set_delay(min, max);
     }
 
-    /// Cuts the network between two hosts, both ways: nothing arrives until [`World::heal`], connecting times out after 20 s.
+    /// Cuts the network between two hosts, both ways: nothing arrives until [`World::heal`],
+    /// connecting times out after 20 s.
     pub fn partition(&self, one: &Host, other: &Host) {
         self.partition_one_way(one, other);
         self.partition_one_way(other, one);
@@ -265,12 +289,21 @@ impl World {
         }
     }
 
-    /// As [`World::run_until`], for at most `duration` of virtual time; `None` when the future was not ready by then.
-    pub fn run_until_timeout<T: Send>(&self, future: impl Future<Output = T> + Send, duration: Duration) -> Option<T> {
+    /// As [`World::run_until`], for at most `duration` of virtual time; `None` when the future was
+    /// not ready by then.
+    pub fn run_until_timeout<T: Send>(
+        &self,
+        future: impl Future<Output = T> + Send,
+        duration: Duration,
+    ) -> Option<T> {
         self.run_until_deadline(future, Some(self.now() + duration))
     }
 
-    fn run_until_deadline<T: Send>(&self, future: impl Future<Output = T> + Send, deadline: Option<Instant>) -> Option<T> {
+    fn run_until_deadline<T: Send>(
+        &self,
+        future: impl Future<Output = T> + Send,
+        deadline: Option<Instant>,
+    ) -> Option<T> {
         let mut result = None;
         {
             let mut driven = pin!(async { result = Some(future.await) });
@@ -337,8 +370,8 @@ impl Host {
         act(state.host(self.id))
     }
 
-    /// The power goes and comes back: all processes here end, the disk keeps what was synced and a random part of the rest, the boot
-    /// identity changes.
+    /// The power goes and comes back: all processes here end, the disk keeps what was synced and a
+    /// random part of the rest, the boot identity changes.
     pub fn power_loss(&self) {
         self.world.0.0.power_loss(self.id);
     }
@@ -398,7 +431,11 @@ impl Host {
     /// # Errors
     /// `NotFound` without such a file.
     pub fn truncate(&self, path: impl AsRef<Path>, length: u64) -> io::Result<()> {
-        self.with(|host| host.disk.damage(path.as_ref(), |content| content.truncate(usize::try_from(length).unwrap_or(usize::MAX))))
+        self.with(|host| {
+            host.disk.damage(path.as_ref(), |content| {
+                content.truncate(usize::try_from(length).unwrap_or(usize::MAX))
+            })
+        })
     }
 
     /// Changes the content of a file on the medium and in the cache in any way.
@@ -499,20 +536,22 @@ impl Process {
         Host { world: self.world.clone(), id }
     }
 
-    /// Runs `future` as a task of this process, and the world with it. `None` when the process ended first, even if the future came to its
-    /// end in the same poll.
+    /// Runs `future` as a task of this process, and the world with it. `None` when the process
+    /// ended first, even if the future came to its end in the same poll.
     ///
     /// # Panics
     /// As [`World::run_until`].
     pub fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
         let (completer, result) = completion();
-        let task = self.env.spawn(TaskClass::Foreground, "run", async move { completer.complete(future.await) });
+        let task =
+            self.env.spawn(TaskClass::Foreground, "run", async move { completer.complete(future.await) });
         let value = self.world.run_until(result);
         task.detach();
         value.filter(|_| self.is_alive())
     }
 
-    /// Ends the process at once: its tasks are dropped, its later operations fail ([`is_crash`]), the page cache stays.
+    /// Ends the process at once: its tasks are dropped, its later operations fail ([`is_crash`]),
+    /// the page cache stays.
     pub fn kill(&self) {
         self.world.0.0.kill(self.id);
     }
@@ -522,7 +561,8 @@ impl Process {
         self.world.state().is_alive(self.id)
     }
 
-    /// Stops polling its tasks. What it is in the middle of comes to the end of its poll; see [`Process::stall_at`] for less.
+    /// Stops polling its tasks. What it is in the middle of comes to the end of its poll; see
+    /// [`Process::stall_at`] for less.
     pub fn pause(&self) {
         self.world.state().process(self.id).paused = true;
     }
@@ -549,10 +589,13 @@ impl Process {
 
     fn at(&self, number: u64, action: Action) {
         let id = self.id;
-        self.world.inject(Fault::new(action, move |operation| operation.process == id && operation.number == number));
+        self.world.inject(Fault::new(action, move |operation| {
+            operation.process == id && operation.number == number
+        }));
     }
 
-    /// Ends the process in its operation `number` (from 1): none, all or some of its effect takes place.
+    /// Ends the process in its operation `number` (from 1): none, all or some of its effect takes
+    /// place.
     pub fn crash_at(&self, number: u64, crash: Crash) {
         self.at(number, Action::Crash(crash));
     }
@@ -560,7 +603,9 @@ impl Process {
     /// As [`Process::crash_at`], counting mutations only: fewer crash points that tell the same.
     pub fn crash_at_mutation(&self, number: u64, crash: Crash) {
         let id = self.id;
-        let matching = move |operation: &Operation| operation.process == id && operation.mutation == number && number > 0;
+        let matching = move |operation: &Operation| {
+            operation.process == id && operation.mutation == number && number > 0
+        };
         self.world.inject(Fault::new(Action::Crash(crash), matching));
     }
 
@@ -569,12 +614,14 @@ impl Process {
         self.at(number, Action::Fail(error));
     }
 
-    /// Lets the process stand still before its operation `number` (from 1), in the middle of a poll, while the world goes on.
+    /// Lets the process stand still before its operation `number` (from 1), in the middle of a
+    /// poll, while the world goes on.
     pub fn stall_at(&self, number: u64, duration: Duration) {
         self.at(number, Action::Stall(duration));
     }
 
-    /// Runs `hook` before operation `number` (from 1) while the process stands still; the hook may drive the world.
+    /// Runs `hook` before operation `number` (from 1) while the process stands still; the hook may
+    /// drive the world.
     pub fn call_at(&self, number: u64, hook: impl FnMut(&World) + Send + 'static) {
         self.at(number, Action::Call(Box::new(hook)));
     }

@@ -1,4 +1,5 @@
-//! A process's ends of the simulated network: listeners, and the two ends of each pipe ([`super::wire`]).
+//! A process's ends of the simulated network: listeners, and the two ends of each pipe
+//! ([`super::wire`]).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -125,7 +126,11 @@ impl SimulatedNetwork {
     }
 
     /// Makes the two pipes and hands them to the listener.
-    fn shake_hands(&self, state: &mut State, key: (HostId, u16)) -> io::Result<(PipeId, PipeId, Option<Waker>)> {
+    fn shake_hands(
+        &self,
+        state: &mut State,
+        key: (HostId, u16),
+    ) -> io::Result<(PipeId, PipeId, Option<Waker>)> {
         let (forward, back) = (state.fresh_id(), state.fresh_id());
         let own = (state.process(self.process).host, self.process);
         let name = format!("{}:{}", state.host(own.0).name, forward % 20_000 + 40_000);
@@ -176,7 +181,11 @@ struct SimulatedListener {
 impl SimulatedListener {
     fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<Box<dyn Connection>>> {
         let mut state = self.network.shared.state.lock();
-        let own = state.network.listeners.get_mut(&self.key).filter(|listener| listener.process == self.network.process);
+        let own = state
+            .network
+            .listeners
+            .get_mut(&self.key)
+            .filter(|listener| listener.process == self.network.process);
         let Some(listener) = own else { return Poll::Ready(Err(crash_error())) };
         if let Some((read, write, peer)) = listener.backlog.pop_front() {
             drop(state);
@@ -203,7 +212,11 @@ impl Drop for SimulatedListener {
     fn drop(&mut self) {
         let mut state = self.network.shared.state.lock();
         let now = state.now;
-        let own = state.network.listeners.get(&self.key).is_some_and(|listener| listener.process == self.network.process);
+        let own = state
+            .network
+            .listeners
+            .get(&self.key)
+            .is_some_and(|listener| listener.process == self.network.process);
         let wakers = if own { state.network.stop_listening(self.key, now) } else { Vec::new() };
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -225,11 +238,15 @@ impl Receiver {
         }
         let State { network, now, timers, .. } = &mut *state;
         let cut = network.pipes.get(&self.pipe).is_some_and(|pipe| network.is_cut(pipe));
-        let Some(pipe) = network.pipes.get_mut(&self.pipe) else { return Poll::Ready(Err(ErrorKind::ConnectionReset.into())) };
+        let Some(pipe) = network.pipes.get_mut(&self.pipe) else {
+            return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
+        };
         let mut due = None;
         if !cut {
             match (pipe.end, pipe.queue.front_mut()) {
-                (Some((at, End::Reset)), _) if at <= *now => return Poll::Ready(Err(ErrorKind::ConnectionReset.into())),
+                (Some((at, End::Reset)), _) if at <= *now => {
+                    return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
+                }
                 (_, Some((at, piece))) if *at <= *now => {
                     let count = buffer.len().min(piece.len());
                     for (slot, byte) in buffer.iter_mut().zip(piece.drain(..count)) {
@@ -298,7 +315,9 @@ impl Sender {
         let State { network, now, trace, .. } = &mut *state;
         let (delay, reply) = (network.delay(), network.delay());
         let split = network.random.chance(0.3).then(|| network.random.below(u64::MAX));
-        let Some(pipe) = network.pipes.get_mut(&self.pipe) else { return Poll::Ready(Err(ErrorKind::BrokenPipe.into())) };
+        let Some(pipe) = network.pipes.get_mut(&self.pipe) else {
+            return Poll::Ready(Err(ErrorKind::BrokenPipe.into()));
+        };
         if pipe.broken.is_some_and(|at| at <= *now) {
             return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
         }
@@ -317,7 +336,9 @@ impl Sender {
         } else if !pipe.reader_gone {
             let last = pipe.queue.back().map_or(0, |(at, _)| *at);
             let cut = split.map_or(count, |split| usize::try_from(split % count as u64).unwrap_or(0));
-            for (piece, later) in [(&bytes[..cut], 0), (&bytes[cut..count], if cut == count { 0 } else { reply })] {
+            for (piece, later) in
+                [(&bytes[..cut], 0), (&bytes[cut..count], if cut == count { 0 } else { reply })]
+            {
                 if !piece.is_empty() {
                     pipe.queue.push_back(((*now + delay + later).max(last), piece.iter().copied().collect()));
                 }
@@ -351,7 +372,8 @@ impl Drop for Sender {
         if let Some(pipe) = state.network.pipes.get_mut(&self.pipe) {
             pipe.writer_gone = true;
             wakers.0 = pipe.writer.take();
-            // A host without power, or a process that was killed, has ended the pipe in its own way.
+            // A host without power, or a process that was killed, has ended the pipe in its own
+            // way.
             if pipe.end.is_none() && state.is_alive(self.network.process) {
                 wakers.1 = state.network.finish(self.pipe, at, End::Closed);
             }
@@ -392,7 +414,9 @@ impl Connection for SimulatedConnection {
 
 impl ReadHalf for Receiver {
     fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> BoxFuture<'a, io::Result<usize>> {
-        Box::pin(poll_fn(move |context| if buffer.is_empty() { Poll::Ready(Ok(0)) } else { self.poll_read(context, buffer) }))
+        Box::pin(poll_fn(move |context| {
+            if buffer.is_empty() { Poll::Ready(Ok(0)) } else { self.poll_read(context, buffer) }
+        }))
     }
 }
 

@@ -1,4 +1,5 @@
-//! The chance of a simulated world: one generator per concern, all from one seed. Its choices are on the tape of the thread, if there is one.
+//! The chance of a simulated world: one generator per concern, all from one seed. Its choices are
+//! on the tape of the thread, if there is one.
 
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -37,8 +38,9 @@ impl Random {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
 
-    /// Uniform index below `length`. `by_age` names the same places in an order in which the first has waited longest, so that whoever always takes the
-    /// first lets nobody wait for ever; it is asked for only when choices are on a tape.
+    /// Uniform index below `length`. `by_age` names the same places in an order in which the first
+    /// has waited longest, so that whoever always takes the first lets nobody wait for ever; it is
+    /// asked for only when choices are on a tape.
     pub(super) fn index_by_age(&mut self, length: usize, by_age: impl FnOnce() -> Vec<usize>) -> usize {
         let drawn = usize::try_from(self.next() % length as u64).unwrap_or(0);
         if !self.stream.is_on_tape() {

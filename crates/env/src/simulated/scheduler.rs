@@ -1,9 +1,11 @@
 //! One thread, virtual time, and tasks picked by chance.
 //!
-//! The scheduler nests: a process that reaches a preemption point in the middle of a poll stands still there while a few polls of other
-//! processes' tasks run on top of it. Tasks of one process never interleave within a poll: they share memory and locks.
+//! The scheduler nests: a process that reaches a preemption point in the middle of a poll stands
+//! still there while a few polls of other processes' tasks run on top of it. Tasks of one process
+//! never interleave within a poll: they share memory and locks.
 //!
-//! Time passes by itself: a little with each poll and each operation, and to the next timer when nothing can run.
+//! Time passes by itself: a little with each poll and each operation, and to the next timer when
+//! nothing can run.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -106,9 +108,11 @@ impl Shared {
         due.into_iter().for_each(Waker::wake);
         let mut state = self.state.lock();
         state.trickle_stores();
-        let eligible: Vec<usize> = (0..state.runnable.len()).filter(|index| state.may_run(state.runnable[*index].0)).collect();
+        let eligible: Vec<usize> =
+            (0..state.runnable.len()).filter(|index| state.may_run(state.runnable[*index].0)).collect();
         let driven = driven.is_some_and(|(woken, process)| {
-            woken.load(Ordering::Acquire) && process.is_none_or(|process| !state.processes[process.0 as usize].paused)
+            woken.load(Ordering::Acquire)
+                && process.is_none_or(|process| !state.processes[process.0 as usize].paused)
         });
         let choices = eligible.len() + usize::from(driven);
         if choices == 0 {
@@ -279,7 +283,8 @@ impl Shared {
         self.run_others_for(duration);
     }
 
-    /// Runs `hook` while `process` stands still; the hook may drive the world although a task is being polled below it.
+    /// Runs `hook` while `process` stands still; the hook may drive the world although a task is
+    /// being polled below it.
     pub(super) fn call(&self, process: ProcessId, hook: &mut dyn FnMut(&super::World)) {
         let Some(owner) = self.owner.upgrade() else { return };
         self.state.lock().standing.push(process);
@@ -304,7 +309,10 @@ impl Shared {
         state.runner = None;
         drop(state);
         let recent = lines[lines.len().saturating_sub(40)..].join("\n");
-        panic!("simulation of seed {seed}: {reason}\nprocesses: {}\nlast events:\n{recent}", processes.join(", "));
+        panic!(
+            "simulation of seed {seed}: {reason}\nprocesses: {}\nlast events:\n{recent}",
+            processes.join(", ")
+        );
     }
 
     // Tasks.
@@ -353,14 +361,16 @@ impl Shared {
             state.process(process).alive = false;
             state.host_of(process).disk.unlock_all(process);
             let tasks = std::mem::take(&mut state.process(process).tasks);
-            let (dead, living) = std::mem::take(&mut state.runnable).into_iter().partition(|(other, ..)| *other == process);
+            let (dead, living) =
+                std::mem::take(&mut state.runnable).into_iter().partition(|(other, ..)| *other == process);
             state.runnable = living;
             let dead: Vec<(ProcessId, Runnable, u64)> = dead;
             let now = state.now;
             let wakers = state.network.process_ended(process, now);
             (tasks, dead, wakers)
         };
-        // Dropping the runnables cancels their tasks; the others are woken once more, and find their process dead.
+        // Dropping the runnables cancels their tasks; the others are woken once more, and find
+        // their process dead.
         drop(runnable);
         for (slot, waker) in tasks.into_values() {
             let future = slot.lock().take();

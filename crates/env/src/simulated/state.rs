@@ -1,6 +1,7 @@
 //! Everything that a simulated world holds, behind one lock.
 //!
-//! Invariant: nothing that can run foreign code (wakers, futures, runnables, hooks) is woken, polled, called or dropped under the lock.
+//! Invariant: nothing that can run foreign code (wakers, futures, runnables, hooks) is woken,
+//! polled, called or dropped under the lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -93,7 +94,8 @@ impl State {
     pub(super) fn new(seed: u64) -> State {
         State {
             seed,
-            // Not zero, so that code which subtracts from the first moment works as it does for real.
+            // Not zero, so that code which subtracts from the first moment works as it does for
+            // real.
             now: 1_000_000_000,
             next_id: 1,
             steps: 0,
@@ -159,7 +161,8 @@ impl State {
     pub(super) fn drain_stores(&mut self, process: ProcessId, count: usize) {
         for _ in 0..count {
             let Some(store) = self.process(process).stores.pop_front() else { return };
-            // A file that is gone, or a disk that became read-only under the mapping: the bytes go nowhere.
+            // A file that is gone, or a disk that became read-only under the mapping: the bytes go
+            // nowhere.
             let _ = self.host_of(process).disk.write(store.inode, &store.bytes, store.offset);
         }
     }

@@ -1,16 +1,21 @@
 //! The choices of a history on a tape: noted as they are made, and made again from an altered tape.
 //!
-//! What happens in a simulated world follows from choices: which task runs, how late a message comes, what a client does next. A generator that has
-//! opened a [`Stream`] hands each of its choices to the tape of its thread, when there is one, and takes what the tape says. So a history that fails
-//! is shortened without knowing what it is about: choices are left out, or made smaller, and the history runs again.
+//! What happens in a simulated world follows from choices: which task runs, how late a message
+//! comes, what a client does next. A generator that has opened a [`Stream`] hands each of its
+//! choices to the tape of its thread, when there is one, and takes what the tape says. So a history
+//! that fails is shortened without knowing what it is about: choices are left out, or made smaller,
+//! and the history runs again.
 //!
-//! 1. A choice is a number below a bound, and 0 is the one with which least happens: the first of those that wait, the shortest delay, no fault. A stream
-//!    that is at its end goes on with 0.
-//! 2. A value is 64 bits that something is told apart by. Beyond the end of its stream it is a fresh one.
-//! 3. A stream is named by the seed of its generator and what that is for, not by when it was opened: when a generator is seeded by a value of
-//!    another one's stream, leaving out other choices there does not take it away.
+//! 1. A choice is a number below a bound, and 0 is the one with which least happens: the first of
+//!    those that wait, the shortest delay, no fault. A stream that is at its end goes on with 0.
+//! 2. A value is 64 bits that something is told apart by. Beyond the end of its stream it is a
+//!    fresh one.
+//! 3. A stream is named by the seed of its generator and what that is for, not by when it was
+//!    opened: when a generator is seeded by a value of another one's stream, leaving out other
+//!    choices there does not take it away.
 //!
-//! Thread safety: a tape is its thread's, and a simulated world runs on one thread. Without a tape a choice costs the look at one field.
+//! Thread safety: a tape is its thread's, and a simulated world runs on one thread. Without a tape
+//! a choice costs the look at one field.
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +69,8 @@ impl Tape {
     #[must_use]
     pub fn trimmed(mut self) -> Tape {
         for entries in self.0.values_mut() {
-            let said = entries.iter().rposition(|entry| *entry != Entry::Choice(0)).map_or(0, |last| last + 1);
+            let said =
+                entries.iter().rposition(|entry| *entry != Entry::Choice(0)).map_or(0, |last| last + 1);
             entries.truncate(said);
         }
         self.0.retain(|_, entries| !entries.is_empty());
@@ -72,7 +78,8 @@ impl Tape {
     }
 }
 
-/// `seed.concern.nth:entry,entry;…` with numbers in hexadecimal: a choice as it is, `*n` for n zeros, `=v` a value.
+/// `seed.concern.nth:entry,entry;…` with numbers in hexadecimal: a choice as it is, `*n` for n
+/// zeros, `=v` a value.
 impl fmt::Display for Tape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (name, entries)) in self.0.iter().enumerate() {
@@ -104,13 +111,19 @@ impl FromStr for Tape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Tape, String> {
-        let number = |text: &str| u64::from_str_radix(text, 16).map_err(|_| format!("{text:?} is no hexadecimal number of a tape"));
+        let number = |text: &str| {
+            u64::from_str_radix(text, 16).map_err(|_| format!("{text:?} is no hexadecimal number of a tape"))
+        };
         let mut tape = Tape::default();
         let mut left = ENTRIES_MAX;
         for stream in text.trim().split(';').filter(|stream| !stream.is_empty()) {
-            let parts = stream.split_once(':').and_then(|(name, entries)| Some((name.split_once('.')?, entries)));
-            let Some(((seed, rest), entries)) = parts else { return Err(format!("{stream:?} is no stream of a tape")) };
-            let (concern, nth) = rest.split_once('.').ok_or_else(|| format!("{stream:?} has no name of three numbers"))?;
+            let parts =
+                stream.split_once(':').and_then(|(name, entries)| Some((name.split_once('.')?, entries)));
+            let Some(((seed, rest), entries)) = parts else {
+                return Err(format!("{stream:?} is no stream of a tape"));
+            };
+            let (concern, nth) =
+                rest.split_once('.').ok_or_else(|| format!("{stream:?} has no name of three numbers"))?;
             let nth = u32::try_from(number(nth)?).map_err(|_| format!("{nth:?} is too large"))?;
             let name = Name { seed: number(seed)?, concern: number(concern)?, nth };
             let mut read = Vec::new();
@@ -120,7 +133,9 @@ impl FromStr for Tape {
                     (_, Some(value)) => (Entry::Value(number(value)?), 1),
                     _ => (Entry::Choice(number(entry)?), 1),
                 };
-                left = left.checked_sub(count).ok_or_else(|| format!("a tape of more than {ENTRIES_MAX} entries"))?;
+                left = left
+                    .checked_sub(count)
+                    .ok_or_else(|| format!("a tape of more than {ENTRIES_MAX} entries"))?;
                 read.extend((0..count).map(|_| entry));
             }
             tape.0.insert(name, read);
@@ -151,7 +166,8 @@ struct Open {
 
 #[derive(Default)]
 struct Recorder {
-    /// Which of the thread's tapes it is, so that a stream that outlives one does not write to the next.
+    /// Which of the thread's tapes it is, so that a stream that outlives one does not write to the
+    /// next.
     number: u64,
     /// `None`: chance chooses.
     given: Option<Tape>,
@@ -176,8 +192,8 @@ impl Drop for Recording {
     }
 }
 
-/// Runs a history on this thread. Its choices are those of `given`, or without one those of chance; after `choices_max` of them it is ended by a panic, which
-/// `act` has to catch.
+/// Runs a history on this thread. Its choices are those of `given`, or without one those of chance;
+/// after `choices_max` of them it is ended by a panic, which `act` has to catch.
 ///
 /// # Panics
 /// Inside of another one.
@@ -248,7 +264,10 @@ impl Stream {
         if self.0.is_none() {
             return drawn;
         }
-        let made = self.make(|entry| Entry::Choice(entry.map_or(0, |entry| entry.number() % bound.max(1))), Entry::Choice(drawn));
+        let made = self.make(
+            |entry| Entry::Choice(entry.map_or(0, |entry| entry.number() % bound.max(1))),
+            Entry::Choice(drawn),
+        );
         made.map_or(drawn, Entry::number)
     }
 
@@ -266,7 +285,8 @@ impl Stream {
         }
         // Beyond the tape: none that chance drew before at another place.
         let fresh = Entry::Value(drawn.wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ 0x5851_F42D_4C95_7F2D);
-        let taped = |entry: Option<Entry>| entry.filter(|entry| matches!(entry, Entry::Value(_))).unwrap_or(fresh);
+        let taped =
+            |entry: Option<Entry>| entry.filter(|entry| matches!(entry, Entry::Value(_))).unwrap_or(fresh);
         self.make(taped, Entry::Value(drawn)).map_or(drawn, Entry::number)
     }
 

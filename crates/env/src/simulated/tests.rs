@@ -203,7 +203,8 @@ fn names_are_durable_after_their_directory_was_synced() {
     assert!(kept > 50 && lost > 10, "{kept} {lost}");
 }
 
-/// A rename into another directory, which is synced alone: the name that it took away is not made again by the change that made it.
+/// A rename into another directory, which is synced alone: the name that it took away is not made
+/// again by the change that made it.
 #[test]
 fn changes_of_one_name_become_durable_in_their_order() {
     for seed in 0..50 {
@@ -412,7 +413,11 @@ fn faults_of_the_disk() {
     assert_eq!(file.write_all_at(b"x", 0).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     assert_eq!(files.create_new(path("/c")).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     host.set_read_only(false);
-    world.inject(Fault::new(Action::Fail(ErrorKind::TimedOut), |operation| operation.kind == OperationKind::Read).after(1).times(2));
+    world.inject(
+        Fault::new(Action::Fail(ErrorKind::TimedOut), |operation| operation.kind == OperationKind::Read)
+            .after(1)
+            .times(2),
+    );
     let outcomes: Vec<bool> = (0..4).map(|_| file.read_at(&mut byte, 0).is_ok()).collect();
     assert_eq!(outcomes, [true, false, false, true]);
 }
@@ -442,7 +447,8 @@ fn the_wall_clock_jumps_alone() {
 
 #[test]
 fn stores_are_seen_late_without_a_fence() {
-    // Each process raises its flag by plain stores, then looks for the other's: with fences at least one sees the other.
+    // Each process raises its flag by plain stores, then looks for the other's: with fences at
+    // least one sees the other.
     let both_missed = |fenced: bool| {
         (0..300).any(|seed| {
             let world = World::new(seed);
@@ -455,7 +461,8 @@ fn stores_are_seen_late_without_a_fence() {
                     let process = world.process("peer");
                     let (env, missed) = (process.env(), Arc::clone(&missed));
                     process.spawn(TaskClass::Foreground, "flag", async move {
-                        let mapping = env.files().open(path("/shared"), Access::ReadWrite).unwrap().map(4096).unwrap();
+                        let mapping =
+                            env.files().open(path("/shared"), Access::ReadWrite).unwrap().map(4096).unwrap();
                         mapping.write(own, &1u64.to_le_bytes());
                         if fenced {
                             mapping.full_fence();

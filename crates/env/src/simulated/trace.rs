@@ -1,4 +1,5 @@
-//! What happened, for people (the last events as text) and for comparing two runs (a digest of all events).
+//! What happened, for people (the last events as text) and for comparing two runs (a digest of all
+//! events).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -40,7 +41,9 @@ impl Trace {
     }
 
     pub(super) fn operation(&mut self, now: u64, operation: &Operation) {
-        for value in [now, u64::from(operation.process.0), operation.kind as u64, operation.offset, operation.length] {
+        for value in
+            [now, u64::from(operation.process.0), operation.kind as u64, operation.offset, operation.length]
+        {
             self.mix(value);
         }
         self.mix_path(&operation.path);

@@ -1,9 +1,10 @@
 //! What lies between the hosts of a simulated network: pipes with bytes under way, listeners, cuts.
 //!
-//! A connection is two pipes. A pipe's bytes arrive in order, each piece after a delay of its own, in pieces that need not be those that were
-//! written. While the way from one host to another is cut, nothing arrives, ends and resets included, and everything arrives after it
-//! has healed (as TCP's retransmissions do). A killed process closes or resets its connections; a host that loses power says nothing: a peer
-//! that only reads waits for ever, a peer that writes is reset.
+//! A connection is two pipes. A pipe's bytes arrive in order, each piece after a delay of its own,
+//! in pieces that need not be those that were written. While the way from one host to another is
+//! cut, nothing arrives, ends and resets included, and everything arrives after it has healed (as
+//! TCP's retransmissions do). A killed process closes or resets its connections; a host that loses
+//! power says nothing: a peer that only reads waits for ever, a peer that writes is reset.
 //!
 //! Invariant: a pipe's `queue` is ordered by arrival, and `end` arrives after it, save a reset.
 
@@ -64,7 +65,13 @@ pub(super) struct NetworkState {
 
 impl NetworkState {
     pub(super) fn new(random: Random) -> NetworkState {
-        NetworkState { random, delay_nanos: DELAY_NANOS, listeners: BTreeMap::new(), pipes: BTreeMap::new(), cuts: BTreeSet::new() }
+        NetworkState {
+            random,
+            delay_nanos: DELAY_NANOS,
+            listeners: BTreeMap::new(),
+            pipes: BTreeMap::new(),
+            cuts: BTreeSet::new(),
+        }
     }
 
     pub(super) fn set_delay(&mut self, min: Duration, max: Duration) {
@@ -116,8 +123,12 @@ impl NetworkState {
     /// The kernel closes what a killed process had open.
     pub(super) fn process_ended(&mut self, process: ProcessId, now: u64) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        let closed: Vec<(HostId, u16)> =
-            self.listeners.iter().filter(|(_, listener)| listener.process == process).map(|(key, _)| *key).collect();
+        let closed: Vec<(HostId, u16)> = self
+            .listeners
+            .iter()
+            .filter(|(_, listener)| listener.process == process)
+            .map(|(key, _)| *key)
+            .collect();
         for key in closed {
             wakers.extend(self.stop_listening(key, now));
         }
@@ -182,8 +193,11 @@ impl NetworkState {
 
     /// Forgets everything; the wakers are to be dropped outside the lock.
     pub(super) fn close(&mut self) -> Vec<Waker> {
-        let pipes = std::mem::take(&mut self.pipes).into_values().flat_map(|pipe| pipe.reader.into_iter().chain(pipe.writer));
-        let listeners = std::mem::take(&mut self.listeners).into_values().filter_map(|listener| listener.waker);
+        let pipes = std::mem::take(&mut self.pipes)
+            .into_values()
+            .flat_map(|pipe| pipe.reader.into_iter().chain(pipe.writer));
+        let listeners =
+            std::mem::take(&mut self.listeners).into_values().filter_map(|listener| listener.waker);
         pipes.chain(listeners).collect()
     }
 }

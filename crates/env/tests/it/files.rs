@@ -14,7 +14,8 @@ fn kind<T: std::fmt::Debug>(result: std::io::Result<T>) -> ErrorKind {
 }
 
 fn names(files: &dyn FileSystem, path: &Path) -> Vec<String> {
-    let mut names: Vec<_> = files.list_atomically(path).unwrap().into_iter().map(|entry| entry.name).collect();
+    let mut names: Vec<_> =
+        files.list_atomically(path).unwrap().into_iter().map(|entry| entry.name).collect();
     names.sort();
     names
 }
@@ -152,7 +153,9 @@ fn lists_are_sorted_and_whole() {
         files.create_directories(&directory.join("sub")).unwrap();
         let mut listed = files.list_atomically(directory).unwrap();
         listed.sort_unstable();
-        let mut expected: Vec<_> = (0..300).map(|number| DirectoryEntry { name: format!("{number:04}"), is_directory: false }).collect();
+        let mut expected: Vec<_> = (0..300)
+            .map(|number| DirectoryEntry { name: format!("{number:04}"), is_directory: false })
+            .collect();
         expected.push(DirectoryEntry { name: "sub".into(), is_directory: true });
         assert_eq!(listed, expected);
     });

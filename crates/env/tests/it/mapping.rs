@@ -60,7 +60,8 @@ fn what_was_let_go_is_there_and_can_be_stored_to_and_read() {
         let mapping = file.map(50_000).unwrap();
         let content: Vec<u8> = (0..50_000u32).map(|index| index.to_le_bytes()[0] | 1).collect();
         mapping.write(0, &content);
-        for (offset, length) in [(0, 50_000), (100, 20_000), (4096, 4096), (4097, 4095), (49_999, 1), (7, 0)] {
+        for (offset, length) in [(0, 50_000), (100, 20_000), (4096, 4096), (4097, 4095), (49_999, 1), (7, 0)]
+        {
             mapping.let_go(offset, length);
             let mut read = vec![0; content.len()];
             file.read_at(&mut read, 0).unwrap();

@@ -43,7 +43,8 @@ fn streams_carry_bytes_in_order() {
     each_world(|env, _| {
         let (ready, address) = completion();
         let server = env.clone();
-        env.spawn(TaskClass::Foreground, "server", async move { echo(server, "localhost:0", ready).await }).detach();
+        env.spawn(TaskClass::Foreground, "server", async move { echo(server, "localhost:0", ready).await })
+            .detach();
         env.block_on(async {
             let address = address.await.unwrap();
             let sent: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
@@ -78,7 +79,10 @@ fn nobody_listens() {
             let address = listener.local_address().unwrap();
             assert_eq!(env.network().listen(&address).await.unwrap_err().kind(), ErrorKind::AddrInUse);
             drop(listener);
-            assert_eq!(env.network().connect(&address).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+            assert_eq!(
+                env.network().connect(&address).await.unwrap_err().kind(),
+                ErrorKind::ConnectionRefused
+            );
             assert!(env.network().connect("no port").await.is_err());
         });
     });

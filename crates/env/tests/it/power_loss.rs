@@ -1,4 +1,5 @@
-//! What a simulated disk may show after a power loss, checked against a model of everything that was ever written.
+//! What a simulated disk may show after a power loss, checked against a model of everything that
+//! was ever written.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +32,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A sector holds its last synced content or any later one; never an earlier one, never a mixture.
+    /// A sector holds its last synced content or any later one; never an earlier one, never a
+    /// mixture.
     #[test]
     fn a_sector_holds_what_was_synced_or_later(seed in any::<u64>(), steps in prop::collection::vec(step(), 0..40)) {
         let world = World::new(seed);
@@ -41,7 +43,8 @@ proptest! {
         file.sync_data().unwrap();
         process.files().sync_directory(Path::new("/")).unwrap();
         let mapping = file.map(SECTORS * SECTOR).unwrap();
-        // Per sector: what it may hold after a loss, the newest last; and whether the newest was given up by a failed sync.
+        // Per sector: what it may hold after a loss, the newest last; and whether the newest was
+        // given up by a failed sync.
         let mut allowed: BTreeMap<usize, Vec<u8>> = (0..SECTORS).map(|sector| (sector, vec![0])).collect();
         let mut given_up = [false; SECTORS];
         for (number, step) in (1u8..).zip(steps) {
@@ -79,11 +82,13 @@ proptest! {
         for (sector, values) in allowed {
             let bytes = &content[sector * SECTOR..(sector + 1) * SECTOR];
             prop_assert!(bytes.iter().all(|byte| *byte == bytes[0]), "sector {} is torn inside", sector);
-            prop_assert!(values.contains(&bytes[0]), "sector {} holds {}, allowed {:?}", sector, bytes[0], values);
+            prop_assert!(values.contains(&bytes[0]), "sector {} holds {}, allowed \
+                {:?}", sector, bytes[0], values);
         }
     }
 
-    /// Lengths and names: what was synced is there; a file that grows and shrinks has one of its lengths or one in between.
+    /// Lengths and names: what was synced is there; a file that grows and shrinks has one of its
+    /// lengths or one in between.
     #[test]
     fn lengths_and_names_are_those_synced_or_later(
         seed in any::<u64>(),
@@ -122,7 +127,8 @@ proptest! {
             prop_assert!(old || new, "a rename lost its file");
         }
         for (path, length) in host.all_files() {
-            prop_assert!((low..=high).contains(&length), "{} has {} bytes, not {} to {}", path.display(), length, low, high);
+            prop_assert!((low..=high).contains(&length), "{} has {} bytes, not {} to \
+                {}", path.display(), length, low, high);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Batched reads: what the page cache holds and what it does not, past it, from tasks and from waiting threads.
+//! Batched reads: what the page cache holds and what it does not, past it, from tasks and from
+//! waiting threads.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -33,10 +34,21 @@ fn opened(env: &Env, directory: &Path) -> Vec<Arc<dyn File>> {
 /// Ranges of all kinds: aligned and not, short and long, over the end, beyond it, empty.
 fn ranges() -> Vec<(u64, usize)> {
     let end = LENGTH as u64;
-    let mut ranges =
-        vec![(0, 4096), (4096, 8192), (1, 1), (4095, 2), (511, 513), (0, LENGTH), (0, LENGTH + 5000), (end - 10, 10), (end - 10, 100)];
+    let mut ranges = vec![
+        (0, 4096),
+        (4096, 8192),
+        (1, 1),
+        (4095, 2),
+        (511, 513),
+        (0, LENGTH),
+        (0, LENGTH + 5000),
+        (end - 10, 10),
+        (end - 10, 100),
+    ];
     ranges.extend([(end, 10), (end + 100_000, 10), (0, 0), (end, 0), (777, 0), (700_001, 299_999)]);
-    ranges.extend((0..60_u64).map(|number| ((number * 48_271) % end, usize::try_from(number * 131 % 9000).unwrap())));
+    ranges.extend(
+        (0..60_u64).map(|number| ((number * 48_271) % end, usize::try_from(number * 131 % 9000).unwrap())),
+    );
     ranges
 }
 
@@ -64,7 +76,10 @@ fn every_range_comes_back_in_its_place() {
                 let mut shown = None;
                 let was_shown = file.with_held(range.0, range.1, &mut |held| shown = Some(held.to_vec()));
                 assert_eq!(was_shown, shown.is_some(), "{range:?} of {file:?}");
-                assert!(shown.is_none_or(|shown| shown == *expected(&content, range)), "{range:?} of {file:?}");
+                assert!(
+                    shown.is_none_or(|shown| shown == *expected(&content, range)),
+                    "{range:?} of {file:?}"
+                );
                 assert!(!was_shown || file.direct_alignment().is_none());
             }
         }
@@ -81,8 +96,11 @@ fn many_tasks_read_at_once_more_than_the_device_takes() {
                     let (file, content) = (Arc::clone(&file), Arc::clone(&content));
                     env.spawn(TaskClass::Foreground, "reader", async move {
                         for round in 0..4 {
-                            let batch: Vec<_> =
-                                (0..10).map(|number| ((task * 7919 + round * 104_729 + number * 15_485) % 990_000, 5000)).collect();
+                            let batch: Vec<_> = (0..10)
+                                .map(|number| {
+                                    ((task * 7919 + round * 104_729 + number * 15_485) % 990_000, 5000)
+                                })
+                                .collect();
                             let results = Arc::clone(&file).read_many(batch.clone()).await;
                             for (range, result) in batch.into_iter().zip(results) {
                                 assert!(result.unwrap() == expected(&content, range), "{range:?}");
@@ -103,11 +121,16 @@ fn what_is_given_up_does_no_harm() {
     each_world(|env, directory| {
         for file in opened(env, directory) {
             for round in 0..50_u64 {
-                let mut reading = Arc::clone(&file).read_many(vec![(round * 4096, 4096), (round * 8192, 100_000)]);
+                let mut reading =
+                    Arc::clone(&file).read_many(vec![(round * 4096, 4096), (round * 8192, 100_000)]);
                 if round % 3 > 0 {
                     // Begun, and dropped in the middle.
-                    let begun =
-                        async { std::future::poll_fn(|context| std::task::Poll::Ready(reading.as_mut().poll(context).is_ready())).await };
+                    let begun = async {
+                        std::future::poll_fn(|context| {
+                            std::task::Poll::Ready(reading.as_mut().poll(context).is_ready())
+                        })
+                        .await
+                    };
                     env.block_on(begun);
                 }
             }
@@ -121,7 +144,10 @@ fn what_is_given_up_does_no_harm() {
         })
         .pop()
         .unwrap();
-        let outcome = env.block_on_until(Arc::clone(&file).read_many(vec![(0, 4096)]), env.now() + Duration::from_secs(30));
+        let outcome = env.block_on_until(
+            Arc::clone(&file).read_many(vec![(0, 4096)]),
+            env.now() + Duration::from_secs(30),
+        );
         assert!(outcome.is_some_and(|results| results[0].is_ok()));
     });
 }
@@ -141,7 +167,9 @@ fn writes_past_the_page_cache_are_aligned_or_refused() {
         file.set_length(align as u64 * 3 + 100).unwrap();
         let mut read = vec![0; align * 4];
         assert_eq!(file.read_at(&mut read, 0).unwrap(), align * 3 + 100);
-        assert!(read[..align * 3] == bytes[1..=align * 3] && read[align * 3..align * 3 + 100] == bytes[5..105]);
+        assert!(
+            read[..align * 3] == bytes[1..=align * 3] && read[align * 3..align * 3 + 100] == bytes[5..105]
+        );
         assert_eq!(env.files().open(&path, Access::Read).unwrap().direct_alignment(), None);
     });
 }
@@ -153,7 +181,9 @@ fn an_error_of_the_device_reaches_its_range_alone() {
     let directory = Path::new("/data");
     process.files().create_directories(directory).unwrap();
     let file = opened(&process.env(), directory).remove(0);
-    world.inject(Fault::new(Action::Fail(ErrorKind::Other), |operation| operation.kind == OperationKind::Read && operation.offset == 4096));
+    world.inject(Fault::new(Action::Fail(ErrorKind::Other), |operation| {
+        operation.kind == OperationKind::Read && operation.offset == 4096
+    }));
     let results = process.run(file.read_many(vec![(0, 10), (4096, 10), (8192, 10)])).unwrap();
     assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
 }

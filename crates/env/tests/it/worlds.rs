@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use tombolo_env::Env;
 use tombolo_env::simulated::World;
 
-/// Calls `test` with a world and an empty directory of it: for real with io_uring and without, and in ten simulated worlds.
+/// Calls `test` with a world and an empty directory of it: for real with io_uring and without, and
+/// in ten simulated worlds.
 pub fn each_world(test: impl Fn(&Env, &Path)) {
     let directory = tempfile::tempdir().unwrap();
     test(&Env::real(), directory.path());

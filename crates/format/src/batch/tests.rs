@@ -21,8 +21,14 @@ fn operations_round_trip() {
     let payload = sample();
     let operations = decode(&payload).unwrap();
     assert_eq!(operations.len(), 4);
-    assert_eq!(operations[0], Operation::Entry { kind: EntryKind::Put, keyspace: 1, key: b"key", value: b"value" });
-    assert_eq!(operations[1], Operation::Entry { kind: EntryKind::Delete, keyspace: 2, key: b"", value: b"" });
+    assert_eq!(
+        operations[0],
+        Operation::Entry { kind: EntryKind::Put, keyspace: 1, key: b"key", value: b"value" }
+    );
+    assert_eq!(
+        operations[1],
+        Operation::Entry { kind: EntryKind::Delete, keyspace: 2, key: b"", value: b"" }
+    );
     let options = KeyspaceOptions(vec![("compression".into(), "lz4".into())]);
     assert_eq!(operations[2], Operation::CreateKeyspace { keyspace: 3, name: "orders", stream: 9, options });
     assert_eq!(operations[3], Operation::DropKeyspace { keyspace: 4 });
@@ -57,7 +63,10 @@ fn limits_leave_the_batch_unchanged() {
     let mut batch = BatchBuilder::new();
     batch.push(EntryKind::Put, 0, b"a", b"1").unwrap();
     let before = batch.clone().finish();
-    assert!(matches!(batch.push(EntryKind::Put, 0, &vec![0; KEY_BYTES_MAX + 1], b""), Err(FormatError::Limit { .. })));
+    assert!(matches!(
+        batch.push(EntryKind::Put, 0, &vec![0; KEY_BYTES_MAX + 1], b""),
+        Err(FormatError::Limit { .. })
+    ));
     assert!(batch.push_create_keyspace(1, &"n".repeat(256), 0, &KeyspaceOptions::default()).is_err());
     let long = KeyspaceOptions(vec![("n".into(), "v".repeat(5000))]);
     assert!(batch.push_create_keyspace(1, "n", 0, &long).is_err());
@@ -105,9 +114,11 @@ proptest! {
 
 #[test]
 fn a_single_entry_is_a_batch_of_one() {
-    for (kind, key, value) in
-        [(EntryKind::Put, &b"key"[..], &b"value"[..]), (EntryKind::Delete, b"", b""), (EntryKind::Put, &[7; 70], &[8; 70_000])]
-    {
+    for (kind, key, value) in [
+        (EntryKind::Put, &b"key"[..], &b"value"[..]),
+        (EntryKind::Delete, b"", b""),
+        (EntryKind::Put, &[7; 70], &[8; 70_000]),
+    ] {
         let mut batch = BatchBuilder::new();
         batch.push(kind, 9, key, value).unwrap();
         let payload = [&single_head(kind, 9, key, value).unwrap()[..], key, value].concat();

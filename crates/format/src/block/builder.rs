@@ -1,7 +1,10 @@
 //! Builds a block.
 
 use super::shared_bytes;
-use super::{ALIGNMENT_SHIFT, BLOCK_FOOTER_BYTES, HEADS_WIDE, OFFSETS_WIDE, TRAILER_SHIFT, UNIFORM, VALUE_ALIGNMENT_MAX, VALUES_UNIFORM};
+use super::{
+    ALIGNMENT_SHIFT, BLOCK_FOOTER_BYTES, HEADS_WIDE, OFFSETS_WIDE, TRAILER_SHIFT, UNIFORM,
+    VALUE_ALIGNMENT_MAX, VALUES_UNIFORM,
+};
 use crate::key::{InternalKey, Trailer, head_of};
 
 /// Builds a block from entries in order. A value is copied once, to where it stays.
@@ -45,14 +48,18 @@ impl BlockBuilder {
     /// # Panics
     /// When that is no power of two up to [`VALUE_ALIGNMENT_MAX`].
     pub fn with_alignment(alignment: u32) -> BlockBuilder {
-        assert!(alignment.is_power_of_two() && alignment <= VALUE_ALIGNMENT_MAX, "values aligned to {alignment} bytes");
+        assert!(
+            alignment.is_power_of_two() && alignment <= VALUE_ALIGNMENT_MAX,
+            "values aligned to {alignment} bytes"
+        );
         BlockBuilder { alignment_log2: alignment.ilog2(), ..BlockBuilder::default() }
     }
 
     /// Adds an entry.
     ///
     /// # Panics
-    /// When it does not come after the last one: a bug of the caller that would make the table wrong for ever.
+    /// When it does not come after the last one: a bug of the caller that would make the table
+    /// wrong for ever.
     pub fn add(&mut self, key: InternalKey<'_>, value: &[u8]) {
         let user_key = key.user_key;
         if self.key_ends.is_empty() {
@@ -106,7 +113,9 @@ impl BlockBuilder {
             heads_wide: self.key_bytes_max - self.common > 4,
             offsets_wide: self.values.len().max(self.keys.len()) > usize::from(u16::MAX),
             uniform: self.key_bytes_min == self.key_bytes_max,
-            values_uniform: self.value_bytes_min == self.value_bytes_max && self.alignment_log2 == 0 && !self.is_empty(),
+            values_uniform: self.value_bytes_min == self.value_bytes_max
+                && self.alignment_log2 == 0
+                && !self.is_empty(),
             trailer_code,
         }
     }
@@ -124,7 +133,8 @@ impl BlockBuilder {
         };
         let trailer_bytes = (1usize << widths.trailer_code) / 2;
         let value_end_bytes = if widths.values_uniform { 0 } else { offset_bytes };
-        let row = head_bytes + value_end_bytes + trailer_bytes + if widths.uniform { 0 } else { offset_bytes + 2 };
+        let row =
+            head_bytes + value_end_bytes + trailer_bytes + if widths.uniform { 0 } else { offset_bytes + 2 };
         self.values.len() + rests + self.count() * row + self.common + BLOCK_FOOTER_BYTES
     }
 
@@ -147,8 +157,9 @@ impl BlockBuilder {
         &self.keys[begin..end]
     }
 
-    /// Completes the block and puts its bytes into `out`, in the place of what was there; the builder is empty again and keeps its memory.
-    /// Returns how many of them, from the first, are values.
+    /// Completes the block and puts its bytes into `out`, in the place of what was there; the
+    /// builder is empty again and keeps its memory. Returns how many of them, from the first, are
+    /// values.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) -> usize {
         let Widths { heads_wide, offsets_wide, uniform, values_uniform, trailer_code } = self.widths();
         let head_bytes = if heads_wide { 8 } else { 4 };
@@ -197,7 +208,12 @@ impl BlockBuilder {
         out.extend_from_slice(&self.trailer_min.to_le_bytes());
         let suffix_length = if uniform { self.key_bytes_max - self.common } else { 0 };
         let mut flags = trailer_code << TRAILER_SHIFT | self.alignment_log2 << ALIGNMENT_SHIFT;
-        for (set, flag) in [(heads_wide, HEADS_WIDE), (offsets_wide, OFFSETS_WIDE), (uniform, UNIFORM), (values_uniform, VALUES_UNIFORM)] {
+        for (set, flag) in [
+            (heads_wide, HEADS_WIDE),
+            (offsets_wide, OFFSETS_WIDE),
+            (uniform, UNIFORM),
+            (values_uniform, VALUES_UNIFORM),
+        ] {
             flags |= if set { flag } else { 0 };
         }
         for word in [values_length, rests_length, self.count() as u32] {
@@ -216,7 +232,8 @@ impl BlockBuilder {
         self.key_ends.clear();
         self.value_ends.clear();
         self.trailers.clear();
-        (self.common, self.key_bytes_min, self.key_bytes_max, self.trailer_min, self.trailer_max) = (0, 0, 0, 0, 0);
+        (self.common, self.key_bytes_min, self.key_bytes_max, self.trailer_min, self.trailer_max) =
+            (0, 0, 0, 0, 0);
         (self.value_bytes_min, self.value_bytes_max) = (0, 0);
     }
 }

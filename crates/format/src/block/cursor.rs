@@ -4,8 +4,8 @@ use super::{Block, Found};
 use crate::error::{FormatError, Result};
 use crate::key::{InternalKey, Trailer};
 
-/// An entry of a block, without its key: all that a walk through an index needs, and no memory. Pass the same block until the next `first`,
-/// `last` or `seek`. After an error it is nowhere.
+/// An entry of a block, without its key: all that a walk through an index needs, and no memory.
+/// Pass the same block until the next `first`, `last` or `seek`. After an error it is nowhere.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
     index: usize,
@@ -94,7 +94,11 @@ impl Place {
         }
         let value = block.value_range(index);
         if value.end > block.bytes.len() || value.start > value.end {
-            return Err(FormatError::damaged(value.start, "a value within its block", format!("an end at {}", value.end)));
+            return Err(FormatError::damaged(
+                value.start,
+                "a value within its block",
+                format!("an end at {}", value.end),
+            ));
         }
         (self.index, self.value_at, self.value_end) = (index, value.start, value.end);
         self.valid = true;
@@ -121,8 +125,8 @@ fn extend_short(key: &mut Vec<u8>, mut bytes: &[u8]) {
     }
 }
 
-/// A position in a block, apart from the block, so that its key buffer outlives it: pass the same block until the next `first`,
-/// `last` or `seek`. A step in either direction costs the same.
+/// A position in a block, apart from the block, so that its key buffer outlives it: pass the same
+/// block until the next `first`, `last` or `seek`. A step in either direction costs the same.
 ///
 /// After an error the position is not valid.
 #[derive(Clone, Debug, Default)]
@@ -220,15 +224,19 @@ impl Cursor {
         if self.valid() { self.set(block, self.place.index + 1) } else { Ok(()) }
     }
 
-    /// To the next entry of the block if that has another user key and `wanted` says yes to its trailer; else it stays where it is, and says
-    /// `false`. Does nothing while not valid.
+    /// To the next entry of the block if that has another user key and `wanted` says yes to its
+    /// trailer; else it stays where it is, and says `false`. Does nothing while not valid.
     ///
     /// # Errors
     /// `Damaged`.
     #[inline]
     pub fn next_key_if(&mut self, block: &Block, wanted: impl FnOnce(Trailer) -> bool) -> Result<bool> {
         let (here, next) = (self.place.index, self.place.index + 1);
-        if !self.valid() || next >= block.len() || !wanted(block.trailer(next)) || block.is_same_key(here, next) {
+        if !self.valid()
+            || next >= block.len()
+            || !wanted(block.trailer(next))
+            || block.is_same_key(here, next)
+        {
             return Ok(false);
         }
         let mut place = self.place.clone();

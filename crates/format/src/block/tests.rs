@@ -18,18 +18,24 @@ fn build(entries: &[Owned], alignment: u32) -> Block {
     builder.finish_into(&mut bytes);
     let lengths: Vec<_> = entries.iter().map(|entry| entry.0.len()).collect();
     let exact = lengths.windows(2).all(|pair| pair[0] == pair[1]);
-    assert!(if exact { bytes.len() == expected } else { bytes.len() <= expected }, "{} of {expected}", bytes.len());
+    assert!(
+        if exact { bytes.len() == expected } else { bytes.len() <= expected },
+        "{} of {expected}",
+        bytes.len()
+    );
     Block::new(bytes.into()).unwrap()
 }
 
 /// Entries in order: few letters, so that keys share prefixes, repeat and extend one another.
 fn entries() -> impl Strategy<Value = Vec<Owned>> {
     let user_key = prop::collection::vec(prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(0xff)], 0..12);
-    prop::collection::vec((user_key, 1u64..5, prop::collection::vec(any::<u8>(), 0..200)), 0..80).prop_map(|mut entries| {
-        entries.sort_by(|left, right| key(left).cmp(&key(right)));
-        entries.dedup_by(|left, right| key(left) == key(right));
-        entries
-    })
+    prop::collection::vec((user_key, 1u64..5, prop::collection::vec(any::<u8>(), 0..200)), 0..80).prop_map(
+        |mut entries| {
+            entries.sort_by(|left, right| key(left).cmp(&key(right)));
+            entries.dedup_by(|left, right| key(left) == key(right));
+            entries
+        },
+    )
 }
 
 fn collect(block: &Block) -> Vec<Owned> {
@@ -46,7 +52,14 @@ fn collect(block: &Block) -> Vec<Owned> {
 
 #[test]
 fn a_block_is_the_bytes_of_its_table() {
-    let block = build(&[(b"abc".to_vec(), 1, b"x".to_vec()), (b"abd".to_vec(), 2, b"".to_vec()), (b"abd".to_vec(), 1, b"yz".to_vec())], 1);
+    let block = build(
+        &[
+            (b"abc".to_vec(), 1, b"x".to_vec()),
+            (b"abd".to_vec(), 2, b"".to_vec()),
+            (b"abd".to_vec(), 1, b"yz".to_vec()),
+        ],
+        1,
+    );
     let mut golden = b"xyz".to_vec();
     golden.extend([0, 0, 0, b'c', 0, 0, 0, b'd', 0, 0, 0, b'd']);
     golden.extend([1, 0, 1, 0, 3, 0]);
@@ -92,7 +105,8 @@ fn heads_that_tie_are_told_apart_by_rests_lengths_and_trailers() {
 
 #[test]
 fn aligned_values_begin_at_multiples() {
-    let entries: Vec<Owned> = (0..40u8).map(|number| (vec![number], 1, vec![number; usize::from(number)])).collect();
+    let entries: Vec<Owned> =
+        (0..40u8).map(|number| (vec![number], 1, vec![number; usize::from(number)])).collect();
     for alignment in [1, 2, 16, 4096] {
         let block = build(&entries, alignment);
         assert_eq!(block.alignment(), alignment as usize);

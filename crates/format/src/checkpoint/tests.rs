@@ -22,7 +22,19 @@ fn a_header_is_the_bytes_of_its_table() {
     let bytes = header().encode().unwrap();
     assert_eq!(bytes.len(), CHECKPOINT_HEADER_BYTES_MIN + 6);
     assert_eq!((&bytes[..8], bytes[8], bytes[12] as usize), (&b"TMBLOCKP"[..], 1, bytes.len()));
-    for (at, value) in [(32, 2), (40, 5), (56, 3), (64, 9), (72, 77), (80, 99), (88, 4), (96, 1 << 40), (104, 6), (112, 7), (120, 8)] {
+    for (at, value) in [
+        (32, 2),
+        (40, 5),
+        (56, 3),
+        (64, 9),
+        (72, 77),
+        (80, 99),
+        (88, 4),
+        (96, 1 << 40),
+        (104, 6),
+        (112, 7),
+        (120, 8),
+    ] {
         assert_eq!(bytes[at..at + 8], u64::to_le_bytes(value), "offset {at}");
     }
     assert_eq!((&bytes[128..132], &bytes[132..138]), (&[6, 0, 0, 0][..], &b"monday"[..]));

@@ -16,7 +16,8 @@ fn bytes_and_names_are_the_format() {
 #[test]
 fn what_repeats_shrinks_and_what_does_not_stays() {
     let repeating = vec![7; 8192];
-    let random: Vec<u8> = (0..8192u64).map(|index| crate::checksum::key_hash(&index.to_le_bytes()) as u8).collect();
+    let random: Vec<u8> =
+        (0..8192u64).map(|index| crate::checksum::key_hash(&index.to_le_bytes()) as u8).collect();
     for wanted in [Compression::Lz4, Compression::Zstd] {
         let mut out = vec![0xaa];
         assert_eq!(Compressor::new().compress(wanted, &repeating, &mut out), wanted);
@@ -44,7 +45,10 @@ fn a_length_that_is_not_the_data_s_is_damage() {
         Compressor::new().compress(compression, &[1; 1000], &mut payload);
         for length in [999u32, 1001] {
             payload[..4].copy_from_slice(&length.to_le_bytes());
-            assert!(matches!(decompress(compression, &payload, 1 << 20), Err(FormatError::Damaged { .. })), "{compression:?} {length}");
+            assert!(
+                matches!(decompress(compression, &payload, 1 << 20), Err(FormatError::Damaged { .. })),
+                "{compression:?} {length}"
+            );
         }
     }
 }

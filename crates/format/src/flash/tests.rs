@@ -84,7 +84,9 @@ fn a_newer_region_is_told_from_a_damaged_one() {
 fn an_index_with_gaps_is_refused() {
     let record = |at: u32, number: u64| FlashRecord { at, length: 4, key: key(number) };
     let end = 64 + 2 * 40;
-    for records in [[record(64, 1), record(105, 2)], [record(104, 1), record(64, 2)], [record(64, 1), record(64, 1)]] {
+    for records in
+        [[record(64, 1), record(105, 2)], [record(104, 1), record(64, 2)], [record(64, 1), record(64, 1)]]
+    {
         let mut bytes = vec![0; end];
         bytes.extend_from_slice(&encode_region_end(3, end as u64, &records));
         assert!(read(&bytes, 3).is_err());

@@ -24,7 +24,9 @@ pub(super) fn a_batch() -> Vec<u8> {
     for key in [&b"key"[..], b"another key"] {
         batch.push(EntryKind::Put, 1, key, b"value").expect("a seed is within the limits");
     }
-    batch.push_create_keyspace(2, "name", 0, &KeyspaceOptions::default()).expect("a seed is within the limits");
+    batch
+        .push_create_keyspace(2, "name", 0, &KeyspaceOptions::default())
+        .expect("a seed is within the limits");
     batch.finish()
 }
 
@@ -35,14 +37,12 @@ pub(super) fn a_single_entry() -> Vec<u8> {
 
 fn a_segment() -> Vec<u8> {
     let identity = SegmentIdentity { incarnation: 1, epoch: 2, lane: 0, segment: 3 };
-    let mut bytes = SegmentHeader { identity, capacity: 1 << 16, predecessor_end: 0, boot_id: 0 }.encode(0).to_vec();
+    let mut bytes =
+        SegmentHeader { identity, capacity: 1 << 16, predecessor_end: 0, boot_id: 0 }.encode(0).to_vec();
     for first_sequence in 1..4 {
         let byte = bytes.len() as u32;
-        FrameHeader { identity, stream: 0, first_sequence, count: 3, durable_through: identity.offset(byte) }.append_to(
-            &mut bytes,
-            byte,
-            &a_batch(),
-        );
+        FrameHeader { identity, stream: 0, first_sequence, count: 3, durable_through: identity.offset(byte) }
+            .append_to(&mut bytes, byte, &a_batch());
     }
     bytes
 }
@@ -52,14 +52,29 @@ pub(super) fn a_record() -> Vec<u8> {
         Edit::KeyspaceCreated { id: 1, name: "name".into(), stream: 0, options: KeyspaceOptions::default() },
         Edit::LogNamed { epoch: 1, lane: 0, configuration: Bytes::from_static(b"log") },
     ];
-    let record =
-        Record { incarnation: 1, slot: 2, epoch: 2, attempt: 3, predecessor_hash: 4, snapshot_slot: 0, kind: RecordKind::Edits(edits) };
+    let record = Record {
+        incarnation: 1,
+        slot: 2,
+        epoch: 2,
+        attempt: 3,
+        predecessor_hash: 4,
+        snapshot_slot: 0,
+        kind: RecordKind::Edits(edits),
+    };
     encode_record(&record).expect("a seed is within the limits").to_vec()
 }
 
 fn a_pin() -> Vec<u8> {
     let tables = vec![TableName { epoch: 1, random: 2 }];
-    let pin = Pin { incarnation: 1, id: 2, kind: PinKind::Reader, lease_ms: 30_000, created_unix_seconds: 3, tables, clone: None };
+    let pin = Pin {
+        incarnation: 1,
+        id: 2,
+        kind: PinKind::Reader,
+        lease_ms: 30_000,
+        created_unix_seconds: 3,
+        tables,
+        clone: None,
+    };
     encode_pin(&pin).expect("a seed is within the limits")
 }
 
@@ -91,7 +106,9 @@ fn a_table() -> Vec<u8> {
     let options = TableOptions { block_bytes: 100, partition_bytes: 100, ..TableOptions::default() };
     let mut builder = TableBuilder::new(options, 7);
     for key in 0..40u8 {
-        builder.add(&[b'k', key], SequenceNumber(1), EntryKind::Put, &[key; 9]).expect("a seed is within the limits");
+        builder
+            .add(&[b'k', key], SequenceNumber(1), EntryKind::Put, &[key; 9])
+            .expect("a seed is within the limits");
     }
     builder.finish().expect("a seed is within the limits").0.to_vec()
 }
@@ -99,7 +116,8 @@ fn a_table() -> Vec<u8> {
 pub(super) fn a_block() -> Vec<u8> {
     let mut builder = BlockBuilder::new();
     for key in 0..20u8 {
-        builder.add(InternalKey::new(&[b'k', key], Trailer::new(SequenceNumber(1), EntryKind::Put)), &[key; 9]);
+        builder
+            .add(InternalKey::new(&[b'k', key], Trailer::new(SequenceNumber(1), EntryKind::Put)), &[key; 9]);
     }
     let mut out = Vec::new();
     builder.finish_into(&mut out);
@@ -123,7 +141,8 @@ fn a_compressed_block(compression: Compression) -> Vec<u8> {
 fn a_block_in_two_parts() -> Vec<u8> {
     let mut builder = BlockBuilder::new();
     for key in 0..20u8 {
-        builder.add(InternalKey::new(&[b'k', key], Trailer::new(SequenceNumber(1), EntryKind::Put)), &[key; 90]);
+        builder
+            .add(InternalKey::new(&[b'k', key], Trailer::new(SequenceNumber(1), EntryKind::Put)), &[key; 90]);
     }
     let (mut raw, mut out) = (Vec::new(), Vec::new());
     let values_end = builder.finish_into(&mut raw);
@@ -152,7 +171,10 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("batch", a_batch()),
         ("batch", a_single_entry()),
         ("log_segment", a_segment()),
-        ("log_segment", encode_seal(&SegmentIdentity { incarnation: 1, epoch: 2, lane: 0, segment: 3 }, 4, 5)),
+        (
+            "log_segment",
+            encode_seal(&SegmentIdentity { incarnation: 1, epoch: 2, lane: 0, segment: 3 }, 4, 5),
+        ),
         ("manifest_record", a_record()),
         ("pin", a_pin()),
         ("pin", a_checkpoint()),
@@ -161,7 +183,10 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("table", a_table()),
         ("block", a_block()),
         ("filter_and_index", a_filter()),
-        ("filter_and_index", PartitionHandle { offset: 4096, filter_bytes: 5, index_bytes: 6 }.encode().to_vec()),
+        (
+            "filter_and_index",
+            PartitionHandle { offset: 4096, filter_bytes: 5, index_bytes: 6 }.encode().to_vec(),
+        ),
         ("compression", a_compressed_block(Compression::Lz4)),
         ("compression", a_compressed_block(Compression::Zstd)),
         ("compression", a_block_in_two_parts()),

@@ -1,4 +1,5 @@
-//! The fuzz targets' bounded run: random bytes, and sound inputs with mutations behind checksums made right again.
+//! The fuzz targets' bounded run: random bytes, and sound inputs with mutations behind checksums
+//! made right again.
 
 use super::seeds::{a_batch, a_block, a_filter, a_record, a_single_entry};
 use super::*;
@@ -41,7 +42,8 @@ fn every_target_takes_mutations() {
     }
 }
 
-/// Checksums stand in the way of most mutations: put them right, so that the decoders behind them are reached.
+/// Checksums stand in the way of most mutations: put them right, so that the decoders behind them
+/// are reached.
 #[test]
 fn every_decoder_takes_mutations_behind_a_sound_checksum() {
     let mut random = Random(3);

@@ -2,7 +2,8 @@ use super::*;
 
 #[test]
 fn newer_versions_of_a_key_come_first() {
-    let key = |user_key, sequence, kind| InternalKey::new(user_key, Trailer::new(SequenceNumber(sequence), kind));
+    let key =
+        |user_key, sequence, kind| InternalKey::new(user_key, Trailer::new(SequenceNumber(sequence), kind));
     let ordered = [
         key(b"", 1, EntryKind::Put),
         key(b"a", 9, EntryKind::Delete),
@@ -14,7 +15,10 @@ fn newer_versions_of_a_key_come_first() {
     assert!(ordered.is_sorted());
     let seek = InternalKey::new(b"a", Trailer::seek(SequenceNumber(8)));
     assert!(ordered[2] < seek && seek < ordered[3]);
-    assert!(InternalKey::new(b"a", Trailer::LAST) > ordered[3] && InternalKey::new(b"a", Trailer::FIRST) < ordered[1]);
+    assert!(
+        InternalKey::new(b"a", Trailer::LAST) > ordered[3]
+            && InternalKey::new(b"a", Trailer::FIRST) < ordered[1]
+    );
 }
 
 #[test]
@@ -37,7 +41,17 @@ fn limits_are_inclusive() {
 
 #[test]
 fn heads_that_differ_are_ordered_as_the_keys_are() {
-    let keys: [&[u8]; 9] = [b"", b"\0", b"\0\0\x01", b"a", b"a\0", b"ab", b"abcdefgh", b"abcdefghi", b"\xff\xff\xff\xff\xff\xff\xff\xff"];
+    let keys: [&[u8]; 9] = [
+        b"",
+        b"\0",
+        b"\0\0\x01",
+        b"a",
+        b"a\0",
+        b"ab",
+        b"abcdefgh",
+        b"abcdefghi",
+        b"\xff\xff\xff\xff\xff\xff\xff\xff",
+    ];
     for pair in keys.windows(2) {
         assert!(head_of(pair[0]) <= head_of(pair[1]), "{pair:?}");
     }

@@ -20,7 +20,8 @@ use super::{FRAME_ALIGNMENT, FRAME_BYTES_MIN, Form, Frame, NoFrame, SegmentIdent
 pub struct FrameScanner<'a> {
     segment: &'a [u8],
     identity: SegmentIdentity,
-    /// Invariant: every frame between the starting byte and here was valid, and the next one begins here, if there is one.
+    /// Invariant: every frame between the starting byte and here was valid, and the next one begins
+    /// here, if there is one.
     byte: u32,
     stopped: Option<NoFrame>,
 }
@@ -63,7 +64,8 @@ pub enum Verdict {
 }
 
 impl<'a> FrameScanner<'a> {
-    /// A scanner at `byte`, a frame's start. `segment` holds the segment's bytes from its byte 0, or as much of them as was read.
+    /// A scanner at `byte`, a frame's start. `segment` holds the segment's bytes from its byte 0,
+    /// or as much of them as was read.
     pub fn new(segment: &'a [u8], byte: u32, identity: SegmentIdentity) -> FrameScanner<'a> {
         FrameScanner { segment, identity, byte, stopped: None }
     }
@@ -78,10 +80,12 @@ impl<'a> FrameScanner<'a> {
         self.stopped
     }
 
-    /// What the place is at which the walk stopped. `known_durable` is what is known from outside this segment's frames: the
-    /// durable-through slots, later segments ([`greatest_durable_through`]), a recorded seal.
+    /// What the place is at which the walk stopped. `known_durable` is what is known from outside
+    /// this segment's frames: the durable-through slots, later segments
+    /// ([`greatest_durable_through`]), a recorded seal.
     ///
-    /// Scans the rest of the segment for frames whose durable-through lies beyond the bad place (rule 9): about 1 ns per 8 bytes.
+    /// Scans the rest of the segment for frames whose durable-through lies beyond the bad place
+    /// (rule 9): about 1 ns per 8 bytes.
     pub fn verdict(&mut self, known_durable: Option<u64>) -> Verdict {
         while self.next().is_some() {}
         let byte = self.byte;
@@ -93,8 +97,15 @@ impl<'a> FrameScanner<'a> {
         if let Some(durable_through) = known_durable.filter(|known| *known > bad) {
             return Verdict::Damaged { byte, reason, durable_through, evidence: None };
         }
-        match greatest_durable_through(self.segment, byte, &self.identity).filter(|evidence| evidence.durable_through > bad) {
-            Some(evidence) => Verdict::Damaged { byte, reason, durable_through: evidence.durable_through, evidence: Some(evidence) },
+        match greatest_durable_through(self.segment, byte, &self.identity)
+            .filter(|evidence| evidence.durable_through > bad)
+        {
+            Some(evidence) => Verdict::Damaged {
+                byte,
+                reason,
+                durable_through: evidence.durable_through,
+                evidence: Some(evidence),
+            },
             None => Verdict::Tail { byte },
         }
     }
@@ -120,9 +131,11 @@ impl<'a> Iterator for FrameScanner<'a> {
     }
 }
 
-/// The greatest durable-through among the valid frames that begin at or after `byte`, at any multiple of 8, bad places in between or not.
+/// The greatest durable-through among the valid frames that begin at or after `byte`, at any
+/// multiple of 8, bad places in between or not.
 ///
-/// Work is bounded by eight times the segment even when it is full of forged headers; beyond that the walk gives up.
+/// Work is bounded by eight times the segment even when it is full of forged headers; beyond that
+/// the walk gives up.
 pub fn greatest_durable_through(segment: &[u8], byte: u32, identity: &SegmentIdentity) -> Option<Evidence> {
     let mut best: Option<Evidence> = None;
     let mut at = (byte as usize).next_multiple_of(FRAME_ALIGNMENT);
@@ -142,7 +155,12 @@ pub fn greatest_durable_through(segment: &[u8], byte: u32, identity: &SegmentIde
                 at = frame.end as usize;
             }
             Err(NoFrame::Checksum(..)) => {
-                let word = u32::from_le_bytes([segment[at + 8], segment[at + 9], segment[at + 10], segment[at + 11]]);
+                let word = u32::from_le_bytes([
+                    segment[at + 8],
+                    segment[at + 9],
+                    segment[at + 10],
+                    segment[at + 11],
+                ]);
                 budget = budget.saturating_sub(Form::of(word).length(word) + FRAME_BYTES_MIN);
                 at += FRAME_ALIGNMENT;
             }

@@ -8,9 +8,11 @@ fn header(first_sequence: u64, durable_through: u64) -> FrameHeader {
     FrameHeader { identity: IDENTITY, stream: 2, first_sequence, count: 1, durable_through }
 }
 
-/// A segment with these payloads; each frame states that everything before the frame before it is durable.
+/// A segment with these payloads; each frame states that everything before the frame before it is
+/// durable.
 fn segment(payloads: &[&[u8]], capacity: usize) -> (Vec<u8>, Vec<u32>) {
-    let page = SegmentHeader { identity: IDENTITY, capacity: capacity as u64, predecessor_end: 8, boot_id: 9 };
+    let page =
+        SegmentHeader { identity: IDENTITY, capacity: capacity as u64, predecessor_end: 8, boot_id: 9 };
     let mut bytes = page.encode(0).to_vec();
     let mut starts = vec![bytes.len() as u32];
     for (index, payload) in payloads.iter().enumerate() {
@@ -26,8 +28,14 @@ fn segment(payloads: &[&[u8]], capacity: usize) -> (Vec<u8>, Vec<u32>) {
 #[test]
 fn a_segment_bounded_in_the_middle_of_a_frame_is_damaged() {
     let sound = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 8, boot_id: 9 };
-    for header in [SegmentHeader { capacity: (1 << 20) - 4, ..sound }, SegmentHeader { predecessor_end: 4096 + 65, ..sound }] {
-        assert!(matches!(SegmentHeader::decode(&header.encode(0)), Err(FormatError::Damaged { .. })), "{header:?}");
+    for header in [
+        SegmentHeader { capacity: (1 << 20) - 4, ..sound },
+        SegmentHeader { predecessor_end: 4096 + 65, ..sound },
+    ] {
+        assert!(
+            matches!(SegmentHeader::decode(&header.encode(0)), Err(FormatError::Damaged { .. })),
+            "{header:?}"
+        );
     }
 }
 
@@ -35,7 +43,9 @@ fn a_segment_bounded_in_the_middle_of_a_frame_is_damaged() {
 fn constants_are_those_of_the_byte_tables() {
     assert_eq!((SEGMENT_HEADER_BYTES, DURABLE_SLOT_OFFSET, FENCE_WORD_OFFSET), (4096, 512, 1024));
     assert_eq!((FRAME_COMPACT_HEADER_BYTES, FRAME_HEADER_BYTES, FRAME_LONG_HEADER_BYTES), (16, 24, 40));
-    let page = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0x55, boot_id: 0xabcd }.encode(0x99);
+    let page =
+        SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0x55, boot_id: 0xabcd }
+            .encode(0x99);
     assert_eq!(&page[0..8], b"TMBLOSEG");
     assert_eq!(page[8..12], 3u32.to_le_bytes());
     assert_eq!(page[12..16], 4096u32.to_le_bytes());
@@ -64,17 +74,32 @@ fn written(header: &FrameHeader) -> String {
 
 #[test]
 fn a_frame_is_the_bytes_of_its_table() {
-    let short = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 0x0a0b, count: 1, durable_through: IDENTITY.offset(0x0c0d) };
+    let short = FrameHeader {
+        identity: IDENTITY,
+        stream: 0,
+        first_sequence: 0x0a0b,
+        count: 1,
+        durable_through: IDENTITY.offset(0x0c0d),
+    };
     assert_eq!(written(&short), "ac347329564092b2070000000d0c00000b0a0000000000007061796c6f616400");
     let compact = FrameHeader { durable_through: 0, first_sequence: 0x0001_0203_0a0b_0c0d, ..short };
     assert_eq!(written(&compact), "ac3473294461f47f073020500d0c0b0a7061796c6f616400");
     let long = FrameHeader { stream: 2, count: 4, durable_through: 0x0c0d, ..short };
-    assert_eq!(written(&long), "ac347329150456f707000020040000000b0a00000000000002000000000000000d0c0000000000007061796c6f616400");
+    assert_eq!(
+        written(&long),
+        "ac347329150456f707000020040000000b0a00000000000002000000000000000d0c0000000000007061796c6f616400"
+    );
 }
 
 #[test]
 fn a_frame_has_the_shortest_form_that_says_it_all() {
-    let short = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: 9, count: 1, durable_through: IDENTITY.offset(4096) };
+    let short = FrameHeader {
+        identity: IDENTITY,
+        stream: 0,
+        first_sequence: 9,
+        count: 1,
+        durable_through: IDENTITY.offset(4096),
+    };
     let earlier = SegmentIdentity { segment: 4, ..IDENTITY }.offset(4096);
     let later = SegmentIdentity { segment: 6, ..IDENTITY }.offset(4096);
     for (header, header_bytes) in [
@@ -98,7 +123,10 @@ fn a_frame_has_the_shortest_form_that_says_it_all() {
         assert_eq!(header.frame_bytes(7), header_bytes + 8);
         assert!(frame_bytes_max(7) >= header.frame_bytes(7));
         let frame = decode_frame(&bytes, 4096, &IDENTITY).expect("just written");
-        assert_eq!((frame.header, frame.payload, frame.payload_byte), (header, &b"payload"[..], 4096 + header_bytes as u32));
+        assert_eq!(
+            (frame.header, frame.payload, frame.payload_byte),
+            (header, &b"payload"[..], 4096 + header_bytes as u32)
+        );
     }
 }
 
@@ -106,23 +134,41 @@ fn a_frame_has_the_shortest_form_that_says_it_all() {
 fn payloads_of_all_lengths_are_read_back_from_frames_of_all_forms() {
     for (durable_through, forms) in [(0, [24, 16, 16, 16, 16, 24, 24]), (IDENTITY.offset(4096), [24; 7])] {
         for (length, header_bytes) in [0usize, 1, 8, 9, 4095, 4096, 5000].into_iter().zip(forms) {
-            let header = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: (1 << 49) - 2, count: 1, durable_through };
+            let header = FrameHeader {
+                identity: IDENTITY,
+                stream: 0,
+                first_sequence: (1 << 49) - 2,
+                count: 1,
+                durable_through,
+            };
             let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let mut bytes = vec![0; 4096];
             header.append_to(&mut bytes, 4096, &payload);
             assert_eq!(bytes.len(), 4096 + header_bytes + length.next_multiple_of(8), "{length} bytes");
             assert!(bytes.len() - 4096 >= FRAME_BYTES_MIN);
             let frame = decode_frame(&bytes, 4096, &IDENTITY).expect("just written");
-            assert_eq!((frame.header, frame.payload, frame.end as usize), (header, &payload[..], bytes.len()));
+            assert_eq!(
+                (frame.header, frame.payload, frame.end as usize),
+                (header, &payload[..], bytes.len())
+            );
         }
     }
 }
 
-/// A length that is mixed up with the sequence number beside it would end the search for evidence at once.
+/// A length that is mixed up with the sequence number beside it would end the search for evidence
+/// at once.
 #[test]
 fn a_damaged_compact_frame_of_a_great_sequence_number_hides_no_evidence() {
-    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 8192, predecessor_end: 8, boot_id: 9 }.encode(0).to_vec();
-    let compact = FrameHeader { identity: IDENTITY, stream: 0, first_sequence: (1 << 49) - 9, count: 1, durable_through: 0 };
+    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 8192, predecessor_end: 8, boot_id: 9 }
+        .encode(0)
+        .to_vec();
+    let compact = FrameHeader {
+        identity: IDENTITY,
+        stream: 0,
+        first_sequence: (1 << 49) - 9,
+        count: 1,
+        durable_through: 0,
+    };
     compact.append_to(&mut bytes, 4096, b"first");
     let says = FrameHeader { durable_through: IDENTITY.offset(4096 + 24), ..compact };
     says.append_to(&mut bytes, 4096 + 24, b"second");
@@ -130,12 +176,16 @@ fn a_damaged_compact_frame_of_a_great_sequence_number_hides_no_evidence() {
     assert_eq!(FrameScanner::new(&bytes, 4096, IDENTITY).count(), 2);
     bytes[4096 + FRAME_COMPACT_HEADER_BYTES] ^= 1;
     let verdict = FrameScanner::new(&bytes, 4096, IDENTITY).verdict(None);
-    assert!(matches!(verdict, Verdict::Damaged { byte: 4096, evidence: Some(Evidence { byte: 4120, .. }), .. }), "{verdict:?}");
+    assert!(
+        matches!(verdict, Verdict::Damaged { byte: 4096, evidence: Some(Evidence { byte: 4120, .. }), .. }),
+        "{verdict:?}"
+    );
 }
 
 #[test]
 fn pages_round_trip_and_every_flipped_byte_is_noticed() {
-    let page = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0x58, boot_id: 0xabcd };
+    let page =
+        SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0x58, boot_id: 0xabcd };
     let bytes = page.encode(77);
     assert_eq!(SegmentHeader::decode(&bytes), Ok(page));
     assert_eq!(decode_durable_slot(&IDENTITY, &bytes[DURABLE_SLOT_OFFSET..]), Some(77));
@@ -150,7 +200,11 @@ fn pages_round_trip_and_every_flipped_byte_is_noticed() {
         assert_eq!(decode_durable_slot(&IDENTITY, &bytes[DURABLE_SLOT_OFFSET..]), None);
     }
     let other = SegmentIdentity { segment: 6, ..IDENTITY };
-    assert_eq!(decode_durable_slot(&other, &bytes[DURABLE_SLOT_OFFSET..]), None, "a recycled segment's old slot says nothing");
+    assert_eq!(
+        decode_durable_slot(&other, &bytes[DURABLE_SLOT_OFFSET..]),
+        None,
+        "a recycled segment's old slot says nothing"
+    );
     assert_eq!(decode_durable_slot(&IDENTITY, &[0; 12]), None);
     for length in 0..SEGMENT_HEADER_FIELDS_BYTES {
         assert!(SegmentHeader::decode(&bytes[..length]).is_err());
@@ -166,8 +220,11 @@ fn pages_round_trip_and_every_flipped_byte_is_noticed() {
 
 #[test]
 fn a_newer_segment_is_told_from_a_damaged_one() {
-    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0, boot_id: 0 }.encode(0);
-    for (at, what) in [(8, "version 9; this program reads up to 3"), (16, "unknown incompatible feature bits 0x9")] {
+    let mut bytes =
+        SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0, boot_id: 0 }.encode(0);
+    for (at, what) in
+        [(8, "version 9; this program reads up to 3"), (16, "unknown incompatible feature bits 0x9")]
+    {
         let before = bytes[at];
         bytes[at] = 9;
         let checksum = crc32c(&bytes[..88]).to_le_bytes();
@@ -179,7 +236,8 @@ fn a_newer_segment_is_told_from_a_damaged_one() {
 
 #[test]
 fn a_log_of_the_first_version_is_refused_and_not_taken_for_an_empty_one() {
-    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0, boot_id: 0 }.encode(0);
+    let mut bytes =
+        SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 0, boot_id: 0 }.encode(0);
     bytes[8] = 1;
     let checksum = crc32c(&bytes[..88]).to_le_bytes();
     bytes[88..92].copy_from_slice(&checksum);
@@ -219,7 +277,9 @@ fn frames_of_other_segments_and_places_are_not_taken() {
         SegmentIdentity { lane: 4, ..IDENTITY },
         SegmentIdentity { segment: 6, ..IDENTITY },
     ] {
-        assert!(matches!(decode_frame(&bytes, 4096, &other), Err(NoFrame::Mark { found, .. }) if found == frame_mark(&IDENTITY)));
+        assert!(
+            matches!(decode_frame(&bytes, 4096, &other), Err(NoFrame::Mark { found, .. }) if found == frame_mark(&IDENTITY))
+        );
     }
     // Even where the mark is the same, which may happen once in four milliards of segments.
     let other = SegmentIdentity { segment: 6, ..IDENTITY };
@@ -248,7 +308,8 @@ fn a_bad_frame_followed_by_proof_is_damage_and_else_a_tail() {
     assert_eq!((byte, durable_through), (starts[1], IDENTITY.offset(starts[2])));
     assert_eq!(evidence, Some(Evidence { byte: starts[3], durable_through }));
     assert!(matches!(reason, NoFrame::Checksum(..)));
-    // The third was not known durable by anybody: a tail, although a valid frame follows (it was never acknowledged).
+    // The third was not known durable by anybody: a tail, although a valid frame follows (it was
+    // never acknowledged).
     assert_eq!(FrameScanner::new(&flip(2), 4096, IDENTITY).verdict(None), Verdict::Tail { byte: starts[2] });
     // What is known from outside the frames counts as well, to the byte.
     let known = |offset| FrameScanner::new(&flip(2), 4096, IDENTITY).verdict(Some(IDENTITY.offset(offset)));
@@ -262,7 +323,8 @@ fn a_bad_frame_followed_by_proof_is_damage_and_else_a_tail() {
 
 #[test]
 fn a_frame_inside_a_payload_is_no_evidence() {
-    // A user who knows the segment stores bytes that look like a frame of it, which claim that everything is durable.
+    // A user who knows the segment stores bytes that look like a frame of it, which claim that
+    // everything is durable.
     let mut forged = vec![0; 8];
     header(9, u64::MAX).append_to(&mut forged, 4096, b"forged");
     let (mut bytes, starts) = segment(&[b"first", &forged], 8192);
@@ -288,8 +350,11 @@ fn unknown_flags_are_newer_and_not_a_tail() {
 
 #[test]
 fn forged_marks_cannot_make_the_walk_quadratic() {
-    // 40,000 headers of this segment, each with a length to the segment's end: the budget ends the walk after 8 segments' worth.
-    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 8, boot_id: 9 }.encode(0).to_vec();
+    // 40,000 headers of this segment, each with a length to the segment's end: the budget ends the
+    // walk after 8 segments' worth.
+    let mut bytes = SegmentHeader { identity: IDENTITY, capacity: 1 << 20, predecessor_end: 8, boot_id: 9 }
+        .encode(0)
+        .to_vec();
     while bytes.len() + FRAME_HEADER_BYTES <= 1 << 20 {
         let start = bytes.len();
         let short = FrameHeader { stream: 0, ..header(1, IDENTITY.offset(u32::MAX)) };

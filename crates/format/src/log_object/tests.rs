@@ -17,7 +17,10 @@ fn the_byte_tables_hold() {
 #[test]
 fn what_was_encoded_is_decoded() {
     let data = encode_data_header(&IDENTITY, 500, 77, 9);
-    assert_eq!(LogObject::decode(&data, &IDENTITY), Ok(LogObject::Data { bytes: 500, writer: 77, known_through: 9 }));
+    assert_eq!(
+        LogObject::decode(&data, &IDENTITY),
+        Ok(LogObject::Data { bytes: 500, writer: 77, known_through: 9 })
+    );
     let seal = encode_seal(&IDENTITY, 11, 12);
     assert_eq!(LogObject::decode(&seal, &IDENTITY), Ok(LogObject::Seal { by: 11, sealed: 12 }));
 }

@@ -211,7 +211,8 @@ impl Body<'_> {
 /// Reads one edit.
 ///
 /// # Errors
-/// `Damaged`, or `Newer` for a tag that this version does not know, with the offset in the reader's bytes.
+/// `Damaged`, or `Newer` for a tag that this version does not know, with the offset in the reader's
+/// bytes.
 pub fn decode_edit(reader: &mut Reader<'_>) -> Result<Edit> {
     let at = reader.position();
     let tag = reader.u8()?;
@@ -234,7 +235,11 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
     let edit = match tag {
         DATABASE_CREATED => {
             let (id, created_unix_seconds) = (reader.u64()?, reader.u64()?);
-            Edit::DatabaseCreated { id, log_identity: reader.text(LOG_IDENTITY_BYTES_MAX)?.to_owned(), created_unix_seconds }
+            Edit::DatabaseCreated {
+                id,
+                log_identity: reader.text(LOG_IDENTITY_BYTES_MAX)?.to_owned(),
+                created_unix_seconds,
+            }
         }
         KEYSPACE_CREATED => {
             let (id, stream) = (reader.u32()?, reader.u32()?);
@@ -254,7 +259,9 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
             configuration: Bytes::copy_from_slice(reader.prefixed(CONFIGURATION_BYTES_MAX)?),
         },
         LOG_SEALED => Edit::LogSealed { epoch: reader.u64()?, lane: reader.u32()?, length: reader.u64()? },
-        LOG_REPLAY_POINT => Edit::LogReplayPoint { epoch: reader.u64()?, lane: reader.u32()?, offset: reader.u64()? },
+        LOG_REPLAY_POINT => {
+            Edit::LogReplayPoint { epoch: reader.u64()?, lane: reader.u32()?, offset: reader.u64()? }
+        }
         LOG_UNNAMED => Edit::LogUnnamed { epoch: reader.u64()?, lane: reader.u32()? },
         STREAM_REACHED => Edit::StreamReached { stream: reader.u32()?, sequence: sequence(&mut reader)? },
         LOG_TRIMMED => Edit::LogTrimmed { epoch: reader.u64()?, lane: reader.u32()?, entries: reader.u64()? },
@@ -262,7 +269,13 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         SOURCE_NAMED => {
             let number = reader.u32()?;
             let (incarnation, database, pin) = (reader.u64()?, reader.u64()?, reader.u128()?);
-            Edit::SourceNamed(Source { number, place: reader.text(PLACE_BYTES_MAX)?.to_owned(), incarnation, database, pin })
+            Edit::SourceNamed(Source {
+                number,
+                place: reader.text(PLACE_BYTES_MAX)?.to_owned(),
+                incarnation,
+                database,
+                pin,
+            })
         }
         SOURCE_UNNAMED => Edit::SourceUnnamed { number: reader.u32()? },
         TABLE_OF_SOURCE_ADDED => {

@@ -81,7 +81,9 @@ pub fn encode_record(record: &Record) -> Result<Bytes> {
     }
     let length = out.len() + CHECKSUM_BYTES;
     if length > RECORD_BYTES_MAX {
-        return Err(FormatError::limit(format!("a manifest record of {length} bytes; at most {RECORD_BYTES_MAX}")));
+        return Err(FormatError::limit(format!(
+            "a manifest record of {length} bytes; at most {RECORD_BYTES_MAX}"
+        )));
     }
     out[12..16].copy_from_slice(&(length as u32).to_le_bytes());
     out.extend_from_slice(&crc32c(&out).to_le_bytes());
@@ -102,7 +104,8 @@ pub fn record_hash(bytes: &[u8]) -> u128 {
 
 /// Reads a record from the bytes of its object.
 ///
-/// The checksum is checked before anything else but magic and length, so that `Newer` is only said of sound bytes.
+/// The checksum is checked before anything else but magic and length, so that `Newer` is only said
+/// of sound bytes.
 ///
 /// # Errors
 /// `Damaged` or `Newer`, with the offset.
@@ -116,7 +119,11 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
     let version = reader.u32()?;
     let length = reader.u32()? as usize;
     if length != bytes.len() || !(RECORD_HEADER_BYTES + CHECKSUM_BYTES..=RECORD_BYTES_MAX).contains(&length) {
-        return Err(FormatError::damaged(12, format!("a record of {} bytes", bytes.len()), format!("{length}")));
+        return Err(FormatError::damaged(
+            12,
+            format!("a record of {} bytes", bytes.len()),
+            format!("{length}"),
+        ));
     }
     let (body, stored) = bytes.split_at(length - CHECKSUM_BYTES);
     let stored = Reader::new(stored).u32()?;
@@ -144,9 +151,14 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
         return Err(FormatError::newer(KIND_OFFSET, format!("manifest record of kind {kind}")));
     }
     let mut reader = Reader::new(&body[RECORD_HEADER_BYTES..]);
-    let kind = decode_kind(&mut reader, kind, count).map_err(|error| error.shifted(RECORD_HEADER_BYTES as u64))?;
+    let kind =
+        decode_kind(&mut reader, kind, count).map_err(|error| error.shifted(RECORD_HEADER_BYTES as u64))?;
     if features & FEATURE_SOURCES == 0 && edits_of(&kind).iter().any(Edit::is_of_sources) {
-        return Err(FormatError::damaged(16, "the feature bit of edits about sources", format!("{features:#x}")));
+        return Err(FormatError::damaged(
+            16,
+            "the feature bit of edits about sources",
+            format!("{features:#x}"),
+        ));
     }
     Ok(Record { kind, ..record })
 }

@@ -1,4 +1,5 @@
-//! Snapshot objects: the edits that build a whole state, in chunks that are encoded, sent, received and decoded one by one.
+//! Snapshot objects: the edits that build a whole state, in chunks that are encoded, sent, received
+//! and decoded one by one.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -125,7 +126,8 @@ impl SnapshotEncoder {
     /// Adds an edit. Now and then the next piece of the object is handed out: append it.
     ///
     /// # Errors
-    /// `Limit` when the edit is beyond its limits, or about sources in a snapshot that was begun without any; nothing was added.
+    /// `Limit` when the edit is beyond its limits, or about sources in a snapshot that was begun
+    /// without any; nothing was added.
     pub fn push(&mut self, edit: &Edit) -> Result<Option<Vec<u8>>> {
         if edit.is_of_sources() && self.features & FEATURE_SOURCES == 0 {
             return Err(FormatError::limit("an edit about sources in a snapshot without them"));
@@ -177,7 +179,8 @@ impl SnapshotEncoder {
     }
 }
 
-/// Decodes a snapshot from its pieces, cut anywhere, and hands out edits as soon as their chunk is whole.
+/// Decodes a snapshot from its pieces, cut anywhere, and hands out edits as soon as their chunk is
+/// whole.
 #[derive(Debug)]
 pub struct SnapshotDecoder {
     identity: SnapshotIdentity,
@@ -210,7 +213,8 @@ impl SnapshotDecoder {
         }
     }
 
-    /// Takes the next bytes of the object and appends the edits that they complete to `edits`. Memory beyond that is at most one chunk.
+    /// Takes the next bytes of the object and appends the edits that they complete to `edits`.
+    /// Memory beyond that is at most one chunk.
     ///
     /// # Errors
     /// `Damaged` or `Newer`, with the offset in the object.
@@ -231,18 +235,27 @@ impl SnapshotDecoder {
         result
     }
 
-    /// Checks that the object ended where it should, with the length and checksum that its record states.
+    /// Checks that the object ended where it should, with the length and checksum that its record
+    /// states.
     ///
     /// # Errors
     /// `Damaged`.
     pub fn finish(self, length: u64, checksum: u64) -> Result<()> {
         let at = self.consumed as usize;
         if !self.ended || self.length != length {
-            return Err(FormatError::damaged(at, format!("a snapshot of {length} bytes"), format!("{} bytes", self.length)));
+            return Err(FormatError::damaged(
+                at,
+                format!("a snapshot of {length} bytes"),
+                format!("{} bytes", self.length),
+            ));
         }
         let found = self.hash.digest();
         if found != checksum {
-            return Err(FormatError::damaged(0, format!("checksum {checksum:#018x} of the object"), format!("{found:#018x}")));
+            return Err(FormatError::damaged(
+                0,
+                format!("checksum {checksum:#018x} of the object"),
+                format!("{found:#018x}"),
+            ));
         }
         Ok(())
     }
@@ -251,7 +264,11 @@ impl SnapshotDecoder {
     fn step(&mut self, used: usize, edits: &mut Vec<Edit>) -> Result<usize> {
         let bytes = &self.buffer[used..];
         if self.ended {
-            return if bytes.is_empty() { Ok(0) } else { Err(FormatError::damaged(0, "the end", "more bytes")) };
+            return if bytes.is_empty() {
+                Ok(0)
+            } else {
+                Err(FormatError::damaged(0, "the end", "more bytes"))
+            };
         }
         if !self.header_done {
             if bytes.len() < SNAPSHOT_HEADER_BYTES {
@@ -268,7 +285,11 @@ impl SnapshotDecoder {
         let (length, count, ordinal) = (reader.u32()? as usize, reader.u32()?, reader.u32()?);
         let (flags, stored) = (reader.u32()?, reader.u32()?);
         if length > CHUNK_BYTES_MAX {
-            return Err(FormatError::damaged(0, format!("a chunk of at most {CHUNK_BYTES_MAX} bytes"), length.to_string()));
+            return Err(FormatError::damaged(
+                0,
+                format!("a chunk of at most {CHUNK_BYTES_MAX} bytes"),
+                length.to_string(),
+            ));
         }
         if reader.remaining() < length {
             return Ok(0);
@@ -279,17 +300,26 @@ impl SnapshotDecoder {
             return Err(FormatError::checksum(16, checksum, stored));
         }
         if ordinal != self.ordinal {
-            return Err(FormatError::damaged(8, format!("chunk {}", self.ordinal), format!("chunk {ordinal}")));
+            return Err(FormatError::damaged(
+                8,
+                format!("chunk {}", self.ordinal),
+                format!("chunk {ordinal}"),
+            ));
         }
         self.ordinal += 1;
         match flags {
             0 => {
                 let mut body = Reader::new(body);
                 for _ in 0..count {
-                    let edit = decode_edit(&mut body).map_err(|error| error.shifted(CHUNK_HEADER_BYTES as u64))?;
+                    let edit =
+                        decode_edit(&mut body).map_err(|error| error.shifted(CHUNK_HEADER_BYTES as u64))?;
                     if edit.is_of_sources() && self.features & FEATURE_SOURCES == 0 {
                         let found = format!("{:#x}", self.features);
-                        return Err(FormatError::damaged(16, "the feature bit of edits about sources", found));
+                        return Err(FormatError::damaged(
+                            16,
+                            "the feature bit of edits about sources",
+                            found,
+                        ));
                     }
                     edits.push(edit);
                 }
@@ -298,11 +328,17 @@ impl SnapshotDecoder {
             }
             FLAG_END => {
                 if count != self.edits_total || length != 0 {
-                    return Err(FormatError::damaged(4, format!("an end after {} edits", self.edits_total), count.to_string()));
+                    return Err(FormatError::damaged(
+                        4,
+                        format!("an end after {} edits", self.edits_total),
+                        count.to_string(),
+                    ));
                 }
                 self.ended = true;
             }
-            flags => return Err(FormatError::newer(12, format!("snapshot chunk with unknown flags {flags:#x}"))),
+            flags => {
+                return Err(FormatError::newer(12, format!("snapshot chunk with unknown flags {flags:#x}")));
+            }
         }
         Ok(CHUNK_HEADER_BYTES + length)
     }
@@ -316,7 +352,8 @@ fn check_header(bytes: &[u8], identity: &SnapshotIdentity) -> Result<u64> {
         let expected = format!("the magic of a manifest snapshot ({})", SNAPSHOT_MAGIC.escape_ascii());
         return Err(FormatError::damaged(0, expected, magic.escape_ascii().to_string()));
     }
-    let (version, _reserved, incompatible, _compatible) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
+    let (version, _reserved, incompatible, _compatible) =
+        (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
     let found = SnapshotIdentity { incarnation: reader.u64()?, slot: reader.u64()?, random: reader.u64()? };
     let at = reader.position();
     let stored = reader.u32()?;

@@ -49,14 +49,31 @@ fn all_edits() -> Vec<Edit> {
         Edit::LogTrimmed { epoch: 3, lane: 1, entries: 97 },
         Edit::LogUnnamed { epoch: 3, lane: 1 },
         Edit::StreamReached { stream: 0, sequence: SequenceNumber(11) },
-        Edit::SourceNamed(Source { number: 1, place: "../orders".into(), incarnation: 2, database: 30, pin: 1 << 99 }),
-        Edit::TableAdded(TableDescription { source: Some(TableSource { source: 1, name: TableName { epoch: 8, random: 9 } }), ..table(5) }),
+        Edit::SourceNamed(Source {
+            number: 1,
+            place: "../orders".into(),
+            incarnation: 2,
+            database: 30,
+            pin: 1 << 99,
+        }),
+        Edit::TableAdded(TableDescription {
+            source: Some(TableSource { source: 1, name: TableName { epoch: 8, random: 9 } }),
+            ..table(5)
+        }),
         Edit::SourceUnnamed { number: 1 },
     ]
 }
 
 fn record(kind: RecordKind) -> Record {
-    Record { incarnation: 1, slot: 9, epoch: 3, attempt: 0xa77e, predecessor_hash: 0xbeef, snapshot_slot: 2, kind }
+    Record {
+        incarnation: 1,
+        slot: 9,
+        epoch: 3,
+        attempt: 0xa77e,
+        predecessor_hash: 0xbeef,
+        snapshot_slot: 2,
+        kind,
+    }
 }
 
 #[test]
@@ -80,7 +97,8 @@ fn records_round_trip() {
 
 #[test]
 fn a_record_is_the_bytes_of_its_table() {
-    let bytes = encode_record(&record(RecordKind::Edits(vec![Edit::LogUnnamed { epoch: 3, lane: 1 }]))).unwrap();
+    let bytes =
+        encode_record(&record(RecordKind::Edits(vec![Edit::LogUnnamed { epoch: 3, lane: 1 }]))).unwrap();
     assert_eq!(bytes.len(), RECORD_HEADER_BYTES + 6 + 12 + 4);
     assert_eq!(&bytes[0..8], b"TMBLOREC");
     assert_eq!((bytes[8], bytes[12] as usize), (1, bytes.len()));
@@ -134,7 +152,10 @@ fn newer_records_are_told_from_damaged_ones() {
         newer[at] = value;
         newer.extend_from_slice(&crc32c(&newer).to_le_bytes());
         let error = decode_record(&newer).unwrap_err();
-        assert!(matches!(error, FormatError::Newer { offset, .. } if offset == at as u64), "byte {at}: {error}");
+        assert!(
+            matches!(error, FormatError::Newer { offset, .. } if offset == at as u64),
+            "byte {at}: {error}"
+        );
     }
     let mut compatible = bytes[..bytes.len() - 4].to_vec();
     compatible[24] = 0xff;
@@ -144,7 +165,12 @@ fn newer_records_are_told_from_damaged_ones() {
 
 #[test]
 fn limits_of_edits_are_errors() {
-    let long = Edit::KeyspaceCreated { id: 1, name: "n".repeat(256), stream: 0, options: KeyspaceOptions::default() };
+    let long = Edit::KeyspaceCreated {
+        id: 1,
+        name: "n".repeat(256),
+        stream: 0,
+        options: KeyspaceOptions::default(),
+    };
     assert!(matches!(encode_record(&record(RecordKind::Edits(vec![long]))), Err(FormatError::Limit { .. })));
     let configuration = Bytes::from(vec![0; (64 << 10) + 1]);
     let mut out = vec![1, 2];
@@ -220,11 +246,14 @@ fn large_snapshots_come_in_several_pieces() {
 fn chunks_in_another_order_are_damage_although_each_is_sound() {
     let edits: Vec<Edit> = (0..20_000).map(|random| Edit::TableAdded(table(random))).collect();
     let (object, end) = snapshot(&edits);
-    let chunk_bytes = |at: usize| snapshot::CHUNK_HEADER_BYTES + u32::from_le_bytes(object[at..at + 4].try_into().unwrap()) as usize;
+    let chunk_bytes = |at: usize| {
+        snapshot::CHUNK_HEADER_BYTES + u32::from_le_bytes(object[at..at + 4].try_into().unwrap()) as usize
+    };
     let first = snapshot::SNAPSHOT_HEADER_BYTES;
     let second = first + chunk_bytes(first);
     let third = second + chunk_bytes(second);
-    let swapped = [&object[..first], &object[second..third], &object[first..second], &object[third..]].concat();
+    let swapped =
+        [&object[..first], &object[second..third], &object[first..second], &object[third..]].concat();
     let error = read_back(&swapped, swapped.len(), &end).unwrap_err();
     assert_eq!(error, FormatError::damaged(first + 8, "chunk 0", "chunk 1"));
 }
@@ -235,7 +264,10 @@ fn every_flipped_byte_and_every_truncation_of_a_snapshot_is_damage() {
     for at in 0..object.len() {
         let mut flipped = object.clone();
         flipped[at] ^= 0x04;
-        assert!(matches!(read_back(&flipped, object.len(), &end), Err(FormatError::Damaged { .. })), "byte {at}");
+        assert!(
+            matches!(read_back(&flipped, object.len(), &end), Err(FormatError::Damaged { .. })),
+            "byte {at}"
+        );
         assert!(read_back(&object[..at], object.len(), &end).is_err(), "{at} bytes");
     }
     let mut longer = object.clone();

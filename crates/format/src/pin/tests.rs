@@ -2,7 +2,15 @@ use super::*;
 
 fn pin() -> Pin {
     let tables = (0..3).map(|random| TableName { epoch: 7, random }).collect();
-    Pin { incarnation: 2, id: 1 << 100, kind: PinKind::Backup, lease_ms: 0, created_unix_seconds: 99, tables, clone: None }
+    Pin {
+        incarnation: 2,
+        id: 1 << 100,
+        kind: PinKind::Backup,
+        lease_ms: 0,
+        created_unix_seconds: 99,
+        tables,
+        clone: None,
+    }
 }
 
 /// What is written is read, and no flipped bit or cut goes unnoticed.
@@ -49,7 +57,8 @@ fn no_damage_goes_unnoticed(pin: &Pin) {
     }
 }
 
-/// A kind of pin that this version does not know must keep collection from deleting, not be taken for damage.
+/// A kind of pin that this version does not know must keep collection from deleting, not be taken
+/// for damage.
 #[test]
 fn an_unknown_kind_is_newer() {
     let mut bytes = encode_pin(&pin()).unwrap();

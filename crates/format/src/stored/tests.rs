@@ -25,7 +25,10 @@ fn blocks_open_only_in_their_place() {
         let (stored, raw) = sealed(compression);
         assert_eq!(open(&stored, 0x1d, 4096).unwrap(), raw);
         for (identity, offset) in [(0x1c, 4096), (0x1d, 4097), (0x1d, 0)] {
-            assert!(matches!(open(&stored, identity, offset), Err(FormatError::Damaged { .. })), "{identity} {offset}");
+            assert!(
+                matches!(open(&stored, identity, offset), Err(FormatError::Damaged { .. })),
+                "{identity} {offset}"
+            );
         }
     }
 }
@@ -37,7 +40,10 @@ fn every_flipped_byte_and_every_truncation_is_damage() {
         for at in 0..stored.len() {
             let mut flipped = stored.to_vec();
             flipped[at] ^= 0x01;
-            assert!(matches!(open(&flipped.into(), 0x1d, 4096), Err(FormatError::Damaged { .. })), "byte {at}");
+            assert!(
+                matches!(open(&flipped.into(), 0x1d, 4096), Err(FormatError::Damaged { .. })),
+                "byte {at}"
+            );
             assert!(open(&stored.slice(..at), 0x1d, 4096).is_err(), "{at} bytes");
         }
     }
@@ -55,8 +61,11 @@ fn an_unknown_compression_is_newer() {
 fn data_block(entries: u64, value_bytes: usize) -> (Vec<u8>, usize) {
     let mut builder = crate::block::BlockBuilder::new();
     for number in 0..entries {
-        let value: Vec<u8> = (0..value_bytes).map(|at| if at % 8 < 4 { b'v' } else { (number as usize * 31 + at * at) as u8 }).collect();
-        builder.add(InternalKey::new(format!("key {number:06}").as_bytes(), Trailer(number << 8 | 1)), &value);
+        let value: Vec<u8> = (0..value_bytes)
+            .map(|at| if at % 8 < 4 { b'v' } else { (number as usize * 31 + at * at) as u8 })
+            .collect();
+        builder
+            .add(InternalKey::new(format!("key {number:06}").as_bytes(), Trailer(number << 8 | 1)), &value);
     }
     let mut raw = Vec::new();
     let values_end = builder.finish_into(&mut raw);
@@ -75,7 +84,8 @@ fn a_payload_in_two_parts_is_the_bytes_of_its_table() {
     let raw = [[b'v'; 40].as_slice(), b"rows"].concat();
     let mut out = Vec::new();
     seal_data(&mut Compressor::new(), Compression::Lz4, (&raw, 40), 0x1d, 4096, &mut out);
-    // An LZ4 block: one literal, 33 more of it by a match at a distance of one, and the last six as literals.
+    // An LZ4 block: one literal, 33 more of it by a match at a distance of one, and the last six as
+    // literals.
     let first = [0x1f, b'v', 1, 0, 14, 0x60, b'v', b'v', b'v', b'v', b'v', b'v'];
     let mut golden = vec![44, 0, 0, 0, 40, 0, 0, 0, first.len() as u8, 0, 0, 0];
     golden.extend(first);
@@ -98,12 +108,17 @@ fn a_look_up_in_a_sealed_block_finds_what_the_block_has() {
             let sealed = Sealed::check(&stored, 0x1d, 4096).unwrap();
             // What lay in the room before must not be seen.
             let mut room = vec![0xaa; 20_000];
-            for number in (0..entries).flat_map(|number| [(number, ""), (number, "x")]).chain([(entries, "")]) {
+            for number in (0..entries).flat_map(|number| [(number, ""), (number, "x")]).chain([(entries, "")])
+            {
                 let key = format!("key {:06}{}", number.0, number.1);
                 for trailer in [Trailer(number.0 << 8 | 1), Trailer(number.0 << 8), Trailer(u64::MAX)] {
                     let target = InternalKey::new(key.as_bytes(), trailer);
-                    let found = sealed.get(target, &mut room).unwrap().map(|(trailer, value)| (trailer, room[value].to_vec()));
-                    let expected = block.get(target).unwrap().map(|entry| (entry.trailer, entry.value.to_vec()));
+                    let found = sealed
+                        .get(target, &mut room)
+                        .unwrap()
+                        .map(|(trailer, value)| (trailer, room[value].to_vec()));
+                    let expected =
+                        block.get(target).unwrap().map(|entry| (entry.trailer, entry.value.to_vec()));
                     assert_eq!(found, expected, "{compression:?}, {entries} of {value_bytes}: {key}");
                     room.fill(0xaa);
                 }
@@ -117,7 +132,8 @@ fn a_look_up_decompresses_no_further_than_its_value() {
     let (stored, raw) = sealed_data(Compression::Lz4, 60, 100);
     let sealed = Sealed::check(&stored, 0x1d, 4096).unwrap();
     let mut room = vec![0xaa; raw.len()];
-    let (_, value) = sealed.get(InternalKey::new(b"key 000010", Trailer(u64::MAX)), &mut room).unwrap().unwrap();
+    let (_, value) =
+        sealed.get(InternalKey::new(b"key 000010", Trailer(u64::MAX)), &mut room).unwrap().unwrap();
     assert_eq!((value.clone(), &room[value.clone()]), (1000..1100, &raw[1000..1100]));
     assert!(room[2000..5900].iter().all(|byte| *byte == 0xaa), "the values after it were left alone");
 }
@@ -126,7 +142,8 @@ fn a_look_up_decompresses_no_further_than_its_value() {
 fn parts_that_do_not_fit_together_are_damage() {
     let (stored, raw) = sealed_data(Compression::Lz4, 60, 100);
     let target = InternalKey::new(b"key 000059", Trailer(u64::MAX));
-    // Each length a little wrong, and the checksum right: what a bug, or somebody else, might have written.
+    // Each length a little wrong, and the checksum right: what a bug, or somebody else, might have
+    // written.
     for (at, by) in [(0, 1), (0, 255), (4, 1), (4, 255), (8, 1), (8, 255), (3, 255), (7, 255), (11, 255)] {
         let mut forged = stored[..stored.len() - 4].to_vec();
         forged[at] = forged[at].wrapping_add(by);

@@ -14,11 +14,14 @@ use crate::stored::{self, BlockHandle};
 /// How a table is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// A data block has at most so many bytes before compression, unless it is one entry that has more.
+    /// A data block has at most so many bytes before compression, unless it is one entry that has
+    /// more.
     pub block_bytes: usize,
-    /// Values begin at multiples of this in their block, and blocks at multiples of it in memory: a power of two; 1 for no alignment.
+    /// Values begin at multiples of this in their block, and blocks at multiples of it in memory: a
+    /// power of two; 1 for no alignment.
     pub value_alignment: u32,
-    /// Compression of data blocks. Index, filter and properties are stored as they are: they are read far more often than written.
+    /// Compression of data blocks. Index, filter and properties are stored as they are: they are
+    /// read far more often than written.
     pub compression: Compression,
     /// Filter bits per key; 0 for no filters.
     pub filter_bits_per_key: u32,
@@ -71,10 +74,11 @@ pub struct TableSummary {
     pub properties: Properties,
 }
 
-/// Builds a table: [`TableBuilder::add`] in order, write what [`TableBuilder::take_output`] gives whenever
-/// [`TableBuilder::wants_output_taken`], then [`TableBuilder::finish`].
+/// Builds a table: [`TableBuilder::add`] in order, write what [`TableBuilder::take_output`] gives
+/// whenever [`TableBuilder::wants_output_taken`], then [`TableBuilder::finish`].
 ///
-/// Memory: one data block, the output not yet taken, and the table's filters and index (about 2 % of the data).
+/// Memory: one data block, the output not yet taken, and the table's filters and index (about 2 %
+/// of the data).
 #[derive(Debug)]
 pub struct TableBuilder {
     options: TableOptions,
@@ -165,12 +169,20 @@ impl TableBuilder {
     ///
     /// # Panics
     /// When the entry does not come after the last one.
-    pub fn add(&mut self, user_key: &[u8], sequence: SequenceNumber, kind: EntryKind, value: &[u8]) -> Result<()> {
+    pub fn add(
+        &mut self,
+        user_key: &[u8],
+        sequence: SequenceNumber,
+        kind: EntryKind,
+        value: &[u8],
+    ) -> Result<()> {
         check_limits(user_key, value)?;
         let key = InternalKey::new(user_key, Trailer::new(sequence, kind));
-        // A block ends before the entry that would make it too large, so that blocks fill what memory is given to them.
+        // A block ends before the entry that would make it too large, so that blocks fill what
+        // memory is given to them.
         if !self.data.is_empty()
-            && self.data.block_bytes() + entry_bytes(key, value, self.options.value_alignment) > self.options.block_bytes
+            && self.data.block_bytes() + entry_bytes(key, value, self.options.value_alignment)
+                > self.options.block_bytes
         {
             self.close_block();
         }
@@ -215,8 +227,8 @@ impl TableBuilder {
         self.properties.entries
     }
 
-    /// Bytes of the table so far, the open block estimated: for deciding when it is large enough. Indexes and filters count: of long keys that compress well
-    /// they are most of it.
+    /// Bytes of the table so far, the open block estimated: for deciding when it is large enough.
+    /// Indexes and filters count: of long keys that compress well they are most of it.
     pub fn table_bytes(&self) -> u64 {
         let indexed = self.partition_bytes + self.index.block_bytes() + self.filter.filter_bytes();
         self.taken + (self.out.len() + self.data.block_bytes() + indexed) as u64
@@ -243,7 +255,8 @@ impl TableBuilder {
             + self.partition_bytes
     }
 
-    /// The data block that the entry added last has closed, if it has: its offset in the table, and its stored bytes. Told once.
+    /// The data block that the entry added last has closed, if it has: its offset in the table, and
+    /// its stored bytes. Told once.
     pub fn take_closed_block(&mut self) -> Option<(u64, &[u8])> {
         let handle = self.closed.take()?;
         let start = usize::try_from(handle.offset.checked_sub(self.taken)?).ok()?;
@@ -279,7 +292,13 @@ impl TableBuilder {
         self.raw = self.properties.encode();
         let properties = self.seal_raw(Compression::None);
         let table_bytes = self.position() + FOOTER_BYTES as u64;
-        let footer = Footer { identity: self.identity, table_bytes, data_end, top_index, properties_bytes: properties.length };
+        let footer = Footer {
+            identity: self.identity,
+            table_bytes,
+            data_end,
+            top_index,
+            properties_bytes: properties.length,
+        };
         self.out.extend_from_slice(&footer.encode());
         let whole = u32::try_from(table_bytes - data_end).expect("a table's tail is below 4 GiB");
         let top = u32::try_from(table_bytes - top_offset).expect("a table's top is below 4 GiB");
@@ -324,7 +343,14 @@ impl TableBuilder {
         self.properties.raw_data_bytes += self.raw.len() as u64;
         let (offset, compression) = (self.place(), self.options.compression);
         let data = (&*self.raw, values_end);
-        self.pending = Some(stored::seal_data(&mut self.compressor, compression, data, self.identity, offset, &mut self.out));
+        self.pending = Some(stored::seal_data(
+            &mut self.compressor,
+            compression,
+            data,
+            self.identity,
+            offset,
+            &mut self.out,
+        ));
         self.closed = self.pending;
     }
 
@@ -340,21 +366,31 @@ impl TableBuilder {
             }
         };
         self.index.add(InternalKey::new(&self.separator, trailer), &handle.encode());
-        // The top index takes a separator of each partition, and is held in memory while the table is open: long ones are few.
-        let least = if self.separator.len() < LONG_SEPARATOR_BYTES { 0 } else { LONG_SEPARATORS_MIN * self.separator.len() };
-        if self.index.block_bytes() >= self.options.partition_bytes.max(least) || self.filter.filter_bytes() >= PARTITION_FILTER_BYTES {
+        // The top index takes a separator of each partition, and is held in memory while the table
+        // is open: long ones are few.
+        let least = if self.separator.len() < LONG_SEPARATOR_BYTES {
+            0
+        } else {
+            LONG_SEPARATORS_MIN * self.separator.len()
+        };
+        if self.index.block_bytes() >= self.options.partition_bytes.max(least)
+            || self.filter.filter_bytes() >= PARTITION_FILTER_BYTES
+        {
             self.close_partition();
         }
     }
 
-    /// Ends the partition of index and filter. Its place is not known yet: only its raw bytes are kept.
+    /// Ends the partition of index and filter. Its place is not known yet: only its raw bytes are
+    /// kept.
     fn close_partition(&mut self) {
         let last = self.index.last_key();
         let (last_key, last_trailer) = (last.user_key.to_vec(), last.trailer);
-        let (mut filter, mut index) = (Vec::with_capacity(self.filter.filter_bytes()), Vec::with_capacity(self.index.block_bytes()));
+        let (mut filter, mut index) =
+            (Vec::with_capacity(self.filter.filter_bytes()), Vec::with_capacity(self.index.block_bytes()));
         self.filter.finish_into(&mut filter);
         self.index.finish_into(&mut index);
-        self.partition_bytes += last_key.len() + filter.capacity() + index.capacity() + size_of::<Partition>();
+        self.partition_bytes +=
+            last_key.len() + filter.capacity() + index.capacity() + size_of::<Partition>();
         self.partitions.push(Partition { last_key, last_trailer, filter, index });
     }
 

@@ -1,4 +1,5 @@
-//! What a table says about itself: for people, statistics and later versions; opening and reading need none of it.
+//! What a table says about itself: for people, statistics and later versions; opening and reading
+//! need none of it.
 //!
 //! | id | bytes | property |
 //! |---|---|---|
@@ -92,7 +93,11 @@ impl Properties {
     /// `Damaged`; `Newer` for a value alignment that this version cannot read.
     pub fn decode(bytes: &[u8]) -> Result<Properties> {
         if bytes.len() > PROPERTIES_BYTES_MAX {
-            return Err(FormatError::damaged(0, format!("at most {PROPERTIES_BYTES_MAX} bytes"), bytes.len().to_string()));
+            return Err(FormatError::damaged(
+                0,
+                format!("at most {PROPERTIES_BYTES_MAX} bytes"),
+                bytes.len().to_string(),
+            ));
         }
         let mut properties = Properties { value_alignment: 1, ..Properties::default() };
         let mut reader = Reader::new(bytes);

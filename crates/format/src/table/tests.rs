@@ -29,7 +29,11 @@ fn build(entries: &[Owned], options: TableOptions) -> (Bytes, TableSummary) {
 }
 
 fn many(count: usize) -> Vec<Owned> {
-    (0..count).map(|index| (format!("key-{index:06}").into_bytes(), 1 + index as u64, format!("value {index}").into_bytes())).collect()
+    (0..count)
+        .map(|index| {
+            (format!("key-{index:06}").into_bytes(), 1 + index as u64, format!("value {index}").into_bytes())
+        })
+        .collect()
 }
 
 fn read_all(bytes: &Bytes) -> Result<Vec<Owned>> {
@@ -61,7 +65,8 @@ fn a_footer_is_the_bytes_of_its_table() {
 #[test]
 fn newer_footers_are_told_from_damaged_ones() {
     let top_index = BlockHandle { offset: 300, length: 40 };
-    let bytes = Footer { identity: 0x11, table_bytes: 446, data_end: 200, top_index, properties_bytes: 10 }.encode();
+    let bytes =
+        Footer { identity: 0x11, table_bytes: 446, data_end: 200, top_index, properties_bytes: 10 }.encode();
     for at in 0..FOOTER_BYTES {
         let mut flipped = bytes;
         flipped[at] ^= 2;
@@ -72,11 +77,15 @@ fn newer_footers_are_told_from_damaged_ones() {
         newer[at] = 2;
         let checksum = crc32c(&newer[..84]).to_le_bytes();
         newer[84..88].copy_from_slice(&checksum);
-        assert!(matches!(Footer::decode(&newer), Err(FormatError::Newer { offset, .. }) if offset == at as u64), "byte {at}");
+        assert!(
+            matches!(Footer::decode(&newer), Err(FormatError::Newer { offset, .. }) if offset == at as u64),
+            "byte {at}"
+        );
     }
 }
 
-/// Whoever changes a byte of what is written changes this number, and then needs a feature bit or a version.
+/// Whoever changes a byte of what is written changes this number, and then needs a feature bit or a
+/// version.
 #[test]
 fn a_table_is_the_same_bytes_for_ever() {
     let (bytes, summary) = build(&many(300), options(Compression::None));
@@ -91,9 +100,20 @@ fn tables_round_trip_with_every_compression() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
         let (bytes, summary) = build(&entries, options(compression));
         assert_eq!(read_all(&bytes).as_ref(), Ok(&entries));
-        assert_eq!((summary.first_key.as_ref(), summary.last_key.as_ref()), (&b"key-000000"[..], &b"key-001999"[..]));
-        assert_eq!((summary.sequences.first.0, summary.sequences.last.0, summary.properties.entries), (1, 2000, 2000));
-        let top = Top::decode(&bytes.slice(bytes.len() - summary.tail_bytes as usize..), summary.table_bytes, IDENTITY).unwrap();
+        assert_eq!(
+            (summary.first_key.as_ref(), summary.last_key.as_ref()),
+            (&b"key-000000"[..], &b"key-001999"[..])
+        );
+        assert_eq!(
+            (summary.sequences.first.0, summary.sequences.last.0, summary.properties.entries),
+            (1, 2000, 2000)
+        );
+        let top = Top::decode(
+            &bytes.slice(bytes.len() - summary.tail_bytes as usize..),
+            summary.table_bytes,
+            IDENTITY,
+        )
+        .unwrap();
         assert_eq!(top.properties, summary.properties);
         assert!(summary.properties.data_blocks > 10);
     }
@@ -101,9 +121,10 @@ fn tables_round_trip_with_every_compression() {
 
 #[test]
 fn a_table_of_one_entry_and_of_large_entries_round_trips() {
-    for entries in
-        [vec![(vec![], 1, vec![])], vec![(b"a".to_vec(), 1, vec![1]), (b"b".to_vec(), 2, vec![2; 100_000]), (b"c".to_vec(), 3, vec![3])]]
-    {
+    for entries in [
+        vec![(vec![], 1, vec![])],
+        vec![(b"a".to_vec(), 1, vec![1]), (b"b".to_vec(), 2, vec![2; 100_000]), (b"c".to_vec(), 3, vec![3])],
+    ] {
         let (bytes, _) = build(&entries, options(Compression::Lz4));
         assert_eq!(read_all(&bytes), Ok(entries));
     }
@@ -120,7 +141,10 @@ fn memory_is_two_pieces_of_output_and_little_more() {
         builder.add(&key, SequenceNumber(sequence), EntryKind::Put, &[7; 400]).unwrap();
         if builder.wants_output_taken() {
             let (memory, block_filters_and_index) = (builder.memory_bytes(), 100 << 10);
-            assert!(memory <= 2 * (output_bytes + output_bytes / 8) + block_filters_and_index, "{memory} bytes after {taken} pieces");
+            assert!(
+                memory <= 2 * (output_bytes + output_bytes / 8) + block_filters_and_index,
+                "{memory} bytes after {taken} pieces"
+            );
             assert!((output_bytes..output_bytes + output_bytes / 4).contains(&builder.take_output().len()));
             taken += 1;
         }
@@ -130,19 +154,26 @@ fn memory_is_two_pieces_of_output_and_little_more() {
 
 #[test]
 fn many_versions_of_one_key_span_blocks_and_partitions() {
-    let entries: Vec<Owned> = (0..500u64).rev().map(|sequence| (b"same".to_vec(), sequence, sequence.to_le_bytes().to_vec())).collect();
+    let entries: Vec<Owned> = (0..500u64)
+        .rev()
+        .map(|sequence| (b"same".to_vec(), sequence, sequence.to_le_bytes().to_vec()))
+        .collect();
     let (bytes, _) = build(&entries, options(Compression::None));
     assert_eq!(read_all(&bytes).as_ref(), Ok(&entries));
 }
 
 #[test]
 fn a_large_tail_is_fetched_without_its_partitions() {
-    let entries: Vec<Owned> = (0..60_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![0; 40])).collect();
+    let entries: Vec<Owned> =
+        (0..60_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![0; 40])).collect();
     let (bytes, summary) = build(&entries, TableOptions { block_bytes: 64, ..TableOptions::default() });
     let footer = Footer::decode(&bytes).unwrap();
     assert!(summary.table_bytes - footer.data_end > u64::from(TAIL_BYTES_MAX));
     assert_eq!(u64::from(summary.tail_bytes), summary.table_bytes - footer.top_index.offset);
-    assert!(Top::decode(&bytes.slice(bytes.len() - summary.tail_bytes as usize..), summary.table_bytes, IDENTITY).is_ok());
+    assert!(
+        Top::decode(&bytes.slice(bytes.len() - summary.tail_bytes as usize..), summary.table_bytes, IDENTITY)
+            .is_ok()
+    );
 }
 
 #[test]
@@ -176,13 +207,19 @@ fn every_truncation_is_damage() {
 #[test]
 fn swapped_blocks_are_damage_although_each_is_sound() {
     let entries: Vec<Owned> = (0..8u8).map(|key| (vec![key], 1, vec![key; 40])).collect();
-    let (bytes, _) = build(&entries, TableOptions { block_bytes: 64, compression: Compression::None, ..TableOptions::default() });
+    let (bytes, _) = build(
+        &entries,
+        TableOptions { block_bytes: 64, compression: Compression::None, ..TableOptions::default() },
+    );
     let top = Top::decode(&bytes, bytes.len() as u64, IDENTITY).unwrap();
     let length = top.footer.data_end as usize / 4;
     let mut swapped = bytes.to_vec();
     swapped[..2 * length].rotate_left(length);
     let error = read_all(&swapped.into()).unwrap_err();
-    assert!(matches!(&error, FormatError::Damaged { expected, .. } if expected.starts_with("checksum")), "{error}");
+    assert!(
+        matches!(&error, FormatError::Damaged { expected, .. } if expected.starts_with("checksum")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -216,7 +253,10 @@ proptest! {
 #[test]
 fn the_top_index_of_long_keys_stays_small() {
     let key = |group: u32, index: u32| [&group.to_be_bytes()[..], &[0; 9992], &index.to_be_bytes()].concat();
-    let mut builder = TableBuilder::new(TableOptions { compression: Compression::Lz4, ..TableOptions::default() }, IDENTITY);
+    let mut builder = TableBuilder::new(
+        TableOptions { compression: Compression::Lz4, ..TableOptions::default() },
+        IDENTITY,
+    );
     let mut bytes = Vec::new();
     for number in 0..4000 {
         builder.add(&key(number / 8, number % 8), SequenceNumber(1), EntryKind::Put, b"").unwrap();
@@ -243,6 +283,7 @@ fn a_partition_ends_with_a_large_filter() {
     bytes.extend_from_slice(&end);
     let top = Top::decode(&bytes.into(), summary.table_bytes, IDENTITY).unwrap();
     assert!(
-        top.partition_for(InternalKey::new(&[0; 4], Trailer::FIRST)) != top.partition_for(InternalKey::new(&[0, 38, 0, 0], Trailer::FIRST))
+        top.partition_for(InternalKey::new(&[0; 4], Trailer::FIRST))
+            != top.partition_for(InternalKey::new(&[0, 38, 0, 0], Trailer::FIRST))
     );
 }

@@ -25,7 +25,12 @@ impl Partition {
     ///
     /// # Errors
     /// `Damaged` or `Newer`, with the offset in the table.
-    pub fn decode(piece: &Bytes, piece_offset: u64, handle: PartitionHandle, identity: u64) -> Result<Partition> {
+    pub fn decode(
+        piece: &Bytes,
+        piece_offset: u64,
+        handle: PartitionHandle,
+        identity: u64,
+    ) -> Result<Partition> {
         let filter = match handle.filter_bytes {
             0 => None,
             length => {
@@ -51,12 +56,16 @@ impl Partition {
     }
 }
 
-/// Checks a whole table, `bytes`: every checksum, the order of keys, separators, filters and the number of entries. Calls `each` with
-/// every entry.
+/// Checks a whole table, `bytes`: every checksum, the order of keys, separators, filters and the
+/// number of entries. Calls `each` with every entry.
 ///
 /// # Errors
 /// `Damaged` or `Newer`, with the offset in the table, or what `each` returns.
-pub fn verify(bytes: &Bytes, top: &Top, mut each: impl FnMut(InternalKey<'_>, &[u8]) -> Result<()>) -> Result<()> {
+pub fn verify(
+    bytes: &Bytes,
+    top: &Top,
+    mut each: impl FnMut(InternalKey<'_>, &[u8]) -> Result<()>,
+) -> Result<()> {
     let mut verification = Verification::new(bytes, 0, top)?;
     while let Some(handle) = verification.next_block()? {
         verification.take(handle, bytes, 0, &mut each)?;
@@ -64,7 +73,8 @@ pub fn verify(bytes: &Bytes, top: &Top, mut each: impl FnMut(InternalKey<'_>, &[
     Ok(())
 }
 
-/// The check of a whole table block by block: only one need be in memory at a time, beside the table's tail.
+/// The check of a whole table block by block: only one need be in memory at a time, beside the
+/// table's tail.
 #[derive(Debug)]
 pub struct Verification<'a> {
     tail: &'a Bytes,
@@ -87,10 +97,19 @@ impl<'a> Verification<'a> {
         let mut partitions = Cursor::new();
         partitions.first(&top.index)?;
         let walk = Walk { entries: 0, data_at: 0, last: None };
-        Ok(Verification { tail, tail_offset, top, partitions, partition_at: top.footer.data_end, open: None, walk })
+        Ok(Verification {
+            tail,
+            tail_offset,
+            top,
+            partitions,
+            partition_at: top.footer.data_end,
+            open: None,
+            walk,
+        })
     }
 
-    /// The block that [`Verification::take`] must be given next; `None` at the end of a sound table.
+    /// The block that [`Verification::take`] must be given next; `None` at the end of a sound
+    /// table.
     ///
     /// # Errors
     /// `Damaged` or `Newer`, with the offset in the table.
@@ -106,7 +125,8 @@ impl<'a> Verification<'a> {
             };
             let at = place.index().offset;
             if blocks.valid() {
-                let handle = decode_block_handle(blocks.value(&partition.index), footer.data_end).map_err(|error| error.shifted(at))?;
+                let handle = decode_block_handle(blocks.value(&partition.index), footer.data_end)
+                    .map_err(|error| error.shifted(at))?;
                 if handle.offset != self.walk.data_at {
                     let expected = format!("a block at byte {}", self.walk.data_at);
                     return Err(FormatError::damaged(at as usize, expected, format!("{handle:?}")));
@@ -144,12 +164,17 @@ impl<'a> Verification<'a> {
         }
         if self.walk.entries != self.top.properties.entries {
             let at = footer.properties().offset as usize;
-            return Err(FormatError::damaged(at, format!("{} entries", self.top.properties.entries), self.walk.entries.to_string()));
+            return Err(FormatError::damaged(
+                at,
+                format!("{} entries", self.top.properties.entries),
+                self.walk.entries.to_string(),
+            ));
         }
         Ok(())
     }
 
-    /// Checks the block that was asked for, which lies in `piece`, bytes of the table from `piece_offset` on. Calls `each` with every entry.
+    /// Checks the block that was asked for, which lies in `piece`, bytes of the table from
+    /// `piece_offset` on. Calls `each` with every entry.
     ///
     /// # Errors
     /// `Damaged` or `Newer`, with the offset in the table, or what `each` returns.
@@ -169,7 +194,11 @@ impl<'a> Verification<'a> {
             .verify(|key, value| {
                 walk.after(key)?;
                 if !partition.may_contain(key_hash(key.user_key)) {
-                    return Err(FormatError::damaged(0, "a filter that holds the block's keys", "one that does not"));
+                    return Err(FormatError::damaged(
+                        0,
+                        "a filter that holds the block's keys",
+                        "one that does not",
+                    ));
                 }
                 walk.entries += 1;
                 each(key, value)
@@ -195,7 +224,11 @@ impl Walk {
     fn after(&mut self, key: InternalKey<'_>) -> Result<()> {
         if let Some((user_key, trailer)) = &mut self.last {
             if InternalKey::new(user_key, *trailer) >= key {
-                return Err(FormatError::damaged(0, "keys after those of the block before", "a key not after them"));
+                return Err(FormatError::damaged(
+                    0,
+                    "keys after those of the block before",
+                    "a key not after them",
+                ));
             }
             user_key.clear();
             user_key.extend_from_slice(key.user_key);
@@ -206,11 +239,19 @@ impl Walk {
         Ok(())
     }
 
-    /// Requires that the last key lies at or before `separator`, which takes its place: the next key must lie after it.
+    /// Requires that the last key lies at or before `separator`, which takes its place: the next
+    /// key must lie after it.
     fn within(&mut self, separator: InternalKey<'_>, offset: u64) -> Result<()> {
-        let sound = self.last.as_ref().is_some_and(|(user_key, trailer)| InternalKey::new(user_key, *trailer) <= separator);
+        let sound = self
+            .last
+            .as_ref()
+            .is_some_and(|(user_key, trailer)| InternalKey::new(user_key, *trailer) <= separator);
         if !sound {
-            return Err(FormatError::damaged(offset as usize, "a separator at or after the block's last key", "one before it"));
+            return Err(FormatError::damaged(
+                offset as usize,
+                "a separator at or after the block's last key",
+                "one before it",
+            ));
         }
         self.last = Some((separator.user_key.to_vec(), separator.trailer));
         Ok(())

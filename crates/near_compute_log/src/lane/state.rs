@@ -1,4 +1,5 @@
-//! What is known of a lane, under its lock: how far it is acknowledged, what came back, what was published, and whose wait is over.
+//! What is known of a lane, under its lock: how far it is acknowledged, what came back, what was
+//! published, and whose wait is over.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +9,7 @@ use tombolo_segment::writer::{Ended, Published, Writer};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
-use super::{Done, Lane, Mode, PATIENCE, Place, REFUSED_PATIENCE, Segment, State, unknown};
+use super::{Done, Lane, Mode, Place, REFUSED_TIME_MAX, Segment, State, TIME_MAX, unknown};
 use crate::flight::Landed;
 
 impl State {
@@ -42,7 +43,8 @@ impl State {
         }
     }
 
-    /// Whether more than half of the memory is taken, so that the oldest segment should become an object.
+    /// Whether more than half of the memory is taken, so that the oldest segment should become an
+    /// object.
     pub(crate) fn is_short(&self) -> bool {
         self.held > self.memory_bytes_max() / 2
     }
@@ -74,10 +76,14 @@ impl State {
         if self.durable >= self.end {
             return 0;
         }
-        self.segments.iter().map(|segment| u64::from(segment.bytes().saturating_sub(segment.acknowledged()))).sum()
+        self.segments
+            .iter()
+            .map(|segment| u64::from(segment.bytes().saturating_sub(segment.acknowledged())))
+            .sum()
     }
 
-    /// Looks how far all is acknowledged, at the segments from `first` on, before which nothing has changed. Whose wait is over is to be woken.
+    /// Looks how far all is acknowledged, at the segments from `first` on, before which nothing has
+    /// changed. Whose wait is over is to be woken.
     pub(super) fn settle(&mut self, lane: &Lane, first: usize) -> Done {
         for segment in self.segments.range_mut(first..) {
             if let Some(ended) = segment.writer().and_then(|writer| writer.ended())
@@ -89,8 +95,9 @@ impl State {
         }
         if let Mode::Ended(error) = &self.mode {
             // An entry that is on its way may take effect, whatever ended the log (rule 3).
-            let is_unknown =
-                !self.waiters.is_empty() && error.kind() != ErrorKind::Fenced && !is_enabled(Mutant::NearInFlightTakenAsFailed);
+            let is_unknown = !self.waiters.is_empty()
+                && error.kind() != ErrorKind::Fenced
+                && !is_enabled(Mutant::NearInFlightTakenAsFailed);
             let error = if is_unknown { ended(error) } else { error.clone() };
             let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
             let waiters = waiters.chain(self.opened.take()).collect();
@@ -106,7 +113,8 @@ impl State {
                 break;
             }
         }
-        let is_named = |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if writer.is_configured());
+        let is_named =
+            |segment: &Segment| matches!(&segment.place, Place::Regions(writer) if writer.is_configured());
         let is_opened = self.opened.is_some() && self.segments.front().is_some_and(is_named);
         let opened = if is_opened { self.opened.take() } else { None };
         if durable > self.durable {
@@ -116,22 +124,27 @@ impl State {
         }
         let mut done: Vec<(LogOffset, Completer<Result<()>>)> = Vec::new();
         if self.waiters.iter().any(|(end, _)| *end <= durable) {
-            (done, self.waiters) = std::mem::take(&mut self.waiters).into_iter().partition(|(end, _)| *end <= durable);
+            (done, self.waiters) =
+                std::mem::take(&mut self.waiters).into_iter().partition(|(end, _)| *end <= durable);
         }
         (done.into_iter().map(|(_, waiter)| waiter).chain(opened).collect(), Ok(()))
     }
 
-    /// Tells those who wait when too few regions answer, or the chain takes none. Whoever takes a log over frees its regions, and a process that stood still
-    /// finds them silent before anything could answer: so the chain is asked first, by naming again what is named.
+    /// Tells those who wait when too few regions answer, or the chain takes none. Whoever takes a
+    /// log over frees its regions, and a process that stood still finds them silent before anything
+    /// could answer: so the chain is asked first, by naming again what is named.
     pub(super) fn look_whether_below(&mut self, lane: &Lane, now: Instant) -> Done {
-        let is_stuck = self.durable < self.end && now.since(self.durable_changed_at) >= PATIENCE;
-        let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * PATIENCE;
+        let is_stuck = self.durable < self.end && now.since(self.durable_changed_at) >= TIME_MAX;
+        let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * TIME_MAX;
         if let Some((since, error)) = &self.unpublished
-            && now.since(*since) >= REFUSED_PATIENCE
+            && now.since(*since) >= REFUSED_TIME_MAX
             && (is_stuck || is_opening)
         {
-            let below =
-                if is_opening { error.clone().context("no region of the log is named") } else { refusal(error).object(lane.name()) };
+            let below = if is_opening {
+                error.clone().context("no region of the log is named")
+            } else {
+                refusal(error).object(lane.name())
+            };
             return self.tell(below, is_opening);
         }
         let first = self.segments.iter().find(|segment| !segment.is_complete());
@@ -152,13 +165,15 @@ impl State {
                 self.is_stale = true;
                 now
             });
-            if (self.is_stale || self.is_publishing) && now.since(since) < PATIENCE {
+            if (self.is_stale || self.is_publishing) && now.since(since) < TIME_MAX {
                 return (Vec::new(), Ok(()));
             }
         }
         let troubles = lane.neighbours.troubles().told(&writer.silent(now));
-        let message =
-            format!("{} of the {} nodes that the log needs answer; nothing took effect{troubles}", standing.healthy, standing.needed);
+        let message = format!(
+            "{} of the {} nodes that the log needs answer; nothing took effect{troubles}",
+            standing.healthy, standing.needed
+        );
         let below = Error::new(ErrorKind::Retry, message)
             .object(lane.name())
             .advice("bring nodes back, or start others: the log goes on by itself");
@@ -168,19 +183,28 @@ impl State {
     /// Tells those who wait. Appends are refused from here on, unless it is opening that failed.
     fn tell(&mut self, below: Error, is_opening: bool) -> Done {
         self.below = (!is_opening).then(|| below.clone());
-        let error = if is_opening || is_enabled(Mutant::NearInFlightTakenAsFailed) { below } else { unknown(&below) };
+        let error =
+            if is_opening || is_enabled(Mutant::NearInFlightTakenAsFailed) { below } else { unknown(&below) };
         let waiters = std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter);
         (waiters.chain(self.opened.take()).collect(), Err(error))
     }
 
-    /// Whether no configuration is published any more, as the log is closed and the chain refuses: nothing is freed by that, whoever waited knows, and the
-    /// next epoch finds what is open.
+    /// Whether no configuration is published any more, as the log is closed and the chain refuses:
+    /// nothing is freed by that, whoever waited knows, and the next epoch finds what is open.
     pub(super) fn is_given_up(&self) -> bool {
-        matches!(self.mode, Mode::Closed) && self.unpublished.is_some() && (self.durable >= self.end || self.below.is_some())
+        matches!(self.mode, Mode::Closed)
+            && self.unpublished.is_some()
+            && (self.durable >= self.end || self.below.is_some())
     }
 
     /// What came of a publication that began then, of these proposals and these copies.
-    pub(super) fn published(&mut self, (proposed, copied): (&[u32], &[u32]), outcome: Result<()>, begun: Instant, lane: &Lane) {
+    pub(super) fn published(
+        &mut self,
+        (proposed, copied): (&[u32], &[u32]),
+        outcome: Result<()>,
+        begun: Instant,
+        lane: &Lane,
+    ) {
         self.is_publishing = false;
         let now = lane.env().now();
         let said = match &outcome {
@@ -191,18 +215,24 @@ impl State {
         match outcome {
             Ok(()) => {
                 self.unpublished = None;
-                if self.told.is_over() {
+                if self.logged.is_over() {
                     tracing::info!(log = lane.name(), "configurations of the log are taken again");
                 }
             }
-            Err(error) if matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::Bug | ErrorKind::Invalid) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::Bug | ErrorKind::Invalid
+                ) =>
+            {
                 if !matches!(self.mode, Mode::Ended(_)) {
                     self.mode = Mode::Ended(error);
                 }
             }
             Err(error) => {
-                if self.told.is_news(&error) {
-                    tracing::warn!(%error, log = lane.name(), "a configuration of the log is not taken; trying again");
+                if self.logged.is_news(&error) {
+                    tracing::warn!(%error, log = lane.name(), "a configuration of the log is not taken; \
+                        trying again");
                 }
                 let since = self.unpublished.as_ref().map_or(begun, |(since, _)| *since);
                 self.unpublished = Some((since, error));
@@ -225,15 +255,24 @@ impl State {
         let is_open = self.is_open();
         let is_working = |writer: &Writer| writer.is_busy() || writer.has_untold() && is_open;
         let is_wanted_back = self.segments.iter().any(|segment| segment.wanted_back_since.is_some());
-        let is_moving =
-            is_wanted_back || self.is_publishing || self.is_stale || self.is_destaging || self.durable < self.end || self.opened.is_some();
+        let is_moving = is_wanted_back
+            || self.is_publishing
+            || self.is_stale
+            || self.is_destaging
+            || self.durable < self.end
+            || self.opened.is_some();
         !matches!(self.mode, Mode::Ended(_))
-            && (is_moving || self.segments.iter_mut().any(|segment| segment.writer().is_some_and(|writer| is_working(writer))))
+            && (is_moving
+                || self
+                    .segments
+                    .iter_mut()
+                    .any(|segment| segment.writer().is_some_and(|writer| is_working(writer))))
     }
 
     /// Whether records are on their way to regions, of entries or of what was told.
     pub(super) fn has_unheard(&self) -> bool {
-        !matches!(self.mode, Mode::Ended(_)) && self.segments.iter().any(|segment| segment.acknowledged() < segment.bytes())
+        !matches!(self.mode, Mode::Ended(_))
+            && self.segments.iter().any(|segment| segment.acknowledged() < segment.bytes())
     }
 
     /// The segment that a takeover must seal, and its regions, by configuration.
@@ -253,12 +292,15 @@ impl State {
                 break;
             }
         }
-        last.ok_or_else(|| Error::new(ErrorKind::Retry, "no region of the log is named yet").object(lane.name()))
+        last.ok_or_else(|| {
+            Error::new(ErrorKind::Retry, "no region of the log is named yet").object(lane.name())
+        })
     }
 }
 
 impl Segment {
-    /// A configuration that names its object is published: its regions and its memory are given back (rule 6).
+    /// A configuration that names its object is published: its regions and its memory are given
+    /// back (rule 6).
     pub(crate) fn is_named_as_object(&mut self, lane: &Lane) {
         let (Place::Regions(writer), Some((length, digest))) = (&mut self.place, self.copy) else { return };
         writer.free_all();
@@ -277,9 +319,16 @@ fn refusal(error: &Error) -> Error {
         kind @ (ErrorKind::PermissionDenied | ErrorKind::OutOfSpace | ErrorKind::Unsupported) => kind,
         _ => ErrorKind::Retry,
     };
-    Error::new(kind, format!("the manifest has taken no region of the log for long: {:?}: {}", error.kind(), error.message()))
-        .source(error.clone())
-        .advice("mend what the store complains of: the log goes on by itself")
+    Error::new(
+        kind,
+        format!(
+            "the manifest has taken no region of the log for long: {:?}: {}",
+            error.kind(),
+            error.message()
+        ),
+    )
+    .source(error.clone())
+    .advice("mend what the store complains of: the log goes on by itself")
 }
 
 /// What ended the log, for those whose entries are on their way.

@@ -32,7 +32,9 @@ impl Visit for Line {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target().starts_with("tombolo_near_compute_log") && *metadata.level() <= Level::INFO
+        metadata.is_event()
+            && metadata.target().starts_with("tombolo_near_compute_log")
+            && *metadata.level() <= Level::INFO
     }
 
     fn new_span(&self, _span: &Attributes<'_>) -> Id {
@@ -66,7 +68,8 @@ fn a_store_that_refuses_segments_is_logged_once() {
         for number in 0..200 {
             append(&env, &*log, 0, &entry(number, 900)).expect("three nodes");
         }
-        let refuse = |kind, times| plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(kind)).times(times));
+        let refuse =
+            |kind, times| plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(kind)).times(times));
         refuse(ErrorKind::OutOfSpace, 40);
         // No other node takes its regions: they become objects.
         nodes.0.lock()["a:1"].lock().drain();
@@ -76,7 +79,11 @@ fn a_store_that_refuses_segments_is_logged_once() {
         refuse(ErrorKind::PermissionDenied, 40);
         run_for(&env, Duration::from_secs(60));
         assert_eq!(plan.injected(), 80);
-        assert_eq!((lines.with("refuses a segment"), lines.with("takes segments of the log again")), (2, 1), "{lines:?}");
+        assert_eq!(
+            (lines.with("refuses a segment"), lines.with("takes segments of the log again")),
+            (2, 1),
+            "{lines:?}"
+        );
     });
 }
 
@@ -103,7 +110,11 @@ fn a_registry_that_cannot_be_read_is_logged_once() {
         let neighbours = announced(&subject, &nodes);
         let store = Arc::new(NearLogStore::of(&env, neighbours, Replication::default()));
         let told = store.survival();
-        assert!(told.store.contains("nodes that announce themselves") && !told.store.contains('0'), "{}", told.store);
+        assert!(
+            told.store.contains("nodes that announce themselves") && !told.store.contains('0'),
+            "{}",
+            told.store
+        );
         let subject = LogSubject { store: store.clone(), ..subject };
         let history = LogHistory::new(&subject);
         let _log = history.open(5, 1).expect("three nodes");
@@ -125,7 +136,10 @@ fn a_look_for_nodes_that_is_given_up_hinders_no_other() {
     let (subject, nodes, plan) = faulty(&env);
     let neighbours = announced(&subject, &nodes);
     plan.inject(Rule::of_kind(RequestKind::List, Fault::Delay(Duration::from_secs(60))).times(1));
-    assert!(env.block_on(within(&env, Duration::from_secs(1), neighbours.look(3))).is_none(), "it is given up");
+    assert!(
+        env.block_on(within(&env, Duration::from_secs(1), neighbours.look(3))).is_none(),
+        "it is given up"
+    );
     env.block_on(neighbours.look(3)).expect("a list");
     assert_eq!(neighbours.nodes().len(), 3);
 }

@@ -1,4 +1,5 @@
-//! Nodes that run, over a simulated network: what they say that they fail together with, and what they are told to lend.
+//! Nodes that run, over a simulated network: what they say that they fail together with, and what
+//! they are told to lend.
 
 use tombolo_env::simulated::Process;
 use tombolo_segment::node::{CONNECTIONS_MAX, Node, NodeOptions};
@@ -31,17 +32,24 @@ fn by_address(env: &Env, addresses: &[String]) -> LogSubject {
     let mut registry = Registry::with_defaults();
     register(&mut registry, Ok(None));
     let parse = |text: &str| Uri::parse(text).expect("a URI");
-    let (objects, log) = (Arc::new(MemoryObjectStore::unnamed(env)), parse(&format!("near://{}", addresses.join(","))));
-    let store = registry.open_log_store(env, &parse("mem://a-database"), Some(&log), &(Arc::clone(&objects) as _));
+    let (objects, log) =
+        (Arc::new(MemoryObjectStore::unnamed(env)), parse(&format!("near://{}", addresses.join(","))));
+    let store =
+        registry.open_log_store(env, &parse("mem://a-database"), Some(&log), &(Arc::clone(&objects) as _));
     LogSubject { env: env.clone(), store: store.expect("a log"), objects }
 }
 
-/// Where a log's first segment is, of nodes in these domains; of `-` nothing runs. How long opening it took, too.
+/// Where a log's first segment is, of nodes in these domains; of `-` nothing runs. How long opening
+/// it took, too.
 fn placed(domains: &[&str]) -> (Vec<String>, Duration) {
     let world = World::new(7);
     let hosts: Vec<String> = (1..=domains.len()).map(|number| format!("h{number}")).collect();
-    let _nodes: Vec<(Process, Node)> =
-        hosts.iter().zip(domains).filter(|(_, domain)| **domain != "-").map(|(host, domain)| start(&world, host, domain)).collect();
+    let _nodes: Vec<(Process, Node)> = hosts
+        .iter()
+        .zip(domains)
+        .filter(|(_, domain)| **domain != "-")
+        .map(|(host, domain)| start(&world, host, domain))
+        .collect();
     let env = world.add_host("writer").process("writer").env();
     let addresses: Vec<String> = hosts.iter().map(|host| format!("{host}:7420")).collect();
     let subject = by_address(&env, &addresses);
@@ -53,7 +61,8 @@ fn placed(domains: &[&str]) -> (Vec<String>, Duration) {
     // What is down is tried first, and replaced.
     run_for(&env, Duration::from_secs(5));
     let first = decode(&history.record(5, 0)).expect("a lane").segments.remove(0);
-    let mut hosts: Vec<String> = first.regions.into_iter().map(|region| region.address.trim_end_matches(":7420").to_owned()).collect();
+    let mut hosts: Vec<String> =
+        first.regions.into_iter().map(|region| region.address.trim_end_matches(":7420").to_owned()).collect();
     hosts.sort();
     (hosts, took)
 }
@@ -78,7 +87,8 @@ fn a_node_that_is_down_holds_the_opening_up_for_a_second_at_most() {
     assert!(took < Duration::from_millis(900), "{took:?}");
 }
 
-/// One of the nodes is told to lend half of what its regions take, then nothing: no write fails, and it gets the memory back, whether another node has room or not.
+/// One of the nodes is told to lend half of what its regions take, then nothing: no write fails,
+/// and it gets the memory back, whether another node has room or not.
 #[test]
 fn a_node_that_is_told_to_lend_less_gets_its_memory_back_under_a_writer() {
     for count in [3, 4] {
@@ -112,7 +122,10 @@ fn a_node_that_is_told_to_lend_less_gets_its_memory_back_under_a_writer() {
             }
             assert!(taken() <= bytes, "{count} nodes: {} bytes of {bytes} are taken", taken());
         }
-        assert_eq!(lend((256 << 20) + 1).expect_err("more than it was started with").kind(), ErrorKind::Invalid);
+        assert_eq!(
+            lend((256 << 20) + 1).expect_err("more than it was started with").kind(),
+            ErrorKind::Invalid
+        );
         assert_eq!(lend(256 << 20).expect("all again").bytes_max, 256 << 20);
         write(300);
         assert_eq!(entries_after_takeover(&history, 9), written);

@@ -28,7 +28,10 @@ fn taken_over(subject: &LogSubject, history: &LogHistory<'_>) -> (LogOffset, Arc
 
 fn is_whole(history: &LogHistory<'_>, sealed: LogOffset) {
     for epoch in [12, 13] {
-        assert_eq!(history.read(5, 0, epoch, LogOffset::ZERO, sealed).expect("reading").len() as u64, ENTRIES);
+        assert_eq!(
+            history.read(5, 0, epoch, LogOffset::ZERO, sealed).expect("reading").len() as u64,
+            ENTRIES
+        );
     }
 }
 
@@ -91,7 +94,8 @@ fn a_log_that_becomes_objects_is_never_nowhere() {
     a_log_is_never_nowhere();
 }
 
-/// A flush names the log no more while its object is on the way to the store: nothing of it is named again, and nothing stays.
+/// A flush names the log no more while its object is on the way to the store: nothing of it is
+/// named again, and nothing stays.
 #[test]
 fn a_log_that_is_given_up_while_it_moves_leaves_nothing() {
     let world = World::new(7);
@@ -112,7 +116,8 @@ fn a_log_that_is_given_up_while_it_moves_leaves_nothing() {
     drop(log);
 }
 
-/// What an epoch put of its last segment before it died, and named nowhere, may be shorter than what its successor finds.
+/// What an epoch put of its last segment before it died, and named nowhere, may be shorter than
+/// what its successor finds.
 #[test]
 fn an_object_that_was_put_before_the_last_records_stands_in_nobodys_way() {
     let world = World::new(7);
@@ -122,7 +127,10 @@ fn an_object_that_was_put_before_the_last_records_stands_in_nobodys_way() {
     written(&subject, &history, ENTRIES);
     let context = history.context(5);
     let identity = SegmentIdentity { incarnation: context.incarnation.0, epoch: 5, lane: 0, segment: 0 };
-    subject.env.block_on(destage::put(&context, &identity, (100, Digest(1)), vec![0; 100].into())).expect("it is put");
+    subject
+        .env
+        .block_on(destage::put(&context, &identity, (100, Digest(1)), vec![0; 100].into()))
+        .expect("it is put");
     let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("all nodes are there");
     let log = history.open(9, 1).expect("opening");
     run_for(&subject.env, LONG);
@@ -131,7 +139,8 @@ fn an_object_that_was_put_before_the_last_records_stands_in_nobodys_way() {
     is_whole(&history, sealed);
 }
 
-/// Two answers for one loss would be one too many: of a log that was taken over and is read again as of one that is taken over.
+/// Two answers for one loss would be one too many: of a log that was taken over and is read again
+/// as of one that is taken over.
 #[test]
 fn what_all_nodes_lost_is_said_and_what_a_silent_one_may_hold_is_waited_for() {
     let world = World::new(7);
@@ -142,7 +151,12 @@ fn what_all_nodes_lost_is_said_and_what_a_silent_one_may_hold_is_waited_for() {
     let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("all nodes are there");
     let silent = nodes.0.lock().remove(NODES[0]).expect("a node");
     [(91, NODES[1]), (92, NODES[2])].into_iter().for_each(|(life, address)| nodes.start(address, life));
-    let store = NearLogStore::new(&subject.env, Arc::new(nodes.clone()), Neighbours::at(&NODES), Replication::default());
+    let store = NearLogStore::new(
+        &subject.env,
+        Arc::new(nodes.clone()),
+        Neighbours::at(&NODES),
+        Replication::default(),
+    );
     let (context, record) = (history.context(12), history.record(5, 0));
     let read = |store: &NearLogStore| {
         subject.env.block_on(async {
@@ -238,7 +252,8 @@ impl Peer for BesidePeer {
     }
 }
 
-/// While one segment is written the next one is named already. The old writer writes on in the middle of the takeover.
+/// While one segment is written the next one is named already. The old writer writes on in the
+/// middle of the takeover.
 pub(super) fn all_segments_are_sealed() {
     for reads in 1..=3 {
         let world = World::new(7);
@@ -261,7 +276,10 @@ pub(super) fn all_segments_are_sealed() {
         let beside = Arc::new(Beside(nodes.clone(), then));
         let store = NearLogStore::new(&subject.env, beside, Neighbours::at(&NODES), Replication::default());
         let (context, record) = (history.context(9), history.record(5, 0));
-        let sealed = subject.env.block_on(store.fence(&context, &record, LogOffset::ZERO)).expect("all nodes are there");
+        let sealed = subject
+            .env
+            .block_on(store.fence(&context, &record, LogOffset::ZERO))
+            .expect("all nodes are there");
         let acknowledged = *acknowledged.lock();
         assert!(sealed >= acknowledged, "{acknowledged} acknowledged, {sealed} taken over");
     }

@@ -10,13 +10,22 @@ fn taken(nodes: &Local, address: &str) -> u64 {
 }
 
 /// A database that writes on, or does not, while its nodes do something.
-fn living(addresses: &[&str], writes_on: bool, act: impl Fn(&Local), judge: impl Fn(&LogSubject, &LogHistory<'_>, &Local)) {
+fn living(
+    addresses: &[&str],
+    writes_on: bool,
+    act: impl Fn(&Local),
+    judge: impl Fn(&LogSubject, &LogHistory<'_>, &Local),
+) {
     let world = World::new(7);
     let nodes = Local::with(addresses);
     let env = world.process("tester").env();
     let replication = Replication { segment_bytes: 64 << 10, ..Replication::default() };
     let store = NearLogStore::new(&env, Arc::new(nodes.clone()), Neighbours::at(addresses), replication);
-    let subject = LogSubject { env: env.clone(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(&env)) };
+    let subject = LogSubject {
+        env: env.clone(),
+        store: Arc::new(store),
+        objects: Arc::new(MemoryObjectStore::unnamed(&env)),
+    };
     let history = LogHistory::new(&subject);
     let log = history.open(5, 1).expect("opening");
     let mut written = 0;
@@ -89,7 +98,8 @@ fn memory_that_all_nodes_want_back_is_given_back() {
     });
 }
 
-/// Two databases on nodes with room for four segments: one that has none left is told so, and goes on once there is room; the other one writes on.
+/// Two databases on nodes with room for four segments: one that has none left is told so, and goes
+/// on once there is room; the other one writes on.
 #[test]
 pub(super) fn a_writer_without_room_is_told_that_and_others_go_on() {
     let world = World::new(7);

@@ -37,7 +37,9 @@ impl ConfigurationChain for Refusing {
         let mut refusals = self.refusals.lock();
         let Some(kind) = refusals.first().copied() else { return self.chain.publish(record) };
         refusals.rotate_left(1);
-        Box::pin(async move { Err(Error::new(kind, "the token has expired").object("a record").advice("renew it")) })
+        Box::pin(async move {
+            Err(Error::new(kind, "the token has expired").object("a record").advice("renew it"))
+        })
     }
 
     fn named(&self) -> Vec<LogRecord> {
@@ -48,12 +50,18 @@ impl ConfigurationChain for Refusing {
 /// What epoch 5 opens logs with, on a chain that may refuse.
 fn refusing(history: &LogHistory<'_>) -> (LogContext, Arc<Refusing>) {
     let context = history.context(5);
-    let chain = Arc::new(Refusing { chain: Arc::clone(&context.chain), refusals: Mutex::default(), asked: AtomicU64::new(0) });
+    let chain = Arc::new(Refusing {
+        chain: Arc::clone(&context.chain),
+        refusals: Mutex::default(),
+        asked: AtomicU64::new(0),
+    });
     (LogContext { chain: Arc::clone(&chain) as Arc<dyn ConfigurationChain>, ..context }, chain)
 }
 
 /// Does something with a database on a chain that may refuse.
-pub(super) fn on_a_chain_that_may_refuse(act: impl FnOnce(&Env, &LogSubject, &LogHistory<'_>, LogContext, Arc<Refusing>)) {
+pub(super) fn on_a_chain_that_may_refuse(
+    act: impl FnOnce(&Env, &LogSubject, &LogHistory<'_>, LogContext, Arc<Refusing>),
+) {
     let world = World::new(7);
     let env = world.process("tester").env();
     let subject = subject(&env, &Local::with(&NODES), 64 << 10);
@@ -69,7 +77,8 @@ pub(super) fn append_all(log: &dyn Log, numbers: std::ops::Range<u64>) -> LogOff
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// As many entries as take more than half of a segment, after which the next one is made, and as many as take more than one.
+/// As many entries as take more than half of a segment, after which the next one is made, and as
+/// many as take more than one.
 const HALF: u64 = 37;
 pub(super) const MORE: u64 = 110;
 
@@ -103,12 +112,22 @@ fn whoever_waits_is_told_after_half_a_minute_and_the_log_goes_on_once_it_is_take
         env.block_on(waiting).expect("an answer").expect("it has passed");
         chain.refuse(ErrorKind::PermissionDenied);
         let waiting = log.durable(0, append_all(&*log, MORE..2 * MORE));
-        let told = env.block_on(within(env, MINUTE, waiting)).expect("it is told").expect("an answer").expect_err("it is refused");
-        assert!(told.kind() == ErrorKind::DeadlineExceeded && told.to_string().contains("PermissionDenied"), "{told}");
+        let told = env
+            .block_on(within(env, MINUTE, waiting))
+            .expect("it is told")
+            .expect("an answer")
+            .expect_err("it is refused");
+        assert!(
+            told.kind() == ErrorKind::DeadlineExceeded && told.to_string().contains("PermissionDenied"),
+            "{told}"
+        );
         let refused = log.append(0, &entry(1000, 900)).expect_err("nothing is taken meanwhile");
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
         let message = refused.message();
-        assert!(message.contains("PermissionDenied: the token has expired") && !message.contains("to do"), "{message}");
+        assert!(
+            message.contains("PermissionDenied: the token has expired") && !message.contains("to do"),
+            "{message}"
+        );
         chain.accept();
         run_for(env, Duration::from_secs(1));
         append(env, &*log, 0, &entry(2 * MORE, 900)).expect("it goes on");

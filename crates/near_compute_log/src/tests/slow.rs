@@ -62,8 +62,8 @@ impl Peer for LatePeer {
     }
 }
 
-/// Writes for ten seconds to nodes whose answers take so many milliseconds. The node that held the log at first and is named no more, if there is one, and how many regions
-/// were ever made.
+/// Writes for ten seconds to nodes whose answers take so many milliseconds. The node that held the
+/// log at first and is named no more, if there is one, and how many regions were ever made.
 fn written_to(delays: &[(&str, u64)]) -> (Vec<String>, u64) {
     let world = World::new(7);
     let env = world.process("tester").env();
@@ -72,7 +72,11 @@ fn written_to(delays: &[(&str, u64)]) -> (Vec<String>, u64) {
     let late = Arc::new(Mutex::new(BTreeMap::new()));
     let connect = Arc::new(Late { nodes: nodes.clone(), delays: Arc::clone(&late), sends_late: false });
     let store = NearLogStore::new(&env, connect, Neighbours::at(&addresses), Replication::default());
-    let subject = LogSubject { env: env.clone(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(&env)) };
+    let subject = LogSubject {
+        env: env.clone(),
+        store: Arc::new(store),
+        objects: Arc::new(MemoryObjectStore::unnamed(&env)),
+    };
     let history = LogHistory::new(&subject);
     let log = history.open(5, 1).expect("opening");
     let named = || -> Vec<String> {
@@ -80,7 +84,10 @@ fn written_to(delays: &[(&str, u64)]) -> (Vec<String>, u64) {
         lane.segments.into_iter().flat_map(|segment| segment.regions).map(|region| region.address).collect()
     };
     let first = named();
-    *late.lock() = delays.iter().map(|(address, millis)| ((*address).to_owned(), Duration::from_millis(*millis))).collect();
+    *late.lock() = delays
+        .iter()
+        .map(|(address, millis)| ((*address).to_owned(), Duration::from_millis(*millis)))
+        .collect();
     for number in 0..500 {
         append(&env, &*log, 0, &entry(number, 100)).expect("all nodes answer");
         env.block_on(env.sleep(Duration::from_millis(20)));
@@ -108,16 +115,22 @@ fn nodes_that_are_no_slower_than_the_others_or_have_no_spare_stay() {
     assert_eq!(written_to(&[("a:1", 1), ("b:1", 120), ("c:1", 1)]), nobody, "no spare");
 }
 
-/// What a writer tells as it closes is with nodes before it has closed: what is still to be sent ends with its process.
+/// What a writer tells as it closes is with nodes before it has closed: what is still to be sent
+/// ends with its process.
 #[test]
 fn a_log_that_was_closed_is_shown_whole_though_its_process_ends_at_once() {
     let world = World::new(7);
     let nodes = Local::with(&NODES);
     let writer = world.process("writer");
-    let delays = Arc::new(Mutex::new(NODES.map(|address| (address.to_owned(), Duration::from_millis(50))).into()));
+    let delays =
+        Arc::new(Mutex::new(NODES.map(|address| (address.to_owned(), Duration::from_millis(50))).into()));
     let connect = Arc::new(Late { nodes: nodes.clone(), delays, sends_late: true });
     let store = NearLogStore::new(&writer.env(), connect, Neighbours::at(&NODES), Replication::default());
-    let subject = LogSubject { env: writer.env(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(&writer.env())) };
+    let subject = LogSubject {
+        env: writer.env(),
+        store: Arc::new(store),
+        objects: Arc::new(MemoryObjectStore::unnamed(&writer.env())),
+    };
     let env = world.process("follower").env();
     is_shown_whole_once_closed(&writer, &subject, 11, &env, &following(&env, &nodes));
 }

@@ -54,11 +54,13 @@ impl Files {
     /// Opens the file at `path`: reads its content unless it is in memory, one scan.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists` against `how`; `Invalid` for a path that is empty or too long; `OutOfSpace` when it does not fit into the
-    /// memory of images; `Corrupt` and others of the database.
+    /// `NotFound`, `AlreadyExists` against `how`; `Invalid` for a path that is empty or too long;
+    /// `OutOfSpace` when it does not fit into the memory of images; `Corrupt` and others of the
+    /// database.
     pub async fn open(&self, path: &[u8], how: OpenHow) -> Result<Arc<File>> {
         if path.is_empty() || path.len() > PATH_BYTES_MAX {
-            return Err(Error::new(ErrorKind::Invalid, "a path that is empty or too long").found(format!("{} bytes", path.len())));
+            return Err(Error::new(ErrorKind::Invalid, "a path that is empty or too long")
+                .found(format!("{} bytes", path.len())));
         }
         loop {
             let (file, op) = self.begin_open(path, how)?;
@@ -76,7 +78,10 @@ impl Files {
         let mut catalog = self.catalog.lock();
         match catalog.get(path) {
             Ok(_) if how.create && how.exclusive => {
-                return Err(Error::new(ErrorKind::AlreadyExists, format!("the file {} exists", path.escape_ascii())));
+                return Err(Error::new(
+                    ErrorKind::AlreadyExists,
+                    format!("the file {} exists", path.escape_ascii()),
+                ));
             }
             Ok(file) => return Ok((Arc::clone(file), None)),
             Err(error) if !how.create => return Err(error),
@@ -92,8 +97,9 @@ impl Files {
         Ok((file, Some(op)))
     }
 
-    /// Reads what the database holds of a file. Several may do so at once; nothing is written before one of them has. `None` when the file has
-    /// lost its name meanwhile, and its rows may have gone while they were read: nobody has seen it, and the path leads elsewhere.
+    /// Reads what the database holds of a file. Several may do so at once; nothing is written
+    /// before one of them has. `None` when the file has lost its name meanwhile, and its rows may
+    /// have gone while they were read: nobody has seen it, and the path leads elsewhere.
     pub(super) async fn load(&self, file: Arc<File>) -> Result<Option<Arc<File>>> {
         if file.state.read().image.is_some() {
             return Ok(Some(file));
@@ -119,10 +125,12 @@ impl Files {
         Ok(Some(file))
     }
 
-    /// Drops the images of files that nobody has open: the database has what they hold. Not while batches are on their way to it.
+    /// Drops the images of files that nobody has open: the database has what they hold. Not while
+    /// batches are on their way to it.
     pub(super) fn forget_closed(&self) {
         let catalog = self.catalog.lock();
-        // Whoever waits for a batch has taken it out of `pending`. To the end none may come to them: the file of one may be closed by then.
+        // Whoever waits for a batch has taken it out of `pending`. To the end none may come to
+        // them: the file of one may be closed by then.
         let Some(_turn) = self.settling.try_lock() else { return };
         let pending = self.pending.lock();
         if !pending.is_empty() {
@@ -164,12 +172,14 @@ impl Files {
 
     fn has_path_below(&self, directory: &[u8], is_one: impl Fn(&[u8]) -> bool) -> bool {
         let catalog = self.catalog.lock();
-        let mut below = catalog.names.range(directory.to_vec()..).map_while(|(path, _)| path.strip_prefix(directory));
+        let mut below =
+            catalog.names.range(directory.to_vec()..).map_while(|(path, _)| path.strip_prefix(directory));
         below.any(is_one)
     }
 
-    /// Takes the name `path` from its file. Who has it open goes on with it, in memory; its rows go with the name, or are deleted by and by when
-    /// they are many: call [`Files::delete_leftovers`] once the operation has ended.
+    /// Takes the name `path` from its file. Who has it open goes on with it, in memory; its rows go
+    /// with the name, or are deleted by and by when they are many: call [`Files::delete_leftovers`]
+    /// once the operation has ended.
     ///
     /// # Errors
     /// `NotFound`; `Fenced` and others of the database: nothing was changed.
@@ -183,13 +193,15 @@ impl Files {
         Ok(op)
     }
 
-    /// Gives the file at `from` the name `to`, and takes it from the file that had it: one batch, whole or absent.
+    /// Gives the file at `from` the name `to`, and takes it from the file that had it: one batch,
+    /// whole or absent.
     ///
     /// # Errors
     /// As [`Files::begin_unlink`]; `Invalid` for a path that is empty or too long.
     pub fn begin_rename(&self, from: &[u8], to: &[u8]) -> Result<Op<()>> {
         if to.is_empty() || to.len() > PATH_BYTES_MAX {
-            return Err(Error::new(ErrorKind::Invalid, "a path that is empty or too long").found(format!("{} bytes", to.len())));
+            return Err(Error::new(ErrorKind::Invalid, "a path that is empty or too long")
+                .found(format!("{} bytes", to.len())));
         }
         let mut catalog = self.catalog.lock();
         let file = Arc::clone(catalog.get(from)?);
@@ -211,7 +223,8 @@ impl Files {
         Ok(op)
     }
 
-    /// Begins `batch`, which takes the last name from `file`, with the deletion of its rows, or the note that they are to be deleted.
+    /// Begins `batch`, which takes the last name from `file`, with the deletion of its rows, or the
+    /// note that they are to be deleted.
     fn begin_without(&self, mut batch: Batch, file: &File) -> Result<Op<()>> {
         let mut state = file.state.write();
         match &state.image {

@@ -1,4 +1,5 @@
-//! One file: reading, writing, its size. Every change is begun under the file's lock, and waited for outside it.
+//! One file: reading, writing, its size. Every change is begun under the file's lock, and waited
+//! for outside it.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use super::image::{Change, Image};
 use super::rows::{FILE_BYTES_MAX, FileId};
 use super::{DELETES_MAX, Files, Memory, WRITE_BYTES_MAX};
 
-/// A file of [`Files`], opened or not. It outlives its name: what is unlinked while it is open stays in memory until the last handle goes.
+/// A file of [`Files`], opened or not. It outlives its name: what is unlinked while it is open
+/// stays in memory until the last handle goes.
 #[derive(Debug)]
 pub struct File {
     pub(super) id: FileId,
@@ -40,7 +42,8 @@ impl File {
         File { id, state: RwLock::new(State { image, named: true, changes: 0 }), memory: Arc::clone(memory) }
     }
 
-    /// Copies what it holds at `offset` into `buffer`, and says how much; less than the buffer's length at the file's end only.
+    /// Copies what it holds at `offset` into `buffer`, and says how much; less than the buffer's
+    /// length at the file's end only.
     ///
     /// # Errors
     /// `Bug` when it was never opened.
@@ -90,12 +93,13 @@ pub enum At {
 }
 
 impl Files {
-    /// Writes at most [`WRITE_BYTES_MAX`] of `data`, whole or not at all: says where it began, how much it took, and the operation that
-    /// [`Files::settle`] ends. One log append of these bytes, in the order of the calls.
+    /// Writes at most [`WRITE_BYTES_MAX`] of `data`, whole or not at all: says where it began, how
+    /// much it took, and the operation that [`Files::settle`] ends. One log append of these bytes,
+    /// in the order of the calls.
     ///
     /// # Errors
-    /// `OutOfSpace` beyond the memory that images may take; `Invalid` beyond the largest file; `Fenced` and others of the database. The file
-    /// is then as it was.
+    /// `OutOfSpace` beyond the memory that images may take; `Invalid` beyond the largest file;
+    /// `Fenced` and others of the database. The file is then as it was.
     pub fn begin_write(&self, file: &File, at: At, data: &[u8]) -> Result<(u64, usize, Op<()>)> {
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
         if self.memory.check(data.len() as u64).is_err() {
@@ -108,8 +112,10 @@ impl Files {
             At::Offset(offset) => offset,
             At::End => image.size(),
         };
-        let end =
-            offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX).ok_or_else(|| too_large(offset, data.len()))?;
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= FILE_BYTES_MAX)
+            .ok_or_else(|| too_large(offset, data.len()))?;
         if data.is_empty() {
             return Ok((offset, 0, Op::ready(self.check())));
         }
@@ -119,7 +125,8 @@ impl Files {
         *changes += 1;
         let merge = image.plan_merge(end);
         if !merge.is_empty() {
-            // The write itself was taken. What merges it with others may wait behind it; refused, it is tried again with a later write.
+            // The write itself was taken. What merges it with others may wait behind it; refused,
+            // it is tried again with a later write.
             if let Ok(merged) = self.change(file.id, image, *named, &merge) {
                 image.merged(&merge);
                 drop(state);
@@ -137,14 +144,16 @@ impl Files {
     pub fn write(&self, file: &File, offset: u64, data: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < data.len() {
-            let (_, written, op) = self.begun(|| self.begin_write(file, At::Offset(offset + done as u64), &data[done..]))?;
+            let (_, written, op) =
+                self.begun(|| self.begin_write(file, At::Offset(offset + done as u64), &data[done..]))?;
             self.settle(op)?;
             done += written;
         }
         Ok(())
     }
 
-    /// Gives the file the size `size`: cuts it, or adds zeros. One batch, several where more than some ten thousand extents are cut off.
+    /// Gives the file the size `size`: cuts it, or adds zeros. One batch, several where more than
+    /// some ten thousand extents are cut off.
     ///
     /// # Errors
     /// As [`Files::begin_write`].
@@ -158,8 +167,8 @@ impl Files {
         }
     }
 
-    /// One step of [`Files::truncate`], and whether it is the last: the file has the size then, and what others write to it after that is not to
-    /// be cut off.
+    /// One step of [`Files::truncate`], and whether it is the last: the file has the size then, and
+    /// what others write to it after that is not to be cut off.
     ///
     /// # Errors
     /// As [`Files::begin_write`].
@@ -177,7 +186,12 @@ impl Files {
     }
 
     /// Asks `is_wanted` about the present size under the file's lock.
-    fn begin_resize(&self, file: &File, size: u64, is_wanted: impl Fn(u64) -> bool) -> Result<(Op<()>, bool)> {
+    fn begin_resize(
+        &self,
+        file: &File,
+        size: u64,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Result<(Op<()>, bool)> {
         if size > FILE_BYTES_MAX {
             return Err(too_large(size, 0));
         }

@@ -1,11 +1,15 @@
-//! A file in memory: its bytes, and in which extents the database keeps them. Pure: it plans rows, and applies what was written.
+//! A file in memory: its bytes, and in which extents the database keeps them. Pure: it plans rows,
+//! and applies what was written.
 //!
-//! `plan (pure) → one batch of the database → apply`. Loading a file applies the rows that are there.
+//! `plan (pure) → one batch of the database → apply`. Loading a file applies the rows that are
+//! there.
 //!
-//! A write becomes one extent where it was made, so that an append costs its own bytes in the log and no more, and a page that is written
-//! again replaces its row. What it overlaps is cut: the rest of an extent is written with it when that is little, else as extents of its own.
-//! Blocks of many small extents are merged into one, so that what has to be read at the next opening stays bounded; by the rule in
-//! [`Image::plan_merge`] merging writes at most about twice what was written since the block was merged last.
+//! A write becomes one extent where it was made, so that an append costs its own bytes in the log
+//! and no more, and a page that is written again replaces its row. What it overlaps is cut: the
+//! rest of an extent is written with it when that is little, else as extents of its own. Blocks of
+//! many small extents are merged into one, so that what has to be read at the next opening stays
+//! bounded; by the rule in [`Image::plan_merge`] merging writes at most about twice what was
+//! written since the block was merged last.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,7 +26,8 @@ const _: () = assert!(BLOCK_LENGTH as u64 == BLOCK_BYTES);
 const EXTENTS_LEFT_MAX: usize = 32;
 /// Extents that a block may have at all.
 const EXTENTS_MAX: usize = 1024;
-/// What is written again with an overlapping write, rather than cut into extents of its own, however short the write.
+/// What is written again with an overlapping write, rather than cut into extents of its own,
+/// however short the write.
 const REST_BYTES_MIN: usize = 512;
 
 /// What becomes of a row.
@@ -114,7 +119,9 @@ impl Block {
         if is_enabled(Mutant::FilesOverwriteLosesRest) {
             (left, right) = (&[], &[]);
         }
-        if left.len() + right.len() <= data.len().max(REST_BYTES_MIN) && !(left.is_empty() && right.is_empty()) {
+        if left.len() + right.len() <= data.len().max(REST_BYTES_MIN)
+            && !(left.is_empty() && right.is_empty())
+        {
             let at = start - u32::try_from(left.len()).unwrap_or(0);
             plan.push(Change::Put(base + u64::from(at), [left, data, right].concat().into()));
             return;
@@ -133,7 +140,10 @@ impl Block {
 impl Image {
     /// Bytes of the file.
     pub fn size(&self) -> u64 {
-        let last = self.blocks.last_key_value().map_or(0, |(number, block)| number * BLOCK_BYTES + u64::from(block.end()));
+        let last = self
+            .blocks
+            .last_key_value()
+            .map_or(0, |(number, block)| number * BLOCK_BYTES + u64::from(block.end()));
         last.max(self.size_min)
     }
 
@@ -144,7 +154,9 @@ impl Image {
 
     /// Extents, for whoever has to delete them.
     pub fn extents(&self) -> impl Iterator<Item = u64> {
-        self.blocks.iter().flat_map(|(number, block)| block.extents.keys().map(move |start| number * BLOCK_BYTES + u64::from(*start)))
+        self.blocks.iter().flat_map(|(number, block)| {
+            block.extents.keys().map(move |start| number * BLOCK_BYTES + u64::from(*start))
+        })
     }
 
     /// How many of them there are.
@@ -162,7 +174,8 @@ impl Image {
             let start = start as usize;
             let part = (length - done).min(BLOCK_LENGTH - start);
             let target = &mut buffer[done..done + part];
-            let held = self.blocks.get(&number).and_then(|block| block.bytes.get(start..)).unwrap_or_default();
+            let held =
+                self.blocks.get(&number).and_then(|block| block.bytes.get(start..)).unwrap_or_default();
             let copied = held.len().min(part);
             target[..copied].copy_from_slice(&held[..copied]);
             target[copied..].fill(0);
@@ -186,7 +199,8 @@ impl Image {
         plan
     }
 
-    /// Rows for the size `size`, or for one between it and the present one when that would take more than `changes_max` of them.
+    /// Rows for the size `size`, or for one between it and the present one when that would take
+    /// more than `changes_max` of them.
     pub fn plan_truncate(&self, size: u64, changes_max: usize) -> Vec<Change<'static>> {
         let mut plan = Vec::new();
         let mut reached = size;
@@ -216,8 +230,9 @@ impl Image {
         plan
     }
 
-    /// Rows that make one extent of each block which the write that ended at `end` left, or filled with extents, when there are many and what
-    /// was written since the last time pays for it. Call it after that write was applied.
+    /// Rows that make one extent of each block which the write that ended at `end` left, or filled
+    /// with extents, when there are many and what was written since the last time pays for it. Call
+    /// it after that write was applied.
     pub fn plan_merge(&mut self, end: u64) -> Vec<Change<'static>> {
         let current = end.saturating_sub(1) / BLOCK_BYTES;
         let left = self.current.replace(current).filter(|left| *left != current);
@@ -225,14 +240,18 @@ impl Image {
         for (number, is_left) in left.map(|left| (left, true)).into_iter().chain([(current, false)]) {
             let Some(block) = self.blocks.get(&number) else { continue };
             let pays = block.unmerged_bytes * 2 >= u64::from(block.end());
-            let many = block.extents.len() > EXTENTS_MAX || (is_left && pays && block.extents.len() > EXTENTS_LEFT_MAX);
+            let many = block.extents.len() > EXTENTS_MAX
+                || (is_left && pays && block.extents.len() > EXTENTS_LEFT_MAX);
             if !many {
                 continue;
             }
             let base = number * BLOCK_BYTES;
             let Some(first) = block.extents.keys().next() else { continue };
             plan.extend(block.extents.keys().skip(1).map(|start| Change::Delete(base + u64::from(*start))));
-            plan.push(Change::Put(base + u64::from(*first), block.slice(*first, block.end()).to_vec().into()));
+            plan.push(Change::Put(
+                base + u64::from(*first),
+                block.slice(*first, block.end()).to_vec().into(),
+            ));
         }
         plan
     }

@@ -1,17 +1,22 @@
-//! Files in a database: what a process would keep on a disk, in the fenced log and the tables of a [`Db`].
+//! Files in a database: what a process would keep on a disk, in the fenced log and the tables of a
+//! [`Db`].
 //!
-//! Each open file is an [`image`] in memory and [`rows`] in the database. Everything that changes a file is one batch, accepted in the order of
-//! the calls; [`Files::sync`] makes durable whatever came before it. So what a crash or takeover leaves is the state after some prefix of all
-//! that was done to all files, and never shorter than the last sync: more than a file system promises. A write is whole or absent up to
-//! [`WRITE_BYTES_MAX`]; renaming and unlinking are whole.
+//! Each open file is an [`image`] in memory and [`rows`] in the database. Everything that changes a
+//! file is one batch, accepted in the order of the calls; [`Files::sync`] makes durable whatever
+//! came before it. So what a crash or takeover leaves is the state after some prefix of all that
+//! was done to all files, and never shorter than the last sync: more than a file system promises. A
+//! write is whole or absent up to [`WRITE_BYTES_MAX`]; renaming and unlinking are whole.
 //!
 //! Invariants:
-//! 1. Rows change in the order in which images do: both happen under the lock of the file, of the catalog where names change.
-//! 2. An image is never ahead of a batch that was refused; when a batch fails that was taken already, all files are finished for writing.
-//! 3. Locks are taken in the order catalog, `pending`, file, and nobody waits for the database under either.
+//! 1. Rows change in the order in which images do: both happen under the lock of the file, of the
+//!    catalog where names change.
+//! 2. An image is never ahead of a batch that was refused; when a batch fails that was taken
+//!    already, all files are finished for writing.
+//! 3. Locks are taken in the order catalog, `pending`, file, and nobody waits for the database
+//!    under either.
 //!
-//! Thread safety: everything may be called from any thread. One process at a time: opening the database elsewhere fences this one, and its next
-//! call fails with `Fenced`.
+//! Thread safety: everything may be called from any thread. One process at a time: opening the
+//! database elsewhere fences this one, and its next call fails with `Fenced`.
 
 mod catalog;
 mod file;
@@ -31,14 +36,16 @@ pub use file::{At, File};
 use image::Change;
 use rows::FileId;
 
-/// Most bytes that one write makes whole or absent: a longer one takes effect in parts, from front to back.
+/// Most bytes that one write makes whole or absent: a longer one takes effect in parts, from front
+/// to back.
 pub const WRITE_BYTES_MAX: usize = 8 << 20;
 /// Most rows that one batch deletes: what has more is deleted in several.
 const DELETES_MAX: usize = 16 << 10;
 /// Writes that may be on their way before the next one waits for the oldest of them.
 const PENDING_MAX: usize = 64;
 
-/// How often room is waited for before `Busy` is an error: more often than a line of writes is long.
+/// How often room is waited for before `Busy` is an error: more often than a line of writes is
+/// long.
 const BUSY_TRIES_MAX: usize = 1000;
 
 /// The files of a database. See the module's documentation.
@@ -67,8 +74,9 @@ struct Memory {
 }
 
 impl Files {
-    /// Takes over the files that `db` holds, whose images may take `image_bytes_max` together. Reads all names, and deletes what was unlinked
-    /// when the process before ended; contents are read when a file is opened.
+    /// Takes over the files that `db` holds, whose images may take `image_bytes_max` together.
+    /// Reads all names, and deletes what was unlinked when the process before ended; contents are
+    /// read when a file is opened.
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported` for rows that this library does not write; those of the database.
@@ -80,16 +88,29 @@ impl Files {
         let catalog = Mutex::new(Catalog::load(&names, &memory).await?);
         let (pending, settling, failure) = (Mutex::default(), Mutex::default(), Mutex::default());
         let has_leftovers = AtomicBool::new(true);
-        let files = Files { db, names, extents, unlinked, catalog, pending, settling, failure, memory, has_leftovers };
+        let files = Files {
+            db,
+            names,
+            extents,
+            unlinked,
+            catalog,
+            pending,
+            settling,
+            failure,
+            memory,
+            has_leftovers,
+        };
         files.delete_leftovers().await?;
         Ok(files)
     }
 
-    /// Makes durable everything that was done to any file before the call. One sync of the log, which callers at the same time share.
+    /// Makes durable everything that was done to any file before the call. One sync of the log,
+    /// which callers at the same time share.
     ///
     /// # Errors
-    /// `Fenced` when another process has taken over; `OutcomeUnknown` and others of the log. After any of them all files are finished. `Busy` when there is no room
-    /// in the database for long: then they are not.
+    /// `Fenced` when another process has taken over; `OutcomeUnknown` and others of the log. After
+    /// any of them all files are finished. `Busy` when there is no room in the database for long:
+    /// then they are not.
     pub fn sync(&self) -> Result<()> {
         self.check()?;
         {
@@ -110,7 +131,8 @@ impl Files {
         Err(Error::new(ErrorKind::Busy, "there is no room in the database for a sync").advice("sync again"))
     }
 
-    /// Waits for what a call has begun, as far as it must: until it was taken, or for the oldest of many.
+    /// Waits for what a call has begun, as far as it must: until it was taken, or for the oldest of
+    /// many.
     ///
     /// # Errors
     /// Those of the write, or of one before it: all files are finished then.
@@ -131,8 +153,8 @@ impl Files {
         self.take_oldest(PENDING_MAX).map_or(Ok(()), |op| self.noted(op.wait()))
     }
 
-    /// Begins something, and again whenever there is no room for it as long as others are on their way: the database's flushes make room, in the
-    /// order of the calls.
+    /// Begins something, and again whenever there is no room for it as long as others are on their
+    /// way: the database's flushes make room, in the order of the calls.
     ///
     /// # Errors
     /// Those of `begin`; `Busy` when there is no room although nothing is on its way.
@@ -183,7 +205,8 @@ impl Files {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// A failed write was applied to its image already: nothing is shown or written any more that the database does not hold.
+    /// A failed write was applied to its image already: nothing is shown or written any more that
+    /// the database does not hold.
     fn noted(&self, result: Result<()>) -> Result<()> {
         if let Err(error) = &result {
             self.failure.lock().get_or_insert_with(|| error.clone());
@@ -218,8 +241,13 @@ impl Memory {
     fn check(&self, bytes: u64) -> Result<()> {
         let used = self.used_bytes.load(Ordering::Relaxed);
         if used.saturating_add(bytes) > self.bytes_max {
-            let error = Error::new(ErrorKind::OutOfSpace, format!("files in memory would take more than {} bytes", self.bytes_max));
-            return Err(error.found(format!("{used} bytes, and {bytes} more")).advice("allow more memory, or match fewer files"));
+            let error = Error::new(
+                ErrorKind::OutOfSpace,
+                format!("files in memory would take more than {} bytes", self.bytes_max),
+            );
+            return Err(error
+                .found(format!("{used} bytes, and {bytes} more"))
+                .advice("allow more memory, or match fewer files"));
         }
         Ok(())
     }
@@ -236,7 +264,9 @@ impl Memory {
 /// The keyspace of that name, made when there is none.
 async fn keyspace(db: &Db, name: &str) -> Result<Keyspace> {
     match db.keyspace(name) {
-        Err(error) if error.kind() == ErrorKind::NotFound => db.create_keyspace(name, KeyspaceOptions::default()).await,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            db.create_keyspace(name, KeyspaceOptions::default()).await
+        }
         found => found,
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! 1. No extent crosses a multiple of 16,384, and no two extents of a file overlap.
-//! 2. A file's size is the larger of its size row and the end of its last extent. What no extent holds reads as zero.
+//! 2. A file's size is the larger of its size row and the end of its last extent. What no extent
+//!    holds reads as zero.
 //! 3. An id with rows is named by exactly one row of `preload-names` or `preload-unlinked`.
 
 use tombolo::{Error, ErrorKind, Result};
@@ -63,11 +64,16 @@ pub fn name_value(id: FileId) -> [u8; 9] {
 pub fn name_id(path: &[u8], value: &[u8]) -> Result<FileId> {
     match value {
         [NAME_VERSION, id @ ..] => {
-            let id = id.try_into().map_err(|_| corrupt(NAMES, path, "9 bytes", format!("{} bytes", value.len())))?;
+            let id = id
+                .try_into()
+                .map_err(|_| corrupt(NAMES, path, "9 bytes", format!("{} bytes", value.len())))?;
             Ok(FileId(u64::from_le_bytes(id)))
         }
         [version, ..] => {
-            let error = Error::new(ErrorKind::Unsupported, format!("the file {} has row version {version}", path.escape_ascii()));
+            let error = Error::new(
+                ErrorKind::Unsupported,
+                format!("the file {} has row version {version}", path.escape_ascii()),
+            );
             Err(error.advice("use a newer libtombolo_preload.so"))
         }
         [] => Err(corrupt(NAMES, path, "9 bytes", "0 bytes".to_owned())),
@@ -106,21 +112,35 @@ pub fn size_key(id: FileId) -> [u8; 16] {
 /// # Errors
 /// `Corrupt` for what no writer writes.
 pub fn content<'a>(id: FileId, key: &[u8], value: &'a [u8]) -> Result<Content<'a>> {
-    let found = key.strip_prefix(&id_key(id)).and_then(|offset| offset.try_into().ok()).map(u64::from_be_bytes);
-    let offset = found.ok_or_else(|| corrupt(EXTENTS, key, "the file's id and 8 bytes", format!("{} bytes", key.len())))?;
+    let found =
+        key.strip_prefix(&id_key(id)).and_then(|offset| offset.try_into().ok()).map(u64::from_be_bytes);
+    let offset = found
+        .ok_or_else(|| corrupt(EXTENTS, key, "the file's id and 8 bytes", format!("{} bytes", key.len())))?;
     if offset == SIZE_ROW_OFFSET {
         let size = value.try_into().ok().map(u64::from_le_bytes).filter(|size| *size <= FILE_BYTES_MAX);
-        return size.map(Content::Size).ok_or_else(|| corrupt(EXTENTS, key, "a size in 8 bytes", format!("{} bytes", value.len())));
+        return size
+            .map(Content::Size)
+            .ok_or_else(|| corrupt(EXTENTS, key, "a size in 8 bytes", format!("{} bytes", value.len())));
     }
     let end = offset.checked_add(value.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
     match end {
-        Some(end) if end > offset && offset / BLOCK_BYTES == (end - 1) / BLOCK_BYTES => Ok(Content::Extent { offset, bytes: value }),
-        _ => Err(corrupt(EXTENTS, key, "1 to 16384 bytes within one block", format!("{} bytes at {offset}", value.len()))),
+        Some(end) if end > offset && offset / BLOCK_BYTES == (end - 1) / BLOCK_BYTES => {
+            Ok(Content::Extent { offset, bytes: value })
+        }
+        _ => Err(corrupt(
+            EXTENTS,
+            key,
+            "1 to 16384 bytes within one block",
+            format!("{} bytes at {offset}", value.len()),
+        )),
     }
 }
 
 fn corrupt(keyspace: &str, key: &[u8], expected: &str, found: String) -> Error {
-    let error = Error::new(ErrorKind::Corrupt, format!("a row of keyspace {keyspace} is not what this library writes"));
+    let error = Error::new(
+        ErrorKind::Corrupt,
+        format!("a row of keyspace {keyspace} is not what this library writes"),
+    );
     error.object(key.escape_ascii().to_string()).expected(expected).found(found)
 }
 
@@ -137,7 +157,10 @@ mod tests {
         assert_eq!(key_id(&id_key(id)).unwrap(), id);
         assert_eq!(key_id(b"short").unwrap_err().kind(), ErrorKind::Corrupt);
         let last = BLOCK_BYTES - 1;
-        assert_eq!(content(id, &extent_key(id, last), b"x").unwrap(), Content::Extent { offset: last, bytes: b"x" });
+        assert_eq!(
+            content(id, &extent_key(id, last), b"x").unwrap(),
+            Content::Extent { offset: last, bytes: b"x" }
+        );
         assert_eq!(content(id, &size_key(id), &9_u64.to_le_bytes()).unwrap(), Content::Size(9));
         for (key, value) in [
             (extent_key(id, last), &b"xy"[..]),

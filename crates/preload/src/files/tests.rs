@@ -81,13 +81,19 @@ fn apply(state: &mut State, step: &Step, fill: u8) -> bool {
 async fn begin(files: &Files, step: &Step, fill: u8) -> Result<Op<()>> {
     let open = |file: usize| files.open(path(file), OpenHow::default());
     match *step {
-        Step::Create(file) => files.open(path(file), OpenHow { create: true, exclusive: false }).await.map(|_| Op::ready(Ok(()))),
+        Step::Create(file) => files
+            .open(path(file), OpenHow { create: true, exclusive: false })
+            .await
+            .map(|_| Op::ready(Ok(()))),
         Step::Write(file, offset, length) => {
-            let (began, written, op) = files.begin_write(&*open(file).await?, At::Offset(offset), &vec![fill; length])?;
+            let (began, written, op) =
+                files.begin_write(&*open(file).await?, At::Offset(offset), &vec![fill; length])?;
             assert_eq!((began, written), (offset, length));
             Ok(op)
         }
-        Step::Append(file, length) => Ok(files.begin_write(&*open(file).await?, At::End, &vec![fill; length])?.2),
+        Step::Append(file, length) => {
+            Ok(files.begin_write(&*open(file).await?, At::End, &vec![fill; length])?.2)
+        }
         Step::Truncate(file, size) => Ok(files.begin_truncate(&*open(file).await?, size)?.0),
         Step::Rename(from, to) => files.begin_rename(path(from), path(to)),
         Step::Unlink(file) => files.begin_unlink(path(file)),
@@ -116,7 +122,8 @@ async fn mount(env: &Env, uri: &str) -> Result<Files> {
     Files::mount(Db::builder(uri).env(env.clone()).options(options()).open().await?, MEMORY_BYTES).await
 }
 
-/// Files in a directory, which lives as long as what comes first: it, the URI of the store in it, what the files run in, and they.
+/// Files in a directory, which lives as long as what comes first: it, the URI of the store in it,
+/// what the files run in, and they.
 fn on_disk() -> (tempfile::TempDir, String, Env, Files) {
     let directory = tempfile::tempdir().unwrap();
     let uri = format!("file://{}", directory.path().display());
@@ -167,9 +174,12 @@ struct Told {
     finished: bool,
 }
 
-/// Whether the process lives: code goes on to the end of its poll after its process has ended, and acknowledges nothing then.
+/// Whether the process lives: code goes on to the end of its poll after its process has ended, and
+/// acknowledges nothing then.
 fn is_alive(env: &Env) -> bool {
-    !env.files().metadata(std::path::Path::new("/db")).is_err_and(|error| tombolo_env::simulated::is_crash(&error))
+    !env.files()
+        .metadata(std::path::Path::new("/db"))
+        .is_err_and(|error| tombolo_env::simulated::is_crash(&error))
 }
 
 async fn script(env: Env, steps: Vec<Step>, told: Arc<Mutex<Told>>) -> Result<()> {
@@ -213,8 +223,8 @@ async fn script(env: Env, steps: Vec<Step>, told: Arc<Mutex<Told>>) -> Result<()
     Ok(())
 }
 
-/// Runs `steps` until the operation `crash_at` of the process; then checks that the state after some prefix is found, no shorter than what was
-/// synced. Says how many operations there were.
+/// Runs `steps` until the operation `crash_at` of the process; then checks that the state after
+/// some prefix is found, no shorter than what was synced. Says how many operations there were.
 fn crash_once(seed: u64, steps: &[Step], crash_at: Option<(u64, Crash)>) -> u64 {
     let world = World::new(seed);
     let told = Arc::new(Mutex::new(Told { states: vec![State::new()], ..Told::default() }));
@@ -240,7 +250,8 @@ fn crash_once(seed: u64, steps: &[Step], crash_at: Option<(u64, Crash)>) -> u64 
     let durable = told.durable;
     assert!(
         reached.is_some_and(|reached| reached >= durable),
-        "seed {seed}, crash {crash_at:?}: found the state after {reached:?} steps of {}, and {durable} were synced",
+        "seed {seed}, crash {crash_at:?}: found the state after {reached:?} steps of {}, and {durable} were \
+        synced",
         told.states.len() - 1
     );
     operations
@@ -251,7 +262,8 @@ fn random_steps(seed: u64, count: usize) -> Vec<Step> {
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let mut runner =
+        TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     (0..count).map(|_| step().new_tree(&mut runner).unwrap().current()).collect()
 }
 
@@ -282,7 +294,8 @@ fn what_was_unlinked_is_read_on_and_leaves_no_rows() {
     assert!(files.image_bytes() > 0);
     drop(file);
     assert_eq!(files.image_bytes(), 0);
-    // Of one that was never read nobody knows the rows: it is noted, and they are deleted after; also by the next process.
+    // Of one that was never read nobody knows the rows: it is noted, and they are deleted after;
+    // also by the next process.
     for path in [b"/b", b"/c"] {
         let file = env.block_on(files.open(path, OpenHow { create: true, exclusive: true })).unwrap();
         files.write(&file, 0, &[7; 100_000]).unwrap();
@@ -333,7 +346,10 @@ fn memory_is_bounded_and_closed_files_make_room() {
     let create = OpenHow { create: true, exclusive: false };
     let first = env.block_on(files.open(b"/a", create)).unwrap();
     files.write(&first, 0, &vec![1; 700 << 10]).unwrap();
-    assert_eq!(files.write(&first, 700 << 10, &vec![1; 700 << 10]).unwrap_err().kind(), ErrorKind::OutOfSpace);
+    assert_eq!(
+        files.write(&first, 700 << 10, &vec![1; 700 << 10]).unwrap_err().kind(),
+        ErrorKind::OutOfSpace
+    );
     assert_eq!(first.size().unwrap(), 700 << 10, "what was refused is not there");
     let second = files.begun(|| env.block_on(files.open(b"/b", create))).unwrap();
     assert_eq!(files.write(&second, 0, &vec![2; 700 << 10]).unwrap_err().kind(), ErrorKind::OutOfSpace);
@@ -370,7 +386,8 @@ fn a_failure_that_is_noted_while_a_sync_waits_fails_it() {
         let sync = scope.spawn(|| files.sync());
         // Long enough for it to look for failures and to wait for its turn.
         std::thread::sleep(std::time::Duration::from_millis(200));
-        let _failed = files.noted(Err(Error::new(ErrorKind::OutcomeUnknown, "a write that another call waited for")));
+        let _failed =
+            files.noted(Err(Error::new(ErrorKind::OutcomeUnknown, "a write that another call waited for")));
         drop(turn);
         assert_eq!(sync.join().unwrap().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     });
@@ -391,7 +408,8 @@ fn growing_a_file_takes_nothing_from_another_thread() {
         let appended = std::thread::scope(|scope| {
             let appender = scope.spawn(|| {
                 barrier.wait();
-                let (offset, length, op) = files.begun(|| files.begin_write(&file, At::End, &[2; 10])).unwrap();
+                let (offset, length, op) =
+                    files.begun(|| files.begin_write(&file, At::End, &[2; 10])).unwrap();
                 files.settle(op).unwrap();
                 offset + length as u64
             });
@@ -414,7 +432,8 @@ fn a_file_is_cut_once_by_one_call() {
             let appender = scope.spawn(|| {
                 barrier.wait();
                 let append = |_| {
-                    let (offset, _, op) = files.begun(|| files.begin_write(&file, At::End, &[2; 10])).unwrap();
+                    let (offset, _, op) =
+                        files.begun(|| files.begin_write(&file, At::End, &[2; 10])).unwrap();
                     files.settle(op).unwrap();
                     offset
                 };
@@ -429,7 +448,8 @@ fn a_file_is_cut_once_by_one_call() {
     }
 }
 
-/// A name that the database refused after all: what is written to its file would be found in the next one that gets its number.
+/// A name that the database refused after all: what is written to its file would be found in the
+/// next one that gets its number.
 #[test]
 fn a_creation_that_fails_late_ends_all_files() {
     let world = World::new(1);
@@ -442,7 +462,8 @@ fn a_creation_that_fails_late_ends_all_files() {
         let log = registry.open_log_store(&env, &uri, None, &objects)?;
         let log = Arc::new(FaultLogStore::new(&env, log, log_faults.clone()));
         let objects = Arc::new(FaultObjectStore::new(&env, objects, object_faults.clone()));
-        let db = Db::builder("file:///db").env(env.clone()).stores(objects, log).options(options()).open().await?;
+        let db =
+            Db::builder("file:///db").env(env.clone()).stores(objects, log).options(options()).open().await?;
         let files = Files::mount(db, MEMORY_BYTES).await?;
         let create = OpenHow { create: true, exclusive: true };
         let file = files.open(b"/a", create).await?;
@@ -456,7 +477,12 @@ fn a_creation_that_fails_late_ends_all_files() {
             }
         };
         let mut created = std::pin::pin!(files.open(b"/b", create));
-        assert!(std::future::poll_fn(|context| std::task::Poll::Ready(created.as_mut().poll(context).is_pending())).await);
+        assert!(
+            std::future::poll_fn(|context| std::task::Poll::Ready(
+                created.as_mut().poll(context).is_pending()
+            ))
+            .await
+        );
         log_faults.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::OutOfSpace)));
         object_faults.clear();
         assert!(created.await.is_err());
@@ -485,7 +511,8 @@ fn a_second_opener_fences_the_first() {
 
 #[test]
 fn a_rename_is_whole_after_a_crash() {
-    let mut steps = vec![Step::Create(0), Step::Append(0, 100), Step::Create(2), Step::Append(2, 50), Step::Sync];
+    let mut steps =
+        vec![Step::Create(0), Step::Append(0, 100), Step::Create(2), Step::Append(2, 50), Step::Sync];
     for _ in 0..4 {
         steps.extend([Step::Rename(0, 2), Step::Sync, Step::Rename(2, 0), Step::Create(2), Step::Sync]);
     }

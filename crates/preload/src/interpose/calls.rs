@@ -76,7 +76,8 @@ impl Target {
         Ok(self.write_parts(at, data)?.1)
     }
 
-    /// Writes in parts that are whole or absent; says where it began and how much was written. An error counts only when nothing was.
+    /// Writes in parts that are whole or absent; says where it began and how much was written. An
+    /// error counts only when nothing was.
     fn write_parts(&self, mut at: At, data: &[u8]) -> Outcome<(u64, usize)> {
         let files = &self.mounted.files;
         let (mut began, mut done) = (None, 0);
@@ -111,7 +112,9 @@ impl Target {
     pub fn seek(&self, offset: i64, whence: c_int) -> Outcome<i64> {
         let size = self.open.file.size()?;
         let mut position = self.open.offset.lock();
-        let within = |offset: i64| u64::try_from(offset).ok().filter(|offset| *offset < size).ok_or(Errno(libc::ENXIO));
+        let within = |offset: i64| {
+            u64::try_from(offset).ok().filter(|offset| *offset < size).ok_or(Errno(libc::ENXIO))
+        };
         let target = match whence {
             libc::SEEK_SET => Some(offset),
             libc::SEEK_CUR => i64::try_from(*position).ok().and_then(|position| position.checked_add(offset)),
@@ -145,7 +148,8 @@ impl Target {
         Ok(self.mounted.files.truncate(&self.open.file, size)?)
     }
 
-    /// `fallocate(2)`: the size it asks for. Space is not kept free for the file: a full store is told when it is written.
+    /// `fallocate(2)`: the size it asks for. Space is not kept free for the file: a full store is
+    /// told when it is written.
     ///
     /// # Errors
     /// As the call: `EOPNOTSUPP` for modes that change what the file holds.
@@ -190,7 +194,8 @@ impl Target {
         if self.open.writable { Ok(()) } else { Err(Errno(libc::EBADF)) }
     }
 
-    /// The placeholder's own descriptor, for locks and what is said of its inode; valid while this lives.
+    /// The placeholder's own descriptor, for locks and what is said of its inode; valid while this
+    /// lives.
     pub fn placeholder(&self) -> c_int {
         self.open.placeholder.as_raw_fd()
     }
@@ -200,7 +205,8 @@ impl Target {
         self.open.appends.store(flags & libc::O_APPEND != 0, Ordering::Relaxed);
     }
 
-    /// Flags of the file, and how it may be used, in the place of those that its placeholder's descriptor has: `told`.
+    /// Flags of the file, and how it may be used, in the place of those that its placeholder's
+    /// descriptor has: `told`.
     pub fn flags(&self, told: c_int) -> c_int {
         let access = match (self.open.readable, self.open.writable) {
             (true, true) => libc::O_RDWR,
@@ -212,7 +218,8 @@ impl Target {
         told & !libc::O_ACCMODE | access | appends | synchronous
     }
 
-    /// Lets `duplicate`, a real duplicate of the placeholder's descriptor, stand for the same open file.
+    /// Lets `duplicate`, a real duplicate of the placeholder's descriptor, stand for the same open
+    /// file.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -242,8 +249,11 @@ pub fn sync_all() -> Outcome<()> {
     }
 }
 
-/// A call that cannot be done on a file of the database: says so, and which number the program gets.
+/// A call that cannot be done on a file of the database: says so, and which number the program
+/// gets.
 pub fn refuse(call: &str, number: c_int) -> Errno {
-    report(&format!("{call} is not supported on files that are kept in a database: it fails, and nothing was done"));
+    report(&format!(
+        "{call} is not supported on files that are kept in a database: it fails, and nothing was done"
+    ));
     Errno(number)
 }

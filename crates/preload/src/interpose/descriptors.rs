@@ -1,9 +1,11 @@
 //! Which descriptors stand for files of the database.
 //!
-//! The descriptor that a program gets is one of the placeholder with `O_PATH`: it can be duplicated, closed and asked for its inode, and whatever
-//! reads or writes it past this library, as the C library does within its streams, fails with `EBADF`.
+//! The descriptor that a program gets is one of the placeholder with `O_PATH`: it can be
+//! duplicated, closed and asked for its inode, and whatever reads or writes it past this library,
+//! as the C library does within its streams, fails with `EBADF`.
 //!
-//! Whether one does is a load of an atomic, so that calls on all others cost nothing more, and so that a forked child can ask without a lock.
+//! Whether one does is a load of an atomic, so that calls on all others cost nothing more, and so
+//! that a forked child can ask without a lock.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
@@ -52,7 +54,8 @@ pub struct OpenFile {
     pub appends: AtomicBool,
     /// Whether every write is made durable before it returns (`O_SYNC`, `O_DSYNC`).
     pub synchronous: bool,
-    /// The placeholder, opened as the file was: for locks, its mode, its owner. Programs never see this descriptor.
+    /// The placeholder, opened as the file was: for locks, its mode, its owner. Programs never see
+    /// this descriptor.
     pub placeholder: OwnedFd,
 }
 
@@ -101,7 +104,8 @@ pub fn set_directory(descriptor: c_int) {
     }
 }
 
-/// Forgets `descriptor`: before it is really closed, since its number may be given out again at once.
+/// Forgets `descriptor`: before it is really closed, since its number may be given out again at
+/// once.
 pub fn forget(descriptor: c_int) {
     let Some(kind) = kind_of(descriptor) else { return };
     if super::mount::borrows_memory() {

@@ -44,9 +44,12 @@ impl From<Error> for Errno {
 pub fn report(message: &str) {
     static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     // Not waited for: a forked child may have been given it locked.
-    let is_new = PRINTED.try_lock().is_none_or(|mut printed| printed.len() < MESSAGES_MAX && printed.insert(message.to_owned()));
+    let is_new = PRINTED
+        .try_lock()
+        .is_none_or(|mut printed| printed.len() < MESSAGES_MAX && printed.insert(message.to_owned()));
     if is_new {
-        // A program whose standard error is closed or full goes on: `eprintln!` would panic, and end it.
+        // A program whose standard error is closed or full goes on: `eprintln!` would panic, and
+        // end it.
         let _told = writeln!(io::stderr(), "tombolo preload: {message}");
     }
 }

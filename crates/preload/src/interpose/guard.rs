@@ -1,7 +1,8 @@
-//! Whether the calling thread serves a call already: what it asks of the operating system meanwhile is not for the database.
+//! Whether the calling thread serves a call already: what it asks of the operating system meanwhile
+//! is not for the database.
 //!
-//! A thread that is started while a call is served is one of the database's own, and serves for as long as it lives: were its calls taken for the
-//! program's, it would wait for itself.
+//! A thread that is started while a call is served is one of the database's own, and serves for as
+//! long as it lives: were its calls taken for the program's, it would wait for itself.
 
 use std::cell::Cell;
 

@@ -1,4 +1,5 @@
-//! The database of a process: opened with the first call that needs it, synced when the process ends.
+//! The database of a process: opened with the first call that needs it, synced when the process
+//! ends.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -80,13 +81,15 @@ pub fn settings() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
-/// Whether this process was forked from one that had the database open, or runs in another's memory. Costs a system call.
+/// Whether this process was forked from one that had the database open, or runs in another's
+/// memory. Costs a system call.
 pub fn is_in_fork() -> bool {
     IN_FORK.load(Ordering::Relaxed) || borrows_memory()
 }
 
-/// Whether this process runs in the memory of another, as a child of `vfork` does until it starts its program: what is kept in memory is not its
-/// own, and a database that it opened would be closed with it. Also in a child that was made past the C library, which cannot be told from it.
+/// Whether this process runs in the memory of another, as a child of `vfork` does until it starts
+/// its program: what is kept in memory is not its own, and a database that it opened would be
+/// closed with it. Also in a child that was made past the C library, which cannot be told from it.
 pub fn borrows_memory() -> bool {
     let process = PROCESS.load(Ordering::Relaxed);
     process != 0 && process != std::process::id()
@@ -99,7 +102,8 @@ pub fn is_ahead() -> bool {
 
 /// Runs in a forked child, before anything else of it: no locks, no memory is allocated.
 ///
-/// Says which descriptor the child has to close, if any: with it open, the child would hold the lock of a process that has ended.
+/// Says which descriptor the child has to close, if any: with it open, the child would hold the
+/// lock of a process that has ended.
 pub fn forked() -> Option<i32> {
     if HAS_MOUNT.load(Ordering::Relaxed) {
         IN_FORK.store(true, Ordering::Relaxed);
@@ -109,17 +113,20 @@ pub fn forked() -> Option<i32> {
     (lock >= 0).then_some(lock)
 }
 
-/// The files; opens the database when this is the first call that needs it. Call it while serving ([`guard`]).
+/// The files; opens the database when this is the first call that needs it. Call it while serving
+/// ([`guard`]).
 ///
 /// # Errors
-/// `EIO` in a forked child; `EBUSY` while another process of this host has the database open, and for good after [`mounted_or_beside`] said so; those of opening.
+/// `EIO` in a forked child; `EBUSY` while another process of this host has the database open, and
+/// for good after [`mounted_or_beside`] said so; those of opening.
 pub fn mounted() -> Outcome<&'static Mounted> {
     mounted_or(|| ())
 }
 
-/// As [`mounted`], for who is content with what the disk says while another process has the files open: `None` then, and from then on this process does
-/// not open the database. It was told that something is missing which the database may have, and might put new files in its place once nobody else
-/// has the files open.
+/// As [`mounted`], for who is content with what the disk says while another process has the files
+/// open: `None` then, and from then on this process does not open the database. It was told that
+/// something is missing which the database may have, and might put new files in its place once
+/// nobody else has the files open.
 ///
 /// # Errors
 /// As [`mounted`], but for `EBUSY`.
@@ -142,7 +149,10 @@ fn mounted_or(beside: impl FnOnce()) -> Outcome<&'static Mounted> {
     let settings = settings().ok_or(Errno(libc::EIO))?;
     let _turn = MOUNTING.lock();
     if IS_BESIDE.load(Ordering::Relaxed) {
-        report("this process has looked for files while another one had them open: it gets EBUSY for them until it is started again");
+        report(
+            "this process has looked for files while another one had them open: it gets EBUSY for them \
+            until it is started again",
+        );
         return Err(Errno(libc::EBUSY));
     }
     if MOUNTED.get().is_none() {
@@ -163,27 +173,37 @@ pub fn already() -> Option<&'static Mounted> {
     MOUNTED.get().filter(|_| !is_in_fork())
 }
 
-/// Whether `descriptor` is one of the database's own, which a program that closes or replaces what it has not opened would take from it.
+/// Whether `descriptor` is one of the database's own, which a program that closes or replaces what
+/// it has not opened would take from it.
 pub fn is_own(descriptor: i32) -> bool {
     if already().is_none() || guard::is_serving() {
         return false;
     }
     let is_within = |path: PathBuf| settings().is_some_and(|settings| settings.patterns.is_excluded(&path));
     let own = descriptor == LOCK.load(Ordering::Relaxed)
-        || (descriptor > 2 && guard::serving(|| std::fs::read_link(format!("/proc/self/fd/{descriptor}")).is_ok_and(is_within)));
+        || (descriptor > 2
+            && guard::serving(|| {
+                std::fs::read_link(format!("/proc/self/fd/{descriptor}")).is_ok_and(is_within)
+            }));
     if own {
-        report("the program closes or replaces a descriptor that it has not opened and that the database uses: that is refused");
+        report(
+            "the program closes or replaces a descriptor that it has not opened and that the database uses: \
+            that is refused",
+        );
     }
     own
 }
 
-/// Makes durable what was written, when the process ends by itself. On a thread of its own: of the calling one what is its own is gone already.
-/// First it runs `flush`, whose calls are served.
+/// Makes durable what was written, when the process ends by itself. On a thread of its own: of the
+/// calling one what is its own is gone already. First it runs `flush`, whose calls are served.
 pub fn ended(flush: impl FnOnce() + Send + 'static) {
     let Some(mounted) = already() else { return };
     if guard::is_serving() {
         // What it holds would be waited for, and never be released.
-        report("what was not synced before the end may be lost: a signal handler has ended the program within a call on its files");
+        report(
+            "what was not synced before the end may be lost: a signal handler has ended the program within \
+            a call on its files",
+        );
         return;
     }
     let sync = move || {
@@ -197,7 +217,9 @@ pub fn ended(flush: impl FnOnce() + Send + 'static) {
     };
     match std::thread::Builder::new().name("tombolo-end".into()).spawn(sync) {
         Ok(thread) => drop(thread.join()),
-        Err(error) => report(&format!("what was not synced before the end may be lost: no thread could be started: {error}")),
+        Err(error) => report(&format!(
+            "what was not synced before the end may be lost: no thread could be started: {error}"
+        )),
     }
 }
 
@@ -209,7 +231,8 @@ impl Mounted {
                 return error.into();
             }
             report(&format!(
-                "another process of this host has the files of {} open, or is forked from one: one at a time may ({error})",
+                "another process of this host has the files of {} open, or is forked from one: one at a \
+                time may ({error})",
                 settings.store
             ));
             Errno(libc::EBUSY)
@@ -217,14 +240,20 @@ impl Mounted {
         LOCK.store(lock.as_raw_fd(), Ordering::Relaxed);
         let env = Env::real();
         let mut registry = Registry::with_defaults();
-        // A secret comes with the URI (`secret_file`): the environment of these programs is handed on to others.
+        // A secret comes with the URI (`secret_file`): the environment of these programs is handed
+        // on to others.
         tombolo_near_compute_log::register(&mut registry, Ok(None));
-        let mut builder = Db::builder(settings.store.clone()).env(env.clone()).registry(registry).options(settings.options.clone());
+        let mut builder = Db::builder(settings.store.clone())
+            .env(env.clone())
+            .registry(registry)
+            .options(settings.options.clone());
         if let Some(log) = &settings.log {
             builder = builder.log(log.clone());
         }
-        let (files, id) = open(&env, builder, settings.file_memory_bytes).inspect_err(|_| LOCK.store(-1, Ordering::Relaxed))?;
-        let mounted = Mounted { files, id, store: settings.store.clone(), env, times: Mutex::default(), _lock: lock };
+        let (files, id) = open(&env, builder, settings.file_memory_bytes)
+            .inspect_err(|_| LOCK.store(-1, Ordering::Relaxed))?;
+        let mounted =
+            Mounted { files, id, store: settings.store.clone(), env, times: Mutex::default(), _lock: lock };
         mounted.place_all(settings);
         Ok(mounted)
     }
@@ -266,12 +295,14 @@ impl Mounted {
         if prefix.last() != Some(&b'/') {
             prefix.push(b'/');
         }
-        let plain = settings().is_some_and(|settings| settings.patterns.plain_directories().any(|directory| directory == path));
+        let plain = settings()
+            .is_some_and(|settings| settings.patterns.plain_directories().any(|directory| directory == path));
         plain || self.files.has_paths_in(&prefix)
     }
 
-    /// Puts a placeholder where nothing is, open for reading and writing; `None` when another thread was first. Not while a file is taken over: a
-    /// placeholder that is half written looks like a file to be taken over, which this process has open.
+    /// Puts a placeholder where nothing is, open for reading and writing; `None` when another
+    /// thread was first. Not while a file is taken over: a placeholder that is half written looks
+    /// like a file to be taken over, which this process has open.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -283,7 +314,8 @@ impl Mounted {
         }
     }
 
-    /// Makes sure that a placeholder is at `path`, where the files have a file: of mode `mode` if nothing is there.
+    /// Makes sure that a placeholder is at `path`, where the files have a file: of mode `mode` if
+    /// nothing is there.
     ///
     /// # Errors
     /// `EIO` when something else is there; those of the operating system.
@@ -300,17 +332,24 @@ impl Mounted {
                 placed => Ok(placed.map(drop)?),
             },
             Found::Placeholder(_) => {
-                report(&format!("{} stands for a file of another database than {}: move it away", path.display(), self.store));
+                report(&format!(
+                    "{} stands for a file of another database than {}: move it away",
+                    path.display(),
+                    self.store
+                ));
                 Err(Errno(libc::EIO))
             }
-            Found::Ordinary if placeholder::is_unfinished(path, self.id, &self.store)? || self.is_copy(path)? => {
+            Found::Ordinary
+                if placeholder::is_unfinished(path, self.id, &self.store)? || self.is_copy(path)? =>
+            {
                 let mode = std::fs::metadata(path)?.permissions().mode() & 0o7777;
                 Ok(placeholder::replace(path, self.id, &self.store, mode)?)
             }
             Found::Ordinary | Found::Link | Found::Special => {
                 let store = &self.store;
                 report(&format!(
-                    "{} is in the database at {store}, and another file is on the disk under that name: move one of them away",
+                    "{} is in the database at {store}, and another file is on the disk under that name: \
+                    move one of them away",
                     path.display()
                 ));
                 Err(Errno(libc::EIO))
@@ -318,7 +357,8 @@ impl Mounted {
         }
     }
 
-    /// Whether the file on the disk is the one in the database: then the process ended when it had just been taken over.
+    /// Whether the file on the disk is the one in the database: then the process ended when it had
+    /// just been taken over.
     fn is_copy(&self, path: &Path) -> Outcome<bool> {
         let file = self.open_file(path.as_os_str().as_bytes(), OpenHow::default())?;
         let mut disk = std::fs::File::open(path)?;
@@ -340,14 +380,17 @@ impl Mounted {
         }
     }
 
-    /// Takes the file at `source` on the disk over, as `path`: all of it is durable in the database before anything is changed on the disk, where a
-    /// placeholder takes the place of `path`. The caller removes `source` if it is another file.
+    /// Takes the file at `source` on the disk over, as `path`: all of it is durable in the database
+    /// before anything is changed on the disk, where a placeholder takes the place of `path`. The
+    /// caller removes `source` if it is another file.
     ///
     /// # Errors
-    /// `EBUSY` while this process has the file on the disk open for writing; those of the files and of the operating system: the file on the disk is as it was.
+    /// `EBUSY` while this process has the file on the disk open for writing; those of the files and
+    /// of the operating system: the file on the disk is as it was.
     pub fn take_over(&self, source: &Path, path: &Path) -> Outcome<()> {
         let _turn = TAKING.lock();
-        let is_placeholder = || placeholder::look(path).is_ok_and(|found| found == Found::Placeholder(self.id));
+        let is_placeholder =
+            || placeholder::look(path).is_ok_and(|found| found == Found::Placeholder(self.id));
         if source == path && is_placeholder() {
             // Another thread has taken it over, or has just made it.
             return Ok(());
@@ -355,7 +398,8 @@ impl Mounted {
         let metadata = std::fs::metadata(source)?;
         if is_open_here(&metadata)? {
             report(&format!(
-                "{} cannot be taken over from the disk while the program has it open: what it writes there later would be lost",
+                "{} cannot be taken over from the disk while the program has it open: what it writes there \
+                later would be lost",
                 source.display()
             ));
             return Err(Errno(libc::EBUSY));
@@ -363,16 +407,23 @@ impl Mounted {
         let name = [TAKING_OVER, path.as_os_str().as_bytes()].concat();
         let taken = self.copy_over(source, path, &name);
         if taken.is_err() && self.files.exists(&name) {
-            // So that the next call can try it again. What stays is dropped when the files are opened again.
-            let _dropped = self.files.begun(|| self.files.begin_unlink(&name)).and_then(|op| self.files.settle(op));
+            // So that the next call can try it again. What stays is dropped when the files are
+            // opened again.
+            let _dropped =
+                self.files.begun(|| self.files.begin_unlink(&name)).and_then(|op| self.files.settle(op));
         }
         let taken = taken?;
         placeholder::replace(path, self.id, &self.store, metadata.permissions().mode() & 0o7777)?;
-        report(&format!("{} was taken over from the disk, {taken} bytes, into {}", path.display(), self.store));
+        report(&format!(
+            "{} was taken over from the disk, {taken} bytes, into {}",
+            path.display(),
+            self.store
+        ));
         Ok(())
     }
 
-    /// Copies `source` to the file `name`, and gives that the name `path` when it is whole; durable then. Says how many bytes there were.
+    /// Copies `source` to the file `name`, and gives that the name `path` when it is whole; durable
+    /// then. Says how many bytes there were.
     fn copy_over(&self, source: &Path, path: &Path, name: &[u8]) -> Outcome<u64> {
         let mut disk = std::fs::File::open(source)?;
         let file = self.open_file(name, OpenHow { create: true, exclusive: true })?;
@@ -385,16 +436,21 @@ impl Mounted {
             self.files.write(&file, offset, &bytes)?;
             offset += bytes.len() as u64;
         }
-        self.files.settle(self.files.begun(|| self.files.begin_rename(name, path.as_os_str().as_bytes()))?)?;
+        self.files
+            .settle(self.files.begun(|| self.files.begin_rename(name, path.as_os_str().as_bytes()))?)?;
         self.files.sync()?;
         self.delete_leftovers()?;
         Ok(offset)
     }
 
-    /// Puts placeholders where they are missing, as after the loss of a disk or on another machine, and takes away those whose files are gone.
+    /// Puts placeholders where they are missing, as after the loss of a disk or on another machine,
+    /// and takes away those whose files are gone.
     fn place_all(&self, settings: &Settings) {
         let paths = self.files.paths();
-        let paths = paths.iter().map(|path| PathBuf::from(std::ffi::OsStr::from_bytes(path))).filter(|path| path.is_absolute());
+        let paths = paths
+            .iter()
+            .map(|path| PathBuf::from(std::ffi::OsStr::from_bytes(path)))
+            .filter(|path| path.is_absolute());
         let mut directories: Vec<PathBuf> = settings.patterns.plain_directories().collect();
         for path in paths {
             let Some(directory) = path.parent() else { continue };
@@ -408,8 +464,10 @@ impl Mounted {
         for directory in directories {
             let Ok(entries) = std::fs::read_dir(&directory) else { continue };
             for path in entries.flatten().map(|entry| entry.path()) {
-                let is_gone = settings.patterns.matches(&path) && !self.files.exists(path.as_os_str().as_bytes());
-                if is_gone && placeholder::look(&path).is_ok_and(|found| found == Found::Placeholder(self.id)) {
+                let is_gone =
+                    settings.patterns.matches(&path) && !self.files.exists(path.as_os_str().as_bytes());
+                if is_gone && placeholder::look(&path).is_ok_and(|found| found == Found::Placeholder(self.id))
+                {
                     let _removed = std::fs::remove_file(&path);
                 }
             }
@@ -417,8 +475,9 @@ impl Mounted {
     }
 }
 
-/// Whether a descriptor of this process, through which it can write, leads to the file on the disk that `metadata` is of. Those that only read,
-/// as this library's own do when another thread looks what the file is, lose nothing.
+/// Whether a descriptor of this process, through which it can write, leads to the file on the disk
+/// that `metadata` is of. Those that only read, as this library's own do when another thread looks
+/// what the file is, lose nothing.
 fn is_open_here(metadata: &std::fs::Metadata) -> io::Result<bool> {
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let entry = entry?;
@@ -434,11 +493,13 @@ fn is_open_here(metadata: &std::fs::Metadata) -> io::Result<bool> {
 /// Whether the descriptor of that number is open for writing, or nobody knows.
 fn may_write(number: &std::ffi::OsStr) -> bool {
     let Ok(info) = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(number)) else { return false };
-    let flags = info.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+    let flags =
+        info.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
     flags.is_none_or(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
 }
 
-/// One process of a host at a time: a second one would fence the first, and be fenced by it. The kernel frees the name with the process.
+/// One process of a host at a time: a second one would fence the first, and be fenced by it. The
+/// kernel frees the name with the process.
 fn lock(store: &str) -> io::Result<UnixListener> {
     let mut hasher = DefaultHasher::new();
     store.split('?').next().hash(&mut hasher);
@@ -466,9 +527,9 @@ fn id_of(files: &Files, env: &Env) -> tombolo::Result<u128> {
             files.sync()?;
             Ok(id)
         }
-        length => {
-            Err(Error::new(ErrorKind::Corrupt, "the id of the files is damaged").expected("16 bytes").found(format!("{length} bytes")))
-        }
+        length => Err(Error::new(ErrorKind::Corrupt, "the id of the files is damaged")
+            .expected("16 bytes")
+            .found(format!("{length} bytes"))),
     }
 }
 

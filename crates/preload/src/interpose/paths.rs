@@ -45,15 +45,17 @@ impl Ours {
     }
 }
 
-/// Whether a path could be one of ours, judged by its end alone: what almost every call on other files costs.
+/// Whether a path could be one of ours, judged by its end alone: what almost every call on other
+/// files costs.
 #[inline]
 pub fn may_be_ours(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     mount::settings().is_some_and(|settings| settings.patterns.may_match(name))
 }
 
-/// The path as the database knows it, if it keeps it. A relative one begins at the directory `descriptor`, or where the process is. Its
-/// directory need not be there: the database may know it.
+/// The path as the database knows it, if it keeps it. A relative one begins at the directory
+/// `descriptor`, or where the process is. Its directory need not be there: the database may know
+/// it.
 pub fn ours(descriptor: c_int, path: &[u8], links: Links) -> Option<Ours> {
     let settings = mount::settings()?;
     let path = absolute(descriptor, path)?;
@@ -64,7 +66,8 @@ pub fn ours(descriptor: c_int, path: &[u8], links: Links) -> Option<Ours> {
     settings.patterns.matches(&path).then_some(Ours(path))
 }
 
-/// `path`, absolute, without links as far as it is there; what is missing keeps its name. `None` where the operating system would not get that far.
+/// `path`, absolute, without links as far as it is there; what is missing keeps its name. `None`
+/// where the operating system would not get that far.
 pub fn resolved(path: &Path) -> Option<PathBuf> {
     resolve(path, LINKS_MAX)
 }
@@ -94,7 +97,8 @@ pub enum Asked {
     Contents,
 }
 
-/// Whether the answer about a directory at `path` could depend on the database, which is not open yet: judged by the path's end alone.
+/// Whether the answer about a directory at `path` could depend on the database, which is not open
+/// yet: judged by the path's end alone.
 #[inline]
 pub fn may_be_directory(path: &[u8]) -> bool {
     let Some(settings) = mount::settings() else { return false };
@@ -104,12 +108,14 @@ pub fn may_be_directory(path: &[u8]) -> bool {
     (is_relative || settings.patterns.may_lead(name)) && mount::is_ahead()
 }
 
-/// Opens the database, which puts directories and placeholders where they are missing, if what the disk says of a directory at `path` could be
-/// less than the database knows: a program that finds no directory, or nothing in it, begins anew, and puts new files in the place of those that
-/// the database has.
+/// Opens the database, which puts directories and placeholders where they are missing, if what the
+/// disk says of a directory at `path` could be less than the database knows: a program that finds
+/// no directory, or nothing in it, begins anew, and puts new files in the place of those that the
+/// database has.
 ///
 /// # Errors
-/// Those of opening, unless another process has the files open and nothing is to be taken from it: nobody knows the answer then.
+/// Those of opening, unless another process has the files open and nothing is to be taken from it:
+/// nobody knows the answer then.
 pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
     let Some(settings) = mount::settings() else { return Ok(()) };
     let Some(path) = absolute(descriptor, path).and_then(|path| resolved(&path)) else { return Ok(()) };
@@ -118,7 +124,9 @@ pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
         Err(_) => next_names.next().is_some(),
         Ok(metadata) if metadata.is_dir() => match asked {
             Asked::Existence => false,
-            Asked::Entries => next_names.any(|name| name.is_none_or(|name| fs::symlink_metadata(path.join(name)).is_err())),
+            Asked::Entries => {
+                next_names.any(|name| name.is_none_or(|name| fs::symlink_metadata(path.join(name)).is_err()))
+            }
             Asked::Contents => next_names.next().is_some(),
         },
         Ok(_) => false,
@@ -128,8 +136,8 @@ pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
     }
     match asked {
         Asked::Contents => mount::mounted().map(drop),
-        // Another process that has the files open puts directories and placeholders right, or has done so. What is missing may be nobody's: below
-        // `**` any path could be a directory.
+        // Another process that has the files open puts directories and placeholders right, or has
+        // done so. What is missing may be nobody's: below `**` any path could be a directory.
         Asked::Existence | Asked::Entries => mount::mounted_or_beside().map(drop),
     }
 }
@@ -148,18 +156,25 @@ pub fn absolute(descriptor: c_int, path: &[u8]) -> Option<PathBuf> {
     Some(base.join(path))
 }
 
-/// Whether the database has a file there. What is on the disk instead is told apart: an ordinary file is the disk's until it is opened.
+/// Whether the database has a file there. What is on the disk instead is told apart: an ordinary
+/// file is the disk's until it is opened.
 fn is_there(mounted: &Mounted, ours: &Ours) -> Outcome<Found> {
     if mounted.files.exists(ours.bytes()) {
         return Ok(Found::Placeholder(mounted.id));
     }
     match placeholder::look(&ours.0)? {
         // Another thread took it over meanwhile.
-        Found::Placeholder(id) if id == mounted.id && mounted.files.exists(ours.bytes()) => Ok(Found::Placeholder(id)),
+        Found::Placeholder(id) if id == mounted.id && mounted.files.exists(ours.bytes()) => {
+            Ok(Found::Placeholder(id))
+        }
         // Its file is gone: the process ended between the two.
         Found::Placeholder(id) if id == mounted.id => Ok(Found::Nothing),
         Found::Placeholder(_) => {
-            report(&format!("{} stands for a file of another database than {}: move it away", ours.0.display(), mounted.store));
+            report(&format!(
+                "{} stands for a file of another database than {}: move it away",
+                ours.0.display(),
+                mounted.store
+            ));
             Err(Errno(libc::EIO))
         }
         found => Ok(found),
@@ -189,9 +204,13 @@ pub fn open(ours: &Ours, flags: c_int, mode: u32) -> Outcome<Option<c_int>> {
     match is_there(mounted, ours)? {
         // A link is left only where it is not to be followed.
         Found::Link | Found::Special => return Ok(None),
-        Found::Placeholder(_) | Found::Ordinary if flags & libc::O_DIRECTORY != 0 => return Err(Errno(libc::ENOTDIR)),
+        Found::Placeholder(_) | Found::Ordinary if flags & libc::O_DIRECTORY != 0 => {
+            return Err(Errno(libc::ENOTDIR));
+        }
         Found::Nothing if !creates => return Err(Errno(libc::ENOENT)),
-        Found::Placeholder(_) | Found::Ordinary if creates && flags & libc::O_EXCL != 0 => return Err(Errno(libc::EEXIST)),
+        Found::Placeholder(_) | Found::Ordinary if creates && flags & libc::O_EXCL != 0 => {
+            return Err(Errno(libc::EEXIST));
+        }
         _ if flags & libc::O_PATH != 0 => {
             report(&format!("{} cannot be opened with O_PATH", ours.0.display()));
             return Err(Errno(libc::EOPNOTSUPP));
@@ -204,7 +223,10 @@ pub fn open(ours: &Ours, flags: c_int, mode: u32) -> Outcome<Option<c_int>> {
     // Who makes a file may write it whatever its mode is, and nobody after.
     let placeholder = made.map_or_else(|| open_placeholder(&ours.0, readable, writable, flags), Ok)?;
     let stand_in = stand_in(&ours.0)?;
-    let file = mounted.open_file(ours.bytes(), OpenHow { create: creates, exclusive: creates && flags & libc::O_EXCL != 0 })?;
+    let file = mounted.open_file(
+        ours.bytes(),
+        OpenHow { create: creates, exclusive: creates && flags & libc::O_EXCL != 0 },
+    )?;
     if flags & libc::O_TRUNC != 0 && writable {
         mounted.files.truncate(&file, 0)?;
     }
@@ -237,14 +259,16 @@ fn stand_in(path: &Path) -> Outcome<OwnedFd> {
     Ok(fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?.into())
 }
 
-/// The placeholder, opened as the file is: what the process may not do to the one, it may not do to the other.
+/// The placeholder, opened as the file is: what the process may not do to the one, it may not do to
+/// the other.
 fn open_placeholder(path: &Path, readable: bool, writable: bool, flags: c_int) -> Outcome<OwnedFd> {
     let kept = flags & (libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME);
     let file = fs::OpenOptions::new().read(readable).write(writable).custom_flags(kept).open(path)?;
     Ok(file.into())
 }
 
-/// After a real open of `descriptor` succeeded: whether it is a directory with files of the database in it, whose sync is theirs too.
+/// After a real open of `descriptor` succeeded: whether it is a directory with files of the
+/// database in it, whose sync is theirs too.
 pub fn note_directory(descriptor: c_int) {
     let Some(settings) = mount::settings() else { return };
     let link = format!("/proc/self/fd/{descriptor}");
@@ -269,7 +293,8 @@ pub struct Patch {
     pub modified: Option<(i64, i64)>,
 }
 
-/// What to put into the answer of `stat(2)` about the placeholder; `None` when it is about an ordinary file.
+/// What to put into the answer of `stat(2)` about the placeholder; `None` when it is about an
+/// ordinary file.
 ///
 /// # Errors
 /// As the call.
@@ -341,7 +366,8 @@ pub fn unlink(ours: &Ours) -> Outcome<Option<()>> {
     Ok(Some(()))
 }
 
-/// `rename(2)` where at least one of the names is ours, durable when it returns; `None` when the call is the C library's.
+/// `rename(2)` where at least one of the names is ours, durable when it returns; `None` when the
+/// call is the C library's.
 ///
 /// # Errors
 /// As the call: `EXDEV` from the database to the disk, as between file systems.
@@ -350,7 +376,11 @@ pub fn rename(from: (&Path, Option<&Ours>), to: (&Path, Option<&Ours>)) -> Outco
         (Some(from), Some(to)) => rename_ours(from, to),
         (Some(from), None) => match is_there(mount::mounted()?, from)? {
             Found::Placeholder(_) => {
-                report(&format!("{} cannot be renamed to {}, which no pattern matches", from.0.display(), to.0.display()));
+                report(&format!(
+                    "{} cannot be renamed to {}, which no pattern matches",
+                    from.0.display(),
+                    to.0.display()
+                ));
                 Err(Errno(libc::EXDEV))
             }
             Found::Nothing => Err(Errno(libc::ENOENT)),
@@ -362,7 +392,11 @@ pub fn rename(from: (&Path, Option<&Ours>), to: (&Path, Option<&Ours>)) -> Outco
                 return rename_link(mounted, from.0, to);
             }
             if !metadata.is_file() {
-                report(&format!("{} is no ordinary file, and cannot be renamed to {}", from.0.display(), to.0.display()));
+                report(&format!(
+                    "{} is no ordinary file, and cannot be renamed to {}",
+                    from.0.display(),
+                    to.0.display()
+                ));
                 return Err(Errno(libc::EXDEV));
             }
             match is_there(mounted, to)? {
@@ -392,7 +426,8 @@ fn rename_ours(from: &Ours, to: &Ours) -> Outcome<Option<()>> {
         Found::Special => return Err(Errno(libc::EISDIR)),
         found => keep_replaced(mounted, to, &found)?,
     }
-    // A directory that does not take the placeholder would not take the file. The database decides; what the disk shows is put right by it.
+    // A directory that does not take the placeholder would not take the file. The database decides;
+    // what the disk shows is put right by it.
     fs::rename(&from.0, &to.0)?;
     mounted.files.settle(mounted.files.begun(|| mounted.files.begin_rename(from.bytes(), to.bytes()))?)?;
     mounted.files.sync()?;
@@ -400,19 +435,24 @@ fn rename_ours(from: &Ours, to: &Ours) -> Outcome<Option<()>> {
     Ok(Some(()))
 }
 
-/// A link is renamed by the C library; not in the place of a file of the database, which would still be there.
+/// A link is renamed by the C library; not in the place of a file of the database, which would
+/// still be there.
 fn rename_link(mounted: &Mounted, from: &Path, to: &Ours) -> Outcome<Option<()>> {
     match is_there(mounted, to)? {
         Found::Placeholder(_) => {
-            report(&format!("{} is a symbolic link, and cannot take the place of {}", from.display(), to.0.display()));
+            report(&format!(
+                "{} is a symbolic link, and cannot take the place of {}",
+                from.display(),
+                to.0.display()
+            ));
             Err(Errno(libc::EXDEV))
         }
         _ => Ok(None),
     }
 }
 
-/// Takes an ordinary file over that a rename is about to replace. Else the disk would lose it before the database has what replaces it, or have it
-/// still when the database has.
+/// Takes an ordinary file over that a rename is about to replace. Else the disk would lose it
+/// before the database has what replaces it, or have it still when the database has.
 fn keep_replaced(mounted: &Mounted, to: &Ours, found: &Found) -> Outcome<()> {
     if *found == Found::Ordinary { mounted.take_over(&to.0, &to.0) } else { Ok(()) }
 }
@@ -420,7 +460,9 @@ fn keep_replaced(mounted: &Mounted, to: &Ours, found: &Found) -> Outcome<()> {
 /// Whether renaming the directory at `path` would take files of the database out of it.
 pub fn has_files_below(descriptor: c_int, path: &[u8]) -> bool {
     let Some(mounted) = mount::already() else { return false };
-    let Some(path) = absolute(descriptor, path).and_then(|path| fs::canonicalize(path).ok()) else { return false };
+    let Some(path) = absolute(descriptor, path).and_then(|path| fs::canonicalize(path).ok()) else {
+        return false;
+    };
     let is_directory = fs::metadata(&path).is_ok_and(|metadata| metadata.is_dir());
     is_directory && mounted.files.has_paths_below(&[path.as_os_str().as_bytes(), b"/"].concat())
 }

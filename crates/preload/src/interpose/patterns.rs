@@ -1,7 +1,8 @@
 //! Which paths are kept in the database.
 //!
-//! Patterns are absolute paths, separated by colons: `?` is one character and `*` any number of them within a component, `**` as a component is
-//! any number of components. A pattern that begins with `!` takes back what it matches.
+//! Patterns are absolute paths, separated by colons: `?` is one character and `*` any number of
+//! them within a component, `**` as a component is any number of components. A pattern that begins
+//! with `!` takes back what it matches.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -41,7 +42,8 @@ impl Patterns {
         Ok(Patterns { patterns, excluded })
     }
 
-    /// With the directories as they are without links, as far as they have no wild cards: what matches has none.
+    /// With the directories as they are without links, as far as they have no wild cards: what
+    /// matches has none.
     pub fn resolved(mut self, resolve: impl Fn(&Path) -> Option<PathBuf>) -> Patterns {
         for pattern in &mut self.patterns {
             let plain = pattern.directory.iter().take_while(|part| is_plain(part)).count();
@@ -63,7 +65,9 @@ impl Patterns {
         let Some(name) = directory.pop() else { return false };
         let matched = |takes_back| {
             let mut patterns = self.patterns.iter().filter(move |pattern| pattern.takes_back == takes_back);
-            patterns.any(|pattern| matches_name(&pattern.name, name) && matches_directory(&pattern.directory, &directory))
+            patterns.any(|pattern| {
+                matches_name(&pattern.name, name) && matches_directory(&pattern.directory, &directory)
+            })
         };
         matched(false) && !matched(true) && !self.is_excluded(path)
     }
@@ -73,14 +77,17 @@ impl Patterns {
         self.excluded.iter().any(|excluded| path.starts_with(excluded))
     }
 
-    /// Whether a directory whose name is `name` could be one of a pattern's, or lead to one: cheap, for the many that do not.
+    /// Whether a directory whose name is `name` could be one of a pattern's, or lead to one: cheap,
+    /// for the many that do not.
     pub fn may_lead(&self, name: &[u8]) -> bool {
-        let mut parts = self.patterns.iter().filter(|pattern| !pattern.takes_back).flat_map(|pattern| &pattern.directory);
+        let mut parts =
+            self.patterns.iter().filter(|pattern| !pattern.takes_back).flat_map(|pattern| &pattern.directory);
         parts.any(|part| part == b"**" || matches_name(part, name))
     }
 
-    /// What the directory at `path`, absolute and without links, has to do with files: for each pattern whose directory it is or leads to, the
-    /// name that comes next, `None` for any or when the files themselves do.
+    /// What the directory at `path`, absolute and without links, has to do with files: for each
+    /// pattern whose directory it is or leads to, the name that comes next, `None` for any or when
+    /// the files themselves do.
     pub fn next_names(&self, path: &Path) -> impl Iterator<Item = Option<&OsStr>> {
         let directory: Vec<&[u8]> = path.components().filter_map(normal).collect();
         let is_excluded = self.is_excluded(path);
@@ -91,7 +98,10 @@ impl Patterns {
 
     /// The directories of patterns that name theirs without wild cards.
     pub fn plain_directories(&self) -> impl Iterator<Item = PathBuf> {
-        let patterns = self.patterns.iter().filter(|pattern| !pattern.takes_back && pattern.directory.iter().all(|part| is_plain(part)));
+        let patterns = self
+            .patterns
+            .iter()
+            .filter(|pattern| !pattern.takes_back && pattern.directory.iter().all(|part| is_plain(part)));
         patterns.map(|pattern| joined(&pattern.directory))
     }
 }
@@ -112,7 +122,8 @@ impl Pattern {
     fn parse(text: &[u8]) -> Result<Pattern, String> {
         let shown = text.escape_ascii();
         let (takes_back, path) = text.strip_prefix(b"!").map_or((false, text), |path| (true, path));
-        let path = path.strip_prefix(b"/").ok_or_else(|| format!("the pattern {shown} is no absolute path"))?;
+        let path =
+            path.strip_prefix(b"/").ok_or_else(|| format!("the pattern {shown} is no absolute path"))?;
         let mut parts: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect();
         if parts.iter().any(|part| part.is_empty() || part == b"." || part == b"..") {
             return Err(format!("the pattern {shown} has a component that is empty, . or .."));
@@ -158,10 +169,12 @@ fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
 fn matches_directory(pattern: &[Vec<u8>], directory: &[&[u8]]) -> bool {
     match pattern.split_first() {
         None => directory.is_empty(),
-        Some((first, rest)) if first == b"**" => (0..=directory.len()).any(|skipped| matches_directory(rest, &directory[skipped..])),
-        Some((first, rest)) => {
-            directory.split_first().is_some_and(|(name, below)| matches_name(first, name) && matches_directory(rest, below))
+        Some((first, rest)) if first == b"**" => {
+            (0..=directory.len()).any(|skipped| matches_directory(rest, &directory[skipped..]))
         }
+        Some((first, rest)) => directory
+            .split_first()
+            .is_some_and(|(name, below)| matches_name(first, name) && matches_directory(rest, below)),
     }
 }
 
@@ -187,10 +200,27 @@ mod tests {
     #[test]
     fn what_matches() {
         let patterns = patterns("/data/*.db:/data/*.db-wal:/logs/**/*.log:/x/?/a*b*c:!/logs/old/*");
-        for path in ["/data/a.db", "/data/.db", "/data/a.db-wal", "/logs/1.log", "/logs/a/b/2.log", "/x/y/abc", "/x/y/a-b-b-c"] {
+        for path in [
+            "/data/a.db",
+            "/data/.db",
+            "/data/a.db-wal",
+            "/logs/1.log",
+            "/logs/a/b/2.log",
+            "/x/y/abc",
+            "/x/y/a-b-b-c",
+        ] {
             assert!(patterns.matches(Path::new(path)), "{path}");
         }
-        for path in ["/data/a.dbx", "/data/sub/a.db", "/logs/old/1.log", "/x/yy/abc", "/x/y/ab", "/data", "/", "/data/store/1.db"] {
+        for path in [
+            "/data/a.dbx",
+            "/data/sub/a.db",
+            "/logs/old/1.log",
+            "/x/yy/abc",
+            "/x/y/ab",
+            "/data",
+            "/",
+            "/data/store/1.db",
+        ] {
             assert!(!patterns.matches(Path::new(path)), "{path}");
         }
         assert!(patterns.may_match(b"1.log") && !patterns.may_match(b"1.txt"));
@@ -200,12 +230,18 @@ mod tests {
 
     #[test]
     fn links_in_directories_are_resolved_up_to_the_first_wild_card() {
-        let resolve = |path: &Path| Some(path.strip_prefix("/var/run").map_or(path.to_path_buf(), |rest| Path::new("/run").join(rest)));
+        let resolve = |path: &Path| {
+            Some(
+                path.strip_prefix("/var/run").map_or(path.to_path_buf(), |rest| Path::new("/run").join(rest)),
+            )
+        };
         let patterns = patterns("/var/run/x/*.db:/var/run/*/a:/other/a:!/var/run/x/b*").resolved(resolve);
         for path in ["/run/x/1.db", "/run/y/a", "/other/a"] {
             assert!(patterns.matches(Path::new(path)), "{path}");
         }
-        assert!(!patterns.matches(Path::new("/run/x/b.db")) && !patterns.matches(Path::new("/var/run/x/1.db")));
+        assert!(
+            !patterns.matches(Path::new("/run/x/b.db")) && !patterns.matches(Path::new("/var/run/x/1.db"))
+        );
     }
 
     #[test]

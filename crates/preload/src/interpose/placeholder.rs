@@ -6,8 +6,9 @@
 //! | 18 | 32 | random id of the files, in hexadecimal digits |
 //! | 50 | | a line end, and for people: where the file really is |
 //!
-//! A placeholder proves nothing: whether there is a file, and what it holds, is known by the database alone. A program that reads one without this
-//! library finds that it is no file of its own.
+//! A placeholder proves nothing: whether there is a file, and what it holds, is known by the
+//! database alone. A program that reads one without this library finds that it is no file of its
+//! own.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -44,7 +45,8 @@ pub fn look(path: &Path) -> io::Result<Found> {
     if kind.is_symlink() {
         return Ok(Found::Link);
     }
-    if kind.is_dir() || kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
+    if kind.is_dir() || kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device()
+    {
         return Ok(Found::Special);
     }
     let mut head = Vec::new();
@@ -64,8 +66,9 @@ fn text(id: u128, store: &str) -> String {
     )
 }
 
-/// Whether the file at `path` is empty, or ends within what [`create`] writes: a placeholder that was not finished. It is not synced when it is
-/// made, so a loss of power may leave that of it. Nothing is lost with such a file where the database has one of that name.
+/// Whether the file at `path` is empty, or ends within what [`create`] writes: a placeholder that
+/// was not finished. It is not synced when it is made, so a loss of power may leave that of it.
+/// Nothing is lost with such a file where the database has one of that name.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -76,7 +79,8 @@ pub fn is_unfinished(path: &Path, id: u128, store: &str) -> io::Result<bool> {
     Ok(head.len() < text.len() && text.as_bytes().starts_with(&head))
 }
 
-/// Puts a placeholder where nothing is; open for reading and writing, whatever its mode lets others do.
+/// Puts a placeholder where nothing is; open for reading and writing, whatever its mode lets others
+/// do.
 ///
 /// # Errors
 /// `AlreadyExists`, and others of the operating system: nothing is there then.
@@ -88,7 +92,8 @@ pub fn create(path: &Path, id: u128, store: &str, mode: u32) -> io::Result<fs::F
     Ok(file)
 }
 
-/// Puts a placeholder in the place of whatever file is there, at one stroke. It has that mode, whatever the process takes from new files.
+/// Puts a placeholder in the place of whatever file is there, at one stroke. It has that mode,
+/// whatever the process takes from new files.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -120,11 +125,21 @@ mod tests {
         create(&path, 77, "mem://x", 0o644).unwrap();
         assert_eq!(look(&path).unwrap(), Found::Placeholder(77));
         assert_eq!(create(&path, 78, "mem://x", 0o644).unwrap_err().kind(), ErrorKind::AlreadyExists);
-        for content in ["", "TOMBOLO-PRELOAD 1 ", "TOMBOLO-PRELOAD 1 0000000000000000000000000000000g", "SQLite format 3"] {
+        for content in [
+            "",
+            "TOMBOLO-PRELOAD 1 ",
+            "TOMBOLO-PRELOAD 1 0000000000000000000000000000000g",
+            "SQLite format 3",
+        ] {
             fs::write(&path, content).unwrap();
             assert_eq!(look(&path).unwrap(), Found::Ordinary, "{content}");
         }
-        for (content, unfinished) in [("", true), ("TOMBOLO-PRELOAD 1 ", true), ("TOMBOLO-PRELOAD 2", false), ("SQLite format 3", false)] {
+        for (content, unfinished) in [
+            ("", true),
+            ("TOMBOLO-PRELOAD 1 ", true),
+            ("TOMBOLO-PRELOAD 2", false),
+            ("SQLite format 3", false),
+        ] {
             fs::write(&path, content).unwrap();
             assert_eq!(is_unfinished(&path, 79, "mem://x").unwrap(), unfinished, "{content}");
         }

@@ -45,22 +45,35 @@ impl Settings {
             Some(Ok(text)) => Ok(Some(text)),
             Some(Err(_)) => Err(format!("{name} is not UTF-8")),
         };
-        let store = text(STORE)?.ok_or_else(|| format!("{STORE} is not set: say where the database is, as file:///var/lib/files"))?;
+        let store = text(STORE)?.ok_or_else(|| {
+            format!("{STORE} is not set: say where the database is, as file:///var/lib/files")
+        })?;
         let log = text(LOG)?;
-        let files = variable(FILES).ok_or_else(|| format!("{FILES} is not set: say which files, as /var/lib/app/*.db"))?;
-        let excluded = [Some(&store), log.as_ref()].into_iter().flatten().filter_map(|uri| local_directory(uri)).collect();
-        let patterns = Patterns::parse(&files, excluded).map_err(|error| format!("{FILES}: {error}"))?.resolved(resolved);
+        let files = variable(FILES)
+            .ok_or_else(|| format!("{FILES} is not set: say which files, as /var/lib/app/*.db"))?;
+        let excluded = [Some(&store), log.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|uri| local_directory(uri))
+            .collect();
+        let patterns = Patterns::parse(&files, excluded)
+            .map_err(|error| format!("{FILES}: {error}"))?
+            .resolved(resolved);
         let file_memory_bytes = match text(FILE_MEMORY_BYTES)? {
             None => FILE_MEMORY_BYTES_DEFAULT,
-            Some(bytes) => bytes.parse().map_err(|_| format!("{FILE_MEMORY_BYTES} is {bytes:?}, and no number of bytes"))?,
+            Some(bytes) => bytes
+                .parse()
+                .map_err(|_| format!("{FILE_MEMORY_BYTES} is {bytes:?}, and no number of bytes"))?,
         };
         let set = text(SET)?.unwrap_or_default();
-        let options = Options::parse(set.split(',').filter(|pair| !pair.is_empty())).map_err(|error| format!("{SET}: {error}"))?;
+        let options = Options::parse(set.split(',').filter(|pair| !pair.is_empty()))
+            .map_err(|error| format!("{SET}: {error}"))?;
         Ok(Settings { store, log, patterns, file_memory_bytes, options })
     }
 }
 
-/// The directory of a `file://` URI. The engine's own calls on what lies there must not come back to it.
+/// The directory of a `file://` URI. The engine's own calls on what lies there must not come back
+/// to it.
 fn local_directory(uri: &str) -> Option<PathBuf> {
     let rest = uri.strip_prefix("file://")?;
     let path = PathBuf::from(rest.split('?').next()?);
@@ -72,12 +85,15 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Settings, String> {
-        Settings::read(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value)))
+        Settings::read(|name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+        })
     }
 
     #[test]
     fn what_is_missing_or_wrong_is_said() {
-        let whole = [(STORE, "mem://x"), (FILES, "/a/*"), (SET, "memory_bytes=4194304,automatic_compaction=false")];
+        let whole =
+            [(STORE, "mem://x"), (FILES, "/a/*"), (SET, "memory_bytes=4194304,automatic_compaction=false")];
         let settings = read(&whole).unwrap();
         assert_eq!(settings.options.memory_bytes, 4 << 20);
         assert_eq!(settings.file_memory_bytes, FILE_MEMORY_BYTES_DEFAULT);

@@ -23,7 +23,8 @@ unsafe fn buffer<'a>(buffer: *mut c_void, length: size_t) -> Outcome<&'a mut [u8
     if buffer.is_null() || isize::try_from(length).is_err() {
         return Err(Errno(libc::EFAULT));
     }
-    // SAFETY: the caller's promise; not null, and no longer than a slice may be. Bytes that were never written are only written here.
+    // SAFETY: the caller's promise; not null, and no longer than a slice may be. Bytes that were
+    // never written are only written here.
     Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), length) })
 }
 
@@ -71,7 +72,11 @@ unsafe fn gathered(from: *const iovec, count: c_int) -> Outcome<Vec<u8>> {
 ///
 /// # Safety
 /// As `readv`.
-unsafe fn scattered(into: *const iovec, count: c_int, mut read: impl FnMut(&mut [u8], usize) -> Outcome<usize>) -> Outcome<usize> {
+unsafe fn scattered(
+    into: *const iovec,
+    count: c_int,
+    mut read: impl FnMut(&mut [u8], usize) -> Outcome<usize>,
+) -> Outcome<usize> {
     let mut done = 0;
     // SAFETY: the caller's promise, for the parts and for what each of them says.
     for part in unsafe { parts(into, count) }? {
@@ -92,7 +97,8 @@ fn behind(offset: off_t, done: usize) -> off_t {
 /// Forgets what a descriptor stood for, before its number is given out again.
 fn forget_here(descriptor: c_int) {
     if kind(descriptor) != Kind::Other {
-        // Dropping the last handle of an unlinked file frees its memory; all of it is this library's own.
+        // Dropping the last handle of an unlinked file frees its memory; all of it is this
+        // library's own.
         let _forgotten = serve(|| {
             forget(descriptor);
             Ok(())
@@ -151,7 +157,8 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { real::closefrom(first) }
 }
 
-/// Whether `target` may be replaced by a duplicate; it is forgotten then. Not by one of what is not open: the call fails, and leaves `target` open.
+/// Whether `target` may be replaced by a duplicate; it is forgotten then. Not by one of what is not
+/// open: the call fails, and leaves `target` open.
 fn may_replace(descriptor: c_int, target: c_int) -> bool {
     if descriptor == target {
         return true;
@@ -190,8 +197,11 @@ pub unsafe extern "C" fn dup(descriptor: c_int) -> c_int {
         // SAFETY: the caller's promise.
         return unsafe { real::dup(descriptor) };
     }
-    // SAFETY: as above. Duplicates of a placeholder's descriptor are not for programs that this one starts.
-    stand_for_same(descriptor, unsafe { real::fcntl64(descriptor, libc::F_DUPFD_CLOEXEC, std::ptr::null_mut()) })
+    // SAFETY: as above. Duplicates of a placeholder's descriptor are not for programs that this one
+    // starts.
+    stand_for_same(descriptor, unsafe {
+        real::fcntl64(descriptor, libc::F_DUPFD_CLOEXEC, std::ptr::null_mut())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -221,7 +231,8 @@ pub unsafe extern "C" fn dup3(descriptor: c_int, target: c_int, flags: c_int) ->
     stand_for_same(descriptor, unsafe { real::dup3(descriptor, target, flags | own) })
 }
 
-/// Asks the C library something about the placeholder instead, which knows of inode, locks and flags; `None` when the descriptor is another's.
+/// Asks the C library something about the placeholder instead, which knows of inode, locks and
+/// flags; `None` when the descriptor is another's.
 fn on_placeholder(descriptor: c_int, ask: impl FnOnce(c_int) -> c_int) -> Option<c_int> {
     let mut told = -1;
     let outcome = on_file(descriptor, |target| {
@@ -248,8 +259,11 @@ pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *m
             // SAFETY: the argument is a number.
             stand_for_same(descriptor, unsafe { real::fcntl64(descriptor, libc::F_DUPFD_CLOEXEC, argument) })
         }
-        // SAFETY: it takes a number at most. A program that this one starts gets no descriptor: it could do nothing with it.
-        libc::F_GETFD | libc::F_SETFD => unsafe { real::fcntl64(descriptor, command, (flags | libc::FD_CLOEXEC) as usize as *mut c_void) },
+        // SAFETY: it takes a number at most. A program that this one starts gets no descriptor: it
+        // could do nothing with it.
+        libc::F_GETFD | libc::F_SETFD => unsafe {
+            real::fcntl64(descriptor, command, (flags | libc::FD_CLOEXEC) as usize as *mut c_void)
+        },
         libc::F_SETFL => {
             let _set = on_file(descriptor, |target| {
                 target.set_flags(flags);
@@ -267,7 +281,10 @@ pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *m
         }
         // Locks and the rest are the placeholder's, which is one inode to all who open the file.
         // SAFETY: the caller's promise.
-        _ => on_placeholder(descriptor, |placeholder| unsafe { real::fcntl64(placeholder, command, argument) }).unwrap_or(-1),
+        _ => {
+            on_placeholder(descriptor, |placeholder| unsafe { real::fcntl64(placeholder, command, argument) })
+                .unwrap_or(-1)
+        }
     }
 }
 
@@ -291,15 +308,30 @@ of_the_placeholder! {
     futimes(times: *const timeval);
 }
 
-/// A hint, for which nothing has to be done in memory. It answers with the number of an error itself.
+/// A hint, for which nothing has to be done in memory. It answers with the number of an error
+/// itself.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_fadvise64(descriptor: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
+pub unsafe extern "C" fn posix_fadvise64(
+    descriptor: c_int,
+    offset: off_t,
+    length: off_t,
+    advice: c_int,
+) -> c_int {
     // SAFETY: it takes numbers.
-    if kind(descriptor) == Kind::File { 0 } else { unsafe { real::posix_fadvise64(descriptor, offset, length, advice) } }
+    if kind(descriptor) == Kind::File {
+        0
+    } else {
+        unsafe { real::posix_fadvise64(descriptor, offset, length, advice) }
+    }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_fadvise(descriptor: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
+pub unsafe extern "C" fn posix_fadvise(
+    descriptor: c_int,
+    offset: off_t,
+    length: off_t,
+    advice: c_int,
+) -> c_int {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { posix_fadvise64(descriptor, offset, length, advice) }
 }
@@ -323,8 +355,11 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: libc::c_ulong, argume
     const FICLONERANGE: libc::c_ulong = 0x4020_940d;
     let source = match request {
         FICLONE => c_int::try_from(argument as usize).unwrap_or(-1),
-        // SAFETY: the caller's promise: the argument is a `file_clone_range`, which begins with the source's descriptor in 64 bits.
-        FICLONERANGE if !argument.is_null() => c_int::try_from(unsafe { argument.cast::<i64>().read_unaligned() }).unwrap_or(-1),
+        // SAFETY: the caller's promise: the argument is a `file_clone_range`, which begins with the
+        // source's descriptor in 64 bits.
+        FICLONERANGE if !argument.is_null() => {
+            c_int::try_from(unsafe { argument.cast::<i64>().read_unaligned() }).unwrap_or(-1)
+        }
         _ => -1,
     };
     let is_clone = matches!(request, FICLONE | FICLONERANGE);
@@ -340,8 +375,8 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: libc::c_ulong, argume
     unsafe { file_ioctl(descriptor, request, argument) }
 }
 
-/// What can be answered of a file of the database. Most requests are about where a file lies on a disk, or change that: the placeholder's part
-/// in it is not the file's.
+/// What can be answered of a file of the database. Most requests are about where a file lies on a
+/// disk, or change that: the placeholder's part in it is not the file's.
 ///
 /// # Safety
 /// As `ioctl`.
@@ -355,17 +390,22 @@ unsafe fn file_ioctl(descriptor: c_int, request: libc::c_ulong, argument: *mut c
         libc::FIONREAD => match on_file(descriptor, |target| target.bytes_ahead()) {
             Some(Ok(bytes)) => {
                 // SAFETY: the caller's promise: the argument is the address of an `int`.
-                unsafe { argument.cast::<c_int>().write_unaligned(c_int::try_from(bytes).unwrap_or(c_int::MAX)) };
+                unsafe {
+                    argument.cast::<c_int>().write_unaligned(c_int::try_from(bytes).unwrap_or(c_int::MAX))
+                };
                 0
             }
             failed => number(failed.map_or(Err(Errno(libc::EIO)), |failed| failed.map(drop))),
         },
         FIGETBSZ | FS_IOC_GETFLAGS | libc::FIONBIO => {
             // SAFETY: the caller's promise.
-            on_placeholder(descriptor, |placeholder| unsafe { real::ioctl(placeholder, request, argument) }).unwrap_or(-1)
+            on_placeholder(descriptor, |placeholder| unsafe { real::ioctl(placeholder, request, argument) })
+                .unwrap_or(-1)
         }
         // Requests of file systems have one of these letters, all others are of devices.
-        _ if matches!(request >> 8 & 0xff, 0x58 | 0x66) => number(Err(refuse("an ioctl of file systems", libc::EOPNOTSUPP))),
+        _ if matches!(request >> 8 & 0xff, 0x58 | 0x66) => {
+            number(Err(refuse("an ioctl of file systems", libc::EOPNOTSUPP)))
+        }
         _ => number(Err(Errno(libc::ENOTTY))),
     }
 }
@@ -389,7 +429,8 @@ pub unsafe extern "C" fn lockf64(descriptor: c_int, command: c_int, length: off_
     if start < 0 {
         return -1;
     }
-    let (kind, whence) = (libc::c_short::try_from(what).unwrap_or(0), libc::c_short::try_from(libc::SEEK_SET).unwrap_or(0));
+    let (kind, whence) =
+        (libc::c_short::try_from(what).unwrap_or(0), libc::c_short::try_from(libc::SEEK_SET).unwrap_or(0));
     let mut lock = libc::flock { l_type: kind, l_whence: whence, l_start: start, l_len: length, l_pid: 0 };
     // SAFETY: the commands take the address of a lock, which lives through the call.
     let told = unsafe { fcntl64(descriptor, how, (&raw mut lock).cast()) };
@@ -416,7 +457,12 @@ pub unsafe extern "C" fn read(descriptor: c_int, into: *mut c_void, length: size
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(descriptor: c_int, into: *mut c_void, length: size_t, room: size_t) -> ssize_t {
+pub unsafe extern "C" fn __read_chk(
+    descriptor: c_int,
+    into: *mut c_void,
+    length: size_t,
+    room: size_t,
+) -> ssize_t {
     if length > room {
         std::process::abort();
     }
@@ -425,7 +471,12 @@ pub unsafe extern "C" fn __read_chk(descriptor: c_int, into: *mut c_void, length
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pread64(descriptor: c_int, into: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
+pub unsafe extern "C" fn pread64(
+    descriptor: c_int,
+    into: *mut c_void,
+    length: size_t,
+    offset: off_t,
+) -> ssize_t {
     // SAFETY: the caller's promise, on both ways.
     match on_file(descriptor, |target| target.read_at(unsafe { buffer(into, length) }?, offset)) {
         Some(outcome) => count(outcome),
@@ -435,13 +486,24 @@ pub unsafe extern "C" fn pread64(descriptor: c_int, into: *mut c_void, length: s
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pread(descriptor: c_int, into: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
+pub unsafe extern "C" fn pread(
+    descriptor: c_int,
+    into: *mut c_void,
+    length: size_t,
+    offset: off_t,
+) -> ssize_t {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { pread64(descriptor, into, length, offset) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __pread_chk(descriptor: c_int, into: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t {
+pub unsafe extern "C" fn __pread_chk(
+    descriptor: c_int,
+    into: *mut c_void,
+    length: size_t,
+    offset: off_t,
+    room: size_t,
+) -> ssize_t {
     if length > room {
         std::process::abort();
     }
@@ -450,7 +512,13 @@ pub unsafe extern "C" fn __pread_chk(descriptor: c_int, into: *mut c_void, lengt
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __pread64_chk(descriptor: c_int, into: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t {
+pub unsafe extern "C" fn __pread64_chk(
+    descriptor: c_int,
+    into: *mut c_void,
+    length: size_t,
+    offset: off_t,
+    room: size_t,
+) -> ssize_t {
     // SAFETY: the caller's promise.
     unsafe { __pread_chk(descriptor, into, length, offset, room) }
 }
@@ -466,7 +534,12 @@ pub unsafe extern "C" fn readv(descriptor: c_int, into: *const iovec, parts: c_i
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv64(descriptor: c_int, into: *const iovec, parts: c_int, offset: off_t) -> ssize_t {
+pub unsafe extern "C" fn preadv64(
+    descriptor: c_int,
+    into: *const iovec,
+    parts: c_int,
+    offset: off_t,
+) -> ssize_t {
     let read = |target: Target| {
         // SAFETY: the caller's promise.
         unsafe { scattered(into, parts, |buffer, done| target.read_at(buffer, behind(offset, done))) }
@@ -479,24 +552,47 @@ pub unsafe extern "C" fn preadv64(descriptor: c_int, into: *const iovec, parts: 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv(descriptor: c_int, into: *const iovec, parts: c_int, offset: off_t) -> ssize_t {
+pub unsafe extern "C" fn preadv(
+    descriptor: c_int,
+    into: *const iovec,
+    parts: c_int,
+    offset: off_t,
+) -> ssize_t {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { preadv64(descriptor, into, parts, offset) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv64v2(descriptor: c_int, into: *const iovec, parts: c_int, offset: off_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C" fn preadv64v2(
+    descriptor: c_int,
+    into: *const iovec,
+    parts: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
     if kind(descriptor) == Kind::File {
-        // What the flags ask for (patience, priority) makes no difference in memory.
+        // What the flags ask for (how long to wait, priority) makes no difference in memory.
         // SAFETY: the caller's promise.
-        return unsafe { if offset == -1 { readv(descriptor, into, parts) } else { preadv64(descriptor, into, parts, offset) } };
+        return unsafe {
+            if offset == -1 {
+                readv(descriptor, into, parts)
+            } else {
+                preadv64(descriptor, into, parts, offset)
+            }
+        };
     }
     // SAFETY: as above.
     unsafe { real::preadv64v2(descriptor, into, parts, offset, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv2(descriptor: c_int, into: *const iovec, parts: c_int, offset: off_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C" fn preadv2(
+    descriptor: c_int,
+    into: *const iovec,
+    parts: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { preadv64v2(descriptor, into, parts, offset, flags) }
 }
@@ -512,7 +608,12 @@ pub unsafe extern "C" fn write(descriptor: c_int, from: *const c_void, length: s
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwrite64(descriptor: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
+pub unsafe extern "C" fn pwrite64(
+    descriptor: c_int,
+    from: *const c_void,
+    length: size_t,
+    offset: off_t,
+) -> ssize_t {
     // SAFETY: the caller's promise, on both ways.
     match on_file(descriptor, |target| target.write_at(unsafe { data(from, length) }?, offset)) {
         Some(outcome) => count(outcome),
@@ -522,7 +623,12 @@ pub unsafe extern "C" fn pwrite64(descriptor: c_int, from: *const c_void, length
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwrite(descriptor: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
+pub unsafe extern "C" fn pwrite(
+    descriptor: c_int,
+    from: *const c_void,
+    length: size_t,
+    offset: off_t,
+) -> ssize_t {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { pwrite64(descriptor, from, length, offset) }
 }
@@ -538,7 +644,12 @@ pub unsafe extern "C" fn writev(descriptor: c_int, from: *const iovec, parts: c_
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev64(descriptor: c_int, from: *const iovec, parts: c_int, offset: off_t) -> ssize_t {
+pub unsafe extern "C" fn pwritev64(
+    descriptor: c_int,
+    from: *const iovec,
+    parts: c_int,
+    offset: off_t,
+) -> ssize_t {
     // SAFETY: the caller's promise, on both ways.
     match on_file(descriptor, |target| target.write_at(&unsafe { gathered(from, parts) }?, offset)) {
         Some(outcome) => count(outcome),
@@ -548,13 +659,24 @@ pub unsafe extern "C" fn pwritev64(descriptor: c_int, from: *const iovec, parts:
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev(descriptor: c_int, from: *const iovec, parts: c_int, offset: off_t) -> ssize_t {
+pub unsafe extern "C" fn pwritev(
+    descriptor: c_int,
+    from: *const iovec,
+    parts: c_int,
+    offset: off_t,
+) -> ssize_t {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { pwritev64(descriptor, from, parts, offset) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev64v2(descriptor: c_int, from: *const iovec, parts: c_int, offset: off_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C" fn pwritev64v2(
+    descriptor: c_int,
+    from: *const iovec,
+    parts: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
     if kind(descriptor) != Kind::File {
         // SAFETY: the caller's promise.
         return unsafe { real::pwritev64v2(descriptor, from, parts, offset, flags) };
@@ -565,7 +687,13 @@ pub unsafe extern "C" fn pwritev64v2(descriptor: c_int, from: *const iovec, part
         return -1;
     }
     // SAFETY: as above.
-    let written = unsafe { if offset == -1 { writev(descriptor, from, parts) } else { pwritev64(descriptor, from, parts, offset) } };
+    let written = unsafe {
+        if offset == -1 {
+            writev(descriptor, from, parts)
+        } else {
+            pwritev64(descriptor, from, parts, offset)
+        }
+    };
     if written >= 0 && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
         // SAFETY: it takes a number.
         return if unsafe { fdatasync(descriptor) } == 0 { written } else { -1 };
@@ -574,7 +702,13 @@ pub unsafe extern "C" fn pwritev64v2(descriptor: c_int, from: *const iovec, part
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev2(descriptor: c_int, from: *const iovec, parts: c_int, offset: off_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C" fn pwritev2(
+    descriptor: c_int,
+    from: *const iovec,
+    parts: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { pwritev64v2(descriptor, from, parts, offset, flags) }
 }
@@ -652,7 +786,12 @@ pub unsafe extern "C" fn sync() {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sync_file_range(descriptor: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int {
+pub unsafe extern "C" fn sync_file_range(
+    descriptor: c_int,
+    offset: off_t,
+    length: off_t,
+    flags: c_uint,
+) -> c_int {
     if kind(descriptor) == Kind::File {
         // It begins to write pages back and promises nothing: here nothing waits in pages.
         return 0;
@@ -736,7 +875,12 @@ pub unsafe extern "C" fn __fxstat(_version: c_int, descriptor: c_int, result: *m
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(target: c_int, source: c_int, offset: *mut off_t, length: size_t) -> ssize_t {
+pub unsafe extern "C" fn sendfile64(
+    target: c_int,
+    source: c_int,
+    offset: *mut off_t,
+    length: size_t,
+) -> ssize_t {
     if kind(target) == Kind::File || kind(source) == Kind::File {
         fail(refuse("sendfile", libc::EINVAL));
         return -1;
@@ -746,7 +890,12 @@ pub unsafe extern "C" fn sendfile64(target: c_int, source: c_int, offset: *mut o
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(target: c_int, source: c_int, offset: *mut off_t, length: size_t) -> ssize_t {
+pub unsafe extern "C" fn sendfile(
+    target: c_int,
+    source: c_int,
+    offset: *mut off_t,
+    length: size_t,
+) -> ssize_t {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { sendfile64(target, source, offset, length) }
 }

@@ -19,7 +19,8 @@ pub unsafe extern "C" fn mmap64(
     descriptor: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    // An allocator may ask for memory before anything of this library is ready: nothing is looked at but the number.
+    // An allocator may ask for memory before anything of this library is ready: nothing is looked
+    // at but the number.
     let is_ours = flags & libc::MAP_ANONYMOUS == 0 && kind(descriptor) == Kind::File;
     let served = if is_ours {
         // SAFETY: the caller's promise.
@@ -38,7 +39,8 @@ pub unsafe extern "C" fn mmap64(
     }
 }
 
-/// A private mapping, which need not show what is written to the file later: a copy in anonymous memory. A shared one would have to.
+/// A private mapping, which need not show what is written to the file later: a copy in anonymous
+/// memory. A shared one would have to.
 ///
 /// # Safety
 /// As `mmap`.
@@ -57,7 +59,9 @@ unsafe fn copy(
         return Err(Errno(libc::EINVAL));
     }
     // SAFETY: the caller's promise about the address; the rest asks for new memory.
-    let mapping = unsafe { real::mmap(address, length, libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_ANONYMOUS, -1, 0) };
+    let mapping = unsafe {
+        real::mmap(address, length, libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_ANONYMOUS, -1, 0)
+    };
     if mapping == libc::MAP_FAILED {
         return Err(std::io::Error::last_os_error().into());
     }
@@ -87,7 +91,8 @@ pub unsafe extern "C" fn mmap(
     unsafe { mmap64(address, length, protection, flags, descriptor, offset) }
 }
 
-/// Whether a request is about a file of the database: the C library would read and write its placeholder, on threads of its own.
+/// Whether a request is about a file of the database: the C library would read and write its
+/// placeholder, on threads of its own.
 ///
 /// # Safety
 /// `request` is null or valid.
@@ -131,7 +136,12 @@ pub unsafe extern "C" fn aio_fsync(operation: c_int, request: *mut aiocb) -> c_i
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lio_listio64(mode: c_int, requests: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
+pub unsafe extern "C" fn lio_listio64(
+    mode: c_int,
+    requests: *const *mut aiocb,
+    count: c_int,
+    event: *mut sigevent,
+) -> c_int {
     let length = usize::try_from(count).unwrap_or(0);
     // SAFETY: the caller's promise: so many pointers, each null or valid.
     let refused = !requests.is_null() && (0..length).any(|index| unsafe { is_refused(*requests.add(index)) });
@@ -140,7 +150,12 @@ pub unsafe extern "C" fn lio_listio64(mode: c_int, requests: *const *mut aiocb, 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lio_listio(mode: c_int, requests: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
+pub unsafe extern "C" fn lio_listio(
+    mode: c_int,
+    requests: *const *mut aiocb,
+    count: c_int,
+    event: *mut sigevent,
+) -> c_int {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { lio_listio64(mode, requests, count, event) }
 }

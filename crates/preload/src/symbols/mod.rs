@@ -1,10 +1,13 @@
-//! The functions that take the place of the C library's: each asks [`crate::interpose`] whether the call is its own, and hands it on if not.
+//! The functions that take the place of the C library's: each asks [`crate::interpose`] whether the
+//! call is its own, and hands it on if not.
 //!
 //! # Safety
-//! Every function here has the prototype and asks for what the C library's of its name asks for: pointers that are valid for the lengths beside
-//! them, strings that end with a zero. What is made of them here (slices, strings) is used within the call only. On 64-bit Linux with glibc the
-//! types of a function and of its `64` twin are the same, and a function that takes a variable number of arguments takes the first ones in the
-//! same registers as one that does not; an argument that the caller has not given is not used.
+//! Every function here has the prototype and asks for what the C library's of its name asks for:
+//! pointers that are valid for the lengths beside them, strings that end with a zero. What is made
+//! of them here (slices, strings) is used within the call only. On 64-bit Linux with glibc the
+//! types of a function and of its `64` twin are the same, and a function that takes a variable
+//! number of arguments takes the first ones in the same registers as one that does not; an argument
+//! that the caller has not given is not used.
 //!
 //! A panic does not cross into C: it ends the process, as Rust has it for `extern "C"`.
 
@@ -33,12 +36,14 @@ static LOADED: extern "C" fn() = loaded;
 extern "C" fn loaded() {
     let _serving = guard::enter();
     if let Err(error) = mount::configure() {
-        // `eprintln!` would panic where standard error is closed or full, and the exit code would be another.
+        // `eprintln!` would panic where standard error is closed or full, and the exit code would
+        // be another.
         let _told = writeln!(io::stderr(), "tombolo preload: {error}");
         // SAFETY: ends the process; nothing of the program has run yet.
         unsafe { libc::_exit(mount::CONFIGURATION_EXIT_CODE) }
     }
-    // SAFETY: both take functions that live as long as the library, which is never unloaded: it was loaded before the program.
+    // SAFETY: both take functions that live as long as the library, which is never unloaded: it was
+    // loaded before the program.
     unsafe {
         libc::pthread_atfork(None, None, Some(forked));
         libc::atexit(ended);
@@ -56,7 +61,8 @@ extern "C" fn ended() {
     mount::ended(streams::flush_all);
 }
 
-/// Serves a call; `None` when the calling thread serves one already, whose own calls are the C library's.
+/// Serves a call; `None` when the calling thread serves one already, whose own calls are the C
+/// library's.
 fn serve<T>(work: impl FnOnce() -> Outcome<T>) -> Option<Outcome<T>> {
     let _serving = guard::enter()?;
     // SAFETY: the address of the calling thread's own `errno`, which is always valid.

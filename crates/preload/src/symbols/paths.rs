@@ -43,14 +43,17 @@ unsafe fn prepare(directory: c_int, path: *const c_char, asked: Asked) -> Outcom
     }
 }
 
-/// Before a call that is always about a directory: these are rare, so that the name of a link does not have to say where it leads.
+/// Before a call that is always about a directory: these are rare, so that the name of a link does
+/// not have to say where it leads.
 ///
 /// # Safety
 /// As [`on_path`].
 unsafe fn prepare_directory(directory: c_int, path: *const c_char, asked: Asked) -> Outcome<()> {
     // SAFETY: the caller's promise.
     match unsafe { bytes(path) } {
-        Some(path) if !path.is_empty() && mount::is_ahead() => serve(|| paths::prepare(directory, path, asked)).unwrap_or(Ok(())),
+        Some(path) if !path.is_empty() && mount::is_ahead() => {
+            serve(|| paths::prepare(directory, path, asked)).unwrap_or(Ok(()))
+        }
         _ => Ok(()),
     }
 }
@@ -67,7 +70,12 @@ pub(super) fn descriptor(outcome: Outcome<c_int>) -> c_int {
 ///
 /// # Safety
 /// As `openat`.
-pub(super) unsafe fn open_ours(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<Outcome<c_int>> {
+pub(super) unsafe fn open_ours(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> Option<Outcome<c_int>> {
     let is_new = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let links = if is_new || flags & libc::O_NOFOLLOW != 0 { Links::Kept } else { Links::Followed };
     // The mode is only given when a file may be made.
@@ -77,7 +85,12 @@ pub(super) unsafe fn open_ours(directory: c_int, path: *const c_char, flags: c_i
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+pub unsafe extern "C" fn openat64(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
     // SAFETY: the caller's promise.
     if let Some(outcome) = unsafe { open_ours(directory, path, flags, mode) } {
         return descriptor(outcome);
@@ -112,7 +125,8 @@ macro_rules! open_functions {
     (@or $given:ident, $absent:expr) => { $given };
 }
 
-// With `__` before them: names within the C library, which others may use. With `_2` at their end: where the compiler knows that no mode is given.
+// With `__` before them: names within the C library, which others may use. With `_2` at their end:
+// where the compiler knows that no mode is given.
 open_functions! {
     open() mode;
     open64() mode;
@@ -125,7 +139,8 @@ open_functions! {
     __openat64_2(directory);
 }
 
-/// What a program that is started begins with is opened by the C library, past this one. It answers with the number of an error itself.
+/// What a program that is started begins with is opened by the C library, past this one. It answers
+/// with the number of an error itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
     actions: *mut c_void,
@@ -134,7 +149,9 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    let refused = |_: &Ours| Err::<Option<()>, _>(refuse("opening a file for a program that is started", libc::EOPNOTSUPP));
+    let refused = |_: &Ours| {
+        Err::<Option<()>, _>(refuse("opening a file for a program that is started", libc::EOPNOTSUPP))
+    };
     // SAFETY: the caller's promise.
     match unsafe { on_path(AT_FDCWD, path, Links::Followed, refused) } {
         Some(Err(errno)) => errno.0,
@@ -222,31 +239,45 @@ pub unsafe extern "C" fn scandirat(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn scandir64(path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int {
+pub unsafe extern "C" fn scandir64(
+    path: *const c_char,
+    list: *mut c_void,
+    filter: *const c_void,
+    compare: *const c_void,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { scandirat64(AT_FDCWD, path, list, filter, compare) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn scandir(path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int {
+pub unsafe extern "C" fn scandir(
+    path: *const c_char,
+    list: *mut c_void,
+    filter: *const c_void,
+    compare: *const c_void,
+) -> c_int {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { scandir64(path, list, filter, compare) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realpath(path: *const c_char, result: *mut c_char) -> *mut c_char {
-    // SAFETY: the caller's promise. What it asks of files of the database is whether their placeholders are there.
-    let asked = unsafe { on_path(AT_FDCWD, path, Links::Followed, |ours| paths::access_check(ours).map(Some)) };
+    // SAFETY: the caller's promise. What it asks of files of the database is whether their
+    // placeholders are there.
+    let asked =
+        unsafe { on_path(AT_FDCWD, path, Links::Followed, |ours| paths::access_check(ours).map(Some)) };
     // SAFETY: as above.
     let asked = asked.unwrap_or_else(|| unsafe { prepare(AT_FDCWD, path, Asked::Existence) });
     if let Err(errno) = asked {
         fail(errno);
         return std::ptr::null_mut();
     }
-    // Without room for the answer another function, which makes it, and has one version only. Before glibc 2.36 the next `realpath` is the older of
-    // two, which does not.
-    // SAFETY: the caller's promise.
-    unsafe { if result.is_null() { real::canonicalize_file_name(path) } else { real::realpath(path, result) } }
+    // Without room for the answer another function, which makes it, and has one version only.
+    // Before glibc 2.36 the next `realpath` is the older of two, which does not. SAFETY: the
+    // caller's promise.
+    unsafe {
+        if result.is_null() { real::canonicalize_file_name(path) } else { real::realpath(path, result) }
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -257,7 +288,11 @@ pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_c
 
 /// As `realpath` where the compiler knows how much room there is.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __realpath_chk(path: *const c_char, result: *mut c_char, room: size_t) -> *mut c_char {
+pub unsafe extern "C" fn __realpath_chk(
+    path: *const c_char,
+    result: *mut c_char,
+    room: size_t,
+) -> *mut c_char {
     if room < libc::PATH_MAX as size_t {
         std::process::abort();
     }
@@ -286,7 +321,12 @@ unsafe fn stat_patch(directory: c_int, path: *const c_char, flags: c_int) -> Out
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fstatat64(directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
+pub unsafe extern "C" fn fstatat64(
+    directory: c_int,
+    path: *const c_char,
+    result: *mut stat_t,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     let patch = match unsafe { stat_patch(directory, path, flags) } {
         Err(errno) => return number(Err(errno)),
@@ -305,7 +345,8 @@ macro_rules! stat_functions {
     ($($name:ident($($version:ident)?) $flags:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($version: c_int,)? path: *const c_char, result: *mut stat_t) -> c_int {
-            // SAFETY: the caller's promise. The versions of before glibc 2.33 are this one on 64-bit Linux.
+            // SAFETY: the caller's promise. The versions of before glibc 2.33 are this one on
+            // 64-bit Linux.
             unsafe { fstatat64(AT_FDCWD, path, result, $flags) }
         }
     )*};
@@ -323,25 +364,48 @@ stat_functions! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fstatat(directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
+pub unsafe extern "C" fn fstatat(
+    directory: c_int,
+    path: *const c_char,
+    result: *mut stat_t,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { fstatat64(directory, path, result, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __fxstatat64(_version: c_int, directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
+pub unsafe extern "C" fn __fxstatat64(
+    _version: c_int,
+    directory: c_int,
+    path: *const c_char,
+    result: *mut stat_t,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the same function, for programs of before glibc 2.33.
     unsafe { fstatat64(directory, path, result, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __fxstatat(_version: c_int, directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int {
+pub unsafe extern "C" fn __fxstatat(
+    _version: c_int,
+    directory: c_int,
+    path: *const c_char,
+    result: *mut stat_t,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the same function, for programs of before glibc 2.33.
     unsafe { fstatat64(directory, path, result, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, result: *mut statx_t) -> c_int {
+pub unsafe extern "C" fn statx(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    result: *mut statx_t,
+) -> c_int {
     // SAFETY: the caller's promise.
     let patch = match unsafe { stat_patch(directory, path, flags) } {
         Err(errno) => return number(Err(errno)),
@@ -363,7 +427,12 @@ pub unsafe extern "C" fn statx(directory: c_int, path: *const c_char, flags: c_i
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C" fn faccessat(
+    directory: c_int,
+    path: *const c_char,
+    mode: c_int,
+    flags: c_int,
+) -> c_int {
     let links = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Links::Followed } else { Links::Kept };
     // SAFETY: the caller's promise.
     let asked = unsafe { on_path(directory, path, links, |ours| paths::access_check(ours).map(Some)) };
@@ -465,7 +534,11 @@ pub unsafe extern "C" fn renameat2(
     if let (Some(from), Some(to)) = unsafe { (bytes(old), bytes(path)) } {
         let is_asked = |path| paths::may_be_ours(path) || paths::may_be_directory(path);
         let may_be_ours = is_asked(from) || is_asked(to) || mount::already().is_some();
-        let served = if may_be_ours { serve(|| rename_ours((old_directory, from), (directory, to), flags)) } else { None };
+        let served = if may_be_ours {
+            serve(|| rename_ours((old_directory, from), (directory, to), flags))
+        } else {
+            None
+        };
         if let Some(outcome) = served.and_then(Result::transpose) {
             return number(outcome);
         }
@@ -480,7 +553,12 @@ pub unsafe extern "C" fn renameat2(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn renameat(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char) -> c_int {
+pub unsafe extern "C" fn renameat(
+    old_directory: c_int,
+    old: *const c_char,
+    directory: c_int,
+    path: *const c_char,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { renameat2(old_directory, old, directory, path, 0) }
 }
@@ -492,11 +570,20 @@ pub unsafe extern "C" fn rename(old: *const c_char, path: *const c_char) -> c_in
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn linkat(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+pub unsafe extern "C" fn linkat(
+    old_directory: c_int,
+    old: *const c_char,
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> c_int {
     // As between file systems: programs copy then.
     let refused = |_: &Ours| Err::<Option<()>, _>(refuse("a second name (link)", libc::EXDEV));
     // SAFETY: the caller's promise.
-    let served = unsafe { on_path(old_directory, old, Links::Kept, refused).or_else(|| on_path(directory, path, Links::Kept, refused)) };
+    let served = unsafe {
+        on_path(old_directory, old, Links::Kept, refused)
+            .or_else(|| on_path(directory, path, Links::Kept, refused))
+    };
     match served {
         Some(outcome) => number(outcome),
         // SAFETY: the caller's promise.

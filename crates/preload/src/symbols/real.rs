@@ -1,4 +1,5 @@
-//! The C library's own functions, behind those that take their place: the next of the name that the dynamic linker finds.
+//! The C library's own functions, behind those that take their place: the next of the name that the
+//! dynamic linker finds.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::io::{self, Write};
@@ -6,8 +7,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    DIR, FILE, aiocb, gid_t, iovec, mode_t, off_t, pthread_attr_t, pthread_t, sigevent, size_t, ssize_t, stat as stat_t, statx as statx_t,
-    timespec, timeval, uid_t,
+    DIR, FILE, aiocb, gid_t, iovec, mode_t, off_t, pthread_attr_t, pthread_t, sigevent, size_t, ssize_t,
+    stat as stat_t, statx as statx_t, timespec, timeval, uid_t,
 };
 
 /// What a thread begins with.
@@ -30,7 +31,8 @@ impl Symbol {
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the name ends with a zero. A successful look-up allocates nothing, so this may run within an allocator.
+        // SAFETY: the name ends with a zero. A successful look-up allocates nothing, so this may
+        // run within an allocator.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast()) };
         if found.is_null() {
             missing(self.name);
@@ -40,12 +42,16 @@ impl Symbol {
     }
 }
 
-/// A function that the program calls and its C library does not have: it could not have been linked.
+/// A function that the program calls and its C library does not have: it could not have been
+/// linked.
 #[cold]
 fn missing(name: &str) -> ! {
     let name = name.trim_end_matches('\0');
     // `eprintln!` would panic where standard error is closed or full, and unwind into C.
-    let _told = writeln!(io::stderr(), "tombolo preload: the C library has no function {name}: it is too old or too new for this library");
+    let _told = writeln!(
+        io::stderr(),
+        "tombolo preload: the C library has no function {name}: it is too old or too new for this library"
+    );
     std::process::abort()
 }
 
@@ -57,8 +63,9 @@ macro_rules! real {
         /// As the function of that name.
         pub unsafe fn $name($($argument: $kind),*) -> $result {
             static SYMBOL: Symbol = Symbol::new(concat!(stringify!($name), "\0"));
-            // SAFETY: the address is that of the C library's function of this name, whose prototype this is; where that takes a variable
-            // number of arguments, those after the named ones lie in the same registers on the processors that Linux with glibc runs on here.
+            // SAFETY: the address is that of the C library's function of this name, whose prototype
+            // this is; where that takes a variable number of arguments, those after the named ones
+            // lie in the same registers on the processors that Linux with glibc runs on here.
             let function: unsafe extern "C" fn($($kind),*) -> $result = unsafe { std::mem::transmute(SYMBOL.get()) };
             // SAFETY: the caller keeps what the function asks for.
             unsafe { function($($argument),*) }
@@ -135,12 +142,22 @@ real! {
     fn splice(source: c_int, source_at: *mut off_t, target: c_int, target_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
 }
 
-/// The kernel's `mmap`, without the C library: an allocator asks for memory before anything can be looked up.
+/// The kernel's `mmap`, without the C library: an allocator asks for memory before anything can be
+/// looked up.
 ///
 /// # Safety
 /// As `mmap`.
-pub unsafe fn mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, descriptor: c_int, offset: off_t) -> *mut c_void {
-    // SAFETY: the caller keeps what the call asks for; the C library's wrapper does no more than this where an offset has 64 bits.
-    let result = unsafe { libc::syscall(libc::SYS_mmap, address, length, protection, flags, descriptor, offset) };
+pub unsafe fn mmap(
+    address: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+    descriptor: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    // SAFETY: the caller keeps what the call asks for; the C library's wrapper does no more than
+    // this where an offset has 64 bits.
+    let result =
+        unsafe { libc::syscall(libc::SYS_mmap, address, length, protection, flags, descriptor, offset) };
     result as *mut c_void
 }

@@ -1,7 +1,8 @@
 //! Streams (`FILE`): the C library's, over descriptors that stand for files of the database.
 //!
-//! The C library reads and writes a stream's descriptor without asking anybody, so a stream of ours is one with functions of its own
-//! (`fopencookie(3)`), which come back to this library. It has no descriptor that `fileno` would know: that is kept here.
+//! The C library reads and writes a stream's descriptor without asking anybody, so a stream of ours
+//! is one with functions of its own (`fopencookie(3)`), which come back to this library. It has no
+//! descriptor that `fileno` would know: that is kept here.
 #![allow(clippy::missing_safety_doc, reason = "said once, in the module above")]
 
 use std::collections::BTreeMap;
@@ -35,12 +36,14 @@ unsafe extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: CookieFunctions) -> *mut FILE;
 }
 
-/// Writes what our streams still hold, when the process ends. Not `fflush(NULL)`: that would wait for a thread that reads a terminal.
+/// Writes what our streams still hold, when the process ends. Not `fflush(NULL)`: that would wait
+/// for a thread that reads a terminal.
 pub fn flush_all() {
     // Held to the end: a stream that another thread closes meanwhile stays until then.
     let streams = STREAMS.lock();
     for stream in streams.keys().map(|address| *address as *mut FILE) {
-        // SAFETY: the stream is open, as it is among ours. One that another thread uses is left to the C library.
+        // SAFETY: the stream is open, as it is among ours. One that another thread uses is left to
+        // the C library.
         unsafe {
             if ftrylockfile(stream) == 0 {
                 libc::fflush(stream);
@@ -55,8 +58,8 @@ fn descriptor_of(cookie: *mut c_void) -> c_int {
     c_int::try_from(cookie as usize).unwrap_or(-1)
 }
 
-/// The descriptor of a stream of ours. None is before the database is open; in a forked child, which may have been given the lock locked, none is
-/// any more.
+/// The descriptor of a stream of ours. None is before the database is open; in a forked child,
+/// which may have been given the lock locked, none is any more.
 fn descriptor_under(stream: *mut FILE) -> Option<c_int> {
     mount::already()?;
     STREAMS.lock().get(&(stream as usize)).copied()
@@ -100,9 +103,11 @@ unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
 /// # Safety
 /// `mode` ends with a zero.
 unsafe fn stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
-    let functions = CookieFunctions { read: read_cookie, write: write_cookie, seek: seek_cookie, close: close_cookie };
+    let functions =
+        CookieFunctions { read: read_cookie, write: write_cookie, seek: seek_cookie, close: close_cookie };
     let cookie = usize::try_from(descriptor).unwrap_or(usize::MAX) as *mut c_void;
-    // SAFETY: the functions have the types of `cookie_io_functions_t`, and take the cookie for the number that it is.
+    // SAFETY: the functions have the types of `cookie_io_functions_t`, and take the cookie for the
+    // number that it is.
     let stream = unsafe { fopencookie(cookie, mode, functions) };
     if !stream.is_null() {
         STREAMS.lock().insert(stream as usize, descriptor);

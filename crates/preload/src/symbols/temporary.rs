@@ -51,8 +51,11 @@ unsafe fn make(template: *mut c_char, suffix: c_int, flags: c_int) -> Option<c_i
         // SAFETY: the name ends with a zero.
         let opened = unsafe { openat64(AT_FDCWD, name.as_ptr(), how, 0o600) };
         if opened >= 0 {
-            // SAFETY: the caller's promise: the template may be written, and these bytes lie within it.
-            unsafe { template.cast::<u8>().add(place).copy_from_nonoverlapping(letters.as_ptr(), letters.len()) };
+            // SAFETY: the caller's promise: the template may be written, and these bytes lie within
+            // it.
+            unsafe {
+                template.cast::<u8>().add(place).copy_from_nonoverlapping(letters.as_ptr(), letters.len())
+            };
         }
         if opened >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
             return Some(opened);

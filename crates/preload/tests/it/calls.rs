@@ -1,4 +1,5 @@
-//! The same calls with and without the library give the same answers. This test runs itself for that.
+//! The same calls with and without the library give the same answers. This test runs itself for
+//! that.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +29,8 @@ impl Random {
     }
 }
 
-/// An open file, and whether it was ours when it was opened: what is renamed between the database and the disk is not compared.
+/// An open file, and whether it was ours when it was opened: what is renamed between the database
+/// and the disk is not compared.
 type Open = Option<File>;
 
 fn told<T>(result: Result<T>, ok: impl FnOnce(T) -> String) -> String {
@@ -63,10 +65,13 @@ fn step(random: &mut Random, files: &mut [Open; 4]) -> String {
     let fill = random.below(250) as u8 + 1;
     if random.below(5) == 0 || files[slot].is_none() {
         let opened = open_options(random).open(name);
-        let text =
-            told(opened.as_ref().map(|_| ()).map_err(|error| std::io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))), |()| {
-                "open".into()
-            });
+        let text = told(
+            opened
+                .as_ref()
+                .map(|_| ())
+                .map_err(|error| std::io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))),
+            |()| "open".into(),
+        );
         if let Ok(file) = opened {
             files[slot] = Some(file);
         }
@@ -79,11 +84,19 @@ fn step(random: &mut Random, files: &mut [Open; 4]) -> String {
             return format!("rename {ours} {other} {}", told(fs::rename(ours, other), |()| String::new()));
         }
         1 => return format!("unlink {name} {}", told(fs::remove_file(name), |()| String::new())),
-        2 => return format!("stat {name} {}", told(fs::metadata(name), |metadata| format!("{} {}", metadata.len(), metadata.is_file()))),
+        2 => {
+            return format!(
+                "stat {name} {}",
+                told(fs::metadata(name), |metadata| format!("{} {}", metadata.len(), metadata.is_file()))
+            );
+        }
         3 => return format!("read all {name} {}", told(fs::read(name), |bytes| sum(&bytes))),
         4 => {
-            let mut names: Vec<_> =
-                fs::read_dir(".").unwrap().chain(fs::read_dir("sub").unwrap()).map(|entry| entry.unwrap().file_name()).collect();
+            let mut names: Vec<_> = fs::read_dir(".")
+                .unwrap()
+                .chain(fs::read_dir("sub").unwrap())
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
             names.sort();
             return format!("list {names:?}");
         }
@@ -99,11 +112,17 @@ fn step(random: &mut Random, files: &mut [Open; 4]) -> String {
         }
         7 => {
             let links = random.below(2);
-            return format!("lstat {name} {links} {}", told(fs::symlink_metadata(name), |metadata| metadata.len().to_string()));
+            return format!(
+                "lstat {name} {links} {}",
+                told(fs::symlink_metadata(name), |metadata| metadata.len().to_string())
+            );
         }
         8 => {
             let theirs = NAMES[3 + random.below(2) as usize];
-            return format!("write all {theirs} {}", told(fs::write(theirs, vec![fill; random.length()]), |()| String::new()));
+            return format!(
+                "write all {theirs} {}",
+                told(fs::write(theirs, vec![fill; random.length()]), |()| String::new())
+            );
         }
         _ => {}
     }
@@ -111,8 +130,13 @@ fn step(random: &mut Random, files: &mut [Open; 4]) -> String {
     let offset = random.length() as u64;
     let mut buffer = vec![0; random.length()];
     match random.below(12) {
-        0..=2 => format!("write {}", told(file.write(&vec![fill; buffer.len()]), |length| length.to_string())),
-        3 => format!("pwrite {}", told(file.write_at(&vec![fill; buffer.len()], offset), |length| length.to_string())),
+        0..=2 => {
+            format!("write {}", told(file.write(&vec![fill; buffer.len()]), |length| length.to_string()))
+        }
+        3 => format!(
+            "pwrite {}",
+            told(file.write_at(&vec![fill; buffer.len()], offset), |length| length.to_string())
+        ),
         4 => {
             let parts = [vec![fill; 10], vec![fill + 1; buffer.len()], Vec::new(), vec![fill; 3]];
             let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
@@ -135,7 +159,10 @@ fn step(random: &mut Random, files: &mut [Open; 4]) -> String {
             format!("seek {to:?} {}", told(file.seek(to), |position| position.to_string()))
         }
         9 => format!("truncate {offset} {}", told(file.set_len(offset), |()| String::new())),
-        10 => format!("fstat {}", told(file.metadata(), |metadata| format!("{} {}", metadata.len(), metadata.is_file()))),
+        10 => format!(
+            "fstat {}",
+            told(file.metadata(), |metadata| format!("{} {}", metadata.len(), metadata.is_file()))
+        ),
         _ => format!("sync {}", told(file.sync_data(), |()| String::new())),
     }
 }
@@ -168,7 +195,9 @@ fn calls_give_the_same_answers_with_and_without_the_library() {
     for seed in first_seed()..first_seed() + 20 {
         let setup = Setup::new(&["**/*.ours"]);
         let run = |mut command: std::process::Command, directory: &std::path::Path| {
-            let command = command.args(["--exact", "calls::calls_of_a_program", "--test-threads", "1"]).env(SEED, seed.to_string());
+            let command = command
+                .args(["--exact", "calls::calls_of_a_program", "--test-threads", "1"])
+                .env(SEED, seed.to_string());
             printed(&command.current_dir(directory).stdin(Stdio::null()).output().unwrap());
             fs::read_to_string(directory.join("transcript.txt")).unwrap()
         };
@@ -177,9 +206,16 @@ fn calls_give_the_same_answers_with_and_without_the_library() {
         let plain = tempfile::tempdir().unwrap();
         let without = run(std::process::Command::new(&test), plain.path());
         let before = with.lines().zip(without.lines()).take_while(|(with, without)| with == without).count();
-        let shown = |text: &str| text.lines().skip(before.saturating_sub(30)).take(31).collect::<Vec<_>>().join("\n");
-        assert!(with == without, "seed {seed}\nwith the library:\n{}\nwithout it:\n{}", shown(&with), shown(&without));
-        // On the disk only placeholders are left, and the next process reads what this one has left.
+        let shown =
+            |text: &str| text.lines().skip(before.saturating_sub(30)).take(31).collect::<Vec<_>>().join("\n");
+        assert!(
+            with == without,
+            "seed {seed}\nwith the library:\n{}\nwithout it:\n{}",
+            shown(&with),
+            shown(&without)
+        );
+        // On the disk only placeholders are left, and the next process reads what this one has
+        // left.
         for name in NAMES.iter().filter(|name| name.ends_with(".ours")) {
             match fs::read(setup.files().join(name)) {
                 Ok(bytes) => assert!(bytes.starts_with(b"TOMBOLO-PRELOAD 1 "), "{name}"),
@@ -189,8 +225,14 @@ fn calls_give_the_same_answers_with_and_without_the_library() {
         for name in NAMES {
             let read = setup.command("/bin/cat").arg(name).output().unwrap();
             match fs::read(plain.path().join(name)) {
-                Ok(bytes) => assert!(read.status.success() && read.stdout == bytes, "seed {seed}: {name} in the next process"),
-                Err(_) => assert!(String::from_utf8_lossy(&read.stderr).contains("No such file"), "seed {seed}: {name} is gone"),
+                Ok(bytes) => assert!(
+                    read.status.success() && read.stdout == bytes,
+                    "seed {seed}: {name} in the next process"
+                ),
+                Err(_) => assert!(
+                    String::from_utf8_lossy(&read.stderr).contains("No such file"),
+                    "seed {seed}: {name} is gone"
+                ),
             }
         }
     }

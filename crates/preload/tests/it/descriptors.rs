@@ -115,7 +115,9 @@ fn a_stream_that_is_not_closed_is_written_when_the_program_exits() {
 fn temporary_files_are_in_the_database_when_a_pattern_matches() {
     let setup = Setup::new(&["*.ours"]);
     if as_program("temporary_files_are_in_the_database_when_a_pattern_matches", &setup).is_some() {
-        let names = fs::read_dir(setup.files()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = fs::read_dir(setup.files())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let (ours, others): (Vec<_>, Vec<_>) = names.partition(|name| name.ends_with(".ours"));
         assert_eq!((ours.len(), others.len()), (1, 1));
         assert!(fs::read(setup.files().join(&ours[0])).unwrap().starts_with(b"TOMBOLO-PRELOAD 1 "));
@@ -140,7 +142,9 @@ fn what_is_asked_of_a_file_is_not_answered_of_its_placeholder() {
     const RWF_NOAPPEND: libc::c_int = 0x20;
     let setup = Setup::new(&["*.ours"]);
     if let Some(output) = as_program("what_is_asked_of_a_file_is_not_answered_of_its_placeholder", &setup) {
-        assert!(String::from_utf8_lossy(&output.stderr).contains("an ioctl of file systems is not supported"));
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("an ioctl of file systems is not supported")
+        );
         assert_eq!(content(&setup, "a.ours"), "some text");
         return;
     }
@@ -151,14 +155,20 @@ fn what_is_asked_of_a_file_is_not_answered_of_its_placeholder() {
     for request in [FS_IOC_FIEMAP, FS_IOC_ZERO_RANGE] {
         assert_eq!(streams::ask(&file, request).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
     }
-    assert_eq!(streams::write_flagged(&file, "TEXT", 5, RWF_NOAPPEND).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+    assert_eq!(
+        streams::write_flagged(&file, "TEXT", 5, RWF_NOAPPEND).unwrap_err().raw_os_error(),
+        Some(libc::EOPNOTSUPP)
+    );
     assert_eq!(streams::write_flagged(&file, "some", 0, libc::RWF_DSYNC).unwrap(), 4);
-    // From where it is read next, and on the placeholder, which all who open the file have in common.
+    // From where it is read next, and on the placeholder, which all who open the file have in
+    // common.
     let is_locked = || {
         let (inode, locks) = (file.metadata().unwrap().ino(), fs::read_to_string("/proc/locks").unwrap());
         locks.lines().any(|line| line.contains("WRITE") && line.ends_with(&format!(":{inode} 5 8")))
     };
-    for (command, locked) in [(libc::F_LOCK, true), (libc::F_TEST, true), (libc::F_ULOCK, false), (libc::F_TLOCK, true)] {
+    for (command, locked) in
+        [(libc::F_LOCK, true), (libc::F_TEST, true), (libc::F_ULOCK, false), (libc::F_TLOCK, true)]
+    {
         streams::lock(&file, command, 4).unwrap();
         assert_eq!(is_locked(), locked, "{command}");
     }
@@ -175,7 +185,10 @@ fn who_makes_a_file_that_nobody_may_write_writes_it() {
     fs::set_permissions(setup.files().join("plain"), fs::Permissions::from_mode(0o444)).unwrap();
     // Not even for root, without this capability.
     let mut command = setup.command(setpriv);
-    command.args(["--bounding-set=-dac_override", "--inh-caps=-dac_override"]).arg(cp).args(["plain", "a.ours"]);
+    command
+        .args(["--bounding-set=-dac_override", "--inh-caps=-dac_override"])
+        .arg(cp)
+        .args(["plain", "a.ours"]);
     printed(&command.output().unwrap());
     assert_eq!(content(&setup, "a.ours"), "text");
 }
@@ -187,7 +200,9 @@ fn a_directory_whose_name_matches_is_a_directory() {
         return;
     }
     fs::create_dir("a.ours").unwrap();
-    let open = |name: &str, flags| fs::OpenOptions::new().read(true).write(flags == libc::O_TMPFILE).custom_flags(flags).open(name);
+    let open = |name: &str, flags| {
+        fs::OpenOptions::new().read(true).write(flags == libc::O_TMPFILE).custom_flags(flags).open(name)
+    };
     open("a.ours", libc::O_PATH).unwrap();
     open("a.ours", libc::O_TMPFILE).unwrap();
     fs::write("b.ours", "text").unwrap();

@@ -1,5 +1,5 @@
-//! What a program finds behind paths: of files that it makes on several threads, of directories, through links. Each test that needs it runs itself
-//! under the library.
+//! What a program finds behind paths: of files that it makes on several threads, of directories,
+//! through links. Each test that needs it runs itself under the library.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -101,10 +101,19 @@ fn files_are_found_where_the_c_library_shows_its_old_realpath() {
     let setup = Setup::new(&["*.ours"]);
     let (source, old) = (setup.directory.path().join("old.c"), setup.directory.path().join("old.so"));
     fs::write(&source, OLD).unwrap();
-    printed(&Command::new(compiler).args(["-shared", "-fPIC", "-o"]).args([&old, &source]).arg("-ldl").output().unwrap());
+    printed(
+        &Command::new(compiler)
+            .args(["-shared", "-fPIC", "-o"])
+            .args([&old, &source])
+            .arg("-ldl")
+            .output()
+            .unwrap(),
+    );
     fs::write(setup.files().join("a.ours"), "one\n").unwrap();
     let mut command = setup.command("/bin/sh");
-    command.args(["-c", "echo two >> a.ours"]).env("LD_PRELOAD", format!("{}:{}", library().display(), old.display()));
+    command
+        .args(["-c", "echo two >> a.ours"])
+        .env("LD_PRELOAD", format!("{}:{}", library().display(), old.display()));
     printed(&command.output().unwrap());
     assert!(fs::read(setup.files().join("a.ours")).unwrap().starts_with(b"TOMBOLO-PRELOAD 1 "));
     assert_eq!(content(&setup, "a.ours"), "one\ntwo\n");

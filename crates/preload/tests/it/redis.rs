@@ -1,4 +1,5 @@
-//! Redis with its append-only file, as its package installs it; skipped with a message where it is not.
+//! Redis with its append-only file, as its package installs it; skipped with a message where it is
+//! not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -69,7 +70,9 @@ fn value(number: u64) -> String {
 
 #[test]
 fn redis_survives_kills_and_rewrites() {
-    let (Some(program), Some(check)) = (installed("redis-server"), installed("redis-check-aof")) else { return };
+    let (Some(program), Some(check)) = (installed("redis-server"), installed("redis-check-aof")) else {
+        return;
+    };
     let setup = Setup::new(&["appendonlydir/*"]);
     let mut acknowledged = 0;
     for round in 0..rounds() {
@@ -80,7 +83,8 @@ fn redis_survives_kills_and_rewrites() {
         let target = acknowledged + 60 + round * 11 % 50;
         for number in acknowledged..target {
             server.send(&format!("SET key-{number} {}", value(number)));
-            // In the middle the whole file is written anew, by a child, and put in the place of the old one.
+            // In the middle the whole file is written anew, by a child, and put in the place of the
+            // old one.
             if number == target - 40 && round % 2 == 0 {
                 server.send("BGREWRITEAOF");
             }
@@ -94,7 +98,11 @@ fn redis_survives_kills_and_rewrites() {
         }
         kill(server.child);
         let mut checking = setup.command(&check);
-        let checked = checking.arg("appendonly.aof.manifest").current_dir(setup.files().join("appendonlydir")).output().unwrap();
+        let checked = checking
+            .arg("appendonly.aof.manifest")
+            .current_dir(setup.files().join("appendonlydir"))
+            .output()
+            .unwrap();
         assert!(printed(&checked).contains("All AOF files and manifest are valid"), "round {round}");
     }
     let manifest = std::fs::read(setup.files().join("appendonlydir/appendonly.aof.manifest")).unwrap();

@@ -45,7 +45,8 @@ impl Setup {
     /// A program under the library.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
-        // Another log than the store's own: `PRELOAD_LOG=near://… cargo test -p tombolo-preload survives_kills`.
+        // Another log than the store's own:
+        // `PRELOAD_LOG=near://… cargo test -p tombolo-preload survives_kills`.
         if let Ok(log) = std::env::var("PRELOAD_LOG") {
             command.env("TOMBOLO_PRELOAD_LOG", log);
         }
@@ -64,14 +65,16 @@ pub fn is_program() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Runs the test of that name, with its module's, again, as a program under the library; `None` when this is that program.
+/// Runs the test of that name, with its module's, again, as a program under the library; `None`
+/// when this is that program.
 pub fn as_program(test: &str, setup: &Setup) -> Option<Output> {
     if is_program() {
         return None;
     }
     let mut command = setup.command(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--test-threads", "1", "--nocapture"]).env(CHILD, "1");
-    let output = command.env("TOMBOLO_PRELOAD_FILE_MEMORY_BYTES", "4194304").stdin(Stdio::null()).output().unwrap();
+    let output =
+        command.env("TOMBOLO_PRELOAD_FILE_MEMORY_BYTES", "4194304").stdin(Stdio::null()).output().unwrap();
     printed(&output);
     Some(output)
 }
@@ -83,7 +86,9 @@ pub fn content(setup: &Setup, name: &str) -> String {
 
 /// Where a program is installed; says that what needs it is skipped when it is not.
 pub fn installed(program: &str) -> Option<PathBuf> {
-    let found = std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(program)).find(|path| path.is_file());
+    let found = std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|directory| directory.join(program))
+        .find(|path| path.is_file());
     if found.is_none() {
         eprintln!("skipped: {program} is not installed (`cargo xtask preload` installs it)");
     }

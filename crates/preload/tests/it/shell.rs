@@ -9,7 +9,9 @@ use crate::setup::{Setup, installed, printed};
 #[test]
 fn what_was_written_without_a_sync_is_there_when_the_program_ended_by_itself() {
     let setup = Setup::new(&["*.ours"]);
-    printed(&setup.command("/bin/sh").args(["-c", "echo one > a.ours; echo two >> a.ours"]).output().unwrap());
+    printed(
+        &setup.command("/bin/sh").args(["-c", "echo one > a.ours; echo two >> a.ours"]).output().unwrap(),
+    );
     assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "one\ntwo\n");
 }
 
@@ -22,7 +24,8 @@ fn a_forked_child_is_refused_and_nothing_is_written_to_the_placeholder() {
     assert_eq!(printed(&output), "refused\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("it gets EIO"));
     assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "parent\nparent\n");
-    // The C library's own streams write past this library when a shell redirects them: that fails, and nothing is written.
+    // The C library's own streams write past this library when a shell redirects them: that fails,
+    // and nothing is written.
     let output = setup.command(&bash).args(["-c", "echo text > a.ours || echo refused"]).output().unwrap();
     assert_eq!(printed(&output), "refused\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("Bad file descriptor"));
@@ -62,7 +65,8 @@ fn a_program_that_is_started_meanwhile_is_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("one at a time may"));
 }
 
-/// Where any directory may have files, all that is missing could be one: the process that has the files open has put those directories right.
+/// Where any directory may have files, all that is missing could be one: the process that has the
+/// files open has put those directories right.
 #[test]
 fn a_program_that_is_started_meanwhile_is_told_what_is_not_there() {
     let setup = Setup::new(&["**/*.ours"]);
@@ -74,7 +78,13 @@ fn a_program_that_is_started_meanwhile_is_told_what_is_not_there() {
 
 /// Runs a script that says when it has come so far and then waits for a line.
 fn begin(setup: &Setup, script: &str) -> (std::process::Child, String) {
-    let mut child = setup.command("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = setup
+        .command("/bin/sh")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut said = String::new();
     // Byte by byte: what comes after is read by whoever waits for the end.
     while !said.ends_with('\n') {
@@ -91,12 +101,16 @@ fn end(mut child: std::process::Child) -> String {
     printed(&child.wait_with_output().unwrap())
 }
 
-/// What it was told to be missing may be in the database: once nobody has the files open, it would put new ones in their place.
+/// What it was told to be missing may be in the database: once nobody has the files open, it would
+/// put new ones in their place.
 #[test]
 fn a_program_that_has_looked_beside_another_does_not_begin_anew_after_it() {
     let setup = Setup::new(&["**/*.ours"]);
     let (holder, _) = begin(&setup, "echo text > a.ours; echo ready; read line");
-    let (other, said) = begin(&setup, "[ -e missing ] || echo missing; read line; { echo new > a.ours; } 2> /dev/null || echo refused");
+    let (other, said) = begin(
+        &setup,
+        "[ -e missing ] || echo missing; read line; { echo new > a.ours; } 2> /dev/null || echo refused",
+    );
     assert_eq!(said, "missing\n");
     end(holder);
     assert_eq!(end(other), "refused\n");
@@ -122,7 +136,8 @@ fn a_program_whose_standard_error_is_full_goes_on() {
     // What is said is that it was taken over.
     let output = setup.command("/bin/cat").arg("a.ours").stderr(full()).output().unwrap();
     assert_eq!(printed(&output), "text");
-    let output = setup.command("/bin/true").env_remove("TOMBOLO_PRELOAD_STORE").stderr(full()).output().unwrap();
+    let output =
+        setup.command("/bin/true").env_remove("TOMBOLO_PRELOAD_STORE").stderr(full()).output().unwrap();
     assert_eq!(output.status.code(), Some(78));
 }
 
@@ -131,12 +146,15 @@ fn files_of_another_database_and_both_at_once_are_refused() {
     let setup = Setup::new(&["*.ours"]);
     printed(&setup.command("/bin/sh").args(["-c", "echo text > a.ours"]).output().unwrap());
     let other = format!("{}-other", setup.store());
-    let output = setup.command("/bin/cat").arg("a.ours").env("TOMBOLO_PRELOAD_STORE", other).output().unwrap();
+    let output =
+        setup.command("/bin/cat").arg("a.ours").env("TOMBOLO_PRELOAD_STORE", other).output().unwrap();
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("another database"));
     // Somebody has put another file in the placeholder's place.
     std::fs::write(setup.files().join("a.ours"), "different").unwrap();
     let output = setup.command("/bin/cat").arg("a.ours").output().unwrap();
-    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("move one of them away"));
+    assert!(
+        !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("move one of them away")
+    );
     // The same content is what a process leaves that ends while it takes a file over.
     std::fs::write(setup.files().join("a.ours"), "text\n").unwrap();
     assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n");
@@ -191,11 +209,18 @@ fn a_directory_is_found_and_listed_before_any_file_is_asked_for() {
             (["/bin/cat", "deep/er/b.ours"], "text\n"),
         ] {
             lost(kept);
-            assert_eq!(printed(&setup.command(words[0]).arg(words[1]).output().unwrap()), expected, "{words:?}, {kept:?}");
+            assert_eq!(
+                printed(&setup.command(words[0]).arg(words[1]).output().unwrap()),
+                expected,
+                "{words:?}, {kept:?}"
+            );
         }
     }
     lost(&[]);
-    assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%F", "sub"]).output().unwrap()), "directory\n");
+    assert_eq!(
+        printed(&setup.command("/usr/bin/stat").args(["-c", "%F", "sub"]).output().unwrap()),
+        "directory\n"
+    );
     lost(&[]);
     let made = setup.command("/bin/mkdir").arg("sub").output().unwrap();
     assert!(!made.status.success() && String::from_utf8_lossy(&made.stderr).contains("File exists"));
@@ -203,24 +228,29 @@ fn a_directory_is_found_and_listed_before_any_file_is_asked_for() {
     printed(&setup.command("/bin/sh").args(["-c", "cd sub"]).output().unwrap());
 }
 
-/// A loss of power leaves of a placeholder that was just made an empty file, or a part of it; the end of a process that has just taken a file
-/// over leaves the file.
+/// A loss of power leaves of a placeholder that was just made an empty file, or a part of it; the
+/// end of a process that has just taken a file over leaves the file.
 #[test]
 fn a_placeholder_that_was_not_finished_is_written_again() {
     let setup = Setup::new(&["*.ours"]);
     printed(&setup.command("/bin/sh").args(["-c", "echo text > a.ours"]).output().unwrap());
     let path = setup.files().join("a.ours");
     // More than the usual mask leaves a new file.
-    for (left, mode) in [("", 0o600), ("TOMBOLO-PR", 0o666), ("TOMBOLO-PRELOAD 1 ", 0o640), ("text\n", 0o600)] {
+    for (left, mode) in [("", 0o600), ("TOMBOLO-PR", 0o666), ("TOMBOLO-PRELOAD 1 ", 0o640), ("text\n", 0o600)]
+    {
         std::fs::write(&path, left).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%s %a", "a.ours"]).output().unwrap()), format!("5 {mode:o}\n"));
+        assert_eq!(
+            printed(&setup.command("/usr/bin/stat").args(["-c", "%s %a", "a.ours"]).output().unwrap()),
+            format!("5 {mode:o}\n")
+        );
         assert_eq!(printed(&setup.command("/bin/cat").arg("a.ours").output().unwrap()), "text\n", "{left:?}");
         assert!(std::fs::read(&path).unwrap().len() > 50);
     }
 }
 
-/// A network namespace has its own names of local sockets: to the library its processes are another machine's.
+/// A network namespace has its own names of local sockets: to the library its processes are another
+/// machine's.
 #[test]
 fn a_fenced_process_destroys_no_ordinary_file() {
     let (Some(perl), Some(unshare)) = (installed("perl"), installed("unshare")) else { return };
@@ -234,8 +264,15 @@ fn a_fenced_process_destroys_no_ordinary_file() {
     }
     std::fs::write(setup.files().join("plain"), "new").unwrap();
     let script = "open F, '>', 'new.ours'; print F 'new'; close F; $| = 1; print qq(ready\n); <STDIN>; \
-                  print rename($_->[0], $_->[1]) ? 'renamed ' : 'refused ' for ['new.ours', '1.ours'], ['plain', '2.ours'];";
-    let mut first = setup.command(perl).args(["-e", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+                  print rename($_->[0], $_->[1]) ? 'renamed ' : 'refused ' for ['new.ours', '1.ours'], \
+                  ['plain', '2.ours'];";
+    let mut first = setup
+        .command(perl)
+        .args(["-e", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(first.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     let other = setup.command(&unshare).args(["-n", "/bin/cat", "none.ours"]).output().unwrap();
@@ -252,7 +289,8 @@ fn a_fenced_process_destroys_no_ordinary_file() {
 fn symbolic_links_whose_names_match_are_links() {
     let setup = Setup::new(&["*.ours", "linked/*"]);
     let run = |script: &str| setup.command("/bin/sh").args(["-c", script]).output().unwrap();
-    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, setup.files().join(name)).unwrap();
+    let link =
+        |target: &str, name: &str| std::os::unix::fs::symlink(target, setup.files().join(name)).unwrap();
     let on_disk = |name: &str| std::fs::read(setup.files().join(name)).unwrap();
     // One that leads nowhere yet: the file is made where it leads.
     link("1.ours", "current.ours");
@@ -261,10 +299,16 @@ fn symbolic_links_whose_names_match_are_links() {
     printed(&run("echo text > current.ours"));
     assert!(on_disk("1.ours").starts_with(b"TOMBOLO-PRELOAD 1 "));
     assert_eq!(printed(&run("cat 1.ours; cat current.ours")), "text\ntext\n");
-    assert_eq!(printed(&setup.command("/usr/bin/stat").args(["-c", "%F", "current.ours"]).output().unwrap()), "symbolic link\n");
+    assert_eq!(
+        printed(&setup.command("/usr/bin/stat").args(["-c", "%F", "current.ours"]).output().unwrap()),
+        "symbolic link\n"
+    );
     // Moving and removing are about the link.
     printed(&setup.command("/bin/mv").args(["current.ours", "newest.ours"]).output().unwrap());
-    assert_eq!(std::fs::read_link(setup.files().join("newest.ours")).unwrap(), std::path::Path::new("1.ours"));
+    assert_eq!(
+        std::fs::read_link(setup.files().join("newest.ours")).unwrap(),
+        std::path::Path::new("1.ours")
+    );
     printed(&setup.command("/bin/rm").arg("newest.ours").output().unwrap());
     assert!(std::fs::symlink_metadata(setup.files().join("newest.ours")).is_err());
     assert_eq!(printed(&run("cat 1.ours")), "text\n");

@@ -10,7 +10,8 @@ fn told(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// `dup2`, or `dup3` with these flags. What `target` was before is closed when that succeeds: it has to be the caller's.
+/// `dup2`, or `dup3` with these flags. What `target` was before is closed when that succeeds: it
+/// has to be the caller's.
 pub fn duplicate_onto(source: RawFd, target: RawFd, flags: Option<libc::c_int>) -> io::Result<RawFd> {
     // SAFETY: both calls take numbers, and no memory.
     told(unsafe {
@@ -25,7 +26,8 @@ pub fn duplicate_onto(source: RawFd, target: RawFd, flags: Option<libc::c_int>) 
 pub fn temporary(template: &str, suffix: usize) -> io::Result<(File, String)> {
     let template = CString::new(template).unwrap().into_raw();
     // SAFETY: the template ends with a zero and may be written; it is taken back after.
-    let (made, name) = unsafe { (libc::mkstemps(template, suffix as libc::c_int), CString::from_raw(template)) };
+    let (made, name) =
+        unsafe { (libc::mkstemps(template, suffix as libc::c_int), CString::from_raw(template)) };
     // SAFETY: opened just now, and nobody else has it.
     told(made).map(|made| (unsafe { File::from_raw_fd(made) }, name.into_string().unwrap()))
 }
@@ -37,7 +39,8 @@ pub fn open_for_a_program(path: &str) -> libc::c_int {
     // SAFETY: the actions are initialised first and destroyed last; the path ends with a zero.
     unsafe {
         libc::posix_spawn_file_actions_init(actions.as_mut_ptr());
-        let answer = libc::posix_spawn_file_actions_addopen(actions.as_mut_ptr(), 1, path.as_ptr(), libc::O_WRONLY, 0);
+        let answer =
+            libc::posix_spawn_file_actions_addopen(actions.as_mut_ptr(), 1, path.as_ptr(), libc::O_WRONLY, 0);
         libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr());
         answer
     }
@@ -45,7 +48,11 @@ pub fn open_for_a_program(path: &str) -> libc::c_int {
 
 unsafe extern "C" {
     fn canonicalize_file_name(path: *const libc::c_char) -> *mut libc::c_char;
-    fn __realpath_chk(path: *const libc::c_char, result: *mut libc::c_char, room: libc::size_t) -> *mut libc::c_char;
+    fn __realpath_chk(
+        path: *const libc::c_char,
+        result: *mut libc::c_char,
+        room: libc::size_t,
+    ) -> *mut libc::c_char;
 }
 
 /// `realpath` into the caller's memory.
@@ -87,7 +94,8 @@ pub fn canonical_name(path: &str) -> io::Result<String> {
     }
 }
 
-/// `ioctl` with a request that takes the address of an `int`, or of a larger structure that is all zeros.
+/// `ioctl` with a request that takes the address of an `int`, or of a larger structure that is all
+/// zeros.
 pub fn ask(file: &File, request: libc::c_ulong) -> io::Result<i32> {
     let mut answer = [0_i32; 64];
     // SAFETY: the descriptor is open, and the memory is larger than what these requests take.
@@ -108,7 +116,8 @@ pub fn write_flagged(file: &File, text: &str, offset: i64, flags: libc::c_int) -
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
 
-/// A stream that was written to. Dropped, it stays open, as a program leaves it that ends without closing its streams.
+/// A stream that was written to. Dropped, it stays open, as a program leaves it that ends without
+/// closing its streams.
 pub struct UnclosedStream(NonNull<libc::FILE>);
 
 impl UnclosedStream {
@@ -117,7 +126,8 @@ impl UnclosedStream {
         let (mode, text) = (CString::new(mode).unwrap(), CString::new(text).unwrap());
         // SAFETY: takes a number.
         let duplicate = told(unsafe { libc::dup(file.as_raw_fd()) }).unwrap();
-        // SAFETY: the mode ends with a zero; the stream owns the duplicate, which nobody else knows.
+        // SAFETY: the mode ends with a zero; the stream owns the duplicate, which nobody else
+        // knows.
         let stream = NonNull::new(unsafe { libc::fdopen(duplicate, mode.as_ptr()) }).expect("a stream");
         // SAFETY: the text ends with a zero, and the stream is open.
         told(unsafe { libc::fputs(text.as_ptr(), stream.as_ptr()) }).unwrap();

@@ -1,7 +1,8 @@
 //! Announcements in etcd, over the JSON that it speaks beside gRPC (versions 3.4 and later).
 //!
-//! A node puts `tombolo/nodes/{registry}/{id}` with a lease of [`LEASE`], which it keeps alive; when it dies the lease ends, and the entry goes with it. No library
-//! for gRPC is worth three requests: what is spoken is POSTs of a line of JSON.
+//! A node puts `tombolo/nodes/{registry}/{id}` with a lease of [`LEASE`], which it keeps alive;
+//! when it dies the lease ends, and the entry goes with it. No library for gRPC is worth three
+//! requests: what is spoken is POSTs of a line of JSON.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,8 +61,11 @@ impl Etcd {
             !host.is_empty() && !host.contains(['/', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
         };
         if addresses.len() > ADDRESSES_MAX || !addresses.iter().all(is_address) {
-            return Err(Error::new(ErrorKind::Invalid, format!("{} does not name the members of an etcd", uri.shown()))
-                .advice(format!("write etcd://host:2379,host:2379,host:2379, {ADDRESSES_MAX} at most")));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{} does not name the members of an etcd", uri.shown()),
+            )
+            .advice(format!("write etcd://host:2379,host:2379,host:2379, {ADDRESSES_MAX} at most")));
         }
         Ok(Some(Etcd { addresses, next: Arc::default() }))
     }
@@ -80,14 +84,21 @@ impl Etcd {
                     (status, said) => {
                         self.next.store(at, Ordering::Relaxed);
                         let said = said.unwrap_or_default();
-                        return if status == 200 { Ok(said) } else { Err(refused(&self.addresses[at], path, status, &said)) };
+                        return if status == 200 {
+                            Ok(said)
+                        } else {
+                            Err(refused(&self.addresses[at], path, status, &said))
+                        };
                     }
                 },
                 Err(error) => last = Some(error),
             }
         }
         let error = last.unwrap_or_else(|| Error::new(ErrorKind::Bug, "an etcd without members"));
-        Err(Refused { error: error.advice("check that etcd runs, and that it can be reached without TLS there"), is_lease_gone: false })
+        Err(Refused {
+            error: error.advice("check that etcd runs, and that it can be reached without TLS there"),
+            is_lease_gone: false,
+        })
     }
 }
 
@@ -100,11 +111,16 @@ fn no_etcd(address: &str, path: &str, error: &serde_json::Error) -> Error {
 fn refused(address: &str, path: &str, status: u16, said: &Value) -> Refused {
     const NOT_FOUND: u64 = 5;
     let text = said["message"].as_str().or_else(|| said["error"].as_str()).unwrap_or("no reason given");
-    let kind =
-        if matches!(status, 401 | 403) || text.contains("user name is empty") { ErrorKind::PermissionDenied } else { ErrorKind::Retry };
+    let kind = if matches!(status, 401 | 403) || text.contains("user name is empty") {
+        ErrorKind::PermissionDenied
+    } else {
+        ErrorKind::Retry
+    };
     let error = Error::new(kind, format!("etcd at {address} refuses {path} with {status}: {text}"));
     let error = match kind {
-        ErrorKind::PermissionDenied => error.advice("announcements are made without a user: name an etcd that asks for none"),
+        ErrorKind::PermissionDenied => {
+            error.advice("announcements are made without a user: name an etcd that asks for none")
+        }
         _ => error,
     };
     Refused { error, is_lease_gone: said["code"].as_u64() == Some(NOT_FOUND) && text.contains("lease") }
@@ -134,8 +150,7 @@ impl Entries {
     pub(super) async fn look(&mut self) -> Result<Vec<Announcement>> {
         // All keys that begin so: up to the prefix with its last byte, a slash, raised by one.
         let end = format!("{}0", self.prefix.trim_end_matches('/'));
-        let request =
-            json!({"key": to_base64(self.prefix.as_bytes()), "range_end": to_base64(end.as_bytes()), "limit": NODES_MAX.to_string()});
+        let request = json!({"key": to_base64(self.prefix.as_bytes()), "range_end": to_base64(end.as_bytes()), "limit": NODES_MAX.to_string()});
         let said = self.etcd.ask(&self.env, "/v3/kv/range", &request).await?;
         let entries = said["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(entries.iter().filter_map(announcement).collect())
@@ -203,7 +218,8 @@ impl Leased {
         }
         let granted = self.ask("/v3/lease/grant", &json!({"TTL": LEASE.as_secs().to_string()})).await?;
         let Some(lease) = granted["ID"].as_str() else {
-            return Err(Error::new(ErrorKind::Retry, "etcd grants a lease and does not say which").found(granted.to_string()));
+            return Err(Error::new(ErrorKind::Retry, "etcd grants a lease and does not say which")
+                .found(granted.to_string()));
         };
         self.lease = Some(lease.to_owned());
         Ok(lease.to_owned())
@@ -225,7 +241,8 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 fn to_base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
-        let bits = three.iter().enumerate().fold(0, |bits, (nth, byte)| bits | u32::from(*byte) << (16 - 8 * nth));
+        let bits =
+            three.iter().enumerate().fold(0, |bits, (nth, byte)| bits | u32::from(*byte) << (16 - 8 * nth));
         for nth in 0..4 {
             let digit = ALPHABET[(bits >> (18 - 6 * nth) & 63) as usize];
             text.push(if nth <= three.len() { char::from(digit) } else { '=' });
@@ -264,9 +281,15 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_standard() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")]
-        {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!((to_base64(bytes.as_bytes()).as_str(), from_base64(text)), (text, Some(bytes.into())));
         }
         for wrong in ["Z", "Zg=", "Z===", "====", "Z!==", "Zg==Zg=="] {
@@ -286,14 +309,18 @@ mod tests {
         let of = |text: &str| Etcd::of(&Uri::parse(text).expect("a URI"));
         assert_eq!(of("etcd://a:2379,[::1]:2379").expect("right").expect("etcd").addresses.len(), 2);
         assert!(of("file:///data").expect("another").is_none());
-        for wrong in ["etcd://", "etcd://a", "etcd://a:0", "etcd://a:1,,b:1", "etcd://a b:1", "etcd://a:1?x=y"] {
+        for wrong in
+            ["etcd://", "etcd://a", "etcd://a:0", "etcd://a:1,,b:1", "etcd://a b:1", "etcd://a:1?x=y"]
+        {
             assert!(of(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn what_etcd_refuses_is_told_apart() {
-        let said = json!({"error": "etcdserver: requested lease not found", "message": "etcdserver: requested lease not found", "code": 5});
+        let said = json!({"error": "etcdserver: requested lease not \
+            found", "message": "etcdserver: \
+            requested lease not found", "code": 5});
         assert!(refused("a:1", "/v3/kv/put", 404, &said).is_lease_gone);
         let said = json!({"message": "etcdserver: user name is empty", "code": 3});
         let refused = refused("a:1", "/v3/kv/put", 400, &said);

@@ -26,9 +26,16 @@ pub(super) struct Answer {
 pub(super) async fn post(env: &Env, address: &str, path: &str, json: &str) -> Result<Answer> {
     let trouble = |what: String| Error::new(ErrorKind::Retry, format!("{address}{path}: {what}"));
     let work = async {
-        let mut connection = env.network().connect(address).await.map_err(|error| trouble(format!("no connection: {error}")))?;
+        let mut connection = env
+            .network()
+            .connect(address)
+            .await
+            .map_err(|error| trouble(format!("no connection: {error}")))?;
         let length = json.len();
-        let head = format!("POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+        let head = format!(
+            "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: \
+            {length}\r\n\r\n"
+        );
         let broken = |error: std::io::Error| trouble(format!("the connection broke: {error}"));
         connection.write_all([head.as_bytes(), json.as_bytes()].concat().as_slice()).await.map_err(broken)?;
         let (mut answer, mut buffer) = (Vec::new(), vec![0; READ_BYTES]);
@@ -38,7 +45,9 @@ pub(super) async fn post(env: &Env, address: &str, path: &str, json: &str) -> Re
             match parse(&answer) {
                 // Whoever says how much comes need not be waited for any more.
                 Some((answer, says_length)) if says_length || count == 0 => return Ok(answer),
-                None if count == 0 => return Err(trouble("an answer that is no HTTP, or was cut".to_owned())),
+                None if count == 0 => {
+                    return Err(trouble("an answer that is no HTTP, or was cut".to_owned()));
+                }
                 _ => {}
             }
             if answer.len() > ANSWER_BYTES_MAX {
@@ -46,10 +55,13 @@ pub(super) async fn post(env: &Env, address: &str, path: &str, json: &str) -> Re
             }
         }
     };
-    within(env, REQUEST_MAX, work).await.unwrap_or_else(|| Err(trouble(format!("no answer within {REQUEST_MAX:?}"))))
+    within(env, REQUEST_MAX, work)
+        .await
+        .unwrap_or_else(|| Err(trouble(format!("no answer within {REQUEST_MAX:?}"))))
 }
 
-/// Takes an answer apart, and whether it says its length; `None`: it is none, or not all of it is there.
+/// Takes an answer apart, and whether it says its length; `None`: it is none, or not all of it is
+/// there.
 fn parse(bytes: &[u8]) -> Option<(Answer, bool)> {
     let head_bytes = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, body) = (std::str::from_utf8(&bytes[..head_bytes]).ok()?, &bytes[head_bytes + 4..]);
@@ -58,7 +70,9 @@ fn parse(bytes: &[u8]) -> Option<(Answer, bool)> {
     let mut says_length = false;
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let is_length = name.eq_ignore_ascii_case("content-length");
-        if is_length && value.trim().parse() != Ok(body.len()) || name.eq_ignore_ascii_case("transfer-encoding") {
+        if is_length && value.trim().parse() != Ok(body.len())
+            || name.eq_ignore_ascii_case("transfer-encoding")
+        {
             return None;
         }
         says_length |= is_length;

@@ -1,7 +1,9 @@
 //! How nodes say in an object store, or in etcd, that they are there, and how writers find them.
 //!
-//! Whoever looks takes the newest announcement of each node for a hint and no more: a node is there when it answers. So no clock and no lease matters to
-//! safety. In an object store a node that stands still for [`LEASE_PERIODS`] of its periods is gone; in etcd its lease ends by etcd's own clock.
+//! Whoever looks takes the newest announcement of each node for a hint and no more: a node is there
+//! when it answers. So no clock and no lease matters to safety. In an object store a node that
+//! stands still for [`LEASE_PERIODS`] of its periods is gone; in etcd its lease ends by etcd's own
+//! clock.
 //!
 //! **Announcement**:
 //!
@@ -72,7 +74,10 @@ impl Announcement {
     /// `Invalid` for an address that is too long.
     pub fn encode(&self) -> Result<Bytes> {
         if self.address.len() > ADDRESS_BYTES_MAX {
-            return Err(Error::new(ErrorKind::Invalid, format!("an address of more than {ADDRESS_BYTES_MAX} bytes: {}", self.address)));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("an address of more than {ADDRESS_BYTES_MAX} bytes: {}", self.address),
+            ));
         }
         let mut out = Vec::new();
         out.extend_from_slice(&ANNOUNCEMENT_MAGIC);
@@ -95,9 +100,15 @@ impl Announcement {
         let mut reader = Reader::new(bytes);
         let magic = reader.array::<8>()?;
         if magic != ANNOUNCEMENT_MAGIC {
-            return Err(FormatError::damaged(0, "the magic of an announcement", magic.escape_ascii().to_string()));
+            return Err(FormatError::damaged(
+                0,
+                "the magic of an announcement",
+                magic.escape_ascii().to_string(),
+            ));
         }
-        let Some((hashed, stored)) = bytes.split_last_chunk::<4>() else { return Err(FormatError::damaged(8, "a checksum", "an end")) };
+        let Some((hashed, stored)) = bytes.split_last_chunk::<4>() else {
+            return Err(FormatError::damaged(8, "a checksum", "an end"));
+        };
         let (computed, stored) = (crc32c(hashed), u32::from_le_bytes(*stored));
         if computed != stored {
             return Err(FormatError::checksum(hashed.len(), computed, stored));
@@ -122,7 +133,11 @@ impl Announcement {
 /// What an announcement says; one that is damaged, or a newer version's, is left out and told.
 fn decode(name: &dyn Display, bytes: &[u8]) -> Option<Announcement> {
     let decoded = Announcement::decode(bytes);
-    decoded.map_err(|error| tracing::warn!(%name, %error, "a node's announcement cannot be read: it is left out")).ok()
+    decoded
+        .map_err(
+            |error| tracing::warn!(%name, %error, "a node's announcement cannot be read: it is left out"),
+        )
+        .ok()
 }
 
 /// Where nodes announce themselves.
@@ -170,11 +185,12 @@ impl Registry {
         }))
     }
 
-    /// Nodes that have announced themselves and are not known to be gone, in the order of their ids. One list, and in a store a read for each node that has
-    /// announced something new.
+    /// Nodes that have announced themselves and are not known to be gone, in the order of their
+    /// ids. One list, and in a store a read for each node that has announced something new.
     ///
     /// # Errors
-    /// What the store says. An announcement that is damaged, or a newer version's, is left out and told.
+    /// What the store says. An announcement that is damaged, or a newer version's, is left out and
+    /// told.
     pub async fn look(&mut self) -> Result<Vec<Announcement>> {
         match &mut self.0 {
             Look::Objects(objects) => objects.look().await,
@@ -213,8 +229,8 @@ impl Announcer {
         }
     }
 
-    /// Puts the next announcement, and deletes what serves nobody any more. In a store: two requests, a list, and a read for each other node; in
-    /// etcd two requests.
+    /// Puts the next announcement, and deletes what serves nobody any more. In a store: two
+    /// requests, a list, and a read for each other node; in etcd two requests.
     ///
     /// # Errors
     /// What the store says.

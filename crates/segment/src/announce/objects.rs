@@ -1,15 +1,18 @@
 //! Announcements in an object store.
 //!
-//! A node puts `nodes/{registry}/{id}.{!beat}` again and again, its id drawn when it starts, `!beat` = `u64::MAX` − beat with 16 hexadecimal digits, and
-//! deletes the one before. By the clock of who looks, a node whose beats stand still for [`LEASE_PERIODS`] of its periods is gone; other nodes delete
-//! what it left.
+//! A node puts `nodes/{registry}/{id}.{!beat}` again and again, its id drawn when it starts,
+//! `!beat` = `u64::MAX` − beat with 16 hexadecimal digits, and deletes the one before. By the clock
+//! of who looks, a node whose beats stand still for [`LEASE_PERIODS`] of its periods is gone; other
+//! nodes delete what it left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tombolo_env::{Env, Instant};
 use tombolo_storage::object::read_whole;
-use tombolo_storage::{Epoch, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Result};
+use tombolo_storage::{
+    Epoch, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Result,
+};
 
 use super::{ANNOUNCEMENT_BYTES_MAX, Announcement, LEASE_PERIODS, NODES_MAX, PERIOD, decode};
 use crate::message::NodeStatus;
@@ -57,11 +60,12 @@ impl Objects {
         Ok(Objects { env: env.clone(), store, prefix, seen: BTreeMap::new() })
     }
 
-    /// Nodes that have announced themselves and are not known to be gone, in the order of their ids. One list, and a read for each node that has
-    /// announced something new.
+    /// Nodes that have announced themselves and are not known to be gone, in the order of their
+    /// ids. One list, and a read for each node that has announced something new.
     ///
     /// # Errors
-    /// What the store says. An announcement that is damaged, or a newer version's, is left out and told.
+    /// What the store says. An announcement that is damaged, or a newer version's, is left out and
+    /// told.
     pub(super) async fn look(&mut self) -> Result<Vec<Announcement>> {
         self.refresh().await?;
         let now = self.env.now();
@@ -107,7 +111,8 @@ impl Objects {
 
 impl Seen {
     fn is_gone(&self, now: Instant) -> bool {
-        let period = self.announcement.as_ref().map_or(PERIOD, |announcement| announcement.period.min(PERIOD * 10));
+        let period =
+            self.announcement.as_ref().map_or(PERIOD, |announcement| announcement.period.min(PERIOD * 10));
         now.since(self.since) > period * LEASE_PERIODS
     }
 }
@@ -126,12 +131,18 @@ impl Beats {
     ///
     /// # Errors
     /// As [`Objects::new`].
-    pub(super) fn new(env: &Env, store: Arc<dyn ObjectStore>, registry: &str, address: &str) -> Result<Beats> {
+    pub(super) fn new(
+        env: &Env,
+        store: Arc<dyn ObjectStore>,
+        registry: &str,
+        address: &str,
+    ) -> Result<Beats> {
         let registry = Objects::new(env, store, registry)?;
         Ok(Beats { registry, id: env.random_u64(), beat: 0, address: address.to_owned() })
     }
 
-    /// Puts the next announcement, and deletes what serves nobody any more: two requests, a list, and a read for each other node.
+    /// Puts the next announcement, and deletes what serves nobody any more: two requests, a list,
+    /// and a read for each other node.
     ///
     /// # Errors
     /// What the store says.

@@ -33,7 +33,9 @@ fn who_looks_finds_the_nodes_that_live() {
     let uri = Uri::parse("mem://registry").expect("a URI");
     let store = Stores::with_defaults().open_object_store(&env, &uri).expect("memory");
     let place = || Place::Store(Arc::clone(&store));
-    let addresses = |nodes: Vec<Announcement>| nodes.into_iter().map(|node| node.address).collect::<std::collections::BTreeSet<_>>();
+    let addresses = |nodes: Vec<Announcement>| {
+        nodes.into_iter().map(|node| node.address).collect::<std::collections::BTreeSet<_>>()
+    };
     world.run_until(async {
         let announcer = |address: &str| Announcer::new(&env, place(), "near", address).expect("a name");
         let mut nodes = [announcer("a:1"), announcer("b:1"), announcer("c:1")];
@@ -42,7 +44,10 @@ fn who_looks_finds_the_nodes_that_live() {
             node.announce(status()).await.expect("memory");
         }
         let [mut one, other, ending] = nodes;
-        assert_eq!(addresses(registry.look().await.expect("memory")), ["a:1", "b:1", "c:1"].map(str::to_owned).into());
+        assert_eq!(
+            addresses(registry.look().await.expect("memory")),
+            ["a:1", "b:1", "c:1"].map(str::to_owned).into()
+        );
         ending.withdraw().await.expect("memory");
         for _ in 0..6 {
             env.sleep(PERIOD).await;
@@ -104,7 +109,11 @@ impl FakeEtcd {
                 (200, json!({}))
             }
             "/v3/kv/range" => {
-                let entries: Vec<Value> = self.entries.iter().map(|(key, (value, _))| json!({"key": key, "value": value})).collect();
+                let entries: Vec<Value> = self
+                    .entries
+                    .iter()
+                    .map(|(key, (value, _))| json!({"key": key, "value": value}))
+                    .collect();
                 (200, json!({"kvs": entries}))
             }
             other => (404, json!({"message": format!("no {other}")})),
@@ -152,8 +161,13 @@ fn a_node_that_died_vanishes_from_etcd_with_its_lease() {
         for node in [&mut one, &mut other, &mut ending] {
             node.announce(status()).await.expect("etcd answers");
         }
-        let addresses = |nodes: Vec<Announcement>| nodes.into_iter().map(|node| node.address).collect::<std::collections::BTreeSet<_>>();
-        assert_eq!(addresses(registry.look().await.expect("etcd answers")), ["a:1", "b:1", "c:1"].map(str::to_owned).into());
+        let addresses = |nodes: Vec<Announcement>| {
+            nodes.into_iter().map(|node| node.address).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(
+            addresses(registry.look().await.expect("etcd answers")),
+            ["a:1", "b:1", "c:1"].map(str::to_owned).into()
+        );
         ending.withdraw().await.expect("etcd answers");
         for _ in 0..4 {
             env.sleep(one.period()).await;
@@ -172,7 +186,10 @@ fn a_node_that_died_vanishes_from_etcd_with_its_lease() {
         let mut listener = web.network().listen("web:80").await.expect("a free port");
         while let Ok(mut connection) = listener.accept().await {
             let _asked = connection.read(&mut [0; 4096]).await;
-            connection.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 6\r\n\r\n<html>").await.expect("it reads");
+            connection
+                .write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
+                .await
+                .expect("it reads");
         }
     };
     other.spawn(TaskClass::Foreground, "web", serve).detach();
@@ -181,9 +198,13 @@ fn a_node_that_died_vanishes_from_etcd_with_its_lease() {
     let mut registry = Registry::new(&env, mixed, "near").expect("a name");
     assert_eq!(world.run_until(registry.look()).expect("etcd answers").len(), 1);
     let wrong = Place::open(&env, &stores, "etcd://web:80").expect("an address");
-    let error = world.run_until(async { Registry::new(&env, wrong, "near").expect("a name").look().await }).expect_err("no etcd");
+    let error = world
+        .run_until(async { Registry::new(&env, wrong, "near").expect("a name").look().await })
+        .expect_err("no etcd");
     assert!(error.to_string().contains("is no etcd"), "{error}");
     server.kill();
-    let error = world.run_until(async { Registry::new(&env, place(), "near").expect("a name").look().await }).expect_err("nobody answers");
+    let error = world
+        .run_until(async { Registry::new(&env, place(), "near").expect("a name").look().await })
+        .expect_err("nobody answers");
     assert_eq!(error.kind(), ErrorKind::Retry);
 }

@@ -5,7 +5,10 @@ use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::segment_record::Digest;
 use tombolo_storage::Epoch;
 
-use crate::message::{Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, Refusal, RegionId, Request, Window};
+use crate::message::{
+    Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, Refusal, RegionId, Request,
+    Window,
+};
 use crate::wire::append_frame;
 use crate::wire::body::Message;
 use crate::wire::hello::{Challenge, Farewell, Hello};
@@ -14,7 +17,14 @@ use crate::wire::{Kind, VERSION};
 
 /// One message of each kind, and each refusal.
 pub fn messages() -> Vec<Message> {
-    let request = |body| Message::Request(Request { incarnation: NodeIncarnation(1), region: RegionId(2), epoch: Epoch(3), body });
+    let request = |body| {
+        Message::Request(Request {
+            incarnation: NodeIncarnation(1),
+            region: RegionId(2),
+            epoch: Epoch(3),
+            body,
+        })
+    };
     let segment = SegmentIdentity { incarnation: 4, epoch: 5, lane: 6, segment: 7 };
     let extent = Extent { length: 8, digest: Digest(9), committed: 7 };
     let status = NodeStatus {
@@ -45,7 +55,11 @@ pub fn messages() -> Vec<Message> {
     ];
     let mut messages = vec![
         request(Body::Create { database: 20, segment, bytes_max: 21 }),
-        request(Body::Append { offset: 22, predecessor: Digest(23), records: Bytes::from_static(b"records") }),
+        request(Body::Append {
+            offset: 22,
+            predecessor: Digest(23),
+            records: Bytes::from_static(b"records"),
+        }),
         request(Body::Seal),
         request(Body::Read { from: 24, bytes_max: 25 }),
         request(Body::Free),
@@ -79,7 +93,9 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     let hello = Hello { version: VERSION, has_secret: true, nonce: [1; 32], client: 2 };
     let challenge = Challenge { version: VERSION, has_secret: false, nonce: [3; 32] };
     let mut framed = Vec::new();
-    append_frame(&mut framed, &mut Way::plain(), Kind::Hello, 0, |out| out.extend_from_slice(&hello.encode()));
+    append_frame(&mut framed, &mut Way::plain(), Kind::Hello, 0, |out| {
+        out.extend_from_slice(&hello.encode())
+    });
     vec![
         ("node_wire", frames),
         ("node_wire", framed),

@@ -22,7 +22,8 @@ use crate::wire::{Kind, VERSION, append_frame};
 
 /// How long an introduction may take.
 const INTRODUCTION_MAX: Duration = Duration::from_secs(5);
-/// How long a frame that has begun to arrive may take, and answers until their writer has taken them.
+/// How long a frame that has begun to arrive may take, and answers until their writer has taken
+/// them.
 const TRANSFER_MAX: Duration = Duration::from_secs(30);
 /// Bytes of answers after which they are written before more requests are looked at.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -31,7 +32,8 @@ const OUT_BYTES_MAX: usize = 64 << 10;
 enum End {
     /// The other side has gone, or is too slow.
     Gone,
-    /// The node's disk failed. Nothing is said: frames that were given up count for those that would follow.
+    /// The node's disk failed. Nothing is said: frames that were given up count for those that
+    /// would follow.
     Failed(String),
     /// This is said to it, and why.
     Said(Farewell, String),
@@ -74,8 +76,9 @@ pub(super) async fn serve(shared: Arc<Shared>, mut connection: Box<dyn Connectio
     let peer = connection.peer_address();
     let env = shared.env.clone();
     let admitted = within(&env, INTRODUCTION_MAX, admit(&shared, &mut *connection)).await;
-    let admitted =
-        admitted.unwrap_or_else(|| Err(End::Said(Farewell::WrongCertificate, format!("no handshake within {INTRODUCTION_MAX:?}"))));
+    let admitted = admitted.unwrap_or_else(|| {
+        Err(End::Said(Farewell::WrongCertificate, format!("no handshake within {INTRODUCTION_MAX:?}")))
+    });
     let (read, write) = connection.split();
     let (to_node, to_writer) = (Way::plain(), Way::plain());
     let (secret, refused) = match admitted {
@@ -98,7 +101,9 @@ pub(super) async fn serve(shared: Arc<Shared>, mut connection: Box<dyn Connectio
     let end = match refused {
         Some(end) => Err(end),
         None => match within(&env, INTRODUCTION_MAX, served.introduce()).await {
-            None => Err(End::Said(Farewell::Malformed, format!("no introduction within {INTRODUCTION_MAX:?}"))),
+            None => {
+                Err(End::Said(Farewell::Malformed, format!("no introduction within {INTRODUCTION_MAX:?}")))
+            }
             Some(Err(end)) => Err(end),
             Some(Ok(line)) => served.go_on(&line).await,
         },
@@ -106,7 +111,9 @@ pub(super) async fn serve(shared: Arc<Shared>, mut connection: Box<dyn Connectio
     if let Err(End::Said(farewell, detail)) = &end {
         let farewell = *farewell;
         served.shared.note_trouble(&peer, farewell, detail);
-        append_frame(&mut served.out, &mut served.to_writer, Kind::Farewell, 0, |out| out.extend_from_slice(&farewell.encode()));
+        append_frame(&mut served.out, &mut served.to_writer, Kind::Farewell, 0, |out| {
+            out.extend_from_slice(&farewell.encode())
+        });
         let _gone = within(&served.shared.env.clone(), INTRODUCTION_MAX, served.flush()).await;
     }
     if let Err(End::Failed(error)) = &end {
@@ -115,7 +122,8 @@ pub(super) async fn serve(shared: Arc<Shared>, mut connection: Box<dyn Connectio
     served.shared.close_line(number);
 }
 
-/// Checks the writer's certificate where the node takes those. The secret that the introduction is to show.
+/// Checks the writer's certificate where the node takes those. The secret that the introduction is
+/// to show.
 async fn admit(shared: &Shared, connection: &mut dyn Connection) -> Result<Option<Secret>, End> {
     match &shared.options.credentials {
         None => Ok(None),
@@ -134,17 +142,24 @@ impl Served {
         let secret = self.secret.clone();
         let Ok(nonce) = fresh_nonce(&self.shared.env) else { return Err(End::Gone) };
         let challenge = Challenge { version: VERSION, has_secret: secret.is_some(), nonce };
-        append_frame(&mut self.out, &mut self.to_writer, Kind::Challenge, 0, |out| out.extend_from_slice(&challenge.encode()));
+        append_frame(&mut self.out, &mut self.to_writer, Kind::Challenge, 0, |out| {
+            out.extend_from_slice(&challenge.encode())
+        });
         self.flush().await?;
         if hello.has_secret != secret.is_some() {
             return Err(Farewell::WrongSecret.into());
         }
         let proof = <[u8; PROOF_BYTES]>::try_from(self.receive(Kind::Proof).await?);
-        // Whichever the writer has shown is that of the connection. All are tried, however early one fits.
-        let taken: Vec<Option<Secret>> = secret.as_ref().map_or_else(|| vec![None], |secret| secret.each().map(Some).collect());
-        let introductions = taken.iter().map(|secret| Introduction { secret: secret.as_ref(), hello, challenge });
+        // Whichever the writer has shown is that of the connection. All are tried, however early
+        // one fits.
+        let taken: Vec<Option<Secret>> =
+            secret.as_ref().map_or_else(|| vec![None], |secret| secret.each().map(Some).collect());
+        let introductions =
+            taken.iter().map(|secret| Introduction { secret: secret.as_ref(), hello, challenge });
         let forgets = is_enabled(Mutant::NodeForgetsProof);
-        let is_shown = |one: &Introduction<'_>| forgets || proof.as_ref().is_ok_and(|proof| is_same_proof(proof, &one.writer_proof()));
+        let is_shown = |one: &Introduction<'_>| {
+            forgets || proof.as_ref().is_ok_and(|proof| is_same_proof(proof, &one.writer_proof()))
+        };
         let shown: Vec<Introduction<'_>> = introductions.filter(is_shown).collect();
         let Some(introduction) = shown.first() else { return Err(Farewell::WrongSecret.into()) };
         let line = self.shared.welcome(self.number, hello.client)?;
@@ -214,7 +229,8 @@ impl Served {
         }
     }
 
-    /// The rest of a frame that is longer than what is read at once. It comes in a bounded time: others may wait for the memory.
+    /// The rest of a frame that is longer than what is read at once. It comes in a bounded time:
+    /// others may wait for the memory.
     async fn receive_long(&mut self, line: &Line) -> Result<(), End> {
         let Served { shared, inbox, read, .. } = self;
         let env = shared.env.clone();
@@ -233,7 +249,8 @@ impl Served {
         self.flush().await
     }
 
-    /// Carries out what has arrived whole; `true`: there may be more, once the answers so far are written.
+    /// Carries out what has arrived whole; `true`: there may be more, once the answers so far are
+    /// written.
     fn handle_arrived(&mut self, line: &Line) -> Result<bool, End> {
         let Served { shared, number, inbox, to_node, to_writer, out, waits, .. } = self;
         while out.len() < OUT_BYTES_MAX {
@@ -249,7 +266,9 @@ impl Served {
                 }
                 Message::Status => Message::StatusIs(shared.status()),
                 Message::Lend(bytes_max) => shared.lend(line, bytes_max)?,
-                Message::Share(incarnation, region, epoch) => Message::SharedAt(shared.share(line, incarnation, region, epoch)?),
+                Message::Share(incarnation, region, epoch) => {
+                    Message::SharedAt(shared.share(line, incarnation, region, epoch)?)
+                }
                 Message::Pair(incarnation, region, epoch, queue) => {
                     Message::PairedWith(shared.pair((line, *number), (incarnation, region, epoch), &queue)?)
                 }

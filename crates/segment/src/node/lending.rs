@@ -1,12 +1,14 @@
-//! Memory of regions that writers fill themselves: those of this host by storing to it, those of others through a card.
+//! Memory of regions that writers fill themselves: those of this host by storing to it, those of
+//! others through a card.
 //!
-//! `made → lent to its owner → the owner fills it → a request about it: what is sound is taken in → sealed, freed, or the owner's connection ends: the filling is
-//! ended first, then what is sound is taken in, unless it is freed, then it is answered`.
+//! `made → lent to its owner → the owner fills it → a request about it: what is sound is taken in → sealed, freed, or the owner's connection ends: the filling is ended first, then what is sound is taken in, unless it is freed, then it is answered`.
 //!
 //! Invariants:
 //! 1. A region that is lent is open, of the current life, and lent to one writer.
-//! 2. Nothing is answered about a region whose writer could not be stopped: that is no answer (rule 4), until it is freed.
-//! 3. What is lent takes as much memory again, of what the node lends, until it was given back; what cannot be given back it takes for ever.
+//! 2. Nothing is answered about a region whose writer could not be stopped: that is no answer (rule
+//!    4), until it is freed.
+//! 3. What is lent takes as much memory again, of what the node lends, until it was given back;
+//!    what cannot be given back it takes for ever.
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +37,8 @@ pub(super) struct Lending {
     #[cfg(feature = "rdma")]
     device: Option<tombolo_env::real::verbs::Device>,
     lent: BTreeMap<RegionId, Loan>,
-    /// Memory that sealed regions stay in: a file is there for whoever may read it, until the region is freed.
+    /// Memory that sealed regions stay in: a file is there for whoever may read it, until the
+    /// region is freed.
     staying: BTreeMap<RegionId, Loan>,
     /// Regions whose writer could not be stopped.
     unfenced: BTreeSet<RegionId>,
@@ -75,22 +78,40 @@ impl Lending {
         self.paired
     }
 
-    /// Takes room for the memory of a region that is to be lent to `epoch`, if it is that one's and there is room. How much.
-    fn reserve(&self, regions: &mut Regions, incarnation: NodeIncarnation, id: RegionId, epoch: Epoch) -> Option<u32> {
-        let (_, owner, bytes_max) = regions.open_region(id).filter(|_| regions.incarnation() == incarnation)?;
+    /// Takes room for the memory of a region that is to be lent to `epoch`, if it is that one's and
+    /// there is room. How much.
+    fn reserve(
+        &self,
+        regions: &mut Regions,
+        incarnation: NodeIncarnation,
+        id: RegionId,
+        epoch: Epoch,
+    ) -> Option<u32> {
+        let (_, owner, bytes_max) =
+            regions.open_region(id).filter(|_| regions.incarnation() == incarnation)?;
         let is_free = owner == epoch && !self.lent.contains_key(&id) && !self.unfenced.contains(&id);
         (is_free && regions.reserve(id, bytes_max.into())).then_some(bytes_max)
     }
 
-    /// Shares the memory of an open region with whoever made it, to be stored to. It takes as much again, for the copy that is made of it while it is
-    /// open; a seal leaves one of the two. That of a sealed one it shares with whoever may read it, if its records lie there.
-    pub(super) fn share(&mut self, regions: &mut Regions, incarnation: NodeIncarnation, id: RegionId, epoch: Epoch) -> Option<String> {
+    /// Shares the memory of an open region with whoever made it, to be stored to. It takes as much
+    /// again, for the copy that is made of it while it is open; a seal leaves one of the two. That
+    /// of a sealed one it shares with whoever may read it, if its records lie there.
+    pub(super) fn share(
+        &mut self,
+        regions: &mut Regions,
+        incarnation: NodeIncarnation,
+        id: RegionId,
+        epoch: Epoch,
+    ) -> Option<String> {
         let directory = self.directory.as_ref()?;
-        if let Some(Loan { memory, .. }) = self.staying.get(&id).filter(|_| regions.incarnation() == incarnation) {
+        if let Some(Loan { memory, .. }) =
+            self.staying.get(&id).filter(|_| regions.incarnation() == incarnation)
+        {
             memory.tell_length(regions.stored(id, epoch)?);
             return memory.file()?.to_str().map(str::to_owned);
         }
-        // Only whoever has just made it asks for that of an open one; one that is read in its owner's name is not.
+        // Only whoever has just made it asks for that of an open one; one that is read in its
+        // owner's name is not.
         if regions.open_region(id).is_none_or(|(held, ..)| held.length > 0) {
             return None;
         }
@@ -109,7 +130,8 @@ impl Lending {
         }
     }
 
-    /// Lets the card of whoever made an open region write to its memory through `queue`, for as long as the connection `line` is up.
+    /// Lets the card of whoever made an open region write to its memory through `queue`, for as
+    /// long as the connection `line` is up.
     #[cfg(feature = "rdma")]
     pub(super) fn pair(
         &mut self,
@@ -148,14 +170,16 @@ impl Lending {
         None
     }
 
-    /// Before a request: takes in what writers stored to the regions that it is about. The storing ends first where the request ends the region.
-    /// `Some`: what is answered instead of carrying it out.
+    /// Before a request: takes in what writers stored to the regions that it is about. The storing
+    /// ends first where the request ends the region. `Some`: what is answered instead of carrying
+    /// it out.
     pub(super) fn prepare(&mut self, regions: &mut Regions, request: &Request) -> Option<Answer> {
         let is_idle = self.lent.is_empty() && self.unfenced.is_empty();
         if is_idle || request.incarnation != regions.incarnation() {
             return None;
         }
-        // Whoever asks whether a region is there, as writers do of idle ones, asks for nothing that lies in it: it would be copied for that, and stay a copy.
+        // Whoever asks whether a region is there, as writers do of idle ones, asks for nothing that
+        // lies in it: it would be copied for that, and stay a copy.
         let is_question = matches!(&request.body, Body::Append { records, .. } if records.is_empty());
         let about: Vec<RegionId> = match &request.body {
             Body::Collect { database, keep } => regions.garbage(request.epoch, *database, keep),
@@ -163,7 +187,9 @@ impl Lending {
             _ => vec![request.region],
         };
         for id in about {
-            let Some((loan, (_, owner, _))) = self.lent.get_mut(&id).zip(regions.open_region(id)) else { continue };
+            let Some((loan, (_, owner, _))) = self.lent.get_mut(&id).zip(regions.open_region(id)) else {
+                continue;
+            };
             let why = match request.body {
                 Body::Seal if request.epoch >= owner => Some(End::Sealed(request.epoch)),
                 Body::Free | Body::Collect { .. } if request.epoch >= owner => Some(End::Freed),
@@ -185,36 +211,46 @@ impl Lending {
                 }
             }
         }
-        let is_unfenced = self.unfenced.contains(&request.region) && !matches!(request.body, Body::Free | Body::Collect { .. });
+        let is_unfenced = self.unfenced.contains(&request.region)
+            && !matches!(request.body, Body::Free | Body::Collect { .. });
         is_unfenced.then(|| {
-            let (sound, recorded) = regions.open_region(request.region).map_or((0, 0), |(extent, _, bytes_max)| (extent.length, bytes_max));
+            let (sound, recorded) = regions
+                .open_region(request.region)
+                .map_or((0, 0), |(extent, _, bytes_max)| (extent.length, bytes_max));
             Answer::Refused(Refusal::Damaged { sound, recorded })
         })
     }
 
-    /// The writer of a region could not be stopped: what is there is not known to be all, nor to stay. Its memory is not given back.
+    /// The writer of a region could not be stopped: what is there is not known to be all, nor to
+    /// stay. Its memory is not given back.
     fn give_up(&mut self, id: RegionId, error: &Error) {
-        tracing::error!(region = %id, %error, "a writer cannot be kept from a region's memory: the region is no answer any more");
+        tracing::error!(region = %id, %error, "a writer cannot be kept from a region's memory: the region \
+            is no answer any more");
         self.lent.remove(&id);
         self.unfenced.insert(id);
     }
 
-    /// After a request: what belongs to no open region is lent no more, and goes unless a sealed one stays in it.
+    /// After a request: what belongs to no open region is lent no more, and goes unless a sealed
+    /// one stays in it.
     pub(super) fn forget_ended(&mut self, regions: &mut Regions) {
-        let ended: Vec<RegionId> = self.lent.keys().copied().filter(|id| regions.open_region(*id).is_none()).collect();
+        let ended: Vec<RegionId> =
+            self.lent.keys().copied().filter(|id| regions.open_region(*id).is_none()).collect();
         for (id, loan) in ended.into_iter().filter_map(|id| self.lent.remove_entry(&id)).collect::<Vec<_>>() {
             regions.release(id);
             self.staying.insert(id, loan);
         }
-        let freed: Vec<RegionId> = self.staying.keys().copied().filter(|id| !regions.is_stored(*id)).collect();
+        let freed: Vec<RegionId> =
+            self.staying.keys().copied().filter(|id| !regions.is_stored(*id)).collect();
         for loan in freed.into_iter().filter_map(|id| self.staying.remove(&id)).collect::<Vec<_>>() {
             self.delete(&loan);
         }
     }
 
-    /// A writer's connection has ended, or a later one was welcomed: nothing that was lent on it is filled any more. What was is taken in.
+    /// A writer's connection has ended, or a later one was welcomed: nothing that was lent on it is
+    /// filled any more. What was is taken in.
     pub(super) fn end_line(&mut self, regions: &mut Regions, line: LineNumber) {
-        let of_line: Vec<RegionId> = self.lent.iter().filter(|(_, loan)| loan.line == Some(line)).map(|(id, _)| *id).collect();
+        let of_line: Vec<RegionId> =
+            self.lent.iter().filter(|(_, loan)| loan.line == Some(line)).map(|(id, _)| *id).collect();
         for id in of_line {
             let Some(loan) = self.lent.get_mut(&id) else { continue };
             match loan.memory.end(End::Freed) {
@@ -248,13 +284,14 @@ impl Lending {
         if let Some(file) = loan.memory.file()
             && let Err(error) = self.env.files().remove_file(file)
         {
-            tracing::warn!(%error, path = %file.display(), "shared memory stays until the node is started again");
+            tracing::warn!(%error, path = %file.display(), "shared memory stays until the node is started \
+                again");
         }
     }
 }
 
-/// Takes what a writer stored into its region, as far as it is sound. When its storing has ended for good, so that the region is about to be sealed, it may stay
-/// where it is.
+/// Takes what a writer stored into its region, as far as it is sound. When its storing has ended
+/// for good, so that the region is about to be sealed, it may stay where it is.
 fn take_in(regions: &mut Regions, memory: &dyn Lent, region: RegionId, is_sealed: bool) {
     let Some((held, ..)) = regions.open_region(region) else { return };
     if let Some((mapping, begin)) = memory.stays().filter(|_| is_sealed) {

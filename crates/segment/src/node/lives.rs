@@ -1,7 +1,7 @@
 //! The lives of a node: the one that it lives, and earlier ones whose regions its disk still holds.
 //!
-//! A request names the life that it is meant for. The current one takes everything; an earlier one answers for what it holds, takes nothing new, and is
-//! forgotten once its last region was freed.
+//! A request names the life that it is meant for. The current one takes everything; an earlier one
+//! answers for what it holds, takes nothing new, and is forgotten once its last region was freed.
 
 use std::sync::Arc;
 
@@ -83,7 +83,13 @@ pub(super) struct Lives {
 }
 
 impl Lives {
-    pub(super) fn new(current: Life, earlier: Vec<Life>, medium: NodeMedium, bytes_max: u64, lending: Lending) -> Lives {
+    pub(super) fn new(
+        current: Life,
+        earlier: Vec<Life>,
+        medium: NodeMedium,
+        bytes_max: u64,
+        lending: Lending,
+    ) -> Lives {
         let limits = Limits { started: bytes_max, told: bytes_max, spared: bytes_max };
         let mut lives = Lives { current, earlier, medium, limits, lending };
         lives.share_out();
@@ -94,7 +100,8 @@ impl Lives {
         std::iter::once(&self.current).chain(&self.earlier)
     }
 
-    /// Memory that is lent to writers, and the regions that it is lent of: those of the current life.
+    /// Memory that is lent to writers, and the regions that it is lent of: those of the current
+    /// life.
     pub(super) fn lending(&mut self) -> (&mut Lending, &mut Regions) {
         (&mut self.lending, &mut self.current.regions)
     }
@@ -113,8 +120,11 @@ impl Lives {
     }
 
     fn handle_prepared(&mut self, request: Request) -> (Answer, Option<Wait>) {
-        if matches!(request.body, Body::Collect { .. }) && request.incarnation == self.current.regions.incarnation() {
-            // What is garbage is so in whatever life it was made; a copy of it there that comes back does no harm.
+        if matches!(request.body, Body::Collect { .. })
+            && request.incarnation == self.current.regions.incarnation()
+        {
+            // What is garbage is so in whatever life it was made; a copy of it there that comes
+            // back does no harm.
             for life in &mut self.earlier {
                 life.carry_out(Request { incarnation: life.regions.incarnation(), ..request.clone() });
             }
@@ -125,7 +135,8 @@ impl Lives {
         if is_free && !self.earlier.is_empty() {
             self.share_out();
         }
-        let must_wait = |wait: &Wait| self.medium == NodeMedium::Disk || wait.journal.behind_bytes() > BEHIND_BYTES_MAX;
+        let must_wait =
+            |wait: &Wait| self.medium == NodeMedium::Disk || wait.journal.behind_bytes() > BEHIND_BYTES_MAX;
         (answer, wait.filter(must_wait))
     }
 
@@ -187,7 +198,8 @@ impl Lives {
         wanted
     }
 
-    /// Begins another life when names have grown many and no region is there; a node with a disk does when it is started.
+    /// Begins another life when names have grown many and no region is there; a node with a disk
+    /// does when it is started.
     pub(super) fn begin_anew(&mut self, incarnation: NodeIncarnation) -> bool {
         let may = self.current.journal.is_none() && self.current.regions.may_begin_anew();
         if may {

@@ -1,23 +1,29 @@
 //! A node: lends memory in regions to writers that come by the network.
 //!
 //! 1. A connection is accepted, and its writer shows that it belongs here (`connection`).
-//! 2. Each request that has arrived is carried out by [`Regions`], one step each, in the order of the connection.
-//! 3. With a disk, what was carried out is noted in a journal ([`NodeDisk`]); answers wait until it is durable, or not, as the node was started.
+//! 2. Each request that has arrived is carried out by [`Regions`], one step each, in the order of
+//!    the connection.
+//! 3. With a disk, what was carried out is noted in a journal ([`NodeDisk`]); answers wait until it
+//!    is durable, or not, as the node was started.
 //! 4. Answers to what arrived together go back together.
 //! 5. Regions whose memory is wanted back are named to every connection.
 //!
 //! Invariants:
 //! 1. Nothing of a connection takes effect after a later one of the same writer was welcomed.
-//! 2. Bounded: connections, sockets that nobody has introduced, the bytes of a frame, memory for long frames, bytes of answers that were not written, the time of an
-//!    introduction, of a long frame, and of a writer that does not take its answers.
-//! 3. A node that ends, because it was told to, has drained or its disk failed, carries out nothing any more.
-//! 4. A region is freed by its owner, or a later epoch, and never by the node: not when it drains, and not when it wants the memory back, because its host is
-//!    short of memory or because it was told to lend less.
+//! 2. Bounded: connections, sockets that nobody has introduced, the bytes of a frame, memory for
+//!    long frames, bytes of answers that were not written, the time of an introduction, of a long
+//!    frame, and of a writer that does not take its answers.
+//! 3. A node that ends, because it was told to, has drained or its disk failed, carries out nothing
+//!    any more.
+//! 4. A region is freed by its owner, or a later epoch, and never by the node: not when it drains,
+//!    and not when it wants the memory back, because its host is short of memory or because it was
+//!    told to lend less.
 //!
-//! A node that is started again lives another life, in which it makes new regions. What its disk holds of earlier lives it still answers for, and takes nothing
-//! new there.
+//! A node that is started again lives another life, in which it makes new regions. What its disk
+//! holds of earlier lives it still answers for, and takes nothing new there.
 //!
-//! Beside what it lends a node takes, for each connection, 64 KiB and what one read answers, and [`FRAMES_BYTES_MAX`] for long frames of all.
+//! Beside what it lends a node takes, for each connection, 64 KiB and what one read answers, and
+//! [`FRAMES_BYTES_MAX`] for long frames of all.
 
 mod budget;
 mod connection;
@@ -42,7 +48,8 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use crate::message::{
-    Answer, Body, DOMAIN_BYTES_MAX, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, Refusal, RegionId, Request, Window,
+    Answer, Body, DOMAIN_BYTES_MAX, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, Refusal, RegionId,
+    Request, Window,
 };
 use crate::region::{Occupancy, Regions};
 use crate::wire::BODY_BYTES_MAX;
@@ -59,9 +66,11 @@ use signal::Signal;
 
 /// Connections at once, unless the options say otherwise.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Sockets at once whose writer has not shown yet that it knows the secret, beside those. Each takes 64 KiB, for some seconds at most.
+/// Sockets at once whose writer has not shown yet that it knows the secret, beside those. Each
+/// takes 64 KiB, for some seconds at most.
 pub const STRANGERS_MAX: usize = 256;
-/// Memory for frames that are longer than what a connection always has: the longest one, while its buffer doubles.
+/// Memory for frames that are longer than what a connection always has: the longest one, while its
+/// buffer doubles.
 pub const FRAMES_BYTES_MAX: usize = 2 * (BODY_BYTES_MAX + 4096);
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -88,10 +97,13 @@ pub struct NodeOptions {
     pub connections_max: usize,
     /// Where it keeps a copy; `None`: in memory only.
     pub disk: Option<NodeDisk>,
-    /// A directory of a tmpfs, for this node alone, in which it shares memory with writers of this host. Not with a disk: what is stored there is in memory.
+    /// A directory of a tmpfs, for this node alone, in which it shares memory with writers of this
+    /// host. Not with a disk: what is stored there is in memory.
     pub share: Option<PathBuf>,
-    /// A card (`DEVICE`, `DEVICE:PORT` or `DEVICE:PORT/GID`) through which writers of other hosts write to its memory themselves. Needs the feature `rdma`. Not with a
-    /// disk. What they write is neither encrypted nor proven to be theirs by more than a key of 32 bits: for a network that is trusted.
+    /// A card (`DEVICE`, `DEVICE:PORT` or `DEVICE:PORT/GID`) through which writers of other hosts
+    /// write to its memory themselves. Needs the feature `rdma`. Not with a disk. What they write
+    /// is neither encrypted nor proven to be theirs by more than a key of 32 bits: for a network
+    /// that is trusted.
     pub rdma: Option<String>,
 }
 
@@ -100,8 +112,9 @@ pub struct NodeOptions {
 pub struct NodeDisk {
     /// A directory that no other node has. It takes up to twice what regions hold, and 200 MiB.
     pub directory: PathBuf,
-    /// Whether appends and seals are durable there before they are answered (`fdatasync`, which many share), or copied behind the answer. A copy counts
-    /// only after a clean stop ([`Node::stop`]): after any other end nobody knows what it lacks.
+    /// Whether appends and seals are durable there before they are answered (`fdatasync`, which
+    /// many share), or copied behind the answer. A copy counts only after a clean stop
+    /// ([`Node::stop`]): after any other end nobody knows what it lacks.
     pub is_synced: bool,
 }
 
@@ -122,7 +135,8 @@ pub struct NodeCounters {
     pub connections: u64,
     /// Connections that were accepted.
     pub connections_accepted: u64,
-    /// Connections that were refused: by a wrong secret or certificate, another version, or because there were too many.
+    /// Connections that were refused: by a wrong secret or certificate, another version, or because
+    /// there were too many.
     pub connections_refused: u64,
     /// Connections that ended with what is no frame.
     pub connections_malformed: u64,
@@ -134,7 +148,8 @@ pub struct NodeCounters {
     pub appends: u64,
     /// Bytes of records in them.
     pub append_bytes: u64,
-    /// Regions that writers of other hosts were let write to through a card: what they append there is in no other figure.
+    /// Regions that writers of other hosts were let write to through a card: what they append there
+    /// is in no other figure.
     pub regions_paired: u64,
 }
 
@@ -159,7 +174,8 @@ struct Line {
 
 #[derive(Debug, Default)]
 struct Lines {
-    /// Connections that were accepted and have not ended, by number; those that were welcomed with their line.
+    /// Connections that were accepted and have not ended, by number; those that were welcomed with
+    /// their line.
     open: BTreeMap<u64, Option<Arc<Line>>>,
     /// Invariant: how many of `open` were not welcomed; at most [`STRANGERS_MAX`].
     strangers: usize,
@@ -182,7 +198,8 @@ struct Shared {
     told: Mutex<BTreeSet<u32>>,
 }
 
-/// A node that runs. Dropping it stops it at once; what its regions hold in memory only is lost with it.
+/// A node that runs. Dropping it stops it at once; what its regions hold in memory only is lost
+/// with it.
 pub struct Node {
     shared: Arc<Shared>,
     address: String,
@@ -198,26 +215,36 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Starts a node: with an empty memory, which is a life of its own, and with what its disk holds of earlier ones.
+    /// Starts a node: with an empty memory, which is a life of its own, and with what its disk
+    /// holds of earlier ones.
     ///
     /// # Errors
-    /// `Invalid` for options that contradict each other; `Busy` when another node has its directory; what the network and the disk say otherwise.
+    /// `Invalid` for options that contradict each other; `Busy` when another node has its
+    /// directory; what the network and the disk say otherwise.
     pub async fn start(env: &Env, options: NodeOptions) -> Result<Node> {
         if options.domain.len() > DOMAIN_BYTES_MAX {
             let message = format!("a failure domain with a name of {} bytes", options.domain.len());
-            return Err(Error::new(ErrorKind::Invalid, message).expected(format!("{DOMAIN_BYTES_MAX} bytes at most")));
+            return Err(
+                Error::new(ErrorKind::Invalid, message).expected(format!("{DOMAIN_BYTES_MAX} bytes at most"))
+            );
         }
         if options.disk.is_some() && (options.share.is_some() || options.rdma.is_some()) {
-            return Err(
-                Error::new(ErrorKind::Invalid, "a node with a disk whose memory writers fill themselves").advice("choose one of them")
-            );
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a node with a disk whose memory writers fill themselves",
+            )
+            .advice("choose one of them"));
         }
         let (lives, lock) = wake(env, &options)?;
         let mut locks = Vec::from_iter(lock);
         if let Some(directory) = &options.share {
             locks.push(crate::shared::take_directory(env, directory)?);
         }
-        let listener = env.network().listen(&options.listen).await.map_err(|error| cannot_listen(error, &options.listen))?;
+        let listener = env
+            .network()
+            .listen(&options.listen)
+            .await
+            .map_err(|error| cannot_listen(error, &options.listen))?;
         let address = listener.local_address().map_err(|error| cannot_listen(error, &options.listen))?;
         let shared = Arc::new(Shared {
             env: env.clone(),
@@ -230,7 +257,8 @@ impl Node {
             is_ending: AtomicBool::new(false),
             told: Mutex::default(),
         });
-        let mut tasks = vec![env.spawn(TaskClass::Network, "writers of a node", accept(Arc::clone(&shared), listener))];
+        let mut tasks =
+            vec![env.spawn(TaskClass::Network, "writers of a node", accept(Arc::clone(&shared), listener))];
         if shared.options.disk.is_some() {
             tasks.push(env.spawn(TaskClass::Background, "disk of a node", keep(Arc::clone(&shared))));
         }
@@ -249,7 +277,8 @@ impl Node {
 
     /// What it has done.
     pub fn counters(&self) -> NodeCounters {
-        let Counters { accepted, refused, malformed, requests, refusals, appends, append_bytes } = &self.shared.counters;
+        let Counters { accepted, refused, malformed, requests, refusals, appends, append_bytes } =
+            &self.shared.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         NodeCounters {
             connections: self.shared.lines.lock().open.len() as u64,
@@ -264,16 +293,18 @@ impl Node {
         }
     }
 
-    /// Lends so many bytes at most from here on, as the host has no more for it. When regions take more, their owners are asked to give the largest back, and
-    /// the memory is free once they did. What the node was started with, and what it is told by others ([`TcpPeer::lend`](crate::tcp::TcpPeer::lend)), bound it
-    /// as well: the least counts.
+    /// Lends so many bytes at most from here on, as the host has no more for it. When regions take
+    /// more, their owners are asked to give the largest back, and the memory is free once they did.
+    /// What the node was started with, and what it is told by others
+    /// ([`TcpPeer::lend`](crate::tcp::TcpPeer::lend)), bound it as well: the least counts.
     pub fn lend(&self, bytes_max: u64) {
         self.shared.lives.lock().lend_spared(bytes_max);
         self.shared.signal.raise();
     }
 
-    /// Takes no new regions, asks all owners to move elsewhere, waits until the last region was freed, and ends: nothing is carried out any more.
-    /// Whoever is tired of waiting drops the future: a node that ends with regions is to its writers a node that was lost.
+    /// Takes no new regions, asks all owners to move elsewhere, waits until the last region was
+    /// freed, and ends: nothing is carried out any more. Whoever is tired of waiting drops the
+    /// future: a node that ends with regions is to its writers a node that was lost.
     ///
     /// # Errors
     /// [`Node::failure`].
@@ -301,7 +332,10 @@ impl Node {
         self.shared.end();
         let journals: Vec<_> = {
             let lives = self.shared.lives.lock();
-            std::iter::once(&lives.current).chain(&lives.earlier).filter_map(|life| life.journal.clone()).collect()
+            std::iter::once(&lives.current)
+                .chain(&lives.earlier)
+                .filter_map(|life| life.journal.clone())
+                .collect()
         };
         for journal in journals {
             journal.close().await?;
@@ -318,7 +352,9 @@ impl Drop for Node {
 
 fn cannot_listen(error: io::Error, address: &str) -> Error {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => "another process listens there: end it, or listen on another port (0 picks a free one)",
+        io::ErrorKind::AddrInUse => {
+            "another process listens there: end it, or listen on another port (0 picks a free one)"
+        }
         io::ErrorKind::AddrNotAvailable | io::ErrorKind::NotFound => {
             "listen on an address of this host: 127.0.0.1:7420, or 0.0.0.0:7420 for all of them"
         }
@@ -339,7 +375,10 @@ fn lend_memory(env: &Env, options: &NodeOptions) -> Result<Lending> {
 #[cfg(not(feature = "rdma"))]
 fn lend_memory(env: &Env, options: &NodeOptions) -> Result<Lending> {
     if let Some(device) = &options.rdma {
-        let error = Error::new(ErrorKind::Unsupported, format!("this program was built without RDMA, and cannot use {device}"));
+        let error = Error::new(
+            ErrorKind::Unsupported,
+            format!("this program was built without RDMA, and cannot use {device}"),
+        );
         return Err(error.advice("build it with the feature: cargo build --release --features rdma"));
     }
     Ok(Lending::new(env, options.share.clone()))
@@ -351,13 +390,23 @@ fn wake(env: &Env, options: &NodeOptions) -> Result<(Lives, Option<Arc<dyn File>
     let incarnation = NodeIncarnation(env.random_u64());
     let regions = Regions::new(incarnation, options.bytes_max);
     let Some(disk) = &options.disk else {
-        return Ok((Lives::new(Life { regions, journal: None }, Vec::new(), options.medium(), options.bytes_max, lending), None));
+        return Ok((
+            Lives::new(
+                Life { regions, journal: None },
+                Vec::new(),
+                options.medium(),
+                options.bytes_max,
+                lending,
+            ),
+            None,
+        ));
     };
     let lock = recover::take(env, &disk.directory)?;
     let mut earlier = Vec::new();
     for Found { directory, regions, end, .. } in recover::all(env, &disk.directory)? {
         let Occupancy { bytes_taken, regions: count, .. } = regions.occupancy();
-        tracing::info!(life = %regions.incarnation(), regions = count, bytes = bytes_taken, "an earlier life of the node was found on its disk");
+        tracing::info!(life = %regions.incarnation(), regions = count, bytes = bytes_taken, "an earlier \
+            life of the node was found on its disk");
         let journal = Some(Journal::new(env, directory, regions.incarnation(), end));
         earlier.push(Life { regions, journal });
     }
@@ -365,7 +414,10 @@ fn wake(env: &Env, options: &NodeOptions) -> Result<(Lives, Option<Arc<dyn File>
     let made = env.files().create_directories(&directory);
     made.map_err(|error| Error::io(error, "making a node's directory", directory.display()))?;
     let journal = Some(Journal::new(env, directory, incarnation, journal::End::default()));
-    Ok((Lives::new(Life { regions, journal }, earlier, options.medium(), options.bytes_max, lending), Some(lock)))
+    Ok((
+        Lives::new(Life { regions, journal }, earlier, options.medium(), options.bytes_max, lending),
+        Some(lock),
+    ))
 }
 
 /// Cleans journals, and forgets lives that hold nothing any more.
@@ -421,7 +473,11 @@ async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
         match listener.accept().await {
             Ok(connection) => {
                 let Some(number) = shared.open_line() else {
-                    shared.note_trouble(&connection.peer_address(), Farewell::TooMany, "sockets that nobody introduced");
+                    shared.note_trouble(
+                        &connection.peer_address(),
+                        Farewell::TooMany,
+                        "sockets that nobody introduced",
+                    );
                     continue;
                 };
                 let task = connection::serve(Arc::clone(&shared), connection, number);
@@ -496,19 +552,22 @@ impl Shared {
         let line = Arc::new(Line { client, is_superseded: AtomicBool::new(false) });
         let mut lines = self.lines.lock();
         // The one that ends by it leaves its place.
-        let welcomed = lines.open.len() - lines.strangers - usize::from(lines.by_client.contains_key(&client));
+        let welcomed =
+            lines.open.len() - lines.strangers - usize::from(lines.by_client.contains_key(&client));
         if welcomed >= self.options.connections_max {
             return Err(Farewell::TooMany);
         }
         lines.open.insert(number, Some(Arc::clone(&line)));
         lines.strangers -= 1;
         let earlier = lines.by_client.insert(client, number);
-        let earlier = earlier.and_then(|earlier| Some((earlier, lines.open.get(&earlier).cloned().flatten()?)));
+        let earlier =
+            earlier.and_then(|earlier| Some((earlier, lines.open.get(&earlier).cloned().flatten()?)));
         drop(lines);
         if let Some(earlier) = earlier
             && !is_enabled(Mutant::NodeKeepsEarlierConnection)
         {
-            // Under the lock that each of its requests takes: what was not carried out by now never is.
+            // Under the lock that each of its requests takes: what was not carried out by now never
+            // is.
             let mut lives = self.lives.lock();
             earlier.1.is_superseded.store(true, Ordering::Release);
             let (lending, regions) = lives.lending();
@@ -523,7 +582,9 @@ impl Shared {
     fn close_line(&self, number: u64) {
         let mut lines = self.lines.lock();
         match lines.open.remove(&number) {
-            Some(Some(line)) if lines.by_client.get(&line.client) == Some(&number) => drop(lines.by_client.remove(&line.client)),
+            Some(Some(line)) if lines.by_client.get(&line.client) == Some(&number) => {
+                lines.by_client.remove(&line.client);
+            }
             Some(None) => lines.strangers -= 1,
             _ => {}
         }
@@ -536,7 +597,8 @@ impl Shared {
         self.signal.forget(number);
     }
 
-    /// Carries a request out, unless its connection was superseded or the node ends. Says what to wait for before it is answered.
+    /// Carries a request out, unless its connection was superseded or the node ends. Says what to
+    /// wait for before it is answered.
     fn handle(&self, line: &Line, request: Request) -> std::result::Result<(Answer, Option<Wait>), Farewell> {
         let append_bytes = match &request.body {
             Body::Append { records, .. } => Some(records.len() as u64),
@@ -549,7 +611,8 @@ impl Shared {
         if is_free {
             let incarnation = NodeIncarnation(self.env.random_u64());
             if lives.begin_anew(incarnation) {
-                tracing::warn!(%incarnation, "the node begins another life: it has no region, and knows many names");
+                tracing::warn!(%incarnation, "the node begins another life: it has no region, and knows \
+                    many names");
             }
         }
         drop(lives);
@@ -565,7 +628,8 @@ impl Shared {
         Ok((answer, wait))
     }
 
-    /// Lends so many bytes at most from here on, as its operator says, unless that is more than it was started with.
+    /// Lends so many bytes at most from here on, as its operator says, unless that is more than it
+    /// was started with.
     fn lend(&self, line: &Line, bytes_max: u64) -> std::result::Result<Message, Farewell> {
         let mut lives = self.lives.lock();
         self.check_goes_on(line, &lives)?;
@@ -582,7 +646,13 @@ impl Shared {
         Ok(Message::StatusIs(status))
     }
 
-    fn share(&self, line: &Line, life: NodeIncarnation, region: RegionId, epoch: Epoch) -> std::result::Result<Option<String>, Farewell> {
+    fn share(
+        &self,
+        line: &Line,
+        life: NodeIncarnation,
+        region: RegionId,
+        epoch: Epoch,
+    ) -> std::result::Result<Option<String>, Farewell> {
         let mut lives = self.lives.lock();
         self.check_goes_on(line, &lives)?;
         let (lending, regions) = lives.lending();
@@ -610,12 +680,16 @@ impl Shared {
     fn note_trouble(&self, peer: &str, farewell: Farewell, detail: &str) {
         let counter = match farewell {
             Farewell::Malformed => &self.counters.malformed,
-            Farewell::OtherVersion | Farewell::WrongSecret | Farewell::WrongCertificate | Farewell::TooMany => &self.counters.refused,
+            Farewell::OtherVersion
+            | Farewell::WrongSecret
+            | Farewell::WrongCertificate
+            | Farewell::TooMany => &self.counters.refused,
             Farewell::Superseded | Farewell::Ending => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         if self.told.lock().insert(farewell as u32) {
-            tracing::warn!(peer, reason = %farewell, detail, "a connection was refused; others like it are counted, and not logged");
+            tracing::warn!(peer, reason = %farewell, detail, "a connection was refused; others like it are \
+                counted, and not logged");
         }
     }
 }

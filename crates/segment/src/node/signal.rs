@@ -27,7 +27,8 @@ impl Signal {
         wakers.into_values().for_each(Waker::wake);
     }
 
-    /// Waits until it was raised since version `seen`; gives the version then. One at a time waits under a number.
+    /// Waits until it was raised since version `seen`; gives the version then. One at a time waits
+    /// under a number.
     pub(super) async fn changed(&self, number: u64, seen: u64) -> u64 {
         poll_fn(|context| {
             let mut state = self.0.lock();

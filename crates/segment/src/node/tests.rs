@@ -31,7 +31,12 @@ fn start(world: &World, options: NodeOptions) -> (Process, Node) {
 
 fn create(incarnation: NodeIncarnation) -> Request {
     let segment = SegmentIdentity { incarnation: 1, epoch: 3, lane: 0, segment: 0 };
-    Request { incarnation, region: RegionId(1), epoch: Epoch(3), body: Body::Create { database: 9, segment, bytes_max: 1 << 20 } }
+    Request {
+        incarnation,
+        region: RegionId(1),
+        epoch: Epoch(3),
+        body: Body::Create { database: 9, segment, bytes_max: 1 << 20 },
+    }
 }
 
 #[test]
@@ -51,7 +56,11 @@ fn a_node_that_ends_carries_out_nothing() {
         let line = Line { client: 1, is_superseded: false.into() };
         let seal = Request { body: Body::Seal, ..create(life) };
         for request in [create(life), seal] {
-            assert_eq!(shared.handle(&line, request).map(|(answer, _)| answer), Err(Farewell::Ending), "drained: {is_drained}");
+            assert_eq!(
+                shared.handle(&line, request).map(|(answer, _)| answer),
+                Err(Farewell::Ending),
+                "drained: {is_drained}"
+            );
         }
         assert_eq!(shared.status().names, 0);
     }

@@ -20,8 +20,9 @@ use crate::peer::Peer;
 use crate::tcp::TcpPeer;
 use crate::wire::credentials::Credentials;
 
-/// A node whose memory this host's card writes to. Appends to regions that it made here are writes; all else goes the way of a [`TcpPeer`], and so do
-/// appends to other regions, and all of them where the node takes no such writes.
+/// A node whose memory this host's card writes to. Appends to regions that it made here are writes;
+/// all else goes the way of a [`TcpPeer`], and so do appends to other regions, and all of them
+/// where the node takes no such writes.
 pub struct RdmaPeer {
     env: Env,
     node: Arc<TcpPeer>,
@@ -71,21 +72,31 @@ impl RdmaPeer {
     ///
     /// # Errors
     /// What the system says: as a rule that so much memory may not be pinned (`ulimit -l`).
-    pub fn new(env: &Env, address: &str, credentials: Option<Credentials>, device: &Device) -> Result<RdmaPeer> {
+    pub fn new(
+        env: &Env,
+        address: &str,
+        credentials: Option<Credentials>,
+        device: &Device,
+    ) -> Result<RdmaPeer> {
         let make = || {
             let channel = Channel::new(device)?;
             let watched = env.network().watch(channel.watched()?)?;
             Ok((Slots::new(device, SLOTS)?, channel, watched))
         };
-        let failed =
-            |error| Error::io(error, "preparing an RDMA device", device.name()).advice("allow more memory to be pinned: ulimit -l");
+        let failed = |error| {
+            Error::io(error, "preparing an RDMA device", device.name())
+                .advice("allow more memory to be pinned: ulimit -l")
+        };
         let (slots, channel, watched) = make().map_err(failed)?;
         let state = Mutex::new(State { slots, regions: HashMap::new(), making: Making::default() });
-        let shared = Arc::new(Shared { device: device.clone(), channel, next_token: AtomicUsize::new(1), state });
+        let shared =
+            Arc::new(Shared { device: device.clone(), channel, next_token: AtomicUsize::new(1), state });
         let (ended, listening) = (Arc::clone(&shared), Arc::clone(&shared));
         let node = Arc::new(TcpPeer::ending_with(env, address, credentials, move || ended.end_all()));
         let name = address.to_owned();
-        let task = env.spawn(TaskClass::Network, "completions of a card", async move { listening.listen(watched, &name).await });
+        let task = env.spawn(TaskClass::Network, "completions of a card", async move {
+            listening.listen(watched, &name).await
+        });
         Ok(RdmaPeer { env: env.clone(), node, shared, _task: task })
     }
 
@@ -94,7 +105,8 @@ impl RdmaPeer {
         self.shared.state.lock().regions.contains_key(&region)
     }
 
-    /// Makes a region, then asks for its memory. Where the node lets no card write, the region is made all the same.
+    /// Makes a region, then asks for its memory. Where the node lets no card write, the region is
+    /// made all the same.
     fn create(&self, request: Request, bytes_max: u32) -> Completion<Result<Answer>> {
         let (completer, answer) = completion();
         let region = request.region;
@@ -112,7 +124,8 @@ impl RdmaPeer {
             }
             let mut state = shared.state.lock();
             let is_wanted = state.making.finish(region);
-            // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended. So does whatever ends the region.
+            // Under the lock that the end of a connection takes: it ends later, and takes this
+            // along, or it has ended. So does whatever ends the region.
             if let Some((connection, paired)) = pair.filter(|_| is_wanted)
                 && node.up() == Some(connection)
             {
@@ -142,7 +155,8 @@ impl RdmaPeer {
         }
         let (completer, answer) = completion();
         if self.node.up().is_none() {
-            // Nobody may be there to read what is written. The next call connects again, and finds out.
+            // Nobody may be there to read what is written. The next call connects again, and finds
+            // out.
             let message = format!("the connection to node {} is down", self.node.address());
             let ended = end(&mut state, request.region);
             drop(state);
@@ -189,16 +203,30 @@ fn tell(answered: Vec<Answered>) {
 /// What was on its way may be held, or not.
 fn fail(waiting: impl IntoIterator<Item = Completer<Result<Answer>>>, message: &str) {
     for completer in waiting {
-        completer.complete(Err(Error::new(ErrorKind::OutcomeUnknown, message).advice("ask the node what it holds, or replace it")));
+        completer.complete(Err(Error::new(ErrorKind::OutcomeUnknown, message)
+            .advice("ask the node what it holds, or replace it")));
     }
 }
 
 impl Shared {
-    /// The way to the memory of a region; `None`: there is none, and why is in the log of this process.
-    async fn pair(&self, env: &Env, node: &TcpPeer, request: &Request, held: Extent, bytes_max: u32) -> Option<Paired> {
-        let warn = |error: &dyn fmt::Display| tracing::warn!(node = node.address(), %error, "a node's memory is not written by this card");
+    /// The way to the memory of a region; `None`: there is none, and why is in the log of this
+    /// process.
+    async fn pair(
+        &self,
+        env: &Env,
+        node: &TcpPeer,
+        request: &Request,
+        held: Extent,
+        bytes_max: u32,
+    ) -> Option<Paired> {
+        let warn = |error: &dyn fmt::Display| {
+            tracing::warn!(node = node.address(), %error, "a node's \
+            memory is not written by this card")
+        };
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let queue = source::queue(&self.device, &self.channel, token, first_packet(env)).inspect_err(|error| warn(error)).ok()?;
+        let queue = source::queue(&self.device, &self.channel, token, first_packet(env))
+            .inspect_err(|error| warn(error))
+            .ok()?;
         let (address, window) = match node.pair(request, queue.endpoint().into()).await? {
             Ok(pair) => pair?,
             Err(error) => {
@@ -206,7 +234,9 @@ impl Shared {
                 return None;
             }
         };
-        let source = Source::connect(queue, &address.into(), window, held, bytes_max).inspect_err(|error| warn(error)).ok()?;
+        let source = Source::connect(queue, &address.into(), window, held, bytes_max)
+            .inspect_err(|error| warn(error))
+            .ok()?;
         Some(Paired { source, token, incarnation: request.incarnation, owner: request.epoch })
     }
 
@@ -219,7 +249,8 @@ impl Shared {
                 Ok(())
             };
             if let Err(error) = watched.until_done(&mut take).await {
-                // Appends are still looked at by those that follow, and given up by whoever waits for them.
+                // Appends are still looked at by those that follow, and given up by whoever waits
+                // for them.
                 tracing::error!(%error, node, "a card tells of no completions any more");
                 return self.end_all();
             }
@@ -232,7 +263,9 @@ impl Shared {
         let mut answered = Vec::new();
         let mut state = self.state.lock();
         let State { slots, regions, .. } = &mut *state;
-        let Some((region, paired)) = regions.iter_mut().find(|(_, paired)| paired.token == token) else { return };
+        let Some((region, paired)) = regions.iter_mut().find(|(_, paired)| paired.token == token) else {
+            return;
+        };
         let region = *region;
         // In this order: what completes between the two is told of.
         let looked = paired.source.arm().and_then(|()| paired.source.collect(slots, &mut answered));
@@ -246,8 +279,10 @@ impl Shared {
     /// Slots are free: whoever waits for them has them. Who waits at a source that broke.
     fn post_others(&self, state: &mut State) -> Vec<Completer<Result<Answer>>> {
         let State { slots, regions, .. } = state;
-        let broken: Vec<RegionId> =
-            regions.iter_mut().filter_map(|(region, paired)| paired.source.post(slots).err().map(|_| *region)).collect();
+        let broken: Vec<RegionId> = regions
+            .iter_mut()
+            .filter_map(|(region, paired)| paired.source.post(slots).err().map(|_| *region))
+            .collect();
         broken.into_iter().flat_map(|region| end(state, region)).collect()
     }
 

@@ -1,7 +1,8 @@
 //! The writer's end: appends to one region as writes, in order.
 //!
-//! `append → fits behind what was posted → copied into slots, a write for each → completions, in order → held`. Records that are longer than a slot take several, and wait
-//! where there are none: slots are the bound of what is on its way to a node.
+//! `append → fits behind what was posted → copied into slots, a write for each → completions, in order → held`.
+//! Records that are longer than a slot take several, and wait where there are none: slots are the
+//! bound of what is on its way to a node.
 
 use std::collections::VecDeque;
 use std::io;
@@ -82,16 +83,33 @@ pub(crate) struct Source {
 }
 
 /// A pair that waits for its other side.
-pub(crate) fn queue(device: &Device, channel: &Arc<Channel>, token: usize, first_packet: u32) -> io::Result<QueuePair> {
+pub(crate) fn queue(
+    device: &Device,
+    channel: &Arc<Channel>,
+    token: usize,
+    first_packet: u32,
+) -> io::Result<QueuePair> {
     QueuePair::source(device, channel, token, SLOTS, first_packet)
 }
 
 impl Source {
     /// Connects a pair with the node's. The region holds `held`, and `bytes_max` at most.
-    pub(crate) fn connect(queue: QueuePair, node: &Endpoint, window: Window, held: Extent, bytes_max: u32) -> io::Result<Source> {
+    pub(crate) fn connect(
+        queue: QueuePair,
+        node: &Endpoint,
+        window: Window,
+        held: Extent,
+        bytes_max: u32,
+    ) -> io::Result<Source> {
         queue.connect(node)?;
         queue.arm()?;
-        Ok(Source { queue, window, tail: Tail::new(held, bytes_max), appends: VecDeque::new(), posted: VecDeque::new() })
+        Ok(Source {
+            queue,
+            window,
+            tail: Tail::new(held, bytes_max),
+            appends: VecDeque::new(),
+            posted: VecDeque::new(),
+        })
     }
 
     /// Takes an append, and posts what there are slots for.
@@ -112,10 +130,19 @@ impl Source {
             Fit::Elsewhere => return Ok(Taken::Elsewhere),
         };
         self.tail.extend(extent);
-        self.appends.push_back(Append { records: records.clone(), posted: 0, held: 0, offset, extent, completer });
+        self.appends.push_back(Append {
+            records: records.clone(),
+            posted: 0,
+            held: 0,
+            offset,
+            extent,
+            completer,
+        });
         match self.post(slots) {
             Ok(()) => Ok(Taken::Sent),
-            Err(error) => Err((error, self.appends.pop_back().map(|append| append.completer).expect("it was pushed"))),
+            Err(error) => {
+                Err((error, self.appends.pop_back().map(|append| append.completer).expect("it was pushed")))
+            }
         }
     }
 
@@ -132,7 +159,13 @@ impl Source {
                 let start = Slots::start(slot);
                 slots.memory.write(start, piece);
                 let at = self.window.address + u64::from(append.offset) + append.posted as u64;
-                let written = self.queue.write(u64::from(slot), &slots.memory, start..start + piece.len(), at, self.window.key);
+                let written = self.queue.write(
+                    u64::from(slot),
+                    &slots.memory,
+                    start..start + piece.len(),
+                    at,
+                    self.window.key,
+                );
                 if let Err(error) = written {
                     slots.free.push(slot);
                     return Err(error);
@@ -164,8 +197,11 @@ impl Source {
         }
         let mut is_any = false;
         while let Some(Completed { token, outcome }) = self.queue.completed()? {
-            outcome.map_err(|(status, vendor)| io::Error::other(format!("a write failed: status {status}, vendor's {vendor}")))?;
-            let Some((slot, bytes)) = self.posted.pop_front().filter(|(slot, _)| u64::from(*slot) == token) else {
+            outcome.map_err(|(status, vendor)| {
+                io::Error::other(format!("a write failed: status {status}, vendor's {vendor}"))
+            })?;
+            let Some((slot, bytes)) = self.posted.pop_front().filter(|(slot, _)| u64::from(*slot) == token)
+            else {
                 return Err(io::Error::other("writes completed in another order than they were posted in"));
             };
             slots.free.push(slot);
@@ -200,7 +236,10 @@ impl Source {
             // The card reads them no more.
             Ok(()) => slots.free.extend(self.posted.drain(..).map(|(slot, _)| slot)),
             // It may: they are never used again, so that what it reads is what was to be written.
-            Err(error) => tracing::error!(%error, slots = self.posted.len(), "a queue pair stays, and its memory with it"),
+            Err(error) => {
+                tracing::error!(%error, slots = self.posted.len(), "a queue pair stays, and its memory with \
+                    it")
+            }
         }
         self.appends.drain(..).map(|append| append.completer).collect()
     }

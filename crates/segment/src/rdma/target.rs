@@ -11,7 +11,8 @@ use super::first_packet;
 use crate::lent::{End, Lent};
 use crate::message::{QueueAddress, Window};
 
-/// How long a pair may take to drain: cards take microseconds. After that it is taken for broken, and what it wrote for no answer.
+/// How long a pair may take to drain: cards take microseconds. After that it is taken for broken,
+/// and what it wrote for no answer.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Memory of a region, and the pair by which its writer reaches it.
@@ -34,7 +35,8 @@ impl Target {
             queue.connect(&(*writer).into())?;
             Ok((memory, queue))
         };
-        let (memory, queue) = make().map_err(|error| Error::io(error, "lending memory to a writer's card", device.name()))?;
+        let (memory, queue) =
+            make().map_err(|error| Error::io(error, "lending memory to a writer's card", device.name()))?;
         Ok(Target { env: env.clone(), queue, memory, bytes_max, is_ended: false })
     }
 
@@ -73,7 +75,8 @@ impl Lent for Target {
     fn end(&mut self, _why: End) -> Result<()> {
         if !self.is_ended {
             self.end_in_order().map_err(|error| {
-                let message = format!("a writer's card cannot be kept from memory that it writes to: {error}");
+                let message =
+                    format!("a writer's card cannot be kept from memory that it writes to: {error}");
                 Error::new(ErrorKind::Corrupt, message).advice("start the node again, and look at the card")
             })?;
             self.is_ended = true;

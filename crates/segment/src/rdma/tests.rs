@@ -1,5 +1,5 @@
-//! Writers whose cards write to a node's memory. They need a card: `TOMBOLO_RDMA` names it, and without it they say that they are skipped. `cargo xtask rdma`
-//! runs them in a guest that has one.
+//! Writers whose cards write to a node's memory. They need a card: `TOMBOLO_RDMA` names it, and
+//! without it they say that they are skipped. `cargo xtask rdma` runs them in a guest that has one.
 
 use std::time::Duration;
 
@@ -104,7 +104,9 @@ impl Setup {
         let mut all = Vec::new();
         while all.len() < bytes as usize {
             let from = u32::try_from(all.len()).expect("short");
-            let Answer::Bytes(more) = self.ask(&self.other, Epoch::NONE, Body::Read { from, bytes_max: READ_BYTES_MAX }) else {
+            let Answer::Bytes(more) =
+                self.ask(&self.other, Epoch::NONE, Body::Read { from, bytes_max: READ_BYTES_MAX })
+            else {
                 panic!("bytes")
             };
             assert!(!more.is_empty(), "{from} of {bytes} bytes");
@@ -126,7 +128,9 @@ fn writes_are_found_by_whoever_seals_and_end_then() {
     }
     assert_eq!(setup.node.counters().appends, 0, "the node has seen none of them");
     assert_eq!(length(&setup.write(bodies[18].clone())), 19 * 124, "the same again");
-    let Answer::Bytes(read) = setup.ask(&setup.other, Epoch::NONE, Body::Read { from: 0, bytes_max: READ_BYTES_MAX }) else {
+    let Answer::Bytes(read) =
+        setup.ask(&setup.other, Epoch::NONE, Body::Read { from: 0, bytes_max: READ_BYTES_MAX })
+    else {
         panic!("bytes")
     };
     assert_eq!(read.len(), 19 * 124);
@@ -141,8 +145,14 @@ fn writes_are_found_by_whoever_seals_and_end_then() {
     assert_eq!(setup.write(foreign), Answer::Refused(Refusal::Malformed));
     assert_eq!(length(&setup.ask(&setup.other, LATER, Body::Seal)), 19 * 124);
     assert_eq!(setup.write(nothing), Answer::Refused(Refusal::Sealed(LATER)));
-    // The card notices in its own time that nobody acknowledges; by then nobody knows what came of it. Asked again, the node says.
-    let late = setup.peer.call(Request { incarnation: setup.life, region: REGION, epoch: OWNER, body: last.clone() });
+    // The card notices in its own time that nobody acknowledges; by then nobody knows what came of
+    // it. Asked again, the node says.
+    let late = setup.peer.call(Request {
+        incarnation: setup.life,
+        region: REGION,
+        epoch: OWNER,
+        body: last.clone(),
+    });
     let error = setup.env.block_on(late).expect("answered").expect_err("nobody acknowledges it");
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
     assert!(!setup.peer.is_paired(REGION));
@@ -166,11 +176,17 @@ fn many_are_on_their_way_and_long_ones_take_several_writes() {
             let records = Bytes::from([&header[..], &payload].concat());
             written.extend_from_slice(&records);
             let body = Body::Append { offset, predecessor, records: records.clone() };
-            waiting.push(setup.peer.call(Request { incarnation: setup.life, region: REGION, epoch: OWNER, body }));
+            waiting.push(setup.peer.call(Request {
+                incarnation: setup.life,
+                region: REGION,
+                epoch: OWNER,
+                body,
+            }));
             (offset, predecessor) = (offset + u32::try_from(records.len()).expect("short"), digest);
         }
     }
-    let lengths: Vec<u32> = waiting.into_iter().map(|answer| length(&setup.env.block_on(said(answer)))).collect();
+    let lengths: Vec<u32> =
+        waiting.into_iter().map(|answer| length(&setup.env.block_on(said(answer)))).collect();
     assert!(lengths.is_sorted() && lengths.last() == Some(&offset), "{:?}", lengths.last());
     assert_eq!(setup.node.counters().appends, 0);
     assert!(setup.read_all(offset) == written);
@@ -187,9 +203,15 @@ fn a_region_that_is_full_or_collected_takes_no_more() {
     assert_eq!(length(&setup.write(bodies[0].clone())), 124);
     assert_eq!(length(&setup.write(bodies[1].clone())), 248);
     assert_eq!(setup.write(bodies[2].clone()), Answer::Refused(Refusal::Full(52)));
-    assert_eq!(setup.ask(&setup.other, LATER, Body::Collect { database: 9, keep: vec![REGION] }), Answer::Freed);
+    assert_eq!(
+        setup.ask(&setup.other, LATER, Body::Collect { database: 9, keep: vec![REGION] }),
+        Answer::Freed
+    );
     assert_eq!(setup.read_all(248).len(), 248);
-    assert_eq!(setup.ask(&setup.other, LATER, Body::Collect { database: 9, keep: Vec::new() }), Answer::Freed);
+    assert_eq!(
+        setup.ask(&setup.other, LATER, Body::Collect { database: 9, keep: Vec::new() }),
+        Answer::Freed
+    );
     assert_eq!((setup.node.status().bytes_taken, setup.node.status().regions), (0, 0));
 }
 
@@ -207,7 +229,12 @@ fn a_connection_that_ends_takes_its_pairs_along_and_what_was_held_stays() {
     while node.counters().connections > 1 {
         std::thread::yield_now();
     }
-    let read = Request { incarnation: life, region: REGION, epoch: Epoch::NONE, body: Body::Read { from: 0, bytes_max: READ_BYTES_MAX } };
+    let read = Request {
+        incarnation: life,
+        region: REGION,
+        epoch: Epoch::NONE,
+        body: Body::Read { from: 0, bytes_max: READ_BYTES_MAX },
+    };
     assert!(matches!(env.block_on(said(other.call(read))), Answer::Bytes(bytes) if bytes.len() == 1240));
     assert_eq!(node.status().bytes_taken, 1 << 20, "the memory is the node's again");
 }
@@ -223,7 +250,12 @@ fn a_node_that_ends_is_noticed() {
     while peer.is_paired(REGION) {
         std::thread::yield_now();
     }
-    let answer = env.block_on(peer.call(Request { incarnation: life, region: REGION, epoch: OWNER, body: bodies[1].clone() }));
+    let answer = env.block_on(peer.call(Request {
+        incarnation: life,
+        region: REGION,
+        epoch: OWNER,
+        body: bodies[1].clone(),
+    }));
     assert!(answer.expect("answered").is_err());
 }
 

@@ -1,7 +1,8 @@
-//! Where a region's records lie: in memory of its own; once it is sealed, if its writer stored records itself, all where it stored them.
+//! Where a region's records lie: in memory of its own; once it is sealed, if its writer stored
+//! records itself, all where it stored them.
 //!
-//! Copies of these took longer to find memory for than all else at a seal: three nodes of one virtual machine needed 0.4 s of processor time for copies of
-//! 53 MB each.
+//! Copies of these took longer to find memory for than all else at a seal: three nodes of one
+//! virtual machine needed 0.4 s of processor time for copies of 53 MB each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +27,11 @@ pub(super) enum Held {
 
 impl fmt::Debug for Held {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Held").field("length", &self.len()).field("is_stored", &self.is_stored()).finish()
+        formatter
+            .debug_struct("Held")
+            .field("length", &self.len())
+            .field("is_stored", &self.is_stored())
+            .finish()
     }
 }
 
@@ -66,8 +71,10 @@ impl Held {
         }
     }
 
-    /// Those behind its own, up to `length`, lie in `mapping`, where byte 0 lies at `begin`. They stay; its own go there as well, as a rule the same bytes again,
-    /// so that a region takes memory once. Where there are none behind its own nothing of the mapping is touched, which its writer may never have taken.
+    /// Those behind its own, up to `length`, lie in `mapping`, where byte 0 lies at `begin`. They
+    /// stay; its own go there as well, as a rule the same bytes again, so that a region takes
+    /// memory once. Where there are none behind its own nothing of the mapping is touched, which
+    /// its writer may never have taken.
     pub(super) fn stay_in(&mut self, mapping: Arc<dyn Mapping>, begin: usize, length: usize) {
         let own = self.own();
         if length > own.len() {
@@ -76,7 +83,8 @@ impl Held {
         }
     }
 
-    /// A copy of what is asked for by [`Body::Read`](crate::message::Body::Read): shorter where it ends before.
+    /// A copy of what is asked for by [`Body::Read`](crate::message::Body::Read): shorter where it
+    /// ends before.
     pub(super) fn read(&self, from: u32, bytes_max: u32) -> Bytes {
         let from = (from as usize).min(self.len());
         let to = from.saturating_add(bytes_max.min(READ_BYTES_MAX) as usize).min(self.len());

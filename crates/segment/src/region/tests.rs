@@ -109,10 +109,13 @@ fn what_was_never_seen_is_sealed_for_good() {
     assert_eq!(ask(&mut regions, LATER, Body::Seal), Answer::Sealed(None));
 }
 
-/// Whoever cleans a journal notes a region behind a seal of it that was noted before: what is damaged may have said that the name was made.
+/// Whoever cleans a journal notes a region behind a seal of it that was noted before: what is
+/// damaged may have said that the name was made.
 #[test]
 fn of_a_damaged_life_no_name_was_sealed_unseen() {
-    for (is_whole, sealed) in [(true, Answer::Sealed(None)), (false, Answer::Refused(Refusal::Damaged { sound: 0, recorded: 0 }))] {
+    for (is_whole, sealed) in
+        [(true, Answer::Sealed(None)), (false, Answer::Refused(Refusal::Damaged { sound: 0, recorded: 0 }))]
+    {
         let mut regions = node();
         ask(&mut regions, LATER, Body::Seal);
         regions.freeze(is_whole);
@@ -160,7 +163,10 @@ fn what_nothing_names_of_older_epochs_is_collected() {
 fn another_life_answers_nothing() {
     let mut regions = Regions::new(NodeIncarnation(12), 1500);
     for body in [create(), Body::Seal, Body::Free, Body::Read { from: 0, bytes_max: 1 }] {
-        assert_eq!(ask(&mut regions, LATER, body), Answer::Refused(Refusal::OtherIncarnation(NodeIncarnation(12))));
+        assert_eq!(
+            ask(&mut regions, LATER, body),
+            Answer::Refused(Refusal::OtherIncarnation(NodeIncarnation(12)))
+        );
     }
 }
 
@@ -179,13 +185,18 @@ fn memory_is_bounded() {
 #[test]
 fn names_are_bounded_and_another_life_begins_with_none() {
     let mut regions = node().with_names_max(4);
-    let mut ask = |id, body| regions.handle(Request { incarnation: LIFE, region: RegionId(id), epoch: OWNER, body });
+    let mut ask =
+        |id, body| regions.handle(Request { incarnation: LIFE, region: RegionId(id), epoch: OWNER, body });
     assert!(matches!(ask(1, create()), Answer::Held(_)));
     for id in 2..=4 {
         assert_eq!(ask(id, Body::Seal), Answer::Sealed(None));
     }
     for body in [Body::Seal, Body::Free, create()] {
-        assert_eq!(ask(5, body), Answer::Refused(Refusal::Full(0)), "what cannot be remembered is not promised");
+        assert_eq!(
+            ask(5, body),
+            Answer::Refused(Refusal::Full(0)),
+            "what cannot be remembered is not promised"
+        );
     }
     assert_eq!(ask(4, Body::Seal), Answer::Sealed(None), "what is known is answered");
     assert_eq!(ask(1, Body::Free), Answer::Freed);
@@ -201,7 +212,10 @@ fn memory_is_wanted_back_from_the_largest_first() {
     let mut regions = Regions::new(LIFE, 10_000);
     for (id, bytes_max) in [(1, 1000), (2, 3000), (3, 2000)] {
         let body = Body::Create { database: 9, segment: SEGMENT, bytes_max };
-        assert!(matches!(regions.handle(Request { incarnation: LIFE, region: RegionId(id), epoch: OWNER, body }), Answer::Held(_)));
+        assert!(matches!(
+            regions.handle(Request { incarnation: LIFE, region: RegionId(id), epoch: OWNER, body }),
+            Answer::Held(_)
+        ));
     }
     regions.lend(3000);
     assert_eq!(regions.wanted_back().collect::<Vec<_>>(), [RegionId(2)]);
@@ -261,7 +275,8 @@ mod mutants {
 }
 
 proptest! {
-    /// Any appends of any records, in any order and however often: the region holds a prefix of the writer's records, which never shrinks.
+    /// Any appends of any records, in any order and however often: the region holds a prefix of the
+    /// writer's records, which never shrinks.
     #[test]
     fn a_region_holds_a_prefix(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..30), 1..10), sent in prop::collection::vec((0..10_usize, 1..4_usize), 0..40)) {
         let mut whole = Vec::new();

@@ -1,6 +1,7 @@
 //! Regions in memory that a node shares with writers of the same host, who store there themselves.
 //!
-//! The memory is a file of a tmpfs that both map, one for each region, made when the region's owner asks for it:
+//! The memory is a file of a tmpfs that both map, one for each region, made when the region's owner
+//! asks for it:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -16,24 +17,32 @@
 //! | 1040 | 8 | length word: 1 + bytes of records, once they are sealed and somebody asked to read them here; else 0 |
 //! | 4096 | | records |
 //!
-//! **The fence** is rule 8 of the local log. The writer stores a record, issues a full fence, reads the seal word, and takes the record for held when the word is
-//! zero. (A record that goes to three nodes is stored three times first, so that only the first of its three fences waits for anything.) The node stores the
-//! word, issues a full fence, and reads the records: it finds all that were taken for held, and perhaps the next. It copies what it reads before it checks it.
-//! Of an open region it keeps that copy. Of a sealed one it keeps the digest of all and the memory, and answers from there: a writer that stores later stores
-//! what lies there already, or behind it, since no offset is ever sent with other bytes; and whoever reads checks by that digest.
+//! **The fence** is rule 8 of the local log. The writer stores a record, issues a full fence, reads
+//! the seal word, and takes the record for held when the word is zero. (A record that goes to three
+//! nodes is stored three times first, so that only the first of its three fences waits for
+//! anything.) The node stores the word, issues a full fence, and reads the records: it finds all
+//! that were taken for held, and perhaps the next. It copies what it reads before it checks it. Of
+//! an open region it keeps that copy. Of a sealed one it keeps the digest of all and the memory,
+//! and answers from there: a writer that stores later stores what lies there already, or behind it,
+//! since no offset is ever sent with other bytes; and whoever reads checks by that digest.
 //!
-//! **Memory that is not there.** A tmpfs may be full, and whoever touches a page that it cannot give is ended by a signal: a node with the regions of all. So a writer
-//! takes all pages before it says so in the taken word, and the node touches nothing but its own page before that. A word that is 0 after the seal's fence
-//! means that whatever that writer stores later meets the seal.
+//! **Memory that is not there.** A tmpfs may be full, and whoever touches a page that it cannot
+//! give is ended by a signal: a node with the regions of all. So a writer takes all pages before it
+//! says so in the taken word, and the node touches nothing but its own page before that. A word
+//! that is 0 after the seal's fence means that whatever that writer stores later meets the seal.
 //!
-//! **Whoever may read what is sealed reads it here**, if it is of this host as well: it asks the node for the memory, as its writer did, and reads the file. The node
-//! says in the length word how much of it counts: a deposed writer may have stored more behind that. Whoever reads checks by the digest of the seal, as what
-//! comes over a network. So the file stays until the region is freed.
+//! **Whoever may read what is sealed reads it here**, if it is of this host as well: it asks the
+//! node for the memory, as its writer did, and reads the file. The node says in the length word how
+//! much of it counts: a deposed writer may have stored more behind that. Whoever reads checks by
+//! the digest of the seal, as what comes over a network. So the file stays until the region is
+//! freed.
 //!
-//! Nothing here is `unsafe`: [`Mapping`] is the safe face of shared memory, with its twin in the simulated world.
+//! Nothing here is `unsafe`: [`Mapping`] is the safe face of shared memory, with its twin in the
+//! simulated world.
 //!
-//! A node that dies leaves its writers storing to memory that nobody will read. That is a region lost, as if it had died a moment later, and the connection
-//! to the node, which ends with it, says so. Its files go when a node is started on the directory again.
+//! A node that dies leaves its writers storing to memory that nobody will read. That is a region
+//! lost, as if it had died a moment later, and the connection to the node, which ends with it, says
+//! so. Its files go when a node is started on the directory again.
 
 mod peer;
 mod reading;
@@ -93,7 +102,10 @@ fn header(region: RegionId, incarnation: NodeIncarnation, bytes_max: u32) -> [u8
 }
 
 fn not_its_memory(path: &Path, region: RegionId) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{} is not the memory of region {region}", path.display()))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{} is not the memory of region {region}", path.display()),
+    )
 }
 
 impl SharedMemory {
@@ -124,7 +136,13 @@ impl SharedMemory {
     }
 
     /// Maps the memory that a node has named, on the writer's side.
-    pub(crate) fn open(env: &Env, path: &Path, region: RegionId, incarnation: NodeIncarnation, bytes_max: u32) -> io::Result<SharedMemory> {
+    pub(crate) fn open(
+        env: &Env,
+        path: &Path,
+        region: RegionId,
+        incarnation: NodeIncarnation,
+        bytes_max: u32,
+    ) -> io::Result<SharedMemory> {
         let file = env.files().open(path, Access::ReadWrite)?;
         let length = SHARED_HEADER_BYTES + bytes_max as usize;
         let mapping = file.map(length)?;
@@ -144,14 +162,17 @@ impl SharedMemory {
         &self.path
     }
 
-    /// Stores records, on the writer's side. Whether they are held [`SharedMemory::end_store`] says.
+    /// Stores records, on the writer's side. Whether they are held [`SharedMemory::end_store`]
+    /// says.
     pub(crate) fn begin_store(&self, offset: u32, records: &[u8]) -> Stored {
-        let early = is_enabled(Mutant::SharedWordCheckedBeforeStore).then(|| self.mapping.load_u64(SEAL_WORD_OFFSET));
+        let early =
+            is_enabled(Mutant::SharedWordCheckedBeforeStore).then(|| self.mapping.load_u64(SEAL_WORD_OFFSET));
         self.mapping.write(SHARED_HEADER_BYTES + offset as usize, records);
         Stored { early }
     }
 
-    /// What was stored is held when nothing had been sealed by the end of a full fence behind it; else what the seal word says.
+    /// What was stored is held when nothing had been sealed by the end of a full fence behind it;
+    /// else what the seal word says.
     pub(crate) fn end_store(&self, Stored { early }: Stored) -> Result<(), Sealed> {
         if !is_enabled(Mutant::SharedStoredWithoutFence) {
             self.mapping.full_fence();
@@ -163,7 +184,8 @@ impl SharedMemory {
         }
     }
 
-    /// Ends the writer's storing: whatever it took for held by now is there to be read, and it takes nothing for held any more.
+    /// Ends the writer's storing: whatever it took for held by now is there to be read, and it
+    /// takes nothing for held any more.
     fn end_with(&self, word: u64) {
         self.mapping.fetch_max_u64(SEAL_WORD_OFFSET, word.max(1));
         self.mapping.full_fence();
@@ -233,7 +255,8 @@ fn answered(answer: tombolo_storage::Result<Answer>) -> Completion<tombolo_stora
 /// Takes a directory for this node alone, and deletes the memory that an earlier one left there.
 pub(crate) fn take_directory(env: &Env, directory: &Path) -> tombolo_storage::Result<Arc<dyn File>> {
     let lock = crate::node::take_directory(env, directory)?;
-    let failed = |error| tombolo_storage::Error::io(error, "clearing a node's shared memory", directory.display());
+    let failed =
+        |error| tombolo_storage::Error::io(error, "clearing a node's shared memory", directory.display());
     for entry in env.files().list_atomically(directory).map_err(failed)? {
         if entry.name.starts_with("region-") {
             env.files().remove_file(&directory.join(entry.name)).map_err(failed)?;

@@ -18,8 +18,10 @@ use crate::tail::{Fit, Tail};
 use crate::tcp::TcpPeer;
 use crate::wire::credentials::Credentials;
 
-/// A node of the same host. Appends to regions that it made here are stores to shared memory, and reads of sealed regions whose records lie there are loads; all
-/// else goes the way of a [`TcpPeer`], and so does whatever is about other regions, and all of it where the node shares no memory.
+/// A node of the same host. Appends to regions that it made here are stores to shared memory, and
+/// reads of sealed regions whose records lie there are loads; all else goes the way of a
+/// [`TcpPeer`], and so does whatever is about other regions, and all of it where the node shares no
+/// memory.
 pub struct SharedPeer {
     env: Env,
     node: Arc<TcpPeer>,
@@ -43,7 +45,8 @@ impl fmt::Debug for SharedPeer {
 
 #[derive(Default)]
 struct Regions {
-    /// Invariant: empty while no connection is up; what one of them shared ends with it. They are few: the ones that are filled.
+    /// Invariant: empty while no connection is up; what one of them shared ends with it. They are
+    /// few: the ones that are filled.
     filled: Vec<Shared>,
     making: Making,
 }
@@ -91,7 +94,8 @@ impl SharedPeer {
         self.reading.knows(region)
     }
 
-    /// Makes a region, then asks for its memory. Where the node has none to share, the region is made all the same.
+    /// Makes a region, then asks for its memory. Where the node has none to share, the region is
+    /// made all the same.
     fn create(&self, request: Request, bytes_max: u32) -> Completion<Result<Answer>> {
         let (completer, answer) = completion();
         self.regions.lock().making.begin(request.region);
@@ -105,11 +109,22 @@ impl SharedPeer {
                 && let Some(memory) = share(&env, &node, &request, bytes_max).await
             {
                 let Request { incarnation, region, epoch: owner, .. } = request;
-                mapped = Some((connection, Shared { region, memory, incarnation, owner, tail: Tail::new(*held, bytes_max), stored: None }));
+                mapped = Some((
+                    connection,
+                    Shared {
+                        region,
+                        memory,
+                        incarnation,
+                        owner,
+                        tail: Tail::new(*held, bytes_max),
+                        stored: None,
+                    },
+                ));
             }
             let ended = {
                 let mut regions = regions.lock();
-                // Under the lock that the end of a connection takes: it ends later, and takes this along, or it has ended. So does whatever ends the region.
+                // Under the lock that the end of a connection takes: it ends later, and takes this
+                // along, or it has ended. So does whatever ends the region.
                 match (regions.making.finish(request.region), mapped) {
                     (true, Some((connection, shared))) if node.up() == Some(connection) => {
                         let ended = regions.remove(shared.region);
@@ -144,14 +159,16 @@ async fn share(env: &Env, node: &TcpPeer, request: &Request, bytes_max: u32) -> 
     match SharedMemory::open(env, Path::new(&path), region, incarnation, bytes_max) {
         Ok(memory) => Some(memory),
         Err(error) => {
-            tracing::warn!(node = node.address(), path, %error, "a node's shared memory cannot be mapped: is it of this host, and of this user?");
+            tracing::warn!(node = node.address(), path, %error, "a node's shared memory cannot be mapped: \
+                is it of this host, and of this user?");
             None
         }
     }
 }
 
 impl Shared {
-    /// Stores records that a node would take (rule 2); a node would answer the rest. `No`: the node must be asked.
+    /// Stores records that a node would take (rule 2); a node would answer the rest. `No`: the node
+    /// must be asked.
     fn store(&mut self, offset: u32, predecessor: Digest, records: &[u8]) -> AtOnce {
         if self.stored.is_some() {
             // Nobody asked what came of it.
@@ -185,17 +202,21 @@ impl SharedPeer {
     /// Carries an append out that is a store.
     fn store(&self, request: &Request) -> AtOnce {
         let Body::Append { offset, predecessor, records } = &request.body else { return AtOnce::No };
-        // Nothing is stored to find out whether a region is there, and whoever does may come between another's store and its answer.
+        // Nothing is stored to find out whether a region is there, and whoever does may come
+        // between another's store and its answer.
         if records.is_empty() {
             return AtOnce::No;
         }
         let mut regions = self.regions.lock();
-        let Some(shared) = regions.filled.iter_mut().find(|shared| shared.region == request.region) else { return AtOnce::No };
+        let Some(shared) = regions.filled.iter_mut().find(|shared| shared.region == request.region) else {
+            return AtOnce::No;
+        };
         if shared.incarnation != request.incarnation || shared.owner != request.epoch {
             return AtOnce::No;
         }
         if self.node.up().is_none() {
-            // Nobody may be there to read what is stored. The next call connects again, and finds out.
+            // Nobody may be there to read what is stored. The next call connects again, and finds
+            // out.
             let ended = regions.remove(request.region);
             drop(regions);
             drop(ended);
@@ -213,7 +234,8 @@ impl SharedPeer {
         drop(ended);
     }
 
-    /// Sends a request, and drops the memory of a region that ends with it, or that is read no more.
+    /// Sends a request, and drops the memory of a region that ends with it, or that is read no
+    /// more.
     fn send(&self, request: Request) -> Completion<Result<Answer>> {
         match request.body {
             Body::Seal | Body::Free => self.forget(request.region),
@@ -232,17 +254,26 @@ impl Peer for SharedPeer {
 
     fn answer_stored(&self, region: RegionId) -> Result<Answer> {
         let mut regions = self.regions.lock();
-        let answer = regions.filled.iter_mut().find(|shared| shared.region == region).and_then(Shared::end_store);
-        answer.ok_or_else(|| Error::new(ErrorKind::OutcomeUnknown, format!("the memory of node {} is shared no more", self.node.address())))
+        let answer =
+            regions.filled.iter_mut().find(|shared| shared.region == region).and_then(Shared::end_store);
+        answer.ok_or_else(|| {
+            Error::new(
+                ErrorKind::OutcomeUnknown,
+                format!("the memory of node {} is shared no more", self.node.address()),
+            )
+        })
     }
 
     fn call(&self, request: Request) -> Completion<Result<Answer>> {
         match request.body {
             Body::Create { bytes_max, .. } => return self.create(request, bytes_max),
-            Body::Read { from, bytes_max } => return Reading::read(&self.reading, &self.env, &self.node, request, (from, bytes_max)),
+            Body::Read { from, bytes_max } => {
+                return Reading::read(&self.reading, &self.env, &self.node, request, (from, bytes_max));
+            }
             _ => {}
         }
-        // Whoever asks for an answer at once has heard of it; a node must never be asked for what is a store.
+        // Whoever asks for an answer at once has heard of it; a node must never be asked for what
+        // is a store.
         match self.store(&request) {
             AtOnce::Answer(answer) => answered(answer),
             AtOnce::Stored => answered(self.answer_stored(request.region)),

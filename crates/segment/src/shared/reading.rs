@@ -1,8 +1,10 @@
 //! Sealed regions of a node of the same host, read where they lie.
 //!
-//! The first read asks the node where the memory is; those that come meanwhile wait for that. From then on a read is a copy, which a task of its own makes, one after
-//! the other, while whoever reads works on the one before: its bytes are in the processor's cache then, and few buffers are enough, which are used again. Where the node
-//! shares nothing, or the region is open, the node is asked, as ever. A region that anything else is asked of is read no more: its memory is let go.
+//! The first read asks the node where the memory is; those that come meanwhile wait for that. From
+//! then on a read is a copy, which a task of its own makes, one after the other, while whoever
+//! reads works on the one before: its bytes are in the processor's cache then, and few buffers are
+//! enough, which are used again. Where the node shares nothing, or the region is open, the node is
+//! asked, as ever. A region that anything else is asked of is read no more: its memory is let go.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -32,7 +34,12 @@ impl Records {
     ///
     /// # Errors
     /// What the file system says; `InvalidData` when it is not the memory of that region.
-    pub(super) fn open(env: &Env, path: &Path, region: RegionId, incarnation: NodeIncarnation) -> io::Result<Option<Records>> {
+    pub(super) fn open(
+        env: &Env,
+        path: &Path,
+        region: RegionId,
+        incarnation: NodeIncarnation,
+    ) -> io::Result<Option<Records>> {
         let file = env.files().open(path, Access::Read)?;
         let mut page = [0; LENGTH_WORD_OFFSET + 8];
         read_exact_at(&*file, &mut page, 0)?;
@@ -41,7 +48,10 @@ impl Records {
             return Err(not_its_memory(path, region));
         }
         let word = u64::from_le_bytes(*page[LENGTH_WORD_OFFSET..].first_chunk().unwrap_or(&[0; 8]));
-        let bytes = word.checked_sub(1).and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes <= bytes_max);
+        let bytes = word
+            .checked_sub(1)
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .filter(|bytes| *bytes <= bytes_max);
         Ok(bytes.map(|bytes| Records { file, bytes }))
     }
 
@@ -51,12 +61,14 @@ impl Records {
         self.bytes
     }
 
-    /// What a node answers to [`Body::Read`](crate::message::Body::Read), in a buffer that comes back.
+    /// What a node answers to [`Body::Read`](crate::message::Body::Read), in a buffer that comes
+    /// back.
     fn read(&self, (from, bytes_max): (u32, u32), spare: &Arc<Spare>) -> io::Result<Bytes> {
         let from = from.min(self.bytes);
         let to = from.saturating_add(bytes_max.min(READ_BYTES_MAX)).min(self.bytes);
         let (length, at) = ((to - from) as usize, SHARED_HEADER_BYTES as u64 + u64::from(from));
-        let mut piece = Piece { buffer: spare.0.lock().pop().unwrap_or_default(), length, spare: Arc::clone(spare) };
+        let mut piece =
+            Piece { buffer: spare.0.lock().pop().unwrap_or_default(), length, spare: Arc::clone(spare) };
         if piece.buffer.len() < length {
             piece.buffer.resize(length, 0);
         }
@@ -186,11 +198,19 @@ impl Reading {
         };
         match records {
             Some(records) => self.enqueue(&env, &node, &records, waiting),
-            None => waiting.into_iter().for_each(|(request, _, completer)| ask_the_node(&env, &node, request, completer)),
+            None => waiting
+                .into_iter()
+                .for_each(|(request, _, completer)| ask_the_node(&env, &node, request, completer)),
         }
     }
 
-    fn enqueue(self: &Arc<Reading>, env: &Env, node: &Arc<TcpPeer>, records: &Arc<Records>, reads: impl IntoIterator<Item = Waiting>) {
+    fn enqueue(
+        self: &Arc<Reading>,
+        env: &Env,
+        node: &Arc<TcpPeer>,
+        records: &Arc<Records>,
+        reads: impl IntoIterator<Item = Waiting>,
+    ) {
         let mut queue = self.queue.lock();
         queue.waiting.extend(reads.into_iter().map(|read| (Arc::clone(records), read)));
         if !std::mem::replace(&mut queue.is_worked_on, true) {
@@ -209,12 +229,15 @@ impl Reading {
                 queue.is_worked_on = next.is_some();
                 next
             };
-            let Some((records, (request, part, completer))) = next else { return whoever_comes_next.disarm() };
+            let Some((records, (request, part, completer))) = next else {
+                return whoever_comes_next.disarm();
+            };
             match records.read(part, &self.spare) {
                 Ok(bytes) => completer.complete(Ok(Answer::Bytes(bytes))),
                 Err(error) => {
                     let address = node.address();
-                    tracing::warn!(node = address, region = %request.region, %error, "a node's sealed memory cannot be read: the node is asked");
+                    tracing::warn!(node = address, region = %request.region, %error, "a node's sealed \
+                        memory cannot be read: the node is asked");
                     ask_the_node(&env, &node, request, completer);
                 }
             }
@@ -278,7 +301,8 @@ fn ask_the_node(env: &Env, node: &TcpPeer, request: Request, completer: Complete
     env.spawn(TaskClass::Foreground, "read by a node", pass_on).detach();
 }
 
-/// The records of the region that `request` reads; `Some(None)`: the node must be asked for them. `None`: nothing is known, as the connection is down.
+/// The records of the region that `request` reads; `Some(None)`: the node must be asked for them.
+/// `None`: nothing is known, as the connection is down.
 async fn sealed_records(env: &Env, node: &TcpPeer, request: &Request) -> Option<Option<Arc<Records>>> {
     let Request { incarnation, region, .. } = *request;
     let Some(path) = node.share(request).await?.ok()? else { return Some(None) };
@@ -286,7 +310,8 @@ async fn sealed_records(env: &Env, node: &TcpPeer, request: &Request) -> Option<
         Ok(records) => Some(records.map(Arc::new)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Some(None),
         Err(error) => {
-            tracing::warn!(node = node.address(), path, %error, "a node's sealed memory cannot be opened: is it of this host, and of this user?");
+            tracing::warn!(node = node.address(), path, %error, "a node's sealed memory cannot be opened: \
+                is it of this host, and of this user?");
             Some(None)
         }
     }

@@ -1,4 +1,5 @@
-//! Writers that store to a node's memory, in the simulated world, at every moment of a seal; and once for real.
+//! Writers that store to a node's memory, in the simulated world, at every moment of a seal; and
+//! once for real.
 
 use std::time::Duration;
 
@@ -41,7 +42,10 @@ fn options(directory: &str) -> NodeOptions {
 fn start(world: &World) -> (Process, Node) {
     let process = world.process("node");
     let env = process.env();
-    let node = process.run(async move { Node::start(&env, options("/shm")).await }).expect("alive").expect("it starts");
+    let node = process
+        .run(async move { Node::start(&env, options("/shm")).await })
+        .expect("alive")
+        .expect("it starts");
     (process, node)
 }
 
@@ -111,7 +115,8 @@ fn stores_are_found_by_whoever_seals_and_end_then() {
             }
             let stored = length(&said(peer.call(ask(OWNER, bodies[18].clone()))).await);
             assert_eq!(stored, 19 * 124, "the same again");
-            let read = said(other.call(ask(Epoch::NONE, Body::Read { from: 0, bytes_max: READ_BYTES_MAX }))).await;
+            let read =
+                said(other.call(ask(Epoch::NONE, Body::Read { from: 0, bytes_max: READ_BYTES_MAX }))).await;
             assert!(matches!(read, Answer::Bytes(bytes) if bytes.len() == 19 * 124));
             let stale = said(other.call(ask(Epoch(2), Body::Seal))).await;
             assert_eq!(stale, Answer::Refused(Refusal::OtherEpoch(OWNER)));
@@ -119,7 +124,11 @@ fn stores_are_found_by_whoever_seals_and_end_then() {
                 Body::Append { offset, predecessor, .. } => (offset, predecessor),
                 other => panic!("{other:?}"),
             };
-            let foreign = Body::Append { offset: 19 * 124, predecessor: *digest, records: Bytes::from_static(b"no record") };
+            let foreign = Body::Append {
+                offset: 19 * 124,
+                predecessor: *digest,
+                records: Bytes::from_static(b"no record"),
+            };
             assert_eq!(said(peer.call(ask(OWNER, foreign))).await, Answer::Refused(Refusal::Malformed));
             assert_eq!(length(&said(other.call(ask(LATER, Body::Seal))).await), 19 * 124);
             assert_eq!(said(peer.call(ask(OWNER, last))).await, Answer::Refused(Refusal::Sealed(LATER)));
@@ -155,7 +164,8 @@ fn what_is_collected_is_stored_to_no_more() {
     assert_eq!((node.status().bytes_taken, node.status().regions), (0, 0));
 }
 
-/// A writer stores while another seals. Whatever the writer took for held is within the sealed length.
+/// A writer stores while another seals. Whatever the writer took for held is within the sealed
+/// length.
 fn nothing_held_is_beyond_a_seal() {
     for seed in 0..300 {
         let world = World::new(seed);
@@ -183,7 +193,10 @@ fn nothing_held_is_beyond_a_seal() {
         let sealed = sealer.run(async move {
             let incarnation = begun.await.expect("the writer lives");
             let peer = TcpPeer::new(&env, ADDRESS, None);
-            length(&said(peer.call(Request { incarnation, region: REGION, epoch: LATER, body: Body::Seal })).await)
+            length(
+                &said(peer.call(Request { incarnation, region: REGION, epoch: LATER, body: Body::Seal }))
+                    .await,
+            )
         });
         let sealed = sealed.expect("alive");
         world.run_until(task);
@@ -253,8 +266,12 @@ fn what_was_sealed_is_answered_from_where_it_was_stored_until_it_is_freed() {
         let incarnation = world.run_until(other.status()).expect("answered").expect("a status").incarnation;
         let mut bodies = appends(301, 1000);
         let Some(Body::Append { records: late, .. }) = bodies.pop() else { unreachable!() };
-        let stored: Vec<u8> =
-            bodies.iter().flat_map(|body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() }).collect();
+        let stored: Vec<u8> = bodies
+            .iter()
+            .flat_map(
+                |body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() },
+            )
+            .collect();
         let length = u32::try_from(stored.len()).expect("short");
         let follower = Arc::clone(&other);
         let (mapped, _peer) = writer
@@ -277,11 +294,14 @@ fn what_was_sealed_is_answered_from_where_it_was_stored_until_it_is_freed() {
             .expect("alive");
         let taken = || node.status().bytes_taken;
         assert_eq!(taken(), 2 << 20);
-        let ask = |epoch, body| world.run_until(said(other.call(Request { incarnation, region: REGION, epoch, body })));
+        let ask = |epoch, body| {
+            world.run_until(said(other.call(Request { incarnation, region: REGION, epoch, body })))
+        };
         let sealed = ask(LATER, Body::Seal);
         assert!(matches!(sealed, Answer::Sealed(Some(extent)) if extent.length == length), "{sealed:?}");
         assert_eq!(taken(), 1 << 20, "memory is taken once");
-        // A file is there for whoever may read it, unless nothing lies there that the node has not copied before.
+        // A file is there for whoever may read it, unless nothing lies there that the node has not
+        // copied before.
         assert_eq!(files(&world), usize::from(followed < 300), "followed {followed}");
         assert!(world.run_until(read_all(&other, incarnation, LATER)) == stored, "followed {followed}");
         // A writer that has not heard of it stores once more what it stored, and goes on.
@@ -299,10 +319,16 @@ fn what_was_sealed_is_answered_from_where_it_was_stored_until_it_is_freed() {
 
 /// Files of regions that are there.
 fn files(world: &World) -> usize {
-    world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("region")).count()
+    world
+        .host(0)
+        .all_files()
+        .into_iter()
+        .filter(|(path, _)| path.to_string_lossy().contains("region"))
+        .count()
 }
 
-/// A region that is freed while its memory is being mapped, at whatever moment, leaves none behind; nor does one that is freed while it is asked where it lies.
+/// A region that is freed while its memory is being mapped, at whatever moment, leaves none behind;
+/// nor does one that is freed while it is asked where it lies.
 #[test]
 fn what_is_freed_while_it_is_mapped_is_let_go() {
     for seed in 0..60 {
@@ -336,7 +362,8 @@ fn what_is_freed_while_it_is_mapped_is_let_go() {
     }
 }
 
-/// A node that looked while a store of two records was under way says of the first alone that it holds it, until it has a reason to look again.
+/// A node that looked while a store of two records was under way says of the first alone that it
+/// holds it, until it has a reason to look again.
 #[test]
 fn a_question_may_be_answered_with_less_than_was_held() {
     let world = World::new(4);
@@ -348,7 +375,9 @@ fn a_question_may_be_answered_with_less_than_was_held() {
     world.run_until(said(peer.call(ask(OWNER, create()))));
     let path = Path::new("/shm").join(format!("region-{REGION}"));
     let mapped = SharedMemory::open(&writer.env(), &path, REGION, incarnation, 1 << 20).expect("it is there");
-    let [Body::Append { records: first, predecessor, .. }, Body::Append { records: second, .. }] = &appends(2, 100)[..] else {
+    let [Body::Append { records: first, predecessor, .. }, Body::Append { records: second, .. }] =
+        &appends(2, 100)[..]
+    else {
         unreachable!()
     };
     let _begun = mapped.begin_store(0, first);
@@ -362,7 +391,8 @@ fn a_question_may_be_answered_with_less_than_was_held() {
     assert_eq!(length(&world.run_until(said(reader.call(ask(LATER, Body::Seal))))), 248);
 }
 
-/// What is sealed, read by whoever may from where it lies: the node hears of the first read, and of no other; and never of more than was sealed.
+/// What is sealed, read by whoever may from where it lies: the node hears of the first read, and of
+/// no other; and never of more than was sealed.
 #[test]
 fn what_was_sealed_is_read_where_it_lies() {
     for followed in [false, true] {
@@ -374,24 +404,34 @@ fn what_was_sealed_is_read_where_it_lies() {
             let late = bodies.pop().expect("many");
             (bodies, late)
         };
-        let records = |body: &Body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() };
+        let records =
+            |body: &Body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() };
         let all: Vec<u8> = bodies.iter().flat_map(records).collect();
         let peer = SharedPeer::new(&writer.env(), ADDRESS, None);
         let incarnation = world.run_until(peer.status()).expect("answered").expect("a status").incarnation;
         let ask = |epoch, body| Request { incarnation, region: REGION, epoch, body };
         world.run_until(said(peer.call(ask(OWNER, create()))));
         let path = Path::new("/shm").join(format!("region-{REGION}"));
-        let deposed = SharedMemory::open(&writer.env(), &path, REGION, incarnation, 1 << 20).expect("it is there");
+        let deposed =
+            SharedMemory::open(&writer.env(), &path, REGION, incarnation, 1 << 20).expect("it is there");
         for body in bodies {
             assert!(matches!(stored(&peer, &ask(OWNER, body)), Ok(Answer::Held(_))));
         }
-        // A writer that has nothing to write asks whether it is there: what lies in it is not looked at for that.
-        let question = Body::Append { offset: 0, predecessor: first_digest(9, &SEGMENT), records: Bytes::new() };
+        // A writer that has nothing to write asks whether it is there: what lies in it is not
+        // looked at for that.
+        let question =
+            Body::Append { offset: 0, predecessor: first_digest(9, &SEGMENT), records: Bytes::new() };
         assert_eq!(length(&world.run_until(said(peer.call(ask(OWNER, question))))), 0);
         let reader = SharedPeer::new(&sealer.env(), ADDRESS, None);
-        let read = |epoch, from, bytes_max| world.run_until(said(reader.call(ask(epoch, Body::Read { from, bytes_max }))));
+        let read = |epoch, from, bytes_max| {
+            world.run_until(said(reader.call(ask(epoch, Body::Read { from, bytes_max }))))
+        };
         if followed {
-            assert_eq!(read(Epoch::NONE, 0, READ_BYTES_MAX), Answer::Bytes(Bytes::copy_from_slice(&all)), "a follower asks the node");
+            assert_eq!(
+                read(Epoch::NONE, 0, READ_BYTES_MAX),
+                Answer::Bytes(Bytes::copy_from_slice(&all)),
+                "a follower asks the node"
+            );
         }
         let seal = |epoch| world.run_until(said(reader.call(ask(epoch, Body::Seal))));
         let sealed = seal(LATER);
@@ -399,15 +439,27 @@ fn what_was_sealed_is_read_where_it_lies() {
         // The writer has not heard of it.
         assert_eq!(store(&deposed, length(&sealed), &records(&late)), Err(Sealed::By(LATER)));
         // Several at once, before it is known where it lies.
-        let part =
-            |from: usize, bytes: usize| Answer::Bytes(Bytes::copy_from_slice(&all[from.min(all.len())..(from + bytes).min(all.len())]));
-        let at_once: Vec<_> = (0..5).map(|number| reader.call(ask(LATER, Body::Read { from: number * 7000, bytes_max: 7000 }))).collect();
+        let part = |from: usize, bytes: usize| {
+            Answer::Bytes(Bytes::copy_from_slice(&all[from.min(all.len())..(from + bytes).min(all.len())]))
+        };
+        let at_once: Vec<_> = (0..5)
+            .map(|number| reader.call(ask(LATER, Body::Read { from: number * 7000, bytes_max: 7000 })))
+            .collect();
         for (number, answer) in at_once.into_iter().enumerate() {
             assert_eq!(world.run_until(said(answer)), part(number * 7000, 7000));
         }
         let requests = node.counters().requests;
-        for (from, bytes) in [(0, 1 << 20), (1, 10), (7, 100_000), (all.len() - 3, 3), (all.len() - 3, 4), (all.len(), 100), (1 << 20, 5)] {
-            let answer = read(LATER, u32::try_from(from).expect("short"), u32::try_from(bytes).expect("short"));
+        for (from, bytes) in [
+            (0, 1 << 20),
+            (1, 10),
+            (7, 100_000),
+            (all.len() - 3, 3),
+            (all.len() - 3, 4),
+            (all.len(), 100),
+            (1 << 20, 5),
+        ] {
+            let answer =
+                read(LATER, u32::try_from(from).expect("short"), u32::try_from(bytes).expect("short"));
             assert_eq!(answer, part(from, bytes), "{bytes} from {from}");
         }
         // Of what the node has a copy, all of it before the seal, it is asked.
@@ -423,13 +475,15 @@ fn what_was_sealed_is_read_where_it_lies() {
         assert_eq!(read(LATER, 0, 10), Answer::Refused(Refusal::Freed));
         assert_eq!((node.status().bytes_taken, files(&world)), (0, 0));
         // Who waits for a node that dies is not left waiting, and nothing of its life is read then.
-        let waiting = reader.call(Request { region: RegionId(8), ..ask(LATER, Body::Read { from: 0, bytes_max: 10 }) });
+        let waiting =
+            reader.call(Request { region: RegionId(8), ..ask(LATER, Body::Read { from: 0, bytes_max: 10 }) });
         node_process.kill();
         assert!(!matches!(world.run_until(waiting), Some(Ok(_))));
     }
 }
 
-/// Whoever cannot read what lies there asks the node for it, and says so in the log; all that wait are answered, in whatever order.
+/// Whoever cannot read what lies there asks the node for it, and says so in the log; all that wait
+/// are answered, in whatever order.
 #[test]
 fn what_cannot_be_read_there_the_node_is_asked_for() {
     for fails_from in 0..12 {
@@ -449,10 +503,13 @@ fn what_cannot_be_read_there_the_node_is_asked_for() {
         }
         let reader = SharedPeer::new(&sealer.env(), ADDRESS, None);
         world.run_until(said(reader.call(ask(LATER, Body::Seal))));
-        let is_read = |operation: &Operation| matches!(operation.kind, OperationKind::Open | OperationKind::Read);
+        let is_read =
+            |operation: &Operation| matches!(operation.kind, OperationKind::Open | OperationKind::Read);
         world.inject(Fault::new(Action::Fail(io::ErrorKind::Other), is_read).after(fails_from).always());
         let requests = node.counters().requests;
-        let answers: Vec<_> = (0..9).map(|number| reader.call(ask(LATER, Body::Read { from: number * 9000, bytes_max: 9000 }))).collect();
+        let answers: Vec<_> = (0..9)
+            .map(|number| reader.call(ask(LATER, Body::Read { from: number * 9000, bytes_max: 9000 })))
+            .collect();
         for (number, answer) in answers.into_iter().enumerate() {
             let expected = Bytes::copy_from_slice(&all[number * 9000..(number + 1) * 9000]);
             assert_eq!(world.run_until(said(answer)), Answer::Bytes(expected), "from {fails_from}, {number}");
@@ -463,7 +520,8 @@ fn what_cannot_be_read_there_the_node_is_asked_for() {
     }
 }
 
-/// A file that is not the region's memory, or says more than it can hold, is not read: the node is asked.
+/// A file that is not the region's memory, or says more than it can hold, is not read: the node is
+/// asked.
 #[test]
 fn memory_that_is_not_the_regions_is_not_read() {
     let world = World::new(9);
@@ -471,7 +529,8 @@ fn memory_that_is_not_the_regions_is_not_read() {
     env.files().create_directories(Path::new("/shm")).expect("it can");
     let life = NodeIncarnation(5);
     let memory = SharedMemory::create(&env, Path::new("/shm"), REGION, life, 1 << 16).expect("room");
-    let open = |region, life| reading::Records::open(&env, memory.path(), RegionId(region), NodeIncarnation(life));
+    let open =
+        |region, life| reading::Records::open(&env, memory.path(), RegionId(region), NodeIncarnation(life));
     assert!(open(7, 5).expect("it is there").is_none(), "nobody has said how much is sealed");
     memory.tell_length(1000);
     assert_eq!(open(7, 5).expect("it is there").expect("sealed").bytes(), 1000);
@@ -487,8 +546,9 @@ fn memory_that_is_not_the_regions_is_not_read() {
     assert!(reading::Records::open(&env, Path::new("/shm/none"), REGION, life).is_err());
 }
 
-/// A writer that nobody stops stores to three nodes, while others take over, one after the other: what it was told is held is recovered, whoever recovers it, and all
-/// that follow recover the same.
+/// A writer that nobody stops stores to three nodes, while others take over, one after the other:
+/// what it was told is held is recovered, whoever recovers it, and all that follow recover the
+/// same.
 #[test]
 fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
     let mut parts = 0;
@@ -501,7 +561,10 @@ fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
                 let (process, listen) = (world.process("node"), addresses[number].clone());
                 let env = process.env();
                 let options = NodeOptions { listen, ..options(&format!("/shm-{number}")) };
-                let node = process.run(async move { Node::start(&env, options).await }).expect("alive").expect("it starts");
+                let node = process
+                    .run(async move { Node::start(&env, options).await })
+                    .expect("alive")
+                    .expect("it starts");
                 (process, node)
             })
             .collect();
@@ -510,7 +573,8 @@ fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
         let (env, noted, to) = (writer.env(), Arc::clone(&held), addresses.clone());
         let (ready, begun) = tombolo_env::completion();
         let task = writer.spawn(TaskClass::Foreground, "writer", async move {
-            let peers: Vec<SharedPeer> = to.iter().map(|address| SharedPeer::new(&env, address, None)).collect();
+            let peers: Vec<SharedPeer> =
+                to.iter().map(|address| SharedPeer::new(&env, address, None)).collect();
             let mut members = Vec::new();
             for (peer, node) in peers.iter().zip(&to) {
                 let incarnation = peer.status().await.expect("answered").expect("a status").incarnation;
@@ -522,10 +586,18 @@ fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
             ready.complete(members.clone());
             for body in appends(600, 700) {
                 let mut count = 0;
-                let ask = |member: &Member| Request { incarnation: member.incarnation, region: REGION, epoch: OWNER, body: body.clone() };
+                let ask = |member: &Member| Request {
+                    incarnation: member.incarnation,
+                    region: REGION,
+                    epoch: OWNER,
+                    body: body.clone(),
+                };
                 // As a log does: all are stored to before the first is asked.
-                let are_stored: Vec<bool> =
-                    peers.iter().zip(&members).map(|(peer, member)| matches!(peer.answer_at_once(&ask(member)), AtOnce::Stored)).collect();
+                let are_stored: Vec<bool> = peers
+                    .iter()
+                    .zip(&members)
+                    .map(|(peer, member)| matches!(peer.answer_at_once(&ask(member)), AtOnce::Stored))
+                    .collect();
                 for (peer, _) in peers.iter().zip(are_stored).filter(|(_, is_stored)| *is_stored) {
                     if let Ok(Answer::Held(extent)) = peer.answer_stored(REGION) {
                         count += 1;
@@ -542,14 +614,22 @@ fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
         for epoch in [4, 5, 6] {
             let process = world.process("successor");
             let (env, members) = (process.env(), members.clone());
-            let records = process.run(async move { take_over(&env, members, Epoch(epoch)).await }).expect("alive");
+            let records =
+                process.run(async move { take_over(&env, members, Epoch(epoch)).await }).expect("alive");
             let first = recovered.get_or_insert_with(|| records.clone());
-            assert!(*first == records, "seed {seed}, epoch {epoch}: {} bytes, {} the first time", records.len(), first.len());
+            assert!(
+                *first == records,
+                "seed {seed}, epoch {epoch}: {} bytes, {} the first time",
+                records.len(),
+                first.len()
+            );
             assert!(*held.lock() as usize <= records.len(), "seed {seed}, epoch {epoch}");
         }
         let all: Vec<u8> = appends(600, 700)
             .iter()
-            .flat_map(|body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() })
+            .flat_map(
+                |body| if let Body::Append { records, .. } = body { records.to_vec() } else { Vec::new() },
+            )
             .collect();
         let recovered = recovered.expect("three did");
         assert!(all.starts_with(&recovered), "seed {seed}");
@@ -571,7 +651,8 @@ async fn take_over(env: &Env, members: Vec<Member>, epoch: Epoch) -> Vec<u8> {
     };
     let peers: Vec<Box<dyn Peer>> = members.iter().map(peer).collect();
     let shape = Shape { copies: 3, quorum: 2 };
-    let recovery = Recovery { shape, database: 9, segment: SEGMENT, epoch, settled: None, is_mark: |_| false };
+    let recovery =
+        Recovery { shape, database: 9, segment: SEGMENT, epoch, settled: None, is_mark: |_| false };
     let mut takeover = Takeover::new(recovery, members);
     loop {
         takeover.tick(env.now());
@@ -605,7 +686,9 @@ fn a_node_that_died_is_noticed() {
     process.kill();
     world.run_for(Duration::from_millis(10));
     let body = appends(1, 10).remove(0);
-    let answer = world.run_until(peer.call(Request { incarnation, region: REGION, epoch: OWNER, body })).expect("answered");
+    let answer = world
+        .run_until(peer.call(Request { incarnation, region: REGION, epoch: OWNER, body }))
+        .expect("answered");
     assert_eq!(answer.expect_err("nobody is there").kind(), ErrorKind::Retry);
     // Its files go with the next node.
     let (_process, _node) = start(&world);
@@ -622,7 +705,8 @@ fn nothing_is_held_of_a_connection_that_has_ended() {
     let ask = |region, body| Request { incarnation, region, epoch: OWNER, body };
     assert_eq!(length(&world.run_until(said(peer.call(ask(REGION, create()))))), 0);
     assert!(peer.is_shared(REGION));
-    // While another region is being made whoever asked for it goes: so does the connection, and nobody waits for ever.
+    // While another region is being made whoever asked for it goes: so does the connection, and
+    // nobody waits for ever.
     let making = peer.call(ask(RegionId(8), create()));
     let began = world.now();
     drop(peer);
@@ -642,8 +726,10 @@ fn nothing_is_held_of_a_connection_that_has_ended() {
 fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
     let world = World::new(3);
     let process = world.process("all");
-    let mut memory = SharedMemory::create(&process, Path::new("/"), REGION, NodeIncarnation(1), 1 << 16).expect("room");
-    let _taken = SharedMemory::open(&process, memory.path(), REGION, NodeIncarnation(1), 1 << 16).expect("it is there");
+    let mut memory =
+        SharedMemory::create(&process, Path::new("/"), REGION, NodeIncarnation(1), 1 << 16).expect("room");
+    let _taken = SharedMemory::open(&process, memory.path(), REGION, NodeIncarnation(1), 1 << 16)
+        .expect("it is there");
     let Body::Append { records, predecessor, .. } = appends(1, 100).remove(0) else { unreachable!() };
     assert!(sound_records(&memory, predecessor).is_empty());
     for at in 0..records.len() {
@@ -657,7 +743,9 @@ fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
     store(&memory, 0, &records).expect("not sealed");
     assert_eq!(sound_records(&memory, predecessor), records);
     let path = memory.path().to_owned();
-    let open = |incarnation, bytes_max| SharedMemory::open(&process, &path, REGION, NodeIncarnation(incarnation), bytes_max);
+    let open = |incarnation, bytes_max| {
+        SharedMemory::open(&process, &path, REGION, NodeIncarnation(incarnation), bytes_max)
+    };
     assert!(open(1, 1 << 16).is_ok() && open(2, 1 << 16).is_err() && open(1, 1 << 15).is_err());
     memory.end(End::Sealed(LATER)).expect("a word");
     assert_eq!(store(&open(1, 1 << 16).expect("it is there"), 0, &records), Err(Sealed::By(LATER)));
@@ -669,7 +757,8 @@ fn what_a_writer_stores_there_that_is_no_record_is_not_taken() {
 fn for_real() {
     let folder = tempfile::tempdir().expect("a directory");
     let env = Env::real();
-    let options = NodeOptions { listen: "127.0.0.1:0".into(), ..options(folder.path().to_str().expect("UTF-8")) };
+    let options =
+        NodeOptions { listen: "127.0.0.1:0".into(), ..options(folder.path().to_str().expect("UTF-8")) };
     let node = env.block_on(Node::start(&env, options)).expect("it starts");
     let peer = SharedPeer::new(&env, node.address(), None);
     let incarnation = env.block_on(peer.status()).expect("answered").expect("a status").incarnation;

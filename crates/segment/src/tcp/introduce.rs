@@ -39,15 +39,19 @@ impl Stream<'_> {
         let mut frame = Vec::new();
         append_frame(&mut frame, &mut Way::plain(), kind, 0, |out| out.extend_from_slice(body));
         let sent = self.write.write_all(&frame).await;
-        sent.map_err(|error| Error::new(ErrorKind::Retry, format!("the connection to node {} broke: {error}", self.address)))
+        sent.map_err(|error| {
+            Error::new(ErrorKind::Retry, format!("the connection to node {} broke: {error}", self.address))
+        })
     }
 
     /// The next frame, which must be of `kind` and makes sense to `decode`.
     async fn receive<T>(&mut self, kind: Kind, decode: impl Fn(&[u8]) -> FormatResult<T>) -> Result<T> {
         let address = self.address;
         let malformed = |error| match error {
-            FormatError::Newer { what, .. } => Error::new(ErrorKind::Unsupported, format!("node {address} speaks {what}"))
-                .advice("run the same version of Tombolo on nodes and writers"),
+            FormatError::Newer { what, .. } => {
+                Error::new(ErrorKind::Unsupported, format!("node {address} speaks {what}"))
+                    .advice("run the same version of Tombolo on nodes and writers")
+            }
             error => Error::format(format!("what {address} sent"), 0, error)
                 .advice("check that a Tombolo node listens there: tombolo serve node"),
         };
@@ -59,12 +63,26 @@ impl Stream<'_> {
                 if header.kind == Kind::Farewell {
                     return Err(refused(address, Farewell::decode(body).map_err(malformed)?));
                 }
-                return Err(malformed(FormatError::damaged(4, format!("{kind:?}"), format!("{:?}", header.kind))));
+                return Err(malformed(FormatError::damaged(
+                    4,
+                    format!("{kind:?}"),
+                    format!("{:?}", header.kind),
+                )));
             }
             match self.inbox.fill(&mut *self.read).await {
-                Ok(0) => return Err(Error::new(ErrorKind::Retry, format!("node {address} closed the connection"))),
+                Ok(0) => {
+                    return Err(Error::new(
+                        ErrorKind::Retry,
+                        format!("node {address} closed the connection"),
+                    ));
+                }
                 Ok(_) => {}
-                Err(error) => return Err(Error::new(ErrorKind::Retry, format!("the connection to node {address} broke: {error}"))),
+                Err(error) => {
+                    return Err(Error::new(
+                        ErrorKind::Retry,
+                        format!("the connection to node {address} broke: {error}"),
+                    ));
+                }
             }
         }
     }
@@ -80,7 +98,9 @@ fn refused(address: &str, reason: Farewell) -> Error {
     let error = Error::new(kind, format!("node {address} refuses the connection: {reason}"));
     match reason {
         Farewell::WrongSecret => error.advice("give both sides the same secret file"),
-        Farewell::WrongCertificate => error.advice("give this side a certificate that the node believes: tls=/directory"),
+        Farewell::WrongCertificate => {
+            error.advice("give this side a certificate that the node believes: tls=/directory")
+        }
         Farewell::OtherVersion => error.advice("run the same version of Tombolo on nodes and writers"),
         _ => error,
     }
@@ -89,9 +109,14 @@ fn refused(address: &str, reason: Farewell) -> Error {
 /// Connects to a node and makes its acquaintance.
 ///
 /// # Errors
-/// `Retry` when it cannot be reached; `PermissionDenied` for a wrong secret or certificate, its or ours; `Unsupported` for another version; `Corrupt` when what
-/// answers is no node.
-pub(super) async fn introduce(env: &Env, address: &str, credentials: Option<&Credentials>, client: u64) -> Result<Introduced> {
+/// `Retry` when it cannot be reached; `PermissionDenied` for a wrong secret or certificate, its or
+/// ours; `Unsupported` for another version; `Corrupt` when what answers is no node.
+pub(super) async fn introduce(
+    env: &Env,
+    address: &str,
+    credentials: Option<&Credentials>,
+    client: u64,
+) -> Result<Introduced> {
     let mut connection = env.network().connect(address).await.map_err(|error| {
         Error::new(ErrorKind::Retry, format!("no connection to node {address}: {error}"))
             .advice("check the address, and that the node runs")
@@ -124,7 +149,9 @@ pub(super) async fn introduce(env: &Env, address: &str, credentials: Option<&Cre
     let (is_proven, status) = stream.receive(Kind::Welcome, welcome).await?;
     if !is_proven {
         let message = format!("what listens at {address} does not know the secret of the node");
-        return Err(Error::new(ErrorKind::PermissionDenied, message).advice("give both sides the same secret file"));
+        return Err(
+            Error::new(ErrorKind::PermissionDenied, message).advice("give both sides the same secret file")
+        );
     }
     tracing::debug!(node = %address, incarnation = %status.incarnation, "connected");
     let (to_node, to_writer) = introduction.ways();

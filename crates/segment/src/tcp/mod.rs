@@ -1,7 +1,8 @@
 //! A node behind a network, seen from a writer.
 //!
-//! A call is encoded and written on the caller's thread, together with whatever others have added meanwhile; answers come back on the thread that
-//! waits for sockets, in the order of the calls. A connection that breaks leaves what was in flight of unknown outcome, and is made again by the
+//! A call is encoded and written on the caller's thread, together with whatever others have added
+//! meanwhile; answers come back on the thread that waits for sockets, in the order of the calls. A
+//! connection that breaks leaves what was in flight of unknown outcome, and is made again by the
 //! next call, after a pause that doubles while it fails.
 //!
 //! ```text
@@ -13,10 +14,12 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Calls reach the node in their order. A later connection of this peer ends the earlier one at the node before it is welcomed, so that nothing
-//!    old takes effect after something new.
-//! 2. Every call is answered: by the node, or with an error once its connection has ended. Answers are waited for [`ANSWER_MAX`] at most.
-//! 3. Bounded: calls in flight, their bytes that were not written, calls that wait for the connection.
+//! 1. Calls reach the node in their order. A later connection of this peer ends the earlier one at
+//!    the node before it is welcomed, so that nothing old takes effect after something new.
+//! 2. Every call is answered: by the node, or with an error once its connection has ended. Answers
+//!    are waited for [`ANSWER_MAX`] at most.
+//! 3. Bounded: calls in flight, their bytes that were not written, calls that wait for the
+//!    connection.
 
 mod introduce;
 
@@ -48,7 +51,8 @@ use introduce::{Introduced, introduce};
 
 /// How long connecting and the introduction may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long a node may take to answer; then its connection is given up. Whoever needs to know earlier looks at its own clock.
+/// How long a node may take to answer; then its connection is given up. Whoever needs to know
+/// earlier looks at its own clock.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The pause after a connection that failed, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -205,12 +209,15 @@ impl TcpPeer {
 }
 
 impl TcpPeer {
-    /// Tells the node to lend so many bytes at most from here on, until it ends. It makes no region beyond that at once; when regions take more, it asks their
-    /// owners to give the largest back, as it does when its host is short of memory: they move or write to their store, and writes go on. The answer, its
-    /// status, does not wait for that. The least counts of this, of what it was started with and of what its host has for it.
+    /// Tells the node to lend so many bytes at most from here on, until it ends. It makes no region
+    /// beyond that at once; when regions take more, it asks their owners to give the largest back,
+    /// as it does when its host is short of memory: they move or write to their store, and writes
+    /// go on. The answer, its status, does not wait for that. The least counts of this, of what it
+    /// was started with and of what its host has for it.
     ///
-    /// The answer's errors: `Invalid` for more than it was started with; `Unsupported` when it is of a version that cannot be told; others as those of
-    /// [`Peer::call`]. With the first two nothing changed.
+    /// The answer's errors: `Invalid` for more than it was started with; `Unsupported` when it is
+    /// of a version that cannot be told; others as those of [`Peer::call`]. With the first two
+    /// nothing changed.
     pub fn lend(&self, bytes_max: u64) -> Completion<Result<NodeStatus>> {
         let (completer, answer) = completion();
         self.0.send(Call { message: Message::Lend(bytes_max), reply: Reply::Lent(completer) });
@@ -221,16 +228,27 @@ impl TcpPeer {
     pub(crate) fn share(&self, request: &Request) -> Completion<Result<Option<String>>> {
         let (completer, answer) = completion();
         let Request { incarnation, region, epoch, .. } = *request;
-        self.0.send(Call { message: Message::Share(incarnation, region, epoch), reply: Reply::Shared(completer) });
+        self.0.send(Call {
+            message: Message::Share(incarnation, region, epoch),
+            reply: Reply::Shared(completer),
+        });
         answer
     }
 
-    /// Asks to write to the memory of a region that `request` made through `queue`. `None`: the node takes no such writes.
+    /// Asks to write to the memory of a region that `request` made through `queue`. `None`: the
+    /// node takes no such writes.
     #[cfg(feature = "rdma")]
-    pub(crate) fn pair(&self, request: &Request, queue: QueueAddress) -> Completion<Result<Option<(QueueAddress, Window)>>> {
+    pub(crate) fn pair(
+        &self,
+        request: &Request,
+        queue: QueueAddress,
+    ) -> Completion<Result<Option<(QueueAddress, Window)>>> {
         let (completer, answer) = completion();
         let Request { incarnation, region, epoch, .. } = *request;
-        self.0.send(Call { message: Message::Pair(incarnation, region, epoch, queue), reply: Reply::Paired(completer) });
+        self.0.send(Call {
+            message: Message::Pair(incarnation, region, epoch, queue),
+            reply: Reply::Paired(completer),
+        });
         answer
     }
 
@@ -291,7 +309,9 @@ impl Shared {
         let generation = state.generation;
         let State { link, waiting, .. } = &mut *state;
         let refused = match link {
-            Link::Up(up) if up.in_flight.len() >= CALLS_MAX || up.out.len() > OUT_BYTES_MAX => self.too_many(),
+            Link::Up(up) if up.in_flight.len() >= CALLS_MAX || up.out.len() > OUT_BYTES_MAX => {
+                self.too_many()
+            }
             Link::Up(up) => {
                 up.add(call, now);
                 let stream = up.stream.take();
@@ -313,7 +333,11 @@ impl Shared {
                 state.waiting.push_back(call);
                 drop(state);
                 let shared = Arc::clone(self);
-                self.env.spawn(TaskClass::Network, "connect to a node", async move { shared.connect(generation + 1).await }).detach();
+                self.env
+                    .spawn(TaskClass::Network, "connect to a node", async move {
+                        shared.connect(generation + 1).await
+                    })
+                    .detach();
                 return;
             }
         };
@@ -322,7 +346,8 @@ impl Shared {
     }
 
     fn too_many(&self) -> Error {
-        Error::new(ErrorKind::Busy, format!("too much is on its way to node {}", self.address)).advice("wait for some of it")
+        Error::new(ErrorKind::Busy, format!("too much is on its way to node {}", self.address))
+            .advice("wait for some of it")
     }
 
     /// Writes what there is on this thread; a task goes on with what does not go at once.
@@ -343,7 +368,12 @@ impl Shared {
         }
     }
 
-    async fn write_on(self: Arc<Shared>, mut stream: Box<dyn WriteHalf>, mut bytes: Vec<u8>, generation: u64) {
+    async fn write_on(
+        self: Arc<Shared>,
+        mut stream: Box<dyn WriteHalf>,
+        mut bytes: Vec<u8>,
+        generation: u64,
+    ) {
         loop {
             if let Err(error) = stream.write_all(&bytes).await {
                 return self.end(Some(generation), &self.broken(&error));
@@ -355,8 +385,14 @@ impl Shared {
         }
     }
 
-    /// What is to be written next. When nothing is, or the connection has ended, the stream goes back, and there is nothing more to do.
-    fn next_bytes(&self, stream: Box<dyn WriteHalf>, mut written: Vec<u8>, generation: u64) -> Option<(Box<dyn WriteHalf>, Vec<u8>)> {
+    /// What is to be written next. When nothing is, or the connection has ended, the stream goes
+    /// back, and there is nothing more to do.
+    fn next_bytes(
+        &self,
+        stream: Box<dyn WriteHalf>,
+        mut written: Vec<u8>,
+        generation: u64,
+    ) -> Option<(Box<dyn WriteHalf>, Vec<u8>)> {
         written.clear();
         let mut state = self.state.lock();
         let is_current = state.generation == generation;
@@ -381,14 +417,21 @@ impl Shared {
     }
 
     async fn connect(self: Arc<Shared>, generation: u64) {
-        match within(&self.env, CONNECT_MAX, introduce(&self.env, &self.address, self.credentials.as_ref(), self.client)).await {
+        match within(
+            &self.env,
+            CONNECT_MAX,
+            introduce(&self.env, &self.address, self.credentials.as_ref(), self.client),
+        )
+        .await
+        {
             Some(Ok(introduced)) => self.go_up(generation, introduced),
             Some(Err(error)) => self.end(Some(generation), &error),
             None => {
                 let message = format!("node {} did not answer within {CONNECT_MAX:?}", self.address);
                 self.end(
                     Some(generation),
-                    &Error::new(ErrorKind::Retry, message).advice("check that it runs and can be reached from here"),
+                    &Error::new(ErrorKind::Retry, message)
+                        .advice("check that it runs and can be reached from here"),
                 );
             }
         }
@@ -401,10 +444,19 @@ impl Shared {
             self.env.spawn(TaskClass::Network, "answers of a node", async move {
                 receiver.receive(generation, read, to_writer, inbox).await;
             }),
-            self.env.spawn(TaskClass::Network, "late answers of a node", async move { watcher.watch(generation).await }),
+            self.env.spawn(TaskClass::Network, "late answers of a node", async move {
+                watcher.watch(generation).await
+            }),
         ];
         let now = self.env.now();
-        let mut up = Up { out: Vec::new(), way: to_node, stream: None, in_flight: VecDeque::new(), next_number: 1, _tasks: tasks };
+        let mut up = Up {
+            out: Vec::new(),
+            way: to_node,
+            stream: None,
+            in_flight: VecDeque::new(),
+            next_number: 1,
+            _tasks: tasks,
+        };
         let mut state = self.state.lock();
         if state.generation != generation || !matches!(state.link, Link::Connecting) {
             // It has ended meanwhile.
@@ -424,14 +476,25 @@ impl Shared {
         self.write(write, generation);
     }
 
-    async fn receive(self: Arc<Shared>, generation: u64, mut stream: Box<dyn ReadHalf>, mut way: Way, mut inbox: Inbox) {
+    async fn receive(
+        self: Arc<Shared>,
+        generation: u64,
+        mut stream: Box<dyn ReadHalf>,
+        mut way: Way,
+        mut inbox: Inbox,
+    ) {
         let why = loop {
             match self.take_all(generation, &mut way, &mut inbox) {
                 Ok(()) => {}
                 Err(error) => break error,
             }
             match inbox.fill(&mut *stream).await {
-                Ok(0) => break Error::new(ErrorKind::Retry, format!("node {} closed the connection", self.address)),
+                Ok(0) => {
+                    break Error::new(
+                        ErrorKind::Retry,
+                        format!("node {} closed the connection", self.address),
+                    );
+                }
                 Ok(_) => {}
                 Err(error) => break self.broken(&error),
             }
@@ -447,7 +510,10 @@ impl Shared {
                 if reason == Farewell::Malformed {
                     self.fail_lend_of_earlier_version(generation);
                 }
-                return Err(Error::new(ErrorKind::Retry, format!("node {} ended the connection: {reason}", self.address)));
+                return Err(Error::new(
+                    ErrorKind::Retry,
+                    format!("node {} ended the connection: {reason}", self.address),
+                ));
             }
             match Message::decode(kind, body).map_err(malformed)? {
                 Message::WantedBack(region) => {
@@ -462,7 +528,8 @@ impl Shared {
         Ok(())
     }
 
-    /// A node for which the oldest request is no frame is of a version before that of the request, if that is one that came later. It carried nothing of it out.
+    /// A node for which the oldest request is no frame is of a version before that of the request,
+    /// if that is one that came later. It carried nothing of it out.
     fn fail_lend_of_earlier_version(&self, generation: u64) {
         let mut state = self.state.lock();
         if state.generation != generation {
@@ -474,9 +541,10 @@ impl Shared {
         }
         let Some(oldest) = up.in_flight.pop_front() else { return };
         drop(state);
-        let message = format!("node {} runs a version of Tombolo that cannot be told how much to lend", self.address);
-        let error =
-            Error::new(ErrorKind::Unsupported, message).advice("start the node again: this version of Tombolo, or with another --memory");
+        let message =
+            format!("node {} runs a version of Tombolo that cannot be told how much to lend", self.address);
+        let error = Error::new(ErrorKind::Unsupported, message)
+            .advice("start the node again: this version of Tombolo, or with another --memory");
         oldest.reply.fail(error);
     }
 
@@ -490,10 +558,17 @@ impl Shared {
         let (reply, frees) = match up.in_flight.pop_front() {
             Some(oldest) if oldest.number == number => (oldest.reply, oldest.frees),
             oldest => {
-                let expected = oldest.as_ref().map_or("no answer".to_owned(), |oldest| format!("the answer to request {}", oldest.number));
+                let expected = oldest.as_ref().map_or("no answer".to_owned(), |oldest| {
+                    format!("the answer to request {}", oldest.number)
+                });
                 // Its outcome is as unknown as that of the rest.
                 oldest.into_iter().for_each(|oldest| up.in_flight.push_front(oldest));
-                return Err(Error::corrupt(format!("what node {} sent", self.address), 8, expected, format!("one to {number}")));
+                return Err(Error::corrupt(
+                    format!("what node {} sent", self.address),
+                    8,
+                    expected,
+                    format!("one to {number}"),
+                ));
             }
         };
         if let (Some(region), Message::Answer(Answer::Freed)) = (frees, &message) {
@@ -502,10 +577,17 @@ impl Shared {
         drop(state);
         match (reply, message) {
             (Reply::Answer(completer), Message::Answer(answer)) => completer.complete(Ok(answer)),
-            (Reply::Status(completer) | Reply::Lent(completer), Message::StatusIs(status)) => completer.complete(Ok(status)),
+            (Reply::Status(completer) | Reply::Lent(completer), Message::StatusIs(status)) => {
+                completer.complete(Ok(status))
+            }
             (Reply::Lent(completer), Message::Answer(Answer::Refused(refusal))) => {
-                let error = Error::new(ErrorKind::Invalid, format!("node {} does not lend so much: {refusal}", self.address));
-                completer.complete(Err(error.advice("tell it that or less; to lend more, start it again with a larger --memory")));
+                let error = Error::new(
+                    ErrorKind::Invalid,
+                    format!("node {} does not lend so much: {refusal}", self.address),
+                );
+                completer.complete(Err(
+                    error.advice("tell it that or less; to lend more, start it again with a larger --memory")
+                ));
             }
             (Reply::Shared(completer), Message::SharedAt(path)) => completer.complete(Ok(path)),
             #[cfg(feature = "rdma")]
@@ -534,19 +616,24 @@ impl Shared {
                 return;
             }
             let late = match &state.link {
-                Link::Up(up) => up.in_flight.front().is_some_and(|oldest| now.since(oldest.sent) > ANSWER_MAX),
+                Link::Up(up) => {
+                    up.in_flight.front().is_some_and(|oldest| now.since(oldest.sent) > ANSWER_MAX)
+                }
                 _ => false,
             };
             drop(state);
             if late {
                 let message = format!("node {} did not answer within {ANSWER_MAX:?}", self.address);
-                return self.end(Some(generation), &Error::new(ErrorKind::Retry, message).advice("look at what the node is doing"));
+                return self.end(
+                    Some(generation),
+                    &Error::new(ErrorKind::Retry, message).advice("look at what the node is doing"),
+                );
             }
         }
     }
 
-    /// Ends a connection, or the attempt at one: what was in flight is of unknown outcome, what waited never left. `None`: whichever there is, and no
-    /// other is made.
+    /// Ends a connection, or the attempt at one: what was in flight is of unknown outcome, what
+    /// waited never left. `None`: whichever there is, and no other is made.
     fn end(&self, generation: Option<u64>, why: &Error) {
         let now = self.env.now();
         let mut state = self.state.lock();
@@ -557,7 +644,9 @@ impl Shared {
                 state.link = down;
                 return;
             }
-            Some(generation) if state.generation != generation || matches!(state.link, Link::Down { .. }) => return,
+            Some(generation) if state.generation != generation || matches!(state.link, Link::Down { .. }) => {
+                return;
+            }
             _ => {}
         }
         let before = std::mem::replace(&mut state.link, down);

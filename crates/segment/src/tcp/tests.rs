@@ -140,7 +140,11 @@ fn long_records_arrive_beside_others() {
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     let held = length(setup.wait(one.call(request(life, Body::Seal))));
     assert_eq!(held, 5 * ((2 << 20) + 24));
-    let too_long = Body::Append { offset: 0, predecessor: Digest(0), records: Bytes::from(vec![0; APPEND_BYTES_MAX + 1]) };
+    let too_long = Body::Append {
+        offset: 0,
+        predecessor: Digest(0),
+        records: Bytes::from(vec![0; APPEND_BYTES_MAX + 1]),
+    };
     assert_eq!(kind(setup.wait(one.call(request(life, too_long)))), ErrorKind::Invalid);
     assert_eq!((node.counters().appends, node.counters().connections), (5, 2));
 }
@@ -157,13 +161,17 @@ fn only_who_knows_the_secret_is_welcome() {
     drop(node);
     setup.world.run_for(Duration::from_secs(1));
     let open = setup.start(NodeOptions { credentials: None, ..options() });
-    assert_eq!(kind(setup.wait(setup.peer().status())), ErrorKind::PermissionDenied, "a writer with a secret wants one of the node");
+    assert_eq!(
+        kind(setup.wait(setup.peer().status())),
+        ErrorKind::PermissionDenied,
+        "a writer with a secret wants one of the node"
+    );
     assert!(setup.wait(TcpPeer::new(&setup.writer, ADDRESS, None).status()).is_ok());
     assert_eq!(open.counters().connections_accepted, 1);
 }
 
-/// A secret takes the place of another without a moment at which nobody is let in: first nodes take both, then writers show the new one, then nodes
-/// take that alone.
+/// A secret takes the place of another without a moment at which nobody is let in: first nodes take
+/// both, then writers show the new one, then nodes take that alone.
 #[test]
 fn a_secret_takes_the_place_of_another_step_by_step() {
     const OLD: &str = "a secret of the tests, long enough";
@@ -172,18 +180,34 @@ fn a_secret_takes_the_place_of_another_step_by_step() {
     let setup = setup(4);
     for (held, let_in, refused) in [
         (OLD.to_owned(), vec![OLD.to_owned(), format!("{OLD}\n{NEW}")], vec![NEW.to_owned()]),
-        (format!("{OLD}\n{NEW}"), vec![OLD.to_owned(), NEW.to_owned(), format!("{NEW}\r\n\r\n{OLD}")], vec![format!("{OLD}, not quite")]),
-        (format!("  {NEW}\n"), vec![NEW.to_owned(), format!("{NEW}\n{OLD}\n")], vec![OLD.to_owned(), format!("{OLD}\n{NEW}")]),
+        (
+            format!("{OLD}\n{NEW}"),
+            vec![OLD.to_owned(), NEW.to_owned(), format!("{NEW}\r\n\r\n{OLD}")],
+            vec![format!("{OLD}, not quite")],
+        ),
+        (
+            format!("  {NEW}\n"),
+            vec![NEW.to_owned(), format!("{NEW}\n{OLD}\n")],
+            vec![OLD.to_owned(), format!("{OLD}\n{NEW}")],
+        ),
     ] {
         let node = setup.start(NodeOptions { credentials: credentials(&held), ..options() });
         for shown in let_in {
             let peer = TcpPeer::new(&setup.writer, ADDRESS, credentials(&shown));
             let life = setup.life(&peer);
-            assert_eq!(length(setup.wait(peer.call(request(life, create())))), 0, "{shown:?} at a node with {held:?}");
+            assert_eq!(
+                length(setup.wait(peer.call(request(life, create())))),
+                0,
+                "{shown:?} at a node with {held:?}"
+            );
         }
         for shown in refused {
             let peer = TcpPeer::new(&setup.writer, ADDRESS, credentials(&shown));
-            assert_eq!(kind(setup.wait(peer.status())), ErrorKind::PermissionDenied, "{shown:?} at a node with {held:?}");
+            assert_eq!(
+                kind(setup.wait(peer.status())),
+                ErrorKind::PermissionDenied,
+                "{shown:?} at a node with {held:?}"
+            );
         }
         drop(node);
         setup.world.run_for(Duration::from_secs(5));
@@ -200,7 +224,11 @@ fn what_was_in_flight_when_a_node_died_is_unknown_and_its_next_life_is_another()
     let in_flight = peer.call(request(life, Body::Seal));
     setup.node.kill();
     assert_eq!(kind(setup.wait(in_flight)), ErrorKind::OutcomeUnknown);
-    assert_eq!(kind(setup.wait(peer.call(request(life, Body::Seal)))), ErrorKind::Retry, "at once: it pauses");
+    assert_eq!(
+        kind(setup.wait(peer.call(request(life, Body::Seal)))),
+        ErrorKind::Retry,
+        "at once: it pauses"
+    );
     let again = Setup { node: setup.world.host(1).process("node again"), ..setup };
     let _node = again.start(options());
     again.world.run_for(Duration::from_secs(2));
@@ -229,7 +257,8 @@ fn a_node_that_does_not_answer_is_given_up() {
 fn nothing_of_an_earlier_connection_takes_effect_after_a_later_one() {
     let setup = setup(5);
     let node = setup.start(options());
-    let delay = |millis| setup.world.set_network_delay(Duration::from_millis(millis), Duration::from_millis(millis));
+    let delay =
+        |millis| setup.world.set_network_delay(Duration::from_millis(millis), Duration::from_millis(millis));
     let earlier = setup.peer();
     let later = TcpPeer::speaking_for(&setup.writer, ADDRESS, Some(secret().into()), earlier.0.client, None);
     let life = setup.life(&earlier);
@@ -247,7 +276,10 @@ fn nothing_of_an_earlier_connection_takes_effect_after_a_later_one() {
 #[test]
 fn mutants_are_noticed() {
     use tombolo_storage::mutant::{Mutant, notices};
-    notices(Mutant::NodeKeepsEarlierConnection, nothing_of_an_earlier_connection_takes_effect_after_a_later_one);
+    notices(
+        Mutant::NodeKeepsEarlierConnection,
+        nothing_of_an_earlier_connection_takes_effect_after_a_later_one,
+    );
     notices(Mutant::NodeForgetsProof, what_is_no_frame_ends_its_connection_only);
 }
 
@@ -277,7 +309,9 @@ fn what_is_no_frame_ends_its_connection_only() {
             let mut connection = env.network().connect(ADDRESS).await.expect("it listens");
             connection.write_all(&sent).await.expect("it reads");
             let (mut all, mut buffer) = (Vec::new(), [0; 1000]);
-            while let Some(Ok(count @ 1..)) = within(&env, Duration::from_secs(20), connection.read(&mut buffer)).await {
+            while let Some(Ok(count @ 1..)) =
+                within(&env, Duration::from_secs(20), connection.read(&mut buffer)).await
+            {
                 all.extend_from_slice(&buffer[..count]);
             }
             all
@@ -320,7 +354,8 @@ fn asked<T: Send>(
         let mut inbox = Inbox::new();
         let challenge = Challenge { version: VERSION, has_secret: false, nonce: [0; 32] };
         let mut status = vec![0; 32];
-        let nothing = crate::region::Regions::new(NodeIncarnation(1), 1 << 20).status(crate::message::NodeMedium::Memory, "");
+        let nothing = crate::region::Regions::new(NodeIncarnation(1), 1 << 20)
+            .status(crate::message::NodeMedium::Memory, "");
         crate::wire::body::put_status(&nothing, &mut status);
         let mut answer = Some(answer);
         loop {
@@ -355,7 +390,8 @@ fn a_node_of_an_earlier_version_cannot_be_told_how_much_to_lend() {
     let told = asked(7, malformed, |peer| peer.lend(1 << 20)).expect_err("it does not know the request");
     assert_eq!(told.kind(), ErrorKind::Unsupported, "{told}");
     assert!(told.to_string().contains("cannot be told"), "{told}");
-    // What every version knows is of unknown outcome then, and whatever another farewell ends as well.
+    // What every version knows is of unknown outcome then, and whatever another farewell ends as
+    // well.
     assert_eq!(kind(asked(8, malformed, TcpPeer::status)), ErrorKind::OutcomeUnknown);
     let ending = |_| framed(Kind::Farewell, &Farewell::Ending.encode());
     assert_eq!(kind(asked(9, ending, |peer| peer.lend(1 << 20))), ErrorKind::OutcomeUnknown);
@@ -397,7 +433,9 @@ fn a_node_lends_the_least_of_what_it_was_started_with_told_and_spared() {
 fn who_is_not_welcome_tells_a_node_nothing() {
     let setup = setup(4);
     let node = setup.start(options());
-    for credentials in [None, Some(Secret::new(b"another secret, of the same length").expect("long enough").into())] {
+    for credentials in
+        [None, Some(Secret::new(b"another secret, of the same length").expect("long enough").into())]
+    {
         let stranger = TcpPeer::new(&setup.writer, ADDRESS, credentials);
         assert_eq!(kind(setup.wait(stranger.lend(0))), ErrorKind::PermissionDenied);
     }
@@ -458,9 +496,12 @@ fn memory_that_a_node_wants_back_is_told_of_until_it_is_freed() {
 #[test]
 fn over_the_real_network() {
     let env = Env::real();
-    let node = env.block_on(Node::start(&env, NodeOptions { listen: "127.0.0.1:0".into(), ..options() })).expect("it starts");
+    let node = env
+        .block_on(Node::start(&env, NodeOptions { listen: "127.0.0.1:0".into(), ..options() }))
+        .expect("it starts");
     let peer = TcpPeer::new(&env, node.address(), Some(secret().into()));
-    let wait = |completion: Completion<Result<Answer>>| env.block_on(completion).expect("every call is answered");
+    let wait =
+        |completion: Completion<Result<Answer>>| env.block_on(completion).expect("every call is answered");
     let life = env.block_on(peer.status()).expect("answered").expect("a status").incarnation;
     assert_eq!(length(wait(peer.call(request(life, create())))), 0);
     let bodies = appends((0..500).map(|number| vec![1; number * 13 % 700]).chain([vec![2; 3 << 20]]));
@@ -470,11 +511,16 @@ fn over_the_real_network() {
     let mut read = 0;
     while read < last {
         match wait(peer.call(request(life, Body::Read { from: read, bytes_max: u32::MAX }))) {
-            Ok(Answer::Bytes(bytes)) if !bytes.is_empty() => read += u32::try_from(bytes.len()).expect("short"),
+            Ok(Answer::Bytes(bytes)) if !bytes.is_empty() => {
+                read += u32::try_from(bytes.len()).expect("short")
+            }
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(read, last);
     drop(node);
-    assert!(wait(peer.call(request(life, Body::Seal))).is_err() || wait(peer.call(request(life, Body::Seal))).is_err());
+    assert!(
+        wait(peer.call(request(life, Body::Seal))).is_err()
+            || wait(peer.call(request(life, Body::Seal))).is_err()
+    );
 }

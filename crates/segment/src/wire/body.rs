@@ -72,8 +72,8 @@ use tombolo_storage::Epoch;
 
 use super::Kind;
 use crate::message::{
-    APPEND_BYTES_MAX, Answer, Body, DOMAIN_BYTES_MAX, Extent, KEEP_MAX, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress,
-    READ_BYTES_MAX, Refusal, RegionId, Request, Window,
+    APPEND_BYTES_MAX, Answer, Body, DOMAIN_BYTES_MAX, Extent, KEEP_MAX, NodeIncarnation, NodeMedium,
+    NodeStatus, QueueAddress, READ_BYTES_MAX, Refusal, RegionId, Request, Window,
 };
 
 /// Most bytes of a path.
@@ -92,7 +92,8 @@ pub enum Message {
     Share(NodeIncarnation, RegionId, Epoch),
     /// Where it is, if the node shares it.
     SharedAt(Option<String>),
-    /// Asks to write to the memory of a region through a queue pair, in the name of whoever made it.
+    /// Asks to write to the memory of a region through a queue pair, in the name of whoever made
+    /// it.
     Pair(NodeIncarnation, RegionId, Epoch, QueueAddress),
     /// The other pair, which is connected, and the memory, if the node takes such writes.
     PairedWith(Option<(QueueAddress, Window)>),
@@ -169,10 +170,14 @@ impl Message {
             Kind::Create | Kind::Append | Kind::Seal | Kind::Read | Kind::Free | Kind::Collect => {
                 Message::Request(take_request(kind, &mut reader)?)
             }
-            Kind::Held | Kind::Sealed | Kind::Bytes | Kind::Freed | Kind::Refused => Message::Answer(take_answer(kind, &mut reader)?),
+            Kind::Held | Kind::Sealed | Kind::Bytes | Kind::Freed | Kind::Refused => {
+                Message::Answer(take_answer(kind, &mut reader)?)
+            }
             Kind::Status => Message::Status,
             Kind::Lend => Message::Lend(reader.u64()?),
-            Kind::Share => Message::Share(NodeIncarnation(reader.u64()?), RegionId(reader.u128()?), Epoch(reader.u64()?)),
+            Kind::Share => {
+                Message::Share(NodeIncarnation(reader.u64()?), RegionId(reader.u128()?), Epoch(reader.u64()?))
+            }
             Kind::SharedAt => Message::SharedAt(take_path(&mut reader)?),
             Kind::Pair => {
                 let (incarnation, region) = (NodeIncarnation(reader.u64()?), RegionId(reader.u128()?));
@@ -213,20 +218,25 @@ fn take_queue(reader: &mut Reader<'_>) -> Result<QueueAddress> {
     let at = reader.position();
     let (queue, first_packet, lid, mtu) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
     let gid = reader.array()?;
-    let damaged = |at, expected: &'static str, found: u32| FormatError::damaged(at, expected, found.to_string());
+    let damaged =
+        |at, expected: &'static str, found: u32| FormatError::damaged(at, expected, found.to_string());
     for (at, number) in [(at, queue), (at + 4, first_packet)] {
         if number > 0x00ff_ffff {
             return Err(damaged(at, "a number of 24 bits", number));
         }
     }
     let lid = u16::try_from(lid).map_err(|_| damaged(at + 8, "a number of 16 bits", lid))?;
-    let mtu = u8::try_from(mtu).ok().filter(|mtu| (1..=5).contains(mtu)).ok_or_else(|| damaged(at + 12, "1 to 5", mtu))?;
+    let mtu = u8::try_from(mtu)
+        .ok()
+        .filter(|mtu| (1..=5).contains(mtu))
+        .ok_or_else(|| damaged(at + 12, "1 to 5", mtu))?;
     Ok(QueueAddress { queue, first_packet, lid, mtu, gid })
 }
 
 fn take_path(reader: &mut Reader<'_>) -> Result<Option<String>> {
     let bytes = rest(reader, PATH_BYTES_MAX)?;
-    let path = std::str::from_utf8(&bytes).map_err(|_| FormatError::damaged(0, "UTF-8 text", "other bytes"))?;
+    let path =
+        std::str::from_utf8(&bytes).map_err(|_| FormatError::damaged(0, "UTF-8 text", "other bytes"))?;
     Ok((!path.is_empty()).then(|| path.to_owned()))
 }
 
@@ -262,11 +272,17 @@ fn put_request(request: &Request, out: &mut Vec<u8>) {
 }
 
 fn take_request(kind: Kind, reader: &mut Reader<'_>) -> Result<Request> {
-    let (incarnation, region, epoch) = (NodeIncarnation(reader.u64()?), RegionId(reader.u128()?), Epoch(reader.u64()?));
+    let (incarnation, region, epoch) =
+        (NodeIncarnation(reader.u64()?), RegionId(reader.u128()?), Epoch(reader.u64()?));
     let body = match kind {
         Kind::Create => {
             let database = reader.u64()?;
-            let segment = SegmentIdentity { incarnation: reader.u64()?, epoch: reader.u64()?, lane: reader.u32()?, segment: reader.u32()? };
+            let segment = SegmentIdentity {
+                incarnation: reader.u64()?,
+                epoch: reader.u64()?,
+                lane: reader.u32()?,
+                segment: reader.u32()?,
+            };
             let bytes_max = reader.u32()?;
             zero(reader)?;
             Body::Create { database, segment, bytes_max }
@@ -281,7 +297,11 @@ fn take_request(kind: Kind, reader: &mut Reader<'_>) -> Result<Request> {
             let database = reader.u64()?;
             let at = reader.position();
             if reader.remaining() > KEEP_MAX * 16 {
-                return Err(FormatError::damaged(at, format!("at most {KEEP_MAX} regions"), format!("{} bytes", reader.remaining())));
+                return Err(FormatError::damaged(
+                    at,
+                    format!("at most {KEEP_MAX} regions"),
+                    format!("{} bytes", reader.remaining()),
+                ));
             }
             let mut keep = Vec::with_capacity(reader.remaining() / 16);
             while reader.remaining() > 0 {
@@ -330,9 +350,17 @@ fn take_answer(kind: Kind, reader: &mut Reader<'_>) -> Result<Answer> {
             let at = reader.position();
             let (made, extent) = (reader.u64()?, take_extent(reader)?);
             match made {
-                0 if extent == (Extent { length: 0, digest: Digest(0), committed: 0 }) => Answer::Sealed(None),
+                0 if extent == (Extent { length: 0, digest: Digest(0), committed: 0 }) => {
+                    Answer::Sealed(None)
+                }
                 1 => Answer::Sealed(Some(extent)),
-                _ => return Err(FormatError::damaged(at, "0 and zeros, or 1 and an extent", made.to_string())),
+                _ => {
+                    return Err(FormatError::damaged(
+                        at,
+                        "0 and zeros, or 1 and an extent",
+                        made.to_string(),
+                    ));
+                }
             }
         }
         Kind::Bytes => Answer::Bytes(rest(reader, READ_BYTES_MAX as usize)?),
@@ -362,7 +390,9 @@ fn refusal_numbers(refusal: Refusal) -> (u64, u64, u64) {
 
 fn take_refusal(reader: &mut Reader<'_>) -> Result<Refusal> {
     let (reason, first, second) = (reader.u64()?, reader.u64()?, reader.u64()?);
-    let short = |number: u64| u32::try_from(number).map_err(|_| FormatError::damaged(8, "a length", number.to_string()));
+    let short = |number: u64| {
+        u32::try_from(number).map_err(|_| FormatError::damaged(8, "a length", number.to_string()))
+    };
     let refusal = match reason {
         1 => Refusal::OtherIncarnation(NodeIncarnation(first)),
         2 => Refusal::Unknown,
@@ -387,7 +417,8 @@ fn take_refusal(reader: &mut Reader<'_>) -> Result<Refusal> {
 
 /// Appends a node's status.
 pub fn put_status(status: &NodeStatus, out: &mut Vec<u8>) {
-    let NodeStatus { incarnation, bytes_max, bytes_taken, regions, names, medium, is_draining, domain } = status;
+    let NodeStatus { incarnation, bytes_max, bytes_taken, regions, names, medium, is_draining, domain } =
+        status;
     for number in [incarnation.0, *bytes_max, *bytes_taken, *regions, *names] {
         out.extend_from_slice(&number.to_le_bytes());
     }
@@ -406,7 +437,8 @@ pub fn put_status(status: &NodeStatus, out: &mut Vec<u8>) {
 /// # Errors
 /// `Damaged`.
 pub fn take_status(reader: &mut Reader<'_>) -> Result<NodeStatus> {
-    let (incarnation, bytes_max, bytes_taken) = (NodeIncarnation(reader.u64()?), reader.u64()?, reader.u64()?);
+    let (incarnation, bytes_max, bytes_taken) =
+        (NodeIncarnation(reader.u64()?), reader.u64()?, reader.u64()?);
     let (regions, names) = (reader.u64()?, reader.u64()?);
     let at = reader.position();
     let medium = match reader.u32()? {

@@ -9,7 +9,8 @@ use tombolo_storage::{Error, ErrorKind, Result};
 use super::secret::Secret;
 use super::tls::Tls;
 
-/// The files of a directory of certificates, named as Kubernetes names them: who signs, whom this side is, and its key.
+/// The files of a directory of certificates, named as Kubernetes names them: who signs, whom this
+/// side is, and its key.
 pub const TLS_FILES: [&str; 3] = ["ca.crt", "tls.crt", "tls.key"];
 /// Most bytes of such a file, and of one with a secret.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -30,21 +31,28 @@ impl From<Secret> for Credentials {
 }
 
 impl Credentials {
-    /// The secret of a file, or the certificates of a directory ([`TLS_FILES`]), whichever is named.
+    /// The secret of a file, or the certificates of a directory ([`TLS_FILES`]), whichever is
+    /// named.
     ///
     /// # Errors
     /// `Invalid` when both are named, or what is there is none; those of reading files.
-    pub fn read(env: &Env, secret_file: Option<&str>, tls_directory: Option<&str>) -> Result<Option<Credentials>> {
+    pub fn read(
+        env: &Env,
+        secret_file: Option<&str>,
+        tls_directory: Option<&str>,
+    ) -> Result<Option<Credentials>> {
         match (secret_file, tls_directory) {
             (None, None) => Ok(None),
             (Some(path), None) => Ok(Some(Secret::new(&file(env, Path::new(path))?)?.into())),
             (None, Some(directory)) => {
-                let [authorities, chain, key] = TLS_FILES.map(|name| file(env, &Path::new(directory).join(name)));
+                let [authorities, chain, key] =
+                    TLS_FILES.map(|name| file(env, &Path::new(directory).join(name)));
                 let tls = Tls::new(&authorities?, &chain?, &key?).map_err(|error| error.object(directory))?;
                 Ok(Some(Credentials::Tls(tls)))
             }
             (Some(_), Some(_)) => {
-                Err(Error::new(ErrorKind::Invalid, "a secret and certificates for the same nodes").advice("give one of them"))
+                Err(Error::new(ErrorKind::Invalid, "a secret and certificates for the same nodes")
+                    .advice("give one of them"))
             }
         }
     }
@@ -57,5 +65,7 @@ fn file(env: &Env, path: &Path) -> Result<Vec<u8>> {
         read_exact_at(&*file, &mut bytes, 0)?;
         Ok(bytes)
     };
-    read().map_err(|error: std::io::Error| Error::io(error, "reading what shows that this side belongs to nodes", path.display()))
+    read().map_err(|error: std::io::Error| {
+        Error::io(error, "reading what shows that this side belongs to nodes", path.display())
+    })
 }

@@ -11,8 +11,9 @@
 //! | 48 | 8 | whom it speaks for, drawn once: a later connection of the same ends the earlier one |
 //! | 56 | 8 | 0 |
 //!
-//! **Challenge** (48 bytes), from the node: the first 16 bytes as in the hello, then 32 fresh random bytes. **Proof** (32 bytes), from the
-//! writer. **Welcome**, from the node: its proof (32 bytes), then its status as in [`super::body`].
+//! **Challenge** (48 bytes), from the node: the first 16 bytes as in the hello, then 32 fresh
+//! random bytes. **Proof** (32 bytes), from the writer. **Welcome**, from the node: its proof (32
+//! bytes), then its status as in [`super::body`].
 //!
 //! **Farewell** (8 bytes), from the node: a reason (4 bytes), then 0.
 
@@ -80,8 +81,9 @@ impl Hello {
     /// Its bytes.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut out = [0; HELLO_BYTES];
-        out[..CHALLENGE_BYTES]
-            .copy_from_slice(&Challenge { version: self.version, has_secret: self.has_secret, nonce: self.nonce }.encode());
+        out[..CHALLENGE_BYTES].copy_from_slice(
+            &Challenge { version: self.version, has_secret: self.has_secret, nonce: self.nonce }.encode(),
+        );
         out[48..56].copy_from_slice(&self.client.to_le_bytes());
         out
     }
@@ -180,7 +182,9 @@ impl fmt::Display for Farewell {
             Farewell::Malformed => "what it was sent is no frame",
             Farewell::Superseded => "the same writer came by another connection",
             Farewell::Ending => "it ends",
-            Farewell::WrongCertificate => "it takes certificates only, or does not believe the one that it was shown",
+            Farewell::WrongCertificate => {
+                "it takes certificates only, or does not believe the one that it was shown"
+            }
         })
     }
 }

@@ -18,26 +18,28 @@ pub struct Inbox {
     /// Invariant: `begin <= end <= buffer.len()`; what lies between has arrived.
     begin: usize,
     end: usize,
-    /// How often in a row little may come before memory for long frames is given back, and how often it was.
-    patience: u32,
+    /// How often in a row little may come before memory for long frames is given back, and how
+    /// often it was.
+    few_reads_max: u32,
     little: u32,
 }
 
 /// How often in a row little comes to whoever reads much before he is done.
-const PATIENCE: u32 = 16;
+const FEW_READS_MAX: u32 = 16;
 
 impl Inbox {
     /// Nothing yet. Memory for a long frame goes with it.
     pub fn new() -> Inbox {
-        Inbox { buffer: vec![0; INBOX_BYTES], begin: 0, end: 0, patience: 0, little: 0 }
+        Inbox { buffer: vec![0; INBOX_BYTES], begin: 0, end: 0, few_reads_max: 0, little: 0 }
     }
 
     /// As [`Inbox::new`], and memory for long frames stays while they come.
     pub fn for_long_frames() -> Inbox {
-        Inbox { patience: PATIENCE, ..Inbox::new() }
+        Inbox { few_reads_max: FEW_READS_MAX, ..Inbox::new() }
     }
 
-    /// Bytes of the frame that has begun to arrive; `None` when so little is there that nobody knows.
+    /// Bytes of the frame that has begun to arrive; `None` when so little is there that nobody
+    /// knows.
     ///
     /// # Errors
     /// `Damaged` for the beginning of no frame.
@@ -66,8 +68,8 @@ impl Inbox {
         Ok(Some((header, open(frame, way)?)))
     }
 
-    /// Waits for more, and says how many bytes came: none at the end of the stream. Memory for a long frame is taken as it arrives: who only says
-    /// that one comes costs nothing.
+    /// Waits for more, and says how many bytes came: none at the end of the stream. Memory for a
+    /// long frame is taken as it arrives: who only says that one comes costs nothing.
     pub async fn fill(&mut self, stream: &mut dyn ReadHalf) -> io::Result<usize> {
         self.make_room();
         let count = stream.read(&mut self.buffer[self.end..]).await?;
@@ -79,11 +81,12 @@ impl Inbox {
         if self.begin == self.end {
             self.little = if self.end > INBOX_BYTES { 0 } else { self.little + 1 };
             (self.begin, self.end) = (0, 0);
-            if self.buffer.len() > INBOX_BYTES && self.little >= self.patience {
+            if self.buffer.len() > INBOX_BYTES && self.little >= self.few_reads_max {
                 self.buffer = vec![0; INBOX_BYTES];
             }
         } else if self.end == self.buffer.len() {
-            if self.patience == 0 && self.buffer.len() > INBOX_BYTES && self.arrived() <= INBOX_BYTES / 2 {
+            if self.few_reads_max == 0 && self.buffer.len() > INBOX_BYTES && self.arrived() <= INBOX_BYTES / 2
+            {
                 // The long frame was looked at, and the next ones have begun already.
                 let mut buffer = vec![0; INBOX_BYTES];
                 buffer[..self.arrived()].copy_from_slice(&self.buffer[self.begin..self.end]);

@@ -11,15 +11,18 @@
 //! | 16 | 16 | tag: of bytes 0–15 and of the body |
 //! | 32 | | body |
 //!
-//! The tag is xxh3 of 128 bits until both sides have shown that they know the secret, and for good where there is none. With a secret the body is
-//! encrypted from then on (AES-256 in GCM) and the tag is GCM's, over the bytes before it too; a frame's nonce is its number on the way in this
+//! The tag is xxh3 of 128 bits until both sides have shown that they know the secret, and for good
+//! where there is none. With a secret the body is encrypted from then on (AES-256 in GCM) and the
+//! tag is GCM's, over the bytes before it too; a frame's nonce is its number on the way in this
 //! direction of this connection, whose keys no other has ([`secret`]).
 //!
-//! **Introduction**: `hello` → `challenge` → `proof` → `welcome`, in the layouts of [`hello`]; then requests, answers in the order of their requests, and
-//! notices ([`body`]). A node that will not go on says so with `farewell`. Where certificates take the secret's place a handshake of TLS comes first, and makes the
-//! secret of the connection ([`tls`]).
+//! **Introduction**: `hello` → `challenge` → `proof` → `welcome`, in the layouts of [`hello`]; then
+//! requests, answers in the order of their requests, and notices ([`body`]). A node that will not
+//! go on says so with `farewell`. Where certificates take the secret's place a handshake of TLS
+//! comes first, and makes the secret of the connection ([`tls`]).
 //!
-//! A newer version is told by the hello and the challenge, whose first 16 bytes stay what they are for ever.
+//! A newer version is told by the hello and the challenge, whose first 16 bytes stay what they are
+//! for ever.
 
 pub mod body;
 pub mod credentials;
@@ -126,15 +129,21 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads what stands before a body. Nothing of it is proven before [`open`], but that it is possible.
+    /// Reads what stands before a body. Nothing of it is proven before [`open`], but that it is
+    /// possible.
     ///
     /// # Errors
     /// `Damaged` for what no version 1 writes.
     pub fn decode(bytes: &[u8]) -> Result<Header> {
         let mut reader = Reader::new(bytes);
-        let (body_bytes, kind, zero, number) = (reader.u32()? as usize, reader.u16()?, reader.u16()?, reader.u64()?);
+        let (body_bytes, kind, zero, number) =
+            (reader.u32()? as usize, reader.u16()?, reader.u16()?, reader.u64()?);
         if body_bytes > BODY_BYTES_MAX {
-            return Err(FormatError::damaged(0, format!("a body of at most {BODY_BYTES_MAX} bytes"), format!("{body_bytes} bytes")));
+            return Err(FormatError::damaged(
+                0,
+                format!("a body of at most {BODY_BYTES_MAX} bytes"),
+                format!("{body_bytes} bytes"),
+            ));
         }
         if zero != 0 {
             return Err(FormatError::damaged(6, "0", zero.to_string()));
@@ -153,7 +162,13 @@ impl Header {
 ///
 /// # Panics
 /// When the body is too long: its maker checks before.
-pub fn append_frame(out: &mut Vec<u8>, way: &mut Way, kind: Kind, number: u64, put: impl FnOnce(&mut Vec<u8>)) {
+pub fn append_frame(
+    out: &mut Vec<u8>,
+    way: &mut Way,
+    kind: Kind,
+    number: u64,
+    put: impl FnOnce(&mut Vec<u8>),
+) {
     let begin = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     put(out);
@@ -180,12 +195,17 @@ pub fn open<'a>(frame: &'a mut [u8], way: &mut Way) -> Result<&'a [u8]> {
     if way.open(checked, tag, body) {
         return Ok(body);
     }
-    Err(FormatError::damaged(TAG_AT, "the tag of the frame that was sent, under the secret of this node", "another"))
+    Err(FormatError::damaged(
+        TAG_AT,
+        "the tag of the frame that was sent, under the secret of this node",
+        "another",
+    ))
 }
 
 /// The tag of a frame that no secret protects.
 fn plain_tag(header: &[u8], body: &[u8]) -> [u8; TAG_BYTES] {
     let head = hash128(header);
     // Two hashes, so that no copy joins header and body.
-    (hash128(body).rotate_left(1) ^ head.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).to_le_bytes()
+    (hash128(body).rotate_left(1) ^ head.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+        .to_le_bytes()
 }

@@ -1,9 +1,10 @@
 //! The secret that a node shares with its writers, and what follows from it.
 //!
-//! Both sides draw 32 bytes for each connection (`hello`, `challenge`) and show with HMAC-SHA-256 over both, each in its own words, that they know the
-//! secret: the writer first, so that whoever merely connects learns nothing to guess against. The keys of the connection's two ways come from the same
-//! bytes: neither an old connection's frames nor one's own can be played back. Who learns the secret can read what he recorded before: there is no
-//! exchange of keys beyond it.
+//! Both sides draw 32 bytes for each connection (`hello`, `challenge`) and show with HMAC-SHA-256
+//! over both, each in its own words, that they know the secret: the writer first, so that whoever
+//! merely connects learns nothing to guess against. The keys of the connection's two ways come from
+//! the same bytes: neither an old connection's frames nor one's own can be played back. Who learns
+//! the secret can read what he recorded before: there is no exchange of keys beyond it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub const SECRET_BYTES_MAX: usize = 4096;
 /// Most secrets of one side: two while one takes the place of another.
 pub const SECRETS_MAX: usize = 4;
 
-/// A shared secret, or several: the first is shown to others, and each is taken from them. It is shown nowhere else.
+/// A shared secret, or several: the first is shown to others, and each is taken from them. It is
+/// shown nowhere else.
 #[derive(Clone)]
 pub struct Secret {
     first: Arc<hmac::Key>,
@@ -39,13 +41,15 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The secret that a file or an environment variable holds, or several, one on each line; white space around them does not count.
+    /// The secret that a file or an environment variable holds, or several, one on each line; white
+    /// space around them does not count.
     ///
     /// # Errors
-    /// `Invalid` when there is none, or there are more than [`SECRETS_MAX`], or one is shorter than [`SECRET_BYTES_MIN`] or longer than
-    /// [`SECRET_BYTES_MAX`].
+    /// `Invalid` when there is none, or there are more than [`SECRETS_MAX`], or one is shorter than
+    /// [`SECRET_BYTES_MIN`] or longer than [`SECRET_BYTES_MAX`].
     pub fn new(bytes: &[u8]) -> Result<Secret> {
-        let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+        let lines =
+            bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
         let mut secrets = lines.map(Secret::of_line).collect::<Result<Vec<Secret>>>()?.into_iter();
         let (first, others): (_, Vec<Secret>) = (secrets.next(), secrets.collect());
         let count = others.len() + usize::from(first.is_some());
@@ -142,7 +146,8 @@ pub fn fresh_nonce(env: &Env) -> Result<[u8; NONCE_BYTES]> {
     for word in nonce.chunks_exact_mut(8) {
         word.copy_from_slice(&env.random_u64().to_le_bytes());
     }
-    // The environment's own generator is small and fast: who has seen some of its numbers knows the next.
+    // The environment's own generator is small and fast: who has seen some of its numbers knows the
+    // next.
     if !env.is_simulated() {
         let filled = SystemRandom::new().fill(&mut nonce);
         filled.map_err(|_| Error::new(ErrorKind::Retry, "the operating system gives no random numbers"))?;
@@ -159,7 +164,11 @@ pub struct Way {
 
 impl fmt::Debug for Way {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Way").field("keyed", &self.key.is_some()).field("frames", &self.frames).finish()
+        formatter
+            .debug_struct("Way")
+            .field("keyed", &self.key.is_some())
+            .field("frames", &self.frames)
+            .finish()
     }
 }
 
@@ -192,13 +201,16 @@ impl Way {
         out
     }
 
-    /// Checks a frame, and decrypts its body in place; `false`: it is not the next frame that was closed at the other end.
+    /// Checks a frame, and decrypts its body in place; `false`: it is not the next frame that was
+    /// closed at the other end.
     pub(super) fn open(&mut self, header: &[u8], tag: &[u8], body: &mut [u8]) -> bool {
         let nonce = self.nonce();
         let Ok(tag) = <[u8; TAG_BYTES]>::try_from(tag) else { return false };
         match &self.key {
             None => plain_tag(header, body) == tag,
-            Some(key) => key.open_in_place_separate_tag(nonce, Aad::from(header), tag.into(), body, 0..).is_ok(),
+            Some(key) => {
+                key.open_in_place_separate_tag(nonce, Aad::from(header), tag.into(), body, 0..).is_ok()
+            }
         }
     }
 }

@@ -12,7 +12,11 @@ use crate::message::{NodeIncarnation, QueueAddress, RegionId};
 
 fn introduction(secret: &Secret) -> Introduction<'_> {
     let hello = Hello { version: VERSION, has_secret: true, nonce: [1; 32], client: 2 };
-    Introduction { secret: Some(secret), hello, challenge: Challenge { version: VERSION, has_secret: true, nonce: [3; 32] } }
+    Introduction {
+        secret: Some(secret),
+        hello,
+        challenge: Challenge { version: VERSION, has_secret: true, nonce: [3; 32] },
+    }
 }
 
 fn secret() -> Secret {
@@ -32,9 +36,15 @@ fn layouts_have_their_sizes() {
     assert_eq!((hello.encode().len(), HELLO_BYTES), (64, 64));
     assert_eq!(CHALLENGE_BYTES, 48);
     let bytes = |index: usize| framed(&mut Way::plain(), &seeds::messages()[index], 1).len() - HEADER_BYTES;
-    assert_eq!([bytes(0), bytes(1), bytes(2), bytes(3), bytes(4), bytes(5)], [72, 48 + 7, 32, 40, 32, 40 + 2 * 16]);
+    assert_eq!(
+        [bytes(0), bytes(1), bytes(2), bytes(3), bytes(4), bytes(5)],
+        [72, 48 + 7, 32, 40, 32, 40 + 2 * 16]
+    );
     assert_eq!([bytes(7), bytes(8), bytes(9), bytes(10), bytes(11)], [16, 24, 24, 5, 0]);
-    assert_eq!([bytes(12), bytes(13), bytes(14), bytes(16), bytes(20), bytes(21)], [52 + 6, 16, 32, 0, 8, 24]);
+    assert_eq!(
+        [bytes(12), bytes(13), bytes(14), bytes(16), bytes(20), bytes(21)],
+        [52 + 6, 16, 32, 0, 8, 24]
+    );
     assert_eq!([bytes(17), bytes(18), bytes(19)], [64, 48, 0]);
 }
 
@@ -65,7 +75,8 @@ fn a_changed_bit_is_noticed_with_and_without_a_secret() {
             for at in 0..frame.len() {
                 let mut changed = frame.clone();
                 changed[at] ^= 1 << (at % 8);
-                let same_length = Header::decode(&changed).is_ok_and(|header| header.frame_bytes() == changed.len());
+                let same_length =
+                    Header::decode(&changed).is_ok_and(|header| header.frame_bytes() == changed.len());
                 assert!(!same_length || open(&mut changed, &mut way()).is_err(), "byte {at} of {message:?}");
             }
         }
@@ -89,7 +100,10 @@ fn a_keyed_frame_counts_once_in_its_place_and_on_its_way() {
     assert!(open(&mut frames[0].clone(), &mut other.ways().0).is_err(), "another secret");
     assert_ne!(introduction.writer_proof(), other.writer_proof());
     assert_ne!(introduction.writer_proof(), introduction.node_proof(b""));
-    let later = Introduction { challenge: Challenge { nonce: [4; 32], ..introduction.challenge }, ..introduction.clone() };
+    let later = Introduction {
+        challenge: Challenge { nonce: [4; 32], ..introduction.challenge },
+        ..introduction.clone()
+    };
     assert_ne!(introduction.writer_proof(), later.writer_proof(), "another connection");
 }
 
@@ -100,7 +114,10 @@ fn a_secret_is_neither_short_nor_shown() {
     let line = "a secret of the tests, long enough\n";
     assert!(Secret::new(line.repeat(4).as_bytes()).is_ok_and(|several| several.each().count() == 4));
     assert!(Secret::new(line.repeat(5).as_bytes()).is_err());
-    assert!(Secret::new(format!("{line}too short\n").as_bytes()).is_err(), "a second one is no better than the first");
+    assert!(
+        Secret::new(format!("{line}too short\n").as_bytes()).is_err(),
+        "a second one is no better than the first"
+    );
     assert_eq!(format!("{:?}", secret()), "Secret");
 }
 
@@ -109,7 +126,10 @@ fn what_a_newer_version_says_is_told_as_that() {
     let mut hello = Hello { version: VERSION, has_secret: true, nonce: [1; 32], client: 2 }.encode();
     hello[8] = 2;
     assert!(matches!(Hello::decode(&hello), Err(FormatError::Newer { offset: 8, .. })));
-    assert!(matches!(Challenge::decode(&hello[..CHALLENGE_BYTES]), Err(FormatError::Newer { offset: 8, .. })));
+    assert!(matches!(
+        Challenge::decode(&hello[..CHALLENGE_BYTES]),
+        Err(FormatError::Newer { offset: 8, .. })
+    ));
     assert!(matches!(Hello::decode(b"GET / HTTP/1.1\r\n"), Err(FormatError::Damaged { offset: 0, .. })));
 }
 

@@ -1,8 +1,10 @@
-//! Certificates in the place of a shared secret: each side shows one that the other's authority has signed.
+//! Certificates in the place of a shared secret: each side shows one that the other's authority has
+//! signed.
 //!
-//! A connection begins with a handshake of TLS 1.3, in which both sides are checked. What both then export of it (RFC 8446, section 7.5) is the secret of this one
-//! connection, and all that follows is as with a shared secret: frames, encrypted and in order. So certificates cost a handshake and no more, and whoever learns a
-//! key later reads nothing of what he recorded before.
+//! A connection begins with a handshake of TLS 1.3, in which both sides are checked. What both then
+//! export of it (RFC 8446, section 7.5) is the secret of this one connection, and all that follows
+//! is as with a shared secret: frames, encrypted and in order. So certificates cost a handshake and
+//! no more, and whoever learns a key later reads nothing of what he recorded before.
 //!
 //! ```text
 //! writer ── ClientHello … Finished ──▶ node      mutual; the node checks the writer's certificate last
@@ -22,8 +24,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, ConnectionCommon, RootCertStore, ServerConfig, ServerConnection,
-    SideData,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, ConnectionCommon, RootCertStore,
+    ServerConfig, ServerConnection, SideData,
 };
 use tombolo_env::Connection;
 use tombolo_storage::{Error, ErrorKind, Result};
@@ -56,8 +58,9 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Of PEM: the certificates of the authorities that sign others' certificates, this side's own certificate with those between it and its authority, and its key.
-    /// A node's certificate names the hosts, or addresses, by which writers reach it.
+    /// Of PEM: the certificates of the authorities that sign others' certificates, this side's own
+    /// certificate with those between it and its authority, and its key. A node's certificate names
+    /// the hosts, or addresses, by which writers reach it.
     ///
     /// # Errors
     /// `Invalid`, saying which of the three is wrong.
@@ -70,7 +73,8 @@ impl Tls {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| invalid("the key", &error))?;
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
         let both = |error: &dyn fmt::Display| invalid("the certificate and its key", error);
-        let of_nodes = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
+        let of_nodes =
+            WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
         let writer = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| both(&error))?
@@ -89,18 +93,25 @@ impl Tls {
         Ok(Tls { writer: Arc::new(writer), node: Arc::new(node) })
     }
 
-    /// The writer's side, towards the node at `address` (`host:port`). The secret of this connection.
+    /// The writer's side, towards the node at `address` (`host:port`). The secret of this
+    /// connection.
     ///
     /// # Errors
-    /// `PermissionDenied` for a certificate, the node's or ours, and for a node that takes none; `Retry` for a connection that breaks.
+    /// `PermissionDenied` for a certificate, the node's or ours, and for a node that takes none;
+    /// `Retry` for a connection that breaks.
     pub(crate) async fn greet(&self, connection: &mut dyn Connection, address: &str) -> Result<Secret> {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_start_matches('[').trim_end_matches(']');
+        let host = address
+            .rsplit_once(':')
+            .map_or(address, |(host, _)| host)
+            .trim_start_matches('[')
+            .trim_end_matches(']');
         let refused = |trouble: Trouble| trouble.to_writer(address);
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             Error::new(ErrorKind::Invalid, format!("{host:?} is no name that a certificate can have"))
                 .advice("name nodes by host or address")
         })?;
-        let session = ClientConnection::new(Arc::clone(&self.writer), name).map_err(|error| refused(error.into()))?;
+        let session =
+            ClientConnection::new(Arc::clone(&self.writer), name).map_err(|error| refused(error.into()))?;
         let mut handshake = Handshake { session, connection, taken: 0 };
         handshake.run().await.map_err(refused)?;
         handshake.hear(CHECKED).await.map_err(refused)?;
@@ -108,7 +119,10 @@ impl Tls {
     }
 
     /// The node's side. The secret of this connection, or why there is none.
-    pub(crate) async fn admit(&self, connection: &mut dyn Connection) -> std::result::Result<Secret, Trouble> {
+    pub(crate) async fn admit(
+        &self,
+        connection: &mut dyn Connection,
+    ) -> std::result::Result<Secret, Trouble> {
         let session = ServerConnection::new(Arc::clone(&self.node))?;
         let mut handshake = Handshake { session, connection, taken: 0 };
         handshake.run().await?;
@@ -119,7 +133,8 @@ impl Tls {
 }
 
 fn invalid(what: &str, error: &dyn fmt::Display) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{what}: {error}")).advice("give PEM: -----BEGIN CERTIFICATE-----, -----BEGIN PRIVATE KEY-----")
+    Error::new(ErrorKind::Invalid, format!("{what}: {error}"))
+        .advice("give PEM: -----BEGIN CERTIFICATE-----, -----BEGIN PRIVATE KEY-----")
 }
 
 fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
@@ -170,17 +185,24 @@ impl Trouble {
     }
 
     fn to_writer(&self, address: &str) -> Error {
-        let denied = |what: String, advice: &str| Error::new(ErrorKind::PermissionDenied, what).advice(advice);
+        let denied =
+            |what: String, advice: &str| Error::new(ErrorKind::PermissionDenied, what).advice(advice);
         match self {
-            Trouble::Gone(error) => Error::new(ErrorKind::Retry, format!("the connection to node {address} broke: {error}")),
+            Trouble::Gone(error) => {
+                Error::new(ErrorKind::Retry, format!("the connection to node {address} broke: {error}"))
+            }
             Trouble::TooMuch => Error::new(ErrorKind::Retry, format!("node {address}: {self}")),
             Trouble::Refused(rustls::Error::InvalidCertificate(error)) => {
                 let advice = match error {
-                    CertificateError::Expired | CertificateError::ExpiredContext { .. } => "give the node a new certificate",
+                    CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                        "give the node a new certificate"
+                    }
                     CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                         "name the node as its certificate does, or give it one with that name"
                     }
-                    CertificateError::UnknownIssuer => "check that ca.crt holds the authority that signed the node's certificate",
+                    CertificateError::UnknownIssuer => {
+                        "check that ca.crt holds the authority that signed the node's certificate"
+                    }
                     _ => "check the node's certificate",
                 };
                 denied(format!("the certificate of node {address} is not believed: {error}"), advice)
@@ -190,7 +212,9 @@ impl Trouble {
                     AlertDescription::CertificateExpired => "it has expired",
                     AlertDescription::UnknownCA => "its authority is not known there",
                     AlertDescription::DecryptError => "another authority of the same name is known there",
-                    AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => "it is not believed there",
+                    AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => {
+                        "it is not believed there"
+                    }
                     _ => {
                         return denied(
                             format!("node {address} refuses the connection: {alert:?}"),
@@ -207,7 +231,9 @@ impl Trouble {
                 format!("node {address} does not speak TLS"),
                 "start the node with --tls, or give this side the node's secret instead of certificates",
             ),
-            Trouble::Refused(error) => denied(format!("no TLS with node {address}: {error}"), "check the certificates of both sides"),
+            Trouble::Refused(error) => {
+                denied(format!("no TLS with node {address}: {error}"), "check the certificates of both sides")
+            }
         }
     }
 }

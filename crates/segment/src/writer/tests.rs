@@ -1,5 +1,6 @@
-//! A writer beside nodes that answer: how many batches go before one is answered, by how far the nodes are, that no answer waits for time to pass, which nodes
-//! get regions, and whose word is believed.
+//! A writer beside nodes that answer: how many batches go before one is answered, by how far the
+//! nodes are, that no answer waits for time to pass, which nodes get regions, and whose word is
+//! believed.
 
 use std::collections::VecDeque;
 
@@ -39,20 +40,39 @@ impl Group {
         Group::of(segment, domains, &vec![NEAR; domains.len()], Vec::new())
     }
 
-    fn of(segment: u32, domains: &[&str], delays: &[Duration], distances: Vec<(Arc<str>, Duration)>) -> Group {
+    fn of(
+        segment: u32,
+        domains: &[&str],
+        delays: &[Duration],
+        distances: Vec<(Arc<str>, Duration)>,
+    ) -> Group {
         let identity = SegmentIdentity { incarnation: 1, epoch: 1, lane: 0, segment };
         let shape = Shape { copies: 3, quorum: 2 };
-        let job = Job { shape, database: 9, segment: identity, epoch: Epoch(1), bytes_max: 1 << 20, first_region: 1, distances };
+        let job = Job {
+            shape,
+            database: 9,
+            segment: identity,
+            epoch: Epoch(1),
+            bytes_max: 1 << 20,
+            first_region: 1,
+            distances,
+        };
         let nodes: Vec<(Arc<str>, Regions, Duration)> = (1..)
             .zip(delays)
-            .map(|(number, delay)| (Arc::from(format!("node-{number}")), Regions::new(NodeIncarnation(number), 64 << 20), *delay))
+            .map(|(number, delay)| {
+                (Arc::from(format!("node-{number}")), Regions::new(NodeIncarnation(number), 64 << 20), *delay)
+            })
             .collect();
-        let known: Vec<Node> =
-            nodes.iter().zip(domains).map(|((name, ..), domain)| Node { address: Arc::clone(name), domain: Arc::from(*domain) }).collect();
+        let known: Vec<Node> = nodes
+            .iter()
+            .zip(domains)
+            .map(|((name, ..), domain)| Node { address: Arc::clone(name), domain: Arc::from(*domain) })
+            .collect();
         let now = Instant::from_nanos(1);
         let mut writer = Writer::new(job, &known);
         writer.tick(now);
-        let mut group = Group { writer, nodes, now, on_their_way: VecDeque::new(), lie: Box::new(|_, _, answer| answer) };
+        let mut group =
+            Group { writer, nodes, now, on_their_way: VecDeque::new(), lie: Box::new(|_, _, answer| answer) };
         while group.step() {}
         assert_eq!(group.writer.configured().len(), 3);
         group
@@ -66,7 +86,9 @@ impl Group {
             let answer = (self.lie)(&call.node, &body, regions.handle(call.request));
             self.on_their_way.push_back((self.now + *delay, call.id, answer));
         }
-        let Some(next) = (0..self.on_their_way.len()).min_by_key(|at| self.on_their_way[*at].0) else { return false };
+        let Some(next) = (0..self.on_their_way.len()).min_by_key(|at| self.on_their_way[*at].0) else {
+            return false;
+        };
         let (at, id, answer) = self.on_their_way.remove(next).unwrap();
         self.now = self.now.max(at);
         self.writer.answered(id, Ok(answer), self.now);
@@ -77,7 +99,8 @@ impl Group {
         true
     }
 
-    /// So many records, at once: how many batches they go in, and that all of them are acknowledged.
+    /// So many records, at once: how many batches they go in, and that all of them are
+    /// acknowledged.
     fn batches_of(&mut self, records: usize) -> usize {
         let before = self.writer.batches.count();
         for _ in 0..records {
@@ -90,8 +113,12 @@ impl Group {
 
     /// Which nodes hold regions that count, by their numbers.
     fn holders(&self) -> Vec<String> {
-        let mut nodes: Vec<String> =
-            self.writer.configured().iter().map(|member| member.node.trim_start_matches("node-").to_owned()).collect();
+        let mut nodes: Vec<String> = self
+            .writer
+            .configured()
+            .iter()
+            .map(|member| member.node.trim_start_matches("node-").to_owned())
+            .collect();
         nodes.sort();
         nodes
     }
@@ -106,18 +133,24 @@ fn records_gather_where_nodes_are_near_and_overlap_where_they_are_far() {
     let mut far = Group::new(&[micros(500); 3]);
     assert_eq!(far.batches_of(16), 5);
     assert_eq!(far.batches_of(4), 4);
-    // What earlier segments found counts for the same nodes, which answer late under load, and for no others.
+    // What earlier segments found counts for the same nodes, which answer late under load, and for
+    // no others.
     let mut late = Group::after(&[micros(500); 3], near.writer.distances());
     assert_eq!(late.batches_of(16), 2);
     assert_eq!(late.writer.distances().len(), 3);
-    let others = near.writer.distances().into_iter().map(|(node, distance)| (Arc::from(format!("{node} of another rack")), distance));
+    let others = near
+        .writer
+        .distances()
+        .into_iter()
+        .map(|(node, distance)| (Arc::from(format!("{node} of another rack")), distance));
     assert_eq!(Group::after(&[micros(500); 3], others.collect()).batches_of(16), 5);
     // q of the nodes count: one that is near acknowledges nothing alone.
     assert_eq!(Group::new(&[micros(5), micros(500), micros(500)]).batches_of(16), 5);
     assert_eq!(Group::new(&[micros(5), micros(60), micros(500)]).batches_of(16), 3);
 }
 
-/// A node of shared memory, asked whether a region is there, looks at nothing: it may say what it held within a batch, when somebody read of it.
+/// A node of shared memory, asked whether a region is there, looks at nothing: it may say what it
+/// held within a batch, when somebody read of it.
 #[test]
 fn less_than_a_region_has_said_already_is_no_news() {
     let mut group = Group::new(&[Duration::from_micros(30); 4]);
@@ -147,10 +180,15 @@ fn a_region_that_says_it_holds_less_than_it_was_sent_is_replaced() {
         let (one, of_one) = (group.writer.append(b"one", &[], group.now), group.writer.digest());
         let (two, of_two) = (group.writer.append(b"two", &[], group.now), group.writer.digest());
         group.batches_of(1);
-        assert!(group.writer.batches.at(one).is_some() && group.writer.batches.at(two).is_none(), "the second and the third are one batch");
+        assert!(
+            group.writer.batches.at(one).is_some() && group.writer.batches.at(two).is_none(),
+            "the second and the third are one batch"
+        );
         let (length, digest) = if is_within_a_batch { (two, of_two) } else { (one, of_one) };
         group.lie = Box::new(move |node, body, answer| match (body, answer) {
-            (Body::Append { records, .. }, Answer::Held(extent)) if node == "node-1" && !records.is_empty() => {
+            (Body::Append { records, .. }, Answer::Held(extent))
+                if node == "node-1" && !records.is_empty() =>
+            {
                 Answer::Held(Extent { length, digest, ..extent })
             }
             (_, answer) => answer,
@@ -194,7 +232,8 @@ fn regions_are_spread_over_domains_and_share_one_where_there_are_too_few() {
     assert_eq!(group.holders(), ["1", "2", "6"]);
 }
 
-/// A node that is near says more than is so of what it holds: it counts for nothing, the first record is acknowledged by the two others, and the region moves.
+/// A node that is near says more than is so of what it holds: it counts for nothing, the first
+/// record is acknowledged by the two others, and the region moves.
 fn is_not_believed(lie: impl Fn(Extent) -> Extent + 'static) {
     let far = Duration::from_micros(900);
     let mut group = Group::new(&[NEAR, far / 2, far, 2 * far]);
@@ -226,7 +265,9 @@ fn the_word_of_a_region_that_holds_what_was_never_sent_is_not_believed() {
 fn a_region_that_is_full_when_it_is_made_gets_nothing() {
     let mut group = Group::new(&[NEAR; 5]);
     group.lie = Box::new(|node, body, answer| match (body, answer) {
-        (Body::Create { .. }, Answer::Held(extent)) if node == "node-4" => Answer::Held(Extent { length: 77, ..extent }),
+        (Body::Create { .. }, Answer::Held(extent)) if node == "node-4" => {
+            Answer::Held(Extent { length: 77, ..extent })
+        }
         (Body::Append { .. }, answer) if node == "node-4" => panic!("it is written to: {answer:?}"),
         (_, answer) => answer,
     });

@@ -1,7 +1,7 @@
 //! A client of one open database: drives it step by step and hands every answer to the oracle.
 //!
-//! A client's code runs as a task of a simulated process, so that a crash ends it anywhere. Nothing is told to the oracle once the process
-//! has ended: there is nobody left who could have been told.
+//! A client's code runs as a task of a simulated process, so that a crash ends it anywhere. Nothing
+//! is told to the oracle once the process has ended: there is nobody left who could have been told.
 
 mod read;
 mod step;
@@ -11,7 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot};
+use tombolo::{
+    Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
+    Registry, Snapshot,
+};
 use tombolo_env::Env;
 use tombolo_env::simulated::Process;
 use tombolo_storage::layer::fault::{Chances, FaultObjectStore, FaultPlan};
@@ -27,7 +30,8 @@ pub use step::{Entry, Step, key, large_write, random_step, random_steps};
 pub enum Stop {
     /// The engine did what it must never do.
     Violation(Violation),
-    /// The engine answered with an error that ends the session, or one that the scenario has no reason to expect.
+    /// The engine answered with an error that ends the session, or one that the scenario has no
+    /// reason to expect.
     Error(Error),
     /// The process has ended.
     Ended,
@@ -106,8 +110,12 @@ impl Form {
         match self {
             Form::Written | Form::Mapped => format!("file://{directory}?form={}", self.name()),
             Form::Objects => "objects://".to_owned(),
-            Form::Near => format!("near://{}", Form::NODES.map(|host| format!("{host}:{}", Form::NODE_PORT)).join(",")),
-            Form::NearShared => format!("near://{}", Form::SHARED_PORTS.map(|port| format!("localhost:{port}")).join(",")),
+            Form::Near => {
+                format!("near://{}", Form::NODES.map(|host| format!("{host}:{}", Form::NODE_PORT)).join(","))
+            }
+            Form::NearShared => {
+                format!("near://{}", Form::SHARED_PORTS.map(|port| format!("localhost:{port}")).join(","))
+            }
         }
     }
 }
@@ -171,7 +179,8 @@ impl Setup {
 
     /// The stores that its URIs name.
     pub fn registry(&self) -> Registry {
-        let mut registry = self.store.as_ref().map_or_else(Registry::with_defaults, |store| store.registry.clone());
+        let mut registry =
+            self.store.as_ref().map_or_else(Registry::with_defaults, |store| store.registry.clone());
         tombolo_near_compute_log::register(&mut registry, Ok(None));
         registry
     }
@@ -182,7 +191,11 @@ impl Setup {
         options.memory_bytes = 1 << 20;
         options.memtable_bytes = Some(self.memtable_bytes);
         options.automatic_compaction = self.automatic_compaction;
-        let objects = if self.store.is_some() { "mem://orders".to_owned() } else { format!("file://{}", Setup::DIRECTORY) };
+        let objects = if self.store.is_some() {
+            "mem://orders".to_owned()
+        } else {
+            format!("file://{}", Setup::DIRECTORY)
+        };
         Db::builder(objects)
             .registry(self.registry())
             .log(self.form.uri(Setup::DIRECTORY))
@@ -247,7 +260,12 @@ impl Client {
             in_flight: Mutex::new(Vec::new()),
             tolerant: false,
         };
-        client.keyspaces = client.db.keyspaces().into_iter().map(|keyspace| (keyspace.name().to_owned(), keyspace)).collect();
+        client.keyspaces = client
+            .db
+            .keyspaces()
+            .into_iter()
+            .map(|keyspace| (keyspace.name().to_owned(), keyspace))
+            .collect();
         let found = client.read_everything().await?;
         client.alive()?;
         client.oracle.lock().found(id, &State::new(found))?;
@@ -288,8 +306,8 @@ impl Client {
         }
     }
 
-    /// As [`Client::judge`], of creating or dropping a keyspace: when that is of unknown outcome it may not be there though later writes are, and the oracle
-    /// knows of prefixes only.
+    /// As [`Client::judge`], of creating or dropping a keyspace: when that is of unknown outcome it
+    /// may not be there though later writes are, and the oracle knows of prefixes only.
     fn judge_keyspace(&self, error: Error) -> Result<(), Stop> {
         if error.kind() == ErrorKind::OutcomeUnknown { Err(Stop::Error(error)) } else { self.judge(error) }
     }
@@ -313,7 +331,8 @@ impl Client {
         batch
     }
 
-    /// Calls a write without waiting for its end. One that finds no room is refused: it would take its place only when it is waited for.
+    /// Calls a write without waiting for its end. One that finds no room is refused: it would take
+    /// its place only when it is waited for.
     ///
     /// # Errors
     /// A violation, or the error that ends the session.
@@ -384,7 +403,8 @@ impl Client {
             return Ok(());
         }
         self.settle().await?;
-        let write = self.oracle.lock().begin(self.id, vec![Change::Create(name.to_owned())], Durability::Durable)?;
+        let write =
+            self.oracle.lock().begin(self.id, vec![Change::Create(name.to_owned())], Durability::Durable)?;
         let result = self.db.create_keyspace(name, KeyspaceOptions::default()).await;
         self.alive()?;
         self.oracle.lock().end(write, result.as_ref().map(drop).map_err(Error::kind))?;
@@ -406,7 +426,8 @@ impl Client {
             return Ok(());
         }
         self.settle().await?;
-        let write = self.oracle.lock().begin(self.id, vec![Change::Drop(name.to_owned())], Durability::Durable)?;
+        let write =
+            self.oracle.lock().begin(self.id, vec![Change::Drop(name.to_owned())], Durability::Durable)?;
         let result = self.db.drop_keyspace(name).await;
         self.alive()?;
         self.oracle.lock().end(write, result.clone().map_err(|error| error.kind()))?;

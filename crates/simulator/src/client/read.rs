@@ -1,4 +1,5 @@
-//! Reading in every way that the engine offers, and comparing: the ways with each other, and what they say with the oracle.
+//! Reading in every way that the engine offers, and comparing: the ways with each other, and what
+//! they say with the oracle.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -56,7 +57,8 @@ fn disagree<T>(place: &str, what: impl std::fmt::Display) -> Result<T, Stop> {
 }
 
 impl Client {
-    /// Reads everything in every way from the newest state. Nothing else may write in this session meanwhile.
+    /// Reads everything in every way from the newest state. Nothing else may write in this session
+    /// meanwhile.
     ///
     /// # Errors
     /// A violation when two ways disagree; the errors of reading.
@@ -66,12 +68,19 @@ impl Client {
         let at_snapshot = self.read_source(Source::Snapshot(&snapshot), &self.keyspaces).await?;
         let (count, lines) = State::new(newest.clone()).differences(&State::new(at_snapshot), 4);
         if count > 0 {
-            return Err(Stop::Violation(Violation::new(format!("a fresh snapshot and the newest state differ: {}", lines.join("; ")))));
+            return Err(Stop::Violation(Violation::new(format!(
+                "a fresh snapshot and the newest state differ: {}",
+                lines.join("; ")
+            ))));
         }
         Ok(newest)
     }
 
-    async fn read_source(&self, source: Source<'_>, keyspaces: &BTreeMap<String, Keyspace>) -> Result<Content, Stop> {
+    async fn read_source(
+        &self,
+        source: Source<'_>,
+        keyspaces: &BTreeMap<String, Keyspace>,
+    ) -> Result<Content, Stop> {
         let mut content = Content::new();
         for (name, keyspace) in keyspaces {
             let entries = self.read_keyspace(source, name, keyspace).await?;
@@ -80,7 +89,12 @@ impl Client {
         Ok(content)
     }
 
-    async fn read_keyspace(&self, source: Source<'_>, name: &str, keyspace: &Keyspace) -> Result<Entries, Stop> {
+    async fn read_keyspace(
+        &self,
+        source: Source<'_>,
+        name: &str,
+        keyspace: &Keyspace,
+    ) -> Result<Entries, Stop> {
         let everything = (Bound::Unbounded, Bound::Unbounded);
         let forward = self.forward(&mut source.scan(keyspace, everything.clone()), name).await?;
         let backward = self.backward(&mut source.scan(keyspace, everything), name).await?;
@@ -107,11 +121,17 @@ impl Client {
         let several = self.read(source.multi_get(keyspace, &keys).await)?;
         for (key, got) in keys.iter().zip(&several) {
             if got.as_deref() != forward.get(key).map(Vec::as_slice) {
-                return disagree(name, format!("{}: multi_get gives {:?}", show(key), got.as_deref().map(show)));
+                return disagree(
+                    name,
+                    format!("{}: multi_get gives {:?}", show(key), got.as_deref().map(show)),
+                );
             }
         }
         if several.len() != keys.len() {
-            return disagree(name, format!("multi_get of {} keys gives {} answers", keys.len(), several.len()));
+            return disagree(
+                name,
+                format!("multi_get of {} keys gives {} answers", keys.len(), several.len()),
+            );
         }
         Ok(forward)
     }
@@ -141,7 +161,10 @@ impl Client {
         scan.seek_to_last();
         while let Some((key, value)) = self.read(scan.prev_async().await)? {
             if entries.first_key_value().is_some_and(|(first, _)| first.as_slice() <= &*key) {
-                return disagree(name, format!("a scan backward gives {} after a smaller or equal key", show(&key)));
+                return disagree(
+                    name,
+                    format!("a scan backward gives {} after a smaller or equal key", show(&key)),
+                );
             }
             entries.insert(key.to_vec(), value.to_vec());
         }
@@ -180,9 +203,10 @@ impl Client {
             let got = match way {
                 "get" => keyspace.get(key).await.map(|value| value.map(|value| value.to_vec())),
                 "get_with" => keyspace.get_with(key, <[u8]>::to_vec).await,
-                "multi_get" => {
-                    keyspace.multi_get(&[key]).await.map(|values| values.into_iter().next().flatten().map(|value| value.to_vec()))
-                }
+                "multi_get" => keyspace
+                    .multi_get(&[key])
+                    .await
+                    .map(|values| values.into_iter().next().flatten().map(|value| value.to_vec())),
                 _ => keyspace.get_confirmed(key).await.map(|value| value.map(|value| value.to_vec())),
             };
             self.alive()?;
@@ -200,7 +224,11 @@ impl Client {
             let mut view = oracle.view(self.id, from)?;
             let words = |expected: &State| {
                 let expected = expected.get(name, key).map(show);
-                format!("{way} of {name}/{} gives {:?}, expected at the end {expected:?}", show(key), got.as_deref().map(show))
+                format!(
+                    "{way} of {name}/{} gives {:?}, expected at the end {expected:?}",
+                    show(key),
+                    got.as_deref().map(show)
+                )
             };
             oracle.narrow(&mut view, words, |state| state.get(name, key) == got.as_deref())?;
         }
@@ -216,10 +244,15 @@ impl Client {
         let (low, high) = if from_key <= to_key { (from_key, to_key) } else { (to_key, from_key) };
         for forward in [true, false] {
             let from = self.oracle.lock().read_begins(self.id)?;
-            let mut scan = Source::Newest.scan(&keyspace, (Bound::Included(low.to_vec()), Bound::Excluded(high.to_vec())));
+            let mut scan = Source::Newest
+                .scan(&keyspace, (Bound::Included(low.to_vec()), Bound::Excluded(high.to_vec())));
             // The moment is that of the call.
             let mut view = self.oracle.lock().view(self.id, from)?;
-            let found = if forward { self.forward(&mut scan, name).await } else { self.backward(&mut scan, name).await };
+            let found = if forward {
+                self.forward(&mut scan, name).await
+            } else {
+                self.backward(&mut scan, name).await
+            };
             let found = match found {
                 Err(Stop::Error(error)) => {
                     self.judge(error)?;
@@ -228,7 +261,8 @@ impl Client {
                 found => found?,
             };
             let expected = |state: &State| -> Entries {
-                let range = state.content().get(name).map(|entries| entries.range(low.to_vec()..high.to_vec()));
+                let range =
+                    state.content().get(name).map(|entries| entries.range(low.to_vec()..high.to_vec()));
                 range.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
             };
             let words = |state: &State| {
@@ -277,7 +311,9 @@ impl Client {
                 }
                 content => content?,
             };
-            let agrees = |state: &State| content.iter().all(|(name, entries)| state.content().get(name) == Some(entries));
+            let agrees = |state: &State| {
+                content.iter().all(|(name, entries)| state.content().get(name) == Some(entries))
+            };
             let words = |state: &State| {
                 let (count, lines) = state.differences(&State::new(content.clone()), 8);
                 format!("a snapshot has {count} differences from the state at its end: {}", lines.join("; "))

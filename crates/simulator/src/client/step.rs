@@ -83,7 +83,9 @@ const STEPS: u64 = 1 << 33;
 impl fmt::Display for Entry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Entry::Put(keyspace, key, length) => write!(formatter, "put {keyspace}/{} of {length} bytes", show(key)),
+            Entry::Put(keyspace, key, length) => {
+                write!(formatter, "put {keyspace}/{} of {length} bytes", show(key))
+            }
             Entry::Delete(keyspace, key) => write!(formatter, "delete {keyspace}/{}", show(key)),
         }
     }
@@ -96,7 +98,9 @@ impl fmt::Display for Step {
             Step::Begin(entries, durability) => write!(formatter, "begins, {durability:?}: {}", all(entries)),
             Step::Write(entries, durability) => write!(formatter, "writes, {durability:?}: {}", all(entries)),
             Step::Get(keyspace, key) => write!(formatter, "gets {keyspace}/{}", show(key)),
-            Step::Scan(keyspace, from, to) => write!(formatter, "scans {keyspace}/{}..{}", show(from), show(to)),
+            Step::Scan(keyspace, from, to) => {
+                write!(formatter, "scans {keyspace}/{}..{}", show(from), show(to))
+            }
             Step::Create(keyspace) => write!(formatter, "creates {keyspace}"),
             Step::Drop(keyspace) => write!(formatter, "drops {keyspace}"),
             Step::Sleep(duration) => write!(formatter, "sleeps {duration:?}"),
@@ -154,7 +158,8 @@ impl Client {
     }
 }
 
-/// Keys of scenarios: few, so that they are written again and again, and some beginning like others.
+/// Keys of scenarios: few, so that they are written again and again, and some beginning like
+/// others.
 pub fn key(random: &mut Random) -> Vec<u8> {
     match random.below(14) {
         number @ 0..=10 => format!("key-{number:02}").into_bytes(),

@@ -1,16 +1,22 @@
-//! What may be seen, and what must be found: the expected state of a database under concurrent clients, crashes and takeovers.
+//! What may be seen, and what must be found: the expected state of a database under concurrent
+//! clients, crashes and takeovers.
 //!
-//! A session is one handle of the database, from a successful open to its end; its epoch orders it among the others. Within a session writes
-//! are ordered by their calls. Everything that the engine promises is a statement about prefixes of that order:
+//! A session is one handle of the database, from a successful open to its end; its epoch orders it
+//! among the others. Within a session writes are ordered by their calls. Everything that the engine
+//! promises is a statement about prefixes of that order:
 //!
-//! 1. What is seen in a session is its base with a prefix of its writes: at least those that had ended before the read began, at
-//!    most those that were called before it ended. Reads at one snapshot see one prefix.
-//! 2. What the next session finds is the base with a prefix of the logged writes of the one before: at least those acknowledged as durable; as
-//!    accepted, unless the power went since. Of the unlogged writes a prefix of their own, at least what a flush covered.
-//! 3. What a session acknowledges after its successor was opened lies in the prefix that the successor found.
+//! 1. What is seen in a session is its base with a prefix of its writes: at least those that had
+//!    ended before the read began, at most those that were called before it ended. Reads at one
+//!    snapshot see one prefix.
+//! 2. What the next session finds is the base with a prefix of the logged writes of the one before:
+//!    at least those acknowledged as durable; as accepted, unless the power went since. Of the
+//!    unlogged writes a prefix of their own, at least what a flush covered.
+//! 3. What a session acknowledges after its successor was opened lies in the prefix that the
+//!    successor found.
 //! 4. A refused write is in no prefix.
 //!
-//! Whoever opens reads everything before it writes ([`Oracle::found`]), so that at most one session's end is open at a time.
+//! Whoever opens reads everything before it writes ([`Oracle::found`]), so that at most one
+//! session's end is open at a time.
 
 mod state;
 
@@ -27,7 +33,8 @@ pub use state::{Change, Content, State, show};
 #[cfg(test)]
 mod tests;
 
-/// The oracle as clients of one world share it. Held only for a moment, never across a call of the engine.
+/// The oracle as clients of one world share it. Held only for a moment, never across a call of the
+/// engine.
 pub type Shared = Arc<Mutex<Oracle>>;
 
 /// A session, by its epoch.
@@ -83,7 +90,8 @@ struct Session {
     unlogged: usize,
     /// Writes below were acknowledged: reads that begin now see them.
     visible: usize,
-    /// While there are only so many attempts to open, nobody can have fenced it; `None`: somebody was opening already.
+    /// While there are only so many attempts to open, nobody can have fenced it; `None`: somebody
+    /// was opening already.
     unchallenged: Option<u64>,
     /// The successor that found what survived, and the longest cut that agrees with what it found.
     sealed: Option<(SessionId, Cut)>,
@@ -102,8 +110,10 @@ impl Session {
     /// The longest cut at or above the bounds after which the state is `found`.
     fn find_cut(&self, base: &State, found: &State, logged_min: usize) -> Option<Cut> {
         let count = self.writes.len();
-        let unlogged: Vec<usize> = (0..count).filter(|index| self.writes[*index].durability == Durability::Unlogged).collect();
-        let mut limits: Vec<usize> = unlogged.iter().map(|index| index + 1).filter(|limit| *limit > self.unlogged).collect();
+        let unlogged: Vec<usize> =
+            (0..count).filter(|index| self.writes[*index].durability == Durability::Unlogged).collect();
+        let mut limits: Vec<usize> =
+            unlogged.iter().map(|index| index + 1).filter(|limit| *limit > self.unlogged).collect();
         limits.push(self.unlogged);
         limits.sort_unstable_by(|left, right| right.cmp(left));
         let mut best: Option<Cut> = None;
@@ -118,8 +128,15 @@ impl Session {
         best
     }
 
-    fn longest_logged(&self, base: &State, found: &State, logged_min: usize, unlogged: usize) -> Option<usize> {
-        // An unlogged write hides logged ones before it, whether they survived or not: then each state is built anew.
+    fn longest_logged(
+        &self,
+        base: &State,
+        found: &State,
+        logged_min: usize,
+        unlogged: usize,
+    ) -> Option<usize> {
+        // An unlogged write hides logged ones before it, whether they survived or not: then each
+        // state is built anew.
         let hidden = self.writes.iter().any(|write| write.durability == Durability::Unlogged);
         let mut best = None;
         let mut state = base.clone();
@@ -205,8 +222,16 @@ impl Oracle {
         self.attempts_open.remove(&attempt);
         let id = SessionId(epoch);
         let unchallenged = self.attempts_alone.contains(&attempt).then_some(attempt);
-        let session =
-            Session { base: None, writes: Vec::new(), durable: 0, accepted: 0, unlogged: 0, visible: 0, unchallenged, sealed: None };
+        let session = Session {
+            base: None,
+            writes: Vec::new(),
+            durable: 0,
+            accepted: 0,
+            unlogged: 0,
+            visible: 0,
+            unchallenged,
+            sealed: None,
+        };
         if self.sessions.insert(id, session).is_some() {
             return Err(Violation::new(format!("two handles have the epoch {epoch}")));
         }
@@ -215,24 +240,36 @@ impl Oracle {
         Ok(id)
     }
 
-    /// A session has read everything before its first write: decides what survived of the sessions before it.
+    /// A session has read everything before its first write: decides what survived of the sessions
+    /// before it.
     ///
     /// # Errors
     /// When nothing that may have survived looks like that.
     pub fn found(&mut self, id: SessionId, found: &State) -> Result<(), Violation> {
         self.report.verified += 1;
-        let later =
-            self.sessions.range((std::ops::Bound::Excluded(id), std::ops::Bound::Unbounded)).find_map(|(_, later)| later.base.as_ref());
+        let later = self
+            .sessions
+            .range((std::ops::Bound::Excluded(id), std::ops::Bound::Unbounded))
+            .find_map(|(_, later)| later.base.as_ref());
         if let Some(base) = later {
-            // A successor was faster: this session has written nothing, so both have found the same.
+            // A successor was faster: this session has written nothing, so both have found the
+            // same.
             let (count, lines) = base.differences(found, 8);
             if count > 0 {
-                return Err(Violation::new(format!("a fenced session and its successor found {count} differences: {}", lines.join("; "))));
+                return Err(Violation::new(format!(
+                    "a fenced session and its successor found {count} differences: {}",
+                    lines.join("; ")
+                )));
             }
             self.session(id)?.base = Some(found.clone());
             return Ok(());
         }
-        let before = self.sessions.range(..id).rev().find(|(_, session)| session.base.is_some()).map(|(before, _)| *before);
+        let before = self
+            .sessions
+            .range(..id)
+            .rev()
+            .find(|(_, session)| session.base.is_some())
+            .map(|(before, _)| *before);
         let cut = match before {
             None => {
                 let (count, lines) = State::default().differences(found, 8);
@@ -274,10 +311,16 @@ impl Oracle {
                     lines.join("; ")
                 )
             });
-            let anyway =
-                session.find_cut(&base, found, 0).map_or(String::new(), |cut| format!("; it is the prefix of {} writes", cut.logged));
+            let anyway = session.find_cut(&base, found, 0).map_or(String::new(), |cut| {
+                format!(
+                    "; it is the prefix \
+                    of {} writes",
+                    cut.logged
+                )
+            });
             Violation::new(format!(
-                "of the {count} writes of epoch {} no prefix that may have survived was found (durable: {durable}, accepted: {accepted}, \
+                "of the {count} writes of epoch {} no prefix that may have survived was found (durable: \
+                {durable}, accepted: {accepted}, \
                  flushed: {unlogged}){anyway}; {nearest}",
                 before.0
             ))
@@ -288,7 +331,12 @@ impl Oracle {
     ///
     /// # Errors
     /// When the session has not read everything yet: a mistake of the scenario.
-    pub fn begin(&mut self, id: SessionId, changes: Vec<Change>, durability: Durability) -> Result<WriteId, Violation> {
+    pub fn begin(
+        &mut self,
+        id: SessionId,
+        changes: Vec<Change>,
+        durability: Durability,
+    ) -> Result<WriteId, Violation> {
         self.report.writes += 1;
         let session = self.session(id)?;
         if session.base.is_none() {
@@ -301,21 +349,29 @@ impl Oracle {
     /// A write has ended.
     ///
     /// # Errors
-    /// When it was acknowledged although the successor did not find it, or refused although it did; when the error is a bug by its kind.
+    /// When it was acknowledged although the successor did not find it, or refused although it did;
+    /// when the error is a bug by its kind.
     pub fn end(&mut self, write: WriteId, result: Result<(), ErrorKind>) -> Result<(), Violation> {
         let outcome = match result {
             Ok(()) => Outcome::Acknowledged,
             Err(kind) => {
                 self.report.errors += 1;
                 match kind {
-                    ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded | ErrorKind::Closed => Outcome::Unknown,
-                    ErrorKind::Bug => return Err(Violation::new(format!("write {} ended as a bug", write.index))),
+                    ErrorKind::Fenced
+                    | ErrorKind::OutcomeUnknown
+                    | ErrorKind::DeadlineExceeded
+                    | ErrorKind::Closed => Outcome::Unknown,
+                    ErrorKind::Bug => {
+                        return Err(Violation::new(format!("write {} ended as a bug", write.index)));
+                    }
                     _ => Outcome::Refused,
                 }
             }
         };
         let session = self.session(write.session)?;
-        let Some(entry) = session.writes.get_mut(write.index) else { return Err(Violation::new("the scenario ends what it never began")) };
+        let Some(entry) = session.writes.get_mut(write.index) else {
+            return Err(Violation::new("the scenario ends what it never began"));
+        };
         entry.outcome = outcome;
         let durability = entry.durability;
         match outcome {
@@ -339,12 +395,20 @@ impl Oracle {
         }
     }
 
-    fn acknowledged_late(&self, write: WriteId, durability: Durability, sealed: Option<(SessionId, Cut)>) -> Result<(), Violation> {
+    fn acknowledged_late(
+        &self,
+        write: WriteId,
+        durability: Durability,
+        sealed: Option<(SessionId, Cut)>,
+    ) -> Result<(), Violation> {
         match sealed {
-            Some((successor, cut)) if durability != Durability::Unlogged && write.index >= cut.logged => Err(Violation::new(format!(
-                "epoch {} acknowledged write {} as {durability:?} after epoch {} had taken over and found only {} writes",
-                write.session.0, write.index, successor.0, cut.logged
-            ))),
+            Some((successor, cut)) if durability != Durability::Unlogged && write.index >= cut.logged => {
+                Err(Violation::new(format!(
+                    "epoch {} acknowledged write {} as {durability:?} after epoch {} had taken over and \
+                    found only {} writes",
+                    write.session.0, write.index, successor.0, cut.logged
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -352,19 +416,23 @@ impl Oracle {
     fn refused_late(&mut self, write: WriteId) -> Result<(), Violation> {
         let session = &self.sessions[&write.session];
         let Some((successor, _)) = session.sealed else { return Ok(()) };
-        let (Some(base), Some(found)) = (session.base.clone(), self.sessions[&successor].base.clone()) else { return Ok(()) };
+        let (Some(base), Some(found)) = (session.base.clone(), self.sessions[&successor].base.clone()) else {
+            return Ok(());
+        };
         match session.find_cut(&base, &found, session.durable) {
             Some(cut) => {
                 self.session(write.session)?.sealed = Some((successor, cut));
                 Ok(())
             }
-            None => {
-                Err(Violation::new(format!("epoch {} refused write {}, but epoch {} found it", write.session.0, write.index, successor.0)))
-            }
+            None => Err(Violation::new(format!(
+                "epoch {} refused write {}, but epoch {} found it",
+                write.session.0, write.index, successor.0
+            ))),
         }
     }
 
-    /// The place of the next write: hand it to [`Oracle::flushed`] or [`Oracle::closed`] of a flush or close that is called now.
+    /// The place of the next write: hand it to [`Oracle::flushed`] or [`Oracle::closed`] of a flush
+    /// or close that is called now.
     ///
     /// # Errors
     /// Without such a session.
@@ -379,18 +447,24 @@ impl Oracle {
     pub fn flushed(&mut self, id: SessionId, mark: usize) -> Result<(), Violation> {
         let session = self.session(id)?;
         // What was in flight at the call may not have been in memory yet.
-        let through = mark.min(session.writes.iter().position(|write| write.outcome == Outcome::Open).unwrap_or(usize::MAX));
+        let through = mark.min(
+            session.writes.iter().position(|write| write.outcome == Outcome::Open).unwrap_or(usize::MAX),
+        );
         session.unlogged = session.unlogged.max(through);
         session.durable = session.durable.max(through);
         match session.sealed {
             Some((successor, cut)) => {
                 let late = (0..through).any(|index| {
                     let write = &session.writes[index];
-                    let limit = if write.durability == Durability::Unlogged { cut.unlogged } else { cut.logged };
+                    let limit =
+                        if write.durability == Durability::Unlogged { cut.unlogged } else { cut.logged };
                     write.outcome == Outcome::Acknowledged && index >= limit
                 });
                 if late {
-                    return Err(Violation::new(format!("epoch {} flushed after epoch {} had taken over without that", id.0, successor.0)));
+                    return Err(Violation::new(format!(
+                        "epoch {} flushed after epoch {} had taken over without that",
+                        id.0, successor.0
+                    )));
                 }
                 Ok(())
             }
@@ -429,13 +503,17 @@ impl Oracle {
         self.sessions.get(&id).is_none_or(|session| session.unchallenged != Some(self.attempts))
     }
 
-    /// A session was told that it still owns the database by a question asked when it was `superseded_before` or not.
+    /// A session was told that it still owns the database by a question asked when it was
+    /// `superseded_before` or not.
     ///
     /// # Errors
     /// When it had been superseded.
     pub fn confirmed(&self, id: SessionId, superseded_before: bool) -> Result<(), Violation> {
         if superseded_before {
-            return Err(Violation::new(format!("epoch {} was confirmed after a newer one had taken over", id.0)));
+            return Err(Violation::new(format!(
+                "epoch {} was confirmed after a newer one had taken over",
+                id.0
+            )));
         }
         Ok(())
     }
@@ -469,9 +547,17 @@ impl Oracle {
     ///
     /// # Errors
     /// When none does, with the words of `what` and the state expected nearest to the end.
-    pub fn narrow(&self, view: &mut View, what: impl Fn(&State) -> String, agrees: impl Fn(&State) -> bool) -> Result<(), Violation> {
-        let Some(session) = self.sessions.get(&view.session) else { return Err(Violation::new("a view of no session")) };
-        let (Some(first), Some(last)) = (view.candidates.first().copied(), view.candidates.last().copied()) else {
+    pub fn narrow(
+        &self,
+        view: &mut View,
+        what: impl Fn(&State) -> String,
+        agrees: impl Fn(&State) -> bool,
+    ) -> Result<(), Violation> {
+        let Some(session) = self.sessions.get(&view.session) else {
+            return Err(Violation::new("a view of no session"));
+        };
+        let (Some(first), Some(last)) = (view.candidates.first().copied(), view.candidates.last().copied())
+        else {
             return Err(Violation::new("a view without candidates"));
         };
         let mut state = self.state_after(view.session, first);

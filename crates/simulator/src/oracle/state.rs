@@ -20,7 +20,8 @@ pub enum Change {
 /// Keyspaces with their entries.
 pub type Content = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// A content and its fingerprint: equal contents have equal ones, and different ones differ but for one case in 2^64.
+/// A content and its fingerprint: equal contents have equal ones, and different ones differ but for
+/// one case in 2^64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     content: Content,
@@ -113,7 +114,8 @@ impl State {
         }
     }
 
-    /// What differs from `found`, in words, at most `limit` lines; and how many differences there are.
+    /// What differs from `found`, in words, at most `limit` lines; and how many differences there
+    /// are.
     pub fn differences(&self, found: &State, limit: usize) -> (usize, Vec<String>) {
         let mut lines = Vec::new();
         let mut count = 0;
@@ -134,7 +136,9 @@ impl State {
             for (key, value) in expected {
                 match entries.get(key) {
                     Some(found) if found == value => {}
-                    Some(found) => differ(&|| format!("{name}/{} is {}, expected {}", show(key), show(found), show(value))),
+                    Some(found) => differ(&|| {
+                        format!("{name}/{} is {}, expected {}", show(key), show(found), show(value))
+                    }),
                     None => differ(&|| format!("{name}/{} is missing, expected {}", show(key), show(value))),
                 }
             }

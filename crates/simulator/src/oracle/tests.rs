@@ -92,7 +92,9 @@ fn unlogged_writes_survive_by_flush_only_and_in_their_order() {
     let attempt = oracle.attempt();
     let id = oracle.opened(attempt, 1).unwrap();
     oracle.found(id, &State::default()).unwrap();
-    for (key, durability) in [("a", Durability::Unlogged), ("b", Durability::Unlogged), ("c", Durability::Durable)] {
+    for (key, durability) in
+        [("a", Durability::Unlogged), ("b", Durability::Unlogged), ("c", Durability::Durable)]
+    {
         let write = oracle.begin(id, put(key, "1"), durability).unwrap();
         oracle.end(write, Ok(())).unwrap();
     }

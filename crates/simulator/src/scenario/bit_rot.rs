@@ -1,5 +1,5 @@
-//! Each byte of a small database changed in turn: an error that says what is damaged, or all reads right; never a panic, a hang, a wrong
-//! answer, or further damage.
+//! Each byte of a small database changed in turn: an error that says what is damaged, or all reads
+//! right; never a panic, a hang, a wrong answer, or further damage.
 
 use std::path::{Path, PathBuf};
 
@@ -120,7 +120,11 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
         |run| {
             run.world.host(0).set_disk(&specimen.image);
             let process = run.world.process("reader");
-            if read(run, &process, &specimen, false)? { Ok(()) } else { Err(Violation::new("something is missing")) }
+            if read(run, &process, &specimen, false)? {
+                Ok(())
+            } else {
+                Err(Violation::new("something is missing"))
+            }
         },
     )?);
     for (path, damage) in damages(&specimen, offset, seed) {
@@ -160,11 +164,18 @@ fn examine(run: &Run, specimen: &Specimen, path: &Path, damage: Damage) -> Resul
     run.oracle.lock().report.errors += 1;
     // Nothing else may be damaged: with the byte as it was, all is well again.
     if host.content(path).ok() != damaged {
-        return Err(Violation::new(format!("an error was answered, and the damaged file {} was changed", path.display())));
+        return Err(Violation::new(format!(
+            "an error was answered, and the damaged file {} was changed",
+            path.display()
+        )));
     }
     restore(&run.world, specimen, path)?;
     let process = run.world.process("reader of what was restored");
-    if read(run, &process, specimen, false)? { Ok(()) } else { Err(Violation::new("something is still missing")) }
+    if read(run, &process, specimen, false)? {
+        Ok(())
+    } else {
+        Err(Violation::new("something is still missing"))
+    }
 }
 
 fn restore(world: &World, specimen: &Specimen, path: &Path) -> Result<(), Violation> {
@@ -173,12 +184,17 @@ fn restore(world: &World, specimen: &Specimen, path: &Path) -> Result<(), Violat
     let original = pristine.host(0).content(path).map_err(|error| Violation::new(error.to_string()))?;
     let host = world.host(0);
     if host.content(path).is_err() {
-        world.process("restorer").files().create_new(path).map_err(|error| Violation::new(error.to_string()))?;
+        world
+            .process("restorer")
+            .files()
+            .create_new(path)
+            .map_err(|error| Violation::new(error.to_string()))?;
     }
     host.damage(path, |content| *content = original).map_err(|error| Violation::new(error.to_string()))
 }
 
-/// Whether everything was right; an error for damage is `false` where damage is expected, and a violation where not.
+/// Whether everything was right; an error for damage is `false` where damage is expected, and a
+/// violation where not.
 fn read(run: &Run, process: &Process, specimen: &Specimen, damaged: bool) -> Result<bool, Violation> {
     let (inside, setup, content) = (process.clone(), specimen.setup.clone(), specimen.content.clone());
     let outcome = process.run(async move { read_all(&inside, &setup, &content).await });
@@ -190,9 +206,12 @@ fn read(run: &Run, process: &Process, specimen: &Specimen, damaged: bool) -> Res
         if !damaged {
             return Err(Violation::new(format!("after the damage was undone: {error}")));
         }
-        // What the manifest names and is gone is damage; `NotFound` would say that it was never there.
+        // What the manifest names and is gone is damage; `NotFound` would say that it was never
+        // there.
         if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) || !named {
-            return Err(Violation::new(format!("damage must be answered by kind with the object's name: {error}")));
+            return Err(Violation::new(format!(
+                "damage must be answered by kind with the object's name: {error}"
+            )));
         }
     }
     Ok(errors.is_empty())
@@ -228,19 +247,32 @@ async fn read_all(process: &Process, setup: &Setup, content: &Content) -> Result
 
 type Entries = std::collections::BTreeMap<Vec<u8>, Vec<u8>>;
 
-async fn read_keys(keyspace: &Keyspace, expected: &Entries, errors: &mut Vec<Error>) -> Result<(), Violation> {
+async fn read_keys(
+    keyspace: &Keyspace,
+    expected: &Entries,
+    errors: &mut Vec<Error>,
+) -> Result<(), Violation> {
     let mut keys: Vec<Vec<u8>> = expected.keys().cloned().collect();
     keys.extend([b"key-03".to_vec(), b"absent".to_vec()]);
     for key in &keys {
         match keyspace.get(key).await {
             Ok(value) if value.as_deref() == expected.get(key).map(Vec::as_slice) => {}
-            Ok(value) => return Err(Violation::new(format!("get of {} gives {:?}", show(key), value.as_deref().map(show)))),
+            Ok(value) => {
+                return Err(Violation::new(format!(
+                    "get of {} gives {:?}",
+                    show(key),
+                    value.as_deref().map(show)
+                )));
+            }
             Err(error) => errors.push(error),
         }
     }
     match keyspace.multi_get(&keys).await {
         Ok(values) => {
-            let right = keys.iter().zip(&values).all(|(key, value)| value.as_deref() == expected.get(key).map(Vec::as_slice));
+            let right = keys
+                .iter()
+                .zip(&values)
+                .all(|(key, value)| value.as_deref() == expected.get(key).map(Vec::as_slice));
             if !right || values.len() != keys.len() {
                 return Err(Violation::new("multi_get gives a wrong answer"));
             }
@@ -250,7 +282,11 @@ async fn read_keys(keyspace: &Keyspace, expected: &Entries, errors: &mut Vec<Err
     Ok(())
 }
 
-async fn read_scans(keyspace: &Keyspace, expected: &Entries, errors: &mut Vec<Error>) -> Result<(), Violation> {
+async fn read_scans(
+    keyspace: &Keyspace,
+    expected: &Entries,
+    errors: &mut Vec<Error>,
+) -> Result<(), Violation> {
     for forward in [true, false] {
         let mut scan = keyspace.scan::<&[u8]>(..);
         if !forward {
@@ -266,10 +302,13 @@ async fn read_scans(keyspace: &Keyspace, expected: &Entries, errors: &mut Vec<Er
                     break;
                 }
                 (Ok(None), None) => break,
-                (Ok(Some((key, value))), Some((want_key, want_value))) if *key == **want_key && *value == **want_value => {}
+                (Ok(Some((key, value))), Some((want_key, want_value)))
+                    if *key == **want_key && *value == **want_value => {}
                 (Ok(got), want) => {
                     let (got, want) = (got.map(|(key, _)| show(&key)), want.map(|(key, _)| show(key)));
-                    return Err(Violation::new(format!("a scan (forward: {forward}) gives {got:?}, expected {want:?}")));
+                    return Err(Violation::new(format!(
+                        "a scan (forward: {forward}) gives {got:?}, expected {want:?}"
+                    )));
                 }
             }
         }

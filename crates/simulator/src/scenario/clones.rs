@@ -1,10 +1,13 @@
-//! Databases that share tables: cloned, cloned from clones, compacted away from each other, destroyed, deleted without being destroyed, swept;
-//! by processes that are paused, resumed and killed anywhere, and take databases from each other.
+//! Databases that share tables: cloned, cloned from clones, compacted away from each other,
+//! destroyed, deleted without being destroyed, swept; by processes that are paused, resumed and
+//! killed anywhere, and take databases from each other.
 //!
 //! Checked:
 //!
-//! 1. Whoever opens a database finds in it what was acknowledged as durable before, or was when it was cloned, and nothing that nobody wrote.
-//! 2. Nothing that a database, a checkpoint or a reader names is ever missing or damaged, but where somebody deleted a database's objects by hand.
+//! 1. Whoever opens a database finds in it what was acknowledged as durable before, or was when it
+//!    was cloned, and nothing that nobody wrote.
+//! 2. Nothing that a database, a checkpoint or a reader names is ever missing or damaged, but where
+//!    somebody deleted a database's objects by hand.
 //! 3. What a reader's snapshot shows stays as it is, also after its database was destroyed.
 //!
 //! Whoever sweeps does not reach all places: a database that it does not find may be there.
@@ -14,7 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Builder, CloneState, Db, Durability, Env, Error, ErrorKind, OpenMode, Options, ReaderOptions, Registry, Snapshot, sweep};
+use tombolo::{
+    Builder, CloneState, Db, Durability, Env, Error, ErrorKind, OpenMode, Options, ReaderOptions, Registry,
+    Snapshot, sweep,
+};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process, World};
 use tombolo_storage::{Epoch, Purpose, Request, Uri};
@@ -80,18 +86,23 @@ impl Ledger {
         if now.is_wiped {
             return Ok(false);
         }
-        // The making of a clone ended before its commit: an empty database, of which nothing is known.
+        // The making of a clone ended before its commit: an empty database, of which nothing is
+        // known.
         if found.is_empty() && !before.is_sure && !before.durable.is_empty() {
             self.change(name, |known| known.destroyers += 1);
             return Ok(false);
         }
         for (key, version) in &before.durable {
             if found.get(key).is_none_or(|found| found < version) {
-                return Err(Stop::Violation(format!("{name} lost version {version} of key {key}: it holds {found:?}")));
+                return Err(Stop::Violation(format!(
+                    "{name} lost version {version} of key {key}: it holds {found:?}"
+                )));
             }
         }
         if let Some((key, version)) = found.iter().find(|(_, version)| **version > self.newest) {
-            return Err(Stop::Violation(format!("{name} holds version {version} of key {key}, which nobody wrote")));
+            return Err(Stop::Violation(format!(
+                "{name} holds version {version} of key {key}, which nobody wrote"
+            )));
         }
         self.change(name, |known| known.is_sure = true);
         self.report.opened += 1;
@@ -131,7 +142,12 @@ fn builder(process: &Process, registry: &Registry, name: &str) -> Builder {
     let mut options = Options::default();
     options.memory_bytes = 1 << 20;
     options.memtable_bytes = Some(4 << 10);
-    Db::builder(uri(name)).registry(registry.clone()).log("objects://").env(process.env()).options(options).mode(OpenMode::CreateOrOpen)
+    Db::builder(uri(name))
+        .registry(registry.clone())
+        .log("objects://")
+        .env(process.env())
+        .options(options)
+        .mode(OpenMode::CreateOrOpen)
 }
 
 /// A version, in a value of some size.
@@ -162,7 +178,12 @@ impl Bucket {
     /// A database, the first or a clone.
     fn any(&self, random: &mut Random) -> String {
         let ledger = self.ledger.lock();
-        let names: Vec<_> = ledger.databases.iter().filter(|(_, known)| !known.is_wiped).map(|(name, _)| name.clone()).collect();
+        let names: Vec<_> = ledger
+            .databases
+            .iter()
+            .filter(|(_, known)| !known.is_wiped)
+            .map(|(name, _)| name.clone())
+            .collect();
         names.get(random.index(names.len())).cloned().unwrap_or_else(|| FIRST.into())
     }
 
@@ -317,10 +338,14 @@ impl Actor {
         self.note(format_args!("clones {name} to {target}"));
         let shared = db.share_to(self.builder(&target)).await;
         self.alive()?;
-        self.note(format_args!("cloned {name} to {target}: {:?}", shared.as_ref().map_err(ToString::to_string)));
+        self.note(format_args!(
+            "cloned {name} to {target}: {:?}",
+            shared.as_ref().map_err(ToString::to_string)
+        ));
         match shared {
             Ok(()) => self.bucket.ledger.lock().change(&target, |known| known.is_sure = true),
-            // Somebody opened the target meanwhile, and made it a database of its own; or deleted the checkpoint, or the target.
+            // Somebody opened the target meanwhile, and made it a database of its own; or deleted
+            // the checkpoint, or the target.
             Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {}
             Err(_) if self.bucket.ledger.lock().of(&target).is_wiped => {}
             Err(error) => return Err(error.into()),
@@ -331,7 +356,9 @@ impl Actor {
     /// Looks twice at one moment of a database, or of one of its checkpoints.
     async fn read(&mut self, name: &str) -> Result<(), Stop> {
         let checkpoints = self.builder(name).checkpoints().await?;
-        let chosen = checkpoints.get(self.random.index(checkpoints.len() + 1)).map(|checkpoint| checkpoint.name.clone());
+        let chosen = checkpoints
+            .get(self.random.index(checkpoints.len() + 1))
+            .map(|checkpoint| checkpoint.name.clone());
         if let Some(checkpoint) = chosen {
             let opened = self.builder(name).at_checkpoint(&checkpoint).open_read_only().await;
             let db = match opened {
@@ -341,7 +368,11 @@ impl Actor {
             };
             return self.look_twice(name, &db).await;
         }
-        let options = ReaderOptions { lag: Duration::from_secs(1), lag_max: Duration::from_secs(10), lease: Duration::from_secs(3) };
+        let options = ReaderOptions {
+            lag: Duration::from_secs(1),
+            lag_max: Duration::from_secs(10),
+            lease: Duration::from_secs(3),
+        };
         let reader = self.builder(name).open_reader(options).await?;
         self.look_twice(name, reader.db()).await?;
         if self.random.percent(50) {
@@ -352,7 +383,8 @@ impl Actor {
 
     async fn look_twice(&mut self, name: &str, db: &Db) -> Result<(), Stop> {
         let snapshot = db.snapshot();
-        // What was read once is in memory: later it is asked of the store only if nothing was read before.
+        // What was read once is in memory: later it is asked of the store only if nothing was read
+        // before.
         if self.random.percent(50) {
             self.pause(8000).await;
         }
@@ -362,14 +394,17 @@ impl Actor {
             let again = contents(db, &snapshot).await?;
             self.alive()?;
             if again != first {
-                return Err(Stop::Violation(format!("a snapshot of {name} showed {first:?}, and now {again:?}")));
+                return Err(Stop::Violation(format!(
+                    "a snapshot of {name} showed {first:?}, and now {again:?}"
+                )));
             }
         }
         self.bucket.ledger.lock().report.verified += 1;
         Ok(())
     }
 
-    /// Sweeps, and gives back what clones kept that are no more; without reaching some of the places.
+    /// Sweeps, and gives back what clones kept that are no more; without reaching some of the
+    /// places.
     async fn sweep(&mut self, name: &str) -> Result<(), Stop> {
         let names: Vec<_> = self.bucket.ledger.lock().databases.keys().cloned().collect();
         let unreached = names.into_iter().filter(|other| other != name && self.random.percent(20)).collect();
@@ -380,7 +415,11 @@ impl Actor {
             if clone.state == CloneState::Unneeded {
                 self.pause(200).await;
                 let released = swept.clone().release_clone(clone.id, false).await;
-                self.note(format_args!("gives {} back: {:?}", clone.id, released.as_ref().map_err(ToString::to_string)));
+                self.note(format_args!(
+                    "gives {} back: {:?}",
+                    clone.id,
+                    released.as_ref().map_err(ToString::to_string)
+                ));
                 // Somebody else has given it back.
                 if let Err(error) = released
                     && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid)
@@ -410,7 +449,10 @@ impl Actor {
                 Ok(())
             }
             destroyed => {
-                self.note(format_args!("destroyed {name}: {:?}", destroyed.as_ref().map(drop).map_err(ToString::to_string)));
+                self.note(format_args!(
+                    "destroyed {name}: {:?}",
+                    destroyed.as_ref().map(drop).map_err(ToString::to_string)
+                ));
                 Ok(destroyed.map(drop)?)
             }
         }
@@ -465,11 +507,13 @@ impl Cast {
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     let mut ledger = Ledger::default();
     ledger.change(FIRST, |known| known.is_sure = true);
-    let bucket = Bucket { ledger: Arc::new(Mutex::new(ledger)), violation: Arc::default(), over: Arc::default() };
+    let bucket =
+        Bucket { ledger: Arc::new(Mutex::new(ledger)), violation: Arc::default(), over: Arc::default() };
     let ledger = Arc::clone(&bucket.ledger);
     let mut report = guarded(NAME, seed, String::new, mix(seed, 11), |run| act(run, seed, &bucket))?;
     let seen = ledger.lock().report.clone();
-    (report.writes, report.durable, report.opened, report.verified) = (seen.writes, seen.durable, seen.opened, seen.verified);
+    (report.writes, report.durable, report.opened, report.verified) =
+        (seen.writes, seen.durable, seen.opened, seen.verified);
     Ok(report)
 }
 
@@ -545,14 +589,16 @@ fn told(outcome: Option<Result<(), Stop>>, place: &str) -> Result<(), Violation>
     }
 }
 
-/// Whoever comes last finds everything: after the first database, of which all come, has replaced its tables and collected what nothing keeps, and then
-/// after each of the others has.
+/// Whoever comes last finds everything: after the first database, of which all come, has replaced
+/// its tables and collected what nothing keeps, and then after each of the others has.
 fn finish(run: &Run, bucket: &Bucket) -> Result<(), Violation> {
     let names: Vec<_> = {
         let ledger = bucket.ledger.lock();
         ledger.databases.iter().filter(|(_, known)| known.is_there()).map(|(name, _)| name.clone()).collect()
     };
-    for replaced in std::iter::once(FIRST.to_owned()).chain(names.iter().filter(|name| *name != FIRST).cloned()) {
+    for replaced in
+        std::iter::once(FIRST.to_owned()).chain(names.iter().filter(|name| *name != FIRST).cloned())
+    {
         let process = run.world.process("last");
         let mut actor = Actor::new(run, &process, bucket, Random::new(1, 1));
         // By then nothing of the others has changed but what this one kept for them.

@@ -1,7 +1,10 @@
-//! What contests over one database have in common: writers whose writes name each other, and what all know of them.
+//! What contests over one database have in common: writers whose writes name each other, and what
+//! all know of them.
 //!
-//! Every write is one batch over two keyspaces: its own number, and the value of one key. So a state says which write it ends with, and the
-//! chain of writes before that one says all that the state must hold. Where the database has a log of the application's, each write is an entry of it as well.
+//! Every write is one batch over two keyspaces: its own number, and the value of one key. So a
+//! state says which write it ends with, and the chain of writes before that one says all that the
+//! state must hold. Where the database has a log of the application's, each write is an entry of it
+//! as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,8 +57,8 @@ impl History {
         false
     }
 
-    /// The newest write in the chain up to `last` that is of an epoch before `epoch`: the takeover of that epoch finds it. What later epochs
-    /// wrote, it need not know of.
+    /// The newest write in the chain up to `last` that is of an epoch before `epoch`: the takeover
+    /// of that epoch finds it. What later epochs wrote, it need not know of.
     fn before(&self, epoch: u64, last: Option<WriteId>) -> Option<WriteId> {
         let mut at = last;
         while let Some(id) = at.filter(|id| id.0 >= epoch) {
@@ -81,7 +84,9 @@ impl History {
         for (what, newest) in [("acknowledged as durable", self.durable), ("shown by a reader", self.shown)] {
             let before = self.before(epoch, newest);
             if !self.precedes(before, last) {
-                return Err(Stop::Violation(format!("epoch {epoch} found {last:?} and lost {before:?}, {what}")));
+                return Err(Stop::Violation(format!(
+                    "epoch {epoch} found {last:?} and lost {before:?}, {what}"
+                )));
             }
         }
         self.report.opened += 1;
@@ -96,7 +101,9 @@ impl History {
             self.durable = Some(id);
         } else if !self.precedes(Some(id), self.durable) {
             let newest = self.durable;
-            return Err(Stop::Violation(format!("{id:?} is acknowledged, and its successors wrote {newest:?} without it")));
+            return Err(Stop::Violation(format!(
+                "{id:?} is acknowledged, and its successors wrote {newest:?} without it"
+            )));
         }
         Ok(())
     }
@@ -126,7 +133,12 @@ impl From<Error> for Stop {
 
 impl Contest {
     pub(super) fn new(setup: Setup) -> Contest {
-        Contest { setup, history: Arc::default(), violation: Arc::new(Mutex::new(None)), over: Arc::new(Mutex::new(false)) }
+        Contest {
+            setup,
+            history: Arc::default(),
+            violation: Arc::new(Mutex::new(None)),
+            over: Arc::new(Mutex::new(false)),
+        }
     }
 
     /// The same, of a database that is opened as at a site.
@@ -139,7 +151,12 @@ impl Contest {
     }
 
     /// Whether a process goes on after this.
-    pub(super) fn goes_on(&self, process: &Process, outcome: Result<(), Stop>, expected: &[ErrorKind]) -> bool {
+    pub(super) fn goes_on(
+        &self,
+        process: &Process,
+        outcome: Result<(), Stop>,
+        expected: &[ErrorKind],
+    ) -> bool {
         let violation = match outcome {
             _ if !process.is_alive() => return false,
             Ok(()) => return true,
@@ -154,8 +171,14 @@ impl Contest {
 }
 
 /// What a writer may be told that loses the database, or whose store fails.
-pub(super) const TROUBLES: [ErrorKind; 6] =
-    [ErrorKind::Fenced, ErrorKind::Closed, ErrorKind::OutcomeUnknown, ErrorKind::Retry, ErrorKind::Busy, ErrorKind::DeadlineExceeded];
+pub(super) const TROUBLES: [ErrorKind; 6] = [
+    ErrorKind::Fenced,
+    ErrorKind::Closed,
+    ErrorKind::OutcomeUnknown,
+    ErrorKind::Retry,
+    ErrorKind::Busy,
+    ErrorKind::DeadlineExceeded,
+];
 
 fn encode(id: WriteId) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -190,7 +213,11 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Looks at what an opening has found.
-    pub(super) async fn begin(process: &'a Process, contest: &'a Contest, db: Db) -> Result<Writer<'a>, Stop> {
+    pub(super) async fn begin(
+        process: &'a Process,
+        contest: &'a Contest,
+        db: Db,
+    ) -> Result<Writer<'a>, Stop> {
         let keys = db.default_keyspace();
         let other = match db.keyspace(OTHER) {
             Ok(other) => other,
@@ -245,11 +272,16 @@ impl<'a> Writer<'a> {
         let mut earlier = log.earlier();
         loop {
             match earlier.next_async().await {
-                Ok(Some(entry)) => entries.push((entry.end.epoch().0, entry.end.number(), entry.payload.to_vec())),
+                Ok(Some(entry)) => {
+                    entries.push((entry.end.epoch().0, entry.end.number(), entry.payload.to_vec()))
+                }
                 Ok(None) => break,
                 // What a successor gives up is nothing to one that it has fenced.
                 Err(_) if self.contest.history.lock().entries.may_be_gone(epoch) => {
-                    return Err(Stop::Error(Error::new(ErrorKind::Fenced, "a successor releases what this one reads")));
+                    return Err(Stop::Error(Error::new(
+                        ErrorKind::Fenced,
+                        "a successor releases what this one reads",
+                    )));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -258,14 +290,22 @@ impl<'a> Writer<'a> {
         self.contest.history.lock().entries.found(epoch, &entries).map_err(Stop::Violation)
     }
 
-    /// Appends to the application's log; now and then trims it, or releases what earlier epochs left.
-    async fn append(&self, log: &ApplicationLog, durability: Durability, random: &mut Random) -> Result<(), Stop> {
+    /// Appends to the application's log; now and then trims it, or releases what earlier epochs
+    /// left.
+    async fn append(
+        &self,
+        log: &ApplicationLog,
+        durability: Durability,
+        random: &mut Random,
+    ) -> Result<(), Stop> {
         let epoch = self.db.epoch().0;
         let number = self.contest.history.lock().entries.begin(epoch);
         let position = log.append_with(Log::payload(epoch, number, random), durability).await?;
         self.alive()?;
         if position.number() != number {
-            return Err(Stop::Violation(format!("entry {number} of epoch {epoch} got the place {position:?}")));
+            return Err(Stop::Violation(format!(
+                "entry {number} of epoch {epoch} got the place {position:?}"
+            )));
         }
         if durability == Durability::Durable {
             self.contest.history.lock().entries.acknowledged(epoch, number).map_err(Stop::Violation)?;
@@ -283,7 +323,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Reads as one who must know that nobody has taken over: nothing that was acknowledged before may be missing.
+    /// Reads as one who must know that nobody has taken over: nothing that was acknowledged before
+    /// may be missing.
     pub(super) async fn confirm(&self) -> Result<(), Stop> {
         let durable = self.contest.history.lock().durable;
         let last = self.keys.get_confirmed(LAST).await?.as_ref().and_then(|value| decode(value));
@@ -291,7 +332,10 @@ impl<'a> Writer<'a> {
         if self.contest.history.lock().precedes(durable, last) {
             return Ok(());
         }
-        let what = format!("a confirmed read of epoch {} shows {last:?} and lacks {durable:?}, acknowledged before", self.db.epoch());
+        let what = format!(
+            "a confirmed read of epoch {} shows {last:?} and lacks {durable:?}, acknowledged before",
+            self.db.epoch()
+        );
         Err(Stop::Violation(what))
     }
 }

@@ -1,4 +1,5 @@
-//! A history that is crashed at each of its disk operations in turn: recovered, continued, recovered again.
+//! A history that is crashed at each of its disk operations in turn: recovered, continued,
+//! recovered again.
 
 use std::time::Duration;
 
@@ -88,8 +89,15 @@ fn continued(seed: u64) -> Vec<Step> {
     steps
 }
 
-/// The history in one process: both parts, with a clean reopening between. `None` when the process ended before.
-fn history(run: &Run, process: &Process, setup: &Setup, first: Vec<Step>, second: Vec<Step>) -> Result<Option<()>, Violation> {
+/// The history in one process: both parts, with a clean reopening between. `None` when the process
+/// ended before.
+fn history(
+    run: &Run,
+    process: &Process,
+    setup: &Setup,
+    first: Vec<Step>,
+    second: Vec<Step>,
+) -> Result<Option<()>, Violation> {
     match run.life(process, setup, first, true, "the first session")? {
         None => Ok(None),
         Some(()) => run.life(process, setup, second, false, "the second session"),
@@ -102,7 +110,13 @@ fn recover(run: &Run, setup: &Setup, seed: u64) -> Result<(), Violation> {
     run.life(&process, setup, continued(seed), false, "recovery")?;
     run.crash(&[process], crash_of(seed / 2));
     let process = run.world.process("second recoverer");
-    run.life(&process, setup, vec![Step::Write(vec![put("last", 10)], Durable)], true, "the second recovery")?;
+    run.life(
+        &process,
+        setup,
+        vec![Step::Write(vec![put("last", 10)], Durable)],
+        true,
+        "the second recovery",
+    )?;
     process.kill();
     run.crashed(Crash::Kill);
     let process = run.world.process("verifier");
@@ -125,7 +139,8 @@ fn arm(process: &Process, points: Points, number: u64, crash: Crash) {
     }
 }
 
-/// Number of crash points of a history without a crash. Crashed worlds have other seeds, so they may have a few more: harmless.
+/// Number of crash points of a history without a crash. Crashed worlds have other seeds, so they
+/// may have a few more: harmless.
 fn count(setup: &Setup, points: Points, first: &[Step], second: &[Step]) -> Result<u64, Violation> {
     let run = Run::new(1);
     let process = run.world.process("writer");
@@ -136,7 +151,11 @@ fn count(setup: &Setup, points: Points, first: &[Step], second: &[Step]) -> Resu
     })
 }
 
-fn counted(scenario: &'static str, seed: u64, counting: impl FnOnce() -> Result<u64, Violation>) -> Result<u64, Failure> {
+fn counted(
+    scenario: &'static str,
+    seed: u64,
+    counting: impl FnOnce() -> Result<u64, Violation>,
+) -> Result<u64, Failure> {
     let mut count = 0;
     needed(
         scenario,
@@ -151,7 +170,8 @@ fn counted(scenario: &'static str, seed: u64, counting: impl FnOnce() -> Result<
     Ok(count)
 }
 
-/// Crashes the scripted history at every `STRIDE`th operation; the seed says from which on, in which form and how.
+/// Crashes the scripted history at every `STRIDE`th operation; the seed says from which on, in
+/// which form and how.
 pub(super) fn everywhere(seed: u64) -> Result<Report, Failure> {
     const NAME: &str = "crash-everywhere";
     let (form, crash, offset) = (form_of(seed), crash_of(seed / 2), seed / 4 % STRIDE);
@@ -185,20 +205,27 @@ fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// Crashes the scripted history somewhere, then its recovery at every `STRIDE`th operation, then recovers.
+/// Crashes the scripted history somewhere, then its recovery at every `STRIDE`th operation, then
+/// recovers.
 pub(super) fn in_recovery(seed: u64) -> Result<Report, Failure> {
     const NAME: &str = "crash-in-recovery";
     let (form, crash, offset) = (form_of(seed), crash_of(seed / 2), seed / 4 % STRIDE);
     let setup = Setup::small(form);
-    let history_count = counted(NAME, seed, || count(&setup, Points::Operations, &first_part(), &second_part()))?;
+    let history_count =
+        counted(NAME, seed, || count(&setup, Points::Operations, &first_part(), &second_part()))?;
     let mut report = Report::default();
     let mut number = offset + 1;
     loop {
         // Where the history crashes varies with the operation of the recovery that crashes.
         let world_seed = mix(seed, number);
         let at = history_count / 3 + Random::new(world_seed, 9).below(history_count * 2 / 3) + 1;
-        let place =
-            || format!("{crash:?} at operation {number} of the recovery, after a crash at {at} of {history_count}, log {}", form.name());
+        let place = || {
+            format!(
+                "{crash:?} at operation {number} of the recovery, after a crash at {at} of {history_count}, \
+                log {}",
+                form.name()
+            )
+        };
         // A world that is left out says nothing.
         let mut reached = true;
         report.add(&guarded(NAME, seed, place, world_seed, |run| {
@@ -209,7 +236,13 @@ pub(super) fn in_recovery(seed: u64) -> Result<Report, Failure> {
             end(run, &process, crash);
             let process = run.world.process("crashed recoverer");
             process.crash_at(number, crash);
-            run.life(&process, &setup, vec![Step::Write(vec![put("x", 10)], Durable)], false, "the crashed recovery")?;
+            run.life(
+                &process,
+                &setup,
+                vec![Step::Write(vec![put("x", 10)], Durable)],
+                false,
+                "the crashed recovery",
+            )?;
             reached = !process.is_alive();
             end(run, &process, crash);
             recover(run, &setup, world_seed >> 8)

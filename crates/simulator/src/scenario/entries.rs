@@ -1,5 +1,6 @@
-//! What all know of an application's log, whose entries say which they are: those of an epoch are a run without gaps, which holds all that was acknowledged as
-//! durable but what was trimmed, until they are released.
+//! What all know of an application's log, whose entries say which they are: those of an epoch are a
+//! run without gaps, which holds all that was acknowledged as durable but what was trimmed, until
+//! they are released.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ struct Entries {
     /// Appends that were begun: none has a higher number.
     begun: u64,
     durable: u64,
-    /// Trims that were begun, and those that came to their end. Invariant: trimmed <= trimming <= durable.
+    /// Trims that were begun, and those that came to their end. Invariant: trimmed <= trimming <=
+    /// durable.
     trimming: u64,
     trimmed: u64,
     /// The last entry that a later epoch has found.
@@ -46,9 +48,9 @@ impl Log {
         let entries = self.epochs.entry(epoch).or_default();
         entries.durable = number.max(entries.durable);
         match entries.found {
-            Some(found) if found < number => {
-                Err(format!("entry {number} of epoch {epoch} is acknowledged, and its successor found {found} entries"))
-            }
+            Some(found) if found < number => Err(format!(
+                "entry {number} of epoch {epoch} is acknowledged, and its successor found {found} entries"
+            )),
             _ => Ok(()),
         }
     }
@@ -71,12 +73,15 @@ impl Log {
         self.releasing > epoch
     }
 
-    /// An epoch has read what those before it left: epoch, number and payload of each entry, in their order.
+    /// An epoch has read what those before it left: epoch, number and payload of each entry, in
+    /// their order.
     pub(super) fn found(&mut self, reader: u64, entries: &[(u64, u64, Vec<u8>)]) -> Result<(), String> {
         for (epoch, number, payload) in entries {
             let says = [epoch.to_be_bytes(), number.to_be_bytes()].concat();
             if !payload.starts_with(&says) {
-                return Err(format!("epoch {reader} found entry {number} of epoch {epoch}, which says otherwise"));
+                return Err(format!(
+                    "epoch {reader} found entry {number} of epoch {epoch}, which says otherwise"
+                ));
             }
         }
         if !entries.is_sorted_by_key(|(epoch, number, _)| (*epoch, *number)) {
@@ -84,7 +89,8 @@ impl Log {
         }
         let releasing = self.releasing;
         for (epoch, known) in self.epochs.range_mut(..reader) {
-            let numbers: Vec<u64> = entries.iter().filter(|(of, ..)| of == epoch).map(|(_, number, _)| *number).collect();
+            let numbers: Vec<u64> =
+                entries.iter().filter(|(of, ..)| of == epoch).map(|(_, number, _)| *number).collect();
             let (first, last) = (numbers.first().copied(), numbers.last().copied());
             // Released, or about to be.
             if *epoch < releasing && numbers.is_empty() {
@@ -93,8 +99,9 @@ impl Log {
             let first = first.unwrap_or(known.trimming + 1);
             let last = last.unwrap_or(known.trimming);
             let has_gaps = last + 1 - first != numbers.len() as u64;
-            let is_right =
-                !has_gaps && (known.trimmed + 1..=known.trimming + 1).contains(&first) && (known.durable..=known.begun).contains(&last);
+            let is_right = !has_gaps
+                && (known.trimmed + 1..=known.trimming + 1).contains(&first)
+                && (known.durable..=known.begun).contains(&last);
             let is_same = known.found.is_none_or(|before| before == last);
             if !is_right || !is_same {
                 return Err(format!(

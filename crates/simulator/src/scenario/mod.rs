@@ -1,6 +1,8 @@
-//! Scenarios: each is a function of a seed, which runs worlds and says what it did, or what the engine did wrong.
+//! Scenarios: each is a function of a seed, which runs worlds and says what it did, or what the
+//! engine did wrong.
 //!
-//! A seed covers a part of what a scenario can do; the parts of consecutive seeds differ, and together they cover the whole.
+//! A seed covers a part of what a scenario can do; the parts of consecutive seeds differ, and
+//! together they cover the whole.
 
 mod bit_rot;
 mod clones;
@@ -62,7 +64,8 @@ impl std::fmt::Debug for Scenario {
 pub const ALL: [Scenario; 13] = [
     Scenario {
         name: "crash-everywhere",
-        purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, recovered again",
+        purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, \
+            recovered again",
         runs: 8,
         runs_whole: Some(crash::EVERYWHERE_SEEDS),
         run: crash::everywhere,
@@ -97,21 +100,24 @@ pub const ALL: [Scenario; 13] = [
     },
     Scenario {
         name: "readers",
-        purpose: "readers that follow writers who take one database from each other, all paused and killed anywhere, clocks that jump",
+        purpose: "readers that follow writers who take one database from each other, all paused and killed \
+            anywhere, clocks that jump",
         runs: 8,
         runs_whole: None,
         run: readers::run,
     },
     Scenario {
         name: "clones",
-        purpose: "databases that share tables: cloned, compacted, destroyed, deleted by hand, swept, by processes paused and killed anywhere",
+        purpose: "databases that share tables: cloned, compacted, destroyed, deleted by hand, swept, by \
+            processes paused and killed anywhere",
         runs: 8,
         runs_whole: None,
         run: clones::run,
     },
     Scenario {
         name: "standbys",
-        purpose: "a writer and two who stand by: killed, paused, cut off from the store, handing over, clocks that jump",
+        purpose: "a writer and two who stand by: killed, paused, cut off from the store, handing over, \
+            clocks that jump",
         runs: 8,
         runs_whole: None,
         run: standbys::run,
@@ -125,21 +131,24 @@ pub const ALL: [Scenario; 13] = [
     },
     Scenario {
         name: "metamorphic",
-        purpose: "one history under many option sets, with crashes and reopening between: one result, that of an ordered map",
+        purpose: "one history under many option sets, with crashes and reopening between: one result, that \
+            of an ordered map",
         runs: 20,
         runs_whole: None,
         run: metamorphic::run,
     },
     Scenario {
         name: "near-log",
-        purpose: "the engine on a near-compute log: writers that take it from each other, nodes cut off, restarted and without their memory",
+        purpose: "the engine on a near-compute log: writers that take it from each other, nodes cut off, \
+            restarted and without their memory",
         runs: 12,
         runs_whole: Some(20_000),
         run: near_log::run,
     },
     Scenario {
         name: "segments",
-        purpose: "the protocol of replicated segments alone: lost and repeated messages, lost memory, stale writers, overlapping takeovers",
+        purpose: "the protocol of replicated segments alone: lost and repeated messages, lost memory, stale \
+            writers, overlapping takeovers",
         runs: 2000,
         runs_whole: Some(1_000_000),
         run: segments::run,
@@ -200,11 +209,19 @@ impl Run {
         report
     }
 
-    /// Opens in a process of its own, does `steps`, reads everything, and perhaps closes. `None` when the process ended before.
+    /// Opens in a process of its own, does `steps`, reads everything, and perhaps closes. `None`
+    /// when the process ended before.
     ///
     /// # Errors
     /// A violation; an error is one, as nothing is wrong with the disk.
-    fn life(&self, process: &Process, setup: &Setup, steps: Vec<Step>, close: bool, place: &str) -> Result<Option<()>, Violation> {
+    fn life(
+        &self,
+        process: &Process,
+        setup: &Setup,
+        steps: Vec<Step>,
+        close: bool,
+        place: &str,
+    ) -> Result<Option<()>, Violation> {
         let (inside, setup, oracle) = (process.clone(), setup.clone(), self.oracle.clone());
         let life = async move {
             let mut client = Client::open(&inside, &setup, &oracle).await?;
@@ -227,7 +244,10 @@ impl Run {
             let client = Client::open(&inside, &setup, &oracle).await?;
             let report = client.db().verify().await.map_err(Stop::Error)?;
             if !report.damage.is_empty() {
-                return Err(Stop::Violation(Violation::new(format!("verify finds damage where none is: {}", report.damage.join("; ")))));
+                return Err(Stop::Violation(Violation::new(format!(
+                    "verify finds damage where none is: {}",
+                    report.damage.join("; ")
+                ))));
             }
             client.close().await
         });
@@ -275,11 +295,15 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// From here on a panic says nothing by itself: what it said, and where, is in the failure of its history.
+/// From here on a panic says nothing by itself: what it said, and where, is in the failure of its
+/// history.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let words = words_of(panic.payload());
-        let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
+        let place = panic
+            .location()
+            .map(|place| format!(" at {}:{}", place.file(), place.line()))
+            .unwrap_or_default();
         PANIC.with_borrow_mut(|first| {
             first.get_or_insert_with(|| format!("panic: {words}{place}"));
         });
@@ -287,7 +311,10 @@ pub fn quiet_panics() {
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> String {
-    let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
+    let words = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
     words.unwrap_or_else(|| "without words".to_owned())
 }
 

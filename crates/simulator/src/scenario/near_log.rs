@@ -1,10 +1,14 @@
-//! The whole engine on a near-compute log: processes that take one database from each other, paused and killed anywhere, and nodes of other hosts that are
-//! cut off, paused, killed and started again, that drain, lend less, and lose what they hold ([`neighbours`](super::neighbours)).
+//! The whole engine on a near-compute log: processes that take one database from each other, paused
+//! and killed anywhere, and nodes of other hosts that are cut off, paused, killed and started
+//! again, that drain, lend less, and lose what they hold ([`neighbours`](super::neighbours)).
 //!
-//! The writers are on one host, with the database on its disk, or on several, with the database in a store that all reach and that has bad days. Clocks jump.
-//! In one seed of three the nodes are on the writers' host, and share their memory with them. One seed in eight is about nodes that are all started again under a writer that lives ([`rolling`]).
+//! The writers are on one host, with the database on its disk, or on several, with the database in
+//! a store that all reach and that has bad days. Clocks jump. In one seed of three the nodes are on
+//! the writers' host, and share their memory with them. One seed in eight is about nodes that are
+//! all started again under a writer that lives ([`rolling`]).
 //!
-//! Checked beside what the oracle knows: when all is well again every writer comes to its end within a stated time.
+//! Checked beside what the oracle knows: when all is well again every writer comes to its end
+//! within a stated time.
 
 mod rolling;
 mod takeovers;
@@ -22,7 +26,8 @@ use crate::random::Random;
 
 const NAME: &str = "near-log";
 
-/// Within that every writer has come to the end of what it was at, once all is well: an opening may take a minute.
+/// Within that every writer has come to the end of what it was at, once all is well: an opening may
+/// take a minute.
 const END: Duration = Duration::from_secs(90);
 
 /// Half of the contests are about a log that outgrows its memory, so that segments become objects.
@@ -99,7 +104,8 @@ impl Writers<'_> {
         let deadline = run.world.now() + END;
         while contest.is_running() && contest.violation.lock().is_none() {
             if run.world.now() > deadline {
-                let violation = format!("all is well for {END:?}, and {} has not come to its end", contest.who_runs());
+                let violation =
+                    format!("all is well for {END:?}, and {} has not come to its end", contest.who_runs());
                 return Err(Violation::new(violation));
             }
             run.world.run_for(Duration::from_secs(1));

@@ -1,13 +1,16 @@
 //! The nodes, and what happens to them.
 //!
-//! A node loses what it holds only where the failure model allows it: one of them, the victim, as often as chance wants. No configuration names two
-//! regions of it, so that no log ever loses more than one of its regions, whoever is alive. Of the others:
+//! A node loses what it holds only where the failure model allows it: one of them, the victim, as
+//! often as chance wants. No configuration names two regions of it, so that no log ever loses more
+//! than one of its regions, whoever is alive. Of the others:
 //!
 //! - A node in memory only ends when it has drained.
-//! - One with a copy, which answers from memory, ends when it was stopped cleanly: its next life finds all.
+//! - One with a copy, which answers from memory, ends when it was stopped cleanly: its next life
+//!   finds all.
 //! - One that syncs before it answers ends anyhow, by a kill or without power, several at once.
 //!
-//! Nodes of the writers' host share their memory with writers, who store there themselves. They are in memory only; their host stays, and nothing comes between it and itself.
+//! Nodes of the writers' host share their memory with writers, who store there themselves. They are
+//! in memory only; their host stays, and nothing comes between it and itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,7 +46,11 @@ pub(super) enum Keeps {
 impl Keeps {
     /// What those of a form of the log may have.
     pub(super) fn any(form: Form, random: &mut Random) -> Keeps {
-        if form == Form::NearShared { Keeps::Nothing } else { [Keeps::Nothing, Keeps::Synced, Keeps::Copied][random.index(3)] }
+        if form == Form::NearShared {
+            Keeps::Nothing
+        } else {
+            [Keeps::Nothing, Keeps::Synced, Keeps::Copied][random.index(3)]
+        }
     }
 }
 
@@ -70,14 +77,17 @@ impl Neighbour {
     pub(super) fn all(run: &Run, form: Form, keeps: Keeps) -> Vec<Neighbour> {
         if form == Form::NearShared {
             let share = |port: u16| PathBuf::from(SHARED_DIRECTORY).join(port.to_string());
-            return Form::SHARED_PORTS.map(|port| Neighbour::new(run.world.host(0), keeps, port, Some(share(port)))).into();
+            return Form::SHARED_PORTS
+                .map(|port| Neighbour::new(run.world.host(0), keeps, port, Some(share(port))))
+                .into();
         }
         Form::NODES.map(|name| Neighbour::new(run.world.add_host(name), keeps, Form::NODE_PORT, None)).into()
     }
 
     fn new(host: Host, keeps: Keeps, port: u16, shares: Option<PathBuf>) -> Neighbour {
         let (node, slot, blank) = (host.process("node"), Slot::default(), host.disk_image());
-        let mut neighbour = Neighbour { host, node, slot, keeps, port, shares, blank, is_cut: false, is_leaving: false };
+        let mut neighbour =
+            Neighbour { host, node, slot, keeps, port, shares, blank, is_cut: false, is_leaving: false };
         neighbour.start();
         neighbour
     }
@@ -106,7 +116,9 @@ impl Neighbour {
             };
             match Node::start(&env, options).await {
                 Ok(node) => *slot.lock() = Some(node),
-                Err(error) if inside.is_alive() => inside.world().note(&format!("a node does not start: {error}")),
+                Err(error) if inside.is_alive() => {
+                    inside.world().note(&format!("a node does not start: {error}"))
+                }
                 Err(_) => {}
             }
         };
@@ -132,7 +144,8 @@ impl Neighbour {
         }
     }
 
-    /// Lets the node end in order: it drains, or, with a copy, it may as well stop at once. Its process ends after that.
+    /// Lets the node end in order: it drains, or, with a copy, it may as well stop at once. Its
+    /// process ends after that.
     fn leave(&mut self, drains: bool) {
         let Some(node) = self.slot.lock().take() else { return };
         self.is_leaving = true;
@@ -141,7 +154,9 @@ impl Neighbour {
             let left = if drains { node.drain().await } else { node.stop().await };
             match left {
                 Ok(()) => process.kill(),
-                Err(error) if process.is_alive() => process.world().note(&format!("a node does not leave: {error}")),
+                Err(error) if process.is_alive() => {
+                    process.world().note(&format!("a node does not leave: {error}"))
+                }
                 Err(_) => {}
             }
         };
@@ -150,13 +165,22 @@ impl Neighbour {
 
     /// Damages one bit of what the disk holds of the node that has ended.
     fn rot(&self, random: &mut Random) {
-        let files: Vec<_> = self.host.all_files().into_iter().filter(|(path, length)| *length > 0 && path.starts_with(DIRECTORY)).collect();
+        let files: Vec<_> = self
+            .host
+            .all_files()
+            .into_iter()
+            .filter(|(path, length)| *length > 0 && path.starts_with(DIRECTORY))
+            .collect();
         if files.is_empty() {
             return;
         }
         let (path, length) = &files[random.index(files.len())];
         if self.host.flip_bit(path, random.below(*length), 0).is_ok() {
-            self.host.process("rot").world().note(&format!("a bit of {} has flipped on {}", path.display(), self.host.name()));
+            self.host.process("rot").world().note(&format!(
+                "a bit of {} has flipped on {}",
+                path.display(),
+                self.host.name()
+            ));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Random operations in several lives of one database: closed, dropped, killed, without power; with a disk that fails, is full for a while,
-//! or cannot sync; with a log that ends for good.
+//! Random operations in several lives of one database: closed, dropped, killed, without power; with
+//! a disk that fails, is full for a while, or cannot sync; with a log that ends for good.
 
 use std::io::ErrorKind as IoErrorKind;
 use std::time::Duration;
@@ -46,7 +46,8 @@ fn fate(random: &mut Random) -> Fate {
     }
 }
 
-/// Some lives are chosen for the end of their log, by a chance of their own: those of the others stay as they are.
+/// Some lives are chosen for the end of their log, by a chance of their own: those of the others
+/// stay as they are.
 fn ends_log(seed: u64, life: u64) -> Option<Fate> {
     let mut random = Random::new(seed, 1000 + life);
     random.percent(8).then(|| Fate::LogEnds { both: random.percent(30) })
@@ -70,7 +71,8 @@ fn syncs_lane(operation: &Operation, both: bool) -> bool {
     matches!(operation.kind, OperationKind::Sync | OperationKind::SyncDirectory) && is_lane
 }
 
-/// Mapped operations have no errors: a failing device kills the process there, which other fates do.
+/// Mapped operations have no errors: a failing device kills the process there, which other fates
+/// do.
 fn may_fail(operation: &Operation) -> bool {
     !operation.kind.is_mapped()
 }
@@ -82,14 +84,23 @@ fn arm(run: &Run, process: &Process, fate: Fate, random: &mut Random) {
     match fate {
         Fate::Close | Fate::Drop => {}
         Fate::Crash(crash) => process.crash_at(after + 1, crash),
-        Fate::Errors(kind) => run.world.inject(Fault::new(Action::Fail(kind), may_fail).after(after).times(1 + random.below(4))),
+        Fate::Errors(kind) => {
+            run.world.inject(Fault::new(Action::Fail(kind), may_fail).after(after).times(1 + random.below(4)))
+        }
         Fate::SyncErrors => {
-            let sync = |operation: &Operation| matches!(operation.kind, OperationKind::Sync | OperationKind::SyncDirectory);
-            run.world.inject(Fault::new(Action::Fail(IoErrorKind::Other), sync).after(random.below(40)).times(1 + random.below(3)));
+            let sync = |operation: &Operation| {
+                matches!(operation.kind, OperationKind::Sync | OperationKind::SyncDirectory)
+            };
+            run.world.inject(
+                Fault::new(Action::Fail(IoErrorKind::Other), sync)
+                    .after(random.below(40))
+                    .times(1 + random.below(3)),
+            );
         }
         Fate::LogEnds { both } => {
             // Opening takes some; the world forgets the fault when the life is over.
-            let fails = Fault::new(Action::Fail(IoErrorKind::Other), move |operation| syncs_lane(operation, both));
+            let fails =
+                Fault::new(Action::Fail(IoErrorKind::Other), move |operation| syncs_lane(operation, both));
             run.world.inject(fails.after(4 + after % 16).always());
         }
         Fate::Full => {
@@ -105,12 +116,22 @@ fn disarm(run: &Run) {
 }
 
 /// Opens, does random steps, and meets the fate. `None` when the process ended before.
-fn life(run: &Run, process: &Process, setup: &Setup, fate: Fate, random: &mut Random) -> Result<(), Violation> {
+fn life(
+    run: &Run,
+    process: &Process,
+    setup: &Setup,
+    fate: Fate,
+    random: &mut Random,
+) -> Result<(), Violation> {
     let count = 20 + random.index(80);
     let steps = random_steps(random, count);
-    let (inside, setup, oracle, world) = (process.clone(), setup.clone(), run.oracle.clone(), run.world.clone());
+    let (inside, setup, oracle, world) =
+        (process.clone(), setup.clone(), run.oracle.clone(), run.world.clone());
     let abandoned = random.percent(50);
-    let healing = [Step::Sleep(HEALING), Step::Write(vec![Entry::Put("default".into(), b"healed".to_vec(), 20)], Durability::Durable)];
+    let healing = [
+        Step::Sleep(HEALING),
+        Step::Write(vec![Entry::Put("default".into(), b"healed".to_vec(), 20)], Durability::Durable),
+    ];
     let outcome = process.run(async move {
         let mut client = Client::open(&inside, &setup, &oracle).await?;
         client.set_tolerant(fate.is_faulty());
@@ -121,23 +142,30 @@ fn life(run: &Run, process: &Process, setup: &Setup, fate: Fate, random: &mut Ra
             client.step(&healing[0]).await?;
             // What was called before the faults ended may be told of them now only.
             client.settle().await?;
-            // Errors may still be answered, a second time for the same cause; what a full disk refused must work again.
+            // Errors may still be answered, a second time for the same cause; what a full disk
+            // refused must work again.
             client.set_tolerant(!fate.must_heal());
             client.step(&healing[1]).await.map_err(|stop| match stop {
-                Stop::Error(error) if matches!(fate, Fate::LogEnds { .. }) => {
-                    Stop::Violation(Violation::new(format!("no other log took the place of one that ended: {error}")))
-                }
+                Stop::Error(error) if matches!(fate, Fate::LogEnds { .. }) => Stop::Violation(
+                    Violation::new(format!("no other log took the place of one that ended: {error}")),
+                ),
                 stop => stop,
             })?;
             client.set_tolerant(!fate.must_heal());
         }
         client.check_snapshots().await?;
         client.check_all().await?;
-        if fate == Fate::Drop || (fate == Fate::SyncErrors && abandoned) { Ok(()) } else { client.close().await }
+        if fate == Fate::Drop || (fate == Fate::SyncErrors && abandoned) {
+            Ok(())
+        } else {
+            client.close().await
+        }
     });
     disarm(run);
     match outcome {
-        Some(Err(stop)) if fate.is_faulty() && fate != Fate::Full => stop.expected_error("a life with faults"),
+        Some(Err(stop)) if fate.is_faulty() && fate != Fate::Full => {
+            stop.expected_error("a life with faults")
+        }
         Some(Err(Stop::Error(error))) if fate == Fate::Full => full(&error),
         Some(Err(stop)) => stop.unexpected_error("a life without faults"),
         _ => Ok(()),
@@ -190,7 +218,13 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
         }
         process.kill();
         run.crashed(Crash::Kill);
-        run.life(&run.world.process("last life"), &setup, vec![Step::Sleep(Duration::from_millis(10))], true, "the last life")?;
+        run.life(
+            &run.world.process("last life"),
+            &setup,
+            vec![Step::Sleep(Duration::from_millis(10))],
+            true,
+            "the last life",
+        )?;
         run.verify(&setup)
     });
     result.map_err(|failure| Failure { place: format!("fates {fates:?}"), ..failure })

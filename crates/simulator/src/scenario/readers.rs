@@ -1,11 +1,14 @@
-//! Writers that take one database from each other, and readers that follow whoever writes, all paused, resumed and killed anywhere. Two seeds in eight have a
-//! near-compute log, whose nodes have troubles of their own.
+//! Writers that take one database from each other, and readers that follow whoever writes, all
+//! paused, resumed and killed anywhere. Two seeds in eight have a near-compute log, whose nodes
+//! have troubles of their own.
 //!
 //! Checked of each thing that a reader shows:
 //!
-//! 1. It is one cut: in both keyspaces exactly what the chain of its last write says, now and, of a snapshot, later.
+//! 1. It is one cut: in both keyspaces exactly what the chain of its last write says, now and, of a
+//!    snapshot, later.
 //! 2. It holds what was acknowledged as durable before the round that brought it began.
-//! 3. Nothing of it is taken back: whoever opens the database afterwards finds it, and so does the next look.
+//! 3. Nothing of it is taken back: whoever opens the database afterwards finds it, and so does the
+//!    next look.
 //! 4. A reader is told `PinLost` only when it stood still, and `Corrupt` or `NotFound` never.
 
 use std::collections::BTreeMap;
@@ -63,7 +66,12 @@ async fn follow(process: Process, contest: Contest, mut random: Random) {
         let outcome = read(&process, &contest, &mut random).await;
         // `NotFound`: before the first writer has made the database.
         let empty = contest.history.lock().report.opened == 0;
-        let expected = [ErrorKind::Retry, ErrorKind::Busy, ErrorKind::PinLost, if empty { ErrorKind::NotFound } else { ErrorKind::Retry }];
+        let expected = [
+            ErrorKind::Retry,
+            ErrorKind::Busy,
+            ErrorKind::PinLost,
+            if empty { ErrorKind::NotFound } else { ErrorKind::Retry },
+        ];
         if !contest.goes_on(&process, outcome, &expected) {
             return;
         }
@@ -72,7 +80,11 @@ async fn follow(process: Process, contest: Contest, mut random: Random) {
 }
 
 async fn read(process: &Process, contest: &Contest, random: &mut Random) -> Result<(), Stop> {
-    let options = ReaderOptions { lag: Duration::from_secs(1), lag_max: Duration::from_secs(10), lease: Duration::from_secs(3) };
+    let options = ReaderOptions {
+        lag: Duration::from_secs(1),
+        lag_max: Duration::from_secs(10),
+        lease: Duration::from_secs(3),
+    };
     let durable = contest.history.lock().durable;
     let reader = contest.setup.builder(process).open_reader(options).await?;
     let mut kept = vec![look(process, contest, &reader, durable).await?];
@@ -115,12 +127,17 @@ async fn look(
     {
         let mut history = contest.history.lock();
         if !history.precedes(durable, last) {
-            return Err(Stop::Violation(format!("a reader shows {last:?} and lacks {durable:?}, acknowledged before it looked")));
+            return Err(Stop::Violation(format!(
+                "a reader shows {last:?} and lacks {durable:?}, acknowledged before it looked"
+            )));
         }
         if history.precedes(history.shown, last) {
             history.shown = last;
         } else if !history.precedes(last, history.shown) {
-            return Err(Stop::Violation(format!("a reader shows {last:?}, and {:?} was shown before", history.shown)));
+            return Err(Stop::Violation(format!(
+                "a reader shows {last:?}, and {:?} was shown before",
+                history.shown
+            )));
         }
     }
     check(process, contest, reader.db(), &snapshot, last).await?;
@@ -129,7 +146,13 @@ async fn look(
 }
 
 /// Whether a snapshot holds exactly what the chain of `last` says.
-async fn check(process: &Process, contest: &Contest, db: &Db, snapshot: &Snapshot, last: Option<WriteId>) -> Result<(), Stop> {
+async fn check(
+    process: &Process,
+    contest: &Contest,
+    db: &Db,
+    snapshot: &Snapshot,
+    last: Option<WriteId>,
+) -> Result<(), Stop> {
     let expected = contest.history.lock().state(last);
     let mut keyspaces: Vec<Keyspace> = vec![db.default_keyspace()];
     keyspaces.extend(db.keyspace(OTHER).ok());
@@ -138,7 +161,8 @@ async fn check(process: &Process, contest: &Contest, db: &Db, snapshot: &Snapsho
         let mut scan = snapshot.scan::<&[u8]>(&keyspace, ..);
         while let Some((key, value)) = scan.next_async().await? {
             if key != LAST
-                && let (Some(key), Some(id)) = (key.first_chunk().map(|key| u64::from_be_bytes(*key)), decode(&value))
+                && let (Some(key), Some(id)) =
+                    (key.first_chunk().map(|key| u64::from_be_bytes(*key)), decode(&value))
             {
                 found.insert(key, id);
             }
@@ -147,7 +171,10 @@ async fn check(process: &Process, contest: &Contest, db: &Db, snapshot: &Snapsho
             return Err(Stop::Ended);
         }
         if found != expected {
-            let what = format!("a reader shows {found:?} in {:?}, and {expected:?} was written up to {last:?}", keyspace.name());
+            let what = format!(
+                "a reader shows {found:?} in {:?}, and {expected:?} was written up to {last:?}",
+                keyspace.name()
+            );
             return Err(Stop::Violation(what));
         }
     }
@@ -166,9 +193,13 @@ impl Cast {
         let process = site.host().process(&format!("{} {number}", if writes { "writer" } else { "reader" }));
         let chance = Random::new(random.next(), 5);
         if writes {
-            process.spawn(TaskClass::Foreground, "compete", compete(process.clone(), contest.clone(), chance)).detach();
+            process
+                .spawn(TaskClass::Foreground, "compete", compete(process.clone(), contest.clone(), chance))
+                .detach();
         } else {
-            process.spawn(TaskClass::Foreground, "follow", follow(process.clone(), contest.clone(), chance)).detach();
+            process
+                .spawn(TaskClass::Foreground, "follow", follow(process.clone(), contest.clone(), chance))
+                .detach();
         }
         self.started += 1;
         match self.processes.get_mut(nth) {
@@ -185,7 +216,8 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     let place = || format!("log {}", log_beside(seed).name());
     let mut report = guarded(NAME, seed, place, mix(seed, 7), |run| act(run, seed, &contest))?;
     let seen = history.lock().report.clone();
-    (report.writes, report.durable, report.opened, report.verified) = (seen.writes, seen.durable, seen.opened, seen.verified);
+    (report.writes, report.durable, report.opened, report.verified) =
+        (seen.writes, seen.durable, seen.opened, seen.verified);
     Ok(report)
 }
 

@@ -1,5 +1,6 @@
-//! Where those who take part in a contest are: on one host; or, with a near-compute log, on one or several, with nodes beside them that meet what the failure
-//! model allows ([`neighbours`](super::neighbours)).
+//! Where those who take part in a contest are: on one host; or, with a near-compute log, on one or
+//! several, with nodes beside them that meet what the failure model allows
+//! ([`neighbours`](super::neighbours)).
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::random::Random;
 /// Hosts of those who take part, when there are several.
 const HOSTS: u64 = 3;
 
-/// What only a near-compute log has; its chance is its own, so that contests without one stay as they are.
+/// What only a near-compute log has; its chance is its own, so that contests without one stay as
+/// they are.
 struct Near {
     neighbours: Neighbours,
     store: Option<SharedStore>,
@@ -63,7 +65,8 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// All hosts lose their power, but those of nodes: memory that is shared on the only host would be lost with all its copies.
+    /// All hosts lose their power, but those of nodes: memory that is shared on the only host would
+    /// be lost with all its copies.
     pub(super) fn power_loss(&self, processes: &[Process]) {
         if self.form == Form::NearShared {
             return self.run.crash(processes, Crash::Kill);
@@ -83,9 +86,13 @@ impl<'a> Site<'a> {
     }
 }
 
-/// What is around those who take part where there is a near-compute log: their hosts, of which there are several only with a store that all of them reach;
-/// the nodes; and that store, or none.
-pub(super) fn around(run: &Run, form: Form, random: &mut Random) -> (Vec<Host>, Neighbours, Option<SharedStore>) {
+/// What is around those who take part where there is a near-compute log: their hosts, of which
+/// there are several only with a store that all of them reach; the nodes; and that store, or none.
+pub(super) fn around(
+    run: &Run,
+    form: Form,
+    random: &mut Random,
+) -> (Vec<Host>, Neighbours, Option<SharedStore>) {
     let keeps = Keeps::any(form, random);
     let neighbours = Neighbours::start(run, form, keeps, random);
     let store = random.percent(50).then(|| store(random));
@@ -98,6 +105,10 @@ pub(super) fn around(run: &Run, form: Form, random: &mut Random) -> (Vec<Host>, 
 
 /// A store that all hosts reach, on the way to which much goes wrong, or nothing.
 fn store(random: &mut Random) -> SharedStore {
-    let chances = if random.percent(50) { Chances { lateness_max: Duration::from_secs(1), ..Chances::ROUGH } } else { Chances::NONE };
+    let chances = if random.percent(50) {
+        Chances { lateness_max: Duration::from_secs(1), ..Chances::ROUGH }
+    } else {
+        Chances::NONE
+    };
     SharedStore::new(FaultPlan::random(random.next(), chances))
 }

@@ -1,5 +1,6 @@
-//! A writer, and two who stand by for it and then for each other: killed, paused for longer than anybody waits, cut off from the store, asked to
-//! hand over, on hosts whose wall clocks jump. Two seeds in eight have a near-compute log, whose nodes have troubles of their own.
+//! A writer, and two who stand by for it and then for each other: killed, paused for longer than
+//! anybody waits, cut off from the store, asked to hand over, on hosts whose wall clocks jump. Two
+//! seeds in eight have a near-compute log, whose nodes have troubles of their own.
 //!
 //! Checked:
 //!
@@ -30,7 +31,8 @@ const NAME: &str = "standbys";
 /// How many take part.
 const PARTS: usize = 3;
 const SILENCE_MAX: Duration = Duration::from_millis(800);
-/// A writer that nobody has seen yet is given 75 s; what it then takes to open, and for others to learn of it.
+/// A writer that nobody has seen yet is given 75 s; what it then takes to open, and for others to
+/// learn of it.
 const SETTLING: Duration = Duration::from_secs(120);
 const CALM: Duration = Duration::from_secs(30);
 
@@ -67,13 +69,21 @@ fn builder(process: &Process, contest: &Contest, plan: &FaultPlan) -> Builder {
 }
 
 /// A life: stand by or open, write until that ends, again.
-async fn live(process: Process, contest: Contest, wishes: Wishes, plan: FaultPlan, mut random: Random, mut stands_by: bool) {
+async fn live(
+    process: Process,
+    contest: Contest,
+    wishes: Wishes,
+    plan: FaultPlan,
+    mut random: Random,
+    mut stands_by: bool,
+) {
     while !contest.is_over() {
         let outcome = session(&process, &contest, &wishes, &plan, &mut random, stands_by).await;
         // `NotFound`: before the first writer has made the database.
         let is_new = contest.history.lock().report.opened == 0;
         stands_by = !is_new;
-        let missing = matches!(&outcome, Err(Stop::Error(error)) if is_new && error.kind() == ErrorKind::NotFound);
+        let missing =
+            matches!(&outcome, Err(Stop::Error(error)) if is_new && error.kind() == ErrorKind::NotFound);
         if !missing && !contest.goes_on(&process, outcome, &TROUBLES) {
             return;
         }
@@ -90,7 +100,11 @@ async fn session(
     stands_by: bool,
 ) -> Result<(), Stop> {
     let db = if stands_by {
-        builder(process, contest, plan).stand_by(StandbyOptions { silence_max: SILENCE_MAX }).await?.take_over().await?
+        builder(process, contest, plan)
+            .stand_by(StandbyOptions { silence_max: SILENCE_MAX })
+            .await?
+            .take_over()
+            .await?
     } else {
         builder(process, contest, plan).mode(OpenMode::CreateOrOpen).open().await?
     };
@@ -131,7 +145,8 @@ impl Cast<'_> {
         let process = self.site.host().process(&format!("part {}", self.started));
         let plan = FaultPlan::random(random.next(), self.chances);
         let chance = Random::new(random.next(), 9);
-        let life = live(process.clone(), self.contest.clone(), self.wishes.clone(), plan.clone(), chance, stands_by);
+        let life =
+            live(process.clone(), self.contest.clone(), self.wishes.clone(), plan.clone(), chance, stands_by);
         process.spawn(TaskClass::Foreground, "live", life).detach();
         self.started += 1;
         let part = Part { process, plan };
@@ -174,7 +189,10 @@ impl Cast<'_> {
                 self.start(nth, random, false);
             }
             12..=13 => plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry))),
-            14..=15 => process.stall_at(process.operations() + 1 + random.below(60), Duration::from_millis(1 + random.below(5_000))),
+            14..=15 => process.stall_at(
+                process.operations() + 1 + random.below(60),
+                Duration::from_millis(1 + random.below(5_000)),
+            ),
             16 => self.site.host().jump_unix_time(i64::from(random.percent(50)) * 200_000 - 100_000),
             17..=18 => self.wishes.0.lock().hand_over = true,
             _ if random.percent(50) => {
@@ -193,14 +211,19 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     let place = || format!("log {}", log_beside(seed).name());
     let mut report = guarded(NAME, seed, place, mix(seed, 11), |run| act(run, seed, &contest))?;
     let seen = history.lock().report.clone();
-    (report.writes, report.durable, report.opened, report.verified) = (seen.writes, seen.durable, seen.opened, seen.verified);
+    (report.writes, report.durable, report.opened, report.verified) =
+        (seen.writes, seen.durable, seen.opened, seen.verified);
     Ok(report)
 }
 
 fn act(run: &Run, seed: u64, contest: &Contest) -> Result<(), Violation> {
     let mut random = Random::new(seed, 10);
     run.world.set_preemption_probability([0.0, 0.01, 0.1][random.index(3)]);
-    let chances = if random.percent(30) { Chances { lateness_max: Duration::from_secs(2), ..Chances::ROUGH } } else { Chances::NONE };
+    let chances = if random.percent(30) {
+        Chances { lateness_max: Duration::from_secs(2), ..Chances::ROUGH }
+    } else {
+        Chances::NONE
+    };
     let site = Site::new(run, contest.setup.form, seed);
     let contest = &contest.at(&site);
     let mut cast = Cast { site, contest, wishes: Wishes::default(), chances, parts: Vec::new(), started: 0 };
@@ -228,7 +251,10 @@ fn act(run: &Run, seed: u64, contest: &Contest) -> Result<(), Violation> {
         return Err(Violation::new("all is well, and nobody writes"));
     }
     if after.opened != before.opened {
-        return Err(Violation::new(format!("{} took the place of a writer that lives", after.opened - before.opened)));
+        return Err(Violation::new(format!(
+            "{} took the place of a writer that lives",
+            after.opened - before.opened
+        )));
     }
     run.crash(&cast.processes(), Crash::Kill);
     // Whoever comes last finds everything.

@@ -1,7 +1,9 @@
-//! Two or three processes of one host that take one database from each other, while they are paused, resumed and killed anywhere.
+//! Two or three processes of one host that take one database from each other, while they are
+//! paused, resumed and killed anywhere.
 //!
-//! Each process opens, does random steps until it learns that it is fenced, waits a little, and opens again. The oracle judges every
-//! acknowledgement: what a fenced process was told too late must have been found by its successor.
+//! Each process opens, does random steps until it learns that it is fenced, waits a little, and
+//! opens again. The oracle judges every acknowledgement: what a fenced process was told too late
+//! must have been found by its successor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +37,14 @@ pub(super) struct Contest {
 impl Contest {
     pub(super) fn new(run: &Run, setup: Setup) -> Contest {
         let (violation, over) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(false)));
-        Contest { setup, oracle: run.oracle.clone(), violation, over, large_percent: 0, running: Arc::default() }
+        Contest {
+            setup,
+            oracle: run.oracle.clone(),
+            violation,
+            over,
+            large_percent: 0,
+            running: Arc::default(),
+        }
     }
 
     fn violated(&self, violation: Violation) {
@@ -79,9 +88,13 @@ async fn write_again_and_again(process: &Process, contest: &Contest, random: &mu
             Err(Stop::Ended) => return,
             Err(Stop::Violation(violation)) => return contest.violated(violation.at(process.name())),
             Err(Stop::Error(error)) => match error.kind() {
-                // What a process that has lost the database may be told; never `Corrupt` nor `NotFound`, though its successor deletes what it
-                // still reads.
-                ErrorKind::Fenced | ErrorKind::Closed | ErrorKind::OutcomeUnknown | ErrorKind::Retry | ErrorKind::Busy => {}
+                // What a process that has lost the database may be told; never `Corrupt` nor
+                // `NotFound`, though its successor deletes what it still reads.
+                ErrorKind::Fenced
+                | ErrorKind::Closed
+                | ErrorKind::OutcomeUnknown
+                | ErrorKind::Retry
+                | ErrorKind::Busy => {}
                 _ => return contest.violated(Violation::new(format!("{}: {error}", process.name()))),
             },
         }
@@ -114,7 +127,9 @@ async fn session(process: &Process, contest: &Contest, random: &mut Random) -> R
 pub(super) fn start(host: &Host, contest: &Contest, number: u64, random: &mut Random) -> Process {
     let process = host.process(&format!("writer {number}"));
     let chance = Random::new(random.next(), 3);
-    process.spawn(TaskClass::Foreground, "compete", compete(process.clone(), contest.clone(), chance)).detach();
+    process
+        .spawn(TaskClass::Foreground, "compete", compete(process.clone(), contest.clone(), chance))
+        .detach();
     process
 }
 
@@ -130,7 +145,8 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
             run.world.set_preemption_probability([0.01, 0.05, 0.3][random.index(3)]);
             let contest = Contest::new(run, Setup::small(log_of(seed)));
             let mut started = 2 + random.below(2);
-            let mut processes: Vec<Process> = (0..started).map(|number| start(&run.world.host(0), &contest, number, &mut random)).collect();
+            let mut processes: Vec<Process> =
+                (0..started).map(|number| start(&run.world.host(0), &contest, number, &mut random)).collect();
             for _ in 0..40 {
                 run.world.run_for(Duration::from_micros(random.below(20_000)));
                 if contest.violation.lock().is_some() {
@@ -164,7 +180,13 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
                 return Err(violation);
             }
             run.crash(&processes, Crash::Kill);
-            run.life(&run.world.process("last"), &contest.setup, Vec::new(), true, "opening after the contest")?;
+            run.life(
+                &run.world.process("last"),
+                &contest.setup,
+                Vec::new(),
+                true,
+                "opening after the contest",
+            )?;
             run.verify(&contest.setup)
         },
     )

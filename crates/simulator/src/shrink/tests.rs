@@ -3,7 +3,8 @@ use tombolo_env::simulated::tape;
 use super::*;
 use crate::random::Random;
 
-/// An account: paid into, drawn from by others who are seeded by the first one's chance, closed. It must not be overdrawn, nor closed twice.
+/// An account: paid into, drawn from by others who are seeded by the first one's chance, closed. It
+/// must not be overdrawn, nor closed twice.
 fn account(seed: u64) -> Result<Report, Failure> {
     let failed = |what: String| Err(Failure::new("account", seed, String::new(), what));
     let mut random = Random::new(seed, 1);
@@ -36,13 +37,17 @@ const ACCOUNT: Scenario = Scenario { name: "account", purpose: "", runs: 1, runs
 
 /// Seeds of failures of both kinds.
 fn seeds(class: &str) -> Vec<u64> {
-    (0..400).filter(|seed| account(*seed).is_err_and(|failure| failure.what.starts_with(class))).take(5).collect()
+    (0..400)
+        .filter(|seed| account(*seed).is_err_and(|failure| failure.what.starts_with(class)))
+        .take(5)
+        .collect()
 }
 
 #[test]
 fn what_is_left_is_what_matters() {
     for seed in seeds("overdrawn") {
-        let Shrunk { failure, choices, choices_found, .. } = shrink(&ACCOUNT, seed, Bounds::default()).unwrap();
+        let Shrunk { failure, choices, choices_found, .. } =
+            shrink(&ACCOUNT, seed, Bounds::default()).unwrap();
         assert_eq!(failure.what, "overdrawn by 41", "seed {seed}");
         assert_eq!(failure.steps, ["41 are drawn"], "seed {seed}");
         // Whoever draws comes, draws once, and that much.
@@ -75,7 +80,9 @@ fn what_was_shrunk_is_played_again_from_its_text() {
 #[test]
 fn shrinking_is_deterministic_and_bounded() {
     let seed = seeds("overdrawn")[1];
-    let text = |bounds| shrink(&ACCOUNT, seed, bounds).map(|shrunk| (shrunk.runs, shrunk.failure.tape.unwrap().to_string()));
+    let text = |bounds| {
+        shrink(&ACCOUNT, seed, bounds).map(|shrunk| (shrunk.runs, shrunk.failure.tape.unwrap().to_string()))
+    };
     assert_eq!(text(Bounds::default()), text(Bounds::default()));
     let (runs, _) = text(Bounds { runs: 7, ..Bounds::default() }).unwrap();
     assert!(runs <= 8);

@@ -11,18 +11,25 @@ fn each_rule_taken_out_is_noticed() {
     assert!(survived.is_empty(), "survived: {survived:?}");
 }
 
-/// The history that notices a mutant shrinks to so many choices of those that were found, and fails in the same way when it is played from the text of
-/// its tape.
+/// The history that notices a mutant shrinks to so many choices of those that were found, and fails
+/// in the same way when it is played from the text of its tape.
 fn shrinks(mutant: Mutant, choices_max: usize, bounds: Bounds) {
     let hunt: Hunt = *mutants::ALL.iter().find(|hunt| hunt.mutant == mutant).expect("it is hunted");
     let scenario = scenario::by_name(hunt.scenario).expect("it is there");
     let (_, found) = hunt.run().expect("it is caught");
     let _out = hunt.take_out();
     let shrunk = shrink::shrink(&scenario, found.seed, bounds).expect("it fails again");
-    assert!(shrunk.choices <= choices_max, "{} of {} choices are left:\n{}", shrunk.choices, shrunk.choices_found, shrunk.failure);
+    assert!(
+        shrunk.choices <= choices_max,
+        "{} of {} choices are left:\n{}",
+        shrunk.choices,
+        shrunk.choices_found,
+        shrunk.failure
+    );
     assert_eq!(shrunk.failure.class(), found.class());
     let text = shrunk.failure.tape.as_ref().expect("it has a tape").to_string();
-    let again = shrink::replay(&scenario, found.seed, &text.parse().expect("it says a tape")).expect_err("it fails");
+    let again =
+        shrink::replay(&scenario, found.seed, &text.parse().expect("it says a tape")).expect_err("it fails");
     assert_eq!((again.what, again.steps.len()), (shrunk.failure.what, shrunk.failure.steps.len()));
     assert!(!again.steps.is_empty());
 }

@@ -1,7 +1,8 @@
 //! Every scenario by some seeds, and the same history for the same seed.
 //!
-//! Together they are 2,000 histories of the whole engine, and 3,000 with those of bit rot: a seed of a scenario of crashes has one for each moment of the crash, a
-//! seed of `metamorphic` one for each set of options. The protocol of segments alone adds 2,000.
+//! Together they are 2,000 histories of the whole engine, and 3,000 with those of bit rot: a seed
+//! of a scenario of crashes has one for each moment of the crash, a seed of `metamorphic` one for
+//! each set of options. The protocol of segments alone adds 2,000.
 
 use tombolo_simulator::scenario;
 

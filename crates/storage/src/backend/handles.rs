@@ -1,13 +1,16 @@
-//! What was opened for reading and is kept, by the name of its object: files, or where the blocks of an object lie.
+//! What was opened for reading and is kept, by the name of its object: files, or where the blocks
+//! of an object lie.
 //!
-//! Tables are read at random and often, and their names are never used again, so that what is open may stand for a name. A look-up takes
-//! the shared side of one of sixteen locks, so that readers of different tables do not meet, and readers of one do not wait for each
-//! other; a second chance for what was used since the last round decides who goes (no list is reordered by a look-up).
+//! Tables are read at random and often, and their names are never used again, so that what is open
+//! may stand for a name. A look-up takes the shared side of one of sixteen locks, so that readers
+//! of different tables do not meet, and readers of one do not wait for each other; a second chance
+//! for what was used since the last round decides who goes (no list is reordered by a look-up).
 //!
 //! Invariants:
-//! 1. Each shard holds at most its share of `handles_max`, which is a quarter of what the process may open: the rest belongs to logs,
-//!    writers, further databases and the program around them.
-//! 2. `names` and `ring` of a shard hold the same names, `ring` in the order of insertion, oldest first.
+//! 1. Each shard holds at most its share of `handles_max`, which is a quarter of what the process
+//!    may open: the rest belongs to logs, writers, further databases and the program around them.
+//! 2. `names` and `ring` of a shard hold the same names, `ring` in the order of insertion, oldest
+//!    first.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
@@ -22,7 +25,8 @@ const SHARDS: usize = 16;
 /// Most files kept open, whatever the process may: a terabyte of tables of 64 MiB.
 const HANDLES_MAX: usize = 16 << 10;
 
-/// Open objects by name. A file that another process deletes keeps its space while it is among them.
+/// Open objects by name. A file that another process deletes keeps its space while it is among
+/// them.
 #[derive(Debug)]
 pub(crate) struct Handles<H> {
     shards: [RwLock<Shard<H>>; SHARDS],
@@ -31,7 +35,8 @@ pub(crate) struct Handles<H> {
 
 #[derive(Debug)]
 struct Shard<H> {
-    // Hashed with fixed keys, so that a simulated history repeats; names are our own, nobody sends colliding ones.
+    // Hashed with fixed keys, so that a simulated history repeats; names are our own, nobody sends
+    // colliding ones.
     names: HashMap<ObjectName, Slot<H>, BuildHasherDefault<DefaultHasher>>,
     ring: VecDeque<ObjectName>,
 }
@@ -64,7 +69,8 @@ impl<H: Clone> Handles<H> {
     pub(crate) fn get(&self, name: &ObjectName) -> Option<H> {
         let shard = self.shard(name).read();
         let slot = shard.names.get(name)?;
-        // Written only when it changes: a store by every reader would move the cache line between cores.
+        // Written only when it changes: a store by every reader would move the cache line between
+        // cores.
         if !slot.used.load(Ordering::Relaxed) {
             slot.used.store(true, Ordering::Relaxed);
         }

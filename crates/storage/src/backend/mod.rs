@@ -19,7 +19,12 @@ use tombolo_env::{BoxFuture, Env};
 use crate::{Error, ErrorKind, Request, Result};
 
 /// Waits for `work`, which changes nothing, but not beyond the request's deadline.
-pub(crate) async fn within<T>(env: &Env, request: Request, doing: &str, mut work: BoxFuture<'_, T>) -> Result<T> {
+pub(crate) async fn within<T>(
+    env: &Env,
+    request: Request,
+    doing: &str,
+    mut work: BoxFuture<'_, T>,
+) -> Result<T> {
     let Some(deadline) = request.deadline else { return Ok(work.await) };
     let mut passed: Option<BoxFuture<'static, ()>> = None;
     std::future::poll_fn(|context| {
@@ -28,7 +33,9 @@ pub(crate) async fn within<T>(env: &Env, request: Request, doing: &str, mut work
         }
         // A timer is set only for what is not there at once.
         let passed = passed.get_or_insert_with(|| env.sleep_until(deadline));
-        passed.as_mut().poll(context).map(|()| Err(Error::new(ErrorKind::DeadlineExceeded, format!("the deadline passed before {doing}"))))
+        passed.as_mut().poll(context).map(|()| {
+            Err(Error::new(ErrorKind::DeadlineExceeded, format!("the deadline passed before {doing}")))
+        })
     })
     .await
 }
@@ -37,20 +44,22 @@ pub(crate) async fn within<T>(env: &Env, request: Request, doing: &str, mut work
 pub(crate) async fn begin(env: &Env, request: Request, doing: &str) -> Result<()> {
     env.yield_now().await;
     match request.deadline {
-        Some(deadline) if env.now() >= deadline => {
-            Err(Error::new(ErrorKind::DeadlineExceeded, format!("the deadline passed before {doing} began; nothing took effect")))
-        }
+        Some(deadline) if env.now() >= deadline => Err(Error::new(
+            ErrorKind::DeadlineExceeded,
+            format!("the deadline passed before {doing} began; nothing took effect"),
+        )),
         _ => Ok(()),
     }
 }
 
-/// In a walk over directories: whether names that begin with `name`, a directory's, which ends in `/`, can match a list's prefix and lie behind
-/// `after`; of an object's name, whether it does.
+/// In a walk over directories: whether names that begin with `name`, a directory's, which ends in
+/// `/`, can match a list's prefix and lie behind `after`; of an object's name, whether it does.
 pub(crate) fn may_match(name: &str, prefix: &str, after: Option<&str>) -> bool {
     match name.strip_suffix('/') {
         None => name.starts_with(prefix) && after.is_none_or(|after| name > after),
         Some(_) => {
-            (name.starts_with(prefix) || prefix.starts_with(name)) && after.is_none_or(|after| name > after || after.starts_with(name))
+            (name.starts_with(prefix) || prefix.starts_with(name))
+                && after.is_none_or(|after| name > after || after.starts_with(name))
         }
     }
 }

@@ -1,7 +1,9 @@
-//! What stores behind a network share: the runtime that their requests run on, and how one is waited for.
+//! What stores behind a network share: the runtime that their requests run on, and how one is
+//! waited for.
 //!
-//! Every request runs as a task of one small runtime of the process, goes through a gate that lets the more urgent first, and ends with its
-//! deadline; its result comes back through a completion, so that who waits needs no runtime.
+//! Every request runs as a task of one small runtime of the process, goes through a gate that lets
+//! the more urgent first, and ends with its deadline; its result comes back through a completion,
+//! so that who waits needs no runtime.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -14,7 +16,7 @@ use tombolo_env::{Env, Instant, completion};
 use crate::backend::{begin, within};
 use crate::gate::Gate;
 #[cfg(feature = "cloud")]
-use crate::registry::REMOTE_PATIENCE;
+use crate::registry::REMOTE_RETRY_TIME_MAX;
 use crate::{Error, ErrorKind, Request, Result};
 
 /// Threads that requests run on. They only wait for the network, sign and copy.
@@ -73,7 +75,8 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // The last store may go on one of the runtime's own threads, which cannot wait for itself.
+            // The last store may go on one of the runtime's own threads, which cannot wait for
+            // itself.
             runtime.shutdown_background();
         }
     }
@@ -130,11 +133,14 @@ impl Tasks {
             completer.complete(result);
         });
         // A read that nobody waits for is not made; a change goes on, and its caller does not know.
-        let _cancel = (effect == Effect::Nothing).then(|| AbortOnDrop(task.as_ref().map(JoinHandle::abort_handle)));
+        let _cancel =
+            (effect == Effect::Nothing).then(|| AbortOnDrop(task.as_ref().map(JoinHandle::abort_handle)));
         let waited = within(env, request, doing, Box::pin(waiting)).await;
         match (waited, effect) {
             (Ok(Some(result)), _) => result,
-            (Ok(None), Effect::Nothing) => Err(Error::new(ErrorKind::Closed, format!("the runtime ended while {doing}"))),
+            (Ok(None), Effect::Nothing) => {
+                Err(Error::new(ErrorKind::Closed, format!("the runtime ended while {doing}")))
+            }
             (Ok(None), Effect::Change) => Err(unknown(doing, "the runtime ended")),
             (Err(error), Effect::Nothing) => Err(error),
             (Err(_), Effect::Change) => Err(unknown(doing, "the deadline passed")),
@@ -161,15 +167,16 @@ impl Attempts {
         Attempts { env: env.clone(), made: 0, until: None }
     }
 
-    /// A few, and as many more as fit the time that requests to remote stores are made again for: nobody above goes on.
+    /// A few, and as many more as fit the time that requests to remote stores are made again for:
+    /// nobody above goes on.
     #[cfg(feature = "cloud")]
-    pub(crate) fn patient(env: &Env) -> Attempts {
-        Attempts { until: Some(env.now() + REMOTE_PATIENCE), ..Attempts::new(env) }
+    pub(crate) fn persistent(env: &Env) -> Attempts {
+        Attempts { until: Some(env.now() + REMOTE_RETRY_TIME_MAX), ..Attempts::new(env) }
     }
 
     /// Whether nobody above goes on.
     #[cfg(feature = "cloud")]
-    pub(crate) fn are_patient(&self) -> bool {
+    pub(crate) fn are_persistent(&self) -> bool {
         self.until.is_some()
     }
 
@@ -178,7 +185,8 @@ impl Attempts {
         self.made > 0
     }
 
-    /// Waits before another attempt; `false` when there were enough. The pause is between a half and the whole of twice the one before.
+    /// Waits before another attempt; `false` when there were enough. The pause is between a half
+    /// and the whole of twice the one before.
     pub(crate) async fn again(&mut self) -> bool {
         if self.made >= ATTEMPTS_MAX && self.until.is_none_or(|until| self.env.now() >= until) {
             return false;

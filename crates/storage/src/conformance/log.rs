@@ -1,7 +1,8 @@
-//! What every log store promises (see [`LogStore`]), as checks over any of them: backends, forms and layers, real and simulated.
+//! What every log store promises (see [`LogStore`]), as checks over any of them: backends, forms
+//! and layers, real and simulated.
 //!
-//! The checks run outside tasks: they wait on the calling thread. Each uses an incarnation of its own, drawn at random, so that one store can
-//! go through all of them, many times.
+//! The checks run outside tasks: they wait on the calling thread. Each uses an incarnation of its
+//! own, drawn at random, so that one store can go through all of them, many times.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use tombolo_env::{BoxFuture, Env};
 
 use crate::log_memory::Uncounted;
 use crate::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogRecord, LogStore, ObjectStore,
-    RUN_ENTRIES_MAX, Result,
+    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset,
+    LogRecord, LogStore, ObjectStore, RUN_ENTRIES_MAX, Result,
 };
 
 /// A chain that keeps the records in memory.
@@ -37,11 +38,18 @@ impl ConfigurationChain for EpochChain {
         Box::pin(async move {
             let claimed = *self.chain.claimed.lock();
             if claimed > self.epoch {
-                return Err(Error::new(ErrorKind::Fenced, format!("the chain holds a claim of epoch {claimed}")));
+                return Err(Error::new(
+                    ErrorKind::Fenced,
+                    format!("the chain holds a claim of epoch {claimed}"),
+                ));
             }
-            // As a manifest: only an epoch itself begins its logs, and what a record has named no more stays so.
+            // As a manifest: only an epoch itself begins its logs, and what a record has named no
+            // more stays so.
             if record.id.epoch != self.epoch && !self.named().iter().any(|named| named.id == record.id) {
-                return Err(Error::new(ErrorKind::Bug, format!("epoch {} names a log of epoch {}", self.epoch, record.id.epoch)));
+                return Err(Error::new(
+                    ErrorKind::Bug,
+                    format!("epoch {} names a log of epoch {}", self.epoch, record.id.epoch),
+                ));
             }
             self.chain.publish(record).await
         })
@@ -119,7 +127,8 @@ impl LogHistory<'_> {
         LogHistory { subject, incarnation: Incarnation(subject.env.random_u64()), chain: Arc::default() }
     }
 
-    /// What epoch `epoch` of this database opens logs with, and takes them over with: it has claimed from here on.
+    /// What epoch `epoch` of this database opens logs with, and takes them over with: it has
+    /// claimed from here on.
     pub fn context(&self, epoch: u64) -> LogContext {
         let mut claimed = self.chain.claimed.lock();
         *claimed = (*claimed).max(Epoch(epoch));
@@ -149,7 +158,11 @@ impl LogHistory<'_> {
     /// # Panics
     /// When there is none: a log was not published.
     pub fn record(&self, epoch: u64, lane: u32) -> LogRecord {
-        let found = self.chain.named().into_iter().find(|record| record.id.epoch == Epoch(epoch) && record.id.lane == lane);
+        let found = self
+            .chain
+            .named()
+            .into_iter()
+            .find(|record| record.id.epoch == Epoch(epoch) && record.id.lane == lane);
         found.expect("opening a log publishes its record")
     }
 
@@ -166,7 +179,14 @@ impl LogHistory<'_> {
     ///
     /// # Errors
     /// The store's.
-    pub fn read(&self, old: u64, lane: u32, new: u64, from: LogOffset, to: LogOffset) -> Result<Vec<(LogEntry, LogOffset)>> {
+    pub fn read(
+        &self,
+        old: u64,
+        lane: u32,
+        new: u64,
+        from: LogOffset,
+        to: LogOffset,
+    ) -> Result<Vec<(LogEntry, LogOffset)>> {
         let (context, record) = (self.context(new), self.record(old, lane));
         self.subject.env.block_on(read_both_ways(&*self.subject.store, &context, &record, from, to))
     }
@@ -198,7 +218,8 @@ impl LogHistory<'_> {
     }
 }
 
-/// Reads what a log holds in `from..to`: entry by entry, and again in runs, which hold the same and end alike.
+/// Reads what a log holds in `from..to`: entry by entry, and again in runs, which hold the same and
+/// end alike.
 ///
 /// # Errors
 /// The store's.
@@ -226,7 +247,11 @@ pub async fn read_both_ways(
     let runs_ended = loop {
         match reader.next_run().await {
             Ok(Some(run)) => {
-                assert!((1..=RUN_ENTRIES_MAX).contains(&run.entries.len()), "a run of {} entries", run.entries.len());
+                assert!(
+                    (1..=RUN_ENTRIES_MAX).contains(&run.entries.len()),
+                    "a run of {} entries",
+                    run.entries.len()
+                );
                 in_runs.extend(run.entries.iter().map(|entry| run.entry(entry)));
             }
             Ok(None) => break Ok(()),
@@ -247,7 +272,12 @@ pub fn entry(number: u64, payload_bytes: usize) -> LogEntry {
     })
     .take(payload_bytes)
     .collect();
-    LogEntry { stream: (number % 3) as u32, first_sequence: number, count: 1 + (number % 5) as u32, payload: payload.into() }
+    LogEntry {
+        stream: (number % 3) as u32,
+        first_sequence: number,
+        count: 1 + (number % 5) as u32,
+        payload: payload.into(),
+    }
 }
 
 /// Appends and waits until it is accepted.
@@ -311,7 +341,10 @@ fn fill(
     payload_bytes: usize,
 ) -> (Vec<LogEntry>, Vec<LogOffset>) {
     let entries: Vec<LogEntry> = numbers.map(|number| entry(number, payload_bytes)).collect();
-    let ends = entries.iter().map(|entry| append(&subject.env, log, lane, entry).expect("an append to an open log")).collect();
+    let ends = entries
+        .iter()
+        .map(|entry| append(&subject.env, log, lane, entry).expect("an append to an open log"))
+        .collect();
     (entries, ends)
 }
 
@@ -351,7 +384,11 @@ fn reads_back(subject: &LogSubject) {
     assert!(ends.is_sorted_by(|a, b| a < b), "ends ascend: {ends:?}");
     let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
     let read = history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading");
-    assert_eq!(read.iter().map(|(_, end)| *end).collect::<Vec<_>>(), ends, "a reader tells the offsets that the append told");
+    assert_eq!(
+        read.iter().map(|(_, end)| *end).collect::<Vec<_>>(),
+        ends,
+        "a reader tells the offsets that the append told"
+    );
     assert_eq!(entries_only(read), entries);
     let rest = history.read(5, 0, 9, ends[19], sealed).expect("reading from the middle");
     assert_eq!(entries_only(rest), entries[20..]);
@@ -382,7 +419,8 @@ fn fence_seals(subject: &LogSubject) {
     let sealed = history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
     assert!(sealed >= ends[6], "an accepted append lies within the sealed length: {sealed} and {}", ends[6]);
     for number in 7..10 {
-        let error = append(&subject.env, &*log, 0, &entry(number, 10)).expect_err("a fenced log accepts nothing");
+        let error =
+            append(&subject.env, &*log, 0, &entry(number, 10)).expect_err("a fenced log accepts nothing");
         assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     }
     assert_eq!(subject.env.block_on(log.confirm()).expect_err("fenced").kind(), ErrorKind::Fenced);
@@ -459,7 +497,10 @@ fn follows(subject: &LogSubject) {
         from = read.last().map_or(from, |(_, end)| *end);
         seen.extend(entries_only(read));
         assert!(from >= durable_min, "what was acknowledged as durable is seen: {from} and {durable_min}");
-        assert!(from <= durable_max.max(durable_min), "nothing is seen that is not durable: {from} and {durable_max}");
+        assert!(
+            from <= durable_max.max(durable_min),
+            "nothing is seen that is not durable: {from} and {durable_max}"
+        );
         assert_eq!(seen, entries[..seen.len()]);
         // A flush has stated a replay point: the log goes on without what lies before.
         log.trim(0, ends[0]).expect("trimming");
@@ -523,7 +564,8 @@ fn frees(subject: &LogSubject) {
     let record = history.record(5, 0);
     history.free(&record, 9).expect("freeing");
     history.free(&record, 9).expect("freeing again");
-    let error = history.fence(5, 0, 10, LogOffset::ZERO).expect_err("a log that is gone is damage, not an empty log");
+    let error =
+        history.fence(5, 0, 10, LogOffset::ZERO).expect_err("a log that is gone is damage, not an empty log");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
@@ -556,20 +598,34 @@ fn frees_unnamed(subject: &LogSubject) {
 fn wrong_calls(subject: &LogSubject) {
     let history = LogHistory::new(subject);
     let log = history.open(5, 1).expect("opening");
-    assert_eq!(append(&subject.env, &*log, 1, &entry(0, 1)).expect_err("no such lane").kind(), ErrorKind::Invalid);
+    assert_eq!(
+        append(&subject.env, &*log, 1, &entry(0, 1)).expect_err("no such lane").kind(),
+        ErrorKind::Invalid
+    );
     let beyond = LogOffset::new(1 << 20, 4096);
     assert_eq!(log.sync(0, beyond).expect_err("beyond the end").kind(), ErrorKind::Bug);
     let zeros = Bytes::from(vec![0; 512 << 20]);
     let large = LogEntry { stream: 0, first_sequence: 1, count: 1, payload: zeros };
-    assert_eq!(append(&subject.env, &*log, 0, &large).expect_err("an entry beyond the limit").kind(), ErrorKind::Invalid);
+    assert_eq!(
+        append(&subject.env, &*log, 0, &large).expect_err("an entry beyond the limit").kind(),
+        ErrorKind::Invalid
+    );
     let end = append(&subject.env, &*log, 0, &entry(1, 8)).expect("a refused entry changes nothing");
     history.fence(5, 0, 9, LogOffset::ZERO).expect("fencing");
     let mut foreign = history.record(5, 0);
     foreign.configuration = Bytes::from_static(b"\x01of another store");
     let context = history.context(9);
-    let error = subject.env.block_on(subject.store.fence(&context, &foreign, LogOffset::ZERO)).expect_err("another store's record");
-    assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::Unsupported), "{error}");
-    let error = history.read(5, 0, 9, LogOffset::ZERO, LogOffset::new(end.segment() + 7, 1 << 16)).expect_err("beyond the sealed length");
+    let error = subject
+        .env
+        .block_on(subject.store.fence(&context, &foreign, LogOffset::ZERO))
+        .expect_err("another store's record");
+    assert!(
+        matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::Unsupported),
+        "{error}"
+    );
+    let error = history
+        .read(5, 0, 9, LogOffset::ZERO, LogOffset::new(end.segment() + 7, 1 << 16))
+        .expect_err("beyond the sealed length");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
@@ -578,7 +634,9 @@ fn sizes(subject: &LogSubject) {
     let log = history.open(5, 1).expect("opening");
     let mut entries = Vec::new();
     let mut end = LogOffset::ZERO;
-    for (number, payload_bytes) in [0, 1, 7, 8, 9, 4095, 4096, 5000, 20_000, 1, 300_000, 64, 1 << 21, 3, 0].into_iter().enumerate() {
+    for (number, payload_bytes) in
+        [0, 1, 7, 8, 9, 4095, 4096, 5000, 20_000, 1, 300_000, 64, 1 << 21, 3, 0].into_iter().enumerate()
+    {
         let entry = entry(number as u64, payload_bytes);
         end = append(&subject.env, &*log, 0, &entry).expect("appending");
         entries.push(entry);
@@ -606,5 +664,8 @@ fn many(subject: &LogSubject) {
     assert_eq!(entries_only(history.read(5, 0, 9, LogOffset::ZERO, sealed).expect("reading")), entries);
     // From and to the middle of what would be runs.
     let (from, to) = (700, RUN_ENTRIES_MAX + 900);
-    assert_eq!(entries_only(history.read(5, 0, 9, ends[from], ends[to]).expect("reading")), entries[from + 1..=to]);
+    assert_eq!(
+        entries_only(history.read(5, 0, 9, ends[from], ends[to]).expect("reading")),
+        entries[from + 1..=to]
+    );
 }

@@ -1,7 +1,8 @@
-//! The promises of the interfaces, as checks that any store can be put through: a backend, a layer, in the real world or a simulated one.
+//! The promises of the interfaces, as checks that any store can be put through: a backend, a layer,
+//! in the real world or a simulated one.
 //!
-//! A check returns the first promise that it finds broken. Stores of other crates call these from their tests; names are fresh in each
-//! run, so that a store in use can be checked too.
+//! A check returns the first promise that it finds broken. Stores of other crates call these from
+//! their tests; names are fresh in each run, so that a store in use can be checked too.
 
 pub mod log;
 pub mod object;

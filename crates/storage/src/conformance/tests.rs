@@ -12,7 +12,9 @@ use super::object_store;
 use crate::backend::memory::MemoryObjectStore;
 use crate::layer::RequestKind;
 use crate::layer::fault::{Fault, FaultObjectStore, FaultPlan, Lateness, Rule};
-use crate::{ErrorKind, Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
+use crate::{
+    ErrorKind, Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
@@ -22,7 +24,8 @@ enum Mistake {
     AlwaysCreated,
     /// Lists names, then asks for each whether it is still there, as if that were one moment.
     ListsThenLooks,
-    /// The same of a store that says so, and then shows nothing in place of what stands behind the name that is gone.
+    /// The same of a store that says so, and then shows nothing in place of what stands behind the
+    /// name that is gone.
     WalksAndStops,
     ListsInReverse,
     ListsThroughAfter,
@@ -69,7 +72,12 @@ impl Broken {
 }
 
 impl ObjectStore for Broken {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             match self.mistake {
                 Mistake::ShowsUnfinished => {
@@ -101,26 +109,42 @@ impl ObjectStore for Broken {
                     self.inner.delete(request, name).await?;
                     self.inner.put_if_absent(request, name, placement, bytes).await
                 }
-                Mistake::AlwaysCreated => self.inner.put_if_absent(request, name, placement, bytes).await.map(|_| PutOutcome::Created),
+                Mistake::AlwaysCreated => self
+                    .inner
+                    .put_if_absent(request, name, placement, bytes)
+                    .await
+                    .map(|_| PutOutcome::Created),
                 _ => self.inner.put_if_absent(request, name, placement, bytes).await,
             }
         })
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(async move {
             match self.mistake {
                 Mistake::ReadsOneByteTooFew => {
                     let bytes = self.inner.read(request, name, range).await?;
                     Ok(bytes.slice(..bytes.len().saturating_sub(1)))
                 }
-                Mistake::ReadsNothingWhereNothingIs => Ok(self.inner.read(request, name, range).await.unwrap_or_default()),
+                Mistake::ReadsNothingWhereNothingIs => {
+                    Ok(self.inner.read(request, name, range).await.unwrap_or_default())
+                }
                 _ => self.inner.read(request, name, range).await,
             }
         })
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             let mut ranges = ranges.to_vec();
             if self.mistake == Mistake::RangesInOrderOfOffsets {
@@ -134,7 +158,13 @@ impl ObjectStore for Broken {
         self.inner.length(request, name)
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         Box::pin(async move {
             let mut page = self.inner.list(request, prefix, after, limit).await?;
             match self.mistake {
@@ -177,7 +207,12 @@ impl ObjectStore for Broken {
         })
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
             if self.mistake == Mistake::CopyReplaces && self.inner.length(request, from).await.is_ok() {
                 self.inner.delete(request, to).await?;

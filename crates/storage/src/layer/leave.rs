@@ -1,6 +1,7 @@
 //! What layers do not touch.
 
-/// The methods of [`ObjectStore`](crate::ObjectStore) that a layer leaves to the store that it wraps, its field `inner`.
+/// The methods of [`ObjectStore`](crate::ObjectStore) that a layer leaves to the store that it
+/// wraps, its field `inner`.
 macro_rules! leave_to_inner {
     (@ create) => {
         fn create<'a>(
@@ -105,14 +106,14 @@ macro_rules! leave_to_inner {
             self.inner.meter()
         }
     };
-    (@ home) => {
-        fn home(&self) -> Option<&$crate::home::Home> {
-            self.inner.home()
+    (@ location) => {
+        fn location(&self) -> Option<&$crate::location::StoreLocation> {
+            self.inner.location()
         }
     };
-    (@ pulse) => {
-        fn pulse(&self) -> Option<$crate::Pulse> {
-            self.inner.pulse()
+    (@ performance) => {
+        fn performance(&self) -> Option<$crate::StorePerformance> {
+            self.inner.performance()
         }
     };
     (@ must_prove_put_if_absent) => {

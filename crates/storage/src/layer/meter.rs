@@ -6,9 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
-use crate::home::Home;
 use crate::layer::RequestKind;
-use crate::{Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result};
+use crate::location::StoreLocation;
+use crate::{
+    Listed, Meter, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome,
+    Request, Result,
+};
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +21,7 @@ mod tests;
 pub struct MeterObjectStore {
     inner: Arc<dyn ObjectStore>,
     meter: Arc<Meter>,
-    home: Option<Home>,
+    location: Option<StoreLocation>,
 }
 
 impl MeterObjectStore {
@@ -27,15 +30,15 @@ impl MeterObjectStore {
         if inner.meter().is_some() {
             return inner;
         }
-        Arc::new(MeterObjectStore { inner, meter: Arc::new(Meter::of_calls()), home: None })
+        Arc::new(MeterObjectStore { inner, meter: Arc::new(Meter::of_calls()), location: None })
     }
 
     /// The same, and it knows where it lies.
-    pub fn wrap_at(inner: Arc<dyn ObjectStore>, home: Home) -> Arc<dyn ObjectStore> {
+    pub fn wrap_at(inner: Arc<dyn ObjectStore>, location: StoreLocation) -> Arc<dyn ObjectStore> {
         if inner.meter().is_some() {
-            return Arc::new(AtHome { inner, home });
+            return Arc::new(AtHome { inner, location });
         }
-        Arc::new(MeterObjectStore { inner, meter: Arc::new(Meter::of_calls()), home: Some(home) })
+        Arc::new(MeterObjectStore { inner, meter: Arc::new(Meter::of_calls()), location: Some(location) })
     }
 
     fn counted<'a, T: 'a>(
@@ -54,7 +57,13 @@ impl MeterObjectStore {
 }
 
 /// Counts how a call ended.
-fn note<T>(meter: &Meter, purpose: Purpose, kind: RequestKind, result: &Result<T>, bytes: impl Fn(&T) -> u64) {
+fn note<T>(
+    meter: &Meter,
+    purpose: Purpose,
+    kind: RequestKind,
+    result: &Result<T>,
+    bytes: impl Fn(&T) -> u64,
+) {
     match result {
         Ok(value) => match bytes(value) {
             0 => {}
@@ -69,12 +78,18 @@ fn none<T>(_: &T) -> u64 {
 }
 
 impl ObjectStore for MeterObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         self.meter.sent(request.purpose, RequestKind::Create, 0);
         Box::pin(async move {
             let result = self.inner.create(request, name, placement).await;
             note(&self.meter, request.purpose, RequestKind::Create, &result, none);
-            let writer = MeterWriter { inner: result?, meter: Arc::clone(&self.meter), purpose: request.purpose };
+            let writer =
+                MeterWriter { inner: result?, meter: Arc::clone(&self.meter), purpose: request.purpose };
             Ok(Box::new(writer) as Box<dyn ObjectWriter>)
         })
     }
@@ -87,15 +102,33 @@ impl ObjectStore for MeterObjectStore {
         bytes: Bytes,
     ) -> BoxFuture<'a, Result<PutOutcome>> {
         self.meter.sent(request.purpose, RequestKind::Put, bytes.len() as u64);
-        self.counted(request, RequestKind::Put, self.inner.put_if_absent(request, name, placement, bytes), none)
+        self.counted(
+            request,
+            RequestKind::Put,
+            self.inner.put_if_absent(request, name, placement, bytes),
+            none,
+        )
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         self.meter.sent(request.purpose, RequestKind::Read, 0);
-        self.counted(request, RequestKind::Read, self.inner.read(request, name, range), |bytes| bytes.len() as u64)
+        self.counted(request, RequestKind::Read, self.inner.read(request, name, range), |bytes| {
+            bytes.len() as u64
+        })
     }
 
-    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+    fn with_held(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        range: Range<u64>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> bool {
         let mut bytes = 0;
         let shown = self.inner.with_held(request, name, range, &mut |held| {
             bytes = held.len() as u64;
@@ -109,10 +142,17 @@ impl ObjectStore for MeterObjectStore {
         shown
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         self.meter.sent(request.purpose, RequestKind::ReadRanges, 0);
         let read = self.inner.read_ranges(request, name, ranges);
-        self.counted(request, RequestKind::ReadRanges, read, |read| read.iter().map(|bytes| bytes.len() as u64).sum())
+        self.counted(request, RequestKind::ReadRanges, read, |read| {
+            read.iter().map(|bytes| bytes.len() as u64).sum()
+        })
     }
 
     fn length<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<u64>> {
@@ -120,7 +160,13 @@ impl ObjectStore for MeterObjectStore {
         self.counted(request, RequestKind::Length, self.inner.length(request, name), none)
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         self.meter.sent(request.purpose, RequestKind::List, 0);
         self.counted(request, RequestKind::List, self.inner.list(request, prefix, after, limit), none)
     }
@@ -130,12 +176,22 @@ impl ObjectStore for MeterObjectStore {
         self.counted(request, RequestKind::Delete, self.inner.delete(request, name), none)
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         self.meter.sent(request.purpose, RequestKind::Copy, 0);
         self.counted(request, RequestKind::Copy, self.inner.copy(request, from, to), none)
     }
 
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+    fn adopt<'a>(
+        &'a self,
+        request: Request,
+        place: &'a str,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         self.meter.sent(request.purpose, RequestKind::Copy, 0);
         self.counted(request, RequestKind::Copy, self.inner.adopt(request, place, to), none)
     }
@@ -149,31 +205,36 @@ impl ObjectStore for MeterObjectStore {
         Some(&self.meter)
     }
 
-    fn home(&self) -> Option<&Home> {
-        self.home.as_ref()
+    fn location(&self) -> Option<&StoreLocation> {
+        self.location.as_ref()
     }
 
-    leave_to_inner!(place facts must_prove_put_if_absent lists_may_walk pulse survival describe);
+    leave_to_inner!(place facts must_prove_put_if_absent lists_may_walk performance survival describe);
 }
 
 /// A store that counts its own requests, and knows where it lies.
 #[derive(Debug)]
 struct AtHome {
     inner: Arc<dyn ObjectStore>,
-    home: Home,
+    location: StoreLocation,
 }
 
 impl ObjectStore for AtHome {
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         self.inner.read(request, name, range)
     }
 
-    fn home(&self) -> Option<&Home> {
-        Some(&self.home)
+    fn location(&self) -> Option<&StoreLocation> {
+        Some(&self.location)
     }
 
     leave_to_inner!(create put_if_absent with_held read_ranges length list delete copy place adopt sweep facts meter);
-    leave_to_inner!(must_prove_put_if_absent lists_may_walk pulse survival describe);
+    leave_to_inner!(must_prove_put_if_absent lists_may_walk performance survival describe);
 }
 
 #[derive(Debug)]

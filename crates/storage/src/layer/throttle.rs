@@ -1,9 +1,12 @@
-//! A store that is slower than it could be: at most so many bytes and requests a second, and so much latency.
+//! A store that is slower than it could be: at most so many bytes and requests a second, and so
+//! much latency.
 //!
-//! For a store that is shared or paid for by the request, and to see how a program does on a slower one. All requests of a layer share its
-//! rates, in the order of their calls; latency is each one's own, drawn from a distribution ([`Latency`]), so that requests at once wait side by side.
-//! What is written waits before it goes on, what is read waits after it came, when its size is known. Nothing is saved up: an idle minute allows no
-//! burst. Pieces of an object have no latency, their end has: remote stores take pieces while the next are made.
+//! For a store that is shared or paid for by the request, and to see how a program does on a slower
+//! one. All requests of a layer share its rates, in the order of their calls; latency is each one's
+//! own, drawn from a distribution ([`Latency`]), so that requests at once wait side by side. What
+//! is written waits before it goes on, what is read waits after it came, when its size is known.
+//! Nothing is saved up: an idle minute allows no burst. Pieces of an object have no latency, their
+//! end has: remote stores take pieces while the next are made.
 //!
 //! Invariant: a request that its deadline keeps from waiting ends before it takes effect.
 
@@ -15,7 +18,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Instant};
 
-use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
+use crate::{
+    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
+    Request, Result,
+};
 
 mod latency;
 
@@ -82,7 +88,11 @@ impl Gate {
     /// Waits for the turn of a read of an object from `start` on, and for its latency.
     async fn enter_read(&self, request: Request, name: &ObjectName, start: u64) -> Result<()> {
         let visit = self.nodes.visit(self.latency.nodes, name, start);
-        let node = if visit.as_ref().is_some_and(|visit| visit.is_slow) { self.latency.slow_node } else { Duration::ZERO };
+        let node = if visit.as_ref().is_some_and(|visit| visit.is_slow) {
+            self.latency.slow_node
+        } else {
+            Duration::ZERO
+        };
         self.enter_for(request, 0, self.latency.draw(&self.env) + node).await
     }
 
@@ -91,7 +101,10 @@ impl Gate {
         let now = self.env.now();
         let turn = self.requests.take(now, 1).max(self.bytes.take(now, bytes)) + latency;
         if request.deadline.is_some_and(|deadline| deadline < turn) {
-            return Err(Error::new(ErrorKind::DeadlineExceeded, "the deadline would pass in a throttled store; nothing was asked of it"));
+            return Err(Error::new(
+                ErrorKind::DeadlineExceeded,
+                "the deadline would pass in a throttled store; nothing was asked of it",
+            ));
         }
         self.wait(turn).await;
         Ok(())
@@ -133,7 +146,12 @@ impl ThrottleObjectStore {
     }
 
     /// A request that writes `bytes` and reads none.
-    fn one<'a, T: Send + 'a>(&'a self, request: Request, bytes: usize, made: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
+    fn one<'a, T: Send + 'a>(
+        &'a self,
+        request: Request,
+        bytes: usize,
+        made: BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
         Box::pin(async move {
             self.gate.enter(request, bytes as u64).await?;
             made.await
@@ -142,11 +160,17 @@ impl ThrottleObjectStore {
 }
 
 impl ObjectStore for ThrottleObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             self.gate.enter_for(request, 0, Duration::ZERO).await?;
             let inner = self.inner.create(request, name, placement).await?;
-            Ok(Box::new(ThrottleWriter { inner, gate: Arc::clone(&self.gate), request }) as Box<dyn ObjectWriter>)
+            Ok(Box::new(ThrottleWriter { inner, gate: Arc::clone(&self.gate), request })
+                as Box<dyn ObjectWriter>)
         })
     }
 
@@ -161,7 +185,12 @@ impl ObjectStore for ThrottleObjectStore {
         self.one(request, length, self.inner.put_if_absent(request, name, placement, bytes))
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(async move {
             self.gate.enter_read(request, name, range.start).await?;
             let bytes = self.inner.read(request, name, range).await?;
@@ -170,7 +199,12 @@ impl ObjectStore for ThrottleObjectStore {
         })
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             self.gate.enter_read(request, name, ranges.first().map_or(0, |range| range.start)).await?;
             let read = self.inner.read_ranges(request, name, ranges).await?;
@@ -183,7 +217,13 @@ impl ObjectStore for ThrottleObjectStore {
         self.one(request, 0, self.inner.length(request, name))
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         self.one(request, 0, self.inner.list(request, prefix, after, limit))
     }
 
@@ -191,11 +231,21 @@ impl ObjectStore for ThrottleObjectStore {
         self.one(request, 0, self.inner.delete(request, name))
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         self.one(request, 0, self.inner.copy(request, from, to))
     }
 
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+    fn adopt<'a>(
+        &'a self,
+        request: Request,
+        place: &'a str,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         self.one(request, 0, self.inner.adopt(request, place, to))
     }
 
@@ -203,7 +253,7 @@ impl ObjectStore for ThrottleObjectStore {
         self.one(request, 0, self.inner.sweep(request))
     }
 
-    leave_to_inner!(place facts pulse must_prove_put_if_absent lists_may_walk meter home survival describe);
+    leave_to_inner!(place facts performance must_prove_put_if_absent lists_may_walk meter location survival describe);
 }
 
 #[derive(Debug)]

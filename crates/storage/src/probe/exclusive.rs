@@ -1,7 +1,8 @@
 //! Whether put-if-absent is what it is called: many try for one name at once, and one may win.
 //!
-//! Everything else rests on it (rule 1). Some stores take the condition and look no further than to whether the name is taken just then; two writers
-//! would then both believe that they own the database.
+//! Everything else rests on it (rule 1). Some stores take the condition and look no further than to
+//! whether the name is taken just then; two writers would then both believe that they own the
+//! database.
 
 use std::sync::Arc;
 
@@ -9,7 +10,10 @@ use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env, all};
 
 use crate::object::read_whole;
-use crate::{Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result};
+use crate::{
+    Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome,
+    Request, Result,
+};
 
 /// Who tries for one name at once.
 pub const RACERS: usize = 8;
@@ -35,8 +39,9 @@ fn placement(life: Life) -> Placement {
 /// Lets many try for one name, several times, and removes what was put.
 ///
 /// # Errors
-/// `Unsupported` when a race had another number of winners than one, when a name then held what the winner had not put, or when a put that was
-/// made again changed it: no database can be kept safe there. What the store says otherwise.
+/// `Unsupported` when a race had another number of winners than one, when a name then held what the
+/// winner had not put, or when a put that was made again changed it: no database can be kept safe
+/// there. What the store says otherwise.
 pub async fn put_if_absent(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<()> {
     let root = format!("probe/{:016x}{:016x}", env.random_u64(), env.random_u64());
     let mut names = Vec::new();
@@ -62,8 +67,9 @@ pub async fn put_if_absent(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<()
 /// One race for one name, and a look at what it left.
 async fn run_race(store: &Arc<dyn ObjectStore>, name: &ObjectName) -> Result<()> {
     let bytes = |racer: usize| Bytes::from(vec![u8::try_from(racer % 256).unwrap_or(0); BYTES]);
-    let racers = (0..RACERS)
-        .map(|racer| -> BoxFuture<'_, Result<PutOutcome>> { store.put_if_absent(request(), name, placement(Life::Short), bytes(racer)) });
+    let racers = (0..RACERS).map(|racer| -> BoxFuture<'_, Result<PutOutcome>> {
+        store.put_if_absent(request(), name, placement(Life::Short), bytes(racer))
+    });
     let mut winners = Vec::new();
     for (racer, outcome) in all(racers.collect(), RACERS).await.into_iter().enumerate() {
         match outcome {
@@ -78,22 +84,37 @@ async fn run_race(store: &Arc<dyn ObjectStore>, name: &ObjectName) -> Result<()>
     check_holds(store, name, &bytes(winner), "what the winner put").await?;
     // As after a lost answer: the same again, and another's late attempt.
     for again in [winner, (winner + 1) % RACERS] {
-        if store.put_if_absent(request(), name, placement(Life::Short), bytes(again)).await? == PutOutcome::Created {
+        if store.put_if_absent(request(), name, placement(Life::Short), bytes(again)).await?
+            == PutOutcome::Created
+        {
             return Err(broken(store, name, "a taken name", "that it was created again"));
         }
     }
     check_holds(store, name, &bytes(winner), "what the winner put, unchanged").await
 }
 
-async fn check_holds(store: &Arc<dyn ObjectStore>, name: &ObjectName, bytes: &Bytes, expected: &str) -> Result<()> {
+async fn check_holds(
+    store: &Arc<dyn ObjectStore>,
+    name: &ObjectName,
+    bytes: &Bytes,
+    expected: &str,
+) -> Result<()> {
     let found = read_whole(&**store, request(), name, BYTES as u64).await?;
     if found == *bytes { Ok(()) } else { Err(broken(store, name, expected, "another's bytes")) }
 }
 
-fn broken(store: &Arc<dyn ObjectStore>, name: &ObjectName, expected: &str, found: impl std::fmt::Display) -> Error {
+fn broken(
+    store: &Arc<dyn ObjectStore>,
+    name: &ObjectName,
+    expected: &str,
+    found: impl std::fmt::Display,
+) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("the put-if-absent of {} is broken: two writers could both own a database here", store.describe()),
+        format!(
+            "the put-if-absent of {} is broken: two writers could both own a database here",
+            store.describe()
+        ),
     )
     .object(name)
     .expected(expected)
@@ -101,7 +122,8 @@ fn broken(store: &Arc<dyn ObjectStore>, name: &ObjectName, expected: &str, found
     .advice("use a store with atomic conditional puts: docs/storage.md names some that were tried")
 }
 
-/// Tries a store that must prove itself, unless its record says that it was, and records the result.
+/// Tries a store that must prove itself, unless its record says that it was, and records the
+/// result.
 ///
 /// Costs one read when it was tried before.
 ///
@@ -118,12 +140,16 @@ pub async fn prove(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<()> {
 /// Records that a store was tried, and found sound.
 pub(super) async fn record(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<()> {
     let text = format!(
-        "put-if-absent: one of {RACERS} won each of {RACES} races\nunix_seconds: {}\nstore: {}\nversion: {}\n",
+        "put-if-absent: one of {RACERS} won each of {RACES} races\nunix_seconds: {}\nstore: {}\nversion: \
+        {}\n",
         env.unix_time().as_secs(),
         store.describe(),
         env!("CARGO_PKG_VERSION"),
     );
-    match store.put_if_absent(request(), &ObjectName::new(RECORD)?, placement(Life::Forever), text.into()).await {
+    match store
+        .put_if_absent(request(), &ObjectName::new(RECORD)?, placement(Life::Forever), text.into())
+        .await
+    {
         // The record spares the next creation the races; it is not what makes the store safe.
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Ok(()),

@@ -11,14 +11,16 @@ use super::measure::{Measured, Measurement, measure};
 use crate::conformance::log::MemoryChain;
 use crate::log_memory::Uncounted;
 use crate::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogStore, ObjectStore, Result,
+    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogOffset, LogStore,
+    ObjectStore, Result,
 };
 
 /// Bytes appended in one measurement at most: nothing is trimmed meanwhile.
 const APPENDED_BYTES_MAX: u64 = 64 << 20;
 
-/// Measures a log store: `append` (accepted) and `sync` (durable, as many writers at once as the depth says). `told` hears of each
-/// figure as it is there; its error ends the rest. The log is of a fresh incarnation, and freed at the end.
+/// Measures a log store: `append` (accepted) and `sync` (durable, as many writers at once as the
+/// depth says). `told` hears of each figure as it is there; its error ends the rest. The log is of
+/// a fresh incarnation, and freed at the end.
 ///
 /// # Errors
 /// `Invalid` for a plan that makes no sense; the first error of the store.
@@ -70,16 +72,18 @@ async fn run(
     let end = Arc::new(AtomicU64::new(0));
     for &size in &plan.sizes {
         let operations_max = APPENDED_BYTES_MAX / (size as u64 + 64) + 1;
-        for (operation, depth, durable) in
-            std::iter::once(("append", 1, false)).chain(plan.depths.iter().map(|depth| ("sync", *depth, true)))
+        for (operation, depth, durable) in std::iter::once(("append", 1, false))
+            .chain(plan.depths.iter().map(|depth| ("sync", *depth, true)))
         {
             let lane = Arc::clone(&lane);
             let payload = bytes::Bytes::from(vec![0x5a; size]);
             let last = Arc::clone(&end);
-            let measurement = Measurement { operation, bytes: size as u64, depth, duration: plan.duration, operations_max };
+            let measurement =
+                Measurement { operation, bytes: size as u64, depth, duration: plan.duration, operations_max };
             let log_of_requests = Arc::clone(log);
             let measured = measure(env, measurement, move |_| {
-                let (log, lane, payload, last) = (Arc::clone(&log_of_requests), Arc::clone(&lane), payload.clone(), Arc::clone(&last));
+                let (log, lane, payload, last) =
+                    (Arc::clone(&log_of_requests), Arc::clone(&lane), payload.clone(), Arc::clone(&last));
                 Box::pin(async move {
                     let appended = {
                         let mut number = lane.lock();

@@ -108,7 +108,14 @@ pub(super) async fn measure(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-pub(super) fn summary(operation: &'static str, bytes: u64, depth: usize, operations: u64, seconds: f64, nanos: &[u64]) -> Measured {
+pub(super) fn summary(
+    operation: &'static str,
+    bytes: u64,
+    depth: usize,
+    operations: u64,
+    seconds: f64,
+    nanos: &[u64],
+) -> Measured {
     let seconds = seconds.max(1e-9);
     let at = |hundredths: usize| {
         let index = (nanos.len() * hundredths / 100).min(nanos.len().saturating_sub(1));

@@ -7,7 +7,10 @@ use tombolo_env::Env;
 
 use super::ProbePlan;
 use super::measure::{Measured, Measurement, measure, summary};
-use crate::{Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result};
+use crate::{
+    Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome,
+    Request, Result,
+};
 
 /// Bytes handed to a writer at once, as a table's writer does.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -48,7 +51,14 @@ pub async fn objects(
     told: &(dyn Fn(&Measured) -> Result<()> + Send + Sync),
 ) -> Result<Vec<Measured>> {
     plan.check()?;
-    let mut probe = Probe { env, store, plan, told, prefix: format!("probe-{:016x}", env.random_u64()), measured: Vec::new() };
+    let mut probe = Probe {
+        env,
+        store,
+        plan,
+        told,
+        prefix: format!("probe-{:016x}", env.random_u64()),
+        measured: Vec::new(),
+    };
     let outcome = probe.run().await;
     let emptied = probe.empty().await;
     outcome.and(emptied).map(|()| probe.measured)
@@ -82,7 +92,8 @@ impl Probe<'_> {
         let name = ObjectName::new(format!("{}/data", self.prefix))?;
         let piece = noise(self.env, usize::try_from(PIECE_BYTES).unwrap_or(usize::MAX));
         let began = self.env.now();
-        let mut writer = self.store.create(flush(), &name, Placement::new(ObjectKind::Table, Life::Short)).await?;
+        let mut writer =
+            self.store.create(flush(), &name, Placement::new(ObjectKind::Table, Life::Short)).await?;
         let mut written = 0;
         while written < self.plan.data_bytes {
             writer.append(piece.clone()).await?;
@@ -102,9 +113,12 @@ impl Probe<'_> {
                 let (size, places) = (size as u64, self.plan.data_bytes / size as u64);
                 let measurement = self.measurement("read", size, depth, u64::MAX);
                 let measured = measure(self.env, measurement, move |_| {
-                    let (store, name, start) = (Arc::clone(&store), name.clone(), env.random_u64() % places * size);
+                    let (store, name, start) =
+                        (Arc::clone(&store), name.clone(), env.random_u64() % places * size);
                     Box::pin(async move {
-                        let bytes = store.read(Request::new(Purpose::Get, Epoch::NONE), &name, start..start + size).await?;
+                        let bytes = store
+                            .read(Request::new(Purpose::Get, Epoch::NONE), &name, start..start + size)
+                            .await?;
                         if bytes.len() as u64 == size {
                             return Ok(());
                         }
@@ -117,7 +131,13 @@ impl Probe<'_> {
         Ok(())
     }
 
-    fn measurement(&self, operation: &'static str, bytes: u64, depth: usize, operations_max: u64) -> Measurement {
+    fn measurement(
+        &self,
+        operation: &'static str,
+        bytes: u64,
+        depth: usize,
+        operations_max: u64,
+    ) -> Measurement {
         Measurement { operation, bytes, depth, duration: self.plan.duration, operations_max }
     }
 
@@ -131,9 +151,14 @@ impl Probe<'_> {
             Box::pin(async move {
                 let name = name?;
                 let request = Request::new(Purpose::Manifest, Epoch::NONE);
-                match store.put_if_absent(request, &name, Placement::new(ObjectKind::Other, Life::Short), bytes).await? {
+                match store
+                    .put_if_absent(request, &name, Placement::new(ObjectKind::Other, Life::Short), bytes)
+                    .await?
+                {
                     PutOutcome::Created => Ok(()),
-                    PutOutcome::Exists => Err(Error::new(ErrorKind::AlreadyExists, "a fresh name is taken").object(&name)),
+                    PutOutcome::Exists => {
+                        Err(Error::new(ErrorKind::AlreadyExists, "a fresh name is taken").object(&name))
+                    }
                 }
             })
         });
@@ -146,7 +171,9 @@ impl Probe<'_> {
         let (store, prefix) = (Arc::clone(self.store), format!("{}/put/", self.prefix));
         let measured = measure(self.env, self.measurement("list", 0, 1, u64::MAX), move |_| {
             let (store, prefix) = (Arc::clone(&store), prefix.clone());
-            Box::pin(async move { store.list(Request::new(Purpose::Manifest, Epoch::NONE), &prefix, None, 1).await.map(drop) })
+            Box::pin(async move {
+                store.list(Request::new(Purpose::Manifest, Epoch::NONE), &prefix, None, 1).await.map(drop)
+            })
         });
         self.tell(measured.await?)?;
         Ok(())
@@ -156,15 +183,21 @@ impl Probe<'_> {
         let page = self.store.list(flush(), &format!("{}/put/", self.prefix), None, PAGE).await?;
         let names: Vec<ObjectName> = page.objects.into_iter().map(|info| info.name).collect();
         let store = Arc::clone(self.store);
-        let measured = measure(self.env, self.measurement("delete", 0, 1, names.len() as u64), move |number| {
-            let (store, name) = (Arc::clone(&store), usize::try_from(number).ok().and_then(|number| names.get(number)).cloned());
-            Box::pin(async move {
-                match name {
-                    Some(name) => store.delete(Request::new(Purpose::Collection, Epoch::NONE), &name).await,
-                    None => Ok(()),
-                }
-            })
-        });
+        let measured =
+            measure(self.env, self.measurement("delete", 0, 1, names.len() as u64), move |number| {
+                let (store, name) = (
+                    Arc::clone(&store),
+                    usize::try_from(number).ok().and_then(|number| names.get(number)).cloned(),
+                );
+                Box::pin(async move {
+                    match name {
+                        Some(name) => {
+                            store.delete(Request::new(Purpose::Collection, Epoch::NONE), &name).await
+                        }
+                        None => Ok(()),
+                    }
+                })
+            });
         self.tell(measured.await?)?;
         Ok(())
     }

@@ -12,7 +12,12 @@ use crate::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use crate::{Epoch, LogStore, ObjectStore, Purpose, Registry, Request, Uri};
 
 fn plan() -> ProbePlan {
-    ProbePlan { sizes: vec![100, 5000], depths: vec![1, 4], duration: Duration::from_millis(20), data_bytes: 1 << 20 }
+    ProbePlan {
+        sizes: vec![100, 5000],
+        depths: vec![1, 4],
+        duration: Duration::from_millis(20),
+        data_bytes: 1 << 20,
+    }
 }
 
 type Pair = (Arc<dyn ObjectStore>, Arc<dyn LogStore>);
@@ -47,15 +52,24 @@ fn every_operation_is_measured_by_size_and_depth_and_nothing_is_left() {
     for uri in ["mem://probe", "file:///probe", "file:///probe?form=written"] {
         let world = World::new(7);
         let process = world.process("p");
-        let (measured, heard, left) = process.run(probed(process.env(), uri)).expect("it lives").expect("no errors");
+        let (measured, heard, left) =
+            process.run(probed(process.env(), uri)).expect("it lives").expect("no errors");
         assert_eq!(left, 0, "{uri}: objects are left");
         assert_eq!(heard, measured.len());
-        for (operation, figures) in [("write", 1), ("read", 4), ("put", 4), ("list", 1), ("delete", 1), ("append", 2), ("sync", 4)] {
+        for (operation, figures) in
+            [("write", 1), ("read", 4), ("put", 4), ("list", 1), ("delete", 1), ("append", 2), ("sync", 4)]
+        {
             let found: Vec<_> = measured.iter().filter(|one| one.operation == operation).collect();
             assert_eq!(found.len(), figures, "{uri}: {operation}");
             for one in found {
-                assert!(one.operations > 0 && one.seconds > 0.0 && one.operations_per_second > 0.0, "{uri}: {one:?}");
-                assert!(one.micros_p50 <= one.micros_p99 && one.micros_p99 <= one.micros_max, "{uri}: {one:?}");
+                assert!(
+                    one.operations > 0 && one.seconds > 0.0 && one.operations_per_second > 0.0,
+                    "{uri}: {one:?}"
+                );
+                assert!(
+                    one.micros_p50 <= one.micros_p99 && one.micros_p99 <= one.micros_max,
+                    "{uri}: {one:?}"
+                );
             }
         }
     }
@@ -72,11 +86,15 @@ fn an_error_ends_the_probe_and_is_cleaned_up_after() {
             for kind in [RequestKind::Put, RequestKind::Read, RequestKind::Delete] {
                 let faults = FaultPlan::scripted();
                 faults.inject(Rule::of_kind(kind, Fault::Error(ErrorKind::Retry)).skip(2).times(1));
-                let store: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&inner), faults));
+                let store: Arc<dyn ObjectStore> =
+                    Arc::new(FaultObjectStore::new(&env, Arc::clone(&inner), faults));
                 let error = objects(&env, &store, &plan(), &|_| Ok(())).await.expect_err("injected");
                 assert_eq!(error.kind(), ErrorKind::Retry);
                 assert!(error.to_string().contains("measuring"), "{error}");
-                let left = inner.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10).await.expect("listed");
+                let left = inner
+                    .list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10)
+                    .await
+                    .expect("listed");
                 assert!(left.objects.is_empty(), "{kind}: {:?}", left.objects);
             }
         })
@@ -109,7 +127,9 @@ fn who_is_told_may_end_the_rest_and_nothing_is_left() {
         let enough = |_: &Measured| Err(Error::new(ErrorKind::Closed, "enough"));
         let error = objects(&env, &store, &plan(), &enough).await.expect_err("it was told to end");
         assert_eq!(error.kind(), ErrorKind::Closed);
-        Ok::<_, Error>(store.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10).await?.objects.len())
+        Ok::<_, Error>(
+            store.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10).await?.objects.len(),
+        )
     });
     assert_eq!(left.expect("it lives").expect("no errors"), 0);
 }
@@ -160,7 +180,12 @@ impl ObjectStore for Careless {
         Box::pin(self.put(request, name, placement, bytes))
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a crate::ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<bytes::Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a crate::ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<bytes::Bytes>> {
         self.inner.read(request, name, range)
     }
 
@@ -226,18 +251,35 @@ fn a_careless_put_if_absent_is_found_out_and_a_real_one_is_recorded() {
                 let store: Arc<dyn ObjectStore> = Arc::new(Careless { env: env.clone(), inner, looks });
                 let error = exclusive::prove(&env, &store).await.expect_err("found out");
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-                assert!(error.to_string().contains("exactly one winner") && error.next_step().is_some(), "{error}");
-                assert_eq!(names(&store).await, Vec::<String>::new(), "nothing is recorded, and nothing left");
+                assert!(
+                    error.to_string().contains("exactly one winner") && error.next_step().is_some(),
+                    "{error}"
+                );
+                assert_eq!(
+                    names(&store).await,
+                    Vec::<String>::new(),
+                    "nothing is recorded, and nothing left"
+                );
             }
             let (real, _) = open(&env, "mem://real").expect("a store");
             exclusive::prove(&env, &real).await.expect("nothing to prove");
-            assert_eq!(names(&real).await, Vec::<String>::new(), "a store that is sound by its making is not tried");
+            assert_eq!(
+                names(&real).await,
+                Vec::<String>::new(),
+                "a store that is sound by its making is not tried"
+            );
             exclusive::put_if_absent(&env, &real).await.expect("sound");
             exclusive::record(&env, &real).await.expect("recorded");
             assert_eq!(names(&real).await, ["probe/put-if-absent"]);
-            assert!(exclusive::recorded(&real).await.expect("read").is_some_and(|text| text.contains("one of 8 won")));
+            assert!(
+                exclusive::recorded(&real)
+                    .await
+                    .expect("read")
+                    .is_some_and(|text| text.contains("one of 8 won"))
+            );
             // Who finds the record asks no further.
-            let before: Arc<dyn ObjectStore> = Arc::new(Careless { env: env.clone(), inner: real, looks: false });
+            let before: Arc<dyn ObjectStore> =
+                Arc::new(Careless { env: env.clone(), inner: real, looks: false });
             exclusive::prove(&env, &before).await.expect("recorded");
         })
         .expect("it lives");

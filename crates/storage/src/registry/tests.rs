@@ -12,14 +12,20 @@ fn takes_uris_apart_and_puts_them_together() {
         ("file:///data/orders", "file", "/data/orders", vec![]),
         ("FILE:///data", "file", "/data", vec![]),
         ("mem://orders", "mem", "orders", vec![]),
-        ("s3://bucket/orders?region=eu-1&class=cold", "s3", "bucket/orders", vec![("class", "cold"), ("region", "eu-1")]),
+        (
+            "s3://bucket/orders?region=eu-1&class=cold",
+            "s3",
+            "bucket/orders",
+            vec![("class", "cold"), ("region", "eu-1")],
+        ),
         ("file:///a%20b/%3F%25?x=%26%3D", "file", "/a b/?%", vec![("x", "&=")]),
         ("near://h1:70,h2:70,h3:70", "near", "h1:70,h2:70,h3:70", vec![]),
         ("file:///stra%C3%9Fe", "file", "/straße", vec![]),
     ] {
         let uri = Uri::parse(text).expect(text);
         assert_eq!((uri.scheme.as_str(), uri.rest.as_str()), (scheme, rest), "{text}");
-        let found: Vec<_> = uri.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let found: Vec<_> =
+            uri.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(found, parameters, "{text}");
         assert_eq!(Uri::parse(&uri.to_string()).expect("printed"), uri, "{text} printed and read again");
     }
@@ -57,12 +63,20 @@ fn parameters_are_checked_and_listed() {
     let uri = Uri::parse("file:///x?form=written&single_host=yes").expect("a URI");
     assert!(uri.allow_parameters(&["form", "single_host"]).is_ok());
     let refused = uri.allow_parameters(&["form"]).expect_err("unknown").to_string();
-    assert!(refused.contains("\"single_host\"") && refused.contains("parameters form, and trace"), "{refused}");
+    assert!(
+        refused.contains("\"single_host\"") && refused.contains("parameters form, and trace"),
+        "{refused}"
+    );
     assert!(uri.flag("single_host").expect("yes"));
     assert!(!uri.flag("absent").expect("no"));
     assert!(uri.flag("form").expect_err("neither").to_string().contains("form=yes or form=no"));
     assert_eq!(uri.choice("form", &["mapped", "written"]).expect("one of them"), Some("written"));
-    assert!(uri.choice("form", &["mapped", "other"]).expect_err("none of them").to_string().contains("form=mapped or form=other"));
+    assert!(
+        uri.choice("form", &["mapped", "other"])
+            .expect_err("none of them")
+            .to_string()
+            .contains("form=mapped or form=other")
+    );
 }
 
 #[test]
@@ -73,7 +87,8 @@ fn default_schemes_are_there() {
     assert!(Registry::empty().object_store_schemes().is_empty());
 }
 
-/// What a user puts into a URI by mistake (keys, tokens, passwords) is not repeated to terminals and logs.
+/// What a user puts into a URI by mistake (keys, tokens, passwords) is not repeated to terminals
+/// and logs.
 #[test]
 fn errors_show_no_value_that_may_be_secret() {
     let (env, registry) = (Env::real(), Registry::default());

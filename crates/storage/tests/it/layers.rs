@@ -22,9 +22,14 @@ fn a_log_without_faults_and_a_traced_one_keep_every_promise() {
     let world = World::new(1);
     for env in [Env::real(), world.process("tester").env()] {
         let tracer = Tracer::new(&env);
-        check_log_store(&subject(&env, |inner| Arc::new(FaultLogStore::new(&env, inner, FaultPlan::scripted()))));
+        check_log_store(&subject(&env, |inner| {
+            Arc::new(FaultLogStore::new(&env, inner, FaultPlan::scripted()))
+        }));
         check_log_store(&subject(&env, |inner| Arc::new(TraceLogStore::new(inner, tracer.clone()))));
-        assert!(tracer.of_kind(RequestKind::LogAppend).requests > 10 && tracer.of_kind(RequestKind::LogFence).requests > 0);
+        assert!(
+            tracer.of_kind(RequestKind::LogAppend).requests > 10
+                && tracer.of_kind(RequestKind::LogFence).requests > 0
+        );
         tracer.set_on(false);
         check_log_store(&subject(&env, |inner| Arc::new(TraceLogStore::new(inner, tracer.clone()))));
     }
@@ -35,7 +40,10 @@ fn a_log_that_is_slow_keeps_every_promise() {
     for seed in 0..5 {
         let world = World::new(seed);
         let env = world.process("tester").env();
-        let plan = FaultPlan::random(seed, Chances { delay: 0.3, delay_max: Duration::from_millis(2), ..Chances::NONE });
+        let plan = FaultPlan::random(
+            seed,
+            Chances { delay: 0.3, delay_max: Duration::from_millis(2), ..Chances::NONE },
+        );
         check_log_store(&subject(&env, |inner| Arc::new(FaultLogStore::new(&env, inner, plan.clone()))));
         assert!(plan.injected() > 0);
     }
@@ -59,7 +67,10 @@ fn an_injected_error_of_an_append_has_no_effect() {
     assert_eq!(log.append(0, &entry(3, 100)).expect_err("full").kind(), ErrorKind::OutOfSpace);
     plan.set_full(false);
     plan.inject(Rule::of_kind(RequestKind::LogFence, Fault::Unknown { landed: true }).times(1));
-    assert_eq!(history.fence(1, 0, 2, LogOffset::ZERO).expect_err("injected").kind(), ErrorKind::OutcomeUnknown);
+    assert_eq!(
+        history.fence(1, 0, 2, LogOffset::ZERO).expect_err("injected").kind(),
+        ErrorKind::OutcomeUnknown
+    );
     assert_eq!(log.append(0, &entry(3, 100)).expect_err("it landed").kind(), ErrorKind::Fenced);
     let sealed = history.fence(1, 0, 2, LogOffset::ZERO).expect("fenced again");
     assert_eq!(sealed, end);

@@ -8,8 +8,8 @@ use tombolo_env::simulated::{Crash, World};
 use tombolo_storage::conformance::log::{MemoryChain, append, entry};
 use tombolo_storage::log_memory::Uncounted;
 use tombolo_storage::{
-    ConfigurationChain, Epoch, ErrorKind, Incarnation, Life, Log, LogContext, LogEntry, LogOffset, LogStore, ObjectKind, ObjectName,
-    ObjectStore, Placement, Purpose, Registry, Request, Result, Uri,
+    ConfigurationChain, Epoch, ErrorKind, Incarnation, Life, Log, LogContext, LogEntry, LogOffset, LogStore,
+    ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Registry, Request, Result, Uri,
 };
 
 struct Pair {
@@ -30,7 +30,15 @@ impl Pair {
     fn context(&self, epoch: u64) -> LogContext {
         let chain: Arc<dyn ConfigurationChain> = Arc::<MemoryChain>::clone(&self.chain);
         let (env, objects) = (self.env.clone(), Arc::clone(&self.objects));
-        LogContext { env, incarnation: Incarnation(1), database: 1, epoch: Epoch(epoch), chain, objects, memory: Arc::new(Uncounted) }
+        LogContext {
+            env,
+            incarnation: Incarnation(1),
+            database: 1,
+            epoch: Epoch(epoch),
+            chain,
+            objects,
+            memory: Arc::new(Uncounted),
+        }
     }
 
     fn begin(&self, epoch: u64) -> Result<Arc<dyn Log>> {
@@ -40,7 +48,9 @@ impl Pair {
     fn put(&self, name: &str) -> Result<()> {
         let (name, placement) = (ObjectName::new(name)?, Placement::new(ObjectKind::Table, Life::Long));
         let request = Request::new(Purpose::Flush, Epoch(1));
-        self.env.block_on(self.objects.put_if_absent(request, &name, placement, Bytes::from_static(b"table"))).map(drop)
+        self.env
+            .block_on(self.objects.put_if_absent(request, &name, placement, Bytes::from_static(b"table")))
+            .map(drop)
     }
 
     /// Fences every log of older epochs and reads it.
@@ -71,7 +81,13 @@ impl Pair {
 }
 
 /// Objects and entries in turn, each noted when it was acknowledged; ends at the first error.
-fn work(env: &Env, uri: &str, chain: &Arc<MemoryChain>, alive: impl Fn() -> bool, noted: &mut (u64, u64)) -> Result<()> {
+fn work(
+    env: &Env,
+    uri: &str,
+    chain: &Arc<MemoryChain>,
+    alive: impl Fn() -> bool,
+    noted: &mut (u64, u64),
+) -> Result<()> {
     let pair = open(env, uri, chain)?;
     let log = pair.begin(1)?;
     for number in 1..=6 {
@@ -110,12 +126,21 @@ fn what_was_acknowledged_survives_a_loss_of_power_at_any_operation() {
             let successor = world.process("successor");
             let pair = open(&successor.env(), &uri, &chain).expect("opened");
             let entries = pair.recover(2).expect("recovered");
-            let expected: Vec<LogEntry> = (1..=entries.len() as u64).map(|number| entry(number, 300)).collect();
+            let expected: Vec<LogEntry> =
+                (1..=entries.len() as u64).map(|number| entry(number, 300)).collect();
             assert_eq!(entries, expected, "{form}, operation {number}: entries in order");
-            assert!(entries.len() as u64 >= noted.0, "{form}, operation {number}: {} of {} entries", entries.len(), noted.0);
+            assert!(
+                entries.len() as u64 >= noted.0,
+                "{form}, operation {number}: {} of {} entries",
+                entries.len(),
+                noted.0
+            );
             let names = pair.names().expect("listed");
             assert!(names.len() as u64 >= noted.1, "{form}, operation {number}: {names:?} of {}", noted.1);
-            assert!(names.iter().all(|name| name.contains("/table/")), "the log's files are no objects: {names:?}");
+            assert!(
+                names.iter().all(|name| name.contains("/table/")),
+                "the log's files are no objects: {names:?}"
+            );
             let log = pair.begin(2).expect("the next epoch");
             let end = append(&successor.env(), &*log, 0, &entry(1, 10)).expect("appended");
             log.sync(0, end).expect("synced");
@@ -128,7 +153,11 @@ fn a_takeover_stops_the_former_writer_on_every_pair() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let env = Env::real();
     let path = directory.path().display();
-    for uri in [format!("file://{path}/mapped?form=mapped"), format!("file://{path}/written?form=written"), "mem://takeover".into()] {
+    for uri in [
+        format!("file://{path}/mapped?form=mapped"),
+        format!("file://{path}/written?form=written"),
+        "mem://takeover".into(),
+    ] {
         let chain = Arc::<MemoryChain>::default();
         let first = open(&env, &uri, &chain).expect("opened");
         let log = first.begin(1).expect("begun");
@@ -153,5 +182,9 @@ fn identities_tell_stores_apart() {
     assert_eq!(identity("mem://a"), identity("mem://a"));
     assert_ne!(identity("mem://a"), identity("mem://b"));
     let survival = open(&env, "file:///tmp/nowhere", &chain).expect("opened").log.survival();
-    assert!(!survival.accepted.is_empty() && !survival.durable.is_empty() && survival.accepted != survival.durable);
+    assert!(
+        !survival.accepted.is_empty()
+            && !survival.durable.is_empty()
+            && survival.accepted != survival.durable
+    );
 }

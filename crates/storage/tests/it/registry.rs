@@ -6,7 +6,8 @@ use bytes::Bytes;
 use tombolo_env::Env;
 use tombolo_env::simulated::World;
 use tombolo_storage::{
-    Epoch, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Registry, Request, Result, Uri,
+    Epoch, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome,
+    Registry, Request, Result, Uri,
 };
 
 fn request() -> Request {
@@ -97,10 +98,16 @@ fn mistakes_are_named_and_answered() {
 fn a_scheme_without_a_log_says_which_there_are() {
     let env = Env::real();
     let mut registry = Registry::default();
-    registry.register_object_store("only-objects", Arc::new(|env, _| Registry::default().open_object_store(env, &Uri::parse("mem://x")?)));
+    registry.register_object_store(
+        "only-objects",
+        Arc::new(|env, _| Registry::default().open_object_store(env, &Uri::parse("mem://x")?)),
+    );
     let error = open(&registry, &env, "only-objects://x").expect_err("no log");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(["file, ", "mem, ", "objects"].iter().all(|scheme| error.to_string().contains(scheme)), "{error}");
+    assert!(
+        ["file, ", "mem, ", "objects"].iter().all(|scheme| error.to_string().contains(scheme)),
+        "{error}"
+    );
     let uri = Uri::parse("only-objects://x").expect("a URI");
     let objects = registry.open_object_store(&env, &uri).expect("objects");
     let log = Uri::parse("mem://log").expect("a URI");
@@ -125,7 +132,13 @@ fn a_trace_is_one_parameter_away() {
     });
     let files = outcome.expect("it lives").expect("no errors");
     assert_eq!(files.len(), 2, "{files:?}");
-    let lines = files.iter().map(|file| String::from_utf8(world.host(0).content(format!("/traces/{file}")).expect("read")).expect("text"));
+    let lines = files.iter().map(|file| {
+        String::from_utf8(world.host(0).content(format!("/traces/{file}")).expect("read")).expect("text")
+    });
     let all: String = lines.collect();
-    assert!(all.contains(r#""purpose":"verify","kind":"put","name":"a","bytes":5"#) && all.contains(r#""outcome":"created""#), "{all}");
+    assert!(
+        all.contains(r#""purpose":"verify","kind":"put","name":"a","bytes":5"#)
+            && all.contains(r#""outcome":"created""#),
+        "{all}"
+    );
 }

@@ -1,26 +1,34 @@
-//! One memory budget: everything that an engine keeps in memory in bulk is charged here, and the block cache gives way to the rest.
+//! One memory budget: everything that an engine keeps in memory in bulk is charged here, and the
+//! block cache gives way to the rest.
 //!
 //! ```text
 //! memtables, open tables, pinned values, scans, compactions, queued writes, what the log holds, the flash cache's index: charged as they grow
 //! chunks that memtables gave back, block cache (which give way in this order):                 what the others leave, less a sixteenth
 //! ```
 //!
-//! A database has a budget of its own, of [`memory_bytes`](crate::Options::memory_bytes), or shares one with other databases of the
-//! process ([`crate::Builder::memory_budget`]); who shares a budget shares the block cache.
+//! A database has a budget of its own, of [`memory_bytes`](crate::Options::memory_bytes), or shares
+//! one with other databases of the process ([`crate::Builder::memory_budget`]); who shares a budget
+//! shares the block cache.
 //!
-//! Charging is three additions. It is meant for pieces of some size (a chunk, a block, a buffer), not for single entries.
+//! Charging is three additions. It is meant for pieces of some size (a chunk, a block, a buffer),
+//! not for single entries.
 //!
-//! Memtables must go on: a write that was let in cannot be refused its memory. So each database is promised two when it joins, one that
-//! takes writes and one that is flushed, and asks for `Room` before it begins further ones. What can do with less (read-ahead) gets
-//! nothing of what is promised.
+//! Memtables must go on: a write that was let in cannot be refused its memory. So each database is
+//! promised two when it joins, one that takes writes and one that is flushed, and asks for `Room`
+//! before it begins further ones. What can do with less (read-ahead) gets nothing of what is
+//! promised.
 //!
 //! Invariants:
-//! 1. `used(category)` is the sum of the living [`Charge`]s of that category; dropping a charge gives it back.
-//! 2. The cache gives way before a charge counts: `used_bytes` exceeds `bytes` only by what does not give way.
-//! 3. The least that all members need to work with is at most the budget: [`MemoryBudget::join`] refuses what would not fit.
-//! 4. What does not give way stays within the budget, save for what nobody can refuse: the part of a batch that is larger than a memtable,
-//!    memtables that readers keep after their flush, values and cursors that a program keeps, the tops of open tables, and writes that wait
-//!    for room: beyond a memtable's bytes of them, only those that somebody waits for.
+//! 1. `used(category)` is the sum of the living [`Charge`]s of that category; dropping a charge
+//!    gives it back.
+//! 2. The cache gives way before a charge counts: `used_bytes` exceeds `bytes` only by what does
+//!    not give way.
+//! 3. The least that all members need to work with is at most the budget: [`MemoryBudget::join`]
+//!    refuses what would not fit.
+//! 4. What does not give way stays within the budget, save for what nobody can refuse: the part of
+//!    a batch that is larger than a memtable, memtables that readers keep after their flush, values
+//!    and cursors that a program keeps, the tops of open tables, and writes that wait for room:
+//!    beyond a memtable's bytes of them, only those that somebody waits for.
 //!
 //! Thread safety: all is shared. No lock is held while the cache gives way.
 
@@ -66,7 +74,8 @@ pub enum Category {
     Log,
     /// What the flash cache knows of its pieces, and those that wait to be written.
     Flash,
-    /// Memory of memtables that ended, kept for the next ones. It gives way to all others, before the cache does.
+    /// Memory of memtables that ended, kept for the next ones. It gives way to all others, before
+    /// the cache does.
     Spare,
 }
 
@@ -159,7 +168,11 @@ struct Needed {
 
 impl fmt::Debug for MemoryBudget {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("MemoryBudget").field("bytes", &self.bytes()).field("used", &self.used_bytes()).finish_non_exhaustive()
+        formatter
+            .debug_struct("MemoryBudget")
+            .field("bytes", &self.bytes())
+            .field("used", &self.used_bytes())
+            .finish_non_exhaustive()
     }
 }
 
@@ -224,7 +237,8 @@ impl MemoryBudget {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Grows or shrinks the budget; the cache gives way. What does not give way may lie beyond a smaller one until it is given back.
+    /// Grows or shrinks the budget; the cache gives way. What does not give way may lie beyond a
+    /// smaller one until it is given back.
     ///
     /// # Errors
     /// `Invalid` below 1 MiB, or below what its databases need to work: nothing has changed then.
@@ -274,24 +288,28 @@ impl MemoryBudget {
         self.bytes() - self.bytes() / 16
     }
 
-    /// Bytes that the cache may take now: what the others leave, less a sixteenth of the budget for what is too small to be charged.
+    /// Bytes that the cache may take now: what the others leave, less a sixteenth of the budget for
+    /// what is too small to be charged.
     pub fn cache_bytes_max(&self) -> u64 {
         self.firm_bytes_max().saturating_sub(self.firm_bytes())
     }
 
-    /// Whether what does not give way takes three quarters or more: time to flush, and to let go of what is not needed now.
+    /// Whether what does not give way takes three quarters or more: time to flush, and to let go of
+    /// what is not needed now.
     pub fn is_short(&self) -> bool {
         self.firm_bytes() >= self.bytes() / 4 * 3
     }
 
-    /// Charges `bytes`; the cache gives way. For what must go on: it succeeds when there is no room, too.
+    /// Charges `bytes`; the cache gives way. For what must go on: it succeeds when there is no
+    /// room, too.
     pub fn charge(self: &Arc<Self>, category: Category, bytes: u64) -> Charge {
         let mut charge = Charge { budget: Arc::clone(self), category, bytes: 0 };
         charge.grow(bytes);
         charge
     }
 
-    /// Charges `bytes` if there is room beside all that does not give way, and what of the cache cannot because it is held. For what can wait, or do with less.
+    /// Charges `bytes` if there is room beside all that does not give way, and what of the cache
+    /// cannot because it is held. For what can wait, or do with less.
     ///
     /// # Errors
     /// `Busy` when there is no room now; `Invalid` when there never can be.
@@ -301,8 +319,8 @@ impl MemoryBudget {
         Ok(charge)
     }
 
-    /// Makes room for a database with memtables of `memtable_bytes`, until the membership is dropped: two of them are promised to it, and
-    /// beside them it needs [`WORKING_BYTES`].
+    /// Makes room for a database with memtables of `memtable_bytes`, until the membership is
+    /// dropped: two of them are promised to it, and beside them it needs [`WORKING_BYTES`].
     ///
     /// # Errors
     /// `Invalid` when all members together need more than there is.
@@ -316,10 +334,11 @@ impl MemoryBudget {
         Ok(Membership { budget: Arc::clone(self), memtable_bytes: AtomicU64::new(memtable_bytes) })
     }
 
-    /// Room for a further memtable of `bytes`, if there is: memtables may fill three quarters of the budget together with all else that does
-    /// not give way.
+    /// Room for a further memtable of `bytes`, if there is: memtables may fill three quarters of
+    /// the budget together with all else that does not give way.
     pub(crate) fn room(self: &Arc<Self>, bytes: u64) -> Option<Room> {
-        // Counted first, looked at after: of two that take the last room at once, at most one stays.
+        // Counted first, looked at after: of two that take the last room at once, at most one
+        // stays.
         let room = Room { budget: Arc::clone(self), bytes };
         self.promised.fetch_add(bytes, Ordering::SeqCst);
         (self.spoken_for_bytes() <= self.bytes() / 4 * 3).then_some(room)
@@ -377,7 +396,8 @@ impl MemoryBudget {
         self.subtract(Category::Cache, bytes);
     }
 
-    /// Counts bytes in that left the cache while somebody holds them: they do not give way any more. Nothing else gives way here.
+    /// Counts bytes in that left the cache while somebody holds them: they do not give way any
+    /// more. Nothing else gives way here.
     pub(crate) fn add_pinned(&self, bytes: u64) {
         self.firm.0.fetch_add(bytes, Ordering::SeqCst);
         self.add(Category::Pinned, bytes);
@@ -462,8 +482,8 @@ impl Membership {
         &self.budget
     }
 
-    /// The database has memtables of `memtable_bytes` from here on, and settings that give it `bytes` in all: a budget made for it alone
-    /// follows.
+    /// The database has memtables of `memtable_bytes` from here on, and settings that give it
+    /// `bytes` in all: a budget made for it alone follows.
     ///
     /// # Errors
     /// `Invalid` when there would be too few bytes: nothing has changed then.
@@ -535,7 +555,8 @@ impl Charge {
         self.bytes += bytes;
     }
 
-    /// Takes `bytes` more if there is room beside all that does not give way and what memtables were promised.
+    /// Takes `bytes` more if there is room beside all that does not give way and what memtables
+    /// were promised.
     ///
     /// # Errors
     /// `Busy` when there is no room now; `Invalid` when there never can be. It holds what it held.
@@ -543,27 +564,46 @@ impl Charge {
         let budget = &self.budget;
         let firm_max = budget.firm_bytes_max();
         if bytes > firm_max {
-            return Err(Error::new(ErrorKind::Invalid, format!("{bytes} bytes for {} never fit the memory budget", self.category))
-                .expected(format!("at most {firm_max} bytes"))
-                .advice("give the budget more bytes"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{bytes} bytes for {} never fit the memory budget", self.category),
+            )
+            .expected(format!("at most {firm_max} bytes"))
+            .advice("give the budget more bytes"));
         }
-        // Counted first, looked at after: of two that take the last room at once, at most one stays.
+        // Counted first, looked at after: of two that take the last room at once, at most one
+        // stays.
         budget.firm.0.fetch_add(bytes, Ordering::SeqCst);
         if budget.spoken_for_bytes() > firm_max {
             budget.firm.0.fetch_sub(bytes, Ordering::SeqCst);
-            return Err(Error::new(ErrorKind::Busy, format!("the memory budget has no room for {bytes} bytes for {}", self.category))
-                .found(format!("{} of {} bytes spoken for that do not give way", budget.spoken_for_bytes(), budget.bytes())));
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("the memory budget has no room for {bytes} bytes for {}", self.category),
+            )
+            .found(format!(
+                "{} of {} bytes spoken for that do not give way",
+                budget.spoken_for_bytes(),
+                budget.bytes()
+            )));
         }
         budget.make_way();
         // What others hold of the cache does not give way.
         let used = budget.used_bytes();
         if used.saturating_add(bytes) > budget.bytes() {
             budget.firm.0.fetch_sub(bytes, Ordering::SeqCst);
-            return Err(Error::new(ErrorKind::Busy, format!("the memory budget has no room for {bytes} bytes for {}", self.category))
-                .found(format!(
-                    "{used} of {} bytes in use: the block cache cannot give up what is held by cursors and values",
-                    budget.bytes()
-                )));
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "the memory budget has no room for {bytes} bytes \
+                for {}",
+                    self.category
+                ),
+            )
+            .found(format!(
+                "{used} of {} bytes in use: the block cache cannot give up what is held by cursors and \
+                    values",
+                budget.bytes()
+            )));
         }
         budget.add(self.category, bytes);
         self.bytes += bytes;

@@ -1,6 +1,8 @@
-//! Chunks of memtables that ended, kept for the next ones: the kernel clears each page that it gives, which takes as long as filling it.
+//! Chunks of memtables that ended, kept for the next ones: the kernel clears each page that it
+//! gives, which takes as long as filling it.
 //!
-//! They give way to everything, before the block cache does, and with the memtables in use take no more than memtables were promised.
+//! They give way to everything, before the block cache does, and with the memtables in use take no
+//! more than memtables were promised.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,18 +23,24 @@ impl MemoryBudget {
         }
         let mut spares = self.spares.lock();
         // Under the lock, so that of two who look at once the second sees the first's.
-        let (has_promise, has_room) =
-            (self.beyond_promise() + i128::from(bytes) <= 0, self.yielding_bytes() + bytes <= self.cache_bytes_max());
+        let (has_promise, has_room) = (
+            self.beyond_promise() + i128::from(bytes) <= 0,
+            self.yielding_bytes() + bytes <= self.cache_bytes_max(),
+        );
         if has_promise && has_room {
             self.add(Category::Spare, bytes);
             spares.push(chunk);
         }
     }
 
-    /// A chunk that was kept: its content is what it was. It counts as a spare until the charge is dropped.
+    /// A chunk that was kept: its content is what it was. It counts as a spare until the charge is
+    /// dropped.
     pub(crate) fn take_spare(self: &Arc<Self>) -> Option<(Region, Charge)> {
         let chunk = self.spares.lock().pop()?;
-        Some((chunk, Charge { budget: Arc::clone(self), category: Category::Spare, bytes: SPARE_BYTES as u64 }))
+        Some((
+            chunk,
+            Charge { budget: Arc::clone(self), category: Category::Spare, bytes: SPARE_BYTES as u64 },
+        ))
     }
 
     /// Gives one back to the system; `false` when there is none.
@@ -43,7 +51,8 @@ impl MemoryBudget {
         true
     }
 
-    /// Bytes of memtables and spares that memtables were not promised: below zero, more may be kept.
+    /// Bytes of memtables and spares that memtables were not promised: below zero, more may be
+    /// kept.
     fn beyond_promise(&self) -> i128 {
         let held = self.used(Category::Memtables) + self.used(Category::Spare);
         i128::from(held) - i128::from(self.promised.load(Ordering::SeqCst))

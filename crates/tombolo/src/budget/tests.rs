@@ -29,7 +29,10 @@ fn charges_count_by_category_and_are_given_back() {
     let mut memtable = budget.charge(Category::Memtables, 1000);
     let scan = budget.charge(Category::Scans, 500);
     memtable.grow(24);
-    assert_eq!((budget.used(Category::Memtables), budget.used(Category::Scans), budget.used_bytes()), (1024, 500, 1524));
+    assert_eq!(
+        (budget.used(Category::Memtables), budget.used(Category::Scans), budget.used_bytes()),
+        (1024, 500, 1524)
+    );
     memtable.set(100);
     memtable.set(200);
     assert_eq!((memtable.bytes(), budget.used_bytes()), (200, 700));
@@ -78,7 +81,10 @@ fn members_that_need_more_than_there_is_are_refused() {
     let refused = budget.join(50_000).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     let text = format!("{refused:?}");
-    assert!(text.contains(&(3 * (100_000 + WORKING_BYTES)).to_string()) && text.contains("3 databases"), "{text}");
+    assert!(
+        text.contains(&(3 * (100_000 + WORKING_BYTES)).to_string()) && text.contains("3 databases"),
+        "{text}"
+    );
     assert_eq!(budget.members(), 2);
     drop(members);
     assert_eq!(budget.members(), 0);
@@ -142,7 +148,11 @@ fn chunks_are_kept_up_to_what_memtables_are_promised() {
     }
     assert_eq!((budget.used(Category::Spare), budget.firm_bytes()), (3 * bytes, bytes));
     let (taken, charge) = budget.take_spare().unwrap();
-    assert_eq!((taken.length(), budget.used(Category::Spare)), (SPARE_BYTES, 3 * bytes), "counted until it is charged otherwise");
+    assert_eq!(
+        (taken.length(), budget.used(Category::Spare)),
+        (SPARE_BYTES, 3 * bytes),
+        "counted until it is charged otherwise"
+    );
     drop(charge);
     assert_eq!(budget.used(Category::Spare), 2 * bytes);
     budget.keep_spare(Region::new(SPARE_BYTES / 2).unwrap());

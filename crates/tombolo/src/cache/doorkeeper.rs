@@ -1,19 +1,25 @@
 //! Which blocks are missed so often that they deserve a place.
 //!
-//! A full cache takes in what costs little to miss again, for the host has it in memory, only when it is missed for the second time within a while. What is
-//! read once would put something out that was read once, too, and pay for it with a place in cold memory: on 64 MiB over the page cache that was a quarter of
-//! a get. The idea is that of the doorkeeper of Einziger, Friedman and Manes, "TinyLFU" (2017); here it forgets by being overwritten.
+//! A full cache takes in what costs little to miss again, for the host has it in memory, only when
+//! it is missed for the second time within a while. What is read once would put something out that
+//! was read once, too, and pay for it with a place in cold memory: on 64 MiB over the page cache
+//! that was a quarter of a get. The idea is that of the doorkeeper of Einziger, Friedman and Manes,
+//! "TinyLFU" (2017); here it forgets by being overwritten.
 //!
-//! How long the while is, the cache's own hits say: the second miss has to follow so soon that a block that is asked for as often has a multiple of the hits
-//! that the average resident has. Of reads that are spread evenly over more than the cache holds, few blocks come in then, however much more it is: another
-//! that is put out would have been hit as often. When residents are no longer hit, because others are read now, each second miss is soon enough.
+//! How long the while is, the cache's own hits say: the second miss has to follow so soon that a
+//! block that is asked for as often has a multiple of the hits that the average resident has. Of
+//! reads that are spread evenly over more than the cache holds, few blocks come in then, however
+//! much more it is: another that is put out would have been hit as often. When residents are no
+//! longer hit, because others are read now, each second miss is soon enough.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Hashes by their low bits, of which the latest stays: it remembers about as many misses as it has places.
+/// Hashes by their low bits, of which the latest stays: it remembers about as many misses as it has
+/// places.
 #[derive(Debug)]
 pub(super) struct Doorkeeper {
-    /// Of the latest miss that fell on each: the hash's high bits, and when it was, in steps ([`Doorkeeper::step`]) that wrap.
+    /// Of the latest miss that fell on each: the hash's high bits, and when it was, in steps
+    /// ([`Doorkeeper::step`]) that wrap.
     places: Box<[AtomicU32]>,
     missed: AtomicU64,
     /// How soon a second miss has to follow, in steps.
@@ -30,8 +36,8 @@ const BYTES_PER_PLACE: u64 = 8192;
 const PLACES_MAX: u64 = 4 << 20;
 /// Times that as many misses pass as there are places are told apart by so many steps.
 const STEPS: u64 = 1024;
-/// How many times as often as the average resident a block has to be asked for. Of reads spread evenly over more than the cache holds, a share of
-/// 1 − exp(−1/8), or 12 %, comes in.
+/// How many times as often as the average resident a block has to be asked for. Of reads spread
+/// evenly over more than the cache holds, a share of 1 − exp(−1/8), or 12 %, comes in.
 const WORTH: u64 = 8;
 
 impl Doorkeeper {
@@ -56,8 +62,8 @@ impl Doorkeeper {
         (self.places.len() as u64 / STEPS).max(1)
     }
 
-    /// Whether the block was missed so short a while ago that it is worth its place. It was missed now. `residents` tells how often a resident was found so
-    /// far, and how many there are.
+    /// Whether the block was missed so short a while ago that it is worth its place. It was missed
+    /// now. `residents` tells how often a resident was found so far, and how many there are.
     pub(super) fn knows(&self, hash: u64, residents: impl FnOnce() -> (u64, u64)) -> bool {
         let missed = self.missed.fetch_add(1, Ordering::Relaxed);
         let period = (self.places.len() as u64 / 4).max(1);
@@ -65,7 +71,8 @@ impl Doorkeeper {
             self.look_back(period, residents());
         }
         #[allow(clippy::cast_possible_truncation, reason = "only the low bits count")]
-        let (place, now) = (&self.places[hash as usize & (self.places.len() - 1)], (missed / self.step()) as u16);
+        let (place, now) =
+            (&self.places[hash as usize & (self.places.len() - 1)], (missed / self.step()) as u16);
         #[allow(clippy::cast_possible_truncation, reason = "the high bits")]
         let rest = (hash >> 48) as u16;
         let before = place.swap(u32::from(rest) << 16 | u32::from(now), Ordering::Relaxed);

@@ -11,7 +11,8 @@ const NOBODY: u8 = 0;
 const CACHE: u8 = 1;
 const PINNED: u8 = 2;
 
-/// An entry of the cache, or one that never was or is no longer in it. Charged once, as long as anybody holds it.
+/// An entry of the cache, or one that never was or is no longer in it. Charged once, as long as
+/// anybody holds it.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub key: CacheKey,
@@ -27,12 +28,26 @@ impl Entry {
     /// One that is not charged yet. `held_bytes` is what it holds beside itself.
     pub fn new(key: CacheKey, resident: Resident, held_bytes: u64, budget: &Arc<MemoryBudget>) -> Entry {
         let bytes = held_bytes + (size_of::<Entry>() + 32) as u64;
-        Entry { key, resident, is_part: false, bytes, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
+        Entry {
+            key,
+            resident,
+            is_part: false,
+            bytes,
+            charged: AtomicU8::new(NOBODY),
+            budget: Arc::clone(budget),
+        }
     }
 
     /// One whose memory is a part of something that is charged as a whole.
     pub fn part(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Entry {
-        Entry { key, resident, is_part: true, bytes: 0, charged: AtomicU8::new(NOBODY), budget: Arc::clone(budget) }
+        Entry {
+            key,
+            resident,
+            is_part: true,
+            bytes: 0,
+            charged: AtomicU8::new(NOBODY),
+            budget: Arc::clone(budget),
+        }
     }
 
     /// Its bytes, if it is a filter and an index.

@@ -1,19 +1,24 @@
 //! The block cache: verified, decompressed blocks and partitions in memory, bounded in bytes.
 //!
-//! Read path, between filter and object store. A hit takes no lock and counts no reference that other threads contend for: slots are
-//! found by an atomic tag, borrowed by a note that the thread makes for itself (`hazard`), and marked as used only when they are not marked yet. Insertions and evictions of a
-//! shard take its mutex.
+//! Read path, between filter and object store. A hit takes no lock and counts no reference that
+//! other threads contend for: slots are found by an atomic tag, borrowed by a note that the thread
+//! makes for itself (`hazard`), and marked as used only when they are not marked yet. Insertions
+//! and evictions of a shard take its mutex.
 //!
-//! Eviction is CLOCK over the slots of a shard, of the fuller of two shards: what was not used since the hand last passed goes. A new block is not
-//! marked, so that a scan's blocks go before those that were read twice. The memory is that of `frames`; `room` says how it is come by. Of tables far away
-//! single `rows` are kept, too.
+//! Eviction is CLOCK over the slots of a shard, of the fuller of two shards: what was not used
+//! since the hand last passed goes. A new block is not marked, so that a scan's blocks go before
+//! those that were read twice. The memory is that of `frames`; `room` says how it is come by. Of
+//! tables far away single `rows` are kept, too.
 //!
 //! Invariants:
-//! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be invalidated.
-//! 2. What it takes, slots and free frames included, is charged to the memory budget and never exceeds what the budget leaves it. When
-//!    others of the budget grow, it gives way. Slots do not: at most a thirty-second of the largest number of bytes that the budget had.
-//! 3. Every entry is charged once while anybody holds it: to the cache while it is resident, else as pinned. Cursors hold entries, and so do
-//!    values that share a block instead of being copied out.
+//! 1. Keys are never used again (rule 6): an entry is never wrong, and nothing has to be
+//!    invalidated.
+//! 2. What it takes, slots and free frames included, is charged to the memory budget and never
+//!    exceeds what the budget leaves it. When others of the budget grow, it gives way. Slots do
+//!    not: at most a thirty-second of the largest number of bytes that the budget had.
+//! 3. Every entry is charged once while anybody holds it: to the cache while it is resident, else
+//!    as pinned. Cursors hold entries, and so do values that share a block instead of being copied
+//!    out.
 
 mod doorkeeper;
 mod entry;
@@ -57,8 +62,8 @@ pub struct CacheKey {
 impl CacheKey {
     /// A hash of all bits; names are random already.
     fn hash(&self) -> u64 {
-        let mixed =
-            (self.table.random ^ self.table.epoch.rotate_left(32) ^ self.offset.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.table.random ^ self.table.epoch.rotate_left(32) ^ self.offset.rotate_left(17))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         mixed ^ (mixed >> 29)
     }
@@ -83,7 +88,8 @@ enum Place {
     Elsewhere(Vec<u8>),
 }
 
-/// How memory is held that [`BlockCache::memory`] gave: what is charged for its frame, if it is one.
+/// How memory is held that [`BlockCache::memory`] gave: what is charged for its frame, if it is
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub struct Held(Option<u64>);
 
@@ -127,7 +133,8 @@ impl Resident {
         match self {
             Resident::Block(block) => block.bytes().len(),
             Resident::Partition(partition) => {
-                partition.filter.as_ref().map_or(0, |filter| filter.bytes().len()) + partition.index.bytes().len()
+                partition.filter.as_ref().map_or(0, |filter| filter.bytes().len())
+                    + partition.index.bytes().len()
             }
         }
     }
@@ -136,11 +143,14 @@ impl Resident {
     fn first_bytes(&self) -> &[u8] {
         match self {
             Resident::Block(block) => block.bytes(),
-            Resident::Partition(partition) => partition.filter.as_ref().map_or(partition.index.bytes(), |filter| filter.bytes()),
+            Resident::Partition(partition) => {
+                partition.filter.as_ref().map_or(partition.index.bytes(), |filter| filter.bytes())
+            }
         }
     }
 
-    /// At multiples of what a frame for it begins. The lines of a filter, which comes first, lie in cache lines: all frames do.
+    /// At multiples of what a frame for it begins. The lines of a filter, which comes first, lie in
+    /// cache lines: all frames do.
     fn alignment(&self) -> usize {
         match self {
             Resident::Block(block) => block.alignment(),
@@ -163,14 +173,19 @@ impl Resident {
                 }
                 second.copy_from_slice(partition.index.bytes());
                 let bytes = frame.freeze();
-                let filter = partition.filter.as_ref().map(|filter| filter.with_copy(bytes.slice(..filter_bytes)));
-                Resident::Partition(Partition { filter, index: partition.index.with_copy(bytes.slice(filter_bytes..)) })
+                let filter =
+                    partition.filter.as_ref().map(|filter| filter.with_copy(bytes.slice(..filter_bytes)));
+                Resident::Partition(Partition {
+                    filter,
+                    index: partition.index.with_copy(bytes.slice(filter_bytes..)),
+                })
             }
         }
     }
 }
 
-/// A resident block, borrowed from the cache or held by itself. Hold it briefly: it keeps the memory alive.
+/// A resident block, borrowed from the cache or held by itself. Hold it briefly: it keeps the
+/// memory alive.
 pub struct Pinned(Guard);
 
 impl Pinned {
@@ -183,12 +198,14 @@ impl Pinned {
         Pinned(Arc::new(entry).into())
     }
 
-    /// One whose memory is part of something larger, which is charged already: values are copied out of it.
+    /// One whose memory is part of something larger, which is charged already: values are copied
+    /// out of it.
     pub fn part(key: CacheKey, resident: Resident, budget: &Arc<MemoryBudget>) -> Pinned {
         Pinned(Arc::new(Entry::part(key, resident, budget)).into())
     }
 
-    /// A value of the block, to keep: what is small is copied, so that it does not keep a block alive.
+    /// A value of the block, to keep: what is small is copied, so that it does not keep a block
+    /// alive.
     ///
     /// # Panics
     /// When `value` is no slice of this block.
@@ -303,11 +320,12 @@ fn partition(entry: &Entry) -> Option<&Partition> {
     }
 }
 
-/// Where an entry was last found, kept by who asks for it often: a look-up goes there first, and is spared the hash and the bucket. Never wrong,
-/// for an entry's key decides.
+/// Where an entry was last found, kept by who asks for it often: a look-up goes there first, and is
+/// spared the hash and the bucket. Never wrong, for an entry's key decides.
 #[derive(Debug, Default)]
 pub struct Hint(
-    /// From the highest bit: whether there is one, 7 bits of the shard, 8 of the table, 32 of the slot. Relaxed: it leads to what is synchronised by itself.
+    /// From the highest bit: whether there is one, 7 bits of the shard, 8 of the table, 32 of the
+    /// slot. Relaxed: it leads to what is synchronised by itself.
     AtomicU64,
 );
 
@@ -350,7 +368,11 @@ pub struct BlockCache {
 
 impl fmt::Debug for BlockCache {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("BlockCache").field("used", &self.used_bytes()).field("budget", &self.budget).finish_non_exhaustive()
+        formatter
+            .debug_struct("BlockCache")
+            .field("used", &self.used_bytes())
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
     }
 }
 
@@ -358,7 +380,8 @@ impl Drop for BlockCache {
     fn drop(&mut self) {
         // Entries give back what they took themselves.
         self.budget.subtract_cached(
-            self.shards.iter().map(Shard::fixed_bytes).sum::<u64>() + self.doorkeeper.get_mut().as_ref().map_or(0, Doorkeeper::bytes),
+            self.shards.iter().map(Shard::fixed_bytes).sum::<u64>()
+                + self.doorkeeper.get_mut().as_ref().map_or(0, Doorkeeper::bytes),
         );
         self.shards = Box::default();
         self.frames.close();
@@ -368,8 +391,9 @@ impl Drop for BlockCache {
 /// Stripes of [`Hits`]: more than the threads that look at once, as a rule.
 const STRIPES: usize = 64;
 
-/// A count that many threads raise at once and none waits for: threads that began one after the other have stripes of their own. Those that share
-/// one may lose a count, and each look-up then waits for a cache line of the other's, half as long again as a missing key takes.
+/// A count that many threads raise at once and none waits for: threads that began one after the
+/// other have stripes of their own. Those that share one may lose a count, and each look-up then
+/// waits for a cache line of the other's, half as long again as a missing key takes.
 #[derive(Debug)]
 struct Hits([Stripe; STRIPES]);
 
@@ -401,7 +425,8 @@ impl Hits {
     #[inline]
     fn count(&self, of: impl Fn(&Stripe) -> &AtomicU64) {
         // A thread that ends counts no more.
-        let number = STRIPE.try_with(|stripe| if stripe.get() < STRIPES { stripe.get() } else { Hits::take(stripe) });
+        let number =
+            STRIPE.try_with(|stripe| if stripe.get() < STRIPES { stripe.get() } else { Hits::take(stripe) });
         if let Some(stripe) = number.ok().and_then(|number| self.0.get(number)) {
             let count = of(stripe);
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -426,7 +451,8 @@ impl Hits {
 /// What the cache did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Look-ups that found what they sought, about: threads that count at the same moment may miss one another's.
+    /// Look-ups that found what they sought, about: threads that count at the same moment may miss
+    /// one another's.
     pub hits: u64,
     /// Look-ups that found nothing.
     pub misses: u64,
@@ -461,7 +487,16 @@ impl BlockCache {
             let shards = (0..shards).map(|_| Shard::new(slots, budget)).collect();
             let (hand, giving_way) = (AtomicUsize::new(0), Mutex::new(()));
             let (frames, hits, rows) = (Frames::new(budget), Hits::default(), Rows::new(budget));
-            Arc::new(BlockCache { shards, frames, rows, doorkeeper: RwLock::default(), hand, giving_way, hits, budget: Arc::clone(budget) })
+            Arc::new(BlockCache {
+                shards,
+                frames,
+                rows,
+                doorkeeper: RwLock::default(),
+                hand,
+                giving_way,
+                hits,
+                budget: Arc::clone(budget),
+            })
         })
     }
 
@@ -500,7 +535,8 @@ impl BlockCache {
         Some(Pinned(entry))
     }
 
-    /// Takes an entry in, if it fits, and gives it back. When the key is resident already, that one is given.
+    /// Takes an entry in, if it fits, and gives it back. When the key is resident already, that one
+    /// is given.
     pub fn insert(&self, key: CacheKey, resident: Resident) -> Pinned {
         match self.frame(key, resident.frame_bytes(), resident.alignment()) {
             Some(frame) => {
@@ -511,12 +547,15 @@ impl BlockCache {
         }
     }
 
-    /// Memory for a resident of `bytes` whose values are aligned to `alignment`: a frame, for which others leave, or else memory of its own.
+    /// Memory for a resident of `bytes` whose values are aligned to `alignment`: a frame, for which
+    /// others leave, or else memory of its own.
     pub fn memory(&self, key: CacheKey, bytes: usize, alignment: usize) -> Memory {
-        self.frame(key, bytes, alignment).map_or_else(|| BlockCache::memory_elsewhere(bytes), |frame| Memory(Place::Frame(frame)))
+        self.frame(key, bytes, alignment)
+            .map_or_else(|| BlockCache::memory_elsewhere(bytes), |frame| Memory(Place::Frame(frame)))
     }
 
-    /// The same, of what costs little to miss again: when others would have to leave for it, a frame only if it is asked for often, and else none.
+    /// The same, of what costs little to miss again: when others would have to leave for it, a
+    /// frame only if it is asked for often, and else none.
     pub fn memory_if_worth(&self, key: CacheKey, bytes: usize, alignment: usize) -> Option<Memory> {
         match self.free_frame(key, bytes, alignment) {
             Some(frame) => Some(Memory(Place::Frame(frame))),
@@ -532,7 +571,8 @@ impl BlockCache {
 
     /// Whether what is missed now is asked for so often that it is worth a place.
     fn is_worth_a_place(&self, key: CacheKey) -> bool {
-        let residents = || (self.hits.of_blocks(), self.shards.iter().map(Shard::entries).sum::<usize>() as u64);
+        let residents =
+            || (self.hits.of_blocks(), self.shards.iter().map(Shard::entries).sum::<usize>() as u64);
         if let Some(doorkeeper) = &*self.doorkeeper.read() {
             return doorkeeper.knows(key.hash(), residents);
         }
@@ -552,7 +592,8 @@ impl BlockCache {
         }
     }
 
-    /// As [`BlockCache::insert`], of what lies in memory that [`BlockCache::memory`] gave for the key.
+    /// As [`BlockCache::insert`], of what lies in memory that [`BlockCache::memory`] gave for the
+    /// key.
     pub fn insert_held(&self, key: CacheKey, resident: Resident, held: Held) -> Pinned {
         match held.0 {
             Some(charged_bytes) => self.insert_framed(key, resident, charged_bytes),
@@ -578,9 +619,13 @@ impl BlockCache {
         self.rows.get(key, snapshot)
     }
 
-    /// Keeps the row of a key that had to be asked for, if that is worth its place: the newest entry of the key in its table.
+    /// Keeps the row of a key that had to be asked for, if that is worth its place: the newest
+    /// entry of the key in its table.
     pub fn insert_row(&self, key: &RowKey<'_>, trailer: Trailer, value: &[u8]) {
-        self.rows.insert(key, trailer, value, || Blocks { hits: self.hits.of_blocks(), bytes: self.block_bytes() });
+        self.rows.insert(key, trailer, value, || Blocks {
+            hits: self.hits.of_blocks(),
+            bytes: self.block_bytes(),
+        });
     }
 
     /// Bytes of data blocks, with what finds them.
@@ -606,7 +651,14 @@ impl BlockCache {
         let rows = &self.rows;
         let (row_bytes, row_hits) = (rows.bytes(), rows.hits());
         let (hits, used_bytes) = (self.hits.get(), self.used_bytes());
-        let mut stats = CacheStats { hits, used_bytes, rows: rows.count() as u64, row_bytes, row_hits, ..CacheStats::default() };
+        let mut stats = CacheStats {
+            hits,
+            used_bytes,
+            rows: rows.count() as u64,
+            row_bytes,
+            row_hits,
+            ..CacheStats::default()
+        };
         for shard in &self.shards {
             shard.add_stats(&mut stats);
         }
@@ -630,7 +682,8 @@ impl BlockCache {
     }
 }
 
-/// Slots of each of so many shards: one for each 4 KiB of the budget, half a block, for buckets fill unevenly.
+/// Slots of each of so many shards: one for each 4 KiB of the budget, half a block, for buckets
+/// fill unevenly.
 fn slots_of(bytes: u64, shards: u64) -> usize {
     usize::try_from(bytes / shards / 4096).unwrap_or(usize::MAX)
 }

@@ -1,11 +1,12 @@
 //! Making room in the cache, and making the cache smaller.
 //!
-//! A resident needs a frame. In this order: a free one; one of another region, if the budget has room for it; one that an entry leaves
-//! which was not used for long (CLOCK); one of a region that is evacuated and cut anew, when residents of one size were put out for one of
-//! another.
+//! A resident needs a frame. In this order: a free one; one of another region, if the budget has
+//! room for it; one that an entry leaves which was not used for long (CLOCK); one of a region that
+//! is evacuated and cut anew, when residents of one size were put out for one of another.
 //!
-//! What the cache gives way with are whole regions: one whose residents find room elsewhere, or else the one that holds least of the size that most are of. What
-//! was not used since the hand last passed goes, what was is copied to a frame elsewhere, for which something else may go.
+//! What the cache gives way with are whole regions: one whose residents find room elsewhere, or
+//! else the one that holds least of the size that most are of. What was not used since the hand
+//! last passed goes, what was is copied to a frame elsewhere, for which something else may go.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,9 +36,13 @@ impl GiveWay for BlockCache {
 
     fn give_way(&self) {
         let _one_at_a_time = self.giving_way.lock();
-        // What is held by others leaves the cache without giving anything back: regions come to an end, and entries.
+        // What is held by others leaves the cache without giving anything back: regions come to an
+        // end, and entries.
         while self.budget.yielding_bytes() > self.budget.cache_bytes_max() {
-            let gave = self.rows.give_way() || self.frames.give_empty_back() || self.evacuate(Then::GiveBack) || self.evict_next();
+            let gave = self.rows.give_way()
+                || self.frames.give_empty_back()
+                || self.evacuate(Then::GiveBack)
+                || self.evict_next();
             if !gave {
                 return;
             }
@@ -46,7 +51,8 @@ impl GiveWay for BlockCache {
 }
 
 impl BlockCache {
-    /// A frame for a resident of `bytes`, at a multiple of `alignment`; others leave for it. `None` when it does not fit.
+    /// A frame for a resident of `bytes`, at a multiple of `alignment`; others leave for it. `None`
+    /// when it does not fit.
     pub(super) fn frame(&self, key: CacheKey, bytes: usize, alignment: usize) -> Option<FrameMut> {
         let take = || self.frames.take(key, bytes, alignment);
         if let Some(frame) = take() {
@@ -84,8 +90,9 @@ impl BlockCache {
 
     /// Puts one entry out; `false` when there is none.
     ///
-    /// Of two shards the one with more: each has its part of what is put in only on average. If all gave the same, how many a shard has would be a
-    /// random walk, and where it came to a few, those that are used all the time would go.
+    /// Of two shards the one with more: each has its part of what is put in only on average. If all
+    /// gave the same, how many a shard has would be a random walk, and where it came to a few,
+    /// those that are used all the time would go.
     fn evict_next(&self) -> bool {
         let hand = self.hand.fetch_add(1, Ordering::Relaxed);
         let count = self.shards.len();
@@ -108,11 +115,16 @@ impl BlockCache {
         for key in &evacuation.residents {
             let hash = key.hash();
             let shard = self.shard(hash);
-            // What was taken for a key is not in the cache yet, or not any more. To move what lies elsewhere would free nothing here, and
-            // have another slab evacuated again, for ever.
-            let here = shard.look(key, hash).filter(|(entry, _)| evacuation.holds(entry.resident.first_bytes()));
+            // What was taken for a key is not in the cache yet, or not any more. To move what lies
+            // elsewhere would free nothing here, and have another slab evacuated again, for ever.
+            let here =
+                shard.look(key, hash).filter(|(entry, _)| evacuation.holds(entry.resident.first_bytes()));
             let Some((entry, was_used)) = here else { continue };
-            let frame = if was_used { self.frame_for_a_move(*key, entry.resident.frame_bytes(), entry.resident.alignment()) } else { None };
+            let frame = if was_used {
+                self.frame_for_a_move(*key, entry.resident.frame_bytes(), entry.resident.alignment())
+            } else {
+                None
+            };
             match frame {
                 None => {
                     // Not held here: it would count as held.

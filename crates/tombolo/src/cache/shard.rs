@@ -1,8 +1,9 @@
 //! A part of the cache: buckets of slots, and a hand that goes round them.
 //!
-//! Slots come in segments, each made when something is first put into it: a cache that holds little costs little to make and to drop.
-//! When the budget grows, the entries move to a table of more slots. Readers may still look into the old one, which is empty from then
-//! on, so it stays as long as the cache: all old tables together are smaller than the newest.
+//! Slots come in segments, each made when something is first put into it: a cache that holds little
+//! costs little to make and to drop. When the budget grows, the entries move to a table of more
+//! slots. Readers may still look into the old one, which is empty from then on, so it stays as long
+//! as the cache: all old tables together are smaller than the newest.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -119,7 +120,8 @@ impl Segment {
         Box::new(Segment(std::array::from_fn(|_| Slot::default())))
     }
 
-    /// A slot of a bucket for a new entry: a free one, or one that was not used, and all are unmarked if each was.
+    /// A slot of a bucket for a new entry: a free one, or one that was not used, and all are
+    /// unmarked if each was.
     fn victim(&self, bucket: usize) -> &Slot {
         let all = &self.0[bucket..bucket + BUCKET_SLOTS];
         let free = all.iter().find(|slot| slot.is_free());
@@ -167,7 +169,9 @@ impl Shard {
     pub fn new(slots: usize, budget: &MemoryBudget) -> Shard {
         let slots = rounded(slots);
         let class = slots.ilog2() as usize;
-        let tables = std::array::from_fn(|index| if index == class { OnceLock::from(Table::new(slots)) } else { OnceLock::new() });
+        let tables = std::array::from_fn(|index| {
+            if index == class { OnceLock::from(Table::new(slots)) } else { OnceLock::new() }
+        });
         let shard = Shard {
             tables,
             table: AtomicUsize::new(class),
@@ -229,7 +233,10 @@ impl Shard {
 
     pub fn has(&self, key: &CacheKey, hash: u64) -> bool {
         let of_tag = |slot: &&Slot| slot.tag.load(Ordering::Acquire) == hash | 1;
-        self.slots_of(hash).iter().filter(of_tag).any(|slot| slot.entry.load().is_some_and(|entry| entry.key == *key))
+        self.slots_of(hash)
+            .iter()
+            .filter(of_tag)
+            .any(|slot| slot.entry.load().is_some_and(|entry| entry.key == *key))
     }
 
     /// An entry and whether it was used since the hand passed. Does not count as a use.
@@ -261,12 +268,14 @@ impl Shard {
         entry
     }
 
-    /// Puts an entry of the same key in the place of one, if that is still there; whether it was used stays.
+    /// Puts an entry of the same key in the place of one, if that is still there; whether it was
+    /// used stays.
     pub fn replace(&self, old: &Arc<Entry>, new: Arc<Entry>, hash: u64) {
         // Held until it is told from those who hold it longer.
         let replaced = {
             let _state = self.state.lock();
-            let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().is_some_and(|entry| entry.is(old)));
+            let slot =
+                self.slots_of(hash).iter().find(|slot| slot.entry.load().is_some_and(|entry| entry.is(old)));
             let Some(slot) = slot else { return };
             new.charge_to_cache();
             slot.entry.swap(Some(new))
@@ -280,7 +289,8 @@ impl Shard {
     /// Puts an entry out, if there is one of the key.
     pub fn evict(&self, key: &CacheKey, hash: u64) {
         let mut state = self.state.lock();
-        let slot = self.slots_of(hash).iter().find(|slot| slot.entry.load().is_some_and(|entry| entry.key == *key));
+        let slot =
+            self.slots_of(hash).iter().find(|slot| slot.entry.load().is_some_and(|entry| entry.key == *key));
         if let Some(slot) = slot {
             self.put_out(&mut state, slot);
         }
@@ -314,8 +324,8 @@ impl Shard {
         }
     }
 
-    /// Puts the next entry out that was not used since the hand last passed; says whether there was any entry. Two rounds at most: the
-    /// first unmarks every slot.
+    /// Puts the next entry out that was not used since the hand last passed; says whether there was
+    /// any entry. Two rounds at most: the first unmarks every slot.
     pub fn evict_next(&self) -> bool {
         let mut state = self.state.lock();
         let Some(table) = self.table() else { return false };
@@ -328,7 +338,8 @@ impl Shard {
             state.hand = (index + passed) & (slots - 1);
             steps += passed;
             let Some(slot) = slot.filter(|slot| !slot.is_free()) else { continue };
-            // A reader may mark the slot all the time: in the second round that does not help any more.
+            // A reader may mark the slot all the time: in the second round that does not help any
+            // more.
             if !slot.used.swap(false, Ordering::Relaxed) || steps > slots {
                 self.put_out(&mut state, slot);
                 return true;

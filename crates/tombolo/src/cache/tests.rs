@@ -44,7 +44,11 @@ fn the_budget_is_never_exceeded() {
             let bytes = (step * 7919 % 20_000) as usize;
             let pinned = cache.insert(key(step * 31 % 1500), block(step * 31 % 1500, bytes));
             assert_eq!(number(&pinned), step * 31 % 1500);
-            assert!(cache.used_bytes() <= budget.max(slots_bytes), "{} of {budget} after {step}", cache.used_bytes());
+            assert!(
+                cache.used_bytes() <= budget.max(slots_bytes),
+                "{} of {budget} after {step}",
+                cache.used_bytes()
+            );
             assert_eq!(cache.used_bytes(), cache.budget().used(Category::Cache));
             if let Some(pinned) = cache.get(&key(step * 17 % 1500)) {
                 assert_eq!(number(&pinned), step * 17 % 1500);
@@ -135,7 +139,9 @@ fn concurrent_readers_and_writers_see_right_blocks() {
             env.spawn(tombolo_env::TaskClass::Foreground, "cache", async move {
                 for step in 0..20_000 {
                     let wanted = (step * 7 + task * 13) % 400;
-                    let pinned = cache.get(&key(wanted)).unwrap_or_else(|| cache.insert(key(wanted), block(wanted, 8000)));
+                    let pinned = cache
+                        .get(&key(wanted))
+                        .unwrap_or_else(|| cache.insert(key(wanted), block(wanted, 8000)));
                     assert_eq!(number(&pinned), wanted);
                 }
             })
@@ -167,7 +173,10 @@ fn the_cache_grows_with_its_budget_and_keeps_what_it_holds() {
     let held: Vec<_> = (0..100).filter(|number| cache.has(&key(*number))).collect();
     let evictions = cache.stats().evictions;
     budget.resize(64 << 20).unwrap();
-    assert!(held.iter().all(|held| cache.get(&key(*held)).is_some_and(|pinned| number(&pinned) == *held)), "nothing is lost");
+    assert!(
+        held.iter().all(|held| cache.get(&key(*held)).is_some_and(|pinned| number(&pinned) == *held)),
+        "nothing is lost"
+    );
     assert_eq!(cache.stats().evictions, evictions);
     for number in 0..8000 {
         cache.insert(key(number), block(number, 4000));
@@ -201,7 +210,9 @@ fn readers_find_right_blocks_while_the_cache_grows() {
             env.spawn(tombolo_env::TaskClass::Foreground, "cache", async move {
                 for step in 0..20_000 {
                     let wanted = (step * 7 + task * 13) % 400;
-                    let pinned = cache.get(&key(wanted)).unwrap_or_else(|| cache.insert(key(wanted), block(wanted, 2000)));
+                    let pinned = cache
+                        .get(&key(wanted))
+                        .unwrap_or_else(|| cache.insert(key(wanted), block(wanted, 2000)));
                     assert_eq!(number(&pinned), wanted);
                 }
             })
@@ -219,7 +230,8 @@ fn readers_find_right_blocks_while_the_cache_grows() {
 /// A data block whose values are aligned.
 fn aligned_block(number: u64, bytes: usize, alignment: u32) -> Resident {
     let mut builder = BlockBuilder::with_alignment(alignment);
-    builder.add(InternalKey::new(b"key", Trailer::new(SequenceNumber(number), EntryKind::Put)), &vec![7; bytes]);
+    builder
+        .add(InternalKey::new(b"key", Trailer::new(SequenceNumber(number), EntryKind::Put)), &vec![7; bytes]);
     let mut out = Vec::new();
     builder.finish_into(&mut out);
     Resident::Block(Block::new(out.into()).unwrap())
@@ -241,11 +253,18 @@ fn what_is_used_stays_when_the_cache_gives_way_and_holds_what_it_held() {
     for number in &left {
         let pinned = cache.get(&key(*number)).unwrap();
         let block = pinned.block().unwrap();
-        assert_eq!(block.get(InternalKey::new(b"key", Trailer::FIRST)).unwrap().unwrap().value, vec![0; 8000]);
+        assert_eq!(
+            block.get(InternalKey::new(b"key", Trailer::FIRST)).unwrap().unwrap().value,
+            vec![0; 8000]
+        );
         assert_eq!(self::number(&pinned), *number);
     }
     let used_left = left.iter().filter(|number| used(**number)).count();
-    assert!(left.len() > 250 && used_left >= 90, "{} of 700 left, {used_left} of the 100 that were used", left.len());
+    assert!(
+        left.len() > 250 && used_left >= 90,
+        "{} of 700 left, {used_left} of the 100 that were used",
+        left.len()
+    );
     drop(memtable);
 }
 
@@ -258,7 +277,10 @@ fn residents_of_other_sizes_take_the_place_of_those_that_were_there() {
             assert!(cache.used_bytes() <= 4 << 20, "{}", cache.used_bytes());
         }
         let resident = (0..6000).filter(|number| cache.has(&key(number + bytes * 10_000))).count() as u64;
-        assert!(resident * bytes > 2 << 20 || resident > 900, "{resident} blocks of {bytes} bytes are in a cache of 4 MiB");
+        assert!(
+            resident * bytes > 2 << 20 || resident > 900,
+            "{resident} blocks of {bytes} bytes are in a cache of 4 MiB"
+        );
     }
 }
 
@@ -292,7 +314,10 @@ fn aligned_values_lie_aligned_in_their_frames() {
         let pinned = cache.insert(key(number), aligned_block(number, bytes, alignment));
         let block = pinned.block().unwrap();
         let value = block.get(InternalKey::new(b"key", Trailer::FIRST)).unwrap().unwrap().value;
-        assert!(value.as_ptr().addr().is_multiple_of(alignment as usize) && *value == vec![7; bytes], "{bytes} at {alignment}");
+        assert!(
+            value.as_ptr().addr().is_multiple_of(alignment as usize) && *value == vec![7; bytes],
+            "{bytes} at {alignment}"
+        );
     }
 }
 
@@ -303,7 +328,8 @@ fn what_costs_little_to_miss_puts_others_out_only_when_it_is_missed_again() {
     let mut kept = Vec::new();
     let mut is_framed = |number: u64| {
         kept.push(cache.memory_if_worth(key(number), 8000, 1));
-        kept.last().is_some_and(|memory| memory.as_ref().is_some_and(|memory| matches!(memory.0, Place::Frame(_))))
+        kept.last()
+            .is_some_and(|memory| memory.as_ref().is_some_and(|memory| matches!(memory.0, Place::Frame(_))))
     };
     assert!(is_framed(0), "there is room");
     for number in 1000..1200 {
@@ -373,8 +399,11 @@ fn with_rows() -> Arc<BlockCache> {
     (0..1500).for_each(|number| drop(cache.insert(key(number), block(number, 8000))));
     for number in 0..20_000u64 {
         let user_key = number.to_be_bytes();
-        let row =
-            RowKey { table: TableName { epoch: 1, random: 7 }, user_key: &user_key, hash: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+        let row = RowKey {
+            table: TableName { epoch: 1, random: 7 },
+            user_key: &user_key,
+            hash: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
         cache.insert_row(&row, Trailer::new(SequenceNumber(1), EntryKind::Put), &[5; 300]);
     }
     assert!(cache.stats().row_bytes > 1 << 20, "{:?}", cache.stats());

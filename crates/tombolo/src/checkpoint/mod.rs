@@ -1,16 +1,21 @@
 //! Checkpoints: a state of the database that stays readable, and costs no copying.
 //!
-//! `flush → pin the tables of a state → prove the pin (rule 12) → put the checkpoint, which holds the state`, and deleting it backwards.
-//! A checkpoint holds what tables held: a prefix of the order of writes, so a consistent cut of all keyspaces.
+//! `flush → pin the tables of a state → prove the pin (rule 12) → put the checkpoint, which holds the state`,
+//! and deleting it backwards. A checkpoint holds what tables held: a prefix of the order of writes,
+//! so a consistent cut of all keyspaces.
 //!
 //! Invariants:
-//! 1. A checkpoint is put only after the pin of the same id was proven, and deleted before that pin. So one whose pin is there keeps all
-//!    its tables; one without a pin is none, and nobody is shown it.
-//! 2. Ids are fresh and never used again, so that a put or delete which lands late meets nothing of another checkpoint.
-//! 3. A writer acknowledges a checkpoint only after its log was seen unfenced once the checkpoint was there. So whoever sweeps after
-//!    fencing sees every acknowledged one, and what it finds half made will never be acknowledged. Before it deletes, it makes sure that
-//!    nobody has fenced it in turn: what a successor is making looks the same.
-//! 4. A checkpoint whose bytes are damaged, or of a newer format, hides no other. It keeps its tables until it is deleted by its id.
+//! 1. A checkpoint is put only after the pin of the same id was proven, and deleted before that
+//!    pin. So one whose pin is there keeps all its tables; one without a pin is none, and nobody is
+//!    shown it.
+//! 2. Ids are fresh and never used again, so that a put or delete which lands late meets nothing of
+//!    another checkpoint.
+//! 3. A writer acknowledges a checkpoint only after its log was seen unfenced once the checkpoint
+//!    was there. So whoever sweeps after fencing sees every acknowledged one, and what it finds
+//!    half made will never be acknowledged. Before it deletes, it makes sure that nobody has fenced
+//!    it in turn: what a successor is making looks the same.
+//! 4. A checkpoint whose bytes are damaged, or of a newer format, hides no other. It keeps its
+//!    tables until it is deleted by its id.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,14 +28,17 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotEncoder, SnapshotEnd};
 use tombolo_format::manifest::{Edit, TableName};
 use tombolo_format::pin::{PIN_BYTES_MAX, PinKind, decode_pin};
-use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Result};
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose,
+    Result,
+};
 
 use crate::collection::driver::delete_pin;
 use crate::collection::{PinOptions, Pinned, pin};
 use crate::manifest::State;
 use crate::manifest::chain::undecodable;
 use crate::manifest::driver::fenced_error;
-use crate::manifest::driver::io::{Io, Patience};
+use crate::manifest::driver::io::{Io, RetryLimit};
 use crate::manifest::names;
 
 /// Bytes of a checkpoint read by one request.
@@ -42,7 +50,8 @@ const READ_BYTES: u64 = 4 << 20;
 pub struct Checkpoint {
     /// What the user calls it.
     pub name: String,
-    /// Its number; never used again. As 32 hexadecimal digits it names the checkpoint where no name does.
+    /// Its number; never used again. As 32 hexadecimal digits it names the checkpoint where no name
+    /// does.
     pub id: u128,
     /// When it was made, in seconds since the Unix epoch.
     pub created_unix_seconds: u64,
@@ -54,7 +63,8 @@ pub struct Checkpoint {
     pub table_bytes: u64,
     /// Their entries, older versions and deletes included.
     pub entries: u64,
-    /// Why it cannot be read, if so: then all but its id is unknown, and it can only be deleted, by its id.
+    /// Why it cannot be read, if so: then all but its id is unknown, and it can only be deleted, by
+    /// its id.
     pub damage: Option<String>,
 }
 
@@ -95,7 +105,8 @@ impl From<&Listed> for Checkpoint {
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub(crate) id: u128,
-    /// `Corrupt` or `Unsupported`: one that is damaged keeps its tables, and stands in nobody's way.
+    /// `Corrupt` or `Unsupported`: one that is damaged keeps its tables, and stands in nobody's
+    /// way.
     pub(crate) header: Result<CheckpointHeader>,
 }
 
@@ -123,11 +134,20 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub(crate) fn new(env: &Env, store: &Arc<dyn ObjectStore>, incarnation: Incarnation, epoch: Epoch) -> Checkpoints {
-        Checkpoints { io: Io { env: env.clone(), store: Arc::clone(store), epoch, purpose: Purpose::Manifest }, incarnation }
+    pub(crate) fn new(
+        env: &Env,
+        store: &Arc<dyn ObjectStore>,
+        incarnation: Incarnation,
+        epoch: Epoch,
+    ) -> Checkpoints {
+        Checkpoints {
+            io: Io { env: env.clone(), store: Arc::clone(store), epoch, purpose: Purpose::Manifest },
+            incarnation,
+        }
     }
 
-    /// Makes a checkpoint of the newest state. Whoever calls it makes sure that the name is free, and confirms its epoch afterwards.
+    /// Makes a checkpoint of the newest state. Whoever calls it makes sure that the name is free,
+    /// and confirms its epoch afterwards.
     ///
     /// # Errors
     /// As [`pin()`]; those of the store.
@@ -135,20 +155,33 @@ impl Checkpoints {
         let chosen: Mutex<Option<State>> = Mutex::default();
         let choose = |state: &State| {
             *chosen.lock() = Some(state.clone());
-            state.keyspaces().flat_map(|keyspace| keyspace.tables().map(|table| table.name).collect::<Vec<_>>()).collect()
+            state
+                .keyspaces()
+                .flat_map(|keyspace| keyspace.tables().map(|table| table.name).collect::<Vec<_>>())
+                .collect()
         };
         let options = PinOptions { kind: PinKind::Checkpoint, lease: None };
         let pinned = pin(&self.io.env, &self.io.store, options, choose).await?;
-        let Some(state) = chosen.into_inner() else { return Err(Error::new(ErrorKind::Bug, "a pin was made of no state")) };
-        // Of a state that another epoch wrote, the checkpoint would pass for that one's, which may have made one of this name.
-        let put = if state.epoch() == self.io.epoch { self.put(name, &pinned, &state).await } else { Err(fenced_error()) };
+        let Some(state) = chosen.into_inner() else {
+            return Err(Error::new(ErrorKind::Bug, "a pin was made of no state"));
+        };
+        // Of a state that another epoch wrote, the checkpoint would pass for that one's, which may
+        // have made one of this name.
+        let put = if state.epoch() == self.io.epoch {
+            self.put(name, &pinned, &state).await
+        } else {
+            Err(fenced_error())
+        };
         match put {
             Ok(header) => Ok(Checkpoint::from(&header)),
             // It may be there, or come to be: then its pin must stay.
-            Err(error) if matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded) => Err(error),
+            Err(error) if matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded) => {
+                Err(error)
+            }
             Err(error) => {
                 if let Err(left) = pinned.release().await {
-                    tracing::warn!(error = %left, "the pin of a checkpoint that failed is left; the next checkpoint or opening sweeps it");
+                    tracing::warn!(error = %left, "the pin of a checkpoint that failed is left; the next \
+                        checkpoint or opening sweeps it");
                 }
                 Err(error)
             }
@@ -175,10 +208,15 @@ impl Checkpoints {
             snapshot_checksum: end.checksum,
             name: name.to_owned(),
         };
-        let mut pieces = vec![header.encode().map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?];
+        let mut pieces =
+            vec![header.encode().map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?];
         let end = encode(&edits, identity, |piece| pieces.push(piece))?;
         let object = names::checkpoint(self.incarnation, pinned.id());
-        let mut writer = self.io.store.create(self.io.request(), &object, Placement::new(ObjectKind::Pin, Life::Long)).await?;
+        let mut writer = self
+            .io
+            .store
+            .create(self.io.request(), &object, Placement::new(ObjectKind::Pin, Life::Long))
+            .await?;
         for piece in pieces.into_iter().chain([end.piece]) {
             writer.append(piece.into()).await?;
         }
@@ -196,11 +234,16 @@ impl Checkpoints {
         let pins = if objects.is_empty() { BTreeSet::new() } else { self.pins().await? };
         let mut all = Vec::new();
         for object in objects {
-            let Some(id) = names::parse_checkpoint(self.incarnation, &object).filter(|id| pins.contains(id)) else { continue };
+            let Some(id) = names::parse_checkpoint(self.incarnation, &object).filter(|id| pins.contains(id))
+            else {
+                continue;
+            };
             let header = match self.header(&object, id).await {
                 Ok(None) => continue,
                 Ok(Some(header)) => Ok(header),
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => Err(error),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                    Err(error)
+                }
                 Err(error) => return Err(error),
             };
             all.push(Listed { id, header });
@@ -221,29 +264,38 @@ impl Checkpoints {
     /// The header of a checkpoint; `None` when it was deleted meanwhile.
     async fn header(&self, object: &ObjectName, id: u128) -> Result<Option<CheckpointHeader>> {
         let read = || self.io.store.read(self.io.request(), object, 0..CHECKPOINT_HEADER_BYTES_MAX as u64);
-        let bytes = match self.io.retried(Patience::Bounded, read).await {
+        let bytes = match self.io.retried(RetryLimit::Bounded, read).await {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             read => read?,
         };
         let (header, _) = CheckpointHeader::decode(&bytes).map_err(|error| undecodable(object, error))?;
         if header.id != id || header.incarnation != self.incarnation.0 {
-            return Err(Error::corrupt(object, 32, format!("checkpoint {id:032x}"), format!("checkpoint {:032x}", header.id)));
+            return Err(Error::corrupt(
+                object,
+                32,
+                format!("checkpoint {id:032x}"),
+                format!("checkpoint {:032x}", header.id),
+            ));
         }
         Ok(Some(header))
     }
 
-    /// The checkpoint of that name. Of two, which only a stale writer can have made, the one of the newer epoch.
+    /// The checkpoint of that name. Of two, which only a stale writer can have made, the one of the
+    /// newer epoch.
     ///
     /// # Errors
-    /// `NotFound`; `Corrupt` or `Unsupported` when it may be one that cannot be read; as [`Checkpoints::list`].
+    /// `NotFound`; `Corrupt` or `Unsupported` when it may be one that cannot be read; as
+    /// [`Checkpoints::list`].
     pub(crate) async fn find(&self, name: &str) -> Result<CheckpointHeader> {
         let all = self.list().await?;
-        let sound = all.iter().filter_map(|listed| listed.header.as_ref().ok()).filter(|header| header.name == name);
+        let sound =
+            all.iter().filter_map(|listed| listed.header.as_ref().ok()).filter(|header| header.name == name);
         if let Some(found) = sound.max_by_key(|header| (header.epoch, header.slot)) {
             return Ok(found.clone());
         }
         match all.into_iter().map(|listed| listed.header).collect::<Result<Vec<_>>>() {
-            Err(error) => Err(error.context(format!("no checkpoint that can be read is called {name:?}, but this one may be"))),
+            Err(error) => Err(error
+                .context(format!("no checkpoint that can be read is called {name:?}, but this one may be"))),
             Ok(known) => Err(not_found(name, known.iter().map(|header| format!("{:?}", header.name)))),
         }
     }
@@ -254,13 +306,19 @@ impl Checkpoints {
     /// `Corrupt`; `NotFound` when it was deleted; those of the store.
     pub(crate) async fn load(&self, header: &CheckpointHeader) -> Result<State> {
         let object = names::checkpoint(self.incarnation, header.id);
-        let start = header.encode().map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?.len() as u64;
+        let start =
+            header.encode().map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?.len() as u64;
         let mut decoder = SnapshotDecoder::new(header.snapshot_identity());
         let (mut edits, mut at) = (Vec::new(), 0);
         let damaged = |error| undecodable(&object, error);
         while at < header.snapshot_bytes {
             let range = start + at..start + header.snapshot_bytes.min(at + READ_BYTES);
-            let piece = self.io.retried(Patience::Bounded, || self.io.store.read(self.io.request(), &object, range.clone())).await?;
+            let piece = self
+                .io
+                .retried(RetryLimit::Bounded, || {
+                    self.io.store.read(self.io.request(), &object, range.clone())
+                })
+                .await?;
             if piece.is_empty() {
                 break;
             }
@@ -274,17 +332,22 @@ impl Checkpoints {
 
     /// Whether the tables of a checkpoint are still kept.
     pub(crate) async fn is_kept(&self, id: u128) -> Result<bool> {
-        Ok(self.io.read_whole(&names::pin(self.incarnation, id), PIN_BYTES_MAX as u64, Patience::Bounded).await?.is_some())
+        Ok(self
+            .io
+            .read_whole(&names::pin(self.incarnation, id), PIN_BYTES_MAX as u64, RetryLimit::Bounded)
+            .await?
+            .is_some())
     }
 
-    /// Deletes the checkpoint of that name, or else the one of that id, which need not be readable; then its pin. Its tables go with the
-    /// next collection.
+    /// Deletes the checkpoint of that name, or else the one of that id, which need not be readable;
+    /// then its pin. Its tables go with the next collection.
     ///
     /// # Errors
     /// `NotFound`; those of the store: it may be gone then, and its pin left to the next sweep.
     pub(crate) async fn delete(&self, name: &str) -> Result<()> {
         let all = self.list().await?;
-        let mut doomed: Vec<u128> = all.iter().filter(|listed| listed.name() == Some(name)).map(|listed| listed.id).collect();
+        let mut doomed: Vec<u128> =
+            all.iter().filter(|listed| listed.name() == Some(name)).map(|listed| listed.id).collect();
         if doomed.is_empty() {
             doomed.extend(all.iter().map(|listed| listed.id).find(|id| format!("{id:032x}") == name));
         }
@@ -298,9 +361,10 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Deletes what attempts that ended left half made or half deleted. For a writer that has fenced the logs of all others, and makes no
-    /// checkpoint meanwhile. `own` ends with an error when another may have taken over since: what a successor is about to finish looks
-    /// half made, too, but none has begun before this epoch ended.
+    /// Deletes what attempts that ended left half made or half deleted. For a writer that has
+    /// fenced the logs of all others, and makes no checkpoint meanwhile. `own` ends with an error
+    /// when another may have taken over since: what a successor is about to finish looks half made,
+    /// too, but none has begun before this epoch ended.
     ///
     /// # Errors
     /// Those of `own` and of the store.
@@ -308,7 +372,8 @@ impl Checkpoints {
         let pins = self.pins().await?;
         let objects = self.io.list_all(&names::checkpoint_prefix(self.incarnation)).await?;
         own.await?;
-        let whole: BTreeSet<u128> = objects.iter().filter_map(|object| names::parse_checkpoint(self.incarnation, object)).collect();
+        let whole: BTreeSet<u128> =
+            objects.iter().filter_map(|object| names::parse_checkpoint(self.incarnation, object)).collect();
         let mut swept = 0;
         for id in whole.difference(&pins) {
             self.io.delete(&names::checkpoint(self.incarnation, *id)).await?;
@@ -316,14 +381,20 @@ impl Checkpoints {
         }
         for id in pins.difference(&whole) {
             let object = names::pin(self.incarnation, *id);
-            let Some(bytes) = self.io.read_whole(&object, PIN_BYTES_MAX as u64, Patience::Bounded).await? else { continue };
+            let Some(bytes) = self.io.read_whole(&object, PIN_BYTES_MAX as u64, RetryLimit::Bounded).await?
+            else {
+                continue;
+            };
             match decode_pin(&bytes) {
                 Ok(pin) if pin.kind == PinKind::Checkpoint => {
                     delete_pin(&self.io, self.incarnation, *id).await?;
                     swept += 1;
                 }
                 Ok(_) => {}
-                Err(error) => tracing::warn!(error = %undecodable(&object, error), "a pin that cannot be read stays, and keeps all tables"),
+                Err(error) => {
+                    tracing::warn!(error = %undecodable(&object, error), "a pin that cannot be read stays, \
+                        and keeps all tables")
+                }
             }
         }
         Ok(swept)
@@ -369,7 +440,9 @@ fn encode(
 ) -> Result<SnapshotEnd> {
     let mut encoder = SnapshotEncoder::of(identity, edits);
     for edit in edits {
-        if let Some(piece) = encoder.push(edit).map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))? {
+        if let Some(piece) =
+            encoder.push(edit).map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?
+        {
             take(piece);
         }
     }

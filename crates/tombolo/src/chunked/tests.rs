@@ -7,7 +7,8 @@ use super::*;
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// Whatever a plain ordered map answers, this one does, and clones made on the way stay as they were.
+    /// Whatever a plain ordered map answers, this one does, and clones made on the way stay as they
+    /// were.
     #[test]
     fn equals_an_ordered_map(operations in prop::collection::vec((any::<bool>(), 0u16..3000), 1..4000)) {
         let mut model = BTreeMap::new();

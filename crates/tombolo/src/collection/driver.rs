@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Instant, all};
 use tombolo_format::manifest::{Edit, TableDescription, TableName, TableSource};
 use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, PinnedFor, decode_pin};
+use tombolo_storage::backoff::Backoff;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::patience::Backoff;
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Purpose, Result};
 
 use super::lease::{Lease, LeaseWatch, Seen};
 use super::machine::{Answer, Collect, Effect, ListedPin, Machine, Orphans, PinOutcome, PutPin, Step};
 use crate::manifest::chain::{PutAnswer, Tip, undecodable};
-use crate::manifest::driver::io::{Io, Patience};
+use crate::manifest::driver::io::{Io, RetryLimit};
 use crate::manifest::state::{State, TableStatus};
 use crate::manifest::{Manifest, Place, load, names};
 
@@ -45,7 +45,8 @@ struct Memory {
     leases: LeaseWatch,
     /// Pins never change: each is read once.
     pins: BTreeMap<u128, Arc<Pin>>,
-    /// The last pass found pinned tables, or there was none: the next one looks at the pins before it condemns anything.
+    /// The last pass found pinned tables, or there was none: the next one looks at the pins before
+    /// it condemns anything.
     pinned: bool,
     /// Named no more, but their deletion failed: tried again by the next pass.
     undeleted: Vec<(TableName, Error)>,
@@ -83,14 +84,17 @@ impl Collector {
         Collector { manifest, io, memory: Mutex::new(Memory { pinned: true, ..Memory::default() }) }
     }
 
-    /// One pass over the tables that left the version: deletes those that neither this process nor a pin uses.
+    /// One pass over the tables that left the version: deletes those that neither this process nor
+    /// a pin uses.
     ///
-    /// `used` says whether an iterator, snapshot or version of this process still reads a table. Costs two manifest records, one list of
-    /// the pins and one delete per table, and one list more in the first pass and after one in which pins kept something; one list while pins keep what
+    /// `used` says whether an iterator, snapshot or version of this process still reads a table.
+    /// Costs two manifest records, one list of the pins and one delete per table, and one list more
+    /// in the first pass and after one in which pins kept something; one list while pins keep what
     /// there is; nothing when there is nothing to delete.
     ///
     /// # Errors
-    /// `Fenced` and `OutcomeUnknown` of the manifest: what was condemned is the next epoch's to finish. `Busy` when a pass is running.
+    /// `Fenced` and `OutcomeUnknown` of the manifest: what was condemned is the next epoch's to
+    /// finish. `Busy` when a pass is running.
     pub async fn collect(&self, used: impl Fn(TableName) -> bool) -> Result<Collected> {
         let _running = self.begin()?;
         self.delete_leftovers().await;
@@ -103,10 +107,12 @@ impl Collector {
             let tables = state.unneeded().filter(move |table| table.status == status);
             tables.map(|table| table.description.name)
         };
-        let (mut kept, free): (Vec<TableName>, Vec<TableName>) = of(TableStatus::Obsolete).partition(|name| pinned.contains(name));
+        let (mut kept, free): (Vec<TableName>, Vec<TableName>) =
+            of(TableStatus::Obsolete).partition(|name| pinned.contains(name));
         let obsolete = free.into_iter().filter(|name| !used(*name)).take(TABLES_PER_PASS_MAX).collect();
         let condemned = of(TableStatus::Condemned).take(TABLES_PER_PASS_MAX).collect();
-        let foreign = state.unneeded().filter_map(|table| Some((table.description.name, table.description.source?)));
+        let foreign =
+            state.unneeded().filter_map(|table| Some((table.description.name, table.description.source?)));
         self.memory.lock().foreign = foreign.collect();
         let pass = self.run(&mut Collect::new(obsolete, condemned)).await.flatten()?;
         for id in pass.expired {
@@ -117,9 +123,11 @@ impl Collector {
         Ok(Collected { deleted: pass.deleted, kept })
     }
 
-    /// Gives back the pins at sources of which the manifest names no table any more, and then un-names the sources. That no table is named was
-    /// committed before, and is final: so no state to come, of whatever epoch, names one, and no pin under this database keeps one. A process that
-    /// ends in between leaves a source that is named without tables: the next epoch deletes the pin once more, whose name never comes back.
+    /// Gives back the pins at sources of which the manifest names no table any more, and then
+    /// un-names the sources. That no table is named was committed before, and is final: so no state
+    /// to come, of whatever epoch, names one, and no pin under this database keeps one. A process
+    /// that ends in between leaves a source that is named without tables: the next epoch deletes
+    /// the pin once more, whose name never comes back.
     ///
     /// # Errors
     /// Of the manifest, and of the sources' stores.
@@ -140,9 +148,10 @@ impl Collector {
         Ok(())
     }
 
-    /// Tables that need not be condemned, because a pin keeps them. Proves nothing, and spares two records for each pass while a pin lasts, in the first pass
-    /// of an epoch too: were it to end between the two, what a pin keeps would stay condemned until somebody opens the database, and its reader is told that
-    /// its pin is lost.
+    /// Tables that need not be condemned, because a pin keeps them. Proves nothing, and spares two
+    /// records for each pass while a pin lasts, in the first pass of an epoch too: were it to end
+    /// between the two, what a pin keeps would stay condemned until somebody opens the database,
+    /// and its reader is told that its pin is lost.
     async fn pinned_before(&self) -> Result<BTreeSet<TableName>> {
         if !self.memory.lock().pinned {
             return Ok(BTreeSet::new());
@@ -151,15 +160,17 @@ impl Collector {
         Ok(pins.into_iter().filter(|pin| !pin.expired).flat_map(|pin| pin.tables).collect())
     }
 
-    /// Deletes the objects of tables that earlier epochs wrote and no epoch's manifest names: attempts that failed, and what a stale
-    /// writer left. Sweeps what dead processes were still writing, too. One list of all tables: once after opening is enough.
+    /// Deletes the objects of tables that earlier epochs wrote and no epoch's manifest names:
+    /// attempts that failed, and what a stale writer left. Sweeps what dead processes were still
+    /// writing, too. One list of all tables: once after opening is enough.
     ///
     /// # Errors
     /// Of the store.
     pub async fn collect_orphans(&self) -> Result<Vec<TableName>> {
         let _running = self.begin()?;
         let incarnation = self.manifest.incarnation();
-        // The claim was effective, and since then only this process has added records: a proven state of this epoch.
+        // The claim was effective, and since then only this process has added records: a proven
+        // state of this epoch.
         let state = self.manifest.state();
         let objects = self.io.list_all(&names::table_prefix(incarnation)).await?;
         let tables = objects.iter().filter_map(|name| names::parse_table(incarnation, name));
@@ -177,7 +188,10 @@ impl Collector {
     /// `Bug` when it is named, or another epoch's. Of the store.
     pub async fn discard(&self, name: TableName) -> Result<()> {
         if name.epoch != self.manifest.epoch().0 || self.manifest.state().table(name).is_some() {
-            return Err(Error::new(ErrorKind::Bug, format!("table {name:?} is not this process's to discard")));
+            return Err(Error::new(
+                ErrorKind::Bug,
+                format!("table {name:?} is not this process's to discard"),
+            ));
         }
         self.io.delete(&names::table(self.manifest.incarnation(), name)).await
     }
@@ -282,7 +296,9 @@ impl Collector {
         }
         let ended = self.io.env.now();
         self.memory.lock().pins.retain(|id, _| ids.contains(id));
-        let reads = ids.into_iter().map(|id| -> BoxFuture<'_, Result<Option<Arc<Pin>>>> { Box::pin(self.read_pin(id)) });
+        let reads = ids
+            .into_iter()
+            .map(|id| -> BoxFuture<'_, Result<Option<Arc<Pin>>>> { Box::pin(self.read_pin(id)) });
         let read = all(reads.collect(), PINS_READ_AT_ONCE).await.into_iter().collect::<Result<Vec<_>>>()?;
         let pins: Vec<Arc<Pin>> = read.into_iter().flatten().collect();
         let seen: Vec<Seen> = pins
@@ -293,7 +309,8 @@ impl Collector {
                 beat: beats.get(&pin.id).copied().unwrap_or(0),
             })
             .collect();
-        let expired: BTreeSet<u128> = self.memory.lock().leases.observe(began, ended, LEASE_MARGIN, &seen).into_iter().collect();
+        let expired: BTreeSet<u128> =
+            self.memory.lock().leases.observe(began, ended, LEASE_MARGIN, &seen).into_iter().collect();
         let state = self.manifest.state();
         let listed = |pin: Arc<Pin>| ListedPin {
             id: pin.id,
@@ -310,7 +327,10 @@ impl Collector {
             return Ok(Some(Arc::clone(pin)));
         }
         let object = names::pin(self.manifest.incarnation(), id);
-        let Some(bytes) = self.io.read_whole(&object, PIN_BYTES_MAX as u64, Patience::Bounded).await? else { return Ok(None) };
+        let Some(bytes) = self.io.read_whole(&object, PIN_BYTES_MAX as u64, RetryLimit::Bounded).await?
+        else {
+            return Ok(None);
+        };
         let pin = Arc::new(decode_pin(&bytes).map_err(|error| undecodable(&object, error))?);
         if pin.id != id || pin.incarnation != self.manifest.incarnation().0 {
             return Err(Error::corrupt(object, 32, format!("pin {id:032x}"), format!("pin {:032x}", pin.id)));
@@ -334,11 +354,13 @@ pub(crate) async fn release_source(io: &Io, place: &Place) -> Result<()> {
     delete_pin(&io, Incarnation(place.source.incarnation), place.source.pin).await
 }
 
-/// What the mutant does: gives back the pins at sources of which nothing is live but `replaced`, before the record that replaces them.
+/// What the mutant does: gives back the pins at sources of which nothing is live but `replaced`,
+/// before the record that replaces them.
 pub(crate) async fn release_before_recorded(manifest: &Manifest, replaced: &BTreeSet<TableName>) {
     let state = manifest.state();
     for source in state.sources() {
-        let of_source = |table: &&Arc<TableDescription>| table.source.is_some_and(|of| of.source == source.number);
+        let of_source =
+            |table: &&Arc<TableDescription>| table.source.is_some_and(|of| of.source == source.number);
         let mut live = state.keyspaces().flat_map(|keyspace| keyspace.tables()).filter(of_source);
         if live.all(|table| replaced.contains(&table.name))
             && let Ok(place) = Place::of(&manifest.io().store, source)
@@ -351,9 +373,13 @@ pub(crate) async fn release_before_recorded(manifest: &Manifest, replaced: &BTre
 /// Effects that need no manifest.
 async fn perform(io: &Io, incarnation: Incarnation, effect: Effect) -> Result<Answer> {
     Ok(match effect {
-        Effect::Chain(effect) => Answer::Chain(io.perform(effect, Patience::Bounded).await?),
-        Effect::PutPin(id, bytes) => Answer::Put(io.put(&names::pin(incarnation, id), ObjectKind::Pin, Life::Medium, bytes).await),
-        Effect::ReadPin(id) => Answer::Bytes(io.read_whole(&names::pin(incarnation, id), PIN_BYTES_MAX as u64, Patience::Bounded).await?),
+        Effect::Chain(effect) => Answer::Chain(io.perform(effect, RetryLimit::Bounded).await?),
+        Effect::PutPin(id, bytes) => {
+            Answer::Put(io.put(&names::pin(incarnation, id), ObjectKind::Pin, Life::Medium, bytes).await)
+        }
+        Effect::ReadPin(id) => Answer::Bytes(
+            io.read_whole(&names::pin(incarnation, id), PIN_BYTES_MAX as u64, RetryLimit::Bounded).await?,
+        ),
         Effect::DeletePin(id) => {
             delete_pin(io, incarnation, id).await?;
             Answer::Deleted
@@ -366,11 +392,14 @@ async fn perform(io: &Io, incarnation: Incarnation, effect: Effect) -> Result<An
             io.delete(&names::table(incarnation, name)).await?;
             Answer::Deleted
         }
-        Effect::Commit(_) | Effect::ListPins => return Err(Error::new(ErrorKind::Bug, "only the writer's collector does that")),
+        Effect::Commit(_) | Effect::ListPins => {
+            return Err(Error::new(ErrorKind::Bug, "only the writer's collector does that"));
+        }
     })
 }
 
-/// Deletes a pin, then its heartbeats: one that stays without them would look, to those who saw them, like one whose heartbeats a list misses.
+/// Deletes a pin, then its heartbeats: one that stays without them would look, to those who saw
+/// them, like one whose heartbeats a list misses.
 pub(crate) async fn delete_pin(io: &Io, incarnation: Incarnation, id: u128) -> Result<()> {
     let pin = names::pin(incarnation, id);
     io.delete_surely(&pin).await?;
@@ -417,8 +446,9 @@ pub struct Pinned {
 /// Costs a load of the manifest, a put, and another load that proves the pin.
 ///
 /// # Errors
-/// `NotFound` without a database. `Invalid` when a lasting kind asks for a lease, or a reader for none. `Busy` when collection was faster
-/// each time. `PinLost` when pinning took longer than the lease.
+/// `NotFound` without a database. `Invalid` when a lasting kind asks for a lease, or a reader for
+/// none. `Busy` when collection was faster each time. `PinLost` when pinning took longer than the
+/// lease.
 pub async fn pin(
     env: &Env,
     store: &Arc<dyn ObjectStore>,
@@ -426,7 +456,8 @@ pub async fn pin(
     choose: impl Fn(&State) -> Vec<TableName>,
 ) -> Result<Pinned> {
     if options.lease.is_some() != (options.kind == PinKind::Reader) {
-        return Err(Error::new(ErrorKind::Invalid, "readers' pins are leased, and no others").advice("give a lease to a reader's pin only"));
+        return Err(Error::new(ErrorKind::Invalid, "readers' pins are leased, and no others")
+            .advice("give a lease to a reader's pin only"));
     }
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
     for _ in 0..PIN_ATTEMPTS_MAX {
@@ -436,26 +467,39 @@ pub async fn pin(
             return Ok(pinned);
         }
     }
-    Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned").advice("try again"))
+    Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned")
+        .advice("try again"))
 }
 
-/// Pins tables of a proven tip for a reader; `None` when one of them is condemned meanwhile: follow the chain, and choose anew. One put, and
-/// what following the chain once costs.
+/// Pins tables of a proven tip for a reader; `None` when one of them is condemned meanwhile: follow
+/// the chain, and choose anew. One put, and what following the chain once costs.
 ///
 /// # Errors
 /// As [`pin()`].
-pub(crate) async fn pin_for_reader(io: &Io, tip: &Tip, lease: Duration, tables: Vec<TableName>) -> Result<Option<Pinned>> {
+pub(crate) async fn pin_for_reader(
+    io: &Io,
+    tip: &Tip,
+    lease: Duration,
+    tables: Vec<TableName>,
+) -> Result<Option<Pinned>> {
     let options = PinOptions { kind: PinKind::Reader, lease: Some(lease) };
     put_pin(io, tip.incarnation, options, tables, None, Some(tip.clone())).await
 }
 
-/// Pins tables of the life `incarnation` of the database in `io`'s store for a clone; `None` when one of them is condemned meanwhile or named no more, or the
-/// life has ended: choose anew. Costs a put, and the load that proves it.
+/// Pins tables of the life `incarnation` of the database in `io`'s store for a clone; `None` when
+/// one of them is condemned meanwhile or named no more, or the life has ended: choose anew. Costs a
+/// put, and the load that proves it.
 ///
 /// # Errors
 /// As [`pin()`].
-pub(crate) async fn pin_for_clone(io: &Io, incarnation: Incarnation, tables: Vec<TableName>, clone: PinnedFor) -> Result<Option<Pinned>> {
-    put_pin(io, incarnation, PinOptions { kind: PinKind::Clone, lease: None }, tables, Some(clone), None).await
+pub(crate) async fn pin_for_clone(
+    io: &Io,
+    incarnation: Incarnation,
+    tables: Vec<TableName>,
+    clone: PinnedFor,
+) -> Result<Option<Pinned>> {
+    put_pin(io, incarnation, PinOptions { kind: PinKind::Clone, lease: None }, tables, Some(clone), None)
+        .await
 }
 
 async fn put_pin(
@@ -466,9 +510,18 @@ async fn put_pin(
     clone: Option<PinnedFor>,
     known: Option<Tip>,
 ) -> Result<Option<Pinned>> {
-    let lease_ms = options.lease.map_or(0, |lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).max(1));
+    let lease_ms =
+        options.lease.map_or(0, |lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).max(1));
     let created_unix_seconds = io.env.unix_time().as_secs();
-    let pin = Pin { incarnation: incarnation.0, id: io.random_u128(), kind: options.kind, lease_ms, created_unix_seconds, tables, clone };
+    let pin = Pin {
+        incarnation: incarnation.0,
+        id: io.random_u128(),
+        kind: options.kind,
+        lease_ms,
+        created_unix_seconds,
+        tables,
+        clone,
+    };
     let began = io.env.now();
     let id = pin.id;
     let proven = async {
@@ -476,7 +529,9 @@ async fn put_pin(
         if let Some(known) = known {
             machine = machine.proven_on(known);
         }
-        let PinOutcome::Effective(proven) = prove_pin(io, incarnation, machine).await? else { return Ok(None) };
+        let PinOutcome::Effective(proven) = prove_pin(io, incarnation, machine).await? else {
+            return Ok(None);
+        };
         let lease = options.lease.map(|duration| Mutex::new(Lease::new(duration, began)));
         let (beats, lost) = (Mutex::default(), AtomicBool::new(false));
         let pinned = Pinned { io: io.clone(), incarnation, pin, proven, lease, beats, lost };
@@ -487,7 +542,8 @@ async fn put_pin(
     if proven.is_err()
         && let Err(error) = delete_pin(io, incarnation, id).await
     {
-        tracing::warn!(%error, id = format!("{id:032x}"), "a pin that could not be proven may be left, and keep tables");
+        tracing::warn!(%error, id = format!("{id:032x}"), "a pin that could not be proven may be left, and \
+            keep tables");
     }
     proven
 }
@@ -503,7 +559,8 @@ async fn prove_pin(io: &Io, incarnation: Incarnation, mut machine: PutPin) -> Re
             Step::Do(effect) => effect,
         };
         let answer = perform(io, incarnation, effect).await?;
-        // From the first unknown outcome on the same put is made again whatever the answer, so a refusal needs a pause as well.
+        // From the first unknown outcome on the same put is made again whatever the answer, so a
+        // refusal needs a pause as well.
         is_unknown |= matches!(answer, Answer::Put(PutAnswer::Unknown));
         if is_unknown && matches!(answer, Answer::Put(PutAnswer::Unknown | PutAnswer::Refused(_))) {
             unknown.pause(&io.env).await;
@@ -513,7 +570,8 @@ async fn prove_pin(io: &Io, incarnation: Incarnation, mut machine: PutPin) -> Re
 }
 
 fn pin_lost() -> Error {
-    Error::new(ErrorKind::PinLost, "the lease ran out, and the pinned tables may be gone").advice("open the reader again")
+    Error::new(ErrorKind::PinLost, "the lease ran out, and the pinned tables may be gone")
+        .advice("open the reader again")
 }
 
 impl Pinned {
@@ -535,7 +593,8 @@ impl Pinned {
     /// Whether the pinned tables may still be read: to be asked after each read of them.
     ///
     /// # Errors
-    /// `PinLost` once the lease has run out, or a heartbeat has seen that the tables are kept no more.
+    /// `PinLost` once the lease has run out, or a heartbeat has seen that the tables are kept no
+    /// more.
     pub fn check(&self) -> Result<()> {
         if self.lost.load(Ordering::Acquire) {
             return Err(pin_lost());
@@ -546,8 +605,9 @@ impl Pinned {
         }
     }
 
-    /// As [`Pinned::check`], but asks the chain: a clock may have stood still while the lease ran out by the deleter's, as that of a virtual machine
-    /// does that is stopped. What following the chain once costs.
+    /// As [`Pinned::check`], but asks the chain: a clock may have stood still while the lease ran
+    /// out by the deleter's, as that of a virtual machine does that is stopped. What following the
+    /// chain once costs.
     ///
     /// # Errors
     /// `PinLost`; `Retry` while somebody decides about a table; those of the store.
@@ -568,7 +628,9 @@ impl Pinned {
                 self.lost.store(true, Ordering::Release);
                 Err(pin_lost())
             }
-            PinOutcome::Undecided => Err(Error::new(ErrorKind::Retry, "whether the pinned tables are kept is being decided")),
+            PinOutcome::Undecided => {
+                Err(Error::new(ErrorKind::Retry, "whether the pinned tables are kept is being decided"))
+            }
         }
     }
 
@@ -577,12 +639,12 @@ impl Pinned {
         self.lease.as_ref().map(|lease| lease.lock().next_beat())
     }
 
-    /// Puts a heartbeat, and proves that nobody has taken the lease for expired before it came: one put and one delete, and what following the
-    /// chain from the pin on costs.
+    /// Puts a heartbeat, and proves that nobody has taken the lease for expired before it came: one
+    /// put and one delete, and what following the chain from the pin on costs.
     ///
     /// # Errors
-    /// `PinLost` when it came too late. Of the store, and `Retry` while somebody decides about a table: then the lease still holds for what is
-    /// left of it.
+    /// `PinLost` when it came too late. Of the store, and `Retry` while somebody decides about a
+    /// table: then the lease still holds for what is left of it.
     pub async fn heartbeat(&self) -> Result<()> {
         self.heartbeat_on(&self.proven).await
     }
@@ -625,7 +687,8 @@ impl Pinned {
         }
     }
 
-    /// Pins the same tables once more, for another purpose. This pin must stay until the new one is returned, and does: it is borrowed.
+    /// Pins the same tables once more, for another purpose. This pin must stay until the new one is
+    /// returned, and does: it is borrowed.
     ///
     /// # Errors
     /// As [`pin()`]; `PinLost` when this one's lease has run out.
@@ -633,12 +696,21 @@ impl Pinned {
         if is_enabled(Mutant::PinDerivedReleasesSource) {
             self.release().await?;
         }
-        let pinned = put_pin(&self.io, self.incarnation, options, self.pin.tables.clone(), self.pin.clone.clone(), None).await?;
+        let pinned = put_pin(
+            &self.io,
+            self.incarnation,
+            options,
+            self.pin.tables.clone(),
+            self.pin.clone.clone(),
+            None,
+        )
+        .await?;
         self.check()?;
         pinned.ok_or_else(pin_lost)
     }
 
-    /// Lets the tables go. One deletion, and one of its newest heartbeat if there is any: its owner need not list them.
+    /// Lets the tables go. One deletion, and one of its newest heartbeat if there is any: its owner
+    /// need not list them.
     ///
     /// # Errors
     /// Of the store; the pin may be left then.

@@ -1,8 +1,9 @@
 //! When a reader's lease has expired (rule 13).
 //!
-//! The reader's side counts from the moment before it began to put a heartbeat; the deleter's side from the moment after the list that
-//! first showed it. The deleter's span therefore lies within what the reader has given up, whatever the two clocks say in absolute
-//! terms; the margin covers how far their rates may differ.
+//! The reader's side counts from the moment before it began to put a heartbeat; the deleter's side
+//! from the moment after the list that first showed it. The deleter's span therefore lies within
+//! what the reader has given up, whatever the two clocks say in absolute terms; the margin covers
+//! how far their rates may differ.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,8 +30,8 @@ pub struct LeaseWatch {
 }
 
 impl LeaseWatch {
-    /// Takes in a list of all pins that was begun at `began` and complete at `ended`; returns the pins whose lease has expired.
-    /// Pins that the list does not show are forgotten.
+    /// Takes in a list of all pins that was begun at `began` and complete at `ended`; returns the
+    /// pins whose lease has expired. Pins that the list does not show are forgotten.
     pub fn observe(&mut self, began: Instant, ended: Instant, margin: Duration, pins: &[Seen]) -> Vec<u128> {
         let mut beats = BTreeMap::new();
         let mut expired = Vec::new();
@@ -41,18 +42,26 @@ impl LeaseWatch {
                 _ if is_enabled(Mutant::LeaseCountedFromListBegin) => began,
                 _ => ended,
             };
-            // The next heartbeat is put before the last one goes: a list that shows an older one, or none, was made while they changed. So each such list
-            // counts as a change, not only the first.
-            let newest =
-                if is_enabled(Mutant::LeaseTakesMissedBeat) { pin.beat } else { known.map_or(pin.beat, |(beat, _)| pin.beat.max(*beat)) };
+            // The next heartbeat is put before the last one goes: a list that shows an older one,
+            // or none, was made while they changed. So each such list counts as a change, not only
+            // the first.
+            let newest = if is_enabled(Mutant::LeaseTakesMissedBeat) {
+                pin.beat
+            } else {
+                known.map_or(pin.beat, |(beat, _)| pin.beat.max(*beat))
+            };
             beats.insert(pin.id, (newest, since));
             let lease = match pin.lease {
                 None if is_enabled(Mutant::LeaseExpiresLastingPins) => Some(Duration::from_secs(10)),
                 lease => lease,
             };
-            // A clock of the reader's host would be of no use here: the mutant takes the age of the heartbeat by it.
-            let stood_still =
-                if is_enabled(Mutant::LeaseByWallClock) { Duration::from_nanos(began.as_nanos()) } else { began.since(since) };
+            // A clock of the reader's host would be of no use here: the mutant takes the age of the
+            // heartbeat by it.
+            let stood_still = if is_enabled(Mutant::LeaseByWallClock) {
+                Duration::from_nanos(began.as_nanos())
+            } else {
+                began.since(since)
+            };
             let margin = if is_enabled(Mutant::LeaseWithoutMargin) { Duration::ZERO } else { margin };
             if lease.is_some_and(|lease| stood_still >= lease + margin) {
                 expired.push(pin.id);
@@ -77,8 +86,8 @@ impl Lease {
         Lease { duration, until: began + duration }
     }
 
-    /// A heartbeat that was begun at `began` is seen in its place at `ended`. Returns whether the lease holds: a heartbeat that landed
-    /// after the lease had run out does not bring it back.
+    /// A heartbeat that was begun at `began` is seen in its place at `ended`. Returns whether the
+    /// lease holds: a heartbeat that landed after the lease had run out does not bring it back.
     pub fn renewed(&mut self, began: Instant, ended: Instant) -> bool {
         if ended >= self.until && !is_enabled(Mutant::LeaseRenewedLate) {
             return false;
@@ -96,7 +105,9 @@ impl Lease {
     /// When the next heartbeat should begin: after a third of the lease, so that two may fail.
     pub fn next_beat(&self) -> Instant {
         let wait = self.duration - self.duration / 3;
-        Instant::from_nanos(self.until.as_nanos().saturating_sub(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
+        Instant::from_nanos(
+            self.until.as_nanos().saturating_sub(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 

@@ -34,7 +34,8 @@ pub enum Effect {
     ReadPin(u128),
     /// Delete a pin. → [`Answer::Deleted`]
     DeletePin(u128),
-    /// The names of all tables' objects; any order, from any moments since now. → [`Answer::Tables`]
+    /// The names of all tables' objects; any order, from any moments since now. →
+    /// [`Answer::Tables`]
     ListTables(Incarnation),
     /// Delete a table's object. → [`Answer::Deleted`]
     DeleteTable(TableName),
@@ -123,8 +124,9 @@ pub struct Pass {
     pub deleted: Vec<TableName>,
     /// Tables that pins keep: obsolete again.
     pub kept: Vec<TableName>,
-    /// Pins whose lease has expired, and of which a table is named no more: they can be deleted. Of others the reader may live, whose clock stood still. It
-    /// finds all its tables named, and goes on with its pin.
+    /// Pins whose lease has expired, and of which a table is named no more: they can be deleted. Of
+    /// others the reader may live, whose clock stood still. It finds all its tables named, and goes
+    /// on with its pin.
     pub expired: Vec<u128>,
 }
 
@@ -136,7 +138,8 @@ enum CollectPhase {
     Delete,
 }
 
-/// Deletes tables of the writer's own manifest (rule 11). The caller makes sure that no reader of its own process uses them.
+/// Deletes tables of the writer's own manifest (rule 11). The caller makes sure that no reader of
+/// its own process uses them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Collect {
     /// Obsolete ones, to be condemned.
@@ -190,8 +193,11 @@ impl Collect {
         self.pass.expired = expired.iter().filter(is_lost).map(|pin| pin.id).collect();
         let restored = self.pass.kept.iter().map(|name| TableEdit::Restore(*name));
         let unnamed = self.doomed.iter().map(|name| TableEdit::Unname(*name));
-        let edits: Vec<TableEdit> =
-            if is_enabled(Mutant::DeleteWithoutCondemning) { unnamed.collect() } else { restored.chain(unnamed).collect() };
+        let edits: Vec<TableEdit> = if is_enabled(Mutant::DeleteWithoutCondemning) {
+            unnamed.collect()
+        } else {
+            restored.chain(unnamed).collect()
+        };
         if is_enabled(Mutant::DeleteBeforeUnnamed) && !self.doomed.is_empty() {
             return self.delete();
         }
@@ -226,7 +232,8 @@ impl Machine for Collect {
 
     fn step(&mut self, answer: Answer) -> Step<Result<Pass>> {
         match (self.phase, answer) {
-            // Fenced or of unknown outcome: another epoch goes on from whatever the chain holds. Nothing is deleted.
+            // Fenced or of unknown outcome: another epoch goes on from whatever the chain holds.
+            // Nothing is deleted.
             (_, Answer::Committed(Err(error))) => Step::Done(Err(error)),
             (CollectPhase::Condemn, Answer::Committed(Ok(()))) => self.condemned_all(),
             (CollectPhase::ListPins, Answer::Pins(pins)) => {
@@ -237,7 +244,9 @@ impl Machine for Collect {
                     self.decide()
                 }
             }
-            (CollectPhase::Decide, Answer::Committed(Ok(()))) | (CollectPhase::Delete, Answer::Deleted) => self.delete(),
+            (CollectPhase::Decide, Answer::Committed(Ok(()))) | (CollectPhase::Delete, Answer::Deleted) => {
+                self.delete()
+            }
             (_, answer) => misfit("collection", &answer),
         }
     }
@@ -259,9 +268,11 @@ enum PinPhase {
 pub enum PinOutcome {
     /// The pin is effective as of this proven tip.
     Effective(Tip),
-    /// A table is condemned or named no more, or the incarnation has ended: the pin is void and withdrawn. Load again, and choose anew.
+    /// A table is condemned or named no more, or the incarnation has ended: the pin is void and
+    /// withdrawn. Load again, and choose anew.
     Void,
-    /// Of one that was effective before: a table is condemned, so that somebody decides about it just now. Ask again.
+    /// Of one that was effective before: a table is condemned, so that somebody decides about it
+    /// just now. Ask again.
     Undecided,
 }
 
@@ -270,11 +281,13 @@ pub enum PinOutcome {
 pub struct PutPin {
     pin: Pin,
     bytes: Bytes,
-    /// Whether a put of unknown outcome was made: it must be seen, or the pin would keep its tables with no owner.
+    /// Whether a put of unknown outcome was made: it must be seen, or the pin would keep its tables
+    /// with no owner.
     unknown: bool,
     /// A proven tip from which the proof goes on, instead of loading everything again.
     known: Option<Tip>,
-    /// The pin is in its place and was effective: its owner was not heard of for a while, perhaps for too long.
+    /// The pin is in its place and was effective: its owner was not heard of for a while, perhaps
+    /// for too long.
     is_renewed: bool,
     phase: PinPhase,
 }
@@ -286,11 +299,19 @@ impl PutPin {
     /// `Invalid` when it has too many tables.
     pub fn new(pin: Pin) -> Result<PutPin> {
         let bytes = encode_pin(&pin).map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
-        Ok(PutPin { pin, bytes: bytes.into(), unknown: false, known: None, is_renewed: false, phase: PinPhase::Put })
+        Ok(PutPin {
+            pin,
+            bytes: bytes.into(),
+            unknown: false,
+            known: None,
+            is_renewed: false,
+            phase: PinPhase::Put,
+        })
     }
 
-    /// Proves once more, after a heartbeat has landed, a pin that was effective: whoever lists the pins later finds the heartbeat, and whoever did
-    /// before, and took the lease for expired, has condemned the tables or un-named them.
+    /// Proves once more, after a heartbeat has landed, a pin that was effective: whoever lists the
+    /// pins later finds the heartbeat, and whoever did before, and took the lease for expired, has
+    /// condemned the tables or un-named them.
     ///
     /// # Errors
     /// As [`PutPin::new`].
@@ -350,12 +371,15 @@ impl PutPin {
             chain::Step::Done(Err(error)) => Step::Done(Err(error)),
             chain::Step::Done(Ok(tip)) => match tip {
                 Some(tip) if self.holds(&tip.state) => Step::Done(Ok(PinOutcome::Effective(tip))),
-                // What a life leaves is deleted after its pins, and all together: the pin itself tells.
+                // What a life leaves is deleted after its pins, and all together: the pin itself
+                // tells.
                 Some(tip) if self.is_renewed && tip.state.is_destroyed() => {
                     self.phase = PinPhase::Remains(tip);
                     Step::Do(Effect::ReadPin(self.pin.id))
                 }
-                Some(tip) if self.is_renewed && self.names_all(&tip.state) => Step::Done(Ok(PinOutcome::Undecided)),
+                Some(tip) if self.is_renewed && self.names_all(&tip.state) => {
+                    Step::Done(Ok(PinOutcome::Undecided))
+                }
                 _ => {
                     self.phase = PinPhase::Withdraw;
                     Step::Do(Effect::DeletePin(self.pin.id))
@@ -391,7 +415,11 @@ impl Machine for PutPin {
                 self.phase = PinPhase::Read;
                 Step::Do(Effect::ReadPin(self.pin.id))
             }
-            (PinPhase::Put, Answer::Put(PutAnswer::Unknown)) if is_enabled(Mutant::PinUnknownTakenAsLanded) => self.landed(),
+            (PinPhase::Put, Answer::Put(PutAnswer::Unknown))
+                if is_enabled(Mutant::PinUnknownTakenAsLanded) =>
+            {
+                self.landed()
+            }
             (PinPhase::Put, Answer::Put(PutAnswer::Unknown)) => {
                 self.unknown = true;
                 self.put()
@@ -399,9 +427,11 @@ impl Machine for PutPin {
             (PinPhase::Put, Answer::Put(PutAnswer::Refused(_))) if self.unknown => self.put(),
             (PinPhase::Put, Answer::Put(PutAnswer::Refused(error))) => Step::Done(Err(error)),
             (PinPhase::Read, Answer::Bytes(Some(bytes))) if bytes == self.bytes => self.landed(),
-            (PinPhase::Read, Answer::Bytes(_)) => {
-                Step::Done(Err(Error::new(ErrorKind::Conflict, "another pin has the same id, or took this one away").advice("pin again")))
-            }
+            (PinPhase::Read, Answer::Bytes(_)) => Step::Done(Err(Error::new(
+                ErrorKind::Conflict,
+                "another pin has the same id, or took this one away",
+            )
+            .advice("pin again"))),
             (PinPhase::Prove(load), Answer::Chain(answer)) => {
                 let step = load.step(answer);
                 self.prove(step)
@@ -430,7 +460,8 @@ enum OrphanPhase {
     Delete,
 }
 
-/// Deletes tables' objects that no epoch's writer can still name (rule 14). Comes to what was deleted.
+/// Deletes tables' objects that no epoch's writer can still name (rule 14). Comes to what was
+/// deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Orphans {
     doomed: Vec<TableName>,
@@ -442,13 +473,23 @@ impl Orphans {
     /// A collector that has no state yet: it loads one and proves it.
     pub fn new(incarnation: Incarnation) -> Orphans {
         let proof = if is_enabled(Mutant::CollectUnprovenState) { Proof::Claim } else { Proof::List };
-        Orphans { doomed: Vec::new(), deleted: Vec::new(), phase: OrphanPhase::Prove(Load::new(incarnation, proof)) }
+        Orphans {
+            doomed: Vec::new(),
+            deleted: Vec::new(),
+            phase: OrphanPhase::Prove(Load::new(incarnation, proof)),
+        }
     }
 
-    /// Which of these objects `state`, a proven one, gives free: those of epochs before its own that it does not name.
-    pub fn free<'a>(state: &'a State, objects: impl IntoIterator<Item = TableName> + 'a) -> impl Iterator<Item = TableName> + 'a {
+    /// Which of these objects `state`, a proven one, gives free: those of epochs before its own
+    /// that it does not name.
+    pub fn free<'a>(
+        state: &'a State,
+        objects: impl IntoIterator<Item = TableName> + 'a,
+    ) -> impl Iterator<Item = TableName> + 'a {
         let epoch = state.epoch().0;
-        let older = move |name: &TableName| name.epoch < epoch || name.epoch == epoch && is_enabled(Mutant::CollectCurrentEpoch);
+        let older = move |name: &TableName| {
+            name.epoch < epoch || name.epoch == epoch && is_enabled(Mutant::CollectCurrentEpoch)
+        };
         objects.into_iter().filter(older).filter(|name| state.table(*name).is_none())
     }
 

@@ -7,12 +7,15 @@
 //! - [`driver`]: [`Collector`], which the writer runs, and [`Pinned`], which keeps tables.
 //!
 //! Invariants:
-//! 1. A pin list that decides over a table begins after the record that condemned it is committed; whoever pins later sees it condemned.
-//! 2. An object is deleted only after the record that un-names its table is committed, or when it was never named by its own epoch's
-//!    writer, or when a proven state of a later epoch does not name it.
-//! 3. No object under another database is deleted, but for the pin there that keeps the tables of a clone; and that only after a committed record
-//!    has un-named the last of them.
-//! 4. A pin is effective only after a proof of the tip that began once the pin was seen in its place.
+//! 1. A pin list that decides over a table begins after the record that condemned it is committed;
+//!    whoever pins later sees it condemned.
+//! 2. An object is deleted only after the record that un-names its table is committed, or when it
+//!    was never named by its own epoch's writer, or when a proven state of a later epoch does not
+//!    name it.
+//! 3. No object under another database is deleted, but for the pin there that keeps the tables of a
+//!    clone; and that only after a committed record has un-named the last of them.
+//! 4. A pin is effective only after a proof of the tip that began once the pin was seen in its
+//!    place.
 
 pub mod driver;
 mod ended;

@@ -9,9 +9,9 @@ use crate::collection::Collector;
 use crate::engine::{Engine, Work};
 use crate::flush::Retries;
 
-/// Deletes what left the version, once nothing of this process reads it and no pin keeps it; and what earlier epochs and failed attempts left
-/// behind. Until the database stops. A pass follows background work, so that an idle database makes no request; one that fails is
-/// tried again.
+/// Deletes what left the version, once nothing of this process reads it and no pin keeps it; and
+/// what earlier epochs and failed attempts left behind. Until the database stops. A pass follows
+/// background work, so that an idle database makes no request; one that fails is tried again.
 pub(crate) async fn collect(engine: Arc<Engine>) {
     let collector = Collector::new(engine.manifest.clone());
     let (mut retries, mut has_swept) = (Retries::default(), false);
@@ -36,13 +36,15 @@ pub(crate) async fn collect(engine: Arc<Engine>) {
 fn repeatable(error: Error) -> Error {
     match error.kind() {
         ErrorKind::OutcomeUnknown => {
-            Error::new(ErrorKind::Retry, format!("a deletion may or may not have taken effect: {error}")).source(error)
+            Error::new(ErrorKind::Retry, format!("a deletion may or may not have taken effect: {error}"))
+                .source(error)
         }
         _ => error,
     }
 }
 
-/// What may fail for long, by a pin that cannot be read or a source that refuses, comes last, and keeps nothing else from being done.
+/// What may fail for long, by a pin that cannot be read or a source that refuses, comes last, and
+/// keeps nothing else from being done.
 async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> Result<()> {
     while let Some(table) = engine.left_behind.next() {
         if let Err(error) = collector.discard(table).await {
@@ -66,6 +68,7 @@ async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> R
         }
     }
     collector.check_deleted()?;
-    // Of which no table is named any more, by this pass or by an epoch before, whose last steps they are.
+    // Of which no table is named any more, by this pass or by an epoch before, whose last steps
+    // they are.
     collector.release_sources().await
 }

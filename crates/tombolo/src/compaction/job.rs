@@ -1,7 +1,9 @@
-//! Running a job: `parts by key range → merge → tables under fresh names`. Nothing is named before it is installed.
+//! Running a job: `parts by key range → merge → tables under fresh names`. Nothing is named before
+//! it is installed.
 //!
-//! A large job is cut into parts by key range that run side by side. An output ends where it is full, where the level below asks for
-//! it, and never within a key; a part aims at tables of equal size, so that its last one is no leftover.
+//! A large job is cut into parts by key range that run side by side. An output ends where it is
+//! full, where the level below asks for it, and never within a key; a part aims at tables of equal
+//! size, so that its last one is no leftover.
 //!
 //! Invariants:
 //! 1. What a snapshot sees is kept: snapshots are listed after the inputs were chosen.
@@ -28,7 +30,8 @@ use crate::version::{Output, SortedRun, TableHandle, TableWriter};
 const PARTS_MAX: u64 = 4;
 /// A part merges at least this many full tables: below it, a part costs more than it gains.
 const PART_TABLES_MIN: u64 = 2;
-/// What the parts of a job hold of large values is at most this part of the memory budget, or one part's.
+/// What the parts of a job hold of large values is at most this part of the memory budget, or one
+/// part's.
 const HELD_PART: u64 = 8;
 /// Entries between two looks at whether others want to run: a few milliseconds.
 const ENTRIES_PER_TURN: u32 = 4096;
@@ -57,8 +60,16 @@ impl Run {
             engine: Arc::clone(engine),
             job: Arc::clone(job),
             keyspace: Arc::clone(keyspace),
-            snapshots: if is_enabled(Mutant::CompactionForgetsSnapshots) { Vec::new() } else { engine.snapshots.list() },
-            oldest_unix_seconds: job.inputs().map(|table| table.description().oldest_unix_seconds).min().unwrap_or(0),
+            snapshots: if is_enabled(Mutant::CompactionForgetsSnapshots) {
+                Vec::new()
+            } else {
+                engine.snapshots.list()
+            },
+            oldest_unix_seconds: job
+                .inputs()
+                .map(|table| table.description().oldest_unix_seconds)
+                .min()
+                .unwrap_or(0),
             failed: AtomicBool::new(false),
             outputs: Mutex::default(),
             older: Mutex::default(),
@@ -83,7 +94,9 @@ impl Run {
         let others: Vec<_> = ranges.into_iter().map(|range| self.spawn(range, parts)).collect();
         let mut result = self.part(first, parts).await;
         for (task, ended) in others {
-            let ended = ended.await.unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "a part of a compaction panicked").into()));
+            let ended = ended
+                .await
+                .unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "a part of a compaction panicked").into()));
             drop(task);
             result = match (result, ended) {
                 // A part that was given up says nothing; the one that failed says why.
@@ -202,9 +215,11 @@ fn inputs(job: &Job) -> Vec<Vec<Arc<TableHandle>>> {
     runs
 }
 
-/// What one part of a job holds at once of its inputs: a block of every run, each of which has a value at least.
+/// What one part of a job holds at once of its inputs: a block of every run, each of which has a
+/// value at least.
 fn held_bytes(job: &Job) -> u64 {
-    let value_bytes = |table: &Arc<TableHandle>| table.description().length / table.description().entries.max(1);
+    let value_bytes =
+        |table: &Arc<TableHandle>| table.description().length / table.description().entries.max(1);
     inputs(job).iter().map(|run| run.iter().map(value_bytes).max().unwrap_or(0)).sum()
 }
 
@@ -221,7 +236,8 @@ async fn split_keys(job: &Job, budget_bytes: u64) -> Merged<Vec<Bytes>> {
     if parts < 2 || job.to == 0 {
         return Ok(Vec::new());
     }
-    // Each key stands for about as many bytes as the others: an index partition covers a fixed number of blocks.
+    // Each key stands for about as many bytes as the others: an index partition covers a fixed
+    // number of blocks.
     let mut keys = Vec::new();
     for table in job.inputs() {
         let sampled = table.sample_keys(Purpose::Compaction).await;
@@ -229,7 +245,8 @@ async fn split_keys(job: &Job, budget_bytes: u64) -> Merged<Vec<Bytes>> {
     }
     keys.sort_unstable();
     let parts = usize::try_from(parts).unwrap_or(1);
-    let mut chosen: Vec<Bytes> = (1..parts).filter_map(|part| keys.get(part * keys.len() / parts).cloned()).collect();
+    let mut chosen: Vec<Bytes> =
+        (1..parts).filter_map(|part| keys.get(part * keys.len() / parts).cloned()).collect();
     chosen.dedup();
     Ok(chosen)
 }
@@ -300,9 +317,20 @@ impl Cutter {
         let equal = part_bytes.checked_div(tables).unwrap_or(job.table_bytes);
         let table_bytes = equal.clamp(job.table_bytes / 2, job.table_bytes);
         let grandparents = job.deeper.first().filter(|_| job.to != 0).cloned();
-        let boundary = grandparents.as_ref().and_then(|run| run.get(0)).map(|table| table.description().last_key.clone());
+        let boundary = grandparents
+            .as_ref()
+            .and_then(|run| run.get(0))
+            .map(|table| table.description().last_key.clone());
         let overlap_bytes_max = job.grandparent_bytes_max();
-        Cutter { table_bytes, grandparents, at: 0, boundary, overlap_bytes: 0, overlap_bytes_max, at_boundary: false }
+        Cutter {
+            table_bytes,
+            grandparents,
+            at: 0,
+            boundary,
+            overlap_bytes: 0,
+            overlap_bytes_max,
+            at_boundary: false,
+        }
     }
 
     /// Whether an output of `written` bytes ends before `key`, which is greater than all before.

@@ -1,7 +1,8 @@
 //! The merge of a job: several sorted inputs as one, forward only.
 //!
-//! A step is plain code while blocks are in memory; only at the end of what was read ahead does it wait. Inputs are few, so they are kept
-//! in a list sorted by their keys: most often the one that moved stays first, which costs one comparison.
+//! A step is plain code while blocks are in memory; only at the end of what was read ahead does it
+//! wait. Inputs are few, so they are kept in a list sorted by their keys: most often the one that
+//! moved stays first, which costs one comparison.
 //!
 //! Invariant: `order` holds the inputs that stand at an entry, by their internal keys, ascending.
 
@@ -55,7 +56,9 @@ impl Input {
 
     /// To the first entry at or after `start`.
     async fn enter(&mut self, start: Option<&[u8]>) -> Merged<()> {
-        self.at = start.map_or(0, |start| self.tables.partition_point(|table| &table.description().last_key[..] < start));
+        self.at = start.map_or(0, |start| {
+            self.tables.partition_point(|table| &table.description().last_key[..] < start)
+        });
         self.cursor = self.tables.get(self.at).map(|table| table.whole_cursor());
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         let step = match start {
@@ -130,7 +133,11 @@ pub(super) struct Merge {
 
 impl Merge {
     /// Of runs of tables, from `start` up to and without `end`; stands at the first entry.
-    pub(super) async fn open(runs: Vec<Vec<Arc<TableHandle>>>, start: Option<&Bytes>, end: Option<&Bytes>) -> Merged<Merge> {
+    pub(super) async fn open(
+        runs: Vec<Vec<Arc<TableHandle>>>,
+        start: Option<&Bytes>,
+        end: Option<&Bytes>,
+    ) -> Merged<Merge> {
         let input = |tables| Input { tables, at: 0, cursor: None, end: end.cloned(), prefix: 0 };
         let mut merge = Merge { inputs: runs.into_iter().map(input).collect(), order: Vec::new() };
         for input in &mut merge.inputs {

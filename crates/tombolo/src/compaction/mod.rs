@@ -5,8 +5,8 @@
 //! - this module: workers that share what runs, and install what they made.
 //!
 //! Invariants:
-//! 1. A job's result is installed only by the epoch that began it, in one record with the end of its inputs, and only if all inputs are
-//!    still live.
+//! 1. A job's result is installed only by the epoch that began it, in one record with the end of
+//!    its inputs, and only if all inputs are still live.
 //! 2. Jobs that run at once share no input and write no common range of a level (see `pick`).
 //! 3. A table that cannot be read is reported once and set aside; everything else goes on.
 
@@ -77,7 +77,8 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
         };
         let result = compact(&engine, &compactor, &begun).await;
         let result = compactor.judge(&engine, &begun, result).await;
-        // What fails is kept through the pause: the other workers go on with what does not, instead of failing with the same.
+        // What fails is kept through the pause: the other workers go on with what does not, instead
+        // of failing with the same.
         let attempt = retries.after(&engine, Work::compaction(begun.job.keyspace), result).await;
         compactor.give_back(begun);
         // Others may have waited for its inputs; and by now nothing of it keeps their tables.
@@ -96,16 +97,19 @@ impl Compactor {
     fn begin(&self, engine: &Arc<Engine>) -> Option<Begun> {
         let mut shared = self.0.lock();
         let requests = std::mem::take(&mut *engine.compaction_requests.lock());
-        shared.asked.extend(
-            requests.into_iter().map(|request| (Asked::new(request.keyspace, request.first.clone(), request.last.clone()), request)),
-        );
+        shared.asked.extend(requests.into_iter().map(|request| {
+            (Asked::new(request.keyspace, request.first.clone(), request.last.clone()), request)
+        }));
         // Loaded under the lock: what a job that was given back has installed is in it.
         let view = engine.view_owned();
         shared.forget_what_is_gone(engine);
-        let job = shared.next_asked(engine, &view.version).or_else(|| shared.next_needed(engine, &view.version));
+        let job =
+            shared.next_asked(engine, &view.version).or_else(|| shared.next_needed(engine, &view.version));
         let Some((job, keyspace)) = job else {
             // What failed last, and nobody is at, is not wanted any more.
-            for keyspace in engine.troubles.compactions().into_iter().filter(|keyspace| !shared.busy.is_at(*keyspace)) {
+            for keyspace in
+                engine.troubles.compactions().into_iter().filter(|keyspace| !shared.busy.is_at(*keyspace))
+            {
                 engine.work_ended(Work::compaction(keyspace));
             }
             shared.await_snapshots(engine, &view.version);
@@ -156,21 +160,37 @@ impl Shared {
     fn forget_what_is_gone(&mut self, engine: &Engine) {
         if self.busy.knows_tables() {
             let state = engine.manifest.state();
-            for keyspace in self.busy.retain(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live)) {
+            for keyspace in self
+                .busy
+                .retain(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live))
+            {
                 engine.work_ended(Work::damage(keyspace));
             }
         }
         let is_gone = |keyspace: &u32| engine.catalog.by_id(*keyspace).is_none();
-        engine.troubles.compactions().iter().filter(|keyspace| is_gone(keyspace)).for_each(|id| engine.work_ended(Work::compaction(*id)));
+        engine
+            .troubles
+            .compactions()
+            .iter()
+            .filter(|keyspace| is_gone(keyspace))
+            .for_each(|id| engine.work_ended(Work::compaction(*id)));
         if self.drops != engine.catalog.drops() {
             self.drops = engine.catalog.drops();
             self.cursors.retain(|(keyspace, _), _| !is_gone(keyspace));
         }
     }
 
-    fn picking<'a>(busy: &'a Busy, cursors: &'a Cursors, engine: &Engine, keyspace: &KeyspaceInfo) -> Picking<'a> {
+    fn picking<'a>(
+        busy: &'a Busy,
+        cursors: &'a Cursors,
+        engine: &Engine,
+        keyspace: &KeyspaceInfo,
+    ) -> Picking<'a> {
         let options = keyspace.options();
-        let settings = Settings::new(engine.options.memtable_bytes(), options.compression_of_lowest() == options.compression);
+        let settings = Settings::new(
+            engine.options.memtable_bytes(),
+            options.compression_of_lowest() == options.compression,
+        );
         let oldest_snapshot = engine.snapshots.list().first().copied().unwrap_or(SequenceNumber::MAX);
         Picking { keyspace: keyspace.id, settings, busy, cursors, oldest_snapshot }
     }
@@ -185,7 +205,9 @@ impl Shared {
             }
             let keyspace = engine.catalog.by_id(asked.keyspace);
             let turn = match (&keyspace, version.levels(asked.keyspace)) {
-                (Some(keyspace), Some(levels)) => asked.next(levels, &Shared::picking(busy, cursors, engine, keyspace)),
+                (Some(keyspace), Some(levels)) => {
+                    asked.next(levels, &Shared::picking(busy, cursors, engine, keyspace))
+                }
                 // Dropped or empty.
                 _ => Turn::Done,
             };
@@ -208,7 +230,8 @@ impl Shared {
         found
     }
 
-    /// Nothing is to be done: has it looked again when the snapshots close that keep deletes at the bottom.
+    /// Nothing is to be done: has it looked again when the snapshots close that keep deletes at the
+    /// bottom.
     fn await_snapshots(&self, engine: &Engine, version: &Version) {
         if !engine.options.load().automatic_compaction || engine.snapshots.list().is_empty() {
             return;
@@ -223,7 +246,8 @@ impl Shared {
         }
     }
 
-    /// A job for the keyspace that needs it most: the one with the most runs is read and written slowest.
+    /// A job for the keyspace that needs it most: the one with the most runs is read and written
+    /// slowest.
     fn next_needed(&self, engine: &Engine, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
         if !engine.options.load().automatic_compaction {
             return None;
@@ -260,15 +284,23 @@ fn stayed(engine: &Engine, table: TableName) -> Error {
 
 fn report_damage(engine: &Engine, keyspace: u32, table: TableName, error: &Error) {
     let object = object_of(engine, table);
-    tracing::error!(%error, %object, "a table cannot be compacted: it is set aside, and everything else goes on");
+    tracing::error!(%error, %object, "a table cannot be compacted: it is set aside, and everything else \
+        goes on");
     let advice = "verify the database, and restore the table's keyspace from a checkpoint or a backup";
-    engine.work_failed(Work::damage(keyspace), error.clone().context(format!("compacting {object}")).advice(advice));
+    engine.work_failed(
+        Work::damage(keyspace),
+        error.clone().context(format!("compacting {object}")).advice(advice),
+    );
 }
 
 async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> Merged<()> {
     let job = &begun.job;
     if job.is_move {
-        let edits = job.upper.iter().map(|table| Edit::TableMoved { name: table.description().name, level: job.to }).collect();
+        let edits = job
+            .upper
+            .iter()
+            .map(|table| Edit::TableMoved { name: table.description().name, level: job.to })
+            .collect();
         return Ok(install(engine, job, edits, Vec::new()).await?);
     }
     let run = Run::new(engine, job, &begun.keyspace);
@@ -278,7 +310,8 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         delete_unnamed(engine, &outputs).await;
         return Err(Failure { error: never_named(error), table });
     }
-    let mut edits: Vec<_> = job.inputs().map(|table| Edit::TableObsolete { name: table.description().name }).collect();
+    let mut edits: Vec<_> =
+        job.inputs().map(|table| Edit::TableObsolete { name: table.description().name }).collect();
     edits.extend(outputs.iter().cloned().map(Edit::TableAdded));
     engine.counters.compacted_bytes_read.fetch_add(job.bytes(), Ordering::Relaxed);
     let written: u64 = outputs.iter().map(|table| table.length).sum();
@@ -295,7 +328,12 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
 }
 
 /// Puts the outputs in the place of the inputs.
-async fn install(engine: &Arc<Engine>, job: &Job, edits: Vec<Edit>, outputs: Vec<TableDescription>) -> Result<()> {
+async fn install(
+    engine: &Arc<Engine>,
+    job: &Job,
+    edits: Vec<Edit>,
+    outputs: Vec<TableDescription>,
+) -> Result<()> {
     let state = engine.manifest.state();
     let is_live = |name: TableName| state.table(name).is_some_and(|table| table.status == TableStatus::Live);
     let inputs: BTreeSet<_> = job.inputs().map(|table| table.description().name).collect();
@@ -305,13 +343,20 @@ async fn install(engine: &Arc<Engine>, job: &Job, edits: Vec<Edit>, outputs: Vec
         return Ok(());
     }
     if is_enabled(Mutant::CloneReleasedBeforeRecorded) {
-        release_before_recorded(&engine.manifest, &job.inputs().map(|table| table.description().name).collect()).await;
+        release_before_recorded(
+            &engine.manifest,
+            &job.inputs().map(|table| table.description().name).collect(),
+        )
+        .await;
     }
     if let Err(error) = engine.manifest.committed(edits).await {
         use tombolo_storage::ErrorKind::{Closed, Fenced, OutcomeUnknown};
-        if !matches!(error.kind(), Fenced | OutcomeUnknown | Closed) || is_enabled(Mutant::UnknownEditTablesDeleted) {
+        if !matches!(error.kind(), Fenced | OutcomeUnknown | Closed)
+            || is_enabled(Mutant::UnknownEditTablesDeleted)
+        {
             delete_unnamed(engine, &outputs).await;
-            // A flush that drops the keyspace was queued between the look above and these edits: the job is moot, and nothing is wrong.
+            // A flush that drops the keyspace was queued between the look above and these edits:
+            // the job is moot, and nothing is wrong.
             if engine.catalog.by_id(job.keyspace).is_none() {
                 return Ok(());
             }

@@ -1,20 +1,24 @@
 //! Picking: which tables to merge next. Pure: levels, settings and what runs already in, a job out.
 //!
-//! Level 0 holds runs that overlap; levels 1 to 6 hold one sorted run each. Data enters the *base level*, which is chosen by the size of
-//! the largest level: with little data that is level 6 itself; it moves up as the data grows, so that each level holds a few times
-//! what the one above it may hold, and most of the data lies in the last one.
+//! Level 0 holds runs that overlap; levels 1 to 6 hold one sorted run each. Data enters the *base
+//! level*, which is chosen by the size of the largest level: with little data that is level 6
+//! itself; it moves up as the data grows, so that each level holds a few times what the one above
+//! it may hold, and most of the data lies in the last one.
 //!
 //! What is wanted most comes first, by score:
-//! 1. Level 0 once it has several runs: all that may go go to the base level. Where that would rewrite far more than it brings, or the
-//!    base is busy, its newest runs become one run instead.
-//! 2. A level beyond its target gives the table that overlaps least of the next level; between equals they take turns.
-//! 3. Tables of which a large part are deletes go down early, and at the bottom are written again once no snapshot sees what they deleted.
-//! 4. A level 0 that reads have paid for goes down, few as its runs may be: see `version::toll`.
+//! 1. Level 0 once it has several runs: all that may go go to the base level. Where that would
+//!    rewrite far more than it brings, or the base is busy, its newest runs become one run instead.
+//! 2. A level beyond its target gives the table that overlaps least of the next level; between
+//!    equals they take turns.
+//! 3. Tables of which a large part are deletes go down early, and at the bottom are written again
+//!    once no snapshot sees what they deleted.
+//! 4. A level 0 that reads have paid for goes down, few as its runs may be: see
+//!    `version::read_cost`.
 //!
 //! Invariants of a job:
 //! 1. None of its inputs is an input of another job.
-//! 2. It takes all tables of its output level that meet the range of what it takes from above; no other job writes to that level within
-//!    the range of all its inputs.
+//! 2. It takes all tables of its output level that meet the range of what it takes from above; no
+//!    other job writes to that level within the range of all its inputs.
 //! 3. A run of level 0 stays above every older run that it meets.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,15 +40,18 @@ pub(crate) const LEVEL_LAST: u8 = 6;
 const RUNS_TRIGGER: usize = 4;
 /// A level holds at least this many times what the level above holds, and at most about ten times.
 const FACTOR_MIN: u64 = 4;
-/// Up to this many times what enters at once, data goes to the last level directly: one more level would write more.
+/// Up to this many times what enters at once, data goes to the last level directly: one more level
+/// would write more.
 const DIRECT_MAX: u64 = 6;
-/// An output overlaps at most this many full tables of the level below it, so that its own compaction stays small.
+/// An output overlaps at most this many full tables of the level below it, so that its own
+/// compaction stays small.
 const GRANDPARENTS_MAX: u64 = 10;
 /// Level 0 merges within itself rather than rewrite this many times its bytes.
 const REWRITE_MAX: u64 = 3;
 /// A table with at least one delete in this many entries is compacted early.
 const ENTRIES_PER_DELETE: u64 = 4;
-/// A small table of the output level next to a job's range joins it when it is at most this many times as large as the job.
+/// A small table of the output level next to a job's range joins it when it is at most this many
+/// times as large as the job.
 const NEIGHBOUR_MAX: u64 = 4;
 /// Most tables that one job takes from a sorted level because they are small.
 const SMALL_TABLES_MAX: usize = 64;
@@ -56,7 +63,8 @@ pub(crate) struct Settings {
     pub(crate) table_bytes: u64,
     /// What enters the base level at once, roughly.
     pub(crate) base_bytes: u64,
-    /// Whether tables of the last level are compressed as those of the others: else none moves there unwritten.
+    /// Whether tables of the last level are compressed as those of the others: else none moves
+    /// there unwritten.
     pub(crate) same_compression: bool,
 }
 
@@ -107,7 +115,8 @@ pub(crate) struct Job {
     pub(crate) table_bytes: u64,
     /// Runs of level 0 that are older than the inputs: deletes stay for them.
     pub(crate) older_runs: Vec<Arc<TableHandle>>,
-    /// Levels below the output, from top to bottom: deletes stay for them, and outputs end where the first of them asks for it.
+    /// Levels below the output, from top to bottom: deletes stay for them, and outputs end where
+    /// the first of them asks for it.
     pub(crate) deeper: Vec<Arc<SortedRun>>,
 }
 
@@ -148,7 +157,8 @@ pub(crate) struct Busy {
     outputs: BTreeMap<u64, Output>,
     /// Tables that cannot be read, with their keyspaces: nobody takes them.
     damaged: BTreeMap<TableName, u32>,
-    /// Tables written with older versions of keys, which snapshots saw then. Those of before the process began are not known.
+    /// Tables written with older versions of keys, which snapshots saw then. Those of before the
+    /// process began are not known.
     older: BTreeSet<TableName>,
     next: u64,
 }
@@ -199,7 +209,8 @@ impl Busy {
         self.older.contains(&table.description().name)
     }
 
-    /// Forgets what is known of tables that `lives` does not say are still there. Gives the keyspaces that have no damaged one any more.
+    /// Forgets what is known of tables that `lives` does not say are still there. Gives the
+    /// keyspaces that have no damaged one any more.
     pub(crate) fn retain(&mut self, lives: impl Fn(TableName) -> bool) -> BTreeSet<u32> {
         self.older.retain(|table| lives(*table));
         let mut healed: BTreeSet<u32> = self.damaged.values().copied().collect();
@@ -230,10 +241,11 @@ impl Busy {
     /// Whether a job may write `first..=last` of a level. Level 0 takes anything.
     fn may_write(&self, keyspace: u32, level: u8, first: &Bytes, last: &Bytes) -> bool {
         level == 0
-            || !self
-                .outputs
-                .values()
-                .any(|output| (output.keyspace, output.level) == (keyspace, level) && output.first <= *last && *first <= output.last)
+            || !self.outputs.values().any(|output| {
+                (output.keyspace, output.level) == (keyspace, level)
+                    && output.first <= *last
+                    && *first <= output.last
+            })
     }
 }
 
@@ -272,7 +284,8 @@ impl Targets {
             reach = reach.saturating_mul(10);
         }
         let factor = (FACTOR_MIN..=10).find(|factor| factor.saturating_pow(steps + 1) >= ratio).unwrap_or(10);
-        let mut targets = Targets { base: LEVEL_LAST - u8::try_from(steps).unwrap_or(0), bytes: [0; LEVEL_LAST as usize] };
+        let mut targets =
+            Targets { base: LEVEL_LAST - u8::try_from(steps).unwrap_or(0), bytes: [0; LEVEL_LAST as usize] };
         let mut bytes = largest;
         for level in (usize::from(targets.base)..usize::from(LEVEL_LAST)).rev() {
             bytes /= factor;
@@ -294,7 +307,11 @@ pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     for (level, run) in levels.sorted.iter().filter(|(level, _)| *level < LEVEL_LAST) {
         let target = targets.of(*level).unwrap_or(u64::MAX).max(1);
         // What lies above the base has to go: it is in the way of all that comes.
-        let score = if *level < targets.base { u64::MAX } else { free_bytes(run, picking.busy).saturating_mul(1000) / target };
+        let score = if *level < targets.base {
+            u64::MAX
+        } else {
+            free_bytes(run, picking.busy).saturating_mul(1000) / target
+        };
         scores.push((score, *level));
     }
     scores.retain(|(score, _)| *score >= 1000);
@@ -340,9 +357,13 @@ fn sum<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> u64 {
     tables.map(|table| table.description().length).sum()
 }
 
-/// Bytes of tables and of what they delete, roughly: each delete takes an entry of the usual size away.
+/// Bytes of tables and of what they delete, roughly: each delete takes an entry of the usual size
+/// away.
 fn weight<'a>(levels: &Levels, tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> u64 {
-    let (bytes, entries) = levels.sorted.iter().fold((0, 0), |(bytes, entries), (_, run)| (bytes + run.bytes(), entries + run.entries()));
+    let (bytes, entries) = levels
+        .sorted
+        .iter()
+        .fold((0, 0), |(bytes, entries), (_, run)| (bytes + run.bytes(), entries + run.entries()));
     let usual = bytes.checked_div(entries).unwrap_or(0);
     tables.map(|table| table.description().length + table.description().deletes.saturating_mul(usual)).sum()
 }
@@ -371,10 +392,16 @@ fn next_level(levels: &Levels, targets: &Targets, level: u8) -> u8 {
     if level >= targets.base {
         return (level + 1).min(LEVEL_LAST);
     }
-    levels.sorted.iter().map(|(number, _)| *number).find(|number| *number > level).map_or(targets.base, |number| number.min(targets.base))
+    levels
+        .sorted
+        .iter()
+        .map(|(number, _)| *number)
+        .find(|number| *number > level)
+        .map_or(targets.base, |number| number.min(targets.base))
 }
 
-/// A job from what was chosen of a level, if it may run: with the tables of the output level that it meets, and small ones beside them.
+/// A job from what was chosen of a level, if it may run: with the tables of the output level that
+/// it meets, and small ones beside them.
 fn job(
     levels: &Levels,
     picking: &Picking<'_>,
@@ -388,7 +415,8 @@ fn job(
     let mut lower = Vec::new();
     if let Some(run) = levels.level(to).filter(|_| from != to) {
         let mut met = run.overlapping(&first, &last);
-        // What is written in order moves down as it is, and is not written again to be joined to what was there before.
+        // What is written in order moves down as it is, and is not written again to be joined to
+        // what was there before.
         if !met.is_empty() || are_small(&upper, table_bytes) {
             met = with_small_neighbours(run, met, sum(upper.iter()), table_bytes, picking.busy);
         }
@@ -403,16 +431,30 @@ fn job(
     }
     let oldest = upper.last().filter(|_| from == 0).map(|table| table.description().last_sequence);
     let older = |table: &&Arc<TableHandle>| {
-        oldest.is_some_and(|oldest| table.description().last_sequence < oldest) && !upper.iter().any(|taken| Arc::ptr_eq(taken, table))
+        oldest.is_some_and(|oldest| table.description().last_sequence < oldest)
+            && !upper.iter().any(|taken| Arc::ptr_eq(taken, table))
     };
     let older_runs = levels.runs.iter().filter(older).cloned().collect();
-    let deeper = levels.sorted.iter().filter(|(level, _)| *level > to).map(|(_, run)| Arc::clone(run)).collect();
-    let mut job = Job { keyspace: picking.keyspace, reason, from, upper, to, lower, is_move: false, table_bytes, older_runs, deeper };
+    let deeper =
+        levels.sorted.iter().filter(|(level, _)| *level > to).map(|(_, run)| Arc::clone(run)).collect();
+    let mut job = Job {
+        keyspace: picking.keyspace,
+        reason,
+        from,
+        upper,
+        to,
+        lower,
+        is_move: false,
+        table_bytes,
+        older_runs,
+        deeper,
+    };
     job.is_move = can_move(&job, picking);
     Some(job)
 }
 
-/// Small tables beside what a job meets join it, so that small tables do not stay for ever; what they cost is in proportion to the job.
+/// Small tables beside what a job meets join it, so that small tables do not stay for ever; what
+/// they cost is in proportion to the job.
 fn with_small_neighbours(
     run: &SortedRun,
     mut met: std::ops::Range<usize>,
@@ -424,7 +466,9 @@ fn with_small_neighbours(
     let mut joins = |at: usize| {
         let Some(table) = run.get(at) else { return false };
         let length = table.description().length;
-        let joins = bytes + length <= table_bytes && length <= bytes.saturating_mul(NEIGHBOUR_MAX) && busy.is_free(table);
+        let joins = bytes + length <= table_bytes
+            && length <= bytes.saturating_mul(NEIGHBOUR_MAX)
+            && busy.is_free(table);
         bytes += if joins { length } else { 0 };
         joins
     };
@@ -465,13 +509,15 @@ fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
     };
     in_order.iter().all(|table| {
         // Deletes of nothing would go to the bottom and stay there.
-        let deletes_something = table.description().deletes == 0 || job.deeper.iter().any(|run| overlap(run, table) > 0);
-        deletes_something && job.deeper.first().is_none_or(|run| overlap(run, table) <= job.grandparent_bytes_max())
+        let deletes_something =
+            table.description().deletes == 0 || job.deeper.iter().any(|run| overlap(run, table) > 0);
+        deletes_something
+            && job.deeper.first().is_none_or(|run| overlap(run, table) <= job.grandparent_bytes_max())
     })
 }
 
-/// Runs of level 0 that may go down to level `to`, newest first: all but those in use, those that meet a damaged table there, and those that
-/// would pass an older run that they meet.
+/// Runs of level 0 that may go down to level `to`, newest first: all but those in use, those that
+/// meet a damaged table there, and those that would pass an older run that they meet.
 fn runs_that_may_go(levels: &Levels, busy: &Busy, to: u8) -> Vec<Arc<TableHandle>> {
     let mut stay: Vec<&Arc<TableHandle>> = match levels.level(to) {
         Some(run) if !busy.damaged.is_empty() => run.iter().filter(|table| busy.is_damaged(table)).collect(),
@@ -489,7 +535,8 @@ fn runs_that_may_go(levels: &Levels, busy: &Busy, to: u8) -> Vec<Arc<TableHandle
     go
 }
 
-/// A job that takes runs out of level 0. When none may run now, the level that it waits for: none when only damage is in its way, which stays.
+/// A job that takes runs out of level 0. When none may run now, the level that it waits for: none
+/// when only damage is in its way, which stays.
 fn from_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Result<Job, Option<u8>> {
     let to = next_level(levels, targets, 0);
     let runs = runs_that_may_go(levels, picking.busy, to);
@@ -498,19 +545,27 @@ fn from_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Re
     let oldest = runs.last().filter(|_| is_damaged).cloned();
     let down = job(levels, picking, targets, Reason::Runs, (0, runs), to);
     let down = down.or_else(|| job(levels, picking, targets, Reason::Runs, (0, vec![oldest?]), to));
-    let dear = |job: &Job| sum(job.lower.iter()) > weight(levels, job.upper.iter()).saturating_mul(REWRITE_MAX);
+    let dear =
+        |job: &Job| sum(job.lower.iter()) > weight(levels, job.upper.iter()).saturating_mul(REWRITE_MAX);
     match down {
         Some(job) if !dear(&job) => Ok(job),
         Some(job) => Ok(within_level_0(levels, picking, targets, RUNS_TRIGGER).unwrap_or(job)),
-        None => within_level_0(levels, picking, targets, RUNS_TRIGGER * 2).ok_or(Some(to).filter(|_| !is_damaged)),
+        None => {
+            within_level_0(levels, picking, targets, RUNS_TRIGGER * 2).ok_or(Some(to).filter(|_| !is_damaged))
+        }
     }
 }
 
-/// Makes one run of at least `runs_min` runs that follow each other, none much larger than all that are newer: so no byte is merged often.
-/// Runs do not grow beyond what goes down well, unless damage keeps them from going down: then they stay few, however much is written.
+/// Makes one run of at least `runs_min` runs that follow each other, none much larger than all that
+/// are newer: so no byte is merged often. Runs do not grow beyond what goes down well, unless
+/// damage keeps them from going down: then they stay few, however much is written.
 fn within_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets, runs_min: usize) -> Option<Job> {
     let newest = levels.runs.iter().position(|table| picking.busy.is_free(table))?;
-    let bytes_max = if picking.busy.has_damage(picking.keyspace) { u64::MAX } else { picking.settings.base_bytes.saturating_mul(2) };
+    let bytes_max = if picking.busy.has_damage(picking.keyspace) {
+        u64::MAX
+    } else {
+        picking.settings.base_bytes.saturating_mul(2)
+    };
     let mut bytes = 0u64;
     let mut chosen = Vec::new();
     for table in levels.runs[newest..].iter().take_while(|table| picking.busy.is_free(table)) {
@@ -530,7 +585,8 @@ fn within_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets, run
     Some(Job { table_bytes: u64::MAX / GRANDPARENTS_MAX, ..job })
 }
 
-/// The table of a level that overlaps least of the next one for its size; of equal ones the first after the level's cursor.
+/// The table of a level that overlaps least of the next one for its size; of equal ones the first
+/// after the level's cursor.
 fn from_sorted(levels: &Levels, picking: &Picking<'_>, targets: &Targets, level: u8) -> Option<Job> {
     let run = levels.level(level)?;
     let to = next_level(levels, targets, level);
@@ -541,7 +597,8 @@ fn from_sorted(levels: &Levels, picking: &Picking<'_>, targets: &Targets, level:
         .filter(|at| run.get(*at).is_some_and(|table| picking.busy.is_free(table)))
         .map(|at| {
             let table = run[at].description();
-            let met = below.map_or(0, |below| sum(below.range(below.overlapping(&table.first_key, &table.last_key))));
+            let met = below
+                .map_or(0, |below| sum(below.range(below.overlapping(&table.first_key, &table.last_key))));
             (met.saturating_mul(1000) / table.length.max(1), at)
         })
         .collect();
@@ -564,13 +621,22 @@ fn with_followers(run: &SortedRun, at: usize, picking: &Picking<'_>) -> Vec<Arc<
     upper
 }
 
-/// A table with many deletes: down one level, or, at the bottom, written again without those that nobody sees.
+/// A table with many deletes: down one level, or, at the bottom, written again without those that
+/// nobody sees.
 fn for_deletes(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Option<Job> {
     for (level, run) in &levels.sorted {
         let to = next_level(levels, targets, *level);
-        let droppable = |table: &TableHandle| to != *level || table.description().last_sequence <= picking.oldest_snapshot;
-        let heavy = run.iter().filter(|table| has_many_deletes(table) && picking.busy.is_free(table) && droppable(table));
-        let job = heavy.filter_map(|table| job(levels, picking, targets, Reason::Deletes, (*level, vec![Arc::clone(table)]), to)).next();
+        let droppable = |table: &TableHandle| {
+            to != *level || table.description().last_sequence <= picking.oldest_snapshot
+        };
+        let heavy = run
+            .iter()
+            .filter(|table| has_many_deletes(table) && picking.busy.is_free(table) && droppable(table));
+        let job = heavy
+            .filter_map(|table| {
+                job(levels, picking, targets, Reason::Deletes, (*level, vec![Arc::clone(table)]), to)
+            })
+            .next();
         if job.is_some() {
             return job;
         }
@@ -578,22 +644,27 @@ fn for_deletes(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Opt
     None
 }
 
-/// All runs that may go, once reads have cost as much as that will: however little they bring to the base.
+/// All runs that may go, once reads have cost as much as that will: however little they bring to
+/// the base.
 fn for_reads(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Option<Job> {
-    if !levels.toll.is_paid() {
+    if !levels.read_cost.is_paid() {
         return None;
     }
     let to = next_level(levels, targets, 0);
     job(levels, picking, targets, Reason::Reads, (0, runs_that_may_go(levels, picking.busy, to)), to)
 }
 
-/// The number that the oldest snapshot must reach before a table at the bottom can lose the many deletes that it has.
+/// The number that the oldest snapshot must reach before a table at the bottom can lose the many
+/// deletes that it has.
 pub(crate) fn deletes_held(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceNumber> {
-    let held = |table: &&Arc<TableHandle>| has_many_deletes(table) && table.description().last_sequence > picking.oldest_snapshot;
+    let held = |table: &&Arc<TableHandle>| {
+        has_many_deletes(table) && table.description().last_sequence > picking.oldest_snapshot
+    };
     levels.level(LEVEL_LAST)?.iter().filter(held).map(|table| table.description().last_sequence).min()
 }
 
-/// Bytes that wait to be merged: level 0 once its runs start a compaction, and what sorted levels hold beyond their targets.
+/// Bytes that wait to be merged: level 0 once its runs start a compaction, and what sorted levels
+/// hold beyond their targets.
 pub(crate) fn bytes_pending(levels: &Levels, settings: &Settings) -> u64 {
     let targets = Targets::new(levels, settings);
     let runs = if levels.runs.len() >= RUNS_TRIGGER { sum(levels.runs.iter()) } else { 0 };

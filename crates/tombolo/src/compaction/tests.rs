@@ -20,7 +20,8 @@ fn nothing_is_kept_of_dropped_keyspaces() {
             let engine = db.engine();
             let compactor = Compactor::default();
             for number in 0..100u32 {
-                let keyspace = db.create_keyspace(&format!("{number}"), KeyspaceOptions::default()).await.unwrap();
+                let keyspace =
+                    db.create_keyspace(&format!("{number}"), KeyspaceOptions::default()).await.unwrap();
                 compactor.0.lock().cursors.insert((keyspace.info().id, 5), Bytes::from_static(b"k"));
             }
             compactor.0.lock().forget_what_is_gone(engine);
@@ -34,7 +35,10 @@ fn nothing_is_kept_of_dropped_keyspaces() {
             }
             compactor.0.lock().forget_what_is_gone(engine);
             assert_eq!(compactor.0.lock().cursors.keys().copied().collect::<Vec<_>>(), [(kept, 5)]);
-            assert!(engine.troubles.of(Work::compaction(kept)).is_some() && engine.troubles.of(Work::compaction(dropped)).is_none());
+            assert!(
+                engine.troubles.of(Work::compaction(kept)).is_some()
+                    && engine.troubles.of(Work::compaction(dropped)).is_none()
+            );
         })
         .unwrap();
 }
@@ -43,8 +47,9 @@ fn nothing_is_kept_of_dropped_keyspaces() {
 #[test]
 fn a_job_of_large_values_has_fewer_parts() {
     const MIB: u64 = 1 << 20;
-    let parts =
-        |value_bytes: u64, runs: u64, budget_bytes: u64| super::job::parts_of(1024 * MIB, 64 * MIB, value_bytes * runs, budget_bytes);
+    let parts = |value_bytes: u64, runs: u64, budget_bytes: u64| {
+        super::job::parts_of(1024 * MIB, 64 * MIB, value_bytes * runs, budget_bytes)
+    };
     assert_eq!(parts(100, 12, 64 * MIB), 4);
     assert_eq!(parts(64 * MIB, 12, 256 * MIB), 1);
     assert_eq!(parts(MIB, 8, 256 * MIB), 4);

@@ -5,7 +5,8 @@ use tombolo_format::key::EntryKind;
 use crate::db::Keyspace;
 use crate::write::Prepared;
 
-/// Writes that take effect whole or not at all, in the order in which they were added; of one key, the last wins.
+/// Writes that take effect whole or not at all, in the order in which they were added; of one key,
+/// the last wins.
 ///
 /// ```no_run
 /// # fn f(db: &tombolo::Db, orders: &tombolo::Keyspace) -> tombolo::Result<()> {
@@ -27,7 +28,8 @@ impl Batch {
         Batch::default()
     }
 
-    /// Adds a put. A key of 64 KiB or more, a value over 64 MiB or a batch over 96 MiB makes writing it fail with `Invalid`.
+    /// Adds a put. A key of 64 KiB or more, a value over 64 MiB or a batch over 96 MiB makes
+    /// writing it fail with `Invalid`.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Batch {
         self.prepared.push(keyspace.info(), EntryKind::Put, key.as_ref(), value.as_ref());
         self
@@ -39,8 +41,9 @@ impl Batch {
         self
     }
 
-    /// Whether one more put of such a key and value stays within what a batch may hold (96 MiB, and 192 MiB in memory, where a short entry
-    /// takes some hundred bytes). An empty batch has room for any key and value that are within their own limits.
+    /// Whether one more put of such a key and value stays within what a batch may hold (96 MiB, and
+    /// 192 MiB in memory, where a short entry takes some hundred bytes). An empty batch has room
+    /// for any key and value that are within their own limits.
     ///
     /// ```no_run
     /// # fn f(db: &tombolo::Db, orders: &tombolo::Keyspace, all: Vec<(Vec<u8>, Vec<u8>)>) -> tombolo::Result<()> {

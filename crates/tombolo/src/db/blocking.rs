@@ -110,7 +110,12 @@ impl BlockingKeyspace {
     }
 
     /// As [`Keyspace::put_with`].
-    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
         self.0.put_with(key, value, durability).wait()
     }
 

@@ -50,7 +50,12 @@ pub struct Builder {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Builder").field("uri", &self.uri).field("log", &self.log).field("mode", &self.mode).finish_non_exhaustive()
+        formatter
+            .debug_struct("Builder")
+            .field("uri", &self.uri)
+            .field("log", &self.log)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
     }
 }
 
@@ -80,14 +85,15 @@ impl Builder {
         self
     }
 
-    /// The world: databases that are given clones of one share its threads, however many there are. Default: a real one of the database's own.
+    /// The world: databases that are given clones of one share its threads, however many there are.
+    /// Default: a real one of the database's own.
     pub fn env(mut self, env: Env) -> Builder {
         self.env = Some(env);
         self
     }
 
-    /// The schemes that URIs may have. Default: [`Registry::with_defaults`], `file` and `mem` among them; `near` is registered by the crate of the
-    /// near-compute log.
+    /// The schemes that URIs may have. Default: [`Registry::with_defaults`], `file` and `mem` among
+    /// them; `near` is registered by the crate of the near-compute log.
     pub fn registry(mut self, registry: Registry) -> Builder {
         self.registry = Some(registry);
         self
@@ -105,7 +111,8 @@ impl Builder {
         self
     }
 
-    /// Who is told of events: flushes, compactions, trouble that begins and ends, takeover. All of it goes to `tracing` as well.
+    /// Who is told of events: flushes, compactions, trouble that begins and ends, takeover. All of
+    /// it goes to `tracing` as well.
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Builder {
         self.listener = Some(listener);
         self
@@ -117,56 +124,68 @@ impl Builder {
         self
     }
 
-    /// A memory budget, and with it a block cache, that several databases of the process share. Default: one of the database's own, of
-    /// [`Options::memory_bytes`]. With a shared one, `memory_bytes` only says from which memory `memtable_bytes` follows, if it is smaller.
+    /// A memory budget, and with it a block cache, that several databases of the process share.
+    /// Default: one of the database's own, of [`Options::memory_bytes`]. With a shared one,
+    /// `memory_bytes` only says from which memory `memtable_bytes` follows, if it is smaller.
     pub fn memory_budget(mut self, budget: &Arc<MemoryBudget>) -> Builder {
         self.budget = Some(Arc::clone(budget));
         self
     }
 
-    /// A cache on a local disk, under the block cache, that databases of the process may share: for stores that are far away. Default: what
-    /// [`Options::flash_cache_directory`] says, and else none.
+    /// A cache on a local disk, under the block cache, that databases of the process may share: for
+    /// stores that are far away. Default: what [`Options::flash_cache_directory`] says, and else
+    /// none.
     pub fn flash_cache(mut self, flash: &Arc<FlashCache>) -> Builder {
         self.flash = Some(Arc::clone(flash));
         self
     }
 
-    /// A bound on what the background work of several databases of the process moves, beside each one's own. Default: none. Opened for reading only, a
-    /// database has none.
+    /// A bound on what the background work of several databases of the process moves, beside each
+    /// one's own. Default: none. Opened for reading only, a database has none.
     pub fn background_rate(mut self, rate: &Arc<BackgroundRate>) -> Builder {
         self.rate = Some(Arc::clone(rate));
         self
     }
 
-    /// How many logs of its own the application keeps in the database's log store: see [`crate::ApplicationLog`]. At most 4; each is a lane of its own in
-    /// each epoch's log. What earlier epochs left in one stays until it is released, whether or not it is asked for here. Default: none.
+    /// How many logs of its own the application keeps in the database's log store: see
+    /// [`crate::ApplicationLog`]. At most 4; each is a lane of its own in each epoch's log. What
+    /// earlier epochs left in one stays until it is released, whether or not it is asked for here.
+    /// Default: none.
     pub fn application_logs(mut self, logs: u32) -> Builder {
         self.application_logs = logs;
         self
     }
 
-    /// How long a verb of this builder may take before it gives up with `DeadlineExceeded`; what it had begun may be left: of opening the claim, of a
-    /// restore or a clone an empty target with objects that collection deletes, or, where the last record was on its way, all of it. Default: no limit. The database's own verbs have [`Db::within`].
+    /// How long a verb of this builder may take before it gives up with `DeadlineExceeded`; what it
+    /// had begun may be left: of opening the claim, of a restore or a clone an empty target with
+    /// objects that collection deletes, or, where the last record was on its way, all of it.
+    /// Default: no limit. The database's own verbs have [`Db::within`].
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Opens: `read manifest → claim → fence the logs → replay → serve`. A process that has the database open learns at its next write
-    /// that it is fenced.
+    /// Opens: `read manifest → claim → fence the logs → replay → serve`. A process that has the
+    /// database open learns at its next write that it is fenced.
     ///
     /// # Errors
-    /// `NotFound` or `AlreadyExists` against the mode; `Invalid` for a wrong URI or setting, a memory budget too small for all who share it, or
-    /// another log than the database was created with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
+    /// `NotFound` or `AlreadyExists` against the mode; `Invalid` for a wrong URI or setting, a
+    /// memory budget too small for all who share it, or another log than the database was created
+    /// with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
     pub fn open(self) -> Op<Db> {
-        if let Err(error) = self.options.check().and_then(|()| application::check_logs(self.application_logs)) {
+        if let Err(error) = self.options.check().and_then(|()| application::check_logs(self.application_logs))
+        {
             return Op::ready(Err(error));
         }
         if self.checkpoint.is_some() {
             let error = Error::new(ErrorKind::Invalid, "a checkpoint cannot be opened for writing");
-            return Op::ready(Err(error.advice("use open_read_only, or make a database of it with restore_to")));
+            return Op::ready(Err(
+                error.advice("use open_read_only, or make a database of it with restore_to")
+            ));
         }
-        self.start(TaskClass::Foreground, "open", CLAIMED, async |builder, env| open(builder, env).await.map(Db::new))
+        self.start(TaskClass::Foreground, "open", CLAIMED, async |builder, env| {
+            open(builder, env).await.map(Db::new)
+        })
     }
 
     /// Starts a verb, which is given up at the deadline; `advice` says what to do then.
@@ -189,33 +208,44 @@ impl Builder {
         self
     }
 
-    /// Opens for reading only: takes no claim, writes nothing, and disturbs no writer. Whatever would write ends with `PermissionDenied`.
+    /// Opens for reading only: takes no claim, writes nothing, and disturbs no writer. Whatever
+    /// would write ends with `PermissionDenied`.
     ///
-    /// With [`Builder::at_checkpoint`] it shows all that the checkpoint holds, for as long as that is not deleted. Else it shows what
-    /// tables held when it was opened: not what is only in a log (a writer's [`Db::flush`] puts that into tables), and nobody keeps those
-    /// tables for it: once a writer has deleted one, reads that need it end with `PinLost`. Opening again shows the newest.
+    /// With [`Builder::at_checkpoint`] it shows all that the checkpoint holds, for as long as that
+    /// is not deleted. Else it shows what tables held when it was opened: not what is only in a log
+    /// (a writer's [`Db::flush`] puts that into tables), and nobody keeps those tables for it: once
+    /// a writer has deleted one, reads that need it end with `PinLost`. Opening again shows the
+    /// newest.
     ///
     /// # Errors
-    /// `NotFound` when there is no such database or checkpoint; `Unsupported` for a newer format; `Corrupt`; those of the store.
+    /// `NotFound` when there is no such database or checkpoint; `Unsupported` for a newer format;
+    /// `Corrupt`; those of the store.
     pub fn open_read_only(self) -> Op<Db> {
         if let Err(error) = self.options.check() {
             return Op::ready(Err(error));
         }
-        self.start(TaskClass::Foreground, "open read-only", AGAIN, async |builder, env| open_read_only(builder, env).await.map(Db::new))
+        self.start(TaskClass::Foreground, "open read-only", AGAIN, async |builder, env| {
+            open_read_only(builder, env).await.map(Db::new)
+        })
     }
 
-    /// Opens for reading beside a live writer, and follows it: see [`Reader`]. On return everything is visible that was acknowledged as
-    /// durable before the call. Takes no claim; puts a leased pin and its heartbeats, so that it needs the permission to put and delete.
+    /// Opens for reading beside a live writer, and follows it: see [`Reader`]. On return everything
+    /// is visible that was acknowledged as durable before the call. Takes no claim; puts a leased
+    /// pin and its heartbeats, so that it needs the permission to put and delete.
     ///
     /// # Errors
-    /// `NotFound` when there is no such database; `Invalid` for an option out of range, a checkpoint, or another log than that of the database;
-    /// `Unsupported` for a newer format, or a log that only its own process can read; `Corrupt`; `Retry` when the writer of a near-compute log died, or stands
-    /// still, and may have acknowledged more than its nodes can tell: once the log has been taken over it opens; those of the stores.
+    /// `NotFound` when there is no such database; `Invalid` for an option out of range, a
+    /// checkpoint, or another log than that of the database; `Unsupported` for a newer format, or a
+    /// log that only its own process can read; `Corrupt`; `Retry` when the writer of a near-compute
+    /// log died, or stands still, and may have acknowledged more than its nodes can tell: once the
+    /// log has been taken over it opens; those of the stores.
     pub fn open_reader(self, reader: ReaderOptions) -> Op<Reader> {
-        let checked = self.options.check().and_then(|()| reader.check()).and_then(|()| match &self.checkpoint {
-            Some(_) => Err(Error::new(ErrorKind::Invalid, "a checkpoint stays as it is").advice("open it with open_read_only")),
-            None => Ok(()),
-        });
+        let checked =
+            self.options.check().and_then(|()| reader.check()).and_then(|()| match &self.checkpoint {
+                Some(_) => Err(Error::new(ErrorKind::Invalid, "a checkpoint stays as it is")
+                    .advice("open it with open_read_only")),
+                None => Ok(()),
+            });
         if let Err(error) = checked {
             return Op::ready(Err(error));
         }
@@ -224,17 +254,24 @@ impl Builder {
         })
     }
 
-    /// Stands by for the database's writer: registers, so that the writer gives signs of life, and loads the newest state. See [`Standby`].
+    /// Stands by for the database's writer: registers, so that the writer gives signs of life, and
+    /// loads the newest state. See [`Standby`].
     ///
     /// # Errors
-    /// `NotFound` when there is no such database; `Invalid` for an option out of range, a checkpoint, or another log than that of the database;
-    /// `Unsupported` for a newer format; `Corrupt`; those of the store.
+    /// `NotFound` when there is no such database; `Invalid` for an option out of range, a
+    /// checkpoint, or another log than that of the database; `Unsupported` for a newer format;
+    /// `Corrupt`; those of the store.
     pub fn stand_by(mut self, standby: StandbyOptions) -> Op<Standby> {
         let logs = || application::check_logs(self.application_logs);
-        let checked = self.options.check().and_then(|()| standby.check()).and_then(|()| logs()).and_then(|()| match &self.checkpoint {
-            Some(_) => Err(Error::new(ErrorKind::Invalid, "a checkpoint has no writer to stand by for")),
-            None => Ok(()),
-        });
+        let checked =
+            self.options.check().and_then(|()| standby.check()).and_then(|()| logs()).and_then(|()| {
+                match &self.checkpoint {
+                    Some(_) => {
+                        Err(Error::new(ErrorKind::Invalid, "a checkpoint has no writer to stand by for"))
+                    }
+                    None => Ok(()),
+                }
+            });
         if let Err(error) = checked {
             return Op::ready(Err(error));
         }
@@ -246,7 +283,8 @@ impl Builder {
         })
     }
 
-    /// The checkpoints of the database, oldest first, and then those that cannot be read. Disturbs no writer.
+    /// The checkpoints of the database, oldest first, and then those that cannot be read. Disturbs
+    /// no writer.
     ///
     /// # Errors
     /// `NotFound` when there is no database; those of the store.
@@ -257,8 +295,8 @@ impl Builder {
         })
     }
 
-    /// Deletes a checkpoint, which is named by its name or else by its id. Disturbs no writer, which gives the space back when it next
-    /// collects.
+    /// Deletes a checkpoint, which is named by its name or else by its id. Disturbs no writer,
+    /// which gives the space back when it next collects.
     ///
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; those of the store.
@@ -269,10 +307,11 @@ impl Builder {
         })
     }
 
-    /// Makes a database of its own of the checkpoint named by [`Builder::at_checkpoint`], where `target` says: another URI, with the log
-    /// that the new database will use. Tables are taken over by reference where the target's store can (hard links within one file
-    /// system), else copied. The target is an ordinary database afterwards, independent of this one; it is empty until the very end, so a
-    /// restore that was interrupted can be made again.
+    /// Makes a database of its own of the checkpoint named by [`Builder::at_checkpoint`], where
+    /// `target` says: another URI, with the log that the new database will use. Tables are taken
+    /// over by reference where the target's store can (hard links within one file system), else
+    /// copied. The target is an ordinary database afterwards, independent of this one; it is empty
+    /// until the very end, so a restore that was interrupted can be made again.
     ///
     /// ```no_run
     /// # fn main() -> tombolo::Result<()> {
@@ -285,11 +324,12 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` without a checkpoint's name; `NotFound` when there is no such checkpoint; `AlreadyExists` when the target holds a database
-    /// with keyspaces; those of both stores.
+    /// `Invalid` without a checkpoint's name; `NotFound` when there is no such checkpoint;
+    /// `AlreadyExists` when the target holds a database with keyspaces; those of both stores.
     pub fn restore_to(mut self, target: Builder) -> Op<()> {
         let Some(checkpoint) = self.checkpoint.clone() else {
-            return Op::ready(Err(Error::new(ErrorKind::Invalid, "no checkpoint was named").advice("name one with at_checkpoint")));
+            return Op::ready(Err(Error::new(ErrorKind::Invalid, "no checkpoint was named")
+                .advice("name one with at_checkpoint")));
         };
         self.env = self.env.or_else(|| target.env.clone());
         self.start(TaskClass::Foreground, "restore", MADE, async move |builder, env| {
@@ -299,13 +339,17 @@ impl Builder {
         })
     }
 
-    /// Makes a database at another place of the same store that **shares** this one's tables: its manifest names them where they lie, and a pin keeps
-    /// them there. Nothing is copied, so that it takes the same time for a gigabyte and for a terabyte; the clone is written, compacted and cloned like
-    /// any database, and what it writes is its own. Of the checkpoint named by [`Builder::at_checkpoint`], or else of what tables hold now (what is in
-    /// a log only is not in it: [`Db::share_to`] takes that as well). Disturbs no writer.
+    /// Makes a database at another place of the same store that **shares** this one's tables: its
+    /// manifest names them where they lie, and a pin keeps them there. Nothing is copied, so that
+    /// it takes the same time for a gigabyte and for a terabyte; the clone is written, compacted
+    /// and cloned like any database, and what it writes is its own. Of the checkpoint named by
+    /// [`Builder::at_checkpoint`], or else of what tables hold now (what is in a log only is not in
+    /// it: [`Db::share_to`] takes that as well). Disturbs no writer.
     ///
-    /// As long as the clone names a table, this database keeps it, and is not to be destroyed. Compaction moves a clone away from its sources table by
-    /// table; destroying it gives back all it keeps. Both places are stored as the way from one to the other: move them together, or not at all.
+    /// As long as the clone names a table, this database keeps it, and is not to be destroyed.
+    /// Compaction moves a clone away from its sources table by table; destroying it gives back all
+    /// it keeps. Both places are stored as the way from one to the other: move them together, or
+    /// not at all.
     ///
     /// ```no_run
     /// # fn main() -> tombolo::Result<()> {
@@ -318,58 +362,87 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// `NotFound` when there is no such database or checkpoint; `AlreadyExists` when the target holds a database with keyspaces; `Invalid` when it lies on
-    /// another store; `Unsupported` for stores that were not opened by URIs; `Busy` when tables were deleted faster than they could be pinned; those of the
-    /// stores. After `OutcomeUnknown` and `Fenced` the clone may be there.
+    /// `NotFound` when there is no such database or checkpoint; `AlreadyExists` when the target
+    /// holds a database with keyspaces; `Invalid` when it lies on another store; `Unsupported` for
+    /// stores that were not opened by URIs; `Busy` when tables were deleted faster than they could
+    /// be pinned; those of the stores. After `OutcomeUnknown` and `Fenced` the clone may be there.
     pub fn share_to(mut self, target: Builder) -> Op<()> {
         self.env = self.env.or_else(|| target.env.clone());
-        self.start(TaskClass::Foreground, "share", "the clone may be there: open it to find out", async move |builder, env| {
-            let source = objects(&builder, &env)?;
-            let (target, log_store) = stores(&target, &env)?;
-            recovery::share(recovery::CloneRequest { env, source, checkpoint: builder.checkpoint, target, log_store }).await
-        })
+        self.start(
+            TaskClass::Foreground,
+            "share",
+            "the clone may be there: open it to find out",
+            async move |builder, env| {
+                let source = objects(&builder, &env)?;
+                let (target, log_store) = stores(&target, &env)?;
+                recovery::share(recovery::CloneRequest {
+                    env,
+                    source,
+                    checkpoint: builder.checkpoint,
+                    target,
+                    log_store,
+                })
+                .await
+            },
+        )
     }
 
-    /// The clones that share this database's tables, each asked whether it needs them: see [`Builder::share_to`]. Also of a database that was destroyed.
-    /// Disturbs nobody. Costs a list, a read for each clone, and a load of each clone's manifest.
+    /// The clones that share this database's tables, each asked whether it needs them: see
+    /// [`Builder::share_to`]. Also of a database that was destroyed. Disturbs nobody. Costs a list,
+    /// a read for each clone, and a load of each clone's manifest.
     ///
     /// # Errors
     /// Those of the database's own store.
     pub fn clones(self) -> Op<Vec<SharedClone>> {
-        self.start(TaskClass::Foreground, "list clones", AGAIN, async |builder, env| clones::survey(&env, &objects(&builder, &env)?).await)
+        self.start(TaskClass::Foreground, "list clones", AGAIN, async |builder, env| {
+            clones::survey(&env, &objects(&builder, &env)?).await
+        })
     }
 
-    /// Gives back what this database keeps for a clone, which is named by the number of its pin ([`SharedClone::id`]): when it is `Unneeded`, or when
-    /// `force` says so, of one that is known to be gone though nothing proves it. A clone that needed it has lost its data.
+    /// Gives back what this database keeps for a clone, which is named by the number of its pin
+    /// ([`SharedClone::id`]): when it is `Unneeded`, or when `force` says so, of one that is known
+    /// to be gone though nothing proves it. A clone that needed it has lost its data.
     ///
     /// # Errors
-    /// `NotFound` when there is no such pin; `Invalid` when the clone may need it; those of the store.
+    /// `NotFound` when there is no such pin; `Invalid` when the clone may need it; those of the
+    /// store.
     pub fn release_clone(self, id: u128, force: bool) -> Op<()> {
         self.start(TaskClass::Foreground, "release clone", AGAIN, async move |builder, env| {
             let objects = objects(&builder, &env)?;
             let all = clones::survey(&env, &objects).await?;
             let Some(clone) = all.iter().find(|clone| clone.id == id) else {
-                return Err(Error::new(ErrorKind::NotFound, format!("no clone {id:032x} shares tables of {}", objects.describe())));
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!("no clone {id:032x} shares tables of {}", objects.describe()),
+                ));
             };
             if clone.state != CloneState::Unneeded && !force {
-                let error = Error::new(ErrorKind::Invalid, format!("the clone at {} may need what it shares", clone.place));
-                return Err(error.found(&clone.why).advice("destroy the clone, or force it when it is gone for good"));
+                let error = Error::new(
+                    ErrorKind::Invalid,
+                    format!("the clone at {} may need what it shares", clone.place),
+                );
+                return Err(error
+                    .found(&clone.why)
+                    .advice("destroy the clone, or force it when it is gone for good"));
             }
             clones::release(&env, &objects, clone).await
         })
     }
 
-    /// Looks at a database of which objects are gone or damaged, and says what can be had of it, and what not. Reads everything that it names; claims, changes
-    /// and disturbs nothing. End its writer first: tables that it deletes meanwhile look lost.
+    /// Looks at a database of which objects are gone or damaged, and says what can be had of it,
+    /// and what not. Reads everything that it names; claims, changes and disturbs nothing. End its
+    /// writer first: tables that it deletes meanwhile look lost.
     ///
     /// # Errors
-    /// `NotFound` when there is no database; `Corrupt` when nothing of the kind asked for is left; those of the stores.
+    /// `NotFound` when there is no database; `Corrupt` when nothing of the kind asked for is left;
+    /// those of the stores.
     pub fn survey_damage(self, mode: SalvageMode) -> Op<SalvageReport> {
         self.salvage(None, mode)
     }
 
-    /// As [`Builder::survey_damage`], and makes a database of its own of what can be had, where `target` says: as [`Builder::restore_to`], and with what logs hold
-    /// as well. What could not be had is in the report: look at it before the new database takes the old one's place.
+    /// As [`Builder::survey_damage`], and makes a database of its own of what can be had, where
+    /// `target` says: as [`Builder::restore_to`], and with what logs hold as well. What could not
+    /// be had is in the report: look at it before the new database takes the old one's place.
     ///
     /// ```no_run
     /// # fn main() -> tombolo::Result<()> {
@@ -385,7 +458,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// As [`Builder::survey_damage`]; `AlreadyExists` when the target holds a database with keyspaces.
+    /// As [`Builder::survey_damage`]; `AlreadyExists` when the target holds a database with
+    /// keyspaces.
     pub fn salvage_to(self, target: Builder, mode: SalvageMode) -> Op<SalvageReport> {
         self.salvage(Some(target), mode)
     }
@@ -398,19 +472,36 @@ impl Builder {
         self.start(TaskClass::Background, "salvage", advice, async move |builder, env| {
             let (objects, log_store) = stores(&builder, &env)?;
             let target = target.map(|target| stores(&target, &env)).transpose()?;
-            salvage::salvage(salvage::SalvageRequest { env, objects, log_store, options: builder.options, mode, target }).await
+            salvage::salvage(salvage::SalvageRequest {
+                env,
+                objects,
+                log_store,
+                options: builder.options,
+                mode,
+                target,
+            })
+            .await
         })
     }
 
-    /// Destroys the database: its chain of records ends for ever, its objects are deleted. Creating at the same URI makes another one.
+    /// Destroys the database: its chain of records ends for ever, its objects are deleted. Creating
+    /// at the same URI makes another one.
     ///
-    /// Readers that live keep all its tables, and the answer says so: destroy it again once they have ended. What readers have left that died is
-    /// waited for, about as long as their lease, a minute by default; of a lease of more than two minutes it is told like that of one that lives.
+    /// Readers that live keep all its tables, and the answer says so: destroy it again once they
+    /// have ended. What readers have left that died is waited for, about as long as their lease, a
+    /// minute by default; of a lease of more than two minutes it is told like that of one that
+    /// lives.
     ///
     /// # Errors
-    /// `NotFound`, also when nothing of a destroyed one is left; `Invalid` while it has checkpoints, or clones that share its tables; those of the stores.
+    /// `NotFound`, also when nothing of a destroyed one is left; `Invalid` while it has
+    /// checkpoints, or clones that share its tables; those of the stores.
     pub fn destroy(self) -> Op<Destroyed> {
-        self.start(TaskClass::Foreground, "destroy", "what is left is deleted by destroying it again", destroy)
+        self.start(
+            TaskClass::Foreground,
+            "destroy",
+            "what is left is deleted by destroying it again",
+            destroy,
+        )
     }
 }
 
@@ -446,7 +537,16 @@ async fn open_read_only(builder: Builder, env: Env) -> Result<Arc<Engine>> {
     let objects = objects(&builder, &env)?;
     let Builder { uri, mut options, budget, checkpoint, flash, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    recovery::open_read_only(recovery::ReadRequest { env, place: uri, objects, checkpoint, options, budget, flash }).await
+    recovery::open_read_only(recovery::ReadRequest {
+        env,
+        place: uri,
+        objects,
+        checkpoint,
+        options,
+        budget,
+        flash,
+    })
+    .await
 }
 
 async fn open_reader(builder: Builder, options: ReaderOptions, env: Env) -> Result<Arc<Engine>> {
@@ -454,7 +554,16 @@ async fn open_reader(builder: Builder, options: ReaderOptions, env: Env) -> Resu
     let Builder { uri, options: settings, budget, flash, .. } = builder;
     let mut settings = settings;
     let budget = budget_of(budget, &mut settings)?;
-    let request = reader::FollowRequest { env, place: uri, objects, log_store, options: settings, budget, flash, reader: options };
+    let request = reader::FollowRequest {
+        env,
+        place: uri,
+        objects,
+        log_store,
+        options: settings,
+        budget,
+        flash,
+        reader: options,
+    };
     reader::open(request).await
 }
 
@@ -472,7 +581,19 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let (objects, log_store) = stores(&builder, &env)?;
     let Builder { uri, mode, mut options, budget, listener, flash, rate, application_logs, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    Ok(recovery::Request { env, place: uri, objects, log_store, mode, options, budget, listener, flash, rate, application_logs })
+    Ok(recovery::Request {
+        env,
+        place: uri,
+        objects,
+        log_store,
+        mode,
+        options,
+        budget,
+        listener,
+        flash,
+        rate,
+        application_logs,
+    })
 }
 
 async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {

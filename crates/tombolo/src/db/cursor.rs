@@ -12,16 +12,18 @@ use crate::read::{self, RangeCursor};
 use crate::table::{KeyRange, Step};
 use crate::value::{AlignedEntry, Value};
 
-/// A cursor over the entries of a range, at one moment of the database. It lends key and value: a step copies nothing out, and takes no
-/// lock and no allocation while memory has the blocks.
+/// A cursor over the entries of a range, at one moment of the database. It lends key and value: a
+/// step copies nothing out, and takes no lock and no allocation while memory has the blocks.
 ///
-/// Fresh, it stands before all entries: [`Cursor::next`] goes to the first. A move that finds no entry leaves it beyond the range's end,
-/// or before its start; from there the other direction goes back in. After an error it stands beside the entry where it was, so that the
-/// same move may be tried again.
+/// Fresh, it stands before all entries: [`Cursor::next`] goes to the first. A move that finds no
+/// entry leaves it beyond the range's end, or before its start; from there the other direction goes
+/// back in. After an error it stands beside the entry where it was, so that the same move may be
+/// tried again.
 ///
-/// Verbs block the calling thread on a miss, so they must not be called inside a task; their `_async` twins may. All begin with what
-/// memory holds, and a seek fetches the misses of all tables together. A cursor keeps memory and tables alive until it is dropped:
-/// [`Cursor::refresh`] a long-lived one.
+/// Verbs block the calling thread on a miss, so they must not be called inside a task; their
+/// `_async` twins may. All begin with what memory holds, and a seek fetches the misses of all
+/// tables together. A cursor keeps memory and tables alive until it is dropped: [`Cursor::refresh`]
+/// a long-lived one.
 ///
 /// ```no_run
 /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
@@ -67,7 +69,10 @@ impl Drop for Held {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        self.held.behind = self.inner.as_ref().is_ok_and(|inner| !Arc::ptr_eq(inner.view(), &self.held.handle.engine.view()));
+        self.held.behind = self
+            .inner
+            .as_ref()
+            .is_ok_and(|inner| !Arc::ptr_eq(inner.view(), &self.held.handle.engine.view()));
     }
 }
 
@@ -83,13 +88,25 @@ impl Cursor {
         });
         let bytes = inner.as_ref().map_or(0, |inner| engine.readers.pin(inner.tables()));
         let aligned = AlignedEntry::new(keyspace.info().value_alignment());
-        Cursor { inner, keyspace: keyspace.clone(), snapshot, aligned, held: Held { handle, bytes, behind: false } }
+        Cursor {
+            inner,
+            keyspace: keyspace.clone(),
+            snapshot,
+            aligned,
+            held: Held { handle, bytes, behind: false },
+        }
     }
 
     /// One that answers every verb with `error`.
     pub(crate) fn refused(keyspace: &Keyspace, error: Error) -> Cursor {
         let held = Held { handle: Arc::clone(keyspace.handle()), bytes: 0, behind: false };
-        Cursor { inner: Err(error), keyspace: keyspace.clone(), snapshot: None, aligned: AlignedEntry::new(1), held }
+        Cursor {
+            inner: Err(error),
+            keyspace: keyspace.clone(),
+            snapshot: None,
+            aligned: AlignedEntry::new(1),
+            held,
+        }
     }
 
     /// Whether it stands at an entry.
@@ -157,7 +174,10 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     #[inline]
-    #[allow(clippy::should_implement_trait, reason = "it lends its entries, which an iterator cannot; a Scan is one")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it lends its entries, which an iterator cannot; a Scan is one"
+    )]
     pub fn next(&mut self) -> Result<bool> {
         let step = self.inner()?.next();
         self.finish(step)
@@ -227,15 +247,17 @@ impl Cursor {
         self.finish_async(step).await
     }
 
-    /// Looks at the database as it is now, and lets go of what it kept for the moment before; it stands in the gap before the entry where
-    /// it stood, so that [`Cursor::next`] gives that one again if it is still there. A snapshot's cursor goes on to look from the snapshot,
-    /// which it keeps open.
+    /// Looks at the database as it is now, and lets go of what it kept for the moment before; it
+    /// stands in the gap before the entry where it stood, so that [`Cursor::next`] gives that one
+    /// again if it is still there. A snapshot's cursor goes on to look from the snapshot, which it
+    /// keeps open.
     ///
     /// # Errors
     /// `Closed`; `NotFound` when the keyspace was dropped.
     pub fn refresh(&mut self) -> Result<()> {
         let engine = Arc::clone(&self.held.handle.engine);
-        let view = self.snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
+        let view =
+            self.snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
         read::check(&engine, self.keyspace.info())?;
         let sequence = self.snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
         let inner = self.inner()?;
@@ -312,10 +334,12 @@ impl Cursor {
         let inner = self.inner.as_mut().map_err(|error| error.clone())?;
         let ended = match step {
             Ok(Step::Done) => Ok(()),
-            Ok(Step::Blocked) => match self.keyspace.limit().scope(&self.held.handle.engine.env, "move of a cursor") {
-                Some(scope) => scope.until(&self.held.handle.engine.env, inner.load()).await,
-                None => inner.load().await,
-            },
+            Ok(Step::Blocked) => {
+                match self.keyspace.limit().scope(&self.held.handle.engine.env, "move of a cursor") {
+                    Some(scope) => scope.until(&self.held.handle.engine.env, inner.load()).await,
+                    None => inner.load().await,
+                }
+            }
             Err(error) => Err(error),
         };
         match ended {

@@ -52,11 +52,13 @@ impl Keyspace {
         KeyspaceOptions::clone(&self.info.options())
     }
 
-    /// A handle of which every verb ends within `limit` of its call, at the latest with `DeadlineExceeded`; so does every move of its cursors and scans,
-    /// and what snapshots read through it. Costs nothing that memory answers.
+    /// A handle of which every verb ends within `limit` of its call, at the latest with
+    /// `DeadlineExceeded`; so does every move of its cursors and scans, and what snapshots read
+    /// through it. Costs nothing that memory answers.
     ///
-    /// A read that is too late is given up, and its requests with it, unless others wait for the same. They carry the deadline to the store, so that nothing
-    /// is asked that would come too late. A write that is too late may still take effect, as the log goes on with it.
+    /// A read that is too late is given up, and its requests with it, unless others wait for the
+    /// same. They carry the deadline to the store, so that nothing is asked that would come too
+    /// late. A write that is too late may still take effect, as the log goes on with it.
     ///
     /// ```no_run
     /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
@@ -75,17 +77,22 @@ impl Keyspace {
         Keyspace { limit: Limit(Some(limit)), ..self.clone() }
     }
 
-    /// Changes settings of the keyspace: all of them, or none when one is wrong. Tables made from here on follow them, also after the
-    /// database is opened again; those that exist stay as they are until compaction writes them anew. One manifest record, and a flush
-    /// before it when the keyspace is so new that the manifest does not know it. See [`KeyspaceOptions::SETTINGS`] for their names.
+    /// Changes settings of the keyspace: all of them, or none when one is wrong. Tables made from
+    /// here on follow them, also after the database is opened again; those that exist stay as they
+    /// are until compaction writes them anew. One manifest record, and a flush before it when the
+    /// keyspace is so new that the manifest does not know it. See [`KeyspaceOptions::SETTINGS`] for
+    /// their names.
     ///
     /// # Errors
-    /// `Invalid` for an unknown name or a value out of range: nothing has changed then. `NotFound` when the keyspace was dropped; those of
-    /// [`crate::Db::flush`].
+    /// `Invalid` for an unknown name or a value out of range: nothing has changed then. `NotFound`
+    /// when the keyspace was dropped; those of [`crate::Db::flush`].
     pub fn set_options<'a>(&self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Op<()> {
-        let settings: Vec<_> = settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let settings: Vec<_> =
+            settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let checked = self.options().with(&settings).map(drop);
-        if let Err(error) = checked.and_then(|()| self.engine().check_writable()).and_then(|()| self.info.check()) {
+        if let Err(error) =
+            checked.and_then(|()| self.engine().check_writable()).and_then(|()| self.info.check())
+        {
             return Op::ready(Err(error));
         }
         let (engine, info) = (Arc::clone(self.engine()), Arc::clone(&self.info));
@@ -94,7 +101,8 @@ impl Keyspace {
         })
     }
 
-    /// Stores `value` under `key`; durable when the operation ends. One log append; the sync is shared with other writes.
+    /// Stores `value` under `key`; durable when the operation ends. One log append; the sync is
+    /// shared with other writes.
     ///
     /// # Errors
     /// As [`crate::Db::write`]; `NotFound` when the keyspace was dropped.
@@ -126,7 +134,8 @@ impl Keyspace {
         self.write_one(EntryKind::Delete, key.as_ref(), &[], durability)
     }
 
-    /// The value of `key`. Ready at once when memory holds the answer; else one ranged request per table that may hold the key.
+    /// The value of `key`. Ready at once when memory holds the answer; else one ranged request per
+    /// table that may hold the key.
     ///
     /// # Errors
     /// `Corrupt` with object and offset; those of the object store; `Closed`.
@@ -134,15 +143,21 @@ impl Keyspace {
         self.get_at(Moment::NOW, key.as_ref())
     }
 
-    /// Gives the value of `key` to `read` without copying it. `read` runs on the thread that takes the result.
+    /// Gives the value of `key` to `read` without copying it. `read` runs on the thread that takes
+    /// the result.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
-    pub fn get_with<R: Send + 'static>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> R + Send + 'static) -> Op<Option<R>> {
+    pub fn get_with<R: Send + 'static>(
+        &self,
+        key: impl AsRef<[u8]>,
+        read: impl FnOnce(&[u8]) -> R + Send + 'static,
+    ) -> Op<Option<R>> {
         self.get_with_at(Moment::NOW, key.as_ref(), read)
     }
 
-    /// As [`Keyspace::get`], and the answer is known not to be stale: the epoch is verified at the log after the read began.
+    /// As [`Keyspace::get`], and the answer is known not to be stale: the epoch is verified at the
+    /// log after the read began.
     ///
     /// # Errors
     /// As [`Keyspace::get`]; `Fenced` when another process has taken over.
@@ -158,8 +173,9 @@ impl Keyspace {
         })
     }
 
-    /// The values of several keys, in their order, all at one moment. Keys that lie near each other share what they need in memory; of
-    /// what is not there, all blocks of a table come with one request, for a thousand keys at a time.
+    /// The values of several keys, in their order, all at one moment. Keys that lie near each other
+    /// share what they need in memory; of what is not there, all blocks of a table come with one
+    /// request, for a thousand keys at a time.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -167,8 +183,8 @@ impl Keyspace {
         self.multi_get_at(Moment::NOW, keys)
     }
 
-    /// The entries of the keys in `range`, at one moment, in order. It holds memory and tables until it is dropped. Tables that have no
-    /// key in the range are not touched.
+    /// The entries of the keys in `range`, at one moment, in order. It holds memory and tables
+    /// until it is dropped. Tables that have no key in the range are not touched.
     ///
     /// ```no_run
     /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
@@ -188,13 +204,15 @@ impl Keyspace {
         Scan::new(self.cursor_at(None, prefix_range(prefix.as_ref())))
     }
 
-    /// A cursor over the keys in `range`, at one moment; it starts before the first. It lends its entries and moves freely.
+    /// A cursor over the keys in `range`, at one moment; it starts before the first. It lends its
+    /// entries and moves freely.
     pub fn cursor<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Cursor {
         self.cursor_at(None, range)
     }
 
-    /// Flushes, then merges the tables that hold keys of `range` down to the last level: what is there at the call, however much is
-    /// written meanwhile. Whole tables take part, and all of level 0. Reclaims the space of what was deleted or overwritten.
+    /// Flushes, then merges the tables that hold keys of `range` down to the last level: what is
+    /// there at the call, however much is written meanwhile. Whole tables take part, and all of
+    /// level 0. Reclaims the space of what was deleted or overwritten.
     ///
     /// # Errors
     /// As [`crate::Db::compact`].
@@ -222,8 +240,9 @@ impl Keyspace {
         Op::limited(self.limit, &env, "compaction", start)
     }
 
-    /// About how much the keys in `range` take, without reading them: from the indexes of tables, right to about two blocks for each table
-    /// that the range cuts, and by counting what is in memory. At most two requests for each of those tables.
+    /// About how much the keys in `range` take, without reading them: from the indexes of tables,
+    /// right to about two blocks for each table that the range cuts, and by counting what is in
+    /// memory. At most two requests for each of those tables.
     ///
     /// ```no_run
     /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
@@ -237,7 +256,8 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Op<RangeSize> {
         let engine = Arc::clone(self.engine());
-        let (view, keyspace, env) = (Kept::new(&engine, engine.view_owned()), self.info.id, engine.env.clone());
+        let (view, keyspace, env) =
+            (Kept::new(&engine, engine.view_owned()), self.info.id, engine.env.clone());
         if let Err(error) = read::check(&engine, &self.info) {
             return Op::ready(Err(error));
         }
@@ -245,7 +265,14 @@ impl Keyspace {
         let (lower, upper) = (owned(range.start_bound()), owned(range.end_bound()));
         let start = || {
             Op::start_read(&env, "approximate size", async move {
-                lifecycle::range_size(&engine, &view, keyspace, lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice)).await
+                lifecycle::range_size(
+                    &engine,
+                    &view,
+                    keyspace,
+                    lower.as_ref().map(Vec::as_slice),
+                    upper.as_ref().map(Vec::as_slice),
+                )
+                .await
             })
         };
         Op::limited(self.limit, &env, "approximate size", start)
@@ -272,7 +299,9 @@ impl Keyspace {
     }
 
     fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {
-        Op::limited(self.limit, &self.engine().env, "write", || write::write_one(self.engine(), &self.info, kind, key, value, durability))
+        Op::limited(self.limit, &self.engine().env, "write", || {
+            write::write_one(self.engine(), &self.info, kind, key, value, durability)
+        })
     }
 
     pub(crate) fn get_at(&self, moment: Moment<'_>, key: &[u8]) -> Op<Option<Value>> {
@@ -300,7 +329,12 @@ impl Keyspace {
     }
 
     /// The rest of a read that memory could not answer.
-    fn miss(&self, view: Arc<View>, sequence: SequenceNumber, key: &[u8]) -> impl Future<Output = Result<Option<Value>>> + Send + 'static {
+    fn miss(
+        &self,
+        view: Arc<View>,
+        sequence: SequenceNumber,
+        key: &[u8],
+    ) -> impl Future<Output = Result<Option<Value>>> + Send + 'static {
         let key = Bytes::copy_from_slice(key);
         let keyspace = self.info.id;
         let engine = Arc::clone(self.engine());
@@ -339,7 +373,9 @@ impl Keyspace {
             Ok(InMemory::Miss) => {
                 let work = self.miss(Arc::clone(view), sequence, key);
                 let then = move |value: Option<Value>| value.and_then(|value| read.map(|read| read(&value)));
-                Op::limited(self.limit, &engine.env, "get", || Op::start_read_with(&engine.env, "get", work, then))
+                Op::limited(self.limit, &engine.env, "get", || {
+                    Op::start_read_with(&engine.env, "get", work, then)
+                })
             }
         }
     }
@@ -385,7 +421,11 @@ impl Keyspace {
     }
 
     /// Waits for a read on the calling thread, up to the deadline of this handle.
-    fn wait_here<T: Send>(&self, what: &'static str, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    fn wait_here<T: Send>(
+        &self,
+        what: &'static str,
+        work: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
         let env = &self.engine().env;
         match self.limit.scope(env, what) {
             Some(scope) => env.block_on(scope.until(env, work)),
@@ -393,7 +433,11 @@ impl Keyspace {
         }
     }
 
-    pub(crate) fn multi_get_at<K: AsRef<[u8]>>(&self, moment: Moment<'_>, keys: &[K]) -> Op<Vec<Option<Value>>> {
+    pub(crate) fn multi_get_at<K: AsRef<[u8]>>(
+        &self,
+        moment: Moment<'_>,
+        keys: &[K],
+    ) -> Op<Vec<Option<Value>>> {
         let mut looked = match self.look_up_several(moment, keys) {
             Err(error) => return Op::ready(Err(error)),
             Ok(looked) if looked.missing.is_empty() => return Op::ready(Ok(looked.values)),
@@ -405,7 +449,9 @@ impl Keyspace {
         let (engine, view) = (Arc::clone(engine), Kept::new(engine, looked.view));
         let start = || {
             Op::start_read(&env, "multi-get", async move {
-                let found = read::get_several_from_tables(&engine, &view, keyspace, &looked.missing, looked.sequence).await?;
+                let found =
+                    read::get_several_from_tables(&engine, &view, keyspace, &looked.missing, looked.sequence)
+                        .await?;
                 put_values(&mut looked.values, found, alignment);
                 Ok(looked.values)
             })
@@ -419,7 +465,8 @@ impl Keyspace {
         if !looked.missing.is_empty() {
             let engine = self.engine();
             let view = Kept::new(engine, looked.view);
-            let work = read::get_several_from_tables(engine, &view, self.info.id, &looked.missing, looked.sequence);
+            let work =
+                read::get_several_from_tables(engine, &view, self.info.id, &looked.missing, looked.sequence);
             put_values(&mut looked.values, self.wait_here("multi-get", work)?, self.info.value_alignment());
         }
         Ok(looked.values)
@@ -433,12 +480,21 @@ impl Keyspace {
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         let found = read::get_several_in_memory(&view, self.info.id, keys, sequence)?;
         let alignment = self.info.value_alignment();
-        let values = found.values.into_iter().map(|value| value.map(|value| aligned(value, alignment))).collect();
-        let missing = found.missing.into_iter().map(|index| (index, Bytes::copy_from_slice(keys[index].as_ref()))).collect();
+        let values =
+            found.values.into_iter().map(|value| value.map(|value| aligned(value, alignment))).collect();
+        let missing = found
+            .missing
+            .into_iter()
+            .map(|index| (index, Bytes::copy_from_slice(keys[index].as_ref())))
+            .collect();
         Ok(LookedUp { view, sequence, values, missing })
     }
 
-    pub(crate) fn cursor_at<K: AsRef<[u8]>>(&self, snapshot: Option<Snapshot>, range: impl RangeBounds<K>) -> Cursor {
+    pub(crate) fn cursor_at<K: AsRef<[u8]>>(
+        &self,
+        snapshot: Option<Snapshot>,
+        range: impl RangeBounds<K>,
+    ) -> Cursor {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let range = KeyRange { lower: owned(range.start_bound()), upper: owned(range.end_bound()) };
         Cursor::open(self, snapshot, range)

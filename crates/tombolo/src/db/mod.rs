@@ -1,7 +1,8 @@
 //! The handles that a program holds: thin, cheap to clone, checked at the door.
 //!
-//! A handle validates what it is given against the limits and calls the module that does the step. The database stops when its last
-//! handle is dropped: like a crash, so that nothing acknowledged is lost; [`Db::close`] leaves less to replay.
+//! A handle validates what it is given against the limits and calls the module that does the step.
+//! The database stops when its last handle is dropped: like a crash, so that nothing acknowledged
+//! is lost; [`Db::close`] leaves less to replay.
 
 pub(crate) mod application;
 mod batch;
@@ -16,7 +17,9 @@ mod scan;
 mod snapshot;
 mod standby;
 
-pub use application::{ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, EarlierLogs, LogPosition};
+pub use application::{
+    ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, EarlierLogs, LogPosition,
+};
 pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
@@ -102,7 +105,8 @@ pub struct Stats {
     pub tables: u64,
     /// Their bytes.
     pub table_bytes: u64,
-    /// Tables that the manifest names and that lie under other databases, with which they are shared; those that left the version included.
+    /// Tables that the manifest names and that lie under other databases, with which they are
+    /// shared; those that left the version included.
     pub tables_shared: u64,
     /// Their bytes.
     pub table_bytes_shared: u64,
@@ -140,7 +144,8 @@ pub struct Stats {
     pub open_nanos: u64,
     /// What background work last failed with and still retries, as a person would read it.
     pub background_error: Option<String>,
-    /// Cursors and reads that look at something which flush or compaction has replaced since, counted by what they look at.
+    /// Cursors and reads that look at something which flush or compaction has replaced since,
+    /// counted by what they look at.
     pub readers_behind: u64,
     /// How long ago that of the oldest of them was replaced, in nanoseconds; 0 when there is none.
     pub oldest_reader_nanos: u64,
@@ -151,8 +156,8 @@ pub struct Stats {
 }
 
 impl Db {
-    /// Begins to open the database at `uri` (`file:///path`, `mem://name`, or any scheme of the registry). Touches nothing before
-    /// [`Builder::open`].
+    /// Begins to open the database at `uri` (`file:///path`, `mem://name`, or any scheme of the
+    /// registry). Touches nothing before [`Builder::open`].
     ///
     /// ```no_run
     /// # fn main() -> tombolo::Result<()> {
@@ -170,7 +175,8 @@ impl Db {
         Builder::new(uri.into())
     }
 
-    /// Opens the database at `uri` for reading beside its writer: see [`Reader`]. [`Builder::open_reader`] has all that can be said of how.
+    /// Opens the database at `uri` for reading beside its writer: see [`Reader`].
+    /// [`Builder::open_reader`] has all that can be said of how.
     ///
     /// # Errors
     /// As [`Builder::open_reader`].
@@ -181,14 +187,19 @@ impl Db {
     /// Creates a keyspace: one log append; durable when the operation ends.
     ///
     /// # Errors
-    /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable, or an option out of range; those of a write.
+    /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable,
+    /// or an option out of range; those of a write.
     #[allow(clippy::needless_pass_by_value, reason = "callers write the options in place")]
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Op<Keyspace> {
-        let created = check_name(name).and_then(|()| options.check()).and_then(|()| write::create_keyspace(self.engine(), name, &options));
+        let created = check_name(name)
+            .and_then(|()| options.check())
+            .and_then(|()| write::create_keyspace(self.engine(), name, &options));
         match created {
             Ok((info, committed)) => {
                 let keyspace = self.handle_of(info);
-                self.limited("creation of a keyspace", || write::acknowledge_with(self.engine(), committed, Durability::Durable, keyspace))
+                self.limited("creation of a keyspace", || {
+                    write::acknowledge_with(self.engine(), committed, Durability::Durable, keyspace)
+                })
             }
             Err(error) => Op::ready(Err(error)),
         }
@@ -206,8 +217,11 @@ impl Db {
     /// The keyspace `default`, which every database has.
     pub fn default_keyspace(&self) -> Keyspace {
         let info = self.engine().catalog.by_id(0);
-        // It is created with the database and cannot be dropped; were it missing, its handle would answer `NotFound`.
-        self.handle_of(info.unwrap_or_else(|| KeyspaceInfo::new(0, DEFAULT_KEYSPACE, KeyspaceOptions::default())))
+        // It is created with the database and cannot be dropped; were it missing, its handle would
+        // answer `NotFound`.
+        self.handle_of(
+            info.unwrap_or_else(|| KeyspaceInfo::new(0, DEFAULT_KEYSPACE, KeyspaceOptions::default())),
+        )
     }
 
     /// All keyspaces, sorted by name.
@@ -221,14 +235,19 @@ impl Db {
     /// `NotFound`; `Invalid` for `default`; those of a write.
     pub fn drop_keyspace(&self, name: &str) -> Op<()> {
         if name == DEFAULT_KEYSPACE {
-            return Op::ready(Err(Error::new(ErrorKind::Invalid, "the keyspace \"default\" cannot be dropped")));
+            return Op::ready(Err(Error::new(
+                ErrorKind::Invalid,
+                "the keyspace \"default\" cannot be dropped",
+            )));
         }
         match write::drop_keyspace(self.engine(), name) {
             Ok(committed) => {
                 // One flush after what is flushed now, for however many are dropped meanwhile.
                 self.engine().stream.has_drops.store(true, Ordering::Release);
                 self.engine().work.raise();
-                self.limited("drop of a keyspace", || write::acknowledge(self.engine(), committed, Durability::Durable))
+                self.limited("drop of a keyspace", || {
+                    write::acknowledge(self.engine(), committed, Durability::Durable)
+                })
             }
             Err(error) => Op::ready(Err(error)),
         }
@@ -237,8 +256,9 @@ impl Db {
     /// Applies a batch, whole or not at all; durable when the operation ends. One log append.
     ///
     /// # Errors
-    /// `Invalid` when the batch breaks a limit; `Busy` to callers that do not wait, when memory or the in-flight limit is reached;
-    /// `Fenced` when another process has taken over; `OutOfSpace`, `Retry` when nothing took effect.
+    /// `Invalid` when the batch breaks a limit; `Busy` to callers that do not wait, when memory or
+    /// the in-flight limit is reached; `Fenced` when another process has taken over; `OutOfSpace`,
+    /// `Retry` when nothing took effect.
     pub fn write(&self, batch: Batch) -> Op<()> {
         self.write_with(batch, Durability::Durable)
     }
@@ -258,7 +278,11 @@ impl Db {
     ///
     /// # Errors
     /// [`Rejected`] with `Busy` and the batch.
-    pub fn try_write(&self, batch: Batch, durability: Durability) -> std::result::Result<Op<()>, Box<Rejected>> {
+    pub fn try_write(
+        &self,
+        batch: Batch,
+        durability: Durability,
+    ) -> std::result::Result<Op<()>, Box<Rejected>> {
         if let Err(error) = self.check_batch(&batch) {
             return Ok(Op::ready(Err(error)));
         }
@@ -268,8 +292,9 @@ impl Db {
         }
     }
 
-    /// Makes durable all accepted writes that returned before this call, and what was taken before them. No append; one sync of the log, which
-    /// others share, and none when all is durable. Unlogged writes stay what they are.
+    /// Makes durable all accepted writes that returned before this call, and what was taken before
+    /// them. No append; one sync of the log, which others share, and none when all is durable.
+    /// Unlogged writes stay what they are.
     ///
     /// ```no_run
     /// # fn f(db: &tombolo::Db, orders: &tombolo::Keyspace) -> tombolo::Result<()> {
@@ -288,9 +313,11 @@ impl Db {
         self.limited("sync", || write::sync(self.engine()))
     }
 
-    /// A handle of which every verb ends within `limit` of its call, and those of keyspaces, logs and objects that it gives: see [`Keyspace::within`]. What goes on in
-    /// the background goes on: flushes, compactions, and verbs that put several things into a store, of which a part would be left there (checkpoints, clones,
-    /// closing, handing over); only the wait for them ends then.
+    /// A handle of which every verb ends within `limit` of its call, and those of keyspaces, logs
+    /// and objects that it gives: see [`Keyspace::within`]. What goes on in the background goes on:
+    /// flushes, compactions, and verbs that put several things into a store, of which a part would
+    /// be left there (checkpoints, clones, closing, handing over); only the wait for them ends
+    /// then.
     #[must_use]
     pub fn within(&self, limit: Duration) -> Db {
         Db { limit: Limit(Some(limit)), ..self.clone() }
@@ -301,11 +328,16 @@ impl Db {
     }
 
     /// Starts what goes on to its end; only the wait for it is limited.
-    fn begin<T: Send + 'static>(&self, what: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+    fn begin<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Op<T> {
         Op::begin(self.limit, &self.engine().env, what, work)
     }
 
-    /// A consistent cut of all keyspaces, in constant time. Compaction keeps what it sees until it is dropped.
+    /// A consistent cut of all keyspaces, in constant time. Compaction keeps what it sees until it
+    /// is dropped.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.handle))
     }
@@ -318,7 +350,8 @@ impl Db {
     /// One of the application's own logs, counted from 0: see [`ApplicationLog`].
     ///
     /// # Errors
-    /// `Invalid` when it was not opened with so many ([`Builder::application_logs`]); `PermissionDenied` of a handle that only reads.
+    /// `Invalid` when it was not opened with so many ([`Builder::application_logs`]);
+    /// `PermissionDenied` of a handle that only reads.
     pub fn application_log(&self, number: u32) -> Result<ApplicationLog> {
         ApplicationLog::new(&self.handle, self.limit, number)
     }
@@ -328,7 +361,8 @@ impl Db {
         Blocking::new(self.clone())
     }
 
-    /// Writes everything in memory to tables. What was written unlogged before the call is durable when it ends.
+    /// Writes everything in memory to tables. What was written unlogged before the call is durable
+    /// when it ends.
     ///
     /// # Errors
     /// `Fenced`, `OutOfSpace` and others of the object store.
@@ -348,9 +382,10 @@ impl Db {
         self.limited("flush", start)
     }
 
-    /// Flushes, then merges the tables of each keyspace into one sorted run: what is there at the call, however much is written
-    /// meanwhile. Tables that fit the last level as they are, are moved and not rewritten, but for those that lie under other databases
-    /// ([`Db::share_to`]): afterwards all are this one's own.
+    /// Flushes, then merges the tables of each keyspace into one sorted run: what is there at the
+    /// call, however much is written meanwhile. Tables that fit the last level as they are, are
+    /// moved and not rewritten, but for those that lie under other databases ([`Db::share_to`]):
+    /// afterwards all are this one's own.
     ///
     /// # Errors
     /// As [`Db::flush`].
@@ -367,23 +402,31 @@ impl Db {
                 lifecycle::flushed(&engine, last).await?;
                 deadline::waits_for(format_args!("the compaction, which goes on"));
                 let keyspaces = engine.catalog.all().into_iter().map(|keyspace| keyspace.id);
-                lifecycle::compacted(&engine, keyspaces.map(|id| CompactionRequest::new(id, None, None)).collect()).await
+                lifecycle::compacted(
+                    &engine,
+                    keyspaces.map(|id| CompactionRequest::new(id, None, None)).collect(),
+                )
+                .await
             })
         };
         self.limited("compaction", start)
     }
 
-    /// Makes a checkpoint: a state of the database that stays, under a name, until it is deleted; it survives closing and takeovers.
+    /// Makes a checkpoint: a state of the database that stays, under a name, until it is deleted;
+    /// it survives closing and takeovers.
     ///
-    /// It holds every write, of any durability, that returned before this call, and of those that run beside it a prefix of their order:
-    /// a consistent cut of all keyspaces, batches whole. Costs a flush, a pin and an object of the size of the manifest's state; no table
-    /// is copied, and compaction goes on. Tables that the database needs no more stay for it, and take their space.
+    /// It holds every write, of any durability, that returned before this call, and of those that
+    /// run beside it a prefix of their order: a consistent cut of all keyspaces, batches whole.
+    /// Costs a flush, a pin and an object of the size of the manifest's state; no table is copied,
+    /// and compaction goes on. Tables that the database needs no more stay for it, and take their
+    /// space.
     ///
-    /// Read it with [`Builder::at_checkpoint`] and [`Builder::open_read_only`]; make a database of it with [`Builder::restore_to`].
+    /// Read it with [`Builder::at_checkpoint`] and [`Builder::open_read_only`]; make a database of
+    /// it with [`Builder::restore_to`].
     ///
     /// # Errors
-    /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable; as [`Db::flush`]. After `Fenced` and
-    /// `OutcomeUnknown` it may be there: list them.
+    /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable;
+    /// as [`Db::flush`]. After `Fenced` and `OutcomeUnknown` it may be there: list them.
     pub fn checkpoint(&self, name: &str) -> Op<Checkpoint> {
         let engine = Arc::clone(self.engine());
         if let Err(error) = check_name(name).and_then(|()| engine.check_writable()) {
@@ -393,9 +436,11 @@ impl Db {
         self.begin("checkpoint", async move { lifecycle::checkpoint(&engine, &name).await })
     }
 
-    /// Makes a database of its own of this one as it is now, where `target` says: another URI, with the log that it will use. A checkpoint for the
-    /// moment, restored there: so tables are taken over by reference where the target's store can (hard links within one file system), else
-    /// copied, and writes go on meanwhile. What ends in between leaves a checkpoint whose name begins with `clone-`, and an empty target.
+    /// Makes a database of its own of this one as it is now, where `target` says: another URI, with
+    /// the log that it will use. A checkpoint for the moment, restored there: so tables are taken
+    /// over by reference where the target's store can (hard links within one file system), else
+    /// copied, and writes go on meanwhile. What ends in between leaves a checkpoint whose name
+    /// begins with `clone-`, and an empty target.
     ///
     /// ```no_run
     /// # fn f(db: &tombolo::Db) -> tombolo::Result<()> {
@@ -428,8 +473,9 @@ impl Db {
         })
     }
 
-    /// Makes a database of its own of this one as it is now, which shares its tables instead of copying them: see [`Builder::share_to`]. A checkpoint for
-    /// the moment, shared; what ends in between leaves a checkpoint whose name begins with `clone-`, and an empty target.
+    /// Makes a database of its own of this one as it is now, which shares its tables instead of
+    /// copying them: see [`Builder::share_to`]. A checkpoint for the moment, shared; what ends in
+    /// between leaves a checkpoint whose name begins with `clone-`, and an empty target.
     ///
     /// # Errors
     /// As [`Db::checkpoint`] and [`Builder::share_to`].
@@ -443,7 +489,8 @@ impl Db {
             let (target, log_store) = builder::stores(&target, &engine.env)?;
             lifecycle::checkpoint(&engine, &name).await?;
             let (env, source) = (engine.env.clone(), Arc::clone(&engine.objects));
-            let request = recovery::CloneRequest { env, source, checkpoint: Some(name.clone()), target, log_store };
+            let request =
+                recovery::CloneRequest { env, source, checkpoint: Some(name.clone()), target, log_store };
             let shared = recovery::share(request).await;
             let deleted = lifecycle::delete_checkpoint(&engine, &name).await;
             shared.and(deleted)
@@ -461,12 +508,14 @@ impl Db {
         }
         let env = engine.env.clone();
         self.limited("list of checkpoints", || {
-            Op::start(&env, TaskClass::Foreground, "list checkpoints", async move { lifecycle::checkpoints(&engine).await })
+            Op::start(&env, TaskClass::Foreground, "list checkpoints", async move {
+                lifecycle::checkpoints(&engine).await
+            })
         })
     }
 
-    /// Deletes a checkpoint, which is named by its name or else by its id as 32 hexadecimal digits: one that cannot be read has only that.
-    /// What only it kept is deleted by and by.
+    /// Deletes a checkpoint, which is named by its name or else by its id as 32 hexadecimal digits:
+    /// one that cannot be read has only that. What only it kept is deleted by and by.
     ///
     /// # Errors
     /// `NotFound`; those of the store.
@@ -476,12 +525,16 @@ impl Db {
             return Op::ready(Err(error));
         }
         let name = name.to_owned();
-        self.begin("deletion of a checkpoint", async move { lifecycle::delete_checkpoint(&engine, &name).await })
+        self.begin(
+            "deletion of a checkpoint",
+            async move { lifecycle::delete_checkpoint(&engine, &name).await },
+        )
     }
 
-    /// Reads and checks everything: each byte of all tables, the manifest's chain and what its parts say about each other, and the logs up
-    /// to where they are durable. All damage is reported, block by block, with object, offset, what was expected and what was found;
-    /// nothing is repaired. What runs beside it is not disturbed. Memory for one table at a time.
+    /// Reads and checks everything: each byte of all tables, the manifest's chain and what its
+    /// parts say about each other, and the logs up to where they are durable. All damage is
+    /// reported, block by block, with object, offset, what was expected and what was found; nothing
+    /// is repaired. What runs beside it is not disturbed. Memory for one table at a time.
     ///
     /// # Errors
     /// Those of the stores, damage excepted: that is in the report.
@@ -500,11 +553,14 @@ impl Db {
         }
         let env = engine.env.clone();
         self.limited("verification", || {
-            Op::start(&env, TaskClass::Background, "verify", async move { lifecycle::verify(&engine, progress).await })
+            Op::start(&env, TaskClass::Background, "verify", async move {
+                lifecycle::verify(&engine, progress).await
+            })
         })
     }
 
-    /// Resolves when this process is known still to own the database: reads that returned before were not stale at the call.
+    /// Resolves when this process is known still to own the database: reads that returned before
+    /// were not stale at the call.
     ///
     /// # Errors
     /// `Fenced` when another process has taken over.
@@ -523,7 +579,8 @@ impl Db {
         self.limited("confirmation", start)
     }
 
-    /// Makes all accepted writes durable and ends background work. Handles answer `Closed` from here on.
+    /// Makes all accepted writes durable and ends background work. Handles answer `Closed` from
+    /// here on.
     ///
     /// # Errors
     /// Those of the log's last sync.
@@ -532,13 +589,15 @@ impl Db {
         self.begin("closing", async move { lifecycle::close(&engine).await })
     }
 
-    /// Hands over to whoever stands by: flushes while writes go on, closes, and tells it to take over. The database is without a writer for
-    /// about as long as it takes to open. Handles answer `Closed` once that has begun. It ends when another has claimed the database. Some ten
+    /// Hands over to whoever stands by: flushes while writes go on, closes, and tells it to take
+    /// over. The database is without a writer for about as long as it takes to open. Handles answer
+    /// `Closed` once that has begun. It ends when another has claimed the database. Some ten
     /// requests beside those of a flush and of closing.
     ///
     /// # Errors
-    /// `NotFound` when nobody stands by, or nobody who lives: this process is the writer still. So it is after an error of [`Db::flush`].
-    /// `DeadlineExceeded` when it has left and nobody took over within ten seconds: the database has no writer then. Those of [`Db::close`].
+    /// `NotFound` when nobody stands by, or nobody who lives: this process is the writer still. So
+    /// it is after an error of [`Db::flush`]. `DeadlineExceeded` when it has left and nobody took
+    /// over within ten seconds: the database has no writer then. Those of [`Db::close`].
     pub fn hand_over(&self) -> Op<()> {
         let engine = Arc::clone(self.engine());
         if let Err(error) = engine.check_writable() {
@@ -560,7 +619,8 @@ impl Db {
             readers_behind: behind.views,
             oldest_reader_nanos: behind.oldest_nanos,
             reader_memtable_bytes: behind.memtable_bytes,
-            memtable_bytes: view.active.memory_bytes() + view.waiting.iter().map(|sealed| sealed.memtable.memory_bytes()).sum::<u64>(),
+            memtable_bytes: view.active.memory_bytes()
+                + view.waiting.iter().map(|sealed| sealed.memtable.memory_bytes()).sum::<u64>(),
             memtables_waiting: view.waiting.len() as u64,
             writes: engine.stream.writes(),
             flushes: engine.counters.flushes.load(Ordering::Relaxed),
@@ -578,13 +638,17 @@ impl Db {
             replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),
             open_nanos: engine.counters.open_nanos.load(Ordering::Relaxed),
             background_error: engine.background_errors().first().map(|known| known.error.to_string()),
-            reader_lag_nanos: engine
-                .following()
-                .map(|following| u64::try_from(following.lag(engine.env.now()).as_nanos()).unwrap_or(u64::MAX)),
+            reader_lag_nanos: engine.following().map(|following| {
+                u64::try_from(following.lag(engine.env.now()).as_nanos()).unwrap_or(u64::MAX)
+            }),
             ..Stats::default()
         };
         for (_, levels) in view.version.keyspaces() {
-            let runs = std::iter::once((0, levels.runs.len(), levels.runs.iter().map(|table| table.description().length).sum()));
+            let runs = std::iter::once((
+                0,
+                levels.runs.len(),
+                levels.runs.iter().map(|table| table.description().length).sum(),
+            ));
             let sorted = levels.sorted.iter().map(|(level, tables)| (*level, tables.len(), tables.bytes()));
             for (level, tables, bytes) in runs.chain(sorted) {
                 let level = usize::from(level);
@@ -602,8 +666,9 @@ impl Db {
         self.engine().budget()
     }
 
-    /// What background work fails with and tries again, the flush first: it heals by itself once the cause is gone, writes resume then,
-    /// and nothing needs to be opened again. Empty when all goes well.
+    /// What background work fails with and tries again, the flush first: it heals by itself once
+    /// the cause is gone, writes resume then, and nothing needs to be opened again. Empty when all
+    /// goes well.
     pub fn background_errors(&self) -> Vec<BackgroundError> {
         self.engine().background_errors()
     }
@@ -613,8 +678,9 @@ impl Db {
         Options::clone(&self.engine().options.load())
     }
 
-    /// Changes settings while the database runs: all of them, or none when one is wrong. They count from here on, and until the database
-    /// is opened again. See [`Options::SETTINGS`] for their names.
+    /// Changes settings while the database runs: all of them, or none when one is wrong. They count
+    /// from here on, and until the database is opened again. See [`Options::SETTINGS`] for their
+    /// names.
     ///
     /// ```no_run
     /// # fn f(db: &tombolo::Db) -> tombolo::Result<()> {
@@ -624,7 +690,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for an unknown name, a value out of range, or settings that contradict each other: nothing has changed then. `Closed`.
+    /// `Invalid` for an unknown name, a value out of range, or settings that contradict each other:
+    /// nothing has changed then. `Closed`.
     pub fn set_options<'a>(&self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
         lifecycle::set_options(self.engine(), settings)
     }
@@ -639,7 +706,8 @@ impl Db {
         self.engine().context.incarnation
     }
 
-    /// Why this handle is finished for writing, if it is: `Fenced` once another process is known to have taken over.
+    /// Why this handle is finished for writing, if it is: `Fenced` once another process is known to
+    /// have taken over.
     pub fn failure(&self) -> Option<Error> {
         self.engine().failure()
     }
@@ -662,7 +730,10 @@ impl Db {
         for keyspace in &batch.prepared.keyspaces {
             keyspace.check()?;
             if !self.engine().catalog.knows(keyspace) {
-                return Err(Error::new(ErrorKind::Invalid, format!("keyspace {:?} belongs to another open database", keyspace.name)));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("keyspace {:?} belongs to another open database", keyspace.name),
+                ));
             }
         }
         Ok(())
@@ -671,9 +742,12 @@ impl Db {
 
 fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
-        return Err(Error::new(ErrorKind::Invalid, format!("{name:?} is no name of a keyspace or checkpoint"))
-            .expected("1 to 255 bytes of printable text")
-            .found(format!("{} bytes", name.len())));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{name:?} is no name of a keyspace or checkpoint"),
+        )
+        .expected("1 to 255 bytes of printable text")
+        .found(format!("{} bytes", name.len())));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What an open database says about itself, by name: for operators, dashboards and alerts.
 //!
-//! Reading them takes no lock that writes or reads contend for, but one look into the commit section, and makes no request.
+//! Reading them takes no lock that writes or reads contend for, but one look into the commit
+//! section, and makes no request.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -149,7 +150,10 @@ impl Db {
     pub fn property(&self, name: &str) -> Result<Property> {
         let all = self.properties();
         let names: Vec<_> = all.iter().map(|property| property.name).collect();
-        let unknown = || Error::new(ErrorKind::Invalid, format!("there is no property {name:?}")).expected(names.join(", "));
+        let unknown = || {
+            Error::new(ErrorKind::Invalid, format!("there is no property {name:?}"))
+                .expected(names.join(", "))
+        };
         all.into_iter().find(|property| property.name == name).ok_or_else(unknown)
     }
 }
@@ -160,37 +164,78 @@ fn trouble(engine: &Engine, list: &mut List) {
     let waiting = engine.stream.commit.lock().line.len() as u64;
     list.text(
         "failure",
-        engine.failure().filter(|_| !engine.is_read_only()).map(|error| error.to_string()).unwrap_or_default(),
-        "why the handle is finished for writing; alert on any: open the database again, or close this process",
+        engine
+            .failure()
+            .filter(|_| !engine.is_read_only())
+            .map(|error| error.to_string())
+            .unwrap_or_default(),
+        "why the handle is finished for writing; alert on any: open the database again, or close this \
+        process",
     );
     let errors = engine.background_errors();
-    list.count("background-errors", errors.len() as u64, "background works that fail and are tried again; alert when it stays above 0");
+    list.count(
+        "background-errors",
+        errors.len() as u64,
+        "background works that fail and are tried again; alert when it stays above 0",
+    );
     let text: Vec<_> = errors.iter().map(ToString::to_string).collect();
     list.text("background-error", text.join("; "), "what they fail with, since when, how often");
-    list.count("writes-waiting", waiting, "writes that stand in line for room in memory; above 0: flushing does not keep up");
-    list.count("memtables-waiting", view.waiting.len() as u64, "full memtables that wait for their flush; writers slow down as it grows");
-    list.count("runs-max", view.version.runs_max() as u64, "most overlapping runs of a keyspace; reads cost more, and writers slow down");
+    list.count(
+        "writes-waiting",
+        waiting,
+        "writes that stand in line for room in memory; above 0: flushing does not keep up",
+    );
+    list.count(
+        "memtables-waiting",
+        view.waiting.len() as u64,
+        "full memtables that wait for their flush; writers slow down as it grows",
+    );
+    list.count(
+        "runs-max",
+        view.version.runs_max() as u64,
+        "most overlapping runs of a keyspace; reads cost more, and writers slow down",
+    );
     let slowed = write::slowed_now(engine);
     let reason = slowed.map(|slowed| slowed.reason.to_string()).unwrap_or_default();
     list.text("write-stall", reason, "why writers are slowed now; empty when they are not");
     let rate = slowed.map_or(0, |slowed| slowed.bytes_per_second);
-    list.bytes("write-rate-max", rate, "bytes per second that writers are slowed to, all together; 0 when they are not");
+    list.bytes(
+        "write-rate-max",
+        rate,
+        "bytes per second that writers are slowed to, all together; 0 when they are not",
+    );
     let (snapshots, oldest) = engine.snapshots.ages(engine.env.now());
     list.count("snapshots", snapshots, "open snapshots; compaction keeps what they see");
     let behind = engine.readers.behind(&view, engine.env.now());
-    list.count("readers-behind", behind.views, "states that were replaced since and that cursors and reads look at still");
-    list.nanos("reader-age-max", behind.oldest_nanos, "since when the oldest of them is replaced; one that grows for ever holds space");
+    list.count(
+        "readers-behind",
+        behind.views,
+        "states that were replaced since and that cursors and reads look at still",
+    );
+    list.nanos(
+        "reader-age-max",
+        behind.oldest_nanos,
+        "since when the oldest of them is replaced; one that grows for ever holds space",
+    );
     list.bytes(
         "reader-memtable-bytes",
         behind.memtable_bytes,
         "memtables that were flushed and that only they keep, beyond the budget if need be",
     );
-    list.nanos("snapshot-age-max", oldest, "age of the oldest open snapshot; one that grows for ever holds space for ever");
+    list.nanos(
+        "snapshot-age-max",
+        oldest,
+        "age of the oldest open snapshot; one that grows for ever holds space for ever",
+    );
 }
 
 fn memory(engine: &Engine, list: &mut List) {
     let budget = engine.budget();
-    list.bytes("memory-budget", budget.bytes(), "the memory budget, which databases of one process may share");
+    list.bytes(
+        "memory-budget",
+        budget.bytes(),
+        "the memory budget, which databases of one process may share",
+    );
     list.bytes("memory-used", budget.used_bytes(), "of the budget, in use");
     list.bytes("memory-peak", budget.peak_bytes(), "the most that was in use at once");
     let names = [
@@ -202,20 +247,45 @@ fn memory(engine: &Engine, list: &mut List) {
         (Category::Compactions, "memory-compactions", "buffers of flushes and compactions"),
         (Category::Queues, "memory-queues", "writes that wait for room"),
         (Category::Log, "memory-log", "what the log keeps of writes until they are durable"),
-        (Category::Flash, "memory-flash", "what the flash cache knows of its pieces, and those that wait to be written"),
-        (Category::Spare, "memory-spare", "of memtables that ended, kept for the next ones; gives way to all others"),
+        (
+            Category::Flash,
+            "memory-flash",
+            "what the flash cache knows of its pieces, and those that wait to be written",
+        ),
+        (
+            Category::Spare,
+            "memory-spare",
+            "of memtables that ended, kept for the next ones; gives way to all others",
+        ),
     ];
     for (category, name, help) in names {
         list.bytes(name, budget.used(category), help);
     }
-    let CacheStats { hits, misses, insertions, evictions, rows, row_bytes, row_hits, .. } = engine.versions.tables().cache.stats();
-    list.count("cache-hits", hits, "look-ups that found what they sought in the block cache, about; of all who share it");
+    let CacheStats { hits, misses, insertions, evictions, rows, row_bytes, row_hits, .. } =
+        engine.versions.tables().cache.stats();
+    list.count(
+        "cache-hits",
+        hits,
+        "look-ups that found what they sought in the block cache, about; of all who share it",
+    );
     list.count("cache-misses", misses, "look-ups that found nothing in the block cache, of all who share it");
     list.count("cache-insertions", insertions, "blocks taken into the cache");
-    list.count("cache-evictions", evictions, "blocks put out of the cache; far above the misses of a warm-up: more memory would help");
-    list.count("cache-rows", rows, "single rows in the cache, of keys that are read often in tables far away");
+    list.count(
+        "cache-evictions",
+        evictions,
+        "blocks put out of the cache; far above the misses of a warm-up: more memory would help",
+    );
+    list.count(
+        "cache-rows",
+        rows,
+        "single rows in the cache, of keys that are read often in tables far away",
+    );
     list.bytes("cache-row-bytes", row_bytes, "what they take of the cache");
-    list.count("cache-row-hits", row_hits, "look-ups that found what they sought among them, and needed no block");
+    list.count(
+        "cache-row-hits",
+        row_hits,
+        "look-ups that found what they sought among them, and needed no block",
+    );
 }
 
 fn flash(engine: &Engine, list: &mut List) {
@@ -224,24 +294,55 @@ fn flash(engine: &Engine, list: &mut List) {
         FlashUse::Off(error) => error.to_string(),
         _ => flash.cache().map(|cache| cache.stats().trouble).unwrap_or_default(),
     };
-    list.text("flash-trouble", trouble, "why the flash cache is not used, or its disk fails; empty when all is well, or there is none");
+    list.text(
+        "flash-trouble",
+        trouble,
+        "why the flash cache is not used, or its disk fails; empty when all is well, or there is none",
+    );
     let Some(cache) = flash.cache() else { return };
     let FlashCacheStats {
-        pieces, bytes, hits, misses, insertions, written_bytes, dropped_by_rate, dropped_by_room, damaged, errors, ..
+        pieces,
+        bytes,
+        hits,
+        misses,
+        insertions,
+        written_bytes,
+        dropped_by_rate,
+        dropped_by_room,
+        damaged,
+        errors,
+        ..
     } = cache.stats();
     list.count("flash-pieces", pieces, "blocks, partitions and tails of tables in the flash cache");
     list.bytes("flash-bytes", bytes, "bytes of the flash cache's files");
     list.bytes("flash-bytes-max", cache.bytes_max(), "most bytes that they take");
-    list.count("flash-hits", hits, "look-ups that found what they sought in the flash cache; of all who share it");
-    list.count("flash-misses", misses, "look-ups that had to ask the store, of all who share it; stays high: a larger one would help");
+    list.count(
+        "flash-hits",
+        hits,
+        "look-ups that found what they sought in the flash cache; of all who share it",
+    );
+    list.count(
+        "flash-misses",
+        misses,
+        "look-ups that had to ask the store, of all who share it; stays high: a larger one would help",
+    );
     list.count("flash-insertions", insertions, "pieces taken into the flash cache");
     list.bytes("flash-written-bytes", written_bytes, "bytes written to its files: what wears its disk");
-    list.count("flash-dropped-by-rate", dropped_by_rate, "pieces not taken in because of the rate at which its disk may be written");
-    list.count("flash-dropped-by-room", dropped_by_room, "pieces not taken in because memory, the queue or the disk had no room");
+    list.count(
+        "flash-dropped-by-rate",
+        dropped_by_rate,
+        "pieces not taken in because of the rate at which its disk may be written",
+    );
+    list.count(
+        "flash-dropped-by-room",
+        dropped_by_room,
+        "pieces not taken in because memory, the queue or the disk had no room",
+    );
     list.count(
         "flash-damaged",
         damaged,
-        "pieces that did not pass their checks, and were read from the store; grows without a crash: replace the disk",
+        "pieces that did not pass their checks, and were read from the store; grows without a crash: \
+        replace the disk",
     );
     list.count("flash-errors", errors, "operations on its files that failed; alert when it grows");
 }
@@ -273,39 +374,76 @@ fn tables(engine: &Engine, list: &mut List) {
         "tables that left the tree and wait for deletion, or are kept by readers and pins",
     );
     list.count("tables-condemned", condemned, "of those, about to be deleted");
-    list.bytes("table-bytes-unneeded", held, "their bytes; when it stays high: old scans and snapshots, or checkpoints, hold space");
+    list.bytes(
+        "table-bytes-unneeded",
+        held,
+        "their bytes; when it stays high: old scans and snapshots, or checkpoints, hold space",
+    );
     let (shared, shared_bytes) = state.shared_tables();
     list.count(
         "tables-shared",
         shared,
-        "tables that lie under other databases, with which they are shared; those that left the tree included",
+        "tables that lie under other databases, with which they are shared; those that left the tree \
+        included",
     );
-    list.bytes("table-bytes-shared", shared_bytes, "their bytes: the other databases keep them until compaction has rewritten them here");
+    list.bytes(
+        "table-bytes-shared",
+        shared_bytes,
+        "their bytes: the other databases keep them until compaction has rewritten them here",
+    );
     list.count("entries", entries, "entries of all tables, older versions and deletes included");
-    list.count("keys-estimated", entries.saturating_sub(2 * deletes), "keys, as far as tables tell without reading them");
+    list.count(
+        "keys-estimated",
+        entries.saturating_sub(2 * deletes),
+        "keys, as far as tables tell without reading them",
+    );
 }
 
 /// What is measured of a remote store; all zero of one on this host.
 fn store(engine: &Engine, list: &mut List) {
-    let pulse = engine.objects.pulse().unwrap_or_default();
+    let performance = engine.objects.performance().unwrap_or_default();
     let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     list.nanos(
         "store-latency-p50",
-        nanos(pulse.latency_p50),
+        nanos(performance.latency_p50),
         "median latency of small reads of a remote store, lately; 0 of one on this host",
     );
-    list.nanos("store-latency-p99", nanos(pulse.latency_p99), "their 99th percentile; what is above it is asked for twice");
-    list.bytes("store-bytes-per-second", pulse.bytes_per_second, "what one request moves once it gives the first byte, as measured");
-    list.count("store-slow", u64::from(pulse.is_slow), "1: the median rose far above what is usual; look at the store");
-    list.count("store-reads", pulse.reads, "ranged reads of a remote store that somebody waited for");
-    list.count("store-hedges", pulse.hedges, "second requests for reads that took long; at most one for twenty reads");
-    list.count("store-hedges-won", pulse.hedges_won, "of those, answered before the first");
-    list.count("store-hedges-suppressed", pulse.hedges_suppressed, "second requests that were due and not made, to spare the store");
-    list.count("store-requests", pulse.in_flight, "requests that are on their way to a remote store");
-    list.count("store-requests-waiting", pulse.waiting, "requests that wait for others to end; stays above 0: the store is the bottleneck");
+    list.nanos(
+        "store-latency-p99",
+        nanos(performance.latency_p99),
+        "their 99th percentile; what is above it is asked for twice",
+    );
+    list.bytes(
+        "store-bytes-per-second",
+        performance.bytes_per_second,
+        "what one request moves once it gives the first byte, as measured",
+    );
+    list.count(
+        "store-slow",
+        u64::from(performance.is_slow),
+        "1: the median rose far above what is usual; look at the store",
+    );
+    list.count("store-reads", performance.reads, "ranged reads of a remote store that somebody waited for");
+    list.count(
+        "store-hedges",
+        performance.hedges,
+        "second requests for reads that took long; at most one for twenty reads",
+    );
+    list.count("store-hedges-won", performance.hedges_won, "of those, answered before the first");
+    list.count(
+        "store-hedges-suppressed",
+        performance.hedges_suppressed,
+        "second requests that were due and not made, to spare the store",
+    );
+    list.count("store-requests", performance.in_flight, "requests that are on their way to a remote store");
+    list.count(
+        "store-requests-waiting",
+        performance.waiting,
+        "requests that wait for others to end; stays above 0: the store is the bottleneck",
+    );
     list.count(
         "store-requests-max",
-        pulse.in_flight_max,
+        performance.in_flight_max,
         "requests that may be on their way at once; falls when the store refuses or slows down",
     );
 }
@@ -314,21 +452,37 @@ fn work(engine: &Engine, list: &mut List) {
     let counters = &engine.counters;
     let pressure = engine.main_log().pressure();
     list.bytes("log-bytes", pressure.live_bytes, "bytes of the log not yet freed: what opening would replay");
-    list.bytes("log-bytes-wanted-max", pressure.wanted_bytes_max, "beyond it the log has its oldest data flushed");
+    list.bytes(
+        "log-bytes-wanted-max",
+        pressure.wanted_bytes_max,
+        "beyond it the log has its oldest data flushed",
+    );
     list.count("last-sequence", engine.stream.visible().0, "the newest sequence number that reads see");
     list.count("writes", engine.stream.writes(), "writes committed");
-    list.count("writes-in-flight", engine.stream.in_flight.load(Ordering::Relaxed), "durable writes that have not ended");
+    list.count(
+        "writes-in-flight",
+        engine.stream.in_flight.load(Ordering::Relaxed),
+        "durable writes that have not ended",
+    );
     list.count("flushes", counters.flushes.load(Ordering::Relaxed), "flushes installed");
     list.count("compactions", counters.compactions.load(Ordering::Relaxed), "compactions installed");
     let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let (flushed, compacted) = (of(&counters.flushed_bytes), of(&counters.compacted_bytes_written));
     list.count("compactions-running", of(&counters.compactions_running), "compactions that run now");
     let pending = compaction::bytes_pending(engine, &engine.view().version);
-    list.bytes("compaction-bytes-pending", pending, "bytes that wait to be compacted; grows for ever: compaction does not keep up");
+    list.bytes(
+        "compaction-bytes-pending",
+        pending,
+        "bytes that wait to be compacted; grows for ever: compaction does not keep up",
+    );
     let delayed = of(&engine.stalls.delayed_nanos);
     list.nanos("write-delay", delayed, "time that writers were asked to wait for background work, in all");
     list.bytes("flushed-bytes", flushed, "bytes of the tables that flushes made");
-    list.bytes("compacted-bytes-read", of(&counters.compacted_bytes_read), "bytes of the tables that compactions merged");
+    list.bytes(
+        "compacted-bytes-read",
+        of(&counters.compacted_bytes_read),
+        "bytes of the tables that compactions merged",
+    );
     let levels = |counts: &[std::sync::atomic::AtomicU64]| {
         let bytes: Vec<_> = counts.iter().map(of).collect();
         let used = bytes.iter().rposition(|bytes| *bytes > 0).map_or(0, |last| last + 1);
@@ -346,15 +500,25 @@ fn work(engine: &Engine, list: &mut List) {
     let amplification = (flushed + compacted).saturating_mul(1000) / flushed.max(1);
     let help = "bytes of tables written for each byte flushed, the log apart";
     list.add("write-amplification", Unit::Thousandths, PropertyValue::Number(amplification), help);
-    list.bytes("replayed-bytes", counters.replayed_bytes.load(Ordering::Relaxed), "bytes that opening replayed from logs");
+    list.bytes(
+        "replayed-bytes",
+        counters.replayed_bytes.load(Ordering::Relaxed),
+        "bytes that opening replayed from logs",
+    );
     list.nanos("open-time", counters.open_nanos.load(Ordering::Relaxed), "how long opening took");
-    list.count("epoch", engine.context.epoch.0, "the epoch in which this process writes; 0 of a reader without a claim");
+    list.count(
+        "epoch",
+        engine.context.epoch.0,
+        "the epoch in which this process writes; 0 of a reader without a claim",
+    );
 }
 
 /// What was asked of the object store. The log is among it where it is kept as objects.
 fn requests(db: &Db, list: &mut List) {
     let counted = db.requests().counted;
-    let sum = |which: &dyn Fn(&Counted) -> bool, of: &dyn Fn(&Counted) -> u64| counted.iter().filter(|one| which(one)).map(of).sum::<u64>();
+    let sum = |which: &dyn Fn(&Counted) -> bool, of: &dyn Fn(&Counted) -> u64| {
+        counted.iter().filter(|one| which(one)).map(of).sum::<u64>()
+    };
     let requests = |which: &dyn Fn(&Counted) -> bool| sum(which, &|one| one.requests);
     let class = |class| requests(&|one| PriceClass::of(one.kind) == class);
     list.count(
@@ -364,9 +528,17 @@ fn requests(db: &Db, list: &mut List) {
     );
     list.count("requests-class-b", class(PriceClass::B), "requests for objects that read");
     list.count("requests-free", class(PriceClass::Free), "deletions, which cost nothing");
-    list.count("requests-failed", sum(&|_| true, &|one| one.failed), "of all these, refused or without an answer; absent names count");
+    list.count(
+        "requests-failed",
+        sum(&|_| true, &|one| one.failed),
+        "of all these, refused or without an answer; absent names count",
+    );
     list.bytes("request-bytes-sent", sum(&|_| true, &|one| one.bytes_sent), "bytes sent to the object store");
-    list.bytes("request-bytes-received", sum(&|_| true, &|one| one.bytes_received), "bytes that came from it");
+    list.bytes(
+        "request-bytes-received",
+        sum(&|_| true, &|one| one.bytes_received),
+        "bytes that came from it",
+    );
     for (purpose, name, help) in [
         (Purpose::Open, "requests-open", "requests for objects by opening, recovery and takeover"),
         (Purpose::Manifest, "requests-manifest", "by the manifest's chain"),
@@ -381,6 +553,7 @@ fn requests(db: &Db, list: &mut List) {
     ] {
         list.count(name, requests(&|one| one.purpose == purpose), help);
     }
-    let told: Vec<_> = counted.iter().map(|one| format!("{} {} {}", one.purpose, one.kind, one.requests)).collect();
+    let told: Vec<_> =
+        counted.iter().map(|one| format!("{} {} {}", one.purpose, one.kind, one.requests)).collect();
     list.text("requests-by-purpose-and-kind", told.join(", "), "all of them, by purpose and kind");
 }

@@ -10,14 +10,16 @@ use crate::db::{Db, Keyspace, Snapshot};
 use crate::op::Op;
 use crate::reader;
 
-/// An open database that follows its writer, on this machine or another, and disturbs it by nothing.
+/// An open database that follows its writer, on this machine or another, and disturbs it by
+/// nothing.
 ///
-/// It shows what is **durable**: every logged write that was acknowledged as durable longer ago than the stated lag, in their order, batches
-/// whole; and what tables hold. No takeover takes back what it has shown. Writes that are only accepted, or unlogged, appear once they are
-/// durable or flushed. Each read and each [`Snapshot`] is one consistent cut of all keyspaces.
+/// It shows what is **durable**: every logged write that was acknowledged as durable longer ago
+/// than the stated lag, in their order, batches whole; and what tables hold. No takeover takes back
+/// what it has shown. Writes that are only accepted, or unlogged, appear once they are durable or
+/// flushed. Each read and each [`Snapshot`] is one consistent cut of all keyspaces.
 ///
-/// The tables that it looks at are pinned under a lease, so that the writer does not delete them; see [`crate::ReaderOptions`] and
-/// [`Reader::lag`].
+/// The tables that it looks at are pinned under a lease, so that the writer does not delete them;
+/// see [`crate::ReaderOptions`] and [`Reader::lag`].
 ///
 /// ```no_run
 /// # fn main() -> tombolo::Result<()> {
@@ -64,7 +66,8 @@ impl Reader {
         self.db.default_keyspace()
     }
 
-    /// As [`Db::snapshot`]: it keeps what it sees, tables included, for as long as the lease is renewed.
+    /// As [`Db::snapshot`]: it keeps what it sees, tables included, for as long as the lease is
+    /// renewed.
     pub fn snapshot(&self) -> Snapshot {
         self.db.snapshot()
     }
@@ -75,13 +78,14 @@ impl Reader {
         engine.following().map_or(Duration::ZERO, |following| following.lag(engine.env.now()))
     }
 
-    /// What the last attempt to come up to date failed with, if it did; it is made again all the time.
+    /// What the last attempt to come up to date failed with, if it did; it is made again all the
+    /// time.
     pub fn error(&self) -> Option<Error> {
         self.db.engine().following().and_then(|following| following.error())
     }
 
-    /// Comes up to date now: when it ends, everything that was acknowledged as durable before the call is visible. A read and a list of
-    /// the store, and a look at the log.
+    /// Comes up to date now: when it ends, everything that was acknowledged as durable before the
+    /// call is visible. A read and a list of the store, and a look at the log.
     ///
     /// # Errors
     /// `NotFound` once the database is destroyed; `Closed`; those of the stores.

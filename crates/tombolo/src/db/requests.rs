@@ -7,38 +7,44 @@ use tombolo_storage::Counted;
 
 use super::Db;
 
-/// Requests for objects since the database was opened, its opening included. `tombolo_storage::price` says what they would cost.
+/// Requests for objects since the database was opened, its opening included.
+/// `tombolo_storage::price` says what they would cost.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Requests {
-    /// By purpose and kind. The log is among them where it is kept as objects, and reads of tables that a clone shares.
+    /// By purpose and kind. The log is among them where it is kept as objects, and reads of tables
+    /// that a clone shares.
     ///
-    /// Of a store behind a network each request that goes out counts, as its service counts them: parts of an upload, pages of a list, attempts
-    /// that were made again. Of others each call. A ready-made store that several databases share is counted for all of them.
+    /// Of a store behind a network each request that goes out counts, as its service counts them:
+    /// parts of an upload, pages of a list, attempts that were made again. Of others each call. A
+    /// ready-made store that several databases share is counted for all of them.
     pub counted: Vec<Counted>,
     /// Whether they go over a network, to a service that may charge for them.
     pub go_over_network: bool,
     /// Since opening began.
     pub since_open: Duration,
-    /// Bytes of the tables that the manifest names, those that wait for deletion or are kept by pins included. Logs and the manifest itself
-    /// are not.
+    /// Bytes of the tables that the manifest names, those that wait for deletion or are kept by
+    /// pins included. Logs and the manifest itself are not.
     pub space_bytes: u64,
 }
 
 impl Db {
-    /// What was asked of the object store since opening: requests and bytes by purpose and kind. Makes no request.
+    /// What was asked of the object store since opening: requests and bytes by purpose and kind.
+    /// Makes no request.
     pub fn requests(&self) -> Requests {
         let engine = self.engine();
         let Some(meter) = engine.objects.meter() else { return Requests::default() };
         let state = engine.manifest.state();
-        let named = state.keyspaces().flat_map(|keyspace| keyspace.tables()).map(|table| table.length).sum::<u64>();
+        let named =
+            state.keyspaces().flat_map(|keyspace| keyspace.tables()).map(|table| table.length).sum::<u64>();
         // The databases that have them pay for those.
         let (_, shared) = state.shared_tables();
         let unneeded = state.unneeded().map(|table| table.description.length).sum::<u64>();
         let mut counted = meter.counted();
         // A clone reads most of what it names under its sources.
         let places = engine.versions.tables().places.lock().clone();
-        for more in places.sources().filter_map(|place| place.store.meter()).flat_map(|meter| meter.counted()) {
+        for more in places.sources().filter_map(|place| place.store.meter()).flat_map(|meter| meter.counted())
+        {
             match counted.iter_mut().find(|of| (of.purpose, of.kind) == (more.purpose, more.kind)) {
                 Some(of) => of.add(&more),
                 None => counted.push(more),

@@ -5,11 +5,12 @@ use tombolo_storage::{Error, Result};
 use crate::db::{Cursor, Keyspace};
 use crate::value::Value;
 
-/// The entries of a range at one moment of the database, as an iterator that also steps back. Entries are given to keep; a [`Cursor`]
-/// lends them, and is faster.
+/// The entries of a range at one moment of the database, as an iterator that also steps back.
+/// Entries are given to keep; a [`Cursor`] lends them, and is faster.
 ///
-/// It stands in a gap: `next` gives the entry after the gap and steps over it, `prev` the entry before it. As an iterator it blocks
-/// the calling thread on a miss; the `_async` verbs do not. After an error it stays where it was.
+/// It stands in a gap: `next` gives the entry after the gap and steps over it, `prev` the entry
+/// before it. As an iterator it blocks the calling thread on a miss; the `_async` verbs do not.
+/// After an error it stays where it was.
 #[derive(Debug)]
 pub struct Scan {
     cursor: Cursor,
@@ -37,7 +38,8 @@ impl Scan {
         self.cursor.valid() && !self.before
     }
 
-    /// The entry before the gap, which moves before it; `None` at the range's start. Blocks on a miss.
+    /// The entry before the gap, which moves before it; `None` at the range's start. Blocks on a
+    /// miss.
     ///
     /// # Errors
     /// As [`crate::Keyspace::get`].

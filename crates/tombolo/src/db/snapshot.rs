@@ -12,7 +12,8 @@ use crate::engine::View;
 use crate::op::Op;
 use crate::value::Value;
 
-/// All keyspaces as they were at one moment. Reads of it give the same before and after any flush, compaction or write.
+/// All keyspaces as they were at one moment. Reads of it give the same before and after any flush,
+/// compaction or write.
 #[derive(Clone, Debug)]
 pub struct Snapshot(Arc<Open>);
 
@@ -78,7 +79,10 @@ impl Snapshot {
         if Arc::ptr_eq(&keyspace.handle().engine, &self.0.handle.engine) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Invalid, format!("keyspace {:?} is of another database than the snapshot", keyspace.name())))
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("keyspace {:?} is of another database than the snapshot", keyspace.name()),
+        ))
     }
 
     /// As [`Keyspace::get`].

@@ -9,7 +9,8 @@ use crate::db::Db;
 use crate::op::Op;
 use crate::standby::Watch;
 
-/// A process that stands by for a database: it has its newest state in memory, watches its writer, and takes over once that is gone.
+/// A process that stands by for a database: it has its newest state in memory, watches its writer,
+/// and takes over once that is gone.
 ///
 /// ```no_run
 /// # fn main() -> tombolo::Result<()> {
@@ -42,16 +43,16 @@ impl Standby {
         self.watch.epoch()
     }
 
-    /// Ends once this process is the writer: after the one before fell silent, closed, or handed over with [`Db::hand_over`]. Everything
-    /// that was acknowledged is there. Of several who stand by one takes over, and the others go on with it. Dropping the operation ends
-    /// the watch.
+    /// Ends once this process is the writer: after the one before fell silent, closed, or handed
+    /// over with [`Db::hand_over`]. Everything that was acknowledged is there. Of several who stand
+    /// by one takes over, and the others go on with it. Dropping the operation ends the watch.
     ///
-    /// Costs four lists in the silence that a writer is allowed, a read and a list more to keep its state in memory, and a put and a delete every ten
-    /// seconds.
+    /// Costs four lists in the silence that a writer is allowed, a read and a list more to keep its
+    /// state in memory, and a put and a delete every ten seconds.
     ///
     /// # Errors
-    /// `NotFound` once the database is destroyed; `Corrupt`, `Unsupported`, `Invalid`, `PermissionDenied` of opening. Passing trouble is
-    /// waited out.
+    /// `NotFound` once the database is destroyed; `Corrupt`, `Unsupported`, `Invalid`,
+    /// `PermissionDenied` of opening. Passing trouble is waited out.
     pub fn take_over(self) -> Op<Db> {
         let Standby { env, watch } = self;
         Op::start_read(&env, "stand by", async move { watch.take_over().await.map(Db::new) })

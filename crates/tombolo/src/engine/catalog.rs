@@ -64,8 +64,8 @@ impl KeyspaceInfo {
     }
 }
 
-/// All keyspaces. Changed only in the commit section of the main stream, of a reader only by its rounds; a change costs the same among ten
-/// and among ten thousand.
+/// All keyspaces. Changed only in the commit section of the main stream, of a reader only by its
+/// rounds; a change costs the same among ten and among ten thousand.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     all: RwLock<All>,

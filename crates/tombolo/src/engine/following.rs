@@ -61,15 +61,20 @@ impl Following {
         if lag <= self.lag_max {
             return Ok(());
         }
-        let message = format!("the reader last heard of the writer's state {lag:?} ago; {:?} are allowed", self.lag_max);
-        let error = Error::new(ErrorKind::Retry, message).advice("read again; `Reader::error` says what holds it up");
+        let message = format!(
+            "the reader last heard of the writer's state {lag:?} ago; {:?} are allowed",
+            self.lag_max
+        );
+        let error =
+            Error::new(ErrorKind::Retry, message).advice("read again; `Reader::error` says what holds it up");
         Err(match self.error() {
             Some(source) => error.source(source),
             None => error,
         })
     }
 
-    /// Asks for a round that begins after this call; [`Following::is_served`] tells when it has ended.
+    /// Asks for a round that begins after this call; [`Following::is_served`] tells when it has
+    /// ended.
     pub(crate) fn request(&self) -> u64 {
         let ticket = self.requested.fetch_add(1, Ordering::AcqRel) + 1;
         self.wanted.raise();
@@ -81,7 +86,8 @@ impl Following {
         self.served.load(Ordering::Acquire) >= ticket
     }
 
-    /// Whether a round is asked for; to be read before it begins, and given to [`Following::round_ended`].
+    /// Whether a round is asked for; to be read before it begins, and given to
+    /// [`Following::round_ended`].
     pub(crate) fn requested(&self) -> Option<u64> {
         let requested = self.requested.load(Ordering::Acquire);
         (requested > self.served.load(Ordering::Acquire)).then_some(requested)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Engine, View};
 
-/// Keeps a view for a read that waits for the store. When the read ends, and other tables have taken the place of the view's meanwhile,
-/// collection looks again: perhaps nobody else keeps them.
+/// Keeps a view for a read that waits for the store. When the read ends, and other tables have
+/// taken the place of the view's meanwhile, collection looks again: perhaps nobody else keeps them.
 #[derive(Debug)]
 pub(crate) struct Kept {
     view: Arc<View>,

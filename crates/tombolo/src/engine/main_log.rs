@@ -1,13 +1,15 @@
 //! The log that the main stream is appended to, and what happens when it ends.
 //!
-//! A log of this epoch may end for good while the database need not: its disk fails, its directory is gone, its nodes are. Then
+//! A log of this epoch may end for good while the database need not: its disk fails, its directory
+//! is gone, its nodes are. Then
 //! `no commit passes → all memtables go to tables → the record of the last of them un-names the log → another lane is named → commits pass again`;
 //! `flush::renewal` does it, and `docs/decisions/2026-11-24-a-log-that-ends.md` has the histories.
 //!
 //! Invariants:
 //! 1. A commit appends to the log that the commit section holds, and to none that has ended.
-//! 2. A log takes the place of another only once everything of that one is in tables that the manifest names, and the manifest does not name it any more:
-//!    so whoever waits for an offset of an earlier log waits for nothing.
+//! 2. A log takes the place of another only once everything of that one is in tables that the
+//!    manifest names, and the manifest does not name it any more: so whoever waits for an offset of
+//!    an earlier log waits for nothing.
 //! 3. Whatever ends a log but a fence leaves the handle as it is. The first reason stays.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +24,8 @@ use crate::manifest;
 
 /// The lane of the main stream with which an epoch begins.
 pub(crate) const MAIN_LANE: u32 = 0;
-/// Lanes from here on carry the main stream too, one after the other; those between are the application's.
+/// Lanes from here on carry the main stream too, one after the other; those between are the
+/// application's.
 const LATER_MAIN_LANES: u32 = 1 << 16;
 
 /// Whether a lane of this number carries the main stream.
@@ -78,7 +81,8 @@ impl MainLog {
         self.log.pressure(MAIN_LANE)
     }
 
-    /// Ends it, for this reason. In the commit section too: whoever leaves that calls [`Engine::tell_of_log`].
+    /// Ends it, for this reason. In the commit section too: whoever leaves that calls
+    /// [`Engine::tell_of_log`].
     pub(crate) fn end(&self, error: &Error) {
         if self.ended.set(error.clone()).is_ok() {
             self.untold.store(true, Ordering::Release);
@@ -104,10 +108,16 @@ pub(crate) fn took_no_effect(error: &Error) -> bool {
 pub(crate) fn no_log(cause: &Error) -> Error {
     Error::new(
         ErrorKind::Busy,
-        format!("the log has ended, and writes wait until what is in memory is in tables and another log stands: {cause}"),
+        format!(
+            "the log has ended, and writes wait until what is in memory is in tables and another log \
+            stands: {cause}"
+        ),
     )
     .source(cause.clone())
-    .advice("nothing need be done: writes go on by themselves; what holds it up is among the background errors")
+    .advice(
+        "nothing need be done: writes go on by themselves; what holds it up is among the background \
+        errors",
+    )
 }
 
 impl Engine {
@@ -141,14 +151,16 @@ impl Engine {
         Ok(())
     }
 
-    /// A sync of the log of this lane failed: ends it, unless it goes on by itself, or a successor has fenced it. Never in the commit section.
+    /// A sync of the log of this lane failed: ends it, unless it goes on by itself, or a successor
+    /// has fenced it. Never in the commit section.
     pub(crate) fn sync_failed(&self, lane: u32, error: &Error) {
         if !took_no_effect(error) && error.kind() != ErrorKind::DeadlineExceeded {
             self.log_ended(lane, error);
         }
     }
 
-    /// The log of this lane has ended, unless a successor has fenced it, or it was closed. Never in the commit section.
+    /// The log of this lane has ended, unless a successor has fenced it, or it was closed. Never in
+    /// the commit section.
     pub(crate) fn log_ended(&self, lane: u32, error: &Error) {
         let is_closing = error.kind() == ErrorKind::Closed && (self.is_closed() || self.is_stopping());
         let main = self.main.load();
@@ -163,15 +175,17 @@ impl Engine {
         let main = self.main.load();
         let Some(error) = main.ended() else { return };
         if main.untold.swap(false, Ordering::AcqRel) {
-            tracing::warn!(error = %error, log = %main.id.lane, "the log has ended; another is begun once what is in memory is in tables");
+            tracing::warn!(error = %error, log = %main.id.lane, "the log has ended; another is begun once \
+                what is in memory is in tables");
             self.work_failed(Work::LOG, error.clone());
             self.work.raise();
             self.progress.raise();
         }
     }
 
-    /// Verifies that no other process had taken over when this was called: at the log, or in the manifest while there is none. A successor fences only
-    /// what the manifest names, so that a log that has ended says nothing.
+    /// Verifies that no other process had taken over when this was called: at the log, or in the
+    /// manifest while there is none. A successor fences only what the manifest names, so that a log
+    /// that has ended says nothing.
     ///
     /// # Errors
     /// `Fenced`; those of the log or the store.
@@ -185,7 +199,8 @@ impl Engine {
             }
         }
         let newest = manifest::load(&self.env, &self.objects).await?;
-        let is_ours = (newest.incarnation, newest.state.epoch()) == (self.context.incarnation, self.context.epoch);
+        let is_ours =
+            (newest.incarnation, newest.state.epoch()) == (self.context.incarnation, self.context.epoch);
         if is_ours { Ok(()) } else { Err(manifest::fenced_error()) }
     }
 }

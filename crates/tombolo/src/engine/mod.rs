@@ -1,13 +1,14 @@
 //! The state of an open database that all steps share.
 //!
 //! Invariants:
-//! 1. A [`View`] never changes; a new one replaces it under `view_lock`. Readers load the view first and the visible sequence number after:
-//!    all that is visible by then in the view's tables and memtables is a consistent cut.
+//! 1. A [`View`] never changes; a new one replaces it under `view_lock`. Readers load the view
+//!    first and the visible sequence number after: all that is visible by then in the view's tables
+//!    and memtables is a consistent cut.
 //! 2. `failure` is set once: the handle is finished from then on, and reads may be stale.
 //! 3. Locks, from outer to inner: `commit`, `view_lock`, all others; none is held across an await.
 
 mod catalog;
-mod desk;
+mod commit_queue;
 mod following;
 mod kept;
 mod lanes;
@@ -28,10 +29,12 @@ use tombolo_env::{Env, Instant, Task};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Request, Result};
+use tombolo_storage::{
+    Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Request, Result,
+};
 
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
-pub(crate) use desk::{Committed, Desk, POSTED_BYTES_MAX, Posted};
+pub(crate) use commit_queue::{CommitQueue, Committed, POSTED_BYTES_MAX, Posted};
 pub(crate) use following::Following;
 pub(crate) use kept::Kept;
 pub(crate) use lanes::OwnLane;
@@ -88,7 +91,8 @@ pub(crate) struct Sealed {
     pub(crate) log_end: Option<LogOffset>,
     /// Keyspaces created and dropped by its writes, in their order.
     pub(crate) keyspace_edits: Vec<Edit>,
-    /// Logs that are needed no more once it is flushed: of older epochs, and the main log that has ended.
+    /// Logs that are needed no more once it is flushed: of older epochs, and the main log that has
+    /// ended.
     pub(crate) old_logs: Vec<LogRecord>,
 }
 
@@ -107,7 +111,8 @@ pub(crate) struct Engine {
     pub(crate) manifest: Manifest,
     /// What the main stream is appended to. Changed in the commit section.
     main: ArcSwap<MainLog>,
-    /// The log with which the epoch began, if it has lanes beside the main one: they are the application's.
+    /// The log with which the epoch began, if it has lanes beside the main one: they are the
+    /// application's.
     pub(crate) application_log: Option<Arc<dyn Log>>,
     pub(crate) own_lanes: Vec<OwnLane>,
     pub(crate) versions: Versions,
@@ -222,7 +227,8 @@ pub(crate) struct Counters {
     pub(crate) compacted_bytes_read: AtomicU64,
     pub(crate) compacted_bytes_written: AtomicU64,
     pub(crate) compactions_running: AtomicU64,
-    /// Bytes of the tables of each level that compactions merged, and of those that flushes and compactions made.
+    /// Bytes of the tables of each level that compactions merged, and of those that flushes and
+    /// compactions made.
     pub(crate) level_bytes_read: [AtomicU64; LEVELS],
     pub(crate) level_bytes_written: [AtomicU64; LEVELS],
 }
@@ -230,8 +236,8 @@ pub(crate) struct Counters {
 /// Most tables that [`LeftBehind`] remembers.
 const LEFT_BEHIND_MAX: usize = 1 << 16;
 
-/// Tables that attempts of this process made, that no record names or will name, and that are to be deleted. What is forgotten, beyond so many
-/// and when the process ends, the next opening finds.
+/// Tables that attempts of this process made, that no record names or will name, and that are to be
+/// deleted. What is forgotten, beyond so many and when the process ends, the next opening finds.
 #[derive(Debug, Default)]
 pub(crate) struct LeftBehind(Mutex<Vec<TableName>>);
 
@@ -272,7 +278,11 @@ pub(crate) struct Parts {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Engine").field("place", &self.place).field("epoch", &self.context.epoch).finish_non_exhaustive()
+        formatter
+            .debug_struct("Engine")
+            .field("place", &self.place)
+            .field("epoch", &self.context.epoch)
+            .finish_non_exhaustive()
     }
 }
 
@@ -328,7 +338,8 @@ impl Engine {
         self.membership.budget()
     }
 
-    /// Changes settings, and what follows from them: all, or nothing. `log_bytes_max` says what a memtable's log may take then.
+    /// Changes settings, and what follows from them: all, or nothing. `log_bytes_max` says what a
+    /// memtable's log may take then.
     ///
     /// # Errors
     /// `Invalid` of the change, or when the memory would be too small.
@@ -382,7 +393,12 @@ impl Engine {
         let version = self.versions.build(&self.manifest.state(), &old.version);
         let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
         let waiting = old.waiting.iter().filter(stays).cloned().collect();
-        self.put_view(View { active: Arc::clone(&old.active), waiting, version, kept_by: old.kept_by.clone() });
+        self.put_view(View {
+            active: Arc::clone(&old.active),
+            waiting,
+            version,
+            kept_by: old.kept_by.clone(),
+        });
     }
 
     /// A request of this epoch.
@@ -433,7 +449,8 @@ impl Engine {
         self.tell_failure();
     }
 
-    /// As [`Engine::fail`], in the commit section, where no waker may run: whoever leaves it calls [`Engine::tell_failure`].
+    /// As [`Engine::fail`], in the commit section, where no waker may run: whoever leaves it calls
+    /// [`Engine::tell_failure`].
     pub(crate) fn fail_silently(&self, error: &Error) {
         if error.kind() == ErrorKind::Fenced && is_enabled(Mutant::FencedHandleGoesOn) {
             return;
@@ -482,7 +499,8 @@ impl Engine {
         Checkpoints::new(&self.env, &self.objects, self.context.incarnation, self.context.epoch)
     }
 
-    /// What the error of a reader without a claim means: tables that nobody keeps for it any more are no damage.
+    /// What the error of a reader without a claim means: tables that nobody keeps for it any more
+    /// are no damage.
     async fn judge_read_only(&self, reads: &ReadOnly, error: Error) -> Error {
         let (lost, what) = match reads {
             // Its views know their pins: see `judge_read`.
@@ -500,23 +518,36 @@ impl Engine {
         if !lost {
             return error;
         }
-        Error::new(ErrorKind::PinLost, what).source(error).advice("open it again; a checkpoint keeps what it holds")
+        Error::new(ErrorKind::PinLost, what)
+            .source(error)
+            .advice("open it again; a checkpoint keeps what it holds")
     }
 
     /// As [`Engine::judge`], of a read of `view`: what a lost pin no longer keeps is no damage.
     pub(crate) async fn judge_read(&self, view: &View, error: Error) -> Error {
-        let Some(pin) = view.kept_by.as_ref().filter(|_| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)) else {
+        let Some(pin) = view
+            .kept_by
+            .as_ref()
+            .filter(|_| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound))
+        else {
             return self.judge(error).await;
         };
         match pin.confirm().await {
             Ok(()) => self.judge(error).await,
             Err(lost) if lost.kind() == ErrorKind::PinLost => lost.source(error),
-            Err(silent) => self.judge(error.context(format!("whether its tables are kept for the reader is not known: {silent}"))).await,
+            Err(silent) => {
+                self.judge(
+                    error.context(format!(
+                        "whether its tables are kept for the reader is not known: {silent}"
+                    )),
+                )
+                .await
+            }
         }
     }
 
-    /// What the error of a read means. A successor frees logs and tables that this process still names: what is missing then is no damage,
-    /// but the sign of the takeover.
+    /// What the error of a read means. A successor frees logs and tables that this process still
+    /// names: what is missing then is no damage, but the sign of the takeover.
     pub(crate) async fn judge(&self, error: Error) -> Error {
         if let Some(reads) = self.read_only.get().filter(|_| error.kind() == ErrorKind::Corrupt) {
             return self.judge_read_only(reads, error).await;
@@ -527,15 +558,31 @@ impl Engine {
         let fenced = match self.confirm().await {
             Ok(()) => return error,
             Err(fenced) if fenced.kind() == ErrorKind::Fenced => fenced,
-            // The log cannot be asked: its nodes may be out of reach while the store is not. A successor deletes nothing before its claim is there.
+            // The log cannot be asked: its nodes may be out of reach while the store is not. A
+            // successor deletes nothing before its claim is there.
             Err(unknown) => match manifest::load(&self.env, &self.objects).await {
-                Ok(newest) if (newest.incarnation, newest.state.epoch()) == (self.context.incarnation, self.context.epoch) => return error,
-                // The store cannot be asked just now either; or it can, and what it says is no takeover.
-                Err(silent) if matches!(silent.kind(), ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded) => {
-                    return unknown.context(format!("nor does the store tell who holds the database: {silent}")).source(error);
+                Ok(newest)
+                    if (newest.incarnation, newest.state.epoch())
+                        == (self.context.incarnation, self.context.epoch) =>
+                {
+                    return error;
+                }
+                // The store cannot be asked just now either; or it can, and what it says is no
+                // takeover.
+                Err(silent)
+                    if matches!(
+                        silent.kind(),
+                        ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded
+                    ) =>
+                {
+                    return unknown
+                        .context(format!("nor does the store tell who holds the database: {silent}"))
+                        .source(error);
                 }
                 Err(other) if other.kind() != ErrorKind::NotFound => {
-                    return error.context(format!("whether another process holds the database is not known: {other}"));
+                    return error.context(format!(
+                        "whether another process holds the database is not known: {other}"
+                    ));
                 }
                 // Claimed by another, or destroyed.
                 _ => manifest::fenced_error(),
@@ -592,12 +639,14 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether this handle was closed or dropped; a reader goes on reading after its first failure to write.
+    /// Whether this handle was closed or dropped; a reader goes on reading after its first failure
+    /// to write.
     pub(crate) fn has_stopped(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Nobody has a handle any more: background tasks are cancelled, and what they were at is as after a crash.
+    /// Nobody has a handle any more: background tasks are cancelled, and what they were at is as
+    /// after a crash.
     pub(crate) fn abandon(&self) {
         self.stop();
         let tasks = std::mem::take(&mut *self.tasks.lock());

@@ -1,11 +1,13 @@
 //! What cursors keep alive: how much, and for how long.
 //!
-//! A cursor pins the view that it looks at. As long as that is the newest one, it keeps nothing that the database would not keep. Once a
-//! newer view has replaced it, memtables that were flushed and tables that were compacted away live on for the cursor alone: so the age
-//! that counts begins there. It is told in the statistics, and once in the log when it passes a quarter of an hour.
+//! A cursor pins the view that it looks at. As long as that is the newest one, it keeps nothing
+//! that the database would not keep. Once a newer view has replaced it, memtables that were flushed
+//! and tables that were compacted away live on for the cursor alone: so the age that counts begins
+//! there. It is told in the statistics, and once in the log when it passes a quarter of an hour.
 //!
-//! The blocks that open cursors stand in are charged to the memory budget, in steps, so that opening a cursor is one addition. A step
-//! follows the budget and how many share it: one is kept while no cursor is open.
+//! The blocks that open cursors stand in are charged to the memory budget, in steps, so that
+//! opening a cursor is one addition. A step follows the budget and how many share it: one is kept
+//! while no cursor is open.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +23,8 @@ use crate::budget::{Category, Charge, MemoryBudget};
 /// A reader that keeps what is replaced for longer is warned of.
 const AGE_WARNED: Duration = Duration::from_secs(15 * 60);
 
-/// What a cursor holds of each table or run it walks: a block and a partition of the index, both of usual size.
+/// What a cursor holds of each table or run it walks: a block and a partition of the index, both of
+/// usual size.
 const PINNED_BYTES: u64 = 16 << 10;
 
 /// The charge for pinned blocks changes in steps within these bounds: of one cursor at least.
@@ -96,7 +99,8 @@ impl Readers {
         for other in &*self.replaced.lock() {
             let Some(view) = other.view.upgrade() else { continue };
             behind.views += 1;
-            behind.oldest_nanos = behind.oldest_nanos.max(u64::try_from(now.since(other.at).as_nanos()).unwrap_or(u64::MAX));
+            behind.oldest_nanos =
+                behind.oldest_nanos.max(u64::try_from(now.since(other.at).as_nanos()).unwrap_or(u64::MAX));
             let kept = view.memtables().filter(|memtable| seen.insert(Arc::as_ptr(memtable)));
             behind.memtable_bytes += kept.map(|memtable| memtable.memory_bytes()).sum::<u64>();
         }
@@ -117,7 +121,8 @@ impl Readers {
     pub(crate) fn unpin(&self, bytes: u64) {
         let pinned = self.pinned_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         // One step is kept, so that cursors which come and go change nothing.
-        if self.charged_bytes.load(Ordering::Relaxed) >= pinned + 2 * self.step_bytes.load(Ordering::Relaxed) {
+        if self.charged_bytes.load(Ordering::Relaxed) >= pinned + 2 * self.step_bytes.load(Ordering::Relaxed)
+        {
             self.settle();
         }
     }
@@ -125,7 +130,8 @@ impl Readers {
     /// Charges for what is pinned, with a step as of now.
     #[cold]
     pub(crate) fn settle(&self) {
-        let step = (self.budget.bytes() / STEP_SHARE / self.budget.members().max(1)).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX);
+        let step = (self.budget.bytes() / STEP_SHARE / self.budget.members().max(1))
+            .clamp(STEP_BYTES_MIN, STEP_BYTES_MAX);
         self.step_bytes.store(step, Ordering::Relaxed);
         let mut charge = self.charge.lock();
         let wanted = self.pinned_bytes.load(Ordering::Relaxed).next_multiple_of(step);

@@ -8,8 +8,8 @@ use tombolo_format::key::SequenceNumber;
 
 /// The open snapshots.
 ///
-/// Invariant: a snapshot reads the visible sequence number under this lock, so that a job which lists the snapshots either finds it or
-/// has read a visible number that is no greater.
+/// Invariant: a snapshot reads the visible sequence number under this lock, so that a job which
+/// lists the snapshots either finds it or has read a visible number that is no greater.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots(Mutex<All>);
 
@@ -58,7 +58,8 @@ impl Snapshots {
         false
     }
 
-    /// [`Snapshots::close`] tells when the oldest looks from `awaited` or later; whether it does already.
+    /// [`Snapshots::close`] tells when the oldest looks from `awaited` or later; whether it does
+    /// already.
     pub(crate) fn wake_at(&self, awaited: Option<SequenceNumber>) -> bool {
         let mut all = self.0.lock();
         all.awaited = awaited;

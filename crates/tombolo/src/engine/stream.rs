@@ -1,4 +1,5 @@
-//! The state of a stream: what the commit section guards, and what reads and writers see of it without the lock.
+//! The state of a stream: what the commit section guards, and what reads and writers see of it
+//! without the lock.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +12,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{LogOffset, LogRecord};
 
-use super::{Desk, Engine, MainLog};
+use super::{CommitQueue, Engine, MainLog};
 use crate::memtable::{Memtable, MemtableWriter};
 
 /// The order of the writes of the keyspaces bound to it.
@@ -19,7 +20,7 @@ use crate::memtable::{Memtable, MemtableWriter};
 pub(crate) struct Stream {
     pub(crate) commit: Mutex<Commit>,
     /// For those who find `commit` taken.
-    pub(crate) desk: Desk,
+    pub(crate) commit_queue: CommitQueue,
     /// Reads see up to here.
     pub(crate) visible: AtomicU64,
     /// Durable writes whose sync nobody has begun.
@@ -27,9 +28,11 @@ pub(crate) struct Stream {
     /// Durable writes that have not ended.
     pub(crate) in_flight: AtomicU64,
     pub(crate) writes: AtomicU64,
-    /// Bytes of log beyond which a memtable is sealed, full or not: they would take too long to replay.
+    /// Bytes of log beyond which a memtable is sealed, full or not: they would take too long to
+    /// replay.
     pub(crate) log_bytes_max: AtomicU64,
-    /// A keyspace was dropped: the flush that tells the manifest, and gives the space back, should come soon.
+    /// A keyspace was dropped: the flush that tells the manifest, and gives the space back, should
+    /// come soon.
     pub(crate) has_drops: AtomicBool,
 }
 
@@ -61,7 +64,8 @@ pub(crate) struct Commit {
     pub(crate) unjudged_bytes: usize,
     /// Whether the memory budget was short then.
     pub(crate) is_short: bool,
-    /// Until when what was written keeps the rate that writers are slowed to; `None` while they are not.
+    /// Until when what was written keeps the rate that writers are slowed to; `None` while they are
+    /// not.
     pub(crate) delayed_until: Option<Instant>,
     /// Writes that found no room, in the order of their calls.
     pub(crate) line: VecDeque<Box<dyn InLine>>,
@@ -71,11 +75,13 @@ pub(crate) struct Commit {
 
 /// A write that found no room and stands in line for it.
 pub(crate) trait InLine: Send + fmt::Debug {
-    /// Room that it needs in a memtable; the same before and after it took its place. Nothing for one that its caller's operation holds.
+    /// Room that it needs in a memtable; the same before and after it took its place. Nothing for
+    /// one that its caller's operation holds.
     fn bytes(&self) -> usize;
     /// Whether its caller took it back.
     fn is_given_up(&self) -> bool;
-    /// Commits it, or finds out that it cannot be or was given up; `false` when there is still no room.
+    /// Commits it, or finds out that it cannot be or was given up; `false` when there is still no
+    /// room.
     fn advance(&mut self, engine: &Engine, commit: &mut Commit) -> bool;
     /// Tells whoever waits how it went. Outside the commit section.
     fn tell(self: Box<Self>, engine: &Arc<Engine>);
@@ -110,7 +116,7 @@ impl Stream {
                 line: VecDeque::new(),
                 line_bytes: 0,
             }),
-            desk: Desk::default(),
+            commit_queue: CommitQueue::default(),
             visible: AtomicU64::new(last.0),
             unstarted: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),

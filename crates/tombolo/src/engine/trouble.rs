@@ -1,8 +1,10 @@
 //! What background work fails with, and is tried again, until it goes well.
 //!
-//! Each work has its own trouble, and what keyspaces have a part in has one for each: the success of one says nothing of another.
+//! Each work has its own trouble, and what keyspaces have a part in has one for each: the success
+//! of one says nothing of another.
 //!
-//! Thread safety: one lock, taken when something fails, goes well again or is asked for; whether anything fails at all is one load.
+//! Thread safety: one lock, taken when something fails, goes well again or is asked for; whether
+//! anything fails at all is one load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -66,7 +68,8 @@ pub struct BackgroundError {
 }
 
 impl BackgroundError {
-    /// Whether writes wait, or will, until this heals: when memory has no more room for what cannot be flushed, or there is no log.
+    /// Whether writes wait, or will, until this heals: when memory has no more room for what cannot
+    /// be flushed, or there is no log.
     pub fn stops_writes(&self) -> bool {
         self.work == Work::FLUSH.name || self.work == Work::LOG.name
     }
@@ -96,7 +99,9 @@ impl Troubles {
     /// A work has failed once more; what is to be told of it.
     pub(crate) fn failed(&self, work: Work, error: Error, now: Instant) -> Option<Event> {
         let mut known = self.known.lock();
-        let told_before = known.iter().any(|(other, trouble)| other.name == work.name && trouble.error.kind() == error.kind());
+        let told_before = known
+            .iter()
+            .any(|(other, trouble)| other.name == work.name && trouble.error.kind() == error.kind());
         let failure = self.failures.fetch_add(1, Ordering::AcqRel) + 1;
         let fresh = BackgroundError {
             work: work.name,
@@ -123,7 +128,12 @@ impl Troubles {
         let mut known = self.known.lock();
         let ended = known.remove(&work)?;
         self.is_any.store(!known.is_empty(), Ordering::Release);
-        tracing::info!(work = work.name, keyspace = work.keyspace, attempts = ended.attempts, "goes well again");
+        tracing::info!(
+            work = work.name,
+            keyspace = work.keyspace,
+            attempts = ended.attempts,
+            "goes well again"
+        );
         let is_last = !known.keys().any(|other| other.name == work.name);
         is_last.then_some(Event::Recovered { work: work.name })
     }
@@ -136,7 +146,8 @@ impl Troubles {
         self.known.lock().get(&work).map(|trouble| trouble.error.clone())
     }
 
-    /// Keyspaces of which nobody takes runs away: their compaction fails, or damage keeps them where they are.
+    /// Keyspaces of which nobody takes runs away: their compaction fails, or damage keeps them
+    /// where they are.
     pub(crate) fn stuck(&self) -> BTreeSet<u32> {
         if !self.is_any() {
             return BTreeSet::new();
@@ -150,7 +161,11 @@ impl Troubles {
             return Vec::new();
         }
         let known = self.known.lock();
-        known.keys().filter(|work| work.name == Work::compaction(0).name).filter_map(|work| work.keyspace).collect()
+        known
+            .keys()
+            .filter(|work| work.name == Work::compaction(0).name)
+            .filter_map(|work| work.keyspace)
+            .collect()
     }
 
     /// All, the flush first: it holds up writers.
@@ -161,8 +176,9 @@ impl Troubles {
         all
     }
 
-    /// Somebody wants these works: what of them pauses before its next attempt makes it now. Gives the number of failures so far, for
-    /// [`Troubles::since`]; whoever pauses looks when the engine's `work` is raised.
+    /// Somebody wants these works: what of them pauses before its next attempt makes it now. Gives
+    /// the number of failures so far, for [`Troubles::since`]; whoever pauses looks when the
+    /// engine's `work` is raised.
     pub(crate) fn hurry(&self, works: impl Iterator<Item = Work>) -> u64 {
         let mut known = self.known.lock();
         for work in works {
@@ -178,13 +194,15 @@ impl Troubles {
         self.known.lock().get(&work).is_some_and(|trouble| trouble.hurried)
     }
 
-    /// What one of these works has failed with after so many failures of all work: what failed before, and was not tried since, says
-    /// nothing to whoever asks now.
+    /// What one of these works has failed with after so many failures of all work: what failed
+    /// before, and was not tried since, says nothing to whoever asks now.
     pub(crate) fn since(&self, failures: u64, mut works: impl Iterator<Item = Work>) -> Option<Error> {
         if !self.is_any() {
             return None;
         }
         let known = self.known.lock();
-        works.find_map(|work| known.get(&work).filter(|trouble| trouble.failure > failures).map(|trouble| trouble.error.clone()))
+        works.find_map(|work| {
+            known.get(&work).filter(|trouble| trouble.failure > failures).map(|trouble| trouble.error.clone())
+        })
     }
 }

@@ -1,12 +1,15 @@
 //! What may enter the flash cache: what was missed before, as fast as the disk is to be written.
-#![allow(clippy::cast_possible_truncation, reason = "a tag is some bits of a hash, and a slot is below their number")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "a tag is some bits of a hash, and a slot is below their number"
+)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tombolo_env::Instant;
 
-/// The misses of late, by their fingerprints: one slot for each, where the next one that falls there takes its place. A miss is remembered
-/// for about as many other misses as there are slots.
+/// The misses of late, by their fingerprints: one slot for each, where the next one that falls
+/// there takes its place. A miss is remembered for about as many other misses as there are slots.
 ///
 /// Threads that miss at once may forget one another's: a hint needs no more.
 pub(super) struct Ghosts(Box<[AtomicU32]>);

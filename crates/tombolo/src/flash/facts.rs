@@ -1,4 +1,5 @@
-//! What `tombolo doctor` says of a flash cache before it is used. Nothing is made, locked or changed.
+//! What `tombolo doctor` says of a flash cache before it is used. Nothing is made, locked or
+//! changed.
 
 use std::path::Path;
 
@@ -16,7 +17,11 @@ pub fn facts(env: &Env, options: &Options) -> Vec<Fact> {
     let Some((directory, bytes)) = options.flash_cache() else { return Vec::new() };
     // What is not there yet will be made.
     let Some(there) = directory.ancestors().find(|path| env.files().metadata(path).is_ok()) else {
-        return vec![Fact::bad(NAME, format!("{} cannot be looked at", directory.display()), "name a directory that this process may use")];
+        return vec![Fact::bad(
+            NAME,
+            format!("{} cannot be looked at", directory.display()),
+            "name a directory that this process may use",
+        )];
     };
     vec![place(env, &directory), space(env, there, &directory, bytes)]
 }
@@ -26,8 +31,16 @@ fn place(env: &Env, directory: &Path) -> Fact {
     let there = directory.display();
     let found = match env.files().list_atomically(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Fact::fine(NAME, format!("{there}, not made yet")),
-        Err(error) => return Fact::bad(NAME, format!("{there}: {error}"), "name a directory that this process may use"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Fact::fine(NAME, format!("{there}, not made yet"));
+        }
+        Err(error) => {
+            return Fact::bad(
+                NAME,
+                format!("{there}: {error}"),
+                "name a directory that this process may use",
+            );
+        }
     };
     if let Some(foreign) = found.iter().find(|entry| !is_own_name(&entry.name)) {
         let value = format!("{there} holds {:?}, which is not the cache's", foreign.name);
@@ -36,9 +49,11 @@ fn place(env: &Env, directory: &Path) -> Fact {
     let regions = found.iter().filter(|entry| writer::region_number(&entry.name).is_some()).count();
     let value = format!("{there}, {regions} regions");
     match env.files().kind(directory) {
-        Ok(FileSystemKind::Network(kind)) => {
-            Fact::warning(NAME, format!("{value}, on {kind}"), "it is meant for a local disk, nearer than the store")
-        }
+        Ok(FileSystemKind::Network(kind)) => Fact::warning(
+            NAME,
+            format!("{value}, on {kind}"),
+            "it is meant for a local disk, nearer than the store",
+        ),
         _ => Fact::fine(NAME, value),
     }
 }
@@ -46,15 +61,25 @@ fn place(env: &Env, directory: &Path) -> Fact {
 /// Whether the disk has room for it.
 fn space(env: &Env, there: &Path, directory: &Path, bytes: u64) -> Fact {
     let own: u64 = env.files().list_atomically(directory).map_or(0, |entries| {
-        let length = |name: &str| env.files().metadata(&directory.join(name)).map_or(0, |metadata| metadata.length);
-        entries.iter().filter(|entry| is_own_name(&entry.name) && !entry.is_directory).map(|entry| length(&entry.name)).sum()
+        let length =
+            |name: &str| env.files().metadata(&directory.join(name)).map_or(0, |metadata| metadata.length);
+        entries
+            .iter()
+            .filter(|entry| is_own_name(&entry.name) && !entry.is_directory)
+            .map(|entry| length(&entry.name))
+            .sum()
     });
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     match env.files().space(there) {
         Ok(space) => {
             let value = format!("{} of {}, with {} free", mib(own), mib(bytes), mib(space.available));
             if space.available.saturating_add(own) < bytes {
-                Fact::warning(SPACE, value, "it keeps what fits, and tries again every minute: set flash_cache_bytes to less, or free some")
+                Fact::warning(
+                    SPACE,
+                    value,
+                    "it keeps what fits, and tries again every minute: set flash_cache_bytes to less, or \
+                    free some",
+                )
             } else {
                 Fact::fine(SPACE, value)
             }
@@ -76,7 +101,10 @@ mod tests {
         let process = world.process("doctor");
         let env = process.env();
         let verdicts = |settings: &[&str]| -> Vec<Verdict> {
-            facts(&env, &Options::parse(settings.iter().copied()).unwrap()).iter().map(|fact| fact.verdict).collect()
+            facts(&env, &Options::parse(settings.iter().copied()).unwrap())
+                .iter()
+                .map(|fact| fact.verdict)
+                .collect()
         };
         assert_eq!(verdicts(&[]), []);
         let settings = ["flash_cache_directory=/cache/flash", "flash_cache_bytes=8388608"];

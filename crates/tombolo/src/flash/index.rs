@@ -1,11 +1,17 @@
-//! Which pieces the flash cache has, and where: 16 bytes a slot, four fifths of them in use, so about 20 bytes of memory for each piece.
+//! Which pieces the flash cache has, and where: 16 bytes a slot, four fifths of them in use, so
+//! about 20 bytes of memory for each piece.
 //!
-//! A piece is known by 64 bits of a hash. Two that share them hide one another: whoever reads looks at the record's own key.
+//! A piece is known by 64 bits of a hash. Two that share them hide one another: whoever reads looks
+//! at the record's own key.
 //!
 //! Invariants:
 //! 1. At most one entry for a fingerprint.
-//! 2. Slots are charged to the memory budget before they are made, and never take more than `bytes_max`.
-#![allow(clippy::cast_possible_truncation, reason = "places are packed into words, and a slot is below their number")]
+//! 2. Slots are charged to the memory budget before they are made, and never take more than
+//!    `bytes_max`.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "places are packed into words, and a slot is below their number"
+)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -129,7 +135,12 @@ pub(super) struct Index {
 impl Index {
     /// An empty index, charged to `memory`, of at most `bytes_max`.
     pub(super) fn new(memory: Charge, bytes_max: u64) -> Index {
-        Index { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), memory: Mutex::new(memory), bytes_max, entries: AtomicU64::new(0) }
+        Index {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            memory: Mutex::new(memory),
+            bytes_max,
+            entries: AtomicU64::new(0),
+        }
     }
 
     fn shard(&self, fingerprint: u64) -> &Mutex<Shard> {
@@ -158,12 +169,14 @@ impl Index {
         Some(place)
     }
 
-    /// Takes note of a piece, in the place of what was known of it; `false` when there is no memory for it.
+    /// Takes note of a piece, in the place of what was known of it; `false` when there is no memory
+    /// for it.
     pub(super) fn insert(&self, fingerprint: u64, place: Place) -> bool {
         self.insert_or(fingerprint, place, |known| *known = place.pack())
     }
 
-    /// Takes note of a piece unless a newer place of it is known; `false` when there is no memory for it.
+    /// Takes note of a piece unless a newer place of it is known; `false` when there is no memory
+    /// for it.
     pub(super) fn insert_older(&self, fingerprint: u64, place: Place) -> bool {
         self.insert_or(fingerprint, place, |_| {})
     }
@@ -202,12 +215,14 @@ impl Index {
         }
     }
 
-    /// Forgets all pieces of a region, and gives the places of those that were used. Costs a look at every slot.
+    /// Forgets all pieces of a region, and gives the places of those that were used. Costs a look
+    /// at every slot.
     pub(super) fn remove_region(&self, region: u16) -> Vec<Place> {
         let mut used = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let of_region = |slot: &&Slot| slot.fingerprint != 0 && Place::unpack(slot.place).region == region;
+            let of_region =
+                |slot: &&Slot| slot.fingerprint != 0 && Place::unpack(slot.place).region == region;
             let all: Vec<Slot> = shard.slots.iter().filter(of_region).copied().collect();
             for entry in all {
                 let place = Place::unpack(entry.place);

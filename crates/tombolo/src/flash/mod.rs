@@ -1,4 +1,5 @@
-//! The flash cache: pieces of tables on a local disk, under the block cache, for databases whose store is far away.
+//! The flash cache: pieces of tables on a local disk, under the block cache, for databases whose
+//! store is far away.
 //!
 //! Read path, between block cache and object store:
 //!
@@ -8,22 +9,32 @@
 //!      +--- decoder <-------+    +--- admission <--+--> decoder --> block cache
 //! ```
 //!
-//! What it keeps are data blocks, partitions and tails as they lie in their tables, in files that are written from front to back and never
-//! changed: regions (bytes: [`tombolo_format::flash`]). When there is no room, the oldest region goes; what was read in it since enters the
-//! newest one, up to half of that. A task of the background writes; reads never wait for it, and what comes faster than it writes is dropped.
+//! What it keeps are data blocks, partitions and tails as they lie in their tables, in files that
+//! are written from front to back and never changed: regions (bytes: [`tombolo_format::flash`]).
+//! When there is no room, the oldest region goes; what was read in it since enters the newest one,
+//! up to half of that. A task of the background writes; reads never wait for it, and what comes
+//! faster than it writes is dropped.
 //!
-//! What may enter: a block that a user's read missed twice of late, the tail of a table that a user's read opened, and what a compaction
-//! writes where most of its input was in a cache. Scans that read ahead, compactions and verification neither enter nor drive out. All of it is bounded by a
-//! rate: what is free may be filled at once, after that the cache is rewritten a few times a day.
+//! What may enter: a block that a user's read missed twice of late, the tail of a table that a
+//! user's read opened, and what a compaction writes where most of its input was in a cache. Scans
+//! that read ahead, compactions and verification neither enter nor drive out. All of it is bounded
+//! by a rate: what is free may be filled at once, after that the cache is rewritten a few times a
+//! day.
 //!
 //! Invariants:
-//! 1. What a read gets from here passes the same decoder, with the table's identity and the piece's offset, as what comes from the store. What
-//!    does not pass is a miss: it is told, counted, forgotten, and read from the store.
-//! 2. No error of the disk reaches a read or a writer of the database; after some of them the cache rests for a minute.
-//! 3. A file is never written after its region was sealed, nor under a name that had other bytes: who holds it open reads what was there.
-//! 4. All files together take at most `bytes`, but for those removed that a read still holds open, or what is kept of the one that went last.
-//! 5. Nothing is ever synced, and nothing needs to be: whatever survives a crash is checked before it is believed.
-//! 6. Names of tables are never used again (rule 6): nothing has to be invalidated, what is of deleted tables goes with its region.
+//! 1. What a read gets from here passes the same decoder, with the table's identity and the piece's
+//!    offset, as what comes from the store. What does not pass is a miss: it is told, counted,
+//!    forgotten, and read from the store.
+//! 2. No error of the disk reaches a read or a writer of the database; after some of them the cache
+//!    rests for a minute.
+//! 3. A file is never written after its region was sealed, nor under a name that had other bytes:
+//!    who holds it open reads what was there.
+//! 4. All files together take at most `bytes`, but for those removed that a read still holds open,
+//!    or what is kept of the one that went last.
+//! 5. Nothing is ever synced, and nothing needs to be: whatever survives a crash is checked before
+//!    it is believed.
+//! 6. Names of tables are never used again (rule 6): nothing has to be invalidated, what is of
+//!    deleted tables goes with its region.
 //!
 //! Thread safety: all is shared. No lock is held while a file is read for a reader.
 
@@ -64,7 +75,8 @@ const REST: Duration = Duration::from_secs(60);
 const READ_ERRORS_MAX: u32 = 8;
 /// How often a day the cache may be rewritten: what drives of data centres are made for.
 const REWRITES_A_DAY: u64 = 3;
-/// A small cache may be rewritten more often: it is a small part of its disk. 1 MiB a second is 84 GiB a day.
+/// A small cache may be rewritten more often: it is a small part of its disk. 1 MiB a second is 84
+/// GiB a day.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
 /// How a flash cache is opened.
@@ -73,9 +85,11 @@ const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 pub struct FlashCacheOptions {
     /// Where it lies: a directory of its own on a local disk. Made if it is not there.
     pub directory: PathBuf,
-    /// Most bytes that its files take, at least 4 MiB. Each GiB takes about 5 MiB of the memory budget, of which the cache takes an eighth at most.
+    /// Most bytes that its files take, at least 4 MiB. Each GiB takes about 5 MiB of the memory
+    /// budget, of which the cache takes an eighth at most.
     pub bytes: u64,
-    /// Most bytes a second that it writes once it is full; `None`: three times its size a day, at least 1 MiB a second.
+    /// Most bytes a second that it writes once it is full; `None`: three times its size a day, at
+    /// least 1 MiB a second.
     pub bytes_per_second_max: Option<u64>,
 }
 
@@ -106,7 +120,8 @@ pub struct FlashCacheStats {
     pub kept_bytes: u64,
     /// Pieces that would have entered but for the rate at which the disk may be written.
     pub dropped_by_rate: u64,
-    /// Pieces that would have entered but for what waits to be written, the memory budget, or an error of the disk.
+    /// Pieces that would have entered but for what waits to be written, the memory budget, or an
+    /// error of the disk.
     pub dropped_by_room: u64,
     /// Pieces that did not pass their checks: misses.
     pub damaged: u64,
@@ -167,7 +182,8 @@ impl Rest {
         let directory = inner.directory.display();
         let mut trouble = self.trouble.lock();
         if trouble.is_empty() {
-            tracing::warn!(%directory, %error, doing, "the flash cache fails: reads go to the store; it is tried again every minute");
+            tracing::warn!(%directory, %error, doing, "the flash cache fails: reads go to the store; it is \
+                tried again every minute");
         }
         *trouble = format!("{doing}: {error}");
         self.until.store((inner.env.now() + REST).as_nanos(), Ordering::Relaxed);
@@ -225,10 +241,11 @@ struct Inner {
     _ghost_memory: Charge,
 }
 
-/// A cache on a local disk that databases of a process share: [`crate::Builder::flash_cache`]. See the module's documentation.
+/// A cache on a local disk that databases of a process share: [`crate::Builder::flash_cache`]. See
+/// the module's documentation.
 ///
-/// Dropping it lets go of its directory, as soon as what is just being written is; [`FlashCache::close`] has let go of it when it returns, and
-/// makes the next opening faster.
+/// Dropping it lets go of its directory, as soon as what is just being written is;
+/// [`FlashCache::close`] has let go of it when it returns, and makes the next opening faster.
 pub struct FlashCache {
     inner: Arc<Inner>,
     _writer: Task,
@@ -255,8 +272,9 @@ impl Drop for FlashCache {
 }
 
 impl FlashCache {
-    /// Opens the cache of a directory, and makes it if it is not there. What an earlier process left in it is found again, by a task of the
-    /// background that reads about 32 bytes for each piece.
+    /// Opens the cache of a directory, and makes it if it is not there. What an earlier process
+    /// left in it is found again, by a task of the background that reads about 32 bytes for each
+    /// piece.
     ///
     /// ```
     /// # fn main() -> tombolo::Result<()> {
@@ -275,23 +293,37 @@ impl FlashCache {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for too few bytes, or a directory that holds what is not the cache's; `Busy` when another process, or another cache of this
-    /// one, uses the directory; `Unavailable` and others when the disk does not let it be used.
-    pub fn open(env: &Env, options: FlashCacheOptions, budget: &Arc<MemoryBudget>) -> Result<Arc<FlashCache>> {
+    /// `Invalid` for too few bytes, or a directory that holds what is not the cache's; `Busy` when
+    /// another process, or another cache of this one, uses the directory; `Unavailable` and others
+    /// when the disk does not let it be used.
+    pub fn open(
+        env: &Env,
+        options: FlashCacheOptions,
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<Arc<FlashCache>> {
         if !(FLASH_CACHE_BYTES_MIN..=FLASH_CACHE_BYTES_MAX).contains(&options.bytes) {
             let error = Error::new(ErrorKind::Invalid, "a flash cache of a size that is of no use");
-            return Err(error.expected(format!("{FLASH_CACHE_BYTES_MIN} to {FLASH_CACHE_BYTES_MAX} bytes")).found(options.bytes));
+            return Err(error
+                .expected(format!("{FLASH_CACHE_BYTES_MIN} to {FLASH_CACHE_BYTES_MAX} bytes"))
+                .found(options.bytes));
         }
         let region_bytes = region_bytes(options.bytes, env.files().open_files_max());
         FlashCache::open_with(env, options, budget, region_bytes)
     }
 
-    fn open_with(env: &Env, options: FlashCacheOptions, budget: &Arc<MemoryBudget>, region_bytes: u64) -> Result<Arc<FlashCache>> {
+    fn open_with(
+        env: &Env,
+        options: FlashCacheOptions,
+        budget: &Arc<MemoryBudget>,
+        region_bytes: u64,
+    ) -> Result<Arc<FlashCache>> {
         let FlashCacheOptions { directory, bytes, bytes_per_second_max } = options;
         let lock = lock(env, &directory)?;
-        let per_second = bytes_per_second_max.unwrap_or_else(|| (bytes / 86_400 * REWRITES_A_DAY).max(BYTES_PER_SECOND_MIN));
+        let per_second = bytes_per_second_max
+            .unwrap_or_else(|| (bytes / 86_400 * REWRITES_A_DAY).max(BYTES_PER_SECOND_MIN));
         let memory_max = budget.bytes() / 8;
-        let ghosts = usize::try_from((bytes >> 13).clamp(1024, 1 << 24).min((memory_max / 8 / 4).max(1))).unwrap_or(1024);
+        let ghosts = usize::try_from((bytes >> 13).clamp(1024, 1 << 24).min((memory_max / 8 / 4).max(1)))
+            .unwrap_or(1024);
         let now = env.now();
         let inner = Arc::new(Inner {
             env: env.clone(),
@@ -371,8 +403,8 @@ impl FlashCache {
         }
     }
 
-    /// Ends its use: it finds nothing any more, and another process may use the directory. The next opening is spared a walk through the
-    /// newest region. Databases that have it go on without.
+    /// Ends its use: it finds nothing any more, and another process may use the directory. The next
+    /// opening is spared a walk through the newest region. Databases that have it go on without.
     pub fn close(&self) {
         if !self.inner.closed.swap(true, Ordering::AcqRel) {
             let mut writer = self.inner.writer.lock();
@@ -396,7 +428,11 @@ impl FlashCache {
         if inner.is_closed() || inner.reads.is_on(&inner.env) {
             return false;
         }
-        let Some((place, region)) = inner.index.peek(fingerprint(key)).and_then(|place| inner.region_of(place)) else { return false };
+        let Some((place, region)) =
+            inner.index.peek(fingerprint(key)).and_then(|place| inner.region_of(place))
+        else {
+            return false;
+        };
         let Some(record_bytes) = inner.record_bytes(length) else { return false };
         let mut found = false;
         region.file.with_held(u64::from(place.at), record_bytes, &mut |bytes| {
@@ -412,8 +448,8 @@ impl FlashCache {
         found
     }
 
-    /// The bytes of a piece of `length` bytes. Their own checksums are not looked at here: whoever decodes them tells of damage with
-    /// [`FlashCache::forget_damaged`].
+    /// The bytes of a piece of `length` bytes. Their own checksums are not looked at here: whoever
+    /// decodes them tells of damage with [`FlashCache::forget_damaged`].
     pub(crate) async fn get(&self, key: FlashKey, length: u64) -> Option<Bytes> {
         let inner = &*self.inner;
         if inner.is_closed() || inner.reads.is_on(&inner.env) {
@@ -436,7 +472,8 @@ impl FlashCache {
         }
     }
 
-    /// A read for `purpose` missed a piece, and has it from the store now: it enters if it was missed of late already.
+    /// A read for `purpose` missed a piece, and has it from the store now: it enters if it was
+    /// missed of late already.
     pub(crate) fn offer(&self, purpose: Purpose, key: FlashKey, piece: &[u8]) {
         if is_user(purpose)
             && !self.inner.is_closed()
@@ -473,8 +510,14 @@ pub(crate) enum FlashUse {
 }
 
 impl FlashUse {
-    /// What was given, or else what the settings say. A directory that cannot be used is told, and the database goes on without.
-    pub(crate) fn begin(env: &Env, given: Option<Arc<FlashCache>>, options: &Options, budget: &Arc<MemoryBudget>) -> FlashUse {
+    /// What was given, or else what the settings say. A directory that cannot be used is told, and
+    /// the database goes on without.
+    pub(crate) fn begin(
+        env: &Env,
+        given: Option<Arc<FlashCache>>,
+        options: &Options,
+        budget: &Arc<MemoryBudget>,
+    ) -> FlashUse {
         if let Some(given) = given {
             return FlashUse::Shared(given);
         }
@@ -512,12 +555,14 @@ fn is_user(purpose: Purpose) -> bool {
 /// What the index knows a piece by: a hash of all bits, of names that are random already; never 0.
 fn fingerprint(key: FlashKey) -> u64 {
     let FlashKey { table, offset } = key;
-    let mixed = (table.random ^ table.epoch.rotate_left(32) ^ offset.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (table.random ^ table.epoch.rotate_left(32) ^ offset.rotate_left(17))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (mixed ^ (mixed >> 29)).max(1)
 }
 
-/// Bytes of a region of a cache of `bytes`: a sixty-fourth, 64 MiB at most, but so many that regions take an eighth of the files that may be open.
+/// Bytes of a region of a cache of `bytes`: a sixty-fourth, 64 MiB at most, but so many that
+/// regions take an eighth of the files that may be open.
 fn region_bytes(bytes: u64, open_files_max: usize) -> u64 {
     let files_max = (open_files_max as u64 / 8).clamp(16, 1 << 15);
     (bytes / 64).clamp(1 << 20, 64 << 20).max(bytes / files_max).min(REGION_BYTES_MAX)
@@ -539,16 +584,21 @@ fn lock(env: &Env, directory: &Path) -> Result<Arc<dyn File>> {
     // Where anything else lies, nothing is written, and above all nothing removed.
     for entry in files.list_atomically(directory).map_err(failed)? {
         if !is_own_name(&entry.name) {
-            return Err(Error::new(ErrorKind::Invalid, "the directory of a flash cache holds something else")
-                .object(directory.display())
-                .expected("nothing but the cache's own files")
-                .found(format!("{:?}", entry.name))
-                .advice("name a directory of its own; one that is not there is made"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "the directory of a flash cache holds something else",
+            )
+            .object(directory.display())
+            .expected("nothing but the cache's own files")
+            .found(format!("{:?}", entry.name))
+            .advice("name a directory of its own; one that is not there is made"));
         }
     }
     let path = directory.join(LOCK_NAME);
     let file = match files.create_new(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => files.open(&path, Access::ReadWrite),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            files.open(&path, Access::ReadWrite)
+        }
         made => made,
     };
     let file = file.map_err(failed)?;
@@ -557,7 +607,10 @@ fn lock(env: &Env, directory: &Path) -> Result<Arc<dyn File>> {
     }
     Err(Error::new(ErrorKind::Busy, "the directory of a flash cache is in use")
         .object(directory.display())
-        .advice("each process needs a directory of its own; databases of one process share a cache with Builder::flash_cache"))
+        .advice(
+            "each process needs a directory of its own; databases of one process share a cache with \
+            Builder::flash_cache",
+        ))
 }
 
 impl Inner {
@@ -576,7 +629,10 @@ impl Inner {
 
     /// Bytes of a record with a piece of so many bytes, if it may be here.
     fn record_bytes(&self, length: u64) -> Option<usize> {
-        usize::try_from(length).ok().filter(|_| length <= self.region_bytes).map(|length| length + FLASH_RECORD_BYTES)
+        usize::try_from(length)
+            .ok()
+            .filter(|_| length <= self.region_bytes)
+            .map(|length| length + FLASH_RECORD_BYTES)
     }
 
     async fn get(&self, key: FlashKey, length: u64) -> Option<Bytes> {
@@ -608,7 +664,14 @@ impl Inner {
     }
 
     /// Where the piece begins in the record's bytes, if they are of the record sought.
-    fn check(&self, key: FlashKey, length: u64, place: Place, region: &Region, bytes: &[u8]) -> Option<usize> {
+    fn check(
+        &self,
+        key: FlashKey,
+        length: u64,
+        place: Place,
+        region: &Region,
+        bytes: &[u8],
+    ) -> Option<usize> {
         let record = match FlashRecord::decode(bytes, region.id, place.at) {
             Ok(record) => record,
             Err(error) => {
@@ -621,7 +684,12 @@ impl Inner {
             return None;
         }
         if u64::from(record.length) != length || bytes.len() as u64 != FLASH_RECORD_BYTES as u64 + length {
-            self.damaged(key, place, region, &format!("a piece of {} bytes, of which {} are there", record.length, bytes.len()));
+            self.damaged(
+                key,
+                place,
+                region,
+                &format!("a piece of {} bytes, of which {} are there", record.length, bytes.len()),
+            );
             return None;
         }
         Some(FLASH_RECORD_BYTES)

@@ -16,7 +16,10 @@ const BYTES: u64 = 8 * REGION_BYTES;
 const IDENTITY: u64 = 77;
 
 fn key(number: u64) -> FlashKey {
-    FlashKey { table: TableName { epoch: 1, random: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) }, offset: number << 12 }
+    FlashKey {
+        table: TableName { epoch: 1, random: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) },
+        offset: number << 12,
+    }
 }
 
 /// A stored block, as a table has it: of some hundred bytes that differ from key to key.
@@ -69,7 +72,12 @@ async fn admit(cache: &FlashCache, numbers: impl Iterator<Item = u64>) {
 
 /// The regions' files with their lengths.
 fn regions(world: &World) -> Vec<(PathBuf, u64)> {
-    world.host(0).all_files().into_iter().filter(|(path, _)| path.extension().is_some_and(|extension| extension == "region")).collect()
+    world
+        .host(0)
+        .all_files()
+        .into_iter()
+        .filter(|(path, _)| path.extension().is_some_and(|extension| extension == "region"))
+        .collect()
 }
 
 /// Runs `work` as a process that must come to its end.
@@ -98,7 +106,8 @@ fn what_enters_is_found_until_its_region_goes() {
     });
     let files = regions(&world);
     assert!(
-        files.iter().map(|(_, bytes)| bytes).sum::<u64>() <= BYTES && files.iter().all(|(_, bytes)| *bytes <= REGION_BYTES),
+        files.iter().map(|(_, bytes)| bytes).sum::<u64>() <= BYTES
+            && files.iter().all(|(_, bytes)| *bytes <= REGION_BYTES),
         "{files:?}"
     );
 }
@@ -130,7 +139,8 @@ fn pieces_that_share_a_fingerprint_are_told_apart() {
             let cache = open(&env).unwrap();
             cache.settled().await;
             let one = FlashKey { table: TableName { epoch: 0, random: 5 }, offset: 0 };
-            let other = FlashKey { table: TableName { epoch: 0, random: 5 ^ 8u64.rotate_left(17) }, offset: 8 };
+            let other =
+                FlashKey { table: TableName { epoch: 0, random: 5 ^ 8u64.rotate_left(17) }, offset: 8 };
             assert_eq!(fingerprint(one), fingerprint(other));
             cache.admit(one, b"a piece");
             cache.settled().await;
@@ -141,7 +151,8 @@ fn pieces_that_share_a_fingerprint_are_told_apart() {
     });
 }
 
-/// What is left for the next process, which knows nothing: found by the index of its regions, or by a walk.
+/// What is left for the next process, which knows nothing: found by the index of its regions, or by
+/// a walk.
 fn restart(close: bool) {
     let world = World::new(4);
     let before = run(&world, |env| {
@@ -193,7 +204,8 @@ async fn fill(env: Env) {
     cache.close();
 }
 
-/// Whatever survives, a read finds the right bytes or none, the files stay within their bound, and the cache is of use again.
+/// Whatever survives, a read finds the right bytes or none, the files stay within their bound, and
+/// the cache is of use again.
 fn check_after_crash(world: &World, at: u64) {
     let left = run(world, |env| {
         Box::pin(async move {
@@ -258,7 +270,8 @@ fn no_damaged_byte_gives_a_wrong_piece() {
         *pieces_lost.entry(before - left).or_insert(0) += 1;
         assert!(stats.damaged <= 1 && stats.hits + stats.misses == 24, "byte {at}: {stats:?}");
     }
-    // A byte of a piece costs that piece, one of the header the region, one of the index or footer nothing.
+    // A byte of a piece costs that piece, one of the header the region, one of the index or footer
+    // nothing.
     assert!(pieces_lost[&1] > 3000 && pieces_lost[&0] > 400 && pieces_lost.len() == 3, "{pieces_lost:?}");
 }
 
@@ -274,7 +287,10 @@ fn a_full_disk_stops_it_for_a_minute_and_it_goes_on_with_what_there_is() {
         cache.settled().await;
         admit(&cache, 0..60).await;
         let stats = cache.stats();
-        assert!(stats.errors == 1 && stats.trouble.contains("writing") && stats.dropped_by_room > 10, "{stats:?}");
+        assert!(
+            stats.errors == 1 && stats.trouble.contains("writing") && stats.dropped_by_room > 10,
+            "{stats:?}"
+        );
         assert!(!found(&cache, 0..60).await.is_empty(), "what is there is read still");
         env.sleep(REST).await;
         admit(&cache, 60..90).await;
@@ -324,7 +340,13 @@ fn a_directory_is_used_by_one_at_a_time_and_by_nobody_when_others_files_are_in_i
     for name in ["0000000000000001.region", "00000000000000ff.region"] {
         assert!(writer::region_number(name).is_some());
     }
-    for name in ["1.region", "000000000000000g.region", "+000000000000001.region", "0000000000000001", "0000000000000001.region.old"] {
+    for name in [
+        "1.region",
+        "000000000000000g.region",
+        "+000000000000001.region",
+        "0000000000000001",
+        "0000000000000001.region.old",
+    ] {
         assert_eq!(writer::region_number(name), None, "{name}");
     }
 }
@@ -335,7 +357,9 @@ fn the_rate_bounds_what_is_written_once_it_is_full() {
     run(&world, |env| {
         Box::pin(async move {
             let options = FlashCacheOptions { bytes_per_second_max: Some(1000), ..options(BYTES) };
-            let cache = FlashCache::open_with(&env, options, &MemoryBudget::new(4 << 20).unwrap(), REGION_BYTES).unwrap();
+            let cache =
+                FlashCache::open_with(&env, options, &MemoryBudget::new(4 << 20).unwrap(), REGION_BYTES)
+                    .unwrap();
             cache.settled().await;
             admit(&cache, 0..1000).await;
             let stats = cache.stats();
@@ -356,7 +380,9 @@ fn what_a_user_misses_twice_enters_and_what_others_read_does_not() {
             let cache = open(&env).unwrap();
             cache.settled().await;
             let offer = |purpose, number| cache.offer(purpose, key(number), &piece(number));
-            for (number, purpose) in [Purpose::Compaction, Purpose::Verify, Purpose::Flush].into_iter().enumerate() {
+            for (number, purpose) in
+                [Purpose::Compaction, Purpose::Verify, Purpose::Flush].into_iter().enumerate()
+            {
                 (0..3).for_each(|_| offer(purpose, number as u64));
                 cache.offer_tail(purpose, key(number as u64), &piece(number as u64));
             }
@@ -388,8 +414,15 @@ fn memory_bounds_what_it_knows() {
             cache.settled().await;
             let stats = cache.stats();
             assert!((3000..9000).contains(&stats.pieces), "{stats:?}");
-            assert!(budget.used(Category::Flash) <= budget.bytes() / 2, "{} bytes", budget.used(Category::Flash));
-            assert!(cache.get(key(19_999), 13).await.is_some(), "the newest enter, and the oldest make way: {stats:?}");
+            assert!(
+                budget.used(Category::Flash) <= budget.bytes() / 2,
+                "{} bytes",
+                budget.used(Category::Flash)
+            );
+            assert!(
+                cache.get(key(19_999), 13).await.is_some(),
+                "the newest enter, and the oldest make way: {stats:?}"
+            );
             drop(cache);
         })
     });

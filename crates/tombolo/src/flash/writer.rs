@@ -1,4 +1,5 @@
-//! The flash cache's files: read when it is opened, written by its task, one step of some hundred KiB at a time.
+//! The flash cache's files: read when it is opened, written by its task, one step of some hundred
+//! KiB at a time.
 //!
 //! ```text
 //! oldest region ... newest sealed region | open region <- what was kept of the last one that went, what was offered
@@ -6,8 +7,10 @@
 //!
 //! Invariants:
 //! 1. The index names a piece only after the bytes were handed to the file system.
-//! 2. `fifo` has the sealed regions, by ascending numbers; the open one has a greater number than all.
-//! 3. An error leaves no half-written region that is named: the open one is given up with what it has.
+//! 2. `fifo` has the sealed regions, by ascending numbers; the open one has a greater number than
+//!    all.
+//! 3. An error leaves no half-written region that is named: the open one is given up with what it
+//!    has.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,8 +21,8 @@ use std::task::Poll;
 
 use tombolo_env::{Access, File, file::read_exact_at};
 use tombolo_format::flash::{
-    FLASH_RECORD_BYTES, FlashKey, FlashRecord, REGION_FOOTER_BYTES, REGION_HEADER_BYTES, RegionFooter, RegionHeader, encode_region_end,
-    region_end_bytes,
+    FLASH_RECORD_BYTES, FlashKey, FlashRecord, REGION_FOOTER_BYTES, REGION_HEADER_BYTES, RegionFooter,
+    RegionHeader, encode_region_end, region_end_bytes,
 };
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
@@ -96,8 +99,9 @@ impl Writer {
 
 /// The number in a region's name.
 pub(super) fn region_number(name: &str) -> Option<u64> {
-    let digits =
-        name.strip_suffix(SUFFIX).filter(|digits| digits.len() == 16 && !digits.contains(|digit: char| !digit.is_ascii_hexdigit()))?;
+    let digits = name
+        .strip_suffix(SUFFIX)
+        .filter(|digits| digits.len() == 16 && !digits.contains(|digit: char| !digit.is_ascii_hexdigit()))?;
     u64::from_str_radix(digits, 16).ok()
 }
 
@@ -149,7 +153,8 @@ impl Inner {
     /// Finds what is there, newest first. What is not sound, or too much, is removed.
     async fn load(&self) {
         let numbers = self.env.files().list_atomically(&self.directory).map(|entries| {
-            let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| region_number(&entry.name)).collect();
+            let mut numbers: Vec<u64> =
+                entries.iter().filter_map(|entry| region_number(&entry.name)).collect();
             numbers.sort_unstable_by(|one, other| other.cmp(one));
             numbers
         });
@@ -188,7 +193,8 @@ impl Inner {
                     Ok(_) => self.remove(&path),
                     Err(error) => {
                         Counters::one(&self.counters.errors);
-                        tracing::debug!(path = %path.display(), %error, "a region of the flash cache could not be read");
+                        tracing::debug!(path = %path.display(), %error, "a region of the flash cache could \
+                            not be read");
                         self.remove(&path);
                     }
                 }
@@ -198,19 +204,28 @@ impl Inner {
         let sealed_bytes = self.writer.lock().sealed_bytes;
         self.counters.file_bytes.store(sealed_bytes, Ordering::Relaxed);
         // What is free may be filled at once.
-        *self.bucket.lock() = Bucket::new(self.env.now(), self.bytes.saturating_sub(sealed_bytes), self.bytes, self.per_second);
+        *self.bucket.lock() =
+            Bucket::new(self.env.now(), self.bytes.saturating_sub(sealed_bytes), self.bytes, self.per_second);
     }
 
     /// Removes a file that is of no use.
     fn remove(&self, path: &Path) {
         if let Err(error) = self.env.files().remove_file(path) {
             Counters::one(&self.counters.errors);
-            tracing::debug!(path = %path.display(), %error, "a region of the flash cache could not be removed");
+            tracing::debug!(path = %path.display(), %error, "a region of the flash cache could not be \
+                removed");
         }
     }
 
-    /// What a region holds: by its index, or else by a walk through its records, after which it is sealed. `None` when it holds nothing of use.
-    fn recover(&self, path: &Path, number: u64, slot: u16, bytes_max: u64) -> io::Result<Option<(Region, Vec<FlashRecord>)>> {
+    /// What a region holds: by its index, or else by a walk through its records, after which it is
+    /// sealed. `None` when it holds nothing of use.
+    fn recover(
+        &self,
+        path: &Path,
+        number: u64,
+        slot: u16,
+        bytes_max: u64,
+    ) -> io::Result<Option<(Region, Vec<FlashRecord>)>> {
         let file = self.env.files().open(path, Access::ReadWrite)?;
         let bytes = file.length()?;
         if bytes > bytes_max || bytes < REGION_HEADER_BYTES as u64 {
@@ -218,8 +233,9 @@ impl Inner {
         }
         let mut header = [0; REGION_HEADER_BYTES];
         read_exact_at(&*file, &mut header, 0)?;
-        let Ok(RegionHeader { id, .. }) =
-            RegionHeader::decode(&header).map_err(drop).and_then(|header| if header.number == number { Ok(header) } else { Err(()) })
+        let Ok(RegionHeader { id, .. }) = RegionHeader::decode(&header)
+            .map_err(drop)
+            .and_then(|header| if header.number == number { Ok(header) } else { Err(()) })
         else {
             return Ok(None);
         };
@@ -286,7 +302,9 @@ impl Inner {
         if bytes > 0 {
             self.writes.end(self);
         }
-        Ok(!writer.kept.is_empty() || !self.queue.lock().offered.is_empty() || writer.is_short && !writer.fifo.is_empty())
+        Ok(!writer.kept.is_empty()
+            || !self.queue.lock().offered.is_empty()
+            || writer.is_short && !writer.fifo.is_empty())
     }
 
     /// Takes a piece over from a region that went; how many bytes it has.
@@ -296,13 +314,20 @@ impl Inner {
         if read_exact_at(&*kept.region.file, &mut header, u64::from(kept.at)).is_err() {
             return Ok(FLASH_RECORD_BYTES);
         }
-        let Ok(record) = FlashRecord::decode(&header, kept.region.id, kept.at) else { return Ok(FLASH_RECORD_BYTES) };
+        let Ok(record) = FlashRecord::decode(&header, kept.region.id, kept.at) else {
+            return Ok(FLASH_RECORD_BYTES);
+        };
         let length = u64::from(record.length);
-        if length > writer.kept_bytes_left || length > self.region_bytes / 4 || !self.bucket.lock().take(self.env.now(), length) {
+        if length > writer.kept_bytes_left
+            || length > self.region_bytes / 4
+            || !self.bucket.lock().take(self.env.now(), length)
+        {
             return Ok(FLASH_RECORD_BYTES);
         }
         let mut piece = vec![0; record.length as usize];
-        if read_exact_at(&*kept.region.file, &mut piece, u64::from(kept.at) + FLASH_RECORD_BYTES as u64).is_err() {
+        if read_exact_at(&*kept.region.file, &mut piece, u64::from(kept.at) + FLASH_RECORD_BYTES as u64)
+            .is_err()
+        {
             return Ok(FLASH_RECORD_BYTES);
         }
         writer.kept_bytes_left -= length;
@@ -314,7 +339,9 @@ impl Inner {
     /// Puts a piece behind what the open region has, or into a new one.
     fn append(&self, writer: &mut Writer, key: FlashKey, piece: &[u8]) -> io::Result<()> {
         let record_bytes = (FLASH_RECORD_BYTES + piece.len()) as u64;
-        let is_full = |open: &Open| open.end + record_bytes + region_end_bytes(open.records.len() + 1) as u64 > self.region_bytes;
+        let is_full = |open: &Open| {
+            open.end + record_bytes + region_end_bytes(open.records.len() + 1) as u64 > self.region_bytes
+        };
         if writer.open.as_ref().is_some_and(is_full) {
             self.seal(writer)?;
         }
@@ -342,13 +369,18 @@ impl Inner {
         self.counters.written_bytes.fetch_add(open.buffer.len() as u64, Ordering::Relaxed);
         open.buffer.clear();
         for record in &open.records[open.named..] {
-            if !self.index.insert(fingerprint(record.key), Place { region: open.region.slot, at: record.at, uses: 0 }) {
+            if !self
+                .index
+                .insert(fingerprint(record.key), Place { region: open.region.slot, at: record.at, uses: 0 })
+            {
                 writer.is_short = true;
                 Counters::one(&self.counters.dropped_by_room);
             }
         }
         open.named = open.records.len();
-        writer.memory.set((open.buffer.capacity() + open.records.capacity() * size_of::<FlashRecord>()) as u64);
+        writer
+            .memory
+            .set((open.buffer.capacity() + open.records.capacity() * size_of::<FlashRecord>()) as u64);
         Ok(())
     }
 
@@ -365,7 +397,14 @@ impl Inner {
         self.counters.written_bytes.fetch_add(tail.len() as u64, Ordering::Relaxed);
         let bytes = *end + tail.len() as u64;
         let Region { id, number, slot, ref path, ref file, .. } = **region;
-        writer.fifo.push_back(Arc::new(Region { id, number, slot, path: path.clone(), file: Arc::clone(file), bytes }));
+        writer.fifo.push_back(Arc::new(Region {
+            id,
+            number,
+            slot,
+            path: path.clone(),
+            file: Arc::clone(file),
+            bytes,
+        }));
         writer.sealed_bytes += bytes;
         // After a full disk it is tried with one region more for every eight that went well.
         writer.room_bytes = writer.room_bytes.saturating_add(self.region_bytes / 8);
@@ -381,7 +420,8 @@ impl Inner {
             let mut used = self.index.remove_region(oldest.slot);
             // The most used first, and those in the order in which they lie.
             used.sort_unstable_by_key(|place| (std::cmp::Reverse(place.uses), place.at));
-            // What is kept holds the removed file's space until it is read: a full disk needs it now.
+            // What is kept holds the removed file's space until it is read: a full disk needs it
+            // now.
             if writer.room_bytes < self.bytes || is_enabled(Mutant::FlashForgetsUsed) {
                 continue;
             }
@@ -423,7 +463,8 @@ impl Inner {
         Ok(Some(oldest))
     }
 
-    /// After an error: the open region goes with what it has, what waits is dropped, and the disk is left alone for a while.
+    /// After an error: the open region goes with what it has, what waits is dropped, and the disk
+    /// is left alone for a while.
     #[cold]
     fn give_up(&self, writer: &mut Writer, error: &io::Error) {
         self.writes.begin(self, "writing", error);

@@ -1,10 +1,14 @@
-//! The tables of the next memtable, written while the one before is being flushed: that one waits for its tables to be durable, then for the log, then
-//! for the manifest, and a processor would be idle meanwhile.
+//! The tables of the next memtable, written while the one before is being flushed: that one waits
+//! for its tables to be durable, then for the log, then for the manifest, and a processor would be
+//! idle meanwhile.
 //!
 //! Invariants:
-//! 1. What is written here is named by the memtable's own flush, after the one before was named, or deleted.
-//! 2. Nothing is written ahead of a memtable that creates or drops keyspaces: which ones live is known once the manifest has that.
-//! 3. One memtable at most is written ahead; nothing of it is kept while the one before fails, which may be for want of room.
+//! 1. What is written here is named by the memtable's own flush, after the one before was named, or
+//!    deleted.
+//! 2. Nothing is written ahead of a memtable that creates or drops keyspaces: which ones live is
+//!    known once the manifest has that.
+//! 3. One memtable at most is written ahead; nothing of it is kept while the one before fails,
+//!    which may be for want of room.
 
 use std::sync::Arc;
 use std::sync::Weak;
@@ -45,10 +49,12 @@ fn after(view: &View, before: &Weak<Sealed>) -> Option<Arc<Sealed>> {
 }
 
 impl Ahead {
-    /// Waits in the background for a memtable to be sealed after `before`, and writes its tables. Not where both would share a rate: then they would only
-    /// end at the same time, and memory come back by fits and starts.
+    /// Waits in the background for a memtable to be sealed after `before`, and writes its tables.
+    /// Not where both would share a rate: then they would only end at the same time, and memory
+    /// come back by fits and starts.
     pub(super) fn begin(engine: &Arc<Engine>, before: &Arc<Sealed>) -> Option<Ahead> {
-        let changes_keyspaces = !before.keyspace_edits.is_empty() && !is_enabled(Mutant::FlushAheadOfKeyspaceChanges);
+        let changes_keyspaces =
+            !before.keyspace_edits.is_empty() && !is_enabled(Mutant::FlushAheadOfKeyspaceChanges);
         if changes_keyspaces || engine.pace.is_bounded() {
             return None;
         }
@@ -83,7 +89,9 @@ impl Ahead {
 
     /// Whether a memtable was found; otherwise none will be.
     fn has_begun(&self) -> bool {
-        self.stage.compare_exchange(WATCHES, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_err_and(|stage| stage == WRITES)
+        self.stage
+            .compare_exchange(WATCHES, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire)
+            .is_err_and(|stage| stage == WRITES)
     }
 
     /// What was written ahead of this memtable, and since when; `None`: nothing.

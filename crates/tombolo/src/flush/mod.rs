@@ -1,13 +1,16 @@
 //! Flush: `sealed memtable → one table for each keyspace → one manifest record → trim the log`.
 //!
 //! Invariants:
-//! 1. Memtables are flushed in the order in which they were sealed, one at a time, all their keyspaces with one commit: so a batch that
-//!    spans keyspaces is in tables whole or not at all, and the log's replay point is one offset. The tables of the next one may be written meanwhile
+//! 1. Memtables are flushed in the order in which they were sealed, one at a time, all their
+//!    keyspaces with one commit: so a batch that spans keyspaces is in tables whole or not at all,
+//!    and the log's replay point is one offset. The tables of the next one may be written meanwhile
 //!    (`ahead`), and are named in its turn.
-//! 2. The log is durable up to the memtable's end before its tables are named: no table holds what a crash of the host takes from the log. Of a log that
-//!    has ended, the replay point stays where it is until the record of the last memtable that it was for un-names it.
+//! 2. The log is durable up to the memtable's end before its tables are named: no table holds what
+//!    a crash of the host takes from the log. Of a log that has ended, the replay point stays where
+//!    it is until the record of the last memtable that it was for un-names it.
 //! 3. The log is trimmed, and old logs are freed, only after the record that says so is durable.
-//! 4. An attempt's tables have fresh names; those of a failed attempt are deleted, unless the outcome of naming them is unknown.
+//! 4. An attempt's tables have fresh names; those of a failed attempt are deleted, unless the
+//!    outcome of naming them is unknown.
 
 mod ahead;
 mod renewal;
@@ -37,11 +40,13 @@ use crate::write;
 /// Pauses between attempts: doubled from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
-/// The last pause of collection where somebody has to do something first: nobody waits for it, and an idle database stays idle.
+/// The last pause of collection where somebody has to do something first: nobody waits for it, and
+/// an idle database stays idle.
 const LASTING_PAUSE: Duration = Duration::from_secs(300);
 /// A flush that ended with a bug so often in a row is not made again: two seconds after the first.
 const BUGS_MAX: u32 = 8;
-/// The flush of a memtable of so much, or an eighth of the largest, tells how fast flushes go; that of a smaller one, what a request takes.
+/// The flush of a memtable of so much, or an eighth of the largest, tells how fast flushes go; that
+/// of a smaller one, what a request takes.
 const FULL_BYTES: u64 = 4 << 20;
 
 /// Flushes what is sealed, until the database stops.
@@ -55,7 +60,8 @@ pub(crate) async fn run(engine: Arc<Engine>) {
             return;
         }
         let has_ended = write::seal_ended_log(&engine);
-        // The view itself is let go: it would keep tables from being deleted, and a full store from getting room, while a flush fails.
+        // The view itself is let go: it would keep tables from being deleted, and a full store from
+        // getting room, while a flush fails.
         let oldest = engine.view().waiting.last().cloned();
         match oldest {
             Some(sealed) => {
@@ -65,7 +71,8 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                     let flushed = flush(&engine, &sealed, ahead.take(), last_ended).await;
                     match (next, &flushed) {
                         (Some(next), Ok(())) => ahead = next.if_begun(),
-                        // Nobody flushes it any more, here: what it has written is garbage, as after a crash.
+                        // Nobody flushes it any more, here: what it has written is garbage, as
+                        // after a crash.
                         (Some(_), Err(error)) if is_last(error) => {}
                         (Some(next), Err(_)) => next.discard(&engine).await,
                         (None, _) => {}
@@ -123,7 +130,8 @@ impl Default for Retries {
 }
 
 impl Retries {
-    /// What an attempt at `work` came to: `true` when it is done, `false` when it should be made again, after a pause.
+    /// What an attempt at `work` came to: `true` when it is done, `false` when it should be made
+    /// again, after a pause.
     ///
     /// # Errors
     /// When the task must end: the database has stopped or the handle is finished.
@@ -135,13 +143,19 @@ impl Retries {
         };
         let error = engine.judge(error).await;
         let keyspace = work.keyspace.and_then(|id| engine.catalog.by_id(id));
-        let what = keyspace.map_or_else(|| work.name.to_owned(), |keyspace| format!("{} of keyspace {:?}", work.name, keyspace.name));
+        let what = keyspace.map_or_else(
+            || work.name.to_owned(),
+            |keyspace| format!("{} of keyspace {:?}", work.name, keyspace.name),
+        );
         tracing::warn!(error = %error, "{what} failed");
         engine.note(&error);
         match error.kind() {
             // What this one works with has ended, and nobody ended it: writers would wait for ever.
             ErrorKind::Closed if !engine.is_stopping() && !engine.is_closed() => {
-                let ended = Error::new(ErrorKind::OutcomeUnknown, format!("{what} cannot go on: what it works with has ended"));
+                let ended = Error::new(
+                    ErrorKind::OutcomeUnknown,
+                    format!("{what} cannot go on: what it works with has ended"),
+                );
                 engine.fail(&ended.source(error.clone()).advice("open the database again"));
                 return Err(error);
             }
@@ -167,7 +181,8 @@ impl Retries {
         if engine.is_stopping() || !sleep(engine, self.pause, work, stop).await {
             return Err(error);
         }
-        let no_pause_heals = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::PermissionDenied | ErrorKind::Unsupported);
+        let no_pause_heals =
+            matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::PermissionDenied | ErrorKind::Unsupported);
         let last = if work == Work::COLLECTION && no_pause_heals { LASTING_PAUSE } else { LAST_PAUSE };
         self.pause = (self.pause * 2).min(last);
         Ok(false)
@@ -196,8 +211,14 @@ async fn sleep(engine: &Engine, pause: Duration, work: Work, mut woken: tombolo_
     .await
 }
 
-/// Flushes one sealed memtable, of which tables may have been written ahead. The flush before it ended at `last_ended`.
-async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>, ahead: Option<Ahead>, last_ended: Instant) -> Result<()> {
+/// Flushes one sealed memtable, of which tables may have been written ahead. The flush before it
+/// ended at `last_ended`.
+async fn flush(
+    engine: &Arc<Engine>,
+    sealed: &Arc<Sealed>,
+    ahead: Option<Ahead>,
+    last_ended: Instant,
+) -> Result<()> {
     let memtable_bytes = sealed.memtable.used_bytes();
     engine.events.tell(|| Event::FlushBegan { bytes: memtable_bytes });
     let (mut began, mut tables) = (engine.env.now(), Vec::new());
@@ -230,7 +251,8 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>, ahead: Option<Ahead>,
         free_logs(engine, sealed).await;
     }
     if let Err(error) = engine.manifest.committed(edits).await {
-        let may_be_named = matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed);
+        let may_be_named =
+            matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed);
         if !may_be_named || is_enabled(Mutant::UnknownEditTablesDeleted) {
             delete_unnamed(engine, &tables).await;
         }
@@ -252,7 +274,8 @@ async fn flush(engine: &Arc<Engine>, sealed: &Arc<Sealed>, ahead: Option<Ahead>,
     Ok(())
 }
 
-/// Has the log durable up to the end of a memtable, which is the replay point then. `None`: there is none to state, as the log has ended.
+/// Has the log durable up to the end of a memtable, which is the replay point then. `None`: there
+/// is none to state, as the log has ended.
 async fn logged(engine: &Engine, sealed: &Sealed) -> Result<Option<(LogId, LogOffset)>> {
     let Some(end) = sealed.log_end else { return Ok(None) };
     // Another takes its place only when nothing waits to be flushed.
@@ -280,7 +303,12 @@ fn told(engine: &Engine, tables: &[TableDescription], began: Instant) {
 }
 
 /// What the manifest is told of a flush: all at once.
-fn edits(engine: &Engine, sealed: &Sealed, tables: &[TableDescription], replay_point: Option<(LogId, LogOffset)>) -> Vec<Edit> {
+fn edits(
+    engine: &Engine,
+    sealed: &Sealed,
+    tables: &[TableDescription],
+    replay_point: Option<(LogId, LogOffset)>,
+) -> Vec<Edit> {
     let state = engine.manifest.state();
     let mut edits = sealed.keyspace_edits.clone();
     for table in tables {
@@ -300,7 +328,8 @@ fn edits(engine: &Engine, sealed: &Sealed, tables: &[TableDescription], replay_p
     edits
 }
 
-/// Frees what the log holds no longer for anyone. What fails here is garbage for collection, and harmless.
+/// Frees what the log holds no longer for anyone. What fails here is garbage for collection, and
+/// harmless.
 async fn free_logs(engine: &Engine, sealed: &Sealed) {
     let log = engine.main_log();
     if let Some(end) = sealed.log_end
@@ -317,12 +346,13 @@ async fn free_logs(engine: &Engine, sealed: &Sealed) {
     }
 }
 
-/// What writing tables failed with, before any record named them. One of unknown outcome is garbage, wherever it is: another attempt
-/// writes another one, so the handle need not end.
+/// What writing tables failed with, before any record named them. One of unknown outcome is
+/// garbage, wherever it is: another attempt writes another one, so the handle need not end.
 pub(crate) fn never_named(error: Error) -> Error {
     match error.kind() {
         ErrorKind::OutcomeUnknown => {
-            Error::new(ErrorKind::Retry, format!("a table may or may not have been written: {error}")).source(error)
+            Error::new(ErrorKind::Retry, format!("a table may or may not have been written: {error}"))
+                .source(error)
         }
         _ => error,
     }

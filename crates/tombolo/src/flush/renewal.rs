@@ -1,7 +1,9 @@
-//! Another log in the place of one that has ended: the last step of what [`crate::engine::MainLog`] says.
+//! Another log in the place of one that has ended: the last step of what [`crate::engine::MainLog`]
+//! says.
 //!
-//! Runs when everything of the ended log is in tables, and the record of the last of them has un-named it. Tried again with pauses for as long as the
-//! store or the log's place refuses; writes wait meanwhile, bounded as while they wait for room.
+//! Runs when everything of the ended log is in tables, and the record of the last of them has
+//! un-named it. Tried again with pauses for as long as the store or the log's place refuses; writes
+//! wait meanwhile, bounded as while they wait for room.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +62,8 @@ pub(super) async fn run(engine: &Arc<Engine>, renewal: &mut Renewal) -> Result<(
 }
 
 impl Renewal {
-    /// Pauses before another log if the last one ended soon: what a place takes and loses again is not to be made as fast as it goes.
+    /// Pauses before another log if the last one ended soon: what a place takes and loses again is
+    /// not to be made as fast as it goes.
     ///
     /// # Errors
     /// `Closed` when the database stops meanwhile.
@@ -80,15 +83,20 @@ impl Renewal {
 
 /// What an attempt failed with: only what the manifest says is of unknown outcome for ever.
 fn passing(engine: &Engine, error: Error) -> Error {
-    let is_passing =
-        matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Closed | ErrorKind::Bug) && engine.manifest.error().is_none();
-    if is_passing { Error::new(ErrorKind::Retry, format!("no other log stands yet: {error}")).source(error) } else { error }
+    let is_passing = matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Closed | ErrorKind::Bug)
+        && engine.manifest.error().is_none();
+    if is_passing {
+        Error::new(ErrorKind::Retry, format!("no other log stands yet: {error}")).source(error)
+    } else {
+        error
+    }
 }
 
 /// Begins another lane, which the manifest names when this returns.
 async fn begin(engine: &Engine, renewal: &mut Renewal) -> Result<Arc<MainLog>> {
     end_attempts(engine).await?;
-    let lane = lane_after(renewal.tried).ok_or_else(|| Error::new(ErrorKind::Unsupported, "the epoch has no more lanes"))?;
+    let lane = lane_after(renewal.tried)
+        .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the epoch has no more lanes"))?;
     renewal.tried = lane;
     let mut context = engine.context.clone();
     if is_enabled(Mutant::RenewedLogServedBeforeNamed) {

@@ -4,7 +4,8 @@ use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 
 /// Decides for entries that come in the order of internal keys.
 ///
-/// The sequence numbers that snapshots look from cut all numbers into stripes; of a key, only the newest version of each stripe is seen.
+/// The sequence numbers that snapshots look from cut all numbers into stripes; of a key, only the
+/// newest version of each stripe is seen.
 #[derive(Debug)]
 pub(crate) struct Retention {
     /// Ascending.
@@ -25,9 +26,15 @@ impl Retention {
         self.stripe.is_none() || self.key != key
     }
 
-    /// Whether the next entry is kept. `is_bottom` is asked of deletes that all see: whether nothing older of the key lies anywhere else.
+    /// Whether the next entry is kept. `is_bottom` is asked of deletes that all see: whether
+    /// nothing older of the key lies anywhere else.
     #[inline]
-    pub(crate) fn keeps(&mut self, key: &[u8], trailer: Trailer, is_bottom: impl FnOnce(&[u8]) -> bool) -> bool {
+    pub(crate) fn keeps(
+        &mut self,
+        key: &[u8],
+        trailer: Trailer,
+        is_bottom: impl FnOnce(&[u8]) -> bool,
+    ) -> bool {
         if self.is_new(key) {
             self.key.clear();
             self.key.extend_from_slice(key);
@@ -57,14 +64,21 @@ mod tests {
             retention.keeps(key.as_bytes(), Trailer::new(SequenceNumber(*sequence), *kind), |_| bottom)
         };
         let mut keep = keep;
-        entries.iter().filter(|entry| keep(entry)).map(|(key, sequence, _)| ((*key).to_owned(), *sequence)).collect()
+        entries
+            .iter()
+            .filter(|entry| keep(entry))
+            .map(|(key, sequence, _)| ((*key).to_owned(), *sequence))
+            .collect()
     }
 
     #[test]
     fn each_stripe_keeps_its_newest() {
         use EntryKind::{Delete, Put};
-        let entries = [("a", 9, Put), ("a", 7, Put), ("a", 5, Delete), ("a", 3, Put), ("b", 2, Put), ("b", 1, Put)];
-        let pairs = |list: &[(&str, u64)]| list.iter().map(|(key, sequence)| ((*key).to_owned(), *sequence)).collect::<Vec<_>>();
+        let entries =
+            [("a", 9, Put), ("a", 7, Put), ("a", 5, Delete), ("a", 3, Put), ("b", 2, Put), ("b", 1, Put)];
+        let pairs = |list: &[(&str, u64)]| {
+            list.iter().map(|(key, sequence)| ((*key).to_owned(), *sequence)).collect::<Vec<_>>()
+        };
         assert_eq!(kept(&[], false, &entries), pairs(&[("a", 9), ("b", 2)]));
         assert_eq!(kept(&[7], false, &entries), pairs(&[("a", 9), ("a", 7), ("b", 2)]));
         assert_eq!(kept(&[5, 6, 8], false, &entries), pairs(&[("a", 9), ("a", 7), ("a", 5), ("b", 2)]));
@@ -75,7 +89,10 @@ mod tests {
     fn at_the_bottom_a_delete_that_all_see_goes() {
         use EntryKind::{Delete, Put};
         assert_eq!(kept(&[], true, &[("a", 5, Delete), ("a", 3, Put)]), []);
-        assert_eq!(kept(&[4], true, &[("a", 5, Delete), ("a", 3, Put)]), [("a".to_owned(), 5), ("a".to_owned(), 3)]);
+        assert_eq!(
+            kept(&[4], true, &[("a", 5, Delete), ("a", 3, Put)]),
+            [("a".to_owned(), 5), ("a".to_owned(), 3)]
+        );
         assert_eq!(kept(&[5], true, &[("a", 5, Delete), ("a", 3, Put)]), []);
     }
 }

@@ -1,6 +1,7 @@
 //! Writing a memtable's tables: one for each keyspace that has writes and lives.
 //!
-//! Of many small tables it is the store that takes the time, and not the bytes: several are written side by side then.
+//! Of many small tables it is the store that takes the time, and not the bytes: several are written
+//! side by side then.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,17 +32,28 @@ struct Writing {
     table_bytes: u64,
 }
 
-/// Writes the tables of a sealed memtable into `tables`: those that are complete, also when it fails.
-pub(super) async fn write_tables(engine: &Arc<Engine>, sealed: &Sealed, tables: &mut Vec<TableDescription>) -> Result<()> {
+/// Writes the tables of a sealed memtable into `tables`: those that are complete, also when it
+/// fails.
+pub(super) async fn write_tables(
+    engine: &Arc<Engine>,
+    sealed: &Sealed,
+    tables: &mut Vec<TableDescription>,
+) -> Result<()> {
     let waiting = living(engine, sealed)?;
     let small = sealed.memtable.used_bytes() / (waiting.len() as u64).max(1) <= SMALL_BYTES;
     let others = if small { waiting.len().clamp(1, SMALL_AT_ONCE) - 1 } else { 0 };
     let table_bytes = engine.table_bytes();
-    let writing = Arc::new(Writing { engine: Arc::clone(engine), waiting: Mutex::new(waiting), tables: Mutex::default(), table_bytes });
+    let writing = Arc::new(Writing {
+        engine: Arc::clone(engine),
+        waiting: Mutex::new(waiting),
+        tables: Mutex::default(),
+        table_bytes,
+    });
     let others: Vec<_> = (0..others).map(|_| writing.spawn()).collect();
     let mut result = writing.run().await;
     for (task, ended) in others {
-        let ended = ended.await.unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "a part of a flush panicked")));
+        let ended =
+            ended.await.unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "a part of a flush panicked")));
         drop(task);
         result = result.and(ended);
     }
@@ -50,7 +62,8 @@ pub(super) async fn write_tables(engine: &Arc<Engine>, sealed: &Sealed, tables: 
     result
 }
 
-/// The keyspaces that live after this flush, with their options. One whose drop lies in a later memtable lives: that drop may yet be lost.
+/// The keyspaces that live after this flush, with their options. One whose drop lies in a later
+/// memtable lives: that drop may yet be lost.
 fn living(engine: &Engine, sealed: &Sealed) -> Result<VecDeque<(u32, List, KeyspaceOptions)>> {
     let mut changed = BTreeMap::new();
     for edit in &sealed.keyspace_edits {
@@ -97,7 +110,12 @@ impl Writing {
         }
     }
 
-    async fn write(&self, keyspace: u32, list: &List, options: &KeyspaceOptions) -> Result<Option<TableDescription>> {
+    async fn write(
+        &self,
+        keyspace: u32,
+        list: &List,
+        options: &KeyspaceOptions,
+    ) -> Result<Option<TableDescription>> {
         let engine = &self.engine;
         let name = engine.manifest.fresh_table_name();
         let output = Output {

@@ -47,7 +47,12 @@ pub(crate) async fn until<T>(
 
 /// Waits until everything up to `last` is in tables.
 pub(crate) async fn flushed(engine: &Engine, last: SequenceNumber) -> Result<()> {
-    wait_for(engine, || std::iter::once(Work::FLUSH), || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last)).await
+    wait_for(
+        engine,
+        || std::iter::once(Work::FLUSH),
+        || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last),
+    )
+    .await
 }
 
 /// Asks for compactions and waits for them; the first that fails says why.
@@ -55,13 +60,23 @@ pub(crate) async fn compacted(engine: &Engine, requests: Vec<CompactionRequest>)
     engine.compaction_requests.lock().extend(requests.iter().cloned());
     engine.work.raise();
     // Another keyspace's trouble is not theirs.
-    let compactions = || requests.iter().filter(|request| request.ended().is_none()).map(|request| Work::compaction(request.keyspace));
+    let compactions = || {
+        requests
+            .iter()
+            .filter(|request| request.ended().is_none())
+            .map(|request| Work::compaction(request.keyspace))
+    };
     wait_for(engine, compactions, || requests.iter().all(|request| request.ended().is_some())).await?;
     requests.iter().try_for_each(|request| request.ended().unwrap_or(Ok(())))
 }
 
-/// Waits until it is done, or one of `works` fails: of what fails already, another attempt is made at once, and counts.
-async fn wait_for<W: Iterator<Item = Work>>(engine: &Engine, works: impl Fn() -> W, done: impl Fn() -> bool) -> Result<()> {
+/// Waits until it is done, or one of `works` fails: of what fails already, another attempt is made
+/// at once, and counts.
+async fn wait_for<W: Iterator<Item = Work>>(
+    engine: &Engine,
+    works: impl Fn() -> W,
+    done: impl Fn() -> bool,
+) -> Result<()> {
     let failures = engine.troubles.hurry(works());
     engine.work.raise();
     loop {
@@ -89,7 +104,8 @@ pub(crate) async fn confirm(engine: &Engine) -> Result<()> {
     confirmed
 }
 
-/// Makes what was accepted durable, flushes what no log holds, and ends background work. Who comes second waits for the first.
+/// Makes what was accepted durable, flushes what no log holds, and ends background work. Who comes
+/// second waits for the first.
 pub(crate) async fn close(engine: &Engine) -> Result<()> {
     if engine.set_closed() {
         return closed(engine).await;
@@ -128,7 +144,9 @@ async fn shut(engine: &Engine) -> Result<()> {
     if main.ended().is_none() {
         result = result.and(main.log().close().await);
     }
-    if let Some(log) = engine.application_log.as_ref().filter(|log| !Arc::ptr_eq(log, main.log()) || main.ended().is_some()) {
+    if let Some(log) =
+        engine.application_log.as_ref().filter(|log| !Arc::ptr_eq(log, main.log()) || main.ended().is_some())
+    {
         result = result.and(log.close().await);
     }
     engine.stop();
@@ -142,7 +160,10 @@ async fn shut(engine: &Engine) -> Result<()> {
 }
 
 /// Changes settings, and lets whoever waits for what they rule look again.
-pub(crate) fn set_options<'a>(engine: &Arc<Engine>, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
+pub(crate) fn set_options<'a>(
+    engine: &Arc<Engine>,
+    settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<()> {
     engine.check_open()?;
     let change = |options: &mut crate::Options| {
         let before = options.clone();
@@ -155,9 +176,13 @@ pub(crate) fn set_options<'a>(engine: &Arc<Engine>, settings: impl IntoIterator<
     Ok(())
 }
 
-/// Records other settings of a keyspace in the manifest, which tables made from then on follow. One call at a time: each changes what the
-/// one before it left.
-pub(crate) async fn set_keyspace_options(engine: &Arc<Engine>, keyspace: &KeyspaceInfo, settings: &[(String, String)]) -> Result<()> {
+/// Records other settings of a keyspace in the manifest, which tables made from then on follow. One
+/// call at a time: each changes what the one before it left.
+pub(crate) async fn set_keyspace_options(
+    engine: &Arc<Engine>,
+    keyspace: &KeyspaceInfo,
+    settings: &[(String, String)],
+) -> Result<()> {
     let _turn = engine.configuring.take().await;
     if engine.manifest.state().keyspace(keyspace.id).is_none() {
         // Its creation is in the log only: the flush tells the manifest.
@@ -177,18 +202,23 @@ pub(crate) async fn set_keyspace_options(engine: &Arc<Engine>, keyspace: &Keyspa
     Ok(())
 }
 
-/// Makes a checkpoint of all that was written before this call, and of what came to be flushed with it.
+/// Makes a checkpoint of all that was written before this call, and of what came to be flushed with
+/// it.
 pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Checkpoint> {
     let _turn = engine.checkpointing.take().await;
     engine.check_writable()?;
     let checkpoints = engine.checkpoints();
     let known = checkpoints.list().await?;
-    for (unreadable, error) in known.iter().filter_map(|listed| Some((listed.id, listed.header.as_ref().err()?))) {
-        tracing::warn!(%error, id = format!("{unreadable:032x}"), "a checkpoint cannot be read; delete it by its id once it is not needed");
+    for (unreadable, error) in
+        known.iter().filter_map(|listed| Some((listed.id, listed.header.as_ref().err()?)))
+    {
+        tracing::warn!(%error, id = format!("{unreadable:032x}"), "a checkpoint cannot be read; delete it \
+            by its id once it is not needed");
     }
     if known.iter().any(|listed| listed.name() == Some(name)) {
         let message = format!("there is a checkpoint {name:?} already");
-        return Err(Error::new(ErrorKind::AlreadyExists, message).advice("choose another name, or delete that one first"));
+        return Err(Error::new(ErrorKind::AlreadyExists, message)
+            .advice("choose another name, or delete that one first"));
     }
     // What an attempt before has left would keep its tables.
     if let Err(error) = checkpoints.sweep(confirm(engine)).await {
@@ -202,7 +232,13 @@ pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Check
     let made = checkpoints.create(name).await?;
     // Whoever fences this epoch's log after this finds the checkpoint whole.
     confirm(engine).await?;
-    tracing::info!(name, tables = made.tables, bytes = made.table_bytes, sequence = made.last_sequence, "checkpoint made");
+    tracing::info!(
+        name,
+        tables = made.tables,
+        bytes = made.table_bytes,
+        sequence = made.last_sequence,
+        "checkpoint made"
+    );
     engine.events.tell(|| Event::CheckpointMade { name: name.to_owned() });
     Ok(made)
 }

@@ -22,7 +22,13 @@ pub struct RangeSize {
 }
 
 /// Sums up what the tables' indexes and the memtables say.
-pub(crate) async fn range_size(engine: &Engine, view: &View, keyspace: u32, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<RangeSize> {
+pub(crate) async fn range_size(
+    engine: &Engine,
+    view: &View,
+    keyspace: u32,
+    lower: Bound<&[u8]>,
+    upper: Bound<&[u8]>,
+) -> Result<RangeSize> {
     let mut size = RangeSize::default();
     let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     for list in memtables.filter_map(|memtable| memtable.list(keyspace)) {
@@ -58,7 +64,8 @@ pub(crate) async fn range_size(engine: &Engine, view: &View, keyspace: u32, lowe
             Err(error) => return Err(engine.judge_read(view, error).await),
         };
         let description = table.description();
-        let entries = u128::from(description.entries) * u128::from(bytes) / u128::from(description.length.max(1));
+        let entries =
+            u128::from(description.entries) * u128::from(bytes) / u128::from(description.length.max(1));
         size.table_bytes += bytes;
         size.table_entries += u64::try_from(entries).unwrap_or(u64::MAX);
     }

@@ -1,7 +1,9 @@
-//! Verification of a whole database: the manifest's chain, what its parts say about each other, every table, every log.
+//! Verification of a whole database: the manifest's chain, what its parts say about each other,
+//! every table, every log.
 //!
-//! All damage is told, not only the first; nothing is repaired, and what runs beside it is not disturbed. Tables that compaction replaces
-//! meanwhile are kept until they are read, logs are read up to where they are durable.
+//! All damage is told, not only the first; nothing is repaired, and what runs beside it is not
+//! disturbed. Tables that compaction replaces meanwhile are kept until they are read, logs are read
+//! up to where they are durable.
 
 use std::sync::Arc;
 
@@ -75,7 +77,10 @@ impl VerifyReport {
 }
 
 /// Reads and checks everything; tells `progress` after each step.
-pub(crate) async fn verify(engine: &Arc<Engine>, mut progress: impl FnMut(&VerifyReport) + Send) -> Result<VerifyReport> {
+pub(crate) async fn verify(
+    engine: &Arc<Engine>,
+    mut progress: impl FnMut(&VerifyReport) + Send,
+) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     match manifest::load(&engine.env, &engine.objects).await {
         Ok(loaded) => report.manifest_records = loaded.state.slot(),
@@ -86,7 +91,11 @@ pub(crate) async fn verify(engine: &Arc<Engine>, mut progress: impl FnMut(&Verif
     for error in contradictions(engine, &state) {
         report.note(&error)?;
     }
-    let tables: Vec<_> = view.version.keyspaces().flat_map(|(_, levels)| levels.tables().cloned().collect::<Vec<_>>()).collect();
+    let tables: Vec<_> = view
+        .version
+        .keyspaces()
+        .flat_map(|(_, levels)| levels.tables().cloned().collect::<Vec<_>>())
+        .collect();
     report.tables_all = tables.len() as u64;
     report.bytes_all = tables.iter().map(|table| table.description().length).sum();
     progress(&report);
@@ -114,11 +123,17 @@ pub(crate) async fn verify(engine: &Arc<Engine>, mut progress: impl FnMut(&Verif
     Ok(report)
 }
 
-/// Whether the object of a sound table ends where the table does: nothing reads what follows, and nobody wrote it.
+/// Whether the object of a sound table ends where the table does: nothing reads what follows, and
+/// nobody wrote it.
 async fn check_length(engine: &Engine, table: &TableDescription) -> Result<()> {
     let (store, object) = engine.versions.tables().locate(table);
-    let (found, end) = (store.length(engine.request(Purpose::Verify), &object).await?, table.offset + table.length);
-    if found == end { Ok(()) } else { Err(Error::corrupt(object, end, format!("an object of {end} bytes"), format!("{found} bytes"))) }
+    let (found, end) =
+        (store.length(engine.request(Purpose::Verify), &object).await?, table.offset + table.length);
+    if found == end {
+        Ok(())
+    } else {
+        Err(Error::corrupt(object, end, format!("an object of {end} bytes"), format!("{found} bytes")))
+    }
 }
 
 /// What the manifest's state says that cannot be.
@@ -132,11 +147,27 @@ fn contradictions(engine: &Engine, state: &State) -> Vec<Error> {
             for table in level.tables() {
                 errors.extend(check_description(table, &object(table)).err());
                 if table.last_sequence > last {
-                    errors.push(Error::corrupt(object(table), 0, format!("sequence numbers up to {}", last.0), table.last_sequence.0));
+                    errors.push(Error::corrupt(
+                        object(table),
+                        0,
+                        format!("sequence numbers up to {}", last.0),
+                        table.last_sequence.0,
+                    ));
                 }
-                if let Some(before) = before.filter(|before| *number > 0 && before.last_key >= table.first_key) {
-                    let expected = format!("keys of level {number} after {:?}, the last of {}", before.last_key, object(before));
-                    errors.push(Error::corrupt(object(table), 0, expected, format!("{:?} first", table.first_key)));
+                if let Some(before) =
+                    before.filter(|before| *number > 0 && before.last_key >= table.first_key)
+                {
+                    let expected = format!(
+                        "keys of level {number} after {:?}, the last of {}",
+                        before.last_key,
+                        object(before)
+                    );
+                    errors.push(Error::corrupt(
+                        object(table),
+                        0,
+                        expected,
+                        format!("{:?} first", table.first_key),
+                    ));
                 }
                 before = Some(table);
             }
@@ -172,7 +203,8 @@ async fn logs(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
     Ok(())
 }
 
-/// How far a log of this epoch is durable; nothing of one that has ended, and is about to be un-named.
+/// How far a log of this epoch is durable; nothing of one that has ended, and is about to be
+/// un-named.
 fn durable_through(engine: &Engine, id: LogId) -> Option<LogOffset> {
     let main = engine.main_log();
     if id == main.id {
@@ -181,13 +213,24 @@ fn durable_through(engine: &Engine, id: LogId) -> Option<LogOffset> {
     engine.application_log.as_ref().filter(|_| !is_main(id.lane)).map(|log| log.durable_through(id.lane))
 }
 
-async fn read_log(engine: &Engine, record: &LogRecord, from: LogOffset, to: LogOffset, report: &mut VerifyReport) -> Result<()> {
+async fn read_log(
+    engine: &Engine,
+    record: &LogRecord,
+    from: LogOffset,
+    to: LogOffset,
+    report: &mut VerifyReport,
+) -> Result<()> {
     let mut reader = engine.log_store.read(&engine.context, record, from, to).await?;
     let mut next: Option<SequenceNumber> = None;
     while let Some((entry, at)) = reader.next().await? {
         if let Some(next) = next.filter(|next| entry.first_sequence < next.0) {
             let what = format!("the log of epoch {} at {at}", record.id.epoch);
-            return Err(Error::corrupt(what, 0, format!("a sequence number of at least {}", next.0), entry.first_sequence));
+            return Err(Error::corrupt(
+                what,
+                0,
+                format!("a sequence number of at least {}", next.0),
+                entry.first_sequence,
+            ));
         }
         next = Some(SequenceNumber(entry.first_sequence.saturating_add(u64::from(entry.count))));
         report.log_entries += 1;

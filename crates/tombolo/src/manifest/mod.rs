@@ -1,6 +1,8 @@
-//! The manifest: a chain of immutable records, one per slot, that says which tables and logs make the database.
+//! The manifest: a chain of immutable records, one per slot, that says which tables and logs make
+//! the database.
 //!
-//! `edits → one record at a time, put-if-absent at the next slot → state`. The page docs/manifest.md has the rules and the bytes.
+//! `edits → one record at a time, put-if-absent at the next slot → state`. The page
+//! docs/manifest.md has the rules and the bytes.
 //!
 //! - [`chain`]: the protocol as state machines without IO, clocks and randomness.
 //! - [`state`]: what the edits build.
@@ -9,8 +11,10 @@
 //! - `places`: where a table's object lies; under another database's root, if that is a source.
 //!
 //! Invariants:
-//! 1. Whoever acknowledges an edit has seen it in its slot, in a chain whose every record is linked to the next by its hash.
-//! 2. One process at most has an effective claim on the newest epoch; every record of an epoch comes from the process that claimed it.
+//! 1. Whoever acknowledges an edit has seen it in its slot, in a chain whose every record is linked
+//!    to the next by its hash.
+//! 2. One process at most has an effective claim on the newest epoch; every record of an epoch
+//!    comes from the process that claimed it.
 //! 3. No claim is ever deleted, and nothing else is deleted but below a durable snapshot.
 
 pub mod chain;

@@ -14,8 +14,8 @@
 //! | `{i}/alive/{!epoch}.leaving`, `.left` | it is about to hand over; it has closed | by later epochs |
 //! | `{i}/standby/{id}.{period}.{!beat}` | somebody stands by, and asks for a sign of life every so many ms | by the next but one, by its owner, by the writer |
 //!
-//! Numbers are 16 lower-case hexadecimal digits; `!x` is `u64::MAX − x`, so that the newest sorts first and a list of one name is an
-//! atomic answer to 'which is the newest?'.
+//! Numbers are 16 lower-case hexadecimal digits; `!x` is `u64::MAX − x`, so that the newest sorts
+//! first and a list of one name is an atomic answer to 'which is the newest?'.
 
 use tombolo_format::manifest::TableName;
 use tombolo_storage::{Error, ErrorKind, Incarnation, ObjectName, Result};
@@ -156,7 +156,8 @@ pub fn parse_standby(incarnation: Incarnation, object: &ObjectName) -> Option<(u
 }
 
 fn hexadecimal(digits: &str) -> Option<u64> {
-    let proper = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let proper = digits.len() == 16
+        && digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     if proper { u64::from_str_radix(digits, 16).ok() } else { None }
 }
 
@@ -216,7 +217,8 @@ pub fn parse_table(incarnation: Incarnation, object: &ObjectName) -> Option<Tabl
     Some(TableName { epoch, random })
 }
 
-/// The pin that an object holds, or is a heartbeat of, with the heartbeat's number; `None` when it is neither's name.
+/// The pin that an object holds, or is a heartbeat of, with the heartbeat's number; `None` when it
+/// is neither's name.
 pub fn parse_pin(incarnation: Incarnation, object: &ObjectName) -> Option<(u128, Option<u64>)> {
     let rest = object.as_str().strip_prefix(&pin_prefix(incarnation))?;
     let (id, beat) = match rest.split_once('.') {

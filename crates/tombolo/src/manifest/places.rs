@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tombolo_format::manifest::{Source, TableDescription};
-use tombolo_storage::home::home_of;
+use tombolo_storage::location::location_of;
 use tombolo_storage::{Incarnation, ObjectName, ObjectStore, Result};
 
 use super::{State, names};
@@ -30,8 +30,9 @@ impl Place {
     /// # Errors
     /// `Unsupported` when it is not known where `own` lies; those of opening the store.
     pub(crate) fn of(own: &Arc<dyn ObjectStore>, source: &Source) -> Result<Place> {
-        let store = home_of(&**own)?.neighbour(&source.place);
-        let store = store.map_err(|error| error.context(format!("opening {}, of which tables are named", source.place)))?;
+        let store = location_of(&**own)?.neighbour(&source.place);
+        let store = store
+            .map_err(|error| error.context(format!("opening {}, of which tables are named", source.place)))?;
         Ok(Place { source: source.clone(), store })
     }
 }
@@ -57,9 +58,13 @@ impl Places {
     /// # Errors
     /// As [`Place::of`].
     pub(crate) fn learn(&mut self, state: &State) -> Result<()> {
-        let unknown: Vec<_> = state.sources().filter(|source| !self.sources.contains_key(&source.number)).cloned().collect();
+        let unknown: Vec<_> =
+            state.sources().filter(|source| !self.sources.contains_key(&source.number)).cloned().collect();
         if !unknown.is_empty() {
-            let opened = unknown.iter().map(|source| Ok((source.number, Place::of(&self.own, source)?))).collect::<Result<Vec<_>>>()?;
+            let opened = unknown
+                .iter()
+                .map(|source| Ok((source.number, Place::of(&self.own, source)?)))
+                .collect::<Result<Vec<_>>>()?;
             Arc::make_mut(&mut self.sources).extend(opened);
         }
         Ok(())

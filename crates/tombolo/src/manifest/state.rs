@@ -1,14 +1,20 @@
 //! The state that the edits of the chain build: which tables and logs make the database.
 //!
-//! Manifest, step 2 of 3: `chain → state → driver`. Pure: no IO. Every edit is checked against the state before it changes anything, both
-//! when it is about to be written (a refusal is a bug of the caller) and when it is read back (a refusal is corruption).
+//! Manifest, step 2 of 3: `chain → state → driver`. Pure: no IO. Every edit is checked against the
+//! state before it changes anything, both when it is about to be written (a refusal is a bug of the
+//! caller) and when it is read back (a refusal is corruption).
 //!
 //! Invariants:
-//! 1. `fold(state.edits()) == state`: a snapshot holds all of it, but for parts of edits that are still to take effect.
-//! 2. A table is live, obsolete or condemned, or it is not named; it goes live → obsolete ⇄ condemned → not named, and never comes back.
-//! 3. A sealed length, once recorded, does not change; replay points, flushed and reached sequence numbers only rise.
-//! 4. A source is named before every table of it and un-named after the last. All are named before the first keyspace: so a number never comes back.
-//! 5. Clones share everything but what changed since: a version costs the same at 100 and at 100,000 tables, but for one short array.
+//! 1. `fold(state.edits()) == state`: a snapshot holds all of it, but for parts of edits that are
+//!    still to take effect.
+//! 2. A table is live, obsolete or condemned, or it is not named; it goes live → obsolete ⇄
+//!    condemned → not named, and never comes back.
+//! 3. A sealed length, once recorded, does not change; replay points, flushed and reached sequence
+//!    numbers only rise.
+//! 4. A source is named before every table of it and un-named after the last. All are named before
+//!    the first keyspace: so a number never comes back.
+//! 5. Clones share everything but what changed since: a version costs the same at 100 and at
+//!    100,000 tables, but for one short array.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +22,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, KeyspaceOptions, Part, Record, RecordKind, Source, TableDescription, TableName};
+use tombolo_format::manifest::{
+    Edit, KeyspaceOptions, Part, Record, RecordKind, Source, TableDescription, TableName,
+};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
 
@@ -153,7 +161,8 @@ pub struct LogState {
     pub sealed: Option<LogOffset>,
     /// Everything before is needed no more.
     pub replay_point: LogOffset,
-    /// The first entries of an application's log that it has given up, counted; some of them may lie behind the replay point.
+    /// The first entries of an application's log that it has given up, counted; some of them may
+    /// lie behind the replay point.
     pub trimmed: u64,
 }
 
@@ -183,7 +192,8 @@ pub struct State {
     logs: Arc<BTreeMap<LogId, LogState>>,
     streams: Arc<BTreeMap<u32, SequenceNumber>>,
     sources: Arc<BTreeMap<u32, SourceState>>,
-    /// Parts of edits that take effect with their last one; forgotten when something else comes before it.
+    /// Parts of edits that take effect with their last one; forgotten when something else comes
+    /// before it.
     begun: Vec<Arc<Vec<Edit>>>,
 }
 
@@ -264,7 +274,10 @@ impl State {
 
     /// The logs as a log store wants them.
     pub fn log_records(&self) -> Vec<LogRecord> {
-        self.logs.iter().map(|(id, log)| LogRecord { id: *id, configuration: log.configuration.clone() }).collect()
+        self.logs
+            .iter()
+            .map(|(id, log)| LogRecord { id: *id, configuration: log.configuration.clone() })
+            .collect()
     }
 
     /// How far each stream had come at some time, whatever its tables and logs hold.
@@ -279,15 +292,19 @@ impl State {
 
     /// How many tables are named that lie under sources, live or not, and their bytes.
     pub fn shared_tables(&self) -> (u64, u64) {
-        self.sources.values().fold((0, 0), |(tables, bytes), source| (tables + source.named, bytes + source.bytes))
+        self.sources
+            .values()
+            .fold((0, 0), |(tables, bytes), source| (tables + source.named, bytes + source.bytes))
     }
 
-    /// Those of which no table is named any more, live or not: their pins can be given back (see [`crate::collection`]).
+    /// Those of which no table is named any more, live or not: their pins can be given back (see
+    /// [`crate::collection`]).
     pub fn unneeded_sources(&self) -> impl Iterator<Item = &Source> {
         self.sources.values().filter(|state| state.named == 0).map(|state| &state.source)
     }
 
-    /// Whether the last record is a part of edits that are still to take effect. No snapshot holds those.
+    /// Whether the last record is a part of edits that are still to take effect. No snapshot holds
+    /// those.
     pub fn has_begun(&self) -> bool {
         !self.begun.is_empty()
     }
@@ -319,7 +336,9 @@ impl State {
             RecordKind::Edits(edits) => self.apply_edits(edits, origin)?,
             RecordKind::Destroyed => self.destroyed = true,
             RecordKind::Part(Part::First, edits) => self.begun = vec![Arc::new(edits.clone())],
-            RecordKind::Part(_, _) if begun.is_empty() => return refuse("a part of edits of which the first is missing"),
+            RecordKind::Part(_, _) if begun.is_empty() => {
+                return refuse("a part of edits of which the first is missing");
+            }
             RecordKind::Part(Part::Further, edits) => {
                 begun.push(Arc::new(edits.clone()));
                 self.begun = begun;
@@ -358,16 +377,25 @@ impl State {
                 if self.database.is_some() {
                     return refuse("the database is created twice");
                 }
-                let created = Database { id: *id, log_identity: log_identity.clone(), created_unix_seconds: *created_unix_seconds };
+                let created = Database {
+                    id: *id,
+                    log_identity: log_identity.clone(),
+                    created_unix_seconds: *created_unix_seconds,
+                };
                 self.database = Some(Arc::new(created));
                 Ok(())
             }
-            Edit::KeyspaceCreated { id, name, stream, options } => self.create_keyspace(*id, name, *stream, options),
+            Edit::KeyspaceCreated { id, name, stream, options } => {
+                self.create_keyspace(*id, name, *stream, options)
+            }
             Edit::KeyspaceDropped { id } => self.drop_keyspace(*id),
             Edit::KeyspaceFlushed { id, sequence } => {
                 let keyspace = self.live_keyspace(*id)?;
                 if *sequence < keyspace.flushed {
-                    return refuse(format!("keyspace {id} was flushed to {}, now to {}", keyspace.flushed.0, sequence.0));
+                    return refuse(format!(
+                        "keyspace {id} was flushed to {}, now to {}",
+                        keyspace.flushed.0, sequence.0
+                    ));
                 }
                 keyspace.flushed = *sequence;
                 Ok(())
@@ -413,7 +441,13 @@ impl State {
         }
     }
 
-    fn create_keyspace(&mut self, id: u32, name: &str, stream: u32, options: &KeyspaceOptions) -> Result<(), EditError> {
+    fn create_keyspace(
+        &mut self,
+        id: u32,
+        name: &str,
+        stream: u32,
+        options: &KeyspaceOptions,
+    ) -> Result<(), EditError> {
         if self.keyspaces.last().is_some_and(|(highest, _)| id <= *highest) {
             return refuse(format!("keyspace number {id} may have been used before"));
         }
@@ -458,10 +492,13 @@ impl State {
         Ok(())
     }
 
-    /// A dropped keyspace without named tables is forgotten, unless its number is the highest: that one keeps numbers from coming back.
+    /// A dropped keyspace without named tables is forgotten, unless its number is the highest: that
+    /// one keeps numbers from coming back.
     fn forget_if_gone(&mut self, id: u32) {
         let highest = self.keyspaces.last().map(|(id, _)| *id);
-        if highest != Some(id) && self.keyspaces.get(&id).is_some_and(|keyspace| keyspace.dropped && keyspace.named == 0) {
+        if highest != Some(id)
+            && self.keyspaces.get(&id).is_some_and(|keyspace| keyspace.dropped && keyspace.named == 0)
+        {
             self.keyspaces.remove(&id);
         }
     }
@@ -500,19 +537,34 @@ impl State {
             Origin::Snapshot => table.name.epoch <= self.epoch,
         };
         if !epoch_fits {
-            return refuse(format!("table {:?} comes from another epoch than the record's, {origin:?}", table.name));
+            return refuse(format!(
+                "table {:?} comes from another epoch than the record's, {origin:?}",
+                table.name
+            ));
         }
         let in_order = table.first_key <= table.last_key && table.first_sequence <= table.last_sequence;
-        if !in_order || table.level > LEVEL_MAX || u64::from(table.tail_bytes) > table.length || table.deletes > table.entries {
+        if !in_order
+            || table.level > LEVEL_MAX
+            || u64::from(table.tail_bytes) > table.length
+            || table.deletes > table.entries
+        {
             return refuse(format!("table {:?} is described as what no table is", table.name));
         }
         if let Some(of) = table.source.filter(|of| !self.sources.contains_key(&of.source)) {
-            return refuse(format!("table {:?} lies under source {}, which is not named", table.name, of.source));
+            return refuse(format!(
+                "table {:?} lies under source {}, which is not named",
+                table.name, of.source
+            ));
         }
         let description = Arc::new(table.clone());
         let keyspace = self.live_keyspace(table.keyspace)?;
         keyspace.named += 1;
-        keyspace.levels.entry(table.level).or_default().0.insert(LevelKey::of(table), Arc::clone(&description));
+        keyspace
+            .levels
+            .entry(table.level)
+            .or_default()
+            .0
+            .insert(LevelKey::of(table), Arc::clone(&description));
         self.tables.insert(table.name, NamedTable { description, status: TableStatus::Live });
         self.count_of_source(table, 1);
         Ok(())
@@ -587,7 +639,8 @@ impl State {
         if !self.keyspaces.is_empty() || self.sources.contains_key(&source.number) {
             return refuse(format!("source {} is named after the first keyspace, or twice", source.number));
         }
-        Arc::make_mut(&mut self.sources).insert(source.number, SourceState { source: source.clone(), named: 0, bytes: 0 });
+        Arc::make_mut(&mut self.sources)
+            .insert(source.number, SourceState { source: source.clone(), named: 0, bytes: 0 });
         Ok(())
     }
 
@@ -619,28 +672,44 @@ impl State {
                 if matches!(origin, Origin::Record(writer) if writer != id.epoch) {
                     return refuse(format!("a record of another epoch names a new log of epoch {epoch}"));
                 }
-                let log = LogState { configuration: configuration.clone(), sealed: None, replay_point: LogOffset::ZERO, trimmed: 0 };
+                let log = LogState {
+                    configuration: configuration.clone(),
+                    sealed: None,
+                    replay_point: LogOffset::ZERO,
+                    trimmed: 0,
+                };
                 logs.insert(id, log);
             }
             (_, None) => return refuse(format!("log {epoch}/{lane} is not named")),
             (Edit::LogSealed { length, .. }, Some(log)) => match log.sealed {
                 Some(sealed) if sealed.0 != *length => {
-                    return refuse(format!("log {epoch}/{lane} was sealed at {sealed}, now at {}", LogOffset(*length)));
+                    return refuse(format!(
+                        "log {epoch}/{lane} was sealed at {sealed}, now at {}",
+                        LogOffset(*length)
+                    ));
                 }
                 _ if log.replay_point.0 > *length => {
-                    return refuse(format!("log {epoch}/{lane} is sealed at {} below its replay point", LogOffset(*length)));
+                    return refuse(format!(
+                        "log {epoch}/{lane} is sealed at {} below its replay point",
+                        LogOffset(*length)
+                    ));
                 }
                 _ => log.sealed = Some(LogOffset(*length)),
             },
             (Edit::LogReplayPoint { offset, .. }, Some(log)) => {
                 if *offset < log.replay_point.0 || log.sealed.is_some_and(|sealed| sealed.0 < *offset) {
-                    return refuse(format!("log {epoch}/{lane}: replay point {} does not fit {log:?}", LogOffset(*offset)));
+                    return refuse(format!(
+                        "log {epoch}/{lane}: replay point {} does not fit {log:?}",
+                        LogOffset(*offset)
+                    ));
                 }
                 log.replay_point = LogOffset(*offset);
             }
             (Edit::LogTrimmed { entries, .. }, Some(log)) => {
                 if *entries < log.trimmed {
-                    return refuse(format!("log {epoch}/{lane}: {entries} entries given up do not fit {log:?}"));
+                    return refuse(format!(
+                        "log {epoch}/{lane}: {entries} entries given up do not fit {log:?}"
+                    ));
                 }
                 log.trimmed = *entries;
             }
@@ -657,7 +726,11 @@ impl State {
         if let Some(database) = &self.database {
             let Database { id, log_identity, created_unix_seconds } = &**database;
             let (id, created_unix_seconds) = (*id, *created_unix_seconds);
-            edits.push(Edit::DatabaseCreated { id, log_identity: log_identity.clone(), created_unix_seconds });
+            edits.push(Edit::DatabaseCreated {
+                id,
+                log_identity: log_identity.clone(),
+                created_unix_seconds,
+            });
         }
         edits.extend(self.sources().cloned().map(Edit::SourceNamed));
         self.keyspace_edits(&mut edits);
@@ -672,12 +745,17 @@ impl State {
                 edits.push(Edit::LogSealed { epoch, lane, length: sealed.0 });
             }
         }
-        edits.extend(self.streams.iter().map(|(stream, sequence)| Edit::StreamReached { stream: *stream, sequence: *sequence }));
+        edits.extend(
+            self.streams
+                .iter()
+                .map(|(stream, sequence)| Edit::StreamReached { stream: *stream, sequence: *sequence }),
+        );
         edits
     }
 
-    /// Keyspaces and tables. A dropped keyspace is created, gets its tables and is dropped again before the next one is created, so that
-    /// its name is free for that one, and its tables are obsolete.
+    /// Keyspaces and tables. A dropped keyspace is created, gets its tables and is dropped again
+    /// before the next one is created, so that its name is free for that one, and its tables are
+    /// obsolete.
     fn keyspace_edits(&self, edits: &mut Vec<Edit>) {
         let mut left: BTreeMap<u32, Vec<&NamedTable>> = BTreeMap::new();
         for table in self.unneeded() {

@@ -1,10 +1,12 @@
-//! Memory of a memtable: chunks that grow up to a huge page, filled from the front by one writer, given back all at once.
+//! Memory of a memtable: chunks that grow up to a huge page, filled from the front by one writer,
+//! given back all at once.
 //!
-//! Nothing is taken before the first write, and chunks follow the memtable's size: together they are no larger than it, unless a batch is.
+//! Nothing is taken before the first write, and chunks follow the memtable's size: together they
+//! are no larger than it, unless a batch is.
 //!
 //! Invariants:
-//! 1. A chunk never moves and is freed only with its [`Arena`], to the system or to the chunks that the budget keeps for the next memtables. So its
-//!    content is anything at first.
+//! 1. A chunk never moves and is freed only with its [`Arena`], to the system or to the chunks that
+//!    the budget keeps for the next memtables. So its content is anything at first.
 //! 2. A byte is handed out once.
 
 use std::io;
@@ -20,8 +22,8 @@ use crate::budget::{Category, Charge, MemoryBudget, Room, SPARE_BYTES};
 /// Alignment of all that is handed out.
 pub(super) const ALIGN: usize = 8;
 
-/// First chunk: an eighth of the memtable within these bounds. Each following one is twice as large up to a huge page, so that a small
-/// database stays small.
+/// First chunk: an eighth of the memtable within these bounds. Each following one is twice as large
+/// up to a huge page, so that a small database stays small.
 const FIRST_CHUNK_BYTES_MIN: usize = 4 << 10;
 const FIRST_CHUNK_BYTES_MAX: usize = 16 << 10;
 const LARGEST_CHUNK_BYTES: usize = SPARE_BYTES;
@@ -69,8 +71,9 @@ impl Drop for Arena {
     }
 }
 
-/// Chunks for one memtable whose pages another thread has taken before they are needed: clearing them takes as long as filling them, and several times as
-/// long where a virtual machine's host has to find the memory first.
+/// Chunks for one memtable whose pages another thread has taken before they are needed: clearing
+/// them takes as long as filling them, and several times as long where a virtual machine's host has
+/// to find the memory first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadyChunks(Arc<Mutex<Chunks>>);
 
@@ -94,7 +97,8 @@ impl ReadyChunks {
         !std::mem::replace(&mut chunks.is_being_made, true)
     }
 
-    /// Makes ready what was asked for, on the calling thread. It is charged to the budget when it is used. Without memory it does nothing.
+    /// Makes ready what was asked for, on the calling thread. It is charged to the budget when it
+    /// is used. Without memory it does nothing.
     pub(crate) fn make(&self) {
         loop {
             {
@@ -118,7 +122,8 @@ impl ReadyChunks {
         self.0.lock().ready.len()
     }
 
-    /// One that is ready. When there is none whoever needs it makes it himself: it is asked for no more.
+    /// One that is ready. When there is none whoever needs it makes it himself: it is asked for no
+    /// more.
     fn take(&self) -> Option<Region> {
         let mut chunks = self.0.lock();
         let taken = chunks.ready.pop();
@@ -136,7 +141,8 @@ pub(super) struct Bump {
     /// Invariant: `next..next + left` lies in one chunk of `arena`, and none of it was handed out.
     next: NonNull<u8>,
     left: usize,
-    /// Filled when the current chunk is: until then it costs addresses only, or is one that was used before, with its charge.
+    /// Filled when the current chunk is: until then it costs addresses only, or is one that was
+    /// used before, with its charge.
     next_chunk: Option<(Region, Option<Charge>)>,
     ready: ReadyChunks,
     /// Of the next chunk, if the memtable still takes so many.
@@ -149,7 +155,8 @@ pub(super) struct Bump {
     may_take_more: bool,
 }
 
-// SAFETY: the pointer leads into memory that `arena` keeps alive and that only this value hands out.
+// SAFETY: the pointer leads into memory that `arena` keeps alive and that only this value hands
+// out.
 unsafe impl Send for Bump {}
 // SAFETY: `&Bump` gives no access to the memory.
 unsafe impl Sync for Bump {}
@@ -157,11 +164,25 @@ unsafe impl Sync for Bump {}
 impl Bump {
     pub(super) fn new(budget: &Arc<MemoryBudget>, capacity: u64) -> Bump {
         let next = NonNull::<u64>::dangling().cast();
-        let arena =
-            Arc::new(Arena { chunks: Mutex::default(), budget: Arc::clone(budget), bytes: AtomicU64::new(0), room: OnceLock::new() });
+        let arena = Arc::new(Arena {
+            chunks: Mutex::default(),
+            budget: Arc::clone(budget),
+            bytes: AtomicU64::new(0),
+            room: OnceLock::new(),
+        });
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let chunk_bytes = (capacity / 8).clamp(FIRST_CHUNK_BYTES_MIN, FIRST_CHUNK_BYTES_MAX);
-        Bump { arena, next, left: 0, next_chunk: None, ready: ReadyChunks::default(), chunk_bytes, capacity, used: 0, may_take_more: false }
+        Bump {
+            arena,
+            next,
+            left: 0,
+            next_chunk: None,
+            ready: ReadyChunks::default(),
+            chunk_bytes,
+            capacity,
+            used: 0,
+            may_take_more: false,
+        }
     }
 
     pub(super) fn arena(&self) -> &Arc<Arena> {
@@ -174,7 +195,8 @@ impl Bump {
         self.used
     }
 
-    /// Makes sure that allocations of `bytes` in all, rounded up one by one, succeed; `may_take_more`: that is a guess, and there may be more.
+    /// Makes sure that allocations of `bytes` in all, rounded up one by one, succeed;
+    /// `may_take_more`: that is a guess, and there may be more.
     #[inline]
     pub(super) fn reserve(&mut self, bytes: usize, may_take_more: bool) -> io::Result<()> {
         self.may_take_more = may_take_more;
@@ -209,7 +231,8 @@ impl Bump {
     /// `bytes` of memory, aligned to [`ALIGN`], valid as long as the arena lives.
     ///
     /// # Panics
-    /// When they were not reserved: a bug; or, of what may take more than that, when the system has no memory.
+    /// When they were not reserved: a bug; or, of what may take more than that, when the system has
+    /// no memory.
     #[inline]
     pub(super) fn allocate(&mut self, bytes: usize) -> NonNull<u8> {
         let rounded = bytes.next_multiple_of(ALIGN);
@@ -224,7 +247,8 @@ impl Bump {
         allocated
     }
 
-    /// As [`Bump::allocate`], aligned to a power of two from [`ALIGN`] on. Takes up to `align` bytes more.
+    /// As [`Bump::allocate`], aligned to a power of two from [`ALIGN`] on. Takes up to `align`
+    /// bytes more.
     ///
     /// # Panics
     /// As [`Bump::allocate`].
@@ -239,10 +263,17 @@ impl Bump {
         self.allocate(room)
     }
 
-    /// Goes over into the next chunk, which has room for `bytes`; or, if more than what was reserved may be taken, into a new one.
+    /// Goes over into the next chunk, which has room for `bytes`; or, if more than what was
+    /// reserved may be taken, into a new one.
     fn go_over(&mut self, bytes: usize) {
         let next = self.next_chunk.take().filter(|(next, _)| bytes <= next.length());
-        let more = || if self.may_take_more { Region::new(bytes.max(self.chunk_bytes)).ok().map(|chunk| (chunk, None)) } else { None };
+        let more = || {
+            if self.may_take_more {
+                Region::new(bytes.max(self.chunk_bytes)).ok().map(|chunk| (chunk, None))
+            } else {
+                None
+            }
+        };
         let Some((chunk, spare)) = next.or_else(more) else { panic!("{bytes} bytes were not reserved") };
         self.used += self.left as u64;
         self.next = chunk.base();

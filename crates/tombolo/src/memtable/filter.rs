@@ -1,9 +1,11 @@
-//! Which user keys a memtable may hold: a read of another key goes on to the tables after one cache line instead of a search.
+//! Which user keys a memtable may hold: a read of another key goes on to the tables after one cache
+//! line instead of a search.
 //!
-//! A Bloom filter of 64-bit blocks, one for each key: about 3 % of absent keys pass when the memtable is full.
+//! A Bloom filter of 64-bit blocks, one for each key: about 3 % of absent keys pass when the
+//! memtable is full.
 //!
-//! Thread safety: one writer, any number of readers. A reader that sees a sequence number as visible also sees the bits of its key, which
-//! were stored before that number was published.
+//! Thread safety: one writer, any number of readers. A reader that sees a sequence number as
+//! visible also sees the bits of its key, which were stored before that number was published.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +23,11 @@ pub(super) struct KeyFilter(Box<[AtomicU64]>);
 impl KeyFilter {
     /// For a memtable of about `memtable_bytes`; one that lets everything pass when it is small.
     pub(super) fn new(memtable_bytes: u64) -> KeyFilter {
-        let blocks = if memtable_bytes < MEMTABLE_BYTES_MIN { 0 } else { (memtable_bytes / MEMTABLE_BYTES_PER_BLOCK).min(BLOCKS_MAX) };
+        let blocks = if memtable_bytes < MEMTABLE_BYTES_MIN {
+            0
+        } else {
+            (memtable_bytes / MEMTABLE_BYTES_PER_BLOCK).min(BLOCKS_MAX)
+        };
         KeyFilter((0..blocks).map(|_| AtomicU64::new(0)).collect())
     }
 

@@ -1,4 +1,5 @@
-//! The way to the leaves: a skip list of forks, one for each leaf but the first, in the order of the lowest versions that they begin with.
+//! The way to the leaves: a skip list of forks, one for each leaf but the first, in the order of
+//! the lowest versions that they begin with.
 //!
 //! A fork, 8-byte aligned:
 //!
@@ -15,8 +16,10 @@
 //! Forks are never changed but for their next pointers and their leaf, nor removed.
 //!
 //! Invariants:
-//! 1. Every next pointer is null or leads to a complete fork of the arena that the list keeps alive.
-//! 2. A fork is linked at level 0 before any other, each with a release store: who reads a pointer with acquire sees the whole fork.
+//! 1. Every next pointer is null or leads to a complete fork of the arena that the list keeps
+//!    alive.
+//! 2. A fork is linked at level 0 before any other, each with a release store: who reads a pointer
+//!    with acquire sees the whole fork.
 //! 3. Every level is sorted, and a level's forks are among those of the level below.
 
 use std::cmp::Ordering as Order;
@@ -41,7 +44,8 @@ const TOWER_AT: usize = 40;
 const OWN_KEY_BYTES_MAX: usize = 64;
 
 /// Most bytes that a fork takes.
-pub(super) const FORK_BYTES_MAX: usize = (TOWER_AT + HEIGHT_MAX * 8 + OWN_KEY_BYTES_MAX).next_multiple_of(ALIGN);
+pub(super) const FORK_BYTES_MAX: usize =
+    (TOWER_AT + HEIGHT_MAX * 8 + OWN_KEY_BYTES_MAX).next_multiple_of(ALIGN);
 
 /// The forks before a place, one of each level, null for the start.
 pub(super) type Splice = [*mut u8; HEIGHT_MAX];
@@ -56,7 +60,8 @@ pub(super) struct Forks {
 
 /// A fork of some list.
 ///
-/// Invariant: a complete fork in an arena that outlives every use; so whoever holds one must hold its list.
+/// Invariant: a complete fork in an arena that outlives every use; so whoever holds one must hold
+/// its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fork(NonNull<u8>);
 
@@ -75,8 +80,8 @@ impl Fork {
     /// Its leaf.
     #[inline]
     pub(super) fn leaf<'a>(self) -> &'a AtomicPtr<u8> {
-        // SAFETY: a complete fork has an initialised, aligned pointer there; it is changed only as an atomic. The lifetime is cut to that
-        // of the list by every caller in `list`.
+        // SAFETY: a complete fork has an initialised, aligned pointer there; it is changed only as
+        // an atomic. The lifetime is cut to that of the list by every caller in `list`.
         unsafe { self.0.add(LEAF_AT).cast::<AtomicPtr<u8>>().as_ref() }
     }
 
@@ -86,8 +91,9 @@ impl Fork {
     /// The caller holds the fork's list as long as `'a`.
     #[inline]
     pub(super) unsafe fn key<'a>(self) -> &'a [u8] {
-        // SAFETY: initialised fields of a complete fork, at offsets that are multiples of their sizes; they lead to the key, which lies in
-        // the same arena and never changes. The caller holds the list.
+        // SAFETY: initialised fields of a complete fork, at offsets that are multiples of their
+        // sizes; they lead to the key, which lies in the same arena and never changes. The caller
+        // holds the list.
         unsafe {
             let key = self.0.add(KEY_AT).cast::<NonNull<u8>>().read();
             let key_bytes = self.0.add(KEY_BYTES_AT).cast::<u16>().read() as usize;
@@ -97,8 +103,9 @@ impl Fork {
 
     #[inline]
     fn tower<'a>(self, level: usize) -> &'a AtomicPtr<u8> {
-        // SAFETY: callers stay below the fork's height; there a complete fork has initialised, aligned pointers, changed only as atomics. The
-        // lifetime is cut to that of the list by every caller in this module.
+        // SAFETY: callers stay below the fork's height; there a complete fork has initialised,
+        // aligned pointers, changed only as atomics. The lifetime is cut to that of the list by
+        // every caller in this module.
         unsafe { self.0.add(TOWER_AT + level * 8).cast::<AtomicPtr<u8>>().as_ref() }
     }
 
@@ -111,7 +118,8 @@ impl Fork {
     #[inline]
     fn compare_from(self, prefix: u64, target: &Target<'_>) -> Order {
         // SAFETY: a complete fork begins with 16 initialised bytes that never change.
-        let (own, trailer) = unsafe { (self.0.cast::<u64>().read(), Trailer(self.0.add(TRAILER_AT).cast::<u64>().read())) };
+        let (own, trailer) =
+            unsafe { (self.0.cast::<u64>().read(), Trailer(self.0.add(TRAILER_AT).cast::<u64>().read())) };
         // SAFETY: the borrow ends with this function, whose caller holds the list.
         own.cmp(&prefix).then_with(|| target.order_of(unsafe { self.key() }, trailer))
     }
@@ -135,7 +143,8 @@ impl Forks {
         self.link(before, level).load(Ordering::Acquire)
     }
 
-    /// The last fork that comes before `target` (null: none), and the first that does not (null: none).
+    /// The last fork that comes before `target` (null: none), and the first that does not (null:
+    /// none).
     #[inline]
     pub(super) fn search(&self, target: &Target<'_>, mut splice: Option<&mut Splice>) -> (*mut u8, *mut u8) {
         let prefix = head_of(target.key);
@@ -179,19 +188,23 @@ impl Forks {
         before
     }
 
-    /// Writes the fork of a leaf that begins with `lowest`, a version of the same arena. It is not linked. [`FORK_BYTES_MAX`] were reserved.
+    /// Writes the fork of a leaf that begins with `lowest`, a version of the same arena. It is not
+    /// linked. [`FORK_BYTES_MAX`] were reserved.
     ///
     /// # Safety
     /// `lowest` lies in the arena that `bump` hands out.
     pub(super) unsafe fn write(bump: &mut Bump, lowest: &Entry<'_>, leaf: *mut u8, height: usize) -> Fork {
-        let Ok(key_bytes) = u16::try_from(lowest.key.len()) else { unreachable!("limits are checked before the memtable") };
+        let Ok(key_bytes) = u16::try_from(lowest.key.len()) else {
+            unreachable!("limits are checked before the memtable")
+        };
         assert!((1..=HEIGHT_MAX).contains(&height));
         let tower_end = TOWER_AT + height * 8;
         let is_own = lowest.key.len() <= OWN_KEY_BYTES_MAX;
         let place = bump.allocate(tower_end + if is_own { lowest.key.len() } else { 0 });
         let key: NonNull<u8> = NonNull::from(lowest.key).cast();
-        // SAFETY: the allocation is fresh, 8-byte aligned and holds header, tower and own key; all writes stay within it, at offsets that
-        // are multiples of the fields' sizes. A key that is not copied lies in the same arena, by this function's contract.
+        // SAFETY: the allocation is fresh, 8-byte aligned and holds header, tower and own key; all
+        // writes stay within it, at offsets that are multiples of the fields' sizes. A key that is
+        // not copied lies in the same arena, by this function's contract.
         unsafe {
             place.cast::<u64>().write(head_of(lowest.key));
             place.add(TRAILER_AT).cast::<u64>().write(lowest.trailer.0);

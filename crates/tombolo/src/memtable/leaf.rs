@@ -1,4 +1,5 @@
-//! Leaves: up to 14 versions in order, with the part of their keys in which they differ beside them.
+//! Leaves: up to 14 versions in order, with the part of their keys in which they differ beside
+//! them.
 //!
 //! A leaf, aligned to a cache line:
 //!
@@ -10,13 +11,16 @@
 //! | 24 | 4 × 14 | of each slot: the 4 key bytes after `skip`, as a number that orders like them |
 //! | 80 | 8 × 14 | of each slot: the record |
 //!
-//! One writer fills slots from the first on, and shows a version by storing the order anew; so a reader who has read the order sees the
-//! slots that it names whole, and they never change. A leaf that is full is left as it is: its versions go to two new ones.
+//! One writer fills slots from the first on, and shows a version by storing the order anew; so a
+//! reader who has read the order sees the slots that it names whole, and they never change. A leaf
+//! that is full is left as it is: its versions go to two new ones.
 //!
 //! Invariants:
-//! 1. Slots below the count are complete and never change. The order names each of them once, in the order of their records.
+//! 1. Slots below the count are complete and never change. The order names each of them once, in
+//!    the order of their records.
 //! 2. All keys of the leaf, and all that may ever come to it, share their first `skip` bytes.
-//! 3. `next` changes only from one fork to another that lies before it, both after every version of the leaf.
+//! 3. `next` changes only from one fork to another that lies before it, both after every version of
+//!    the leaf.
 
 use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
@@ -73,7 +77,8 @@ impl Slots {
 
 /// A leaf of some list.
 ///
-/// Invariant: a complete leaf in an arena that outlives every use; so whoever holds one must hold its list.
+/// Invariant: a complete leaf in an arena that outlives every use; so whoever holds one must hold
+/// its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leaf(NonNull<u8>);
 
@@ -91,12 +96,14 @@ fn head_of(key: &[u8], skip: usize) -> u32 {
 }
 
 impl Leaf {
-    /// An empty leaf before the fork `next`, whose keys share `skip` bytes. [`LEAF_BYTES_MAX`] were reserved.
+    /// An empty leaf before the fork `next`, whose keys share `skip` bytes. [`LEAF_BYTES_MAX`] were
+    /// reserved.
     pub(super) fn write(bump: &mut Bump, next: *mut u8, skip: usize) -> Leaf {
         // Comparing what is shared as well is never wrong.
         let skip = u32::try_from(skip).unwrap_or(0);
         let place = bump.allocate_aligned(LEAF_BYTES, LEAF_ALIGN);
-        // SAFETY: the allocation is fresh and holds a leaf; the offsets are multiples of the fields' sizes.
+        // SAFETY: the allocation is fresh and holds a leaf; the offsets are multiples of the
+        // fields' sizes.
         unsafe {
             place.add(ORDER_AT).cast::<AtomicU64>().write(AtomicU64::new(0));
             place.add(NEXT_AT).cast::<AtomicPtr<u8>>().write(AtomicPtr::new(next));
@@ -118,8 +125,8 @@ impl Leaf {
 
     #[inline]
     fn order_word<'a>(self) -> &'a AtomicU64 {
-        // SAFETY: a complete leaf has it there, aligned; it is changed as an atomic only. Uses end within this module's functions, whose
-        // callers hold the list.
+        // SAFETY: a complete leaf has it there, aligned; it is changed as an atomic only. Uses end
+        // within this module's functions, whose callers hold the list.
         unsafe { self.0.add(ORDER_AT).cast::<AtomicU64>().as_ref() }
     }
 
@@ -156,15 +163,16 @@ impl Leaf {
     #[inline]
     fn head(self, slot: usize) -> u32 {
         debug_assert!(slot < SLOTS);
-        // SAFETY: `slot` was named by an order that was read with acquire (or is the writer's own), so it was written before, and never
-        // changes.
+        // SAFETY: `slot` was named by an order that was read with acquire (or is the writer's own),
+        // so it was written before, and never changes.
         unsafe { self.0.add(HEADS_AT + 4 * slot).cast::<u32>().read() }
     }
 
     #[inline]
     fn record_in(self, slot: usize) -> Record {
         debug_assert!(slot < SLOTS);
-        // SAFETY: as for `head`; what was written there is the address of a record of the same list.
+        // SAFETY: as for `head`; what was written there is the address of a record of the same
+        // list.
         Record::from_pointer(unsafe { self.0.add(RECORDS_AT + 8 * slot).cast::<NonNull<u8>>().read() })
     }
 
@@ -224,7 +232,8 @@ impl Leaf {
             let slot = slots.slot(place);
             let record = other.record_in(slot);
             // SAFETY: the caller holds the list, and the entry ends here.
-            let head = if same { other.head(slot) } else { head_of(unsafe { record.entry() }.key, self.skip()) };
+            let head =
+                if same { other.head(slot) } else { head_of(unsafe { record.entry() }.key, self.skip()) };
             let own = self.slots();
             self.fill(own.count(), head, record);
             self.order_word().store(own.with(own.count()).0, Ordering::Release);
@@ -234,7 +243,8 @@ impl Leaf {
     #[inline]
     fn fill(self, slot: usize, head: u32, record: Record) {
         assert!(slot < SLOTS, "a full leaf is split before");
-        // SAFETY: the slot lies in the leaf, and no order that anyone has read names it: the single writer alone touches it.
+        // SAFETY: the slot lies in the leaf, and no order that anyone has read names it: the single
+        // writer alone touches it.
         unsafe {
             self.0.add(HEADS_AT + 4 * slot).cast::<u32>().write(head);
             self.0.add(RECORDS_AT + 8 * slot).cast::<*mut u8>().write(record.pointer());

@@ -1,18 +1,22 @@
 //! An ordered list of versions in an arena: one writer, any number of readers, no locks.
 //!
-//! The versions hang in leaves ([`super::leaf`]), found through the forks ([`super::forks`]). A random insert touches the few forks that every
-//! search does and the lines of one leaf, and looks at a version only when its key does not differ in the four bytes that the leaf holds.
+//! The versions hang in leaves ([`super::leaf`]), found through the forks ([`super::forks`]). A
+//! random insert touches the few forks that every search does and the lines of one leaf, and looks
+//! at a version only when its key does not differ in the four bytes that the leaf holds.
 //!
-//! A leaf that is full when a version must go into it is split: the versions go to two new leaves, the right one with a fork of its own.
-//! 1. The left one takes the old one's place in the fork before it. It leads to the new fork, so that whoever looks for what went right
-//!    finds it from here on, though no other fork leads there yet.
+//! A leaf that is full when a version must go into it is split: the versions go to two new leaves,
+//! the right one with a fork of its own.
+//! 1. The left one takes the old one's place in the fork before it. It leads to the new fork, so
+//!    that whoever looks for what went right finds it from here on, though no other fork leads
+//!    there yet.
 //! 2. The new fork is linked.
 //!
-//! Who has found the old leaf goes on in it: it holds all that had been put in by then, and leads to what comes after. Ascending keys
-//! need no copying: the full leaf leads to a new one.
+//! Who has found the old leaf goes on in it: it holds all that had been put in by then, and leads
+//! to what comes after. Ascending keys need no copying: the full leaf leads to a new one.
 //!
 //! Invariants:
-//! 1. A leaf holds what lies from its fork's lowest version (the first leaf: from the start) up to the lowest of the fork that it leads to.
+//! 1. A leaf holds what lies from its fork's lowest version (the first leaf: from the start) up to
+//!    the lowest of the fork that it leads to.
 //! 2. Every leaf holds at least one version. Of a fork's leaf the lowest is the fork's.
 //! 3. What a reader reaches was current at some time after the reader began.
 
@@ -33,7 +37,8 @@ use super::record::{Entry, Record, Target};
 /// Most bytes that an insert takes beside those of the record: two leaves and a fork.
 pub(super) const STRUCTURE_BYTES_MAX: usize = 2 * LEAF_BYTES_MAX + FORK_BYTES_MAX;
 
-/// The heads of a leaf are computed anew when they then begin so many bytes later: it costs a look at every version.
+/// The heads of a leaf are computed anew when they then begin so many bytes later: it costs a look
+/// at every version.
 const SKIP_MORE_BYTES: usize = 2;
 
 /// See the module's documentation.
@@ -62,7 +67,8 @@ struct Recent {
     record: Record,
 }
 
-// SAFETY: `writer` is touched only by `insert`, whose contract excludes two calls at once; all else is immutable but for atomics.
+// SAFETY: `writer` is touched only by `insert`, whose contract excludes two calls at once; all else
+// is immutable but for atomics.
 unsafe impl Send for SortedList {}
 // SAFETY: as above.
 unsafe impl Sync for SortedList {}
@@ -134,7 +140,8 @@ impl SortedList {
     /// Adds a version. Its key and sequence number are not in the list yet.
     ///
     /// # Safety
-    /// No two calls at once. `bump` hands out memory of the list's own arena, and has the record's bytes and [`STRUCTURE_BYTES_MAX`] reserved.
+    /// No two calls at once. `bump` hands out memory of the list's own arena, and has the record's
+    /// bytes and [`STRUCTURE_BYTES_MAX`] reserved.
     pub(super) unsafe fn insert(&self, bump: &mut Bump, key: &[u8], trailer: Trailer, value: &[u8]) {
         // SAFETY: nobody else is in `insert`, and nothing else touches `writer`.
         let writer = unsafe { &mut *self.writer.get() };
@@ -170,7 +177,8 @@ impl SortedList {
         writer.recent = Some(Recent { fork, leaf, record });
     }
 
-    /// Puts a version that comes after all of a full leaf into a new leaf behind it. Returns the leaf and its fork.
+    /// Puts a version that comes after all of a full leaf into a new leaf behind it. Returns the
+    /// leaf and its fork.
     fn append_leaf(&self, bump: &mut Bump, random: &mut u64, full: Leaf, record: Record) -> (*mut u8, Leaf) {
         // SAFETY: the list is held; the borrows end with this function.
         let lowest = unsafe { record.entry() };
@@ -187,15 +195,24 @@ impl SortedList {
         (fork.pointer(), leaf)
     }
 
-    /// Splits a full leaf and puts a version into one of its halves, at that place of the whole. Step 1: the new fork is not linked yet.
-    fn split(&self, bump: &mut Bump, random: &mut u64, before: *mut u8, full: Leaf, new: (usize, Record)) -> Split<'_> {
+    /// Splits a full leaf and puts a version into one of its halves, at that place of the whole.
+    /// Step 1: the new fork is not linked yet.
+    fn split(
+        &self,
+        bump: &mut Bump,
+        random: &mut u64,
+        before: *mut u8,
+        full: Leaf,
+        new: (usize, Record),
+    ) -> Split<'_> {
         const MIDDLE: usize = SLOTS / 2;
         let slots = full.slots();
         // SAFETY: the list is held; the borrows end with this function.
         let lowest = unsafe { full.record(slots, MIDDLE).entry() };
         let skip_to = |fork: *mut u8| {
             // SAFETY: as above.
-            let shared = Fork::from_pointer(fork).map_or(0, |fork| shared_bytes(lowest.key, unsafe { fork.key() }));
+            let shared =
+                Fork::from_pointer(fork).map_or(0, |fork| shared_bytes(lowest.key, unsafe { fork.key() }));
             if shared >= full.skip() + SKIP_MORE_BYTES { shared } else { full.skip() }
         };
         let right = Leaf::write(bump, full.next(), skip_to(full.next()));
@@ -234,7 +251,9 @@ impl SortedList {
             let next = leaf.next();
             // A split may have taken place since the search.
             match Fork::from_pointer(next) {
-                Some(fork) if next != bound && fork.compare(target) == Order::Less => leaf = load_leaf(fork.leaf())?,
+                Some(fork) if next != bound && fork.compare(target) == Order::Less => {
+                    leaf = load_leaf(fork.leaf())?
+                }
                 _ => return Some((leaf, next)),
             }
         }
@@ -247,7 +266,11 @@ impl SortedList {
         let (leaf, next) = self.leaf_for(&target)?;
         let slots = leaf.slots();
         let at = leaf.rank(slots, &target);
-        if at < slots.count() { Some(Place { leaf, slots, at }) } else { Place::first_of(load_leaf(Fork::from_pointer(next)?.leaf())) }
+        if at < slots.count() {
+            Some(Place { leaf, slots, at })
+        } else {
+            Place::first_of(load_leaf(Fork::from_pointer(next)?.leaf()))
+        }
     }
 
     /// The last version before (`key`, `trailer`).
@@ -273,7 +296,8 @@ impl SortedList {
         Some(Place { leaf, slots, at })
     }
 
-    /// Asks for the memory of what comes after `place` in its leaf, and of the way to the leaf after it: for a walk that begins there.
+    /// Asks for the memory of what comes after `place` in its leaf, and of the way to the leaf
+    /// after it: for a walk that begins there.
     #[inline]
     pub(super) fn prefetch_from(&self, place: Place) {
         prefetch_address(place.leaf.next());
@@ -282,8 +306,9 @@ impl SortedList {
 
     /// The version after `place`, which must be of this list.
     ///
-    /// Versions that follow each other lie anywhere, so a walk asks for the next leaf's while it is in this one, in steps of which each needs what the
-    /// last has asked for: the fork, the leaf, its versions and the fork after it.
+    /// Versions that follow each other lie anywhere, so a walk asks for the next leaf's while it is
+    /// in this one, in steps of which each needs what the last has asked for: the fork, the leaf,
+    /// its versions and the fork after it.
     #[inline]
     pub(super) fn next(&self, place: Place) -> Option<Place> {
         const LEAF_ASKED_AT: usize = 1;

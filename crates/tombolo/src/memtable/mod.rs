@@ -1,7 +1,8 @@
 //! Write path, step 3: the newest writes, sorted, in memory, until a flush has made tables of them.
 //!
-//! A memtable belongs to a stream. It holds one sorted list for each keyspace that was written to, all in one arena, and what its flush
-//! must tell the manifest: the sequence numbers that it ends at, the log's end, and the keyspaces created and dropped.
+//! A memtable belongs to a stream. It holds one sorted list for each keyspace that was written to,
+//! all in one arena, and what its flush must tell the manifest: the sequence numbers that it ends
+//! at, the log's end, and the keyspaces created and dropped.
 //!
 //! Invariants:
 //! 1. One [`MemtableWriter`] exists for a memtable; readers take no lock that others contend for.
@@ -34,7 +35,8 @@ use list::{Place, STRUCTURE_BYTES_MAX, SortedList};
 pub(crate) use record::Entry;
 use record::Record;
 
-/// What an entry takes beside its record, as found with random keys: its share of leaves, those left behind by splits included, and of forks.
+/// What an entry takes beside its record, as found with random keys: its share of leaves, those
+/// left behind by splits included, and of forks.
 const STRUCTURE_BYTES: usize = 56;
 
 /// Inserts of a batch for which the most that one can take is reserved.
@@ -74,7 +76,8 @@ pub(crate) struct MemtableWriter {
 }
 
 impl Memtable {
-    /// An empty memtable that is to take `bytes`, and its writer. What it takes is charged to `budget`.
+    /// An empty memtable that is to take `bytes`, and its writer. What it takes is charged to
+    /// `budget`.
     pub(crate) fn create(budget: &Arc<MemoryBudget>, bytes: u64) -> (Arc<Memtable>, MemtableWriter) {
         let bump = Bump::new(budget, bytes);
         let memtable = Arc::new(Memtable {
@@ -157,17 +160,19 @@ impl MemtableWriter {
         Record::bytes(key_bytes, value_bytes) + STRUCTURE_BYTES
     }
 
-    /// Makes sure that so many inserts of `bytes` in all (see [`MemtableWriter::entry_bytes`]) cannot fail. Of a batch of very many, not each
-    /// is given what the dearest would take: they share what the usual one takes, and some thousands of the dearest beside it.
+    /// Makes sure that so many inserts of `bytes` in all (see [`MemtableWriter::entry_bytes`])
+    /// cannot fail. Of a batch of very many, not each is given what the dearest would take: they
+    /// share what the usual one takes, and some thousands of the dearest beside it.
     ///
     /// # Errors
     /// `Busy` when the system has no memory.
     #[inline]
     pub(crate) fn reserve(&mut self, bytes: usize, entries: usize) -> Result<()> {
         let bytes = bytes + entries.min(DEAREST_MAX) * STRUCTURE_BYTES_MAX;
-        self.bump
-            .reserve(bytes, entries > DEAREST_MAX)
-            .map_err(|error| Error::new(ErrorKind::Busy, format!("no memory for {bytes} bytes of memtable: {error}")).source(error))
+        self.bump.reserve(bytes, entries > DEAREST_MAX).map_err(|error| {
+            Error::new(ErrorKind::Busy, format!("no memory for {bytes} bytes of memtable: {error}"))
+                .source(error)
+        })
     }
 
     /// Where memory for this memtable can be made ready by others.
@@ -178,14 +183,16 @@ impl MemtableWriter {
     /// Adds a version: key and sequence number are not in it yet.
     ///
     /// # Panics
-    /// When its bytes were not reserved: a bug; or, in a very large batch, when the system has no memory.
+    /// When its bytes were not reserved: a bug; or, in a very large batch, when the system has no
+    /// memory.
     pub(crate) fn insert(&mut self, keyspace: u32, key: &[u8], trailer: Trailer, value: &[u8]) {
         self.expect([(keyspace, key_hash(key))].into_iter());
         self.insert_expected(keyspace, key, trailer, value);
     }
 
-    /// Tells of keys to come, each by its keyspace and hash, in any order and more often than once. Of many at once each costs little: the processor has
-    /// several lines of the filter on their way, where between two inserts it waits for one.
+    /// Tells of keys to come, each by its keyspace and hash, in any order and more often than once.
+    /// Of many at once each costs little: the processor has several lines of the filter on their
+    /// way, where between two inserts it waits for one.
     pub(crate) fn expect(&mut self, keys: impl Iterator<Item = (u32, u64)>) {
         let (filter, _) = self.memtable.filter.get_or_init(|| {
             let filter = KeyFilter::new(self.memtable.bytes);
@@ -210,7 +217,8 @@ impl MemtableWriter {
                 &self.recent.insert((keyspace, list)).1
             }
         };
-        // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one memtable share this one's arena.
+        // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one
+        // memtable share this one's arena.
         unsafe { list.0.insert(&mut self.bump, key, trailer, value) };
         self.memtable.used.store(self.bump.used(), Ordering::Relaxed);
     }

@@ -48,7 +48,8 @@ impl Target<'_> {
 
 /// A version in some arena.
 ///
-/// Invariant: a complete record in an arena that outlives every use; so whoever holds one must hold its list.
+/// Invariant: a complete record in an arena that outlives every use; so whoever holds one must hold
+/// its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record(NonNull<u8>);
 
@@ -62,18 +63,21 @@ impl Record {
     /// Writes a record. Its [`Record::bytes`] were reserved.
     #[inline]
     pub(super) fn write(bump: &mut Bump, target: &Target<'_>, value: &[u8]) -> Record {
-        let (Ok(key_bytes), Ok(value_bytes)) = (u16::try_from(target.key.len()), u32::try_from(value.len())) else {
+        let (Ok(key_bytes), Ok(value_bytes)) = (u16::try_from(target.key.len()), u32::try_from(value.len()))
+        else {
             unreachable!("limits are checked before the memtable");
         };
         let place = bump.allocate(Record::bytes(target.key.len(), value.len()));
-        // SAFETY: the allocation is fresh, 8-byte aligned and holds header, key and value; all writes stay within it, at offsets that are
-        // multiples of the fields' sizes.
+        // SAFETY: the allocation is fresh, 8-byte aligned and holds header, key and value; all
+        // writes stay within it, at offsets that are multiples of the fields' sizes.
         unsafe {
             place.cast::<u64>().write(target.trailer.0);
             place.add(VALUE_BYTES_AT).cast::<u32>().write(value_bytes);
             place.add(KEY_BYTES_AT).cast::<u16>().write(key_bytes);
             place.add(KEY_AT).copy_from_nonoverlapping(NonNull::from(target.key).cast(), target.key.len());
-            place.add(KEY_AT + target.key.len()).copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
+            place
+                .add(KEY_AT + target.key.len())
+                .copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
         }
         Record(place)
     }
@@ -96,8 +100,8 @@ impl Record {
     /// The caller holds the record's list as long as `'a`.
     #[inline]
     pub(super) unsafe fn entry<'a>(self) -> Entry<'a> {
-        // SAFETY: a complete record begins with 14 initialised bytes, and after them lie `key_bytes + value_bytes` more; none of them ever
-        // changes, and the list keeps them.
+        // SAFETY: a complete record begins with 14 initialised bytes, and after them lie
+        // `key_bytes + value_bytes` more; none of them ever changes, and the list keeps them.
         unsafe {
             let trailer = Trailer(self.0.cast::<u64>().read());
             let value_bytes = self.0.add(VALUE_BYTES_AT).cast::<u32>().read() as usize;

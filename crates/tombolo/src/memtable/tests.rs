@@ -34,7 +34,9 @@ fn versions_are_seen_at_their_sequence_numbers() {
     put(&mut writer, 1, b"a", 1, b"one");
     put(&mut writer, 1, b"a", 3, b"three");
     put(&mut writer, 2, b"a", 4, b"other");
-    let at = |sequence| memtable.get(1, b"a", key_hash(b"a"), SequenceNumber(sequence), |entry| entry.value.to_vec());
+    let at = |sequence| {
+        memtable.get(1, b"a", key_hash(b"a"), SequenceNumber(sequence), |entry| entry.value.to_vec())
+    };
     assert_eq!((at(0), at(1), at(2)), (None, Some(b"one".to_vec()), Some(b"one".to_vec())));
     assert_eq!((at(3), at(9)), (Some(b"three".to_vec()), Some(b"three".to_vec())));
     assert_eq!(memtable.get(1, b"b", key_hash(b"b"), SequenceNumber::MAX, |_| ()), None);
@@ -49,7 +51,10 @@ fn a_value_larger_than_a_chunk_has_its_own() {
     let large = vec![7; if cfg!(miri) { 20_000 } else { 5 << 20 }];
     put(&mut writer, 0, b"large", 1, &large);
     put(&mut writer, 0, b"small", 2, b"x");
-    assert_eq!(memtable.get(0, b"large", key_hash(b"large"), SequenceNumber::MAX, |entry| entry.value == large), Some(true));
+    assert_eq!(
+        memtable.get(0, b"large", key_hash(b"large"), SequenceNumber::MAX, |entry| entry.value == large),
+        Some(true)
+    );
     assert!(memtable.memory_bytes() >= large.len() as u64);
     assert_eq!(budget.used(Category::Memtables), memtable.memory_bytes(), "it is charged");
     drop((memtable, writer));
@@ -73,7 +78,10 @@ fn memory_follows_the_size_that_a_memtable_is_to_have() {
             }
         }
         let held = budget.used(Category::Memtables);
-        assert!(held <= bytes + (4 << 10) + filter && sequence >= bytes / 400, "{held} of {bytes} for {sequence} entries");
+        assert!(
+            held <= bytes + (4 << 10) + filter && sequence >= bytes / 400,
+            "{held} of {bytes} for {sequence} entries"
+        );
     }
 }
 
@@ -84,9 +92,14 @@ fn the_filter_of_a_large_memtable_hides_no_key_of_any_keyspace() {
     for number in 0..4000u32 {
         put(&mut writer, number % 3, &number.to_be_bytes(), u64::from(number) + 1, b"v");
     }
-    let get = |keyspace, key: &[u8]| memtable.get(keyspace, key, key_hash(key), SequenceNumber::MAX, |entry| entry.value.to_vec());
+    let get = |keyspace, key: &[u8]| {
+        memtable.get(keyspace, key, key_hash(key), SequenceNumber::MAX, |entry| entry.value.to_vec())
+    };
     assert!((0..4000u32).all(|number| get(number % 3, &number.to_be_bytes()) == Some(b"v".to_vec())));
-    assert!((0..4000u32).all(|number| get(number % 3 + 1, &number.to_be_bytes()).is_none()), "of another keyspace");
+    assert!(
+        (0..4000u32).all(|number| get(number % 3 + 1, &number.to_be_bytes()).is_none()),
+        "of another keyspace"
+    );
     assert!((4000..8000u32).all(|number| get(0, &number.to_be_bytes()).is_none()), "never written");
     drop((memtable, writer));
     assert_eq!(budget.used_bytes(), 0, "the filter's charge is given back");
@@ -130,12 +143,14 @@ fn readers_see_whole_nodes_in_order_while_the_writer_inserts() {
     });
 }
 
-/// A point read finds whatever was visible when it began, while the leaf that holds it is filled, split and left behind.
+/// A point read finds whatever was visible when it began, while the leaf that holds it is filled,
+/// split and left behind.
 #[test]
 fn point_reads_find_their_keys_while_leaves_split() {
     let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
     let inserts: u64 = if cfg!(miri) { 80 } else { 60_000 };
-    // From both ends towards the middle, so that the leaf that is split holds what came last; each key has two versions.
+    // From both ends towards the middle, so that the leaf that is split holds what came last; each
+    // key has two versions.
     let key = |number: u64| if number & 2 == 0 { number / 4 } else { u64::MAX - number / 4 }.to_be_bytes();
     let visible = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -150,14 +165,22 @@ fn point_reads_find_their_keys_while_leaves_split() {
                     let back = if random >> 63 == 0 { random >> 58 } else { random >> 8 };
                     if let Some(number) = seen.checked_sub(1 + back % seen.max(1)) {
                         let key = key(number);
-                        let found = memtable
-                            .get(0, &key, key_hash(&key), SequenceNumber(seen), |entry| (entry.trailer.sequence().0, entry.value.to_vec()));
+                        let found = memtable.get(0, &key, key_hash(&key), SequenceNumber(seen), |entry| {
+                            (entry.trailer.sequence().0, entry.value.to_vec())
+                        });
                         // The newer version of the key, if it was visible.
                         let newest = if (number | 1) < seen { number | 1 } else { number };
-                        assert_eq!(found, Some((newest + 1, newest.to_le_bytes().to_vec())), "entry {number} of {seen}");
+                        assert_eq!(
+                            found,
+                            Some((newest + 1, newest.to_le_bytes().to_vec())),
+                            "entry {number} of {seen}"
+                        );
                     }
                     let absent = (u64::MAX / 2 + back).to_be_bytes();
-                    assert_eq!(memtable.get(0, &absent, key_hash(&absent), SequenceNumber::MAX, |_| ()), None);
+                    assert_eq!(
+                        memtable.get(0, &absent, key_hash(&absent), SequenceNumber::MAX, |_| ()),
+                        None
+                    );
                     if seen == inserts {
                         return;
                     }
@@ -173,7 +196,8 @@ fn point_reads_find_their_keys_while_leaves_split() {
     });
 }
 
-/// Many entries are reserved for at once: each at its usual price, and what comes dearer finds memory as well.
+/// Many entries are reserved for at once: each at its usual price, and what comes dearer finds
+/// memory as well.
 #[test]
 fn a_large_batch_takes_what_it_needs() {
     let entries = if cfg!(miri) { 100 } else { 3 * DEAREST_MAX };
@@ -183,7 +207,9 @@ fn a_large_batch_takes_what_it_needs() {
         // Of a keyspace each: a leaf each, the dearest there is.
         writer.insert(u32::try_from(number).unwrap(), b"k", trailer(number + 1, EntryKind::Put), b"v");
     }
-    assert!((0..entries).all(|number| memtable.list(u32::try_from(number).unwrap()).is_some_and(|list| walk(&list).len() == 1)));
+    assert!((0..entries).all(|number| {
+        memtable.list(u32::try_from(number).unwrap()).is_some_and(|list| walk(&list).len() == 1)
+    }));
 }
 
 /// What a cursor is told to do.
@@ -201,7 +227,8 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..12),
         (0..200u8).prop_map(|number| format!("shared-prefix-{number:04}").into_bytes()),
-        (0..40u8, 0..3usize).prop_map(|(number, more)| [&[b'l'; 70][..], &[number], &[b'm'; 2][..more]].concat()),
+        (0..40u8, 0..3usize)
+            .prop_map(|(number, more)| [&[b'l'; 70][..], &[number], &[b'm'; 2][..more]].concat()),
         Just(b"shared-prefix".to_vec()),
         Just(b"shared-prefix-and-more".to_vec()),
     ]
@@ -334,12 +361,18 @@ fn the_next_memtable_takes_the_chunks_of_one_that_ended() {
     let used = budget.used(Category::Memtables);
     drop(first);
     let spare = budget.used(Category::Spare);
-    assert!(budget.used(Category::Memtables) == 0 && spare >= 8 << 20 && spare <= used, "{spare} of {used} are kept");
+    assert!(
+        budget.used(Category::Memtables) == 0 && spare >= 8 << 20 && spare <= used,
+        "{spare} of {used} are kept"
+    );
     let second = fill();
     assert_eq!(budget.used(Category::Memtables), used);
     assert!(budget.used(Category::Spare) < 4 << 20, "{} were not taken", budget.used(Category::Spare));
     assert_eq!(walk(&second.list(1).unwrap()).iter().filter(|(_, _, found)| *found == value).count(), 100);
     let small = walk(&second.list(2).unwrap());
-    assert!(small.len() == 4900 && small.iter().all(|(key, sequence, value)| *key == sequence.to_be_bytes() && value.is_empty()));
+    assert!(
+        small.len() == 4900
+            && small.iter().all(|(key, sequence, value)| *key == sequence.to_be_bytes() && value.is_empty())
+    );
     assert_eq!(budget.peak_bytes(), used, "no more was held at once");
 }

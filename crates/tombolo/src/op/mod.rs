@@ -1,14 +1,18 @@
 //! One verb, two faces: an operation that is ready, or a ticket for its end.
 //!
-//! Every verb of the engine returns an [`Op`]. What memory can answer is ready when the call returns, without an allocation.
+//! Every verb of the engine returns an [`Op`]. What memory can answer is ready when the call
+//! returns, without an allocation.
 //!
 //! Invariants:
-//! 1. An operation has started when the call returns; the calls of one thread take their places in the order of the calls.
-//! 2. Dropping a read cancels it; dropping a write leaves it to complete, unless it waits for room in memory that earlier writes, which wait
-//!    before it, take up: such a write is taken only while somebody waits for it.
+//! 1. An operation has started when the call returns; the calls of one thread take their places in
+//!    the order of the calls.
+//! 2. Dropping a read cancels it; dropping a write leaves it to complete, unless it waits for room
+//!    in memory that earlier writes, which wait before it, take up: such a write is taken only
+//!    while somebody waits for it.
 //! 3. No waker runs under a lock of the engine.
 //!
-//! The sync behind a durable write is shared: it begins when somebody waits for the write or drops it, or makes another one.
+//! The sync behind a durable write is shared: it begins when somebody waits for the write or drops
+//! it, or makes another one.
 
 use std::fmt;
 use std::future::Future;
@@ -26,10 +30,12 @@ use crate::value::Value;
 #[cfg(test)]
 mod tests;
 
-/// An operation that has started: `.await` it, or [`Op::wait`] for it on a thread that runs no tasks.
+/// An operation that has started: `.await` it, or [`Op::wait`] for it on a thread that runs no
+/// tasks.
 ///
-/// Dropping a read cancels it. Dropping a write leaves it to complete, and nobody learns how; but one that finds no room in memory, and more
-/// than a memtable's bytes of earlier writes that wait for it, is not taken before somebody waits: dropped, nothing of it takes effect.
+/// Dropping a read cancels it. Dropping a write leaves it to complete, and nobody learns how; but
+/// one that finds no room in memory, and more than a memtable's bytes of earlier writes that wait
+/// for it, is not taken before somebody waits: dropped, nothing of it takes effect.
 ///
 /// ```
 /// # fn main() -> tombolo::Result<()> {
@@ -99,7 +105,10 @@ impl<T> fmt::Debug for Op<T> {
 impl<T> Unpin for Op<T> {}
 
 fn ended_without_result<T>() -> Result<T> {
-    Err(Error::new(ErrorKind::Closed, "the engine stopped before the operation ended, or its result was taken already"))
+    Err(Error::new(
+        ErrorKind::Closed,
+        "the engine stopped before the operation ended, or its result was taken already",
+    ))
 }
 
 fn finish<T>(value: Result<Option<Value>>, finish: &mut Option<Finish<T>>) -> Result<T> {
@@ -121,7 +130,12 @@ impl<T> Op<T> {
     }
 
     /// An operation that is started by `start`, and ends within `limit`.
-    pub(crate) fn limited(limit: Limit, env: &Env, what: &'static str, start: impl FnOnce() -> Op<T>) -> Op<T> {
+    pub(crate) fn limited(
+        limit: Limit,
+        env: &Env,
+        what: &'static str,
+        start: impl FnOnce() -> Op<T>,
+    ) -> Op<T> {
         match limit.scope(env, what) {
             Some(scope) => Op::ending(env, scope.within(start), scope, None),
             None => start(),
@@ -131,7 +145,13 @@ impl<T> Op<T> {
     fn ending(env: &Env, op: Op<T>, scope: Arc<Scope>, advice: Option<&'static str>) -> Op<T> {
         match op.0 {
             State::Ready(_) => op,
-            _ => Op(State::Limited(Box::new(Limited { env: env.clone(), scope, sleep: None, advice, op: Some(op) }))),
+            _ => Op(State::Limited(Box::new(Limited {
+                env: env.clone(),
+                scope,
+                sleep: None,
+                advice,
+                op: Some(op),
+            }))),
         }
     }
 
@@ -144,9 +164,9 @@ impl<T> Op<T> {
             State::Ready(result) => Some(result.take().unwrap_or_else(ended_without_result)),
             State::Running(running) => running.try_take(),
             State::Reading(running, then) => running.try_take().map(|value| finish(value, then)),
-            State::Ticket(ticket, value) => {
-                ticket.try_end().map(|end| end.and_then(|()| value.take().map_or_else(ended_without_result, Ok)))
-            }
+            State::Ticket(ticket, value) => ticket
+                .try_end()
+                .map(|end| end.and_then(|()| value.take().map_or_else(ended_without_result, Ok))),
             State::Limited(limited) => limited.try_take(),
         };
         result.ok_or(self)
@@ -155,7 +175,11 @@ impl<T> Op<T> {
 
 impl<T: Send + 'static> Op<T> {
     /// Starts `work` on the pool; dropping the operation cancels it.
-    pub(crate) fn start_read(env: &Env, name: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+    pub(crate) fn start_read(
+        env: &Env,
+        name: &'static str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Op<T> {
         Op(State::Running(Running::start(env, TaskClass::Foreground, name, Box::pin(work))))
     }
 
@@ -166,19 +190,38 @@ impl<T: Send + 'static> Op<T> {
         work: impl Future<Output = Result<Option<Value>>> + Send + 'static,
         then: impl FnOnce(Option<Value>) -> T + Send + 'static,
     ) -> Op<T> {
-        Op(State::Reading(Running::start(env, TaskClass::Foreground, name, Box::pin(work)), Some(Box::new(then))))
+        Op(State::Reading(
+            Running::start(env, TaskClass::Foreground, name, Box::pin(work)),
+            Some(Box::new(then)),
+        ))
     }
 
-    /// Starts `work`, whose steps belong together: only the wait for it ends within `limit`. It goes on to its end, and its requests have no deadline.
-    pub(crate) fn begin(limit: Limit, env: &Env, what: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+    /// Starts `work`, whose steps belong together: only the wait for it ends within `limit`. It
+    /// goes on to its end, and its requests have no deadline.
+    pub(crate) fn begin(
+        limit: Limit,
+        env: &Env,
+        what: &'static str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Op<T> {
         let op = Op::start(env, TaskClass::Foreground, what, work);
         let Some(scope) = limit.scope(env, what) else { return op };
         scope.note("its steps, which go on");
-        Op::ending(env, op, scope, Some("look what came of it before it is done again: it goes on to its end"))
+        Op::ending(
+            env,
+            op,
+            scope,
+            Some("look what came of it before it is done again: it goes on to its end"),
+        )
     }
 
     /// Starts `work` on the pool; it runs to its end whether or not somebody waits.
-    pub(crate) fn start(env: &Env, class: TaskClass, name: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+    pub(crate) fn start(
+        env: &Env,
+        class: TaskClass,
+        name: &'static str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Op<T> {
         let mut running = Running::start(env, class, name, Box::pin(work));
         if let Some(task) = running.task.take() {
             task.detach();
@@ -192,8 +235,8 @@ impl<T: Send + 'static> Op<T> {
     /// Those of the operation.
     ///
     /// # Panics
-    /// Inside a task of the engine's pool or of a simulated world, unless the operation is ready: waiting there would stop what has to
-    /// do the work.
+    /// Inside a task of the engine's pool or of a simulated world, unless the operation is ready:
+    /// waiting there would stop what has to do the work.
     pub fn wait(self) -> Result<T> {
         match self.0 {
             State::Ready(result) => result.unwrap_or_else(ended_without_result),
@@ -222,7 +265,8 @@ impl<T: Send + 'static> Op<T> {
             State::Ticket(ticket, _) => ticket.env(),
             State::Limited(limited) => limited.env.clone(),
         };
-        let passed = || Err(Error::new(ErrorKind::DeadlineExceeded, "the deadline passed before the operation ended"));
+        let passed =
+            || Err(Error::new(ErrorKind::DeadlineExceeded, "the deadline passed before the operation ended"));
         env.block_on_until(self, deadline).unwrap_or_else(passed)
     }
 }
@@ -256,7 +300,8 @@ impl<T> Limited<T> {
         };
         let passed = self.scope.passed(waits_for);
         self.op = None;
-        let of_writes = || waits_for.map(|_| "the write may still take effect: read it to find out, or write it again");
+        let of_writes =
+            || waits_for.map(|_| "the write may still take effect: read it to find out, or write it again");
         match self.advice.or_else(of_writes) {
             Some(advice) => passed.advice(advice),
             None => passed,
@@ -298,7 +343,12 @@ struct Stealable<T>(Mutex<Option<Work<T>>>);
 type Work<T> = (BoxFuture<'static, Result<T>>, Completer<Result<T>>);
 
 impl<T: Send + 'static> Running<T> {
-    fn start(env: &Env, class: TaskClass, name: &'static str, work: BoxFuture<'static, Result<T>>) -> Running<T> {
+    fn start(
+        env: &Env,
+        class: TaskClass,
+        name: &'static str,
+        work: BoxFuture<'static, Result<T>>,
+    ) -> Running<T> {
         let work = match deadline::scope() {
             Some(scope) => scope.over(work),
             None => work,

@@ -1,6 +1,7 @@
 //! The settings of an open database, which change while it runs.
 //!
-//! What a write asks for is kept beside in atomics, so that it costs one load; everything else reads the whole.
+//! What a write asks for is kept beside in atomics, so that it costs one load; everything else
+//! reads the whole.
 //!
 //! Invariant: the atomics are those of `current`, or of settings that replaced it during the read.
 
@@ -49,12 +50,16 @@ impl LiveOptions {
         self.writes_in_flight_max.load(Ordering::Relaxed)
     }
 
-    /// Replaces the settings by what `change` makes of them, all at once or not at all. `apply` is given the new ones before they count,
-    /// and may refuse them.
+    /// Replaces the settings by what `change` makes of them, all at once or not at all. `apply` is
+    /// given the new ones before they count, and may refuse them.
     ///
     /// # Errors
     /// `Invalid` of the change; what `apply` refuses.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Options) -> Result<()>, apply: impl FnOnce(&Options) -> Result<()>) -> Result<()> {
+    pub(crate) fn change(
+        &self,
+        change: impl FnOnce(&mut Options) -> Result<()>,
+        apply: impl FnOnce(&Options) -> Result<()>,
+    ) -> Result<()> {
         let _one_at_a_time = self.changing.lock();
         let mut new = Options::clone(&self.current.load());
         change(&mut new)?;

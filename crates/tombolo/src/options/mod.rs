@@ -11,7 +11,8 @@ mod live;
 #[cfg(test)]
 mod tests;
 
-/// What a write must survive before it is acknowledged. `tombolo explain URI` says what each means on a pair of stores.
+/// What a write must survive before it is acknowledged. `tombolo explain URI` says what each means
+/// on a pair of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Durability {
     /// In memory only, until a flush: lost with the process. No log append.
@@ -39,22 +40,29 @@ pub enum OpenMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Bytes of memory for everything: memtables take up to a quarter, the block cache what the rest leaves. Default 256 MiB, at least 1 MiB.
+    /// Bytes of memory for everything: memtables take up to a quarter, the block cache what the
+    /// rest leaves. Default 256 MiB, at least 1 MiB.
     pub memory_bytes: u64,
-    /// Bytes that a memtable takes before it is flushed. Default: a sixteenth of the memory. Larger: fewer, larger flushes, longer replay.
+    /// Bytes that a memtable takes before it is flushed. Default: a sixteenth of the memory.
+    /// Larger: fewer, larger flushes, longer replay.
     pub memtable_bytes: Option<u64>,
-    /// Most writes of one database that may be unfinished at once; beyond it, `Busy`. Default 65,536.
+    /// Most writes of one database that may be unfinished at once; beyond it, `Busy`. Default
+    /// 65,536.
     pub writes_in_flight_max: u64,
-    /// Whether compaction runs by itself. Default true; false for bulk loads that end with [`crate::Db::compact`].
+    /// Whether compaction runs by itself. Default true; false for bulk loads that end with
+    /// [`crate::Db::compact`].
     pub automatic_compaction: bool,
-    /// Most bytes a second that flush and compaction write together; 0 for no bound. Default 0; a bound keeps the disk free
-    /// for reads and the log, and slows writers once background work falls behind.
+    /// Most bytes a second that flush and compaction write together; 0 for no bound. Default 0; a
+    /// bound keeps the disk free for reads and the log, and slows writers once background work
+    /// falls behind.
     pub background_bytes_per_second_max: u64,
-    /// A directory of its own on a local disk, for a cache of blocks under the one in memory. Default: none. For a store that is far away or paid
-    /// for by the request. One process at a time uses it: another goes on without. Counts when the database is opened.
+    /// A directory of its own on a local disk, for a cache of blocks under the one in memory.
+    /// Default: none. For a store that is far away or paid for by the request. One process at a
+    /// time uses it: another goes on without. Counts when the database is opened.
     pub flash_cache_directory: Option<PathBuf>,
-    /// Most bytes that the cache in `flash_cache_directory` takes, at least 4 MiB. Default: eight times `memory_bytes`. More, as far as what is
-    /// read again fits; a GiB takes about 5 MiB of memory. Counts when the database is opened.
+    /// Most bytes that the cache in `flash_cache_directory` takes, at least 4 MiB. Default: eight
+    /// times `memory_bytes`. More, as far as what is read again fits; a GiB takes about 5 MiB of
+    /// memory. Counts when the database is opened.
     pub flash_cache_bytes: Option<u64>,
 }
 
@@ -86,9 +94,13 @@ impl Options {
     pub const SETTINGS: &'static [Setting] = &[
         Setting {
             name: "memory_bytes",
-            help: "bytes for memtables, caches and queues (default 268435456): more for read-heavy data larger than it",
+            help: "bytes for memtables, caches and queues (default 268435456): more for read-heavy data \
+                larger than it",
         },
-        Setting { name: "memtable_bytes", help: "bytes of one memtable (default memory_bytes / 16): more makes fewer, larger flushes" },
+        Setting {
+            name: "memtable_bytes",
+            help: "bytes of one memtable (default memory_bytes / 16): more makes fewer, larger flushes",
+        },
         Setting {
             name: "writes_in_flight_max",
             help: "unfinished writes before Busy (default 65536): less bounds what a crash leaves unknown",
@@ -96,15 +108,18 @@ impl Options {
         Setting { name: "automatic_compaction", help: "true or false (default true): false for bulk loads" },
         Setting {
             name: "background_bytes_per_second_max",
-            help: "bytes a second that flush and compaction write together (default 0, no bound): a bound keeps the disk free for reads",
+            help: "bytes a second that flush and compaction write together (default 0, no bound): a bound \
+                keeps the disk free for reads",
         },
         Setting {
             name: "flash_cache_directory",
-            help: "a directory of its own on a local disk for a cache of blocks (default none): for stores that are far away",
+            help: "a directory of its own on a local disk for a cache of blocks (default none): for stores \
+                that are far away",
         },
         Setting {
             name: "flash_cache_bytes",
-            help: "most bytes in flash_cache_directory (default 8 * memory_bytes): more, as far as what is read again fits",
+            help: "most bytes in flash_cache_directory (default 8 * memory_bytes): more, as far as what is \
+                read again fits",
         },
     ];
 
@@ -128,7 +143,10 @@ impl Options {
 
     /// The flash cache that the settings ask for: directory and bytes.
     pub(crate) fn flash_cache(&self) -> Option<(PathBuf, u64)> {
-        let bytes = self.flash_cache_bytes.unwrap_or_else(|| self.memory_bytes.saturating_mul(8)).max(FLASH_CACHE_BYTES_MIN);
+        let bytes = self
+            .flash_cache_bytes
+            .unwrap_or_else(|| self.memory_bytes.saturating_mul(8))
+            .max(FLASH_CACHE_BYTES_MIN);
         self.flash_cache_directory.clone().map(|directory| (directory, bytes))
     }
 
@@ -140,7 +158,10 @@ impl Options {
             ("flash_cache_bytes", self.flash_cache_bytes == before.flash_cache_bytes),
         ] {
             if !is_same {
-                let error = Error::new(ErrorKind::Invalid, format!("setting {name} counts when the database is opened"));
+                let error = Error::new(
+                    ErrorKind::Invalid,
+                    format!("setting {name} counts when the database is opened"),
+                );
                 return Err(error.advice("close the database and open it with the setting"));
             }
         }
@@ -155,7 +176,8 @@ impl Options {
         let mut options = Options::default();
         for setting in settings {
             let (name, value) = setting.split_once('=').ok_or_else(|| {
-                Error::new(ErrorKind::Invalid, format!("{setting:?} is no setting")).advice("write settings as name=value")
+                Error::new(ErrorKind::Invalid, format!("{setting:?} is no setting"))
+                    .advice("write settings as name=value")
             })?;
             options.set(name.trim(), value.trim())?;
         }
@@ -167,11 +189,17 @@ impl Options {
     /// `Invalid` when a setting is out of range.
     pub(crate) fn check(&self) -> Result<()> {
         let out_of_range = |name: &str, found: u64, range: &str| {
-            let error = Error::new(ErrorKind::Invalid, format!("setting {name} is out of range")).expected(range).found(found);
+            let error = Error::new(ErrorKind::Invalid, format!("setting {name} is out of range"))
+                .expected(range)
+                .found(found);
             Err(error.advice(help_of(name)))
         };
         if !(1 << 20..=MEMORY_BYTES_MAX).contains(&self.memory_bytes) {
-            return out_of_range("memory_bytes", self.memory_bytes, &format!("1048576 to {MEMORY_BYTES_MAX}"));
+            return out_of_range(
+                "memory_bytes",
+                self.memory_bytes,
+                &format!("1048576 to {MEMORY_BYTES_MAX}"),
+            );
         }
         if let Some(bytes) = self.memtable_bytes
             && !(4 << 10..=self.memory_bytes).contains(&bytes)
@@ -180,19 +208,26 @@ impl Options {
         }
         if self.memtable_bytes() > self.memory_bytes / 4 {
             let (memtable, memory) = (self.memtable_bytes(), self.memory_bytes);
-            return Err(Error::new(ErrorKind::Invalid, "the settings memtable_bytes and memory_bytes contradict each other")
-                .expected("memtable_bytes of at most a quarter of memory_bytes, which memtables may take in all")
-                .found(format!("memtable_bytes={memtable} with memory_bytes={memory}"))
-                .advice(format!(
-                    "set memory_bytes to at least {}, or memtable_bytes to at most {}",
-                    memtable.saturating_mul(4),
-                    memory / 4
-                )));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "the settings memtable_bytes and memory_bytes contradict each other",
+            )
+            .expected("memtable_bytes of at most a quarter of memory_bytes, which memtables may take in all")
+            .found(format!("memtable_bytes={memtable} with memory_bytes={memory}"))
+            .advice(format!(
+                "set memory_bytes to at least {}, or memtable_bytes to at most {}",
+                memtable.saturating_mul(4),
+                memory / 4
+            )));
         }
         if let Some(bytes) = self.flash_cache_bytes
             && !(FLASH_CACHE_BYTES_MIN..=FLASH_CACHE_BYTES_MAX).contains(&bytes)
         {
-            return out_of_range("flash_cache_bytes", bytes, &format!("{FLASH_CACHE_BYTES_MIN} to {FLASH_CACHE_BYTES_MAX}"));
+            return out_of_range(
+                "flash_cache_bytes",
+                bytes,
+                &format!("{FLASH_CACHE_BYTES_MIN} to {FLASH_CACHE_BYTES_MAX}"),
+            );
         }
         if self.writes_in_flight_max == 0 {
             return out_of_range("writes_in_flight_max", 0, "at least 1");
@@ -243,21 +278,31 @@ impl Compression {
 pub struct KeyspaceOptions {
     /// How blocks are compressed. Default LZ4.
     pub compression: Compression,
-    /// How blocks of the last level are compressed, which holds most of the data. Default `None`: as the others.
+    /// How blocks of the last level are compressed, which holds most of the data. Default `None`:
+    /// as the others.
     pub compression_lowest: Option<Compression>,
-    /// Bytes of a data block before compression. Default `None`: 16 KiB while the memory budget can hold the database, where larger blocks make all
-    /// reads cheaper, and 8 KiB beyond, where each miss pays for its block. Each table keeps those that it was written with.
+    /// Bytes of a data block before compression. Default `None`: 16 KiB while the memory budget can
+    /// hold the database, where larger blocks make all reads cheaper, and 8 KiB beyond, where each
+    /// miss pays for its block. Each table keeps those that it was written with.
     pub block_bytes: Option<u32>,
-    /// Filter bits per key; 0 for none. Default 10: about 1 % of the reads of absent keys touch a block.
+    /// Filter bits per key; 0 for none. Default 10: about 1 % of the reads of absent keys touch a
+    /// block.
     pub filter_bits: u8,
-    /// Values that reads give begin in memory at multiples of this: a power of two, at most 4096. Default 1. For readers that cast values
-    /// in place instead of parsing them; blocks grow by the gaps.
+    /// Values that reads give begin in memory at multiples of this: a power of two, at most 4096.
+    /// Default 1. For readers that cast values in place instead of parsing them; blocks grow by the
+    /// gaps.
     pub value_alignment: u16,
 }
 
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
-        KeyspaceOptions { compression: Compression::Lz4, compression_lowest: None, block_bytes: None, filter_bits: 10, value_alignment: 1 }
+        KeyspaceOptions {
+            compression: Compression::Lz4,
+            compression_lowest: None,
+            block_bytes: None,
+            filter_bits: 10,
+            value_alignment: 1,
+        }
     }
 }
 
@@ -267,17 +312,23 @@ impl KeyspaceOptions {
         Setting { name: "compression", help: "none, lz4 or zstd (default lz4): zstd for cold data" },
         Setting {
             name: "compression_lowest",
-            help: "none, lz4, zstd or same (default same): of the last level, which holds most of the data; zstd saves space",
+            help: "none, lz4, zstd or same (default same): of the last level, which holds most of the data; \
+                zstd saves space",
         },
         Setting {
             name: "block_bytes",
-            help: "bytes of a block, 1024 to 1048576, or auto (default auto: 16384 while memory_bytes can hold the database, 8192 beyond): more \
+            help: "bytes of a block, 1024 to 1048576, or auto (default auto: 16384 while memory_bytes can \
+                hold the database, 8192 beyond): more \
                    for scans, less for single reads",
         },
-        Setting { name: "filter_bits", help: "filter bits per key, 0 to 30 (default 10): 0 when absent keys are never read" },
+        Setting {
+            name: "filter_bits",
+            help: "filter bits per key, 0 to 30 (default 10): 0 when absent keys are never read",
+        },
         Setting {
             name: "value_alignment",
-            help: "a power of two, 1 to 4096 (default 1): values begin at multiples of it in memory, to cast them in place",
+            help: "a power of two, 1 to 4096 (default 1): values begin at multiples of it in memory, to \
+                cast them in place",
         },
     ];
 
@@ -289,7 +340,8 @@ impl KeyspaceOptions {
         match name {
             "compression" => self.compression = compression(name, value)?,
             "compression_lowest" => {
-                self.compression_lowest = if value == "same" { None } else { Some(compression(name, value)?) };
+                self.compression_lowest =
+                    if value == "same" { None } else { Some(compression(name, value)?) };
             }
             "block_bytes" if value == "auto" => self.block_bytes = None,
             "block_bytes" => match number(name, value).map(u32::try_from) {
@@ -364,7 +416,9 @@ fn number(name: &str, value: &str) -> Result<u64> {
 
 fn compression(name: &str, value: &str) -> Result<Compression> {
     let all = [Compression::None, Compression::Lz4, Compression::Zstd];
-    all.into_iter().find(|compression| compression.name() == value).ok_or_else(|| bad_value(name, value, "none, lz4 or zstd"))
+    all.into_iter()
+        .find(|compression| compression.name() == value)
+        .ok_or_else(|| bad_value(name, value, "none, lz4 or zstd"))
 }
 
 fn truth(name: &str, value: &str) -> Result<bool> {
@@ -372,18 +426,24 @@ fn truth(name: &str, value: &str) -> Result<bool> {
 }
 
 fn bad_value(name: &str, value: &str, expected: &str) -> Error {
-    let error = Error::new(ErrorKind::Invalid, format!("setting {name} has an unusable value")).expected(expected);
+    let error =
+        Error::new(ErrorKind::Invalid, format!("setting {name} has an unusable value")).expected(expected);
     error.found(format!("{value:?}")).advice(help_of(name))
 }
 
 /// What a setting is, for whoever set it wrongly.
 fn help_of(name: &str) -> String {
-    let found = Options::SETTINGS.iter().chain(KeyspaceOptions::SETTINGS).find(|setting| setting.name == name);
-    found.map_or_else(|| format!("set {name} to what is expected"), |setting| format!("{name} is: {}", setting.help))
+    let found =
+        Options::SETTINGS.iter().chain(KeyspaceOptions::SETTINGS).find(|setting| setting.name == name);
+    found.map_or_else(
+        || format!("set {name} to what is expected"),
+        |setting| format!("{name} is: {}", setting.help),
+    )
 }
 
 fn unknown(name: &str, settings: &[Setting]) -> Error {
     let names: Vec<_> = settings.iter().map(|setting| setting.name).collect();
-    let error = Error::new(ErrorKind::Invalid, format!("there is no setting {name:?}")).expected(format!("one of {}", names.join(", ")));
+    let error = Error::new(ErrorKind::Invalid, format!("there is no setting {name:?}"))
+        .expected(format!("one of {}", names.join(", ")));
     error.advice("choose one of these, as name=value")
 }

@@ -2,7 +2,9 @@ use super::*;
 
 #[test]
 fn settings_parse_by_name() {
-    let options = Options::parse(["memory_bytes=1048576", "memtable_bytes = 65536", "automatic_compaction=false"]).unwrap();
+    let options =
+        Options::parse(["memory_bytes=1048576", "memtable_bytes = 65536", "automatic_compaction=false"])
+            .unwrap();
     assert_eq!(options.memory_bytes, 1 << 20);
     assert_eq!(options.memtable_bytes(), 1 << 16);
     assert!(!options.automatic_compaction);
@@ -10,7 +12,14 @@ fn settings_parse_by_name() {
 
 #[test]
 fn unknown_and_bad_settings_are_invalid_and_named() {
-    for setting in ["memory=1", "memory_bytes", "memory_bytes=many", "memory_bytes=1", "writes_in_flight_max=0", "memtable_bytes=1"] {
+    for setting in [
+        "memory=1",
+        "memory_bytes",
+        "memory_bytes=many",
+        "memory_bytes=1",
+        "writes_in_flight_max=0",
+        "memtable_bytes=1",
+    ] {
         let error = Options::parse([setting]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{setting}: {error}");
         let name = setting.split('=').next().unwrap();
@@ -21,7 +30,9 @@ fn unknown_and_bad_settings_are_invalid_and_named() {
 #[test]
 fn keyspace_options_survive_the_manifest() {
     let mut options = KeyspaceOptions::default();
-    for (name, value) in [("compression", "zstd"), ("block_bytes", "4096"), ("filter_bits", "0"), ("value_alignment", "64")] {
+    for (name, value) in
+        [("compression", "zstd"), ("block_bytes", "4096"), ("filter_bits", "0"), ("value_alignment", "64")]
+    {
         options.set(name, value).unwrap();
     }
     for options in [&options, &KeyspaceOptions::default()] {
@@ -54,12 +65,24 @@ fn settings_that_contradict_each_other_are_both_named() {
 fn live_options_change_whole_or_not_at_all() {
     let live = LiveOptions::new(Options::default());
     let set = |settings: &[(&str, &str)]| {
-        live.change(|options| settings.iter().try_for_each(|(name, value)| options.set(name, value)), |_| Ok(()))
+        live.change(
+            |options| settings.iter().try_for_each(|(name, value)| options.set(name, value)),
+            |_| Ok(()),
+        )
     };
-    assert_eq!(set(&[("writes_in_flight_max", "7"), ("memtable_bytes", "1")]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        set(&[("writes_in_flight_max", "7"), ("memtable_bytes", "1")]).unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
     assert_eq!((live.writes_in_flight_max(), live.load().writes_in_flight_max), (65_536, 65_536));
     set(&[("writes_in_flight_max", "7"), ("memory_bytes", "1048576")]).unwrap();
-    assert_eq!((live.writes_in_flight_max(), live.memtable_bytes(), live.load().memory_bytes), (7, 65_536, 1 << 20));
-    let refused = live.change(|options| options.set("memory_bytes", "2097152"), |_| Err(Error::new(ErrorKind::Invalid, "no")));
+    assert_eq!(
+        (live.writes_in_flight_max(), live.memtable_bytes(), live.load().memory_bytes),
+        (7, 65_536, 1 << 20)
+    );
+    let refused = live.change(
+        |options| options.set("memory_bytes", "2097152"),
+        |_| Err(Error::new(ErrorKind::Invalid, "no")),
+    );
     assert!(refused.is_err() && live.load().memory_bytes == 1 << 20);
 }

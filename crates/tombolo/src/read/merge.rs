@@ -1,14 +1,17 @@
 //! Several sorted sources as one, forward and backward.
 //!
-//! Read path and compaction alike: memtables, runs of level 0 and one run for each sorted level become one walk over all versions of all
-//! keys. A move is plain synchronous code while blocks are in memory: it answers [`Step::Blocked`] when one is not, and [`Merge::load`]
-//! then fetches what all sources wait for, side by side.
+//! Read path and compaction alike: memtables, runs of level 0 and one run for each sorted level
+//! become one walk over all versions of all keys. A move is plain synchronous code while blocks are
+//! in memory: it answers [`Step::Blocked`] when one is not, and [`Merge::load`] then fetches what
+//! all sources wait for, side by side.
 //!
-//! The sources that are not at their end form a heap, ordered by their keys' first 8 bytes as a number and by whole keys where these tie.
-//! The heap's second is remembered, so that a source which stays first costs one comparison of numbers; a single source costs none.
+//! The sources that are not at their end form a heap, ordered by their keys' first 8 bytes as a
+//! number and by whole keys where these tie. The heap's second is remembered, so that a source
+//! which stays first costs one comparison of numbers; a single source costs none.
 //!
-//! Invariant: `heap` holds exactly the sources that stand at an entry, first the one that comes first in the direction of the last move.
-//! While a move is pending, or after it failed, the merge stands nowhere.
+//! Invariant: `heap` holds exactly the sources that stand at an entry, first the one that comes
+//! first in the direction of the last move. While a move is pending, or after it failed, the merge
+//! stands nowhere.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -58,14 +61,16 @@ impl Source {
     /// The value, sharing the block it lies in; copied out of memtables.
     pub(crate) fn value_bytes(&self) -> Bytes {
         match self {
-            Source::Memtable(cursor) => cursor.entry().map_or_else(Bytes::new, |entry| Bytes::copy_from_slice(entry.value)),
+            Source::Memtable(cursor) => {
+                cursor.entry().map_or_else(Bytes::new, |entry| Bytes::copy_from_slice(entry.value))
+            }
             Source::Table(cursor) => cursor.value_bytes(),
             Source::Run(cursor) => cursor.value_bytes(),
         }
     }
 
-    /// The first half of a seek, to the first entry at or after (`key`, `trailer`), or to the last one before it when it goes backward. What a
-    /// memtable has is found in the second half.
+    /// The first half of a seek, to the first entry at or after (`key`, `trailer`), or to the last
+    /// one before it when it goes backward. What a memtable has is found in the second half.
     fn approach(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<()> {
         match self {
             Source::Memtable(_) => Ok(()),
@@ -149,7 +154,8 @@ impl Source {
 /// A source that stands at an entry.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    /// The first 8 bytes of its key as a number. Kept only while there is something to compare it with.
+    /// The first 8 bytes of its key as a number. Kept only while there is something to compare it
+    /// with.
     prefix: u64,
     source: usize,
 }
@@ -164,7 +170,8 @@ enum Pending {
     All,
 }
 
-/// All versions of all keys of several sources, in the order of internal keys. See the module's documentation.
+/// All versions of all keys of several sources, in the order of internal keys. See the module's
+/// documentation.
 #[derive(Debug)]
 pub(crate) struct Merge {
     sources: Vec<Source>,
@@ -194,11 +201,21 @@ impl Merge {
     }
 
     /// Of what a view holds of a keyspace within `range`; tables outside of it are left alone.
-    pub(crate) fn of_view(view: &View, keyspace: u32, range: Option<&Arc<KeyRange>>, purpose: Purpose) -> Merge {
+    pub(crate) fn of_view(
+        view: &View,
+        keyspace: u32,
+        range: Option<&Arc<KeyRange>>,
+        purpose: Purpose,
+    ) -> Merge {
         let mut sources = Vec::with_capacity(4);
-        sources.extend(view.memtables().filter_map(|memtable| memtable.list(keyspace)).map(|list| Source::Memtable(list.cursor())));
+        sources.extend(
+            view.memtables()
+                .filter_map(|memtable| memtable.list(keyspace))
+                .map(|list| Source::Memtable(list.cursor())),
+        );
         if let Some(levels) = view.version.levels(keyspace) {
-            let runs = levels.runs.iter().filter(|table| range.is_none_or(|range| super::run::meets(table, range)));
+            let runs =
+                levels.runs.iter().filter(|table| range.is_none_or(|range| super::run::meets(table, range)));
             sources.extend(runs.map(|table| Source::Table(table.cursor_within(purpose, range.cloned()))));
             let sorted = levels.sorted.iter().filter_map(|(_, run)| RunCursor::new(run, range, purpose));
             sources.extend(sorted.map(Source::Run));
@@ -216,8 +233,9 @@ impl Merge {
         self.sources.len() - self.tables()
     }
 
-    /// When one table or run is all that is left, the table at whose entry the merge stands. Move it by one, the way the merge goes, and
-    /// then either it stands at an entry, or [`Merge::finish_alone`] goes on.
+    /// When one table or run is all that is left, the table at whose entry the merge stands. Move
+    /// it by one, the way the merge goes, and then either it stands at an entry, or
+    /// [`Merge::finish_alone`] goes on.
     #[inline]
     pub(crate) fn alone(&mut self) -> Option<&mut TableIterator> {
         let [head] = &self.heap[..] else { return None };
@@ -270,8 +288,8 @@ impl Merge {
         self.enter(true, Source::last)
     }
 
-    /// From an entry to the first one at or after (`key`, `trailer`), which lies ahead; only while going forward. Sources that are
-    /// there already stay.
+    /// From an entry to the first one at or after (`key`, `trailer`), which lies ahead; only while
+    /// going forward. Sources that are there already stay.
     pub(crate) fn try_skip_to(&mut self, key: &[u8], trailer: Trailer) -> Result<Step> {
         let is_before = |(at, version): (&[u8], Trailer)| at < key || at == key && version > trailer;
         self.enter(false, |source| {
@@ -307,8 +325,8 @@ impl Merge {
         self.moved(step)
     }
 
-    /// Completes a move that is blocked: the misses of all sources are fetched together. If the future is dropped or fails, the move
-    /// stays pending.
+    /// Completes a move that is blocked: the misses of all sources are fetched together. If the
+    /// future is dropped or fails, the move stays pending.
     ///
     /// # Errors
     /// Those of the first source that fails.
@@ -328,8 +346,8 @@ impl Merge {
         Ok(())
     }
 
-    /// Moves all sources to the same place. They come near it one after the other and arrive together, so that what each of them waits for is on
-    /// its way from memory at the same time.
+    /// Moves all sources to the same place. They come near it one after the other and arrive
+    /// together, so that what each of them waits for is on its way from memory at the same time.
     fn enter_at(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<Step> {
         self.end();
         for source in &mut self.sources {
@@ -431,7 +449,8 @@ impl Merge {
         }
     }
 
-    /// Whether the source at place `left` of the heap comes before that at `right`, in the merge's direction.
+    /// Whether the source at place `left` of the heap comes before that at `right`, in the merge's
+    /// direction.
     #[inline]
     fn is_earlier(&self, left: usize, right: usize) -> bool {
         let (left, right) = (self.heap[left], self.heap[right]);

@@ -1,13 +1,17 @@
 //! Read path: `memtables → version → filter → cache → table → object store`.
 //!
-//! A read first tries what is in memory, on the caller's thread, without a lock that others contend for and without an allocation beyond
-//! the result. On a miss it goes on as a future that holds the view.
+//! A read first tries what is in memory, on the caller's thread, without a lock that others contend
+//! for and without an allocation beyond the result. On a miss it goes on as a future that holds the
+//! view.
 //!
 //! Invariants:
-//! 1. A read loads the view first and the visible sequence number after; so compaction, which makes a new view, takes nothing from it.
-//! 2. It looks whether its keyspace lives after it loaded the view: a view that lacks a keyspace is shown after the keyspace is marked as
-//!    dropped, so that what was dropped is never taken for empty.
-//! 3. The first answer of `active, waiting (newest first), level 0 (newest first), level 1, …` is the newest.
+//! 1. A read loads the view first and the visible sequence number after; so compaction, which makes
+//!    a new view, takes nothing from it.
+//! 2. It looks whether its keyspace lives after it loaded the view: a view that lacks a keyspace is
+//!    shown after the keyspace is marked as dropped, so that what was dropped is never taken for
+//!    empty.
+//! 3. The first answer of `active, waiting (newest first), level 0 (newest first), level 1, …` is
+//!    the newest.
 
 mod merge;
 mod range;
@@ -41,7 +45,8 @@ pub(crate) enum InMemory<R> {
 /// An entry of a kind that this version does not write.
 #[cold]
 pub(crate) fn unknown_kind(kind: Option<EntryKind>) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("an entry of kind {kind:?}, which this version cannot read")).advice("use a newer Tombolo")
+    Error::new(ErrorKind::Unsupported, format!("an entry of kind {kind:?}, which this version cannot read"))
+        .advice("use a newer Tombolo")
 }
 
 fn memtable_answer<R>(entry: Entry<'_>, read: impl FnOnce(&[u8]) -> Option<R>) -> Result<Option<R>> {
@@ -66,7 +71,8 @@ fn candidates<'a>(levels: &'a Levels, key: &'a [u8]) -> impl Iterator<Item = &'a
     runs.chain(levels.sorted.iter().filter_map(move |(_, run)| run.table_for(key)))
 }
 
-/// Looks in memory. Of what is found one of the two closures makes the answer; neither runs on a miss.
+/// Looks in memory. Of what is found one of the two closures makes the answer; neither runs on a
+/// miss.
 #[inline]
 fn find_in_memory<R>(
     view: &View,
@@ -79,7 +85,9 @@ fn find_in_memory<R>(
     let lookup = Lookup::new(key, sequence);
     let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     for memtable in memtables {
-        if let Some(answer) = memtable.get(keyspace, key, lookup.hash, sequence, |entry| memtable_answer(entry, &mut from_memtable)) {
+        if let Some(answer) = memtable
+            .get(keyspace, key, lookup.hash, sequence, |entry| memtable_answer(entry, &mut from_memtable))
+        {
             return answer.map(InMemory::Answer);
         }
     }
@@ -96,7 +104,7 @@ fn find_in_memory<R>(
         break;
     }
     if probes > 1 {
-        levels.toll.looked_up(lookup.hash, probes);
+        levels.read_cost.looked_up(lookup.hash, probes);
     }
     answer
 }
@@ -122,7 +130,12 @@ pub(crate) fn get_in_memory<R>(
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`.
-pub(crate) fn get_value_in_memory(view: &View, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Result<InMemory<Bytes>> {
+pub(crate) fn get_value_in_memory(
+    view: &View,
+    keyspace: u32,
+    key: &[u8],
+    sequence: SequenceNumber,
+) -> Result<InMemory<Bytes>> {
     let copy = |value: &[u8]| Some(Bytes::copy_from_slice(value));
     find_in_memory(view, keyspace, key, sequence, copy, |hit| Some(hit.into_value()))
 }
@@ -144,7 +157,12 @@ pub(crate) async fn get_from_tables(
     }
 }
 
-async fn look_in_tables(view: &View, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Result<Option<Bytes>> {
+async fn look_in_tables(
+    view: &View,
+    keyspace: u32,
+    key: &[u8],
+    sequence: SequenceNumber,
+) -> Result<Option<Bytes>> {
     let Some(levels) = view.version.levels(keyspace) else { return Ok(None) };
     let lookup = Lookup::new(key, sequence);
     open_together(candidates(levels, key)).await?;
@@ -156,12 +174,14 @@ async fn look_in_tables(view: &View, keyspace: u32, key: &[u8], sequence: Sequen
     Ok(None)
 }
 
-/// Opens the tables that are not, side by side where opening takes time; one alone opens itself when it is asked.
+/// Opens the tables that are not, side by side where opening takes time; one alone opens itself
+/// when it is asked.
 ///
 /// # Errors
 /// Those of the first that fails.
 async fn open_together<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> Result<()> {
-    let mut opening: Vec<_> = tables.filter(|table| table.is_far_and_closed()).map(|table| table.open()).collect();
+    let mut opening: Vec<_> =
+        tables.filter(|table| table.is_far_and_closed()).map(|table| table.open()).collect();
     if opening.len() < 2 {
         return Ok(());
     }

@@ -1,13 +1,16 @@
 //! A cursor over what one moment sees of a range: one entry for each key that has a value.
 //!
-//! A move is synchronous while memory has what it needs; when it answers [`Step::Blocked`], [`RangeCursor::load`] completes it.
+//! A move is synchronous while memory has what it needs; when it answers [`Step::Blocked`],
+//! [`RangeCursor::load`] completes it.
 //!
-//! Invariant: the cursor stands at an entry or in a gap between keys, which `place` and `anchor` say. `merge` is only a means: where it
-//! stands is trusted while `stands` says so, and found again from the place otherwise. So an error, or a dropped future, leaves the
-//! cursor beside the entry where it was.
+//! Invariant: the cursor stands at an entry or in a gap between keys, which `place` and `anchor`
+//! say. `merge` is only a means: where it stands is trusted while `stands` says so, and found again
+//! from the place otherwise. So an error, or a dropped future, leaves the cursor beside the entry
+//! where it was.
 //!
-//! Of a key with many versions, or with many newer than the moment, a few are stepped over; then the rest is skipped by a seek: a move
-//! costs a number of steps that does not grow with the number of versions.
+//! Of a key with many versions, or with many newer than the moment, a few are stepped over; then
+//! the rest is skipped by a seek: a move costs a number of steps that does not grow with the number
+//! of versions.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -21,7 +24,8 @@ use crate::engine::View;
 use crate::table::{KeyRange, Step};
 use crate::version::Owed;
 
-/// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a merge costs as much as some 20 steps.
+/// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a
+/// merge costs as much as some 20 steps.
 const STEPS_MAX: u32 = 16;
 
 /// Values from here on are shared instead of copied, where the cursor must set one aside.
@@ -44,7 +48,8 @@ enum Place {
     Before,
     /// After the key in `anchor`, and before all that are greater.
     After,
-    /// At an entry. Going forward the merge stands there too; going backward its key is in `anchor`, its value in `saved`.
+    /// At an entry. Going forward the merge stands there too; going backward its key is in
+    /// `anchor`, its value in `saved`.
     Entry,
 }
 
@@ -87,7 +92,8 @@ pub(crate) struct RangeCursor {
     /// The direction of the move that is blocked.
     goal: Direction,
     walk: Walk,
-    /// Whether the newest visible version of `anchor` seen so far is a value, while walking backward.
+    /// Whether the newest visible version of `anchor` seen so far is a value, while walking
+    /// backward.
     has_value: bool,
     /// Versions of one key stepped over in a row.
     steps: u32,
@@ -98,7 +104,12 @@ pub(crate) struct RangeCursor {
 }
 
 impl RangeCursor {
-    pub(crate) fn new(view: Arc<View>, keyspace: u32, sequence: SequenceNumber, range: KeyRange) -> RangeCursor {
+    pub(crate) fn new(
+        view: Arc<View>,
+        keyspace: u32,
+        sequence: SequenceNumber,
+        range: KeyRange,
+    ) -> RangeCursor {
         let range = match (&range.lower, &range.upper) {
             (Bound::Unbounded, Bound::Unbounded) => None,
             _ => Some(Arc::new(range)),
@@ -132,7 +143,8 @@ impl RangeCursor {
         }
         self.stands = None;
         self.sequence = sequence;
-        // The view may be the same, and a memtable of it have got its first write to the keyspace since.
+        // The view may be the same, and a memtable of it have got its first write to the keyspace
+        // since.
         let lists = view.memtables().filter(|memtable| memtable.has_list(self.keyspace)).count();
         if !Arc::ptr_eq(&view, &self.view) || lists != self.merge.memtables() {
             self.pay();
@@ -181,8 +193,12 @@ impl RangeCursor {
     /// The entry's value, sharing the memory it lies in where that pays.
     pub(crate) fn value_bytes(&self) -> Bytes {
         match (self.place, self.stands) {
-            (Place::Entry, Some(Direction::Forward)) => self.merge.source().map_or_else(Bytes::new, super::Source::value_bytes),
-            (Place::Entry, _) => self.saved.shared.clone().unwrap_or_else(|| Bytes::copy_from_slice(&self.saved.copied)),
+            (Place::Entry, Some(Direction::Forward)) => {
+                self.merge.source().map_or_else(Bytes::new, super::Source::value_bytes)
+            }
+            (Place::Entry, _) => {
+                self.saved.shared.clone().unwrap_or_else(|| Bytes::copy_from_slice(&self.saved.copied))
+            }
             _ => Bytes::new(),
         }
     }
@@ -225,9 +241,12 @@ impl RangeCursor {
     pub(crate) fn next(&mut self) -> Result<Step> {
         let step = if self.place == Place::Entry && self.stands == Some(Direction::Forward) {
             if let Some(table) = self.merge.alone() {
-                // Most often: the next entry of the only table is the newest version of another key, and a value.
+                // Most often: the next entry of the only table is the newest version of another
+                // key, and a value.
                 let sequence = self.sequence;
-                let is_seen = |trailer: Trailer| trailer.kind() == Some(EntryKind::Put) && trailer.sequence() <= sequence;
+                let is_seen = |trailer: Trailer| {
+                    trailer.kind() == Some(EntryKind::Put) && trailer.sequence() <= sequence
+                };
                 if table.next_key_if(is_seen)? {
                     if self.range.as_ref().is_some_and(|range| range.is_above(table.key().user_key)) {
                         (self.place, self.stands) = (Place::End, None);
@@ -286,13 +305,17 @@ impl RangeCursor {
         }
     }
 
-    /// [`RangeCursor::prev`] where one table is left, which stands at a value that is seen: most often the only version of its key.
+    /// [`RangeCursor::prev`] where one table is left, which stands at a value that is seen: most
+    /// often the only version of its key.
     #[inline]
     fn prev_alone(&mut self) -> Option<Result<Step>> {
         let table = self.merge.alone()?;
         let (key, value) = (table.key(), table.value());
         let seen = key.trailer.kind() == Some(EntryKind::Put) && key.trailer.sequence() <= self.sequence;
-        if !seen || value.len() >= SHARE_BYTES_MIN || self.range.as_ref().is_some_and(|range| range.is_below(key.user_key)) {
+        if !seen
+            || value.len() >= SHARE_BYTES_MIN
+            || self.range.as_ref().is_some_and(|range| range.is_below(key.user_key))
+        {
             return None;
         }
         self.anchor.clear();
@@ -316,7 +339,8 @@ impl RangeCursor {
         })
     }
 
-    /// Completes a move that is blocked. If the future is dropped or fails, the cursor stays in the gap beside the entry where it was.
+    /// Completes a move that is blocked. If the future is dropped or fails, the cursor stays in the
+    /// gap beside the entry where it was.
     pub(crate) async fn load(&mut self) -> Result<()> {
         loop {
             self.merge.load().await?;
@@ -346,11 +370,11 @@ impl RangeCursor {
         self.range.as_ref().is_some_and(|range| range.is_above(key))
     }
 
-    /// What reading several runs cost so far goes to their toll.
+    /// What reading several runs cost so far goes to their read_cost.
     #[cold]
     fn pay(&mut self) {
         if let Some(levels) = self.view.version.levels(self.keyspace).filter(|_| self.extra_runs > 0) {
-            self.owed.settle(&levels.toll, &self.anchor);
+            self.owed.settle(&levels.read_cost, &self.anchor);
         }
     }
 
@@ -362,7 +386,8 @@ impl RangeCursor {
         }
     }
 
-    /// Moves the merge to the first entry after the gap that is visible or old enough to be skipped.
+    /// Moves the merge to the first entry after the gap that is visible or old enough to be
+    /// skipped.
     fn stand_forward(&mut self) -> Result<Step> {
         self.searched();
         let visible = Trailer::seek(self.sequence);
@@ -381,7 +406,9 @@ impl RangeCursor {
             }
         };
         // Of two places, the later one: keys ascend, and within a key trailers descend.
-        let later = |one: (&[u8], Trailer), other: (&[u8], Trailer)| one.0 > other.0 || one.0 == other.0 && one.1 < other.1;
+        let later = |one: (&[u8], Trailer), other: (&[u8], Trailer)| {
+            one.0 > other.0 || one.0 == other.0 && one.1 < other.1
+        };
         let start = match (lower, gap) {
             (Some(lower), Some(gap)) => Some(if later(lower, gap) { lower } else { gap }),
             (lower, gap) => lower.or(gap),
@@ -409,7 +436,9 @@ impl RangeCursor {
             Place::After => Some((&self.anchor[..], Trailer::LAST)),
             Place::End => None,
         };
-        let earlier = |one: (&[u8], Trailer), other: (&[u8], Trailer)| one.0 < other.0 || one.0 == other.0 && one.1 > other.1;
+        let earlier = |one: (&[u8], Trailer), other: (&[u8], Trailer)| {
+            one.0 < other.0 || one.0 == other.0 && one.1 > other.1
+        };
         let end = match (upper, gap) {
             (Some(upper), Some(gap)) => Some(if earlier(upper, gap) { upper } else { gap }),
             (upper, gap) => upper.or(gap),
@@ -427,7 +456,8 @@ impl RangeCursor {
             if self.is_above(key) {
                 break;
             }
-            // After the newest visible version of a key, which moved the place, all others of it are older.
+            // After the newest visible version of a key, which moved the place, all others of it
+            // are older.
             let step = if self.place == Place::After && key == &self.anchor[..] {
                 self.skip(Trailer::LAST)
             } else if trailer.sequence() > self.sequence {
@@ -457,7 +487,8 @@ impl RangeCursor {
         Ok(Step::Done)
     }
 
-    /// Steps over a version of the key at which the merge stands; after a few, over all that lie before `trailer`.
+    /// Steps over a version of the key at which the merge stands; after a few, over all that lie
+    /// before `trailer`.
     #[inline]
     fn skip(&mut self, trailer: Trailer) -> Result<Step> {
         self.steps += 1;
@@ -472,28 +503,37 @@ impl RangeCursor {
         self.merge.try_skip_to(&self.scratch, trailer)
     }
 
-    /// From where the merge stands back to the first key with a value. The merge then stands before all its versions.
+    /// From where the merge stands back to the first key with a value. The merge then stands before
+    /// all its versions.
     fn settle_backward(&mut self) -> Result<Step> {
         loop {
             let step = match self.walk {
                 Walk::Key => {
-                    let Some((key, _)) =
-                        self.merge.entry().filter(|(key, _)| !self.range.as_ref().is_some_and(|range| range.is_below(key)))
+                    let Some((key, _)) = self
+                        .merge
+                        .entry()
+                        .filter(|(key, _)| !self.range.as_ref().is_some_and(|range| range.is_below(key)))
                     else {
                         self.place = Place::Start;
                         return Ok(Step::Done);
                     };
                     self.anchor.clear();
                     self.anchor.extend_from_slice(key);
-                    // Until its versions are known, the cursor stands between this key and the one from which it came.
-                    (self.place, self.walk, self.has_value, self.steps) = (Place::After, Walk::Versions, false, 0);
+                    // Until its versions are known, the cursor stands between this key and the one
+                    // from which it came.
+                    (self.place, self.walk, self.has_value, self.steps) =
+                        (Place::After, Walk::Versions, false, 0);
                     Ok(Step::Done)
                 }
                 Walk::Versions => match self.version_of_anchor() {
                     Some(trailer) if trailer.sequence() > self.sequence => {
                         // All that follow are newer still.
                         self.walk = Walk::Leave;
-                        if self.steps < STEPS_MAX { Ok(Step::Done) } else { self.merge.try_seek_before(&self.anchor, Trailer::FIRST) }
+                        if self.steps < STEPS_MAX {
+                            Ok(Step::Done)
+                        } else {
+                            self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
+                        }
                     }
                     Some(_) if self.steps >= STEPS_MAX => {
                         self.walk = Walk::Newest;
@@ -520,7 +560,11 @@ impl RangeCursor {
                 }
                 Walk::Leave if self.version_of_anchor().is_some() => {
                     self.steps += 1;
-                    if self.steps == STEPS_MAX { self.merge.try_seek_before(&self.anchor, Trailer::FIRST) } else { self.merge.try_prev() }
+                    if self.steps == STEPS_MAX {
+                        self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
+                    } else {
+                        self.merge.try_prev()
+                    }
                 }
                 Walk::Leave => {
                     if self.end_of_key() {
@@ -541,7 +585,8 @@ impl RangeCursor {
         self.merge.entry().filter(|(key, _)| *key == &self.anchor[..]).map(|(_, trailer)| trailer)
     }
 
-    /// All versions of the anchor were seen: stands at it if it has a value, and before it otherwise.
+    /// All versions of the anchor were seen: stands at it if it has a value, and before it
+    /// otherwise.
     fn end_of_key(&mut self) -> bool {
         if self.has_value {
             self.place = Place::Entry;
@@ -583,7 +628,7 @@ impl Drop for RangeCursor {
 
 /// Of the runs that a merge reads, those that it would not read once they are merged.
 fn extra_runs(merge: &Merge, view: &View, keyspace: u32) -> u64 {
-    view.version.levels(keyspace).map_or(0, |levels| levels.toll.extra(merge.tables() as u64))
+    view.version.levels(keyspace).map_or(0, |levels| levels.read_cost.extra(merge.tables() as u64))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A sorted run: tables that follow each other without overlap, walked as one.
 //!
-//! One table is open at a time; going on to the next one takes the read-ahead along. Where requests take long, the next one is opened and read in the background
-//! as soon as the last bytes of this one are on their way. Only tables that meet the bounds are ever touched.
+//! One table is open at a time; going on to the next one takes the read-ahead along. Where requests
+//! take long, the next one is opened and read in the background as soon as the last bytes of this
+//! one are on their way. Only tables that meet the bounds are ever touched.
 
 use std::future::poll_fn;
 use std::ops::{Bound, Range};
@@ -39,15 +40,21 @@ pub(crate) struct RunCursor {
     /// Invariant: a cursor of `tables[at]`; `None`: nowhere.
     cursor: Option<TableCursor>,
     backward: bool,
-    /// Of the table where the walk will go on, with its place; `None` where requests are short, and nothing is prepared.
+    /// Of the table where the walk will go on, with its place; `None` where requests are short, and
+    /// nothing is prepared.
     prepared: Option<Arc<Slot>>,
-    /// Whether the walk waits for what is prepared. Invariant: then there is no cursor, and `prepared` is of the place to go to.
+    /// Whether the walk waits for what is prepared. Invariant: then there is no cursor, and
+    /// `prepared` is of the place to go to.
     is_arriving: bool,
 }
 
 impl RunCursor {
     /// A cursor that stands nowhere, over the tables that meet `range`, if there are any.
-    pub(crate) fn new(tables: &Arc<SortedRun>, range: Option<&Arc<KeyRange>>, purpose: Purpose) -> Option<RunCursor> {
+    pub(crate) fn new(
+        tables: &Arc<SortedRun>,
+        range: Option<&Arc<KeyRange>>,
+        purpose: Purpose,
+    ) -> Option<RunCursor> {
         let within = range.map_or(0..tables.len(), |range| places(tables, range));
         let new = || RunCursor {
             tables: Arc::clone(tables),
@@ -93,16 +100,19 @@ impl RunCursor {
             self.cursor = None;
         }
         self.at = at;
-        let cursor =
-            self.cursor.take().unwrap_or_else(|| self.with_neighbours(self.tables[at].cursor_within(self.purpose, self.range.clone())));
+        let cursor = self.cursor.take().unwrap_or_else(|| {
+            self.with_neighbours(self.tables[at].cursor_within(self.purpose, self.range.clone()))
+        });
         self.cursor.insert(cursor)
     }
 
-    /// Has the table beside that of `cursor`, which is `at`, prepared when the end of this one is on its way.
+    /// Has the table beside that of `cursor`, which is `at`, prepared when the end of this one is
+    /// on its way.
     fn with_neighbours(&self, mut cursor: TableCursor) -> TableCursor {
         let at = self.at;
         if let Some(prepared) = self.prepared.clone() {
-            let (tables, within, purpose, range) = (Arc::clone(&self.tables), self.within.clone(), self.purpose, self.range.clone());
+            let (tables, within, purpose, range) =
+                (Arc::clone(&self.tables), self.within.clone(), self.purpose, self.range.clone());
             cursor.iterator().at_end(AtEnd(Box::new(move |pace| {
                 let next = beside(at, pace.is_backward(), &within);
                 if let Some((next, table)) = next.and_then(|next| Some((next, tables.get(next)?))) {
@@ -124,7 +134,11 @@ impl RunCursor {
 
     /// Goes on to the table beside this one, at this one's pace.
     fn go_on(&mut self, at: usize) -> Result<Step> {
-        if self.prepared.as_ref().is_some_and(|prepared| prepared.lock().as_ref().is_some_and(|(of, _)| *of == at)) {
+        if self
+            .prepared
+            .as_ref()
+            .is_some_and(|prepared| prepared.lock().as_ref().is_some_and(|(of, _)| *of == at))
+        {
             self.cursor = None;
             self.at = at;
             self.is_arriving = true;
@@ -142,7 +156,11 @@ impl RunCursor {
     /// Waits for what is prepared, and stands there. If the future is dropped, nothing is lost.
     async fn arrive_at_prepared(&mut self) -> Result<()> {
         let come = poll_fn(|context| {
-            match self.prepared.as_ref().and_then(|prepared| prepared.lock().as_mut().map(|(_, prepared)| prepared.poll(context))) {
+            match self
+                .prepared
+                .as_ref()
+                .and_then(|prepared| prepared.lock().as_mut().map(|(_, prepared)| prepared.poll(context)))
+            {
                 Some(come) => come,
                 None => Poll::Ready(None),
             }
@@ -164,13 +182,18 @@ impl RunCursor {
         Ok(())
     }
 
-    /// The first half of a seek: to the first entry at or after (`key`, `trailer`), or to the last one before it when it goes backward. See
-    /// [`TableIterator::approach`].
+    /// The first half of a seek: to the first entry at or after (`key`, `trailer`), or to the last
+    /// one before it when it goes backward. See [`TableIterator::approach`].
     pub(crate) fn approach(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<()> {
         self.set_out(backward);
         let at = match backward {
             false => Some(self.tables.before(key).max(self.within.start)).filter(|at| *at < self.within.end),
-            true => self.tables.begun(key).min(self.within.end).checked_sub(1).filter(|at| *at >= self.within.start),
+            true => self
+                .tables
+                .begun(key)
+                .min(self.within.end)
+                .checked_sub(1)
+                .filter(|at| *at >= self.within.start),
         };
         match at {
             Some(at) => self.open(at).approach(key, trailer, backward),
@@ -260,14 +283,22 @@ fn places(tables: &SortedRun, range: &KeyRange) -> Range<usize> {
         Bound::Unbounded => 0,
         Bound::Included(lower) | Bound::Excluded(lower) => {
             let before = tables.before(lower);
-            before + usize::from(tables.get(before).is_some_and(|table| range.is_below(&table.description().last_key)))
+            before
+                + usize::from(
+                    tables.get(before).is_some_and(|table| range.is_below(&table.description().last_key)),
+                )
         }
     };
     let end = match &range.upper {
         Bound::Unbounded => tables.len(),
         Bound::Included(upper) | Bound::Excluded(upper) => {
             let begun = tables.begun(upper);
-            begun - usize::from(begun.checked_sub(1).is_some_and(|last| range.is_above(&tables[last].description().first_key)))
+            begun
+                - usize::from(
+                    begun
+                        .checked_sub(1)
+                        .is_some_and(|last| range.is_above(&tables[last].description().first_key)),
+                )
         }
     };
     start..end.max(start)

@@ -1,9 +1,12 @@
-//! Reads of several keys at one moment: in ascending order, so that keys that lie near each other share what they need.
+//! Reads of several keys at one moment: in ascending order, so that keys that lie near each other
+//! share what they need.
 //!
-//! From the newest table on, a key leaves with the first answer. What memory cannot answer is fetched in rounds: each key goes as far down as memory lets
-//! it, which is past all filters that are there, and all tables at which keys have come to stand are read side by side: one vectored request for a
-//! table's partitions, one for its blocks. Most keys so need one round, whatever levels they lie on. Of very many keys some are looked up after the
-//! others, so that what is held beside the answers is bounded.
+//! From the newest table on, a key leaves with the first answer. What memory cannot answer is
+//! fetched in rounds: each key goes as far down as memory lets it, which is past all filters that
+//! are there, and all tables at which keys have come to stand are read side by side: one vectored
+//! request for a table's partitions, one for its blocks. Most keys so need one round, whatever
+//! levels they lie on. Of very many keys some are looked up after the others, so that what is held
+//! beside the answers is bounded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +21,8 @@ use crate::engine::{Engine, View};
 use crate::table::{Hit, Lookup, Near, NearProbe, Probe};
 use crate::version::{Levels, TableHandle};
 
-/// Keys looked up in tables at a time: what they need of a table is held together, about a block for each.
+/// Keys looked up in tables at a time: what they need of a table is held together, about a block
+/// for each.
 const KEYS_AT_ONCE: usize = 1024;
 
 /// What memory knows of several keys.
@@ -40,7 +44,12 @@ struct Place<'a> {
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`.
-pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(view: &View, keyspace: u32, keys: &[K], sequence: SequenceNumber) -> Result<Several> {
+pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
+    view: &View,
+    keyspace: u32,
+    keys: &[K],
+    sequence: SequenceNumber,
+) -> Result<Several> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     if !keys.is_sorted_by(|left, right| left.as_ref() <= right.as_ref()) {
         order.sort_unstable_by(|left, right| keys[*left].as_ref().cmp(keys[*right].as_ref()));
@@ -68,14 +77,27 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(view: &View, keyspace: u32, 
     Ok(several)
 }
 
-fn in_memtables(view: &View, keyspace: u32, lookup: &Lookup<'_>, sequence: SequenceNumber) -> Option<Result<Option<Bytes>>> {
+fn in_memtables(
+    view: &View,
+    keyspace: u32,
+    lookup: &Lookup<'_>,
+    sequence: SequenceNumber,
+) -> Option<Result<Option<Bytes>>> {
     let copy = |value: &[u8]| Some(Bytes::copy_from_slice(value));
-    let mut memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
-    memtables
-        .find_map(|memtable| memtable.get(keyspace, lookup.target.user_key, lookup.hash, sequence, |entry| memtable_answer(entry, copy)))
+    let mut memtables =
+        std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
+    memtables.find_map(|memtable| {
+        memtable.get(keyspace, lookup.target.user_key, lookup.hash, sequence, |entry| {
+            memtable_answer(entry, copy)
+        })
+    })
 }
 
-fn in_tables<'a>(levels: &'a Levels, places: &mut [Place<'a>], lookup: &Lookup<'_>) -> Result<NearProbe<Option<Bytes>>> {
+fn in_tables<'a>(
+    levels: &'a Levels,
+    places: &mut [Place<'a>],
+    lookup: &Lookup<'_>,
+) -> Result<NearProbe<Option<Bytes>>> {
     let key = lookup.target.user_key;
     let mut probes = 0;
     let mut found = Ok(NearProbe::Absent);
@@ -99,12 +121,13 @@ fn in_tables<'a>(levels: &'a Levels, places: &mut [Place<'a>], lookup: &Lookup<'
         break;
     }
     if probes > 1 {
-        levels.toll.looked_up(lookup.hash, probes);
+        levels.read_cost.looked_up(lookup.hash, probes);
     }
     found
 }
 
-/// Looks several keys up in the tables of a view; `keys` ascend, each with a number that its answer comes with.
+/// Looks several keys up in the tables of a view; `keys` ascend, each with a number that its answer
+/// comes with.
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`, `Fenced`; those of the store.
@@ -138,7 +161,9 @@ async fn look_in_tables(
     keys: &[(usize, Bytes)],
     sequence: SequenceNumber,
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
-    let Some(levels) = view.version.levels(keyspace) else { return Ok(keys.iter().map(|(number, _)| (*number, None)).collect()) };
+    let Some(levels) = view.version.levels(keyspace) else {
+        return Ok(keys.iter().map(|(number, _)| (*number, None)).collect());
+    };
     let mut answers = Vec::with_capacity(keys.len());
     let mut open: Vec<Open<'_>> = keys.iter().map(|key| Open { key, from: 0 }).collect();
     while !open.is_empty() {
@@ -154,7 +179,8 @@ async fn look_in_tables(
             }
         }
         super::open_together(groups.iter().map(|(_, table, _)| *table)).await?;
-        let mut reads: Vec<_> = groups.iter().map(|(_, table, keys)| read_group(table, keys, sequence)).collect();
+        let mut reads: Vec<_> =
+            groups.iter().map(|(_, table, keys)| read_group(table, keys, sequence)).collect();
         let mut found = Vec::new();
         for_all(&mut reads, |hits: Vec<(usize, Hit)>| found.extend(hits)).await?;
         let answered: HashSet<usize> = found.iter().map(|(number, _)| *number).collect();
@@ -182,7 +208,9 @@ fn stop_of<'a>(levels: &'a Levels, open: &mut Open<'_>, sequence: SequenceNumber
     while open.from < levels.runs.len() + levels.sorted.len() {
         if let Some(table) = table_at(levels, open.from, &open.key.1) {
             match table.probe(&lookup)? {
-                Probe::Found(hit) => return table_answer(hit, |hit| Some(hit.into_value())).map(Stop::Answer),
+                Probe::Found(hit) => {
+                    return table_answer(hit, |hit| Some(hit.into_value())).map(Stop::Answer);
+                }
                 Probe::Miss => return Ok(Stop::Table(table)),
                 Probe::Absent => {}
             }
@@ -204,11 +232,18 @@ fn table_at<'a>(levels: &'a Levels, number: usize, key: &[u8]) -> Option<&'a Arc
 type Group<'a> = (usize, &'a Arc<TableHandle>, Vec<&'a (usize, Bytes)>);
 
 /// The group of a table; keys come in ascending order, so that the tables of a run do, too.
-fn group_of<'g, 'a>(groups: &'g mut Vec<Group<'a>>, number: usize, table: &'a Arc<TableHandle>) -> &'g mut Group<'a> {
-    let at = groups.iter().rposition(|(of, known, _)| *of == number && Arc::ptr_eq(known, table)).unwrap_or_else(|| {
-        groups.push((number, table, Vec::new()));
-        groups.len() - 1
-    });
+fn group_of<'g, 'a>(
+    groups: &'g mut Vec<Group<'a>>,
+    number: usize,
+    table: &'a Arc<TableHandle>,
+) -> &'g mut Group<'a> {
+    let at = groups
+        .iter()
+        .rposition(|(of, known, _)| *of == number && Arc::ptr_eq(known, table))
+        .unwrap_or_else(|| {
+            groups.push((number, table, Vec::new()));
+            groups.len() - 1
+        });
     &mut groups[at]
 }
 

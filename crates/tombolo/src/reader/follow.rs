@@ -1,9 +1,10 @@
 //! One round of a reader: what is new in the chain and in the log becomes visible, all at once.
 //!
-//! The order in which a round shows things matters. Reads load the view first and the visible number after. So the number is raised before
-//! the view is replaced: who sees the new view, whose tables may lack versions that compaction dropped, looks at a number that needs none of
-//! them; who sees the old one with the new number sees all of the old one, which is a cut as well. Keyspaces that were dropped leave the
-//! catalog before that, and new ones come after it.
+//! The order in which a round shows things matters. Reads load the view first and the visible
+//! number after. So the number is raised before the view is replaced: who sees the new view, whose
+//! tables may lack versions that compaction dropped, looks at a number that needs none of them; who
+//! sees the old one with the new number sees all of the old one, which is a cut as well. Keyspaces
+//! that were dropped leave the catalog before that, and new ones come after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,13 +35,17 @@ pub(super) struct Kept {
 
 /// The tables that a state shows.
 fn tables_of(state: &State) -> BTreeSet<TableName> {
-    state.keyspaces().flat_map(|keyspace| keyspace.tables().map(|table| table.name).collect::<Vec<_>>()).collect()
+    state
+        .keyspaces()
+        .flat_map(|keyspace| keyspace.tables().map(|table| table.name).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Pins the tables of the newest state.
 ///
 /// # Errors
-/// `Busy` when they were condemned each time; `PinLost` when pinning took longer than the lease; those of the store.
+/// `Busy` when they were condemned each time; `PinLost` when pinning took longer than the lease;
+/// those of the store.
 pub(super) async fn pin_newest(chain: &mut ChainFollower, lease: Duration) -> Result<Kept> {
     for _ in 0..ATTEMPTS_MAX {
         let tip = chain.tip().clone();
@@ -50,7 +55,8 @@ pub(super) async fn pin_newest(chain: &mut ChainFollower, lease: Duration) -> Re
         }
         chain.advance().await?;
     }
-    Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned").advice("it is tried again"))
+    Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned")
+        .advice("it is tried again"))
 }
 
 /// The pins of a reader: the newest, and those that something still looks at.
@@ -166,8 +172,9 @@ impl Follower {
     /// Brings what is shown up to date.
     ///
     /// # Errors
-    /// `NotFound` once the database is destroyed; `Corrupt`; those of the stores: what was shown stays, and the next round goes on. What a log lacks
-    /// ([`tombolo_storage::LogReader::lacks`]): all else is shown.
+    /// `NotFound` once the database is destroyed; `Corrupt`; those of the stores: what was shown
+    /// stays, and the next round goes on. What a log lacks ([`tombolo_storage::LogReader::lacks`]):
+    /// all else is shown.
     pub(super) async fn round(&mut self) -> Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(error) = &self.broken {
@@ -181,8 +188,12 @@ impl Follower {
                     self.show()?;
                     return lacks.map_or(Ok(()), Err);
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) && self.broken.is_none() => {
-                    // Trimmed or freed meanwhile? The record that allows it is in the chain before that.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+                        && self.broken.is_none() =>
+                {
+                    // Trimmed or freed meanwhile? The record that allows it is in the chain before
+                    // that.
                     self.advance().await?;
                     if self.chain.tip().slot == slot || is_enabled(Mutant::ReaderTakesTrimForDamage) {
                         return Err(error);
@@ -191,7 +202,8 @@ impl Follower {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(ErrorKind::Busy, "the writer went on faster than its log could be read").advice("it is tried again"))
+        Err(Error::new(ErrorKind::Busy, "the writer went on faster than its log could be read")
+            .advice("it is tried again"))
     }
 
     async fn advance(&mut self) -> Result<()> {
@@ -207,7 +219,8 @@ impl Follower {
         if holds && Arc::ptr_eq(newest, &self.state) {
             return Ok(());
         }
-        let keeps_all = tables_of(newest).iter().eq(self.pin.tables()) || is_enabled(Mutant::ReaderViewNotPinned);
+        let keeps_all =
+            tables_of(newest).iter().eq(self.pin.tables()) || is_enabled(Mutant::ReaderViewNotPinned);
         let kept = if holds && keeps_all {
             Kept { state: Arc::clone(newest), pin: Arc::clone(&self.pin) }
         } else {
@@ -215,8 +228,12 @@ impl Follower {
             self.pins.add(&kept.pin);
             kept
         };
-        let flushed = |state: &State| state.keyspaces().map(|keyspace| (keyspace.id, keyspace.flushed)).collect::<Vec<_>>();
-        if flushed(&kept.state) != flushed(&self.state) || kept.state.next_keyspace_id() != self.state.next_keyspace_id() {
+        let flushed = |state: &State| {
+            state.keyspaces().map(|keyspace| (keyspace.id, keyspace.flushed)).collect::<Vec<_>>()
+        };
+        if flushed(&kept.state) != flushed(&self.state)
+            || kept.state.next_keyspace_id() != self.state.next_keyspace_id()
+        {
             self.full.extend(self.replay.take_full());
             let memtables: Vec<_> = self.full.iter().map(|sealed| Arc::clone(&sealed.memtable)).collect();
             self.replay = self.replay.carry(&kept.state, &memtables)?;
@@ -284,7 +301,12 @@ impl Follower {
             engine.manifest.show(Arc::clone(&self.state));
             let waiting: Vec<_> = self.full.iter().rev().cloned().collect();
             let kept_by = Some(Arc::clone(&self.pin));
-            engine.change_view(|old| View { active, waiting, version: engine.versions.build(&self.state, &old.version), kept_by });
+            engine.change_view(|old| View {
+                active,
+                waiting,
+                version: engine.versions.build(&self.state, &old.version),
+                kept_by,
+            });
         }
         show_keyspaces(engine, &keyspaces);
         Ok(())
@@ -296,8 +318,9 @@ impl Follower {
     }
 }
 
-/// Takes out of the catalog what is not among these keyspaces. Before their view is shown: in that, what was dropped is merely empty. And
-/// before others are added, which may have the names of what was dropped.
+/// Takes out of the catalog what is not among these keyspaces. Before their view is shown: in that,
+/// what was dropped is merely empty. And before others are added, which may have the names of what
+/// was dropped.
 fn hide_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
     let living: BTreeSet<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
     for gone in engine.catalog.ids().into_iter().filter(|id| !living.contains(id)) {

@@ -1,14 +1,18 @@
-//! Reading beside a live writer, which needs not know of it: `follow the chain → pin its tables → follow the log → show both as one cut`.
+//! Reading beside a live writer, which needs not know of it:
+//! `follow the chain → pin its tables → follow the log → show both as one cut`.
 //!
 //! - [`follow`]: one round, which brings what is shown up to date.
 //! - [`tasks`]: when rounds are made, and the heartbeats of pins.
 //!
 //! Invariants:
-//! 1. What is shown is one prefix of the order of the logged writes, with all that tables hold: what a round read is shown at its end, at once.
-//! 2. Nothing is shown that a takeover could take back: of tables what a proven state names, of a log what is sealed or known to be durable.
-//! 3. A round that begins now shows all that is acknowledged as durable now: the newest state is proven by a list that begins after the
-//!    round, and the logs that it names are read after that.
-//! 4. Every table of a view is pinned, and the pin proven (rule 12), before the view is shown; the view holds the pin.
+//! 1. What is shown is one prefix of the order of the logged writes, with all that tables hold:
+//!    what a round read is shown at its end, at once.
+//! 2. Nothing is shown that a takeover could take back: of tables what a proven state names, of a
+//!    log what is sealed or known to be durable.
+//! 3. A round that begins now shows all that is acknowledged as durable now: the newest state is
+//!    proven by a list that begins after the round, and the logs that it names are read after that.
+//! 4. Every table of a view is pinned, and the pin proven (rule 12), before the view is shown; the
+//!    view holds the pin.
 
 mod follow;
 mod tasks;
@@ -30,20 +34,27 @@ use follow::Follower;
 /// How a reader follows the writer. Set the fields that matter and take the rest from [`Default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderOptions {
-    /// How far the reader is behind at most, while the store answers and a machine is not overloaded: every write that was acknowledged as
-    /// durable so long ago is visible. Two rounds of a read and a list are made in that time, and a look at the log. Default: 1 s.
+    /// How far the reader is behind at most, while the store answers and a machine is not
+    /// overloaded: every write that was acknowledged as durable so long ago is visible. Two rounds
+    /// of a read and a list are made in that time, and a look at the log. Default: 1 s.
     pub lag: Duration,
-    /// Reads end with `Retry` once the reader is behind by more: because the store does not answer, or the process stood still. A reader
-    /// that may show anything, however old, takes [`Duration::MAX`]. Default: 10 s.
+    /// Reads end with `Retry` once the reader is behind by more: because the store does not answer,
+    /// or the process stood still. A reader that may show anything, however old, takes
+    /// [`Duration::MAX`]. Default: 10 s.
     pub lag_max: Duration,
-    /// How long the writer keeps tables for a reader of which it hears nothing. A heartbeat is put every third of it. A cursor or snapshot of
-    /// a process that stood still for longer ends with `PinLost`. Default: 1 min.
+    /// How long the writer keeps tables for a reader of which it hears nothing. A heartbeat is put
+    /// every third of it. A cursor or snapshot of a process that stood still for longer ends with
+    /// `PinLost`. Default: 1 min.
     pub lease: Duration,
 }
 
 impl Default for ReaderOptions {
     fn default() -> ReaderOptions {
-        ReaderOptions { lag: Duration::from_secs(1), lag_max: Duration::from_secs(10), lease: Duration::from_secs(60) }
+        ReaderOptions {
+            lag: Duration::from_secs(1),
+            lag_max: Duration::from_secs(10),
+            lease: Duration::from_secs(60),
+        }
     }
 }
 
@@ -86,7 +97,8 @@ pub(crate) struct FollowRequest {
     pub(crate) reader: ReaderOptions,
 }
 
-/// Opens a reader that follows: on return it shows everything that was acknowledged as durable before the call.
+/// Opens a reader that follows: on return it shows everything that was acknowledged as durable
+/// before the call.
 pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
     let FollowRequest { env, place, objects, log_store, options, budget, flash, reader } = request;
     let membership = budget.join(options.memtable_bytes())?;
@@ -97,7 +109,18 @@ pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
     let (incarnation, state) = (chain.tip().incarnation, Arc::clone(&pin.state));
     let memtable_bytes = options.memtable_bytes();
     let kept_by = Some(Arc::clone(&pin.pin));
-    let engine = without_claim(WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by, flash })?;
+    let engine = without_claim(WithoutClaim {
+        env,
+        place,
+        objects,
+        incarnation,
+        state,
+        options,
+        budget,
+        membership,
+        kept_by,
+        flash,
+    })?;
     let following = Arc::new(Following::new(reader.lag_max, began));
     engine.set_read_only(ReadOnly::Following(Arc::clone(&following)), &refused());
     let context = engine.context.clone();
@@ -117,7 +140,9 @@ pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
 /// # Errors
 /// What the round failed with; `Closed`.
 pub(crate) async fn refresh(engine: &Engine) -> Result<()> {
-    let Some(following) = engine.following() else { return Err(Error::new(ErrorKind::Bug, "only a reader that follows is refreshed")) };
+    let Some(following) = engine.following() else {
+        return Err(Error::new(ErrorKind::Bug, "only a reader that follows is refreshed"));
+    };
     let ticket = following.request();
     loop {
         let ended = following.ended.subscribe();

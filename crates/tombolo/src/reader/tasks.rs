@@ -13,7 +13,12 @@ use crate::guard::guarded;
 use crate::manifest::driver::io::either;
 
 /// Starts the tasks of a reader.
-pub(super) fn serve(engine: &Arc<Engine>, following: &Arc<Following>, follower: Follower, options: ReaderOptions) {
+pub(super) fn serve(
+    engine: &Arc<Engine>,
+    following: &Arc<Following>,
+    follower: Follower,
+    options: ReaderOptions,
+) {
     let pins = Arc::clone(&follower.pins);
     let rounds = rounds(Arc::clone(engine), Arc::clone(following), follower, options.lag / 2);
     let watching = Arc::clone(following);

@@ -11,7 +11,8 @@ use crate::manifest::names;
 use crate::memtable::refusing::REFUSED;
 use crate::{Batch, Db, Durability};
 
-/// A round without memory fails and is made again: what it was to show comes then, each batch whole and once.
+/// A round without memory fails and is made again: what it was to show comes then, each batch whole
+/// and once.
 #[test]
 fn a_reader_without_memory_goes_on_when_it_has_some_again() {
     let world = World::new(1);
@@ -20,7 +21,8 @@ fn a_reader_without_memory_goes_on_when_it_has_some_again() {
     let outcome = process.run(async move {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log));
+        let builder =
+            || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log));
         let db = builder().open().await.unwrap();
         let keys = db.default_keyspace();
         keys.put("before", "1").await.unwrap();
@@ -48,8 +50,9 @@ fn a_reader_without_memory_goes_on_when_it_has_some_again() {
     outcome.unwrap();
 }
 
-/// The tables of what a reader holds are deleted while its clock stood still, which says that the lease holds: its reads end with a lost pin and not
-/// with damage, before a heartbeat as well, and it goes on with what is newest.
+/// The tables of what a reader holds are deleted while its clock stood still, which says that the
+/// lease holds: its reads end with a lost pin and not with damage, before a heartbeat as well, and
+/// it goes on with what is newest.
 #[test]
 fn what_is_deleted_behind_a_lease_is_a_lost_pin() {
     let world = World::new(2);
@@ -58,7 +61,8 @@ fn what_is_deleted_behind_a_lease_is_a_lost_pin() {
     let outcome = process.run(async move {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log));
+        let builder =
+            || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log));
         let db = builder().open().await.unwrap();
         let keys = db.default_keyspace();
         let put_all = async |value: u8| {
@@ -68,7 +72,10 @@ fn what_is_deleted_behind_a_lease_is_a_lost_pin() {
             db.flush().await.unwrap();
         };
         put_all(1).await;
-        let reader = builder().open_reader(ReaderOptions { lease: Duration::from_secs(3600), ..ReaderOptions::default() }).await.unwrap();
+        let reader = builder()
+            .open_reader(ReaderOptions { lease: Duration::from_secs(3600), ..ReaderOptions::default() })
+            .await
+            .unwrap();
         let held = reader.snapshot();
         put_all(2).await;
         db.compact().await.unwrap();
@@ -76,8 +83,14 @@ fn what_is_deleted_behind_a_lease_is_a_lost_pin() {
         let manifest = &db.engine().manifest;
         let kept: Vec<_> = manifest.state().unneeded().map(|table| table.description.name).collect();
         assert!(!kept.is_empty(), "the reader's pin keeps them");
-        manifest.committed(kept.iter().map(|name| Edit::TableCondemned { name: *name }).collect()).await.unwrap();
-        manifest.committed(kept.iter().map(|name| Edit::TableUnnamed { name: *name }).collect()).await.unwrap();
+        manifest
+            .committed(kept.iter().map(|name| Edit::TableCondemned { name: *name }).collect())
+            .await
+            .unwrap();
+        manifest
+            .committed(kept.iter().map(|name| Edit::TableUnnamed { name: *name }).collect())
+            .await
+            .unwrap();
         for name in kept {
             let object = names::table(manifest.incarnation(), name);
             objects.delete(Request::new(Purpose::Collection, manifest.epoch()), &object).await.unwrap();

@@ -1,12 +1,16 @@
-//! A clone that shares tables: `claim the target → pin the tables at each place where they lie → prove the pins → one commit names all`.
+//! A clone that shares tables:
+//! `claim the target → pin the tables at each place where they lie → prove the pins → one commit names all`.
 //!
 //! Nothing is copied: what it costs depends on the number of tables, and not on what is in them.
 //!
 //! Invariants:
-//! 1. The commit comes after the proof of every pin (rule 12): whoever condemns one of the tables from then on lists the pin.
-//! 2. Each table is pinned where it lies. Of a clone's own sources that is not the clone, whose pins may be given back at any time.
-//! 3. A pin whose commit did not take effect is given back; of a commit of unknown outcome it stays. It names the target and its epoch, so that
-//!    whoever finds it later can tell (see [`crate::clones`]).
+//! 1. The commit comes after the proof of every pin (rule 12): whoever condemns one of the tables
+//!    from then on lists the pin.
+//! 2. Each table is pinned where it lies. Of a clone's own sources that is not the clone, whose
+//!    pins may be given back at any time.
+//! 3. A pin whose commit did not take effect is given back; of a commit of unknown outcome it
+//!    stays. It names the target and its epoch, so that whoever finds it later can tell (see
+//!    [`crate::clones`]).
 //! 4. The target is empty until that commit, as that of a restore is.
 
 use std::collections::BTreeMap;
@@ -16,7 +20,7 @@ use std::time::Duration;
 use tombolo_env::Env;
 use tombolo_format::manifest::{Edit, Source, TableDescription, TableName, TableSource};
 use tombolo_format::pin::PinnedFor;
-use tombolo_storage::home::home_of;
+use tombolo_storage::location::location_of;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, LogStore, ObjectStore, Purpose, Result};
 
@@ -45,7 +49,7 @@ pub(crate) struct CloneRequest {
 /// Makes a database that names the tables of another where they lie.
 pub(crate) async fn share(request: CloneRequest) -> Result<()> {
     // What is wrong with the request is told before anything is claimed.
-    home_of(&*request.source)?.place_of(home_of(&*request.target)?)?;
+    location_of(&*request.source)?.place_of(location_of(&*request.target)?)?;
     request.choose().await?;
     let manifest = claim_empty(&request.env, &request.target, &*request.log_store).await?;
     let made = request.make(&manifest).await;
@@ -87,7 +91,8 @@ impl CloneRequest {
             }
             self.env.sleep(PAUSE).await;
         }
-        Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned").advice("try again"))
+        Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned")
+            .advice("try again"))
     }
 
     /// The live tables by where they lie: at the source itself, number 0, and at its own sources.
@@ -98,7 +103,10 @@ impl CloneRequest {
         let mut groups = BTreeMap::from([(None, own)]);
         groups.extend(places.sources().map(|place| {
             let (store, incarnation) = (Arc::clone(&place.store), Incarnation(place.source.incarnation));
-            (Some(place.source.number), Group { store, incarnation, database: place.source.database, tables: Vec::new() })
+            (
+                Some(place.source.number),
+                Group { store, incarnation, database: place.source.database, tables: Vec::new() },
+            )
         }));
         for table in state.keyspaces().flat_map(|keyspace| keyspace.tables()) {
             let (group, name) = match table.source {
@@ -113,18 +121,19 @@ impl CloneRequest {
         Ok(groups)
     }
 
-    /// Pins each group where it lies; `None` when a table is condemned or gone. What was pinned is in `pins`, however it ends.
+    /// Pins each group where it lies; `None` when a table is condemned or gone. What was pinned is
+    /// in `pins`, however it ends.
     async fn pin(
         &self,
         manifest: &Manifest,
         groups: &BTreeMap<Option<u32>, Group>,
         pins: &mut Vec<Pinned>,
     ) -> Result<Option<BTreeMap<Option<u32>, Source>>> {
-        let target = home_of(&*self.target)?;
+        let target = location_of(&*self.target)?;
         let database = manifest.state().database().map_or(0, |database| database.id);
         let mut sources = BTreeMap::new();
         for (number, (key, group)) in groups.iter().enumerate() {
-            let there = home_of(&*group.store)?;
+            let there = location_of(&*group.store)?;
             let clone = PinnedFor {
                 place: there.place_of(target)?,
                 incarnation: manifest.incarnation().0,
@@ -132,7 +141,12 @@ impl CloneRequest {
                 epoch: manifest.epoch().0,
                 seen_from: seen_from(there),
             };
-            let io = Io { env: self.env.clone(), store: Arc::clone(&group.store), epoch: Epoch::NONE, purpose: Purpose::Open };
+            let io = Io {
+                env: self.env.clone(),
+                store: Arc::clone(&group.store),
+                epoch: Epoch::NONE,
+                purpose: Purpose::Open,
+            };
             let pin = match pin_for_clone(&io, group.incarnation, group.tables.clone(), clone).await? {
                 Some(pinned) => {
                     let id = pinned.id();
@@ -154,19 +168,34 @@ impl CloneRequest {
         Ok(Some(sources))
     }
 
-    /// Names the tables under fresh names, by which the clone's own pins, caches and collection know them.
-    async fn commit(&self, manifest: &Manifest, state: &State, sources: BTreeMap<Option<u32>, Source>, pins: &[Pinned]) -> Result<()> {
+    /// Names the tables under fresh names, by which the clone's own pins, caches and collection
+    /// know them.
+    async fn commit(
+        &self,
+        manifest: &Manifest,
+        state: &State,
+        sources: BTreeMap<Option<u32>, Source>,
+        pins: &[Pinned],
+    ) -> Result<()> {
         let mut named: Vec<Edit> = sources.values().cloned().map(Edit::SourceNamed).collect();
         for edit in edits(state) {
             match edit {
                 Edit::DatabaseCreated { .. } | Edit::SourceNamed(_) => {}
                 Edit::TableAdded(table) => {
-                    let (key, there) = table.source.map_or((None, table.name), |of| (Some(of.source), of.name));
+                    let (key, there) =
+                        table.source.map_or((None, table.name), |of| (Some(of.source), of.name));
                     let Some(source) = sources.get(&key) else {
-                        return Err(Error::new(ErrorKind::Bug, format!("table {:?} lies nowhere", table.name)));
+                        return Err(Error::new(
+                            ErrorKind::Bug,
+                            format!("table {:?} lies nowhere", table.name),
+                        ));
                     };
                     let of = Some(TableSource { source: source.number, name: there });
-                    named.push(Edit::TableAdded(TableDescription { name: manifest.fresh_table_name(), source: of, ..table }));
+                    named.push(Edit::TableAdded(TableDescription {
+                        name: manifest.fresh_table_name(),
+                        source: of,
+                        ..table
+                    }));
                 }
                 other => named.push(other),
             }
@@ -174,7 +203,14 @@ impl CloneRequest {
         match manifest.committed(named).await {
             Ok(_) => Ok(()),
             // It may have taken effect, or may yet.
-            Err(error) if matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Fenced | ErrorKind::Closed) => Err(error),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::OutcomeUnknown | ErrorKind::Fenced | ErrorKind::Closed
+                ) =>
+            {
+                Err(error)
+            }
             Err(error) => {
                 release(pins).await;
                 Err(error)
@@ -187,7 +223,8 @@ impl CloneRequest {
 async fn release(pins: &[Pinned]) {
     for pin in pins {
         if let Err(error) = pin.release().await {
-            tracing::warn!(%error, "a pin of a clone that was not made is left; `tombolo gc` tells of it and gives it back");
+            tracing::warn!(%error, "a pin of a clone that was not made is left; `tombolo gc` tells of it \
+                and gives it back");
         }
     }
 }

@@ -1,16 +1,23 @@
 //! Open: `read manifest → claim → fence the logs → replay → serve`.
 //!
-//! 1. The manifest is read and claimed; where a store must prove its put-if-absent, that comes before anything is created.
-//! 2. Every older log that the manifest names is fenced, unless its sealed length is recorded already. The sealed lengths are recorded in
-//!    one manifest record, before anything that is replayed can be seen.
-//! 3. The logs are replayed, oldest first, up to their recorded lengths, into memtables. One that holds nothing ends at once.
-//! 4. This epoch's own log is opened, which publishes it in the manifest, before any write is acknowledged.
-//! 5. The database is served. What was replayed is flushed at once when it is large; else it stays in the active memtable, and the old
-//!    logs stay named, until an ordinary flush, whose record ends them. Their number and bytes are bounded.
+//! 1. The manifest is read and claimed; where a store must prove its put-if-absent, that comes
+//!    before anything is created.
+//! 2. Every older log that the manifest names is fenced, unless its sealed length is recorded
+//!    already. The sealed lengths are recorded in one manifest record, before anything that is
+//!    replayed can be seen.
+//! 3. The logs are replayed, oldest first, up to their recorded lengths, into memtables. One that
+//!    holds nothing ends at once.
+//! 4. This epoch's own log is opened, which publishes it in the manifest, before any write is
+//!    acknowledged.
+//! 5. The database is served. What was replayed is flushed at once when it is large; else it stays
+//!    in the active memtable, and the old logs stay named, until an ordinary flush, whose record
+//!    ends them. Their number and bytes are bounded.
 //!
 //! Invariants:
-//! 1. The entries of a log follow each other without a gap (see `write`); damage within the recorded length is an error.
-//! 2. An operation at or below its keyspace's flushed sequence number is in tables already, and skipped.
+//! 1. The entries of a log follow each other without a gap (see `write`); damage within the
+//!    recorded length is an error.
+//! 2. An operation at or below its keyspace's flushed sequence number is in tables already, and
+//!    skipped.
 
 mod clone;
 mod read_only;
@@ -31,15 +38,18 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogRecord, LogStore, ObjectStore, Purpose, Result,
-    probe,
+    ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogRecord, LogStore,
+    ObjectStore, Purpose, Result, probe,
 };
 
 use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, expire_pins, release_source};
-use crate::engine::{Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work, is_main};
+use crate::engine::{
+    Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work,
+    is_main,
+};
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
@@ -87,9 +97,26 @@ pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
     open_on(request, None, &mut None).await
 }
 
-/// As [`open`]; on top of a tip that is known, it succeeds that tip's epoch, or ends with `Conflict`. However it ends, `attempt` is the claim that was put.
-pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut Option<Attempt>) -> Result<Arc<Engine>> {
-    let Request { env, place, objects, log_store, mode, options, budget, listener, flash, rate, application_logs } = request;
+/// As [`open`]; on top of a tip that is known, it succeeds that tip's epoch, or ends with
+/// `Conflict`. However it ends, `attempt` is the claim that was put.
+pub(crate) async fn open_on(
+    request: Request,
+    known: Option<Tip>,
+    attempt: &mut Option<Attempt>,
+) -> Result<Arc<Engine>> {
+    let Request {
+        env,
+        place,
+        objects,
+        log_store,
+        mode,
+        options,
+        budget,
+        listener,
+        flash,
+        rate,
+        application_logs,
+    } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mode = match mode {
@@ -103,14 +130,16 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut 
     let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known, attempt).await?;
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
-    if let Err(error) = clones::check_sources(manifest.io(), manifest.incarnation(), &manifest.state()).await {
+    if let Err(error) = clones::check_sources(manifest.io(), manifest.incarnation(), &manifest.state()).await
+    {
         manifest.close().await;
         return Err(judge(&context, error).await);
     }
-    let (old_logs, replayed, log) = match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
-        Ok(recovered) => recovered,
-        Err(error) => return Err(judge(&context, error).await),
-    };
+    let (old_logs, replayed, log) =
+        match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
+            Ok(recovered) => recovered,
+            Err(error) => return Err(judge(&context, error).await),
+        };
     let old_count = old_logs.len();
     let kept_by = None;
     let engine = assemble(Assembly {
@@ -142,7 +171,8 @@ pub(crate) async fn open_on(request: Request, known: Option<Tip>, attempt: &mut 
     Ok(engine)
 }
 
-/// An engine whose tasks run and that nobody has yet: an opening that is given up here leaves no writer behind.
+/// An engine whose tasks run and that nobody has yet: an opening that is given up here leaves no
+/// writer behind.
 struct Unhandled(Option<Arc<Engine>>);
 
 impl Drop for Unhandled {
@@ -153,8 +183,8 @@ impl Drop for Unhandled {
     }
 }
 
-/// Waits until what replay sealed is flushed: openings that die before it would leave more and more logs. Trouble with it is no trouble of
-/// opening, and is tried again in the background.
+/// Waits until what replay sealed is flushed: openings that die before it would leave more and more
+/// logs. Trouble with it is no trouble of opening, and is tried again in the background.
 async fn first_flush(engine: &Engine) {
     loop {
         let progress = engine.progress.subscribe();
@@ -178,13 +208,15 @@ async fn recover(
     create_default_keyspace(manifest).await?;
     let old_logs = seal_logs(manifest, log_store, context, budget).await?;
     let state = manifest.state();
-    let (replayed, old_logs, empty) = replay_logs(options, budget, &state, log_store, context, old_logs).await?;
+    let (replayed, old_logs, empty) =
+        replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, empty).await?;
     let log = log_store.open(context, lanes).await?;
     Ok((old_logs, replayed, log))
 }
 
-/// What an error of recovery, or of destroying, means: a log, or a pin at a clone's source, that is missing because a successor has given it back meanwhile is no damage.
+/// What an error of recovery, or of destroying, means: a log, or a pin at a clone's source, that is
+/// missing because a successor has given it back meanwhile is no damage.
 async fn judge(context: &LogContext, error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) {
         return error;
@@ -200,12 +232,16 @@ async fn judge(context: &LogContext, error: Error) -> Error {
     }
 }
 
-/// Takes a database over, ends it, and deletes what it kept, unless somebody looks at it. Of one that has ended already, deletes what was left then.
+/// Takes a database over, ends it, and deletes what it kept, unless somebody looks at it. Of one
+/// that has ended already, deletes what was left then.
 ///
-/// Refused while it has checkpoints: they would keep their tables, with nobody left who knows of them.
+/// Refused while it has checkpoints: they would keep their tables, with nobody left who knows of
+/// them.
 pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     let loaded = match manifest::load(&request.env, &request.objects).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => return destroy_rest(&request).await?.ok_or(error),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return destroy_rest(&request).await?.ok_or(error);
+        }
         loaded => loaded?,
     };
     let Request { env, objects, log_store, budget, .. } = request.clone();
@@ -215,12 +251,16 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
         refuse_with_clones(&clones::places(&env, &objects, loaded.incarnation).await?)
     };
     refuse().await?;
-    let manifest_options = ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
+    let manifest_options =
+        ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
     let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
     // Nobody has asked for that one's end, nor whether somebody needs it.
     if manifest.incarnation() != loaded.incarnation {
         manifest.close().await;
-        let error = Error::new(ErrorKind::Conflict, "the database was destroyed, and another one made in its place meanwhile");
+        let error = Error::new(
+            ErrorKind::Conflict,
+            "the database was destroyed, and another one made in its place meanwhile",
+        );
         return Err(error.advice("destroy it again if that one is meant as well"));
     }
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
@@ -238,9 +278,10 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     delete_ended(&request, &ended).await.map(Option::unwrap_or_default)
 }
 
-/// Deletes what a life has left that has ended, whose logs are sealed: logs, then what a pin may keep, then its pins at sources, and the chain last, which says
-/// where the logs are and which the sources. `None` when there is nothing. An end in between, or a failure, leaves the rest to the next call. Takes as long as
-/// [`expire_pins`].
+/// Deletes what a life has left that has ended, whose logs are sealed: logs, then what a pin may
+/// keep, then its pins at sources, and the chain last, which says where the logs are and which the
+/// sources. `None` when there is nothing. An end in between, or a failure, leaves the rest to the
+/// next call. Takes as long as [`expire_pins`].
 async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Destroyed>> {
     let Request { env, objects, log_store, budget, .. } = request;
     let EndedLife { incarnation, last, state } = ended;
@@ -259,7 +300,8 @@ async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Des
         }
         log_store.clear(&context).await?;
     }
-    let io = Io { env: env.clone(), store: Arc::clone(objects), epoch: Epoch::NONE, purpose: Purpose::Collection };
+    let io =
+        Io { env: env.clone(), store: Arc::clone(objects), epoch: Epoch::NONE, purpose: Purpose::Collection };
     let (kept, expired) = expire_pins(&io, *incarnation).await?;
     if !kept.is_deleted() {
         return Ok(Some(kept));
@@ -279,9 +321,12 @@ fn refuse_with_clones(places: &[String]) -> Result<()> {
     if places.is_empty() {
         return Ok(());
     }
-    let error = Error::new(ErrorKind::Invalid, "other databases share this one's tables").found(places.join(", "));
-    Err(error
-        .advice("destroy them first, or compact them wholly; `tombolo gc` tells which of them are no more, and gives back what they keep"))
+    let error =
+        Error::new(ErrorKind::Invalid, "other databases share this one's tables").found(places.join(", "));
+    Err(error.advice(
+        "destroy them first, or compact them wholly; `tombolo gc` tells which of them are no more, \
+            and gives back what they keep",
+    ))
 }
 
 /// # Errors
@@ -321,12 +366,19 @@ struct OldLog {
     sealed: LogOffset,
 }
 
-/// Fences the logs of older epochs, side by side, and records their sealed lengths, in one record. Returns them, oldest first.
-async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogContext, budget: &Arc<MemoryBudget>) -> Result<Vec<OldLog>> {
+/// Fences the logs of older epochs, side by side, and records their sealed lengths, in one record.
+/// Returns them, oldest first.
+async fn seal_logs(
+    manifest: &Manifest,
+    log_store: &dyn LogStore,
+    context: &LogContext,
+    budget: &Arc<MemoryBudget>,
+) -> Result<Vec<OldLog>> {
     let state = manifest.state();
     let is_known = |log: &LogState| log.sealed.is_some() && !is_enabled(Mutant::LogIgnoreRecordedSeal);
     let replayed = state.logs().iter().filter(|(id, log)| is_main(id.lane) && !is_known(log)).count();
-    // What fences read of a log that is about to be replayed they keep, together as much as one lane may hold; of the application's nothing.
+    // What fences read of a log that is about to be replayed they keep, together as much as one
+    // lane may hold; of the application's nothing.
     let keeping = LogContext { memory: Arc::new(LogBooks::shared(budget, replayed)), ..context.clone() };
     let looking = LogContext { memory: Arc::new(LogBooks::least(budget)), ..context.clone() };
     let fences = state.logs().iter().map(|(id, log)| -> BoxFuture<'_, Result<OldLog>> {
@@ -346,7 +398,11 @@ async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogC
     });
     let old = all(fences.collect(), FENCED_AT_ONCE).await.into_iter().collect::<Result<Vec<_>>>()?;
     let is_new = |log: &&OldLog| state.logs().get(&log.record.id).is_some_and(|known| known.sealed.is_none());
-    let sealed = |log: &OldLog| Edit::LogSealed { epoch: log.record.id.epoch.0, lane: log.record.id.lane, length: log.sealed.0 };
+    let sealed = |log: &OldLog| Edit::LogSealed {
+        epoch: log.record.id.epoch.0,
+        lane: log.record.id.lane,
+        length: log.sealed.0,
+    };
     let edits: Vec<_> = old.iter().filter(is_new).map(sealed).collect();
     if !edits.is_empty() && !is_enabled(Mutant::LogReplayBeforeSealRecorded) {
         manifest.committed(edits).await?;
@@ -354,20 +410,27 @@ async fn seal_logs(manifest: &Manifest, log_store: &dyn LogStore, context: &LogC
     Ok(old)
 }
 
-/// Ends logs that hold nothing, with a record. Opening the own log frees what nothing names any more: nobody waits for that.
+/// Ends logs that hold nothing, with a record. Opening the own log frees what nothing names any
+/// more: nobody waits for that.
 async fn end_logs(manifest: &Manifest, empty: Vec<LogRecord>) -> Result<()> {
     if empty.is_empty() {
         return Ok(());
     }
-    let edits = empty.iter().map(|log| Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane }).collect();
+    let edits =
+        empty.iter().map(|log| Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane }).collect();
     manifest.committed(edits).await.map(drop)
 }
 
 fn chain(manifest: &Manifest) -> Arc<dyn ConfigurationChain> {
-    if is_enabled(Mutant::LogServeBeforeNamed) { manifest.without_waiting() } else { Arc::new(manifest.clone()) }
+    if is_enabled(Mutant::LogServeBeforeNamed) {
+        manifest.without_waiting()
+    } else {
+        Arc::new(manifest.clone())
+    }
 }
 
-/// Replays logs, oldest first. Returns those that hold something, and those that hold nothing beyond their replay points.
+/// Replays logs, oldest first. Returns those that hold something, and those that hold nothing
+/// beyond their replay points.
 async fn replay_logs(
     options: &Options,
     budget: &Arc<MemoryBudget>,
@@ -400,7 +463,8 @@ async fn replay_logs(
                     at += count;
                     if let Some(error) = failed {
                         let end = run.entries[at].end;
-                        return Err(error.context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)));
+                        return Err(error
+                            .context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)));
                     }
                 }
             }
@@ -437,7 +501,9 @@ struct Assembly {
 
 /// Puts an engine together, which shows the state and what was replayed.
 fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
-    let Assembly { env, place, objects, log_store, log, options, context, manifest, budget, membership, .. } = assembly;
+    let Assembly {
+        env, place, objects, log_store, log, options, context, manifest, budget, membership, ..
+    } = assembly;
     let Assembly { replayed, old_logs, listener, kept_by, flash, rate, .. } = assembly;
     let tables = Tables {
         env: env.clone(),
@@ -458,7 +524,8 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let bytes = replayed.bytes();
     let replay_rate = write::replay_rate(bytes, replayed.took);
     let log_bytes_max = write::log_bytes_max(&options, replay_rate);
-    let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } = replayed.finish(last, old_logs)?;
+    let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } =
+        replayed.finish(last, old_logs)?;
     let versions = Versions::new(tables);
     let version = versions.build(&state, &Version::default());
     let main = MainLog::new(Arc::clone(&log), LogId { epoch: context.epoch, lane: MAIN_LANE });
@@ -494,15 +561,21 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     Ok(engine)
 }
 
-/// Starts a background task without which the database cannot go on. When it panics the handle is finished, and whoever waits learns why.
-fn spawn(engine: &Arc<Engine>, class: TaskClass, name: &'static str, work: impl Future<Output = ()> + Send + 'static) -> Task {
+/// Starts a background task without which the database cannot go on. When it panics the handle is
+/// finished, and whoever waits learns why.
+fn spawn(
+    engine: &Arc<Engine>,
+    class: TaskClass,
+    name: &'static str,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> Task {
     let watching = Arc::clone(engine);
-    let on_panic =
-        move || {
-            watching.fail(&Error::new(ErrorKind::Bug, format!("the task of {name} panicked")).advice(
-                "close the database and open it again: nothing that was acknowledged as durable is lost; report what the panic said",
-            ));
-        };
+    let on_panic = move || {
+        watching.fail(&Error::new(ErrorKind::Bug, format!("the task of {name} panicked")).advice(
+            "close the database and open it again: nothing that was acknowledged as durable is lost; \
+                report what the panic said",
+        ));
+    };
     engine.env.spawn(class, name, guarded(work, on_panic))
 }
 
@@ -519,13 +592,16 @@ fn serve(engine: &Arc<Engine>) {
     let flush = spawn(engine, TaskClass::Flush, "flush", flush::run(Arc::clone(engine)));
     let compactor = Arc::new(compaction::Compactor::default());
     let compact = || compaction::run(Arc::clone(engine), Arc::clone(&compactor));
-    let workers = (0..compaction::WORKERS).map(|_| spawn(engine, TaskClass::Background, "compaction", compact()));
-    let collection = spawn(engine, TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
+    let workers =
+        (0..compaction::WORKERS).map(|_| spawn(engine, TaskClass::Background, "compaction", compact()));
+    let collection =
+        spawn(engine, TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
     let sweeping = Arc::clone(engine);
     let sweep = engine.env.spawn(TaskClass::Background, "sweep", async move {
         if let Err(error) = sweep_checkpoints(&sweeping).await {
             sweeping.note(&error);
-            tracing::warn!(error = %error, "sweeping unfinished checkpoints failed; the next opening tries again");
+            tracing::warn!(error = %error, "sweeping unfinished checkpoints failed; the next opening tries \
+                again");
         }
     });
     let liveness = spawn(engine, TaskClass::Background, "liveness", liveness::beat(Arc::clone(engine)));
@@ -565,6 +641,10 @@ fn sealed(memtable: Arc<Memtable>, last_sequence: SequenceNumber, keyspace_edits
     Sealed { memtable, last_sequence, log_end: None, keyspace_edits, old_logs: Vec::new() }
 }
 
-fn info(id: u32, name: &str, options: &tombolo_format::manifest::KeyspaceOptions) -> Result<Arc<KeyspaceInfo>> {
+fn info(
+    id: u32,
+    name: &str,
+    options: &tombolo_format::manifest::KeyspaceOptions,
+) -> Result<Arc<KeyspaceInfo>> {
     Ok(KeyspaceInfo::new(id, name, KeyspaceOptions::from_manifest(options)?))
 }

@@ -1,15 +1,17 @@
-//! Opening without a claim: `read manifest → (read checkpoint) → serve reads`. Nothing is written, nobody is fenced, no log is read.
+//! Opening without a claim: `read manifest → (read checkpoint) → serve reads`. Nothing is written,
+//! nobody is fenced, no log is read.
 //!
-//! What is served is what tables hold: at a checkpoint all that it holds, kept by its pin; else the newest state of the manifest, whose
-//! tables nobody keeps for this reader: once a writer has deleted one, reads that need it end with `PinLost`.
+//! What is served is what tables hold: at a checkpoint all that it holds, kept by its pin; else the
+//! newest state of the manifest, whose tables nobody keeps for this reader: once a writer has
+//! deleted one, reads that need it end with `PinLost`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tombolo_env::{BoxFuture, Completion, Env, completion};
 use tombolo_storage::{
-    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogOffset, LogReader, LogRecord, LogStore, ObjectStore,
-    Pressure, Result, Survival,
+    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogOffset, LogReader,
+    LogRecord, LogStore, ObjectStore, Pressure, Result, Survival,
 };
 
 use super::{Assembly, Replay, assemble};
@@ -50,7 +52,18 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
         }
     };
     let incarnation = loaded.incarnation;
-    let parts = WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by: None, flash };
+    let parts = WithoutClaim {
+        env,
+        place,
+        objects,
+        incarnation,
+        state,
+        options,
+        budget,
+        membership,
+        kept_by: None,
+        flash,
+    };
     let engine = without_claim(parts)?;
     engine.set_read_only(reads, &refused());
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
@@ -74,9 +87,13 @@ pub(crate) struct WithoutClaim {
 
 /// An engine that shows what the tables of a state hold.
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
-    let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by, flash } = parts;
+    let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by, flash } =
+        parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
-    let context = LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks::new(&budget))) };
+    let context = LogContext {
+        epoch: Epoch::NONE,
+        ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks::new(&budget)))
+    };
     let replayed = Replay::new(&state, &budget, options.memtable_bytes())?;
     let (log_store, log, old_logs, listener) = (Arc::new(NoLog), Arc::new(NoLog), Vec::new(), None);
     assemble(Assembly {
@@ -101,7 +118,8 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
 
 /// What every attempt to write ends with.
 pub(crate) fn refused() -> Error {
-    Error::new(ErrorKind::PermissionDenied, "the database was opened for reading only").advice("open it with `open` to write to it")
+    Error::new(ErrorKind::PermissionDenied, "the database was opened for reading only")
+        .advice("open it with `open` to write to it")
 }
 
 /// Stands where a log would be.
@@ -121,7 +139,12 @@ impl LogStore for NoLog {
         refuse()
     }
 
-    fn fence<'a>(&'a self, _context: &'a LogContext, _log: &'a LogRecord, _from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+    fn fence<'a>(
+        &'a self,
+        _context: &'a LogContext,
+        _log: &'a LogRecord,
+        _from: LogOffset,
+    ) -> BoxFuture<'a, Result<LogOffset>> {
         refuse()
     }
 

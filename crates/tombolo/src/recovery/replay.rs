@@ -1,7 +1,8 @@
 //! Log entries back into memtables.
 //!
-//! `entry → checked, in the order of the log → waits ([`pending`]) → into the memtable, in the order of keys`. What waits is shown to nobody: whoever
-//! shows a memtable settles first. Meanwhile other threads take the pages that it will fill and, of a large log, put in what has waited ([`beside`]).
+//! `entry → checked, in the order of the log → waits ([`pending`]) → into the memtable, in the order of keys`.
+//! What waits is shown to nobody: whoever shows a memtable settles first. Meanwhile other threads
+//! take the pages that it will fill and, of a large log, put in what has waited ([`beside`]).
 
 mod beside;
 mod pending;
@@ -39,7 +40,8 @@ pub(crate) struct Replay {
     memtable: Arc<Memtable>,
     /// Of the active memtable, with what another thread puts into it.
     writer: Beside,
-    /// Of the active memtable. Invariant: every entry of it is checked, newer than what another thread has of it, and older than all that comes.
+    /// Of the active memtable. Invariant: every entry of it is checked, newer than what another
+    /// thread has of it, and older than all that comes.
     pending: Pending,
     helpers: Option<Helpers>,
     budget: Arc<MemoryBudget>,
@@ -61,7 +63,8 @@ pub(crate) struct Replay {
     pub(crate) took: std::time::Duration,
 }
 
-/// Bytes of memtable from which on what waits is worth another thread's while, whatever the memtable's size, and those of which it need not wait for more.
+/// Bytes of memtable from which on what waits is worth another thread's while, whatever the
+/// memtable's size, and those of which it need not wait for more.
 const SHARE_BYTES_MIN: u64 = 64 << 10;
 const SHARE_BYTES_MAX: u64 = 16 << 20;
 
@@ -74,8 +77,8 @@ struct Helpers {
     asked: usize,
 }
 
-/// Old logs that stay named while what they hold waits in memory for an ordinary flush; at this many it is flushed at once. Each costs an
-/// opening a few requests, and the disk a segment.
+/// Old logs that stay named while what they hold waits in memory for an ordinary flush; at this
+/// many it is flushed at once. Each costs an opening a few requests, and the disk a segment.
 pub(super) const OLD_LOGS_MAX: usize = 8;
 
 /// What replay found, ready to be served.
@@ -94,7 +97,11 @@ pub(super) struct Replayed {
 
 #[allow(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn unreadable(error: tombolo_format::FormatError) -> Error {
-    let kind = if matches!(error, tombolo_format::FormatError::Newer { .. }) { ErrorKind::Unsupported } else { ErrorKind::Corrupt };
+    let kind = if matches!(error, tombolo_format::FormatError::Newer { .. }) {
+        ErrorKind::Unsupported
+    } else {
+        ErrorKind::Corrupt
+    };
     Error::new(kind, format!("a log entry cannot be decoded: {error}"))
 }
 
@@ -106,7 +113,11 @@ impl Replay {
     pub(crate) fn new(state: &State, budget: &Arc<MemoryBudget>, memtable_bytes: u64) -> Result<Replay> {
         let (memtable, writer) = Memtable::create(budget, memtable_bytes);
         let known = |keyspace: &Arc<crate::manifest::KeyspaceState>| {
-            let known = Known { name: keyspace.name.to_string(), options: (*keyspace.options).clone(), flushed: keyspace.flushed };
+            let known = Known {
+                name: keyspace.name.to_string(),
+                options: (*keyspace.options).clone(),
+                flushed: keyspace.flushed,
+            };
             (keyspace.id, known)
         };
         Ok(Replay {
@@ -128,20 +139,23 @@ impl Replay {
         })
     }
 
-    /// The same, with threads of `env` that make memory ready and put into it what waits, once [`Replay::make_way`] is called.
+    /// The same, with threads of `env` that make memory ready and put into it what waits, once
+    /// [`Replay::make_way`] is called.
     pub(super) fn helped_by(self, env: &Env) -> Replay {
         let memory = self.writer.here().ready_chunks().clone();
         Replay { helpers: Some(Helpers { env: env.clone(), memory, asked: 0 }), ..self }
     }
 
-    /// Goes on from another state: what its tables do not hold of `memtables`, oldest first, and of this replay, is kept in memory.
+    /// Goes on from another state: what its tables do not hold of `memtables`, oldest first, and of
+    /// this replay, is kept in memory.
     ///
     /// # Errors
     /// `Busy` when the system has no memory.
     pub(crate) fn carry(&mut self, state: &State, memtables: &[Arc<Memtable>]) -> Result<Replay> {
         self.settle()?;
         let mut next = Replay::new(state, &self.budget, self.memtable_bytes)?;
-        // What the log dropped stays dropped, though the state knows it still; what it created lives, though the state does not know it yet.
+        // What the log dropped stays dropped, though the state knows it still; what it created
+        // lives, though the state does not know it yet.
         next.keyspaces.retain(|id, _| *id >= self.next_keyspace || self.keyspaces.contains_key(id));
         let created = self.keyspaces.iter().filter(|(id, _)| **id >= next.manifest_keyspaces);
         next.keyspaces.extend(created.map(|(id, known)| (*id, known.clone())));
@@ -149,7 +163,9 @@ impl Replay {
         (next.last, next.contiguous, next.bytes) = (self.last, self.contiguous, self.bytes);
         for memtable in memtables.iter().chain([&self.memtable]) {
             for (keyspace, list) in memtable.lists() {
-                let Some(flushed) = next.keyspaces.get(&keyspace).map(|known| known.flushed) else { continue };
+                let Some(flushed) = next.keyspaces.get(&keyspace).map(|known| known.flushed) else {
+                    continue;
+                };
                 let mut cursor = list.cursor();
                 cursor.first();
                 while let Some(entry) = cursor.entry() {
@@ -194,7 +210,8 @@ impl Replay {
         self.pending.settle(self.writer.here_mut())
     }
 
-    /// Waits until no other thread has anything of it: before it is settled by whoever called [`Replay::make_way`].
+    /// Waits until no other thread has anything of it: before it is settled by whoever called
+    /// [`Replay::make_way`].
     ///
     /// # Errors
     /// `Busy` when the system had no memory: the replay is over.
@@ -202,7 +219,8 @@ impl Replay {
         self.writer.rejoin().await
     }
 
-    /// Makes sure that the next entry has room, and that not too much waits: then another thread goes on with it.
+    /// Makes sure that the next entry has room, and that not too much waits: then another thread
+    /// goes on with it.
     ///
     /// # Errors
     /// As [`Replay::rejoin`].
@@ -222,14 +240,17 @@ impl Replay {
         }
     }
 
-    /// Whether so much waits that another thread should go on with it: a part of the memtable, so that the last part, for which everybody waits, is small,
-    /// and as many versions as have their keys near each other.
+    /// Whether so much waits that another thread should go on with it: a part of the memtable, so
+    /// that the last part, for which everybody waits, is small, and as many versions as have their
+    /// keys near each other.
     fn has_share(&self) -> bool {
-        self.helpers.is_some() && self.pending.bytes() as u64 >= (self.memtable_bytes / 16).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
+        self.helpers.is_some()
+            && self.pending.bytes() as u64
+                >= (self.memtable_bytes / 16).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
     }
 
-    /// Replays entries of a run, from that number on, until way must be made: how many; and what is wrong with the next one, if something is, as
-    /// [`Replay::entry`] would say.
+    /// Replays entries of a run, from that number on, until way must be made: how many; and what is
+    /// wrong with the next one, if something is, as [`Replay::entry`] would say.
     pub(super) fn some_of(&mut self, run: &LogRun, from: usize) -> (usize, Option<Error>) {
         let mut count = 0;
         for entry in run.entries.iter().skip(from) {
@@ -249,7 +270,8 @@ impl Replay {
         std::mem::take(&mut self.full).into_iter().map(Arc::new).collect()
     }
 
-    /// The next entry is the first of a log. Unlogged writes of its predecessors may have taken numbers that no log holds.
+    /// The next entry is the first of a log. Unlogged writes of its predecessors may have taken
+    /// numbers that no log holds.
     pub(crate) fn begin_log(&mut self) {
         self.contiguous = false;
     }
@@ -257,22 +279,45 @@ impl Replay {
     /// Replays an entry, whole or not at all.
     ///
     /// # Errors
-    /// `Corrupt` and `Unsupported`; `Busy` when the system has no memory: the same entry may be replayed again.
+    /// `Corrupt` and `Unsupported`; `Busy` when the system has no memory: the same entry may be
+    /// replayed again.
     pub(crate) fn entry(&mut self, entry: &LogEntry) -> Result<()> {
         self.make_room()?;
         let LogEntry { stream, first_sequence, count, ref payload } = *entry;
-        self.put(&RunEntry { stream, first_sequence, count, payload: 0..payload.len(), end: LogOffset::ZERO }, payload)
+        self.put(
+            &RunEntry { stream, first_sequence, count, payload: 0..payload.len(), end: LogOffset::ZERO },
+            payload,
+        )
     }
 
     fn put(&mut self, entry: &RunEntry, memory: &Bytes) -> Result<()> {
         if entry.stream != MAIN_STREAM {
-            return Err(Error::new(ErrorKind::Unsupported, format!("a log entry of stream {}", entry.stream)).advice("use a newer Tombolo"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("a log entry of stream {}", entry.stream),
+            )
+            .advice("use a newer Tombolo"));
         }
-        let end = entry.first_sequence.checked_add(u64::from(entry.count)).filter(|end| *end <= SequenceNumber::MAX.0);
-        let follows = if self.contiguous { entry.first_sequence == self.last + 1 } else { entry.first_sequence > self.last };
+        let end = entry
+            .first_sequence
+            .checked_add(u64::from(entry.count))
+            .filter(|end| *end <= SequenceNumber::MAX.0);
+        let follows = if self.contiguous {
+            entry.first_sequence == self.last + 1
+        } else {
+            entry.first_sequence > self.last
+        };
         let Some(end) = end.filter(|_| follows && entry.first_sequence > 0) else {
-            let expected = if self.contiguous { format!("{}", self.last + 1) } else { format!("more than {}", self.last) };
-            return Err(damaged("the sequence numbers of a log do not follow each other", expected, entry.first_sequence));
+            let expected = if self.contiguous {
+                format!("{}", self.last + 1)
+            } else {
+                format!("more than {}", self.last)
+            };
+            return Err(damaged(
+                "the sequence numbers of a log do not follow each other",
+                expected,
+                entry.first_sequence,
+            ));
         };
         let operations = Operations::new(&memory[entry.payload.clone()]).map_err(unreadable)?;
         let count = operations.remaining();
@@ -284,7 +329,9 @@ impl Replay {
         let mark = self.pending.mark();
         self.pending.begin(memory);
         for (sequence, operation) in (first..).zip(operations) {
-            let replayed = operation.map_err(unreadable).and_then(|operation| self.operation(SequenceNumber(sequence), operation));
+            let replayed = operation
+                .map_err(unreadable)
+                .and_then(|operation| self.operation(SequenceNumber(sequence), operation));
             if let Err(error) = replayed {
                 self.pending.take_back(mark);
                 return Err(error);
@@ -308,7 +355,11 @@ impl Replay {
                 Some(_) => {}
                 None if keyspace < self.next_keyspace => {}
                 None => {
-                    return Err(damaged("a write to a keyspace that was never created", format!("below {}", self.next_keyspace), keyspace));
+                    return Err(damaged(
+                        "a write to a keyspace that was never created",
+                        format!("below {}", self.next_keyspace),
+                        keyspace,
+                    ));
                 }
             },
             // Those that the manifest knew by then were created, or dropped, before.
@@ -317,10 +368,16 @@ impl Replay {
                 if keyspace < self.next_keyspace {
                     return Err(damaged("a keyspace is created twice", self.next_keyspace, keyspace));
                 }
-                let known = Known { name: name.to_owned(), options: options.clone(), flushed: SequenceNumber::ZERO };
+                let known =
+                    Known { name: name.to_owned(), options: options.clone(), flushed: SequenceNumber::ZERO };
                 self.keyspaces.insert(keyspace, known);
                 self.next_keyspace = keyspace + 1;
-                self.keyspace_edits.push(Edit::KeyspaceCreated { id: keyspace, name: name.to_owned(), stream, options });
+                self.keyspace_edits.push(Edit::KeyspaceCreated {
+                    id: keyspace,
+                    name: name.to_owned(),
+                    stream,
+                    options,
+                });
             }
             Operation::DropKeyspace { keyspace } => {
                 if self.keyspaces.remove(&keyspace).is_some() {
@@ -333,7 +390,8 @@ impl Replay {
 
     /// Asks for as many chunks as will be filled by what waits, and by what another thread has.
     fn ask_for_memory(&mut self) {
-        let expected = usize::try_from(self.held()).unwrap_or(usize::MAX).saturating_add(self.pending.bytes());
+        let expected =
+            usize::try_from(self.held()).unwrap_or(usize::MAX).saturating_add(self.pending.bytes());
         let Some(Helpers { env, memory, asked }) = &mut self.helpers else { return };
         let more = (expected / ReadyChunks::BYTES).saturating_sub(*asked);
         if more > 0 {
@@ -385,7 +443,8 @@ impl Replay {
     /// The last sequence number that was ever given out, as far as anybody knows.
     pub(crate) fn last_sequence(&self, state: &State) -> SequenceNumber {
         let reached = state.streams().get(&MAIN_STREAM).copied().unwrap_or(SequenceNumber::ZERO);
-        let flushed = state.keyspaces().map(|keyspace| keyspace.flushed).max().unwrap_or(SequenceNumber::ZERO);
+        let flushed =
+            state.keyspaces().map(|keyspace| keyspace.flushed).max().unwrap_or(SequenceNumber::ZERO);
         reached.max(flushed).max(SequenceNumber(self.last))
     }
 
@@ -403,8 +462,9 @@ impl Replay {
         self.bytes
     }
 
-    /// The memtables. What is small stays in the active one and keeps its logs named until an ordinary flush, so that a database that is
-    /// opened briefly again and again does not leave a small table each time.
+    /// The memtables. What is small stays in the active one and keeps its logs named until an
+    /// ordinary flush, so that a database that is opened briefly again and again does not leave a
+    /// small table each time.
     ///
     /// # Errors
     /// `Busy` when the system has no memory.
@@ -419,7 +479,13 @@ impl Replay {
             }
         }
         let waiting = self.full.into_iter().rev().map(Arc::new).collect();
-        Ok(Replayed { memtable: self.memtable, writer: self.writer.into_here(), waiting, keyspace_edits: self.keyspace_edits, old_logs })
+        Ok(Replayed {
+            memtable: self.memtable,
+            writer: self.writer.into_here(),
+            waiting,
+            keyspace_edits: self.keyspace_edits,
+            old_logs,
+        })
     }
 }
 

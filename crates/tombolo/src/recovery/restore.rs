@@ -1,17 +1,20 @@
-//! A checkpoint becomes a database of its own: `read checkpoint → claim the target → copy its tables by reference → one commit names all`.
+//! A checkpoint becomes a database of its own:
+//! `read checkpoint → claim the target → copy its tables by reference → one commit names all`.
 //!
 //! Invariants:
-//! 1. The target is empty until that commit: a restore that ends early leaves an empty database, into which it can be made again, and
-//!    objects that the next opening collects.
+//! 1. The target is empty until that commit: a restore that ends early leaves an empty database,
+//!    into which it can be made again, and objects that the next opening collects.
 //! 2. Whatever the target holds is looked at before it is claimed: refusing disturbs nobody.
-//! 3. Tables get fresh names of the target's epoch (rule 6); their bytes, and the identity in them, stay as they are.
+//! 3. Tables get fresh names of the target's epoch (rule 6); their bytes, and the identity in them,
+//!    stay as they are.
 
 use std::sync::Arc;
 
 use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result, probe,
+    Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose,
+    PutOutcome, Request, Result, probe,
 };
 
 use crate::checkpoint::Checkpoints;
@@ -49,7 +52,11 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
             manifest.close().await;
             // Deleted while it was copied.
             let kept = checkpoints.is_kept(header.id).await?;
-            return Err(if kept { error } else { error.context(format!("checkpoint {checkpoint:?} was deleted while it was restored")) });
+            return Err(if kept {
+                error
+            } else {
+                error.context(format!("checkpoint {checkpoint:?} was deleted while it was restored"))
+            });
         }
     };
     let committed = manifest.committed(edits).await;
@@ -61,7 +68,11 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
 ///
 /// # Errors
 /// `AlreadyExists`; those of the store.
-pub(crate) async fn claim_empty(env: &Env, target: &Arc<dyn ObjectStore>, log_store: &dyn LogStore) -> Result<Manifest> {
+pub(crate) async fn claim_empty(
+    env: &Env,
+    target: &Arc<dyn ObjectStore>,
+    log_store: &dyn LogStore,
+) -> Result<Manifest> {
     probe::exclusive::prove(env, target).await?;
     // Looked at before it is claimed: a claim would take a live database from its writer.
     match manifest::load(env, target).await {
@@ -69,13 +80,15 @@ pub(crate) async fn claim_empty(env: &Env, target: &Arc<dyn ObjectStore>, log_st
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error.context(format!("looking whether {} is empty", target.describe()))),
     }
-    let options = ManifestOptions { mode: manifest::OpenMode::CreateOrOpen, log_identity: log_store.identity() };
+    let options =
+        ManifestOptions { mode: manifest::OpenMode::CreateOrOpen, log_identity: log_store.identity() };
     let (manifest, state) = Manifest::open(env, Arc::clone(target), options).await?;
     check_empty(&state, target)?;
     Ok(manifest)
 }
 
-/// Copies the tables that edits name, wherever they lie, and gives the edits with which a new database names its own.
+/// Copies the tables that edits name, wherever they lie, and gives the edits with which a new
+/// database names its own.
 ///
 /// # Errors
 /// Those of both stores.
@@ -94,8 +107,13 @@ pub(crate) async fn copy_tables(
                 let name = manifest.fresh_table_name();
                 let (source, from) = places.locate(&table);
                 let to = names::table(manifest.incarnation(), name);
-                let copy =
-                    Copy { source, target, epoch: manifest.epoch(), level: table.level, bytes: table.offset.saturating_add(table.length) };
+                let copy = Copy {
+                    source,
+                    target,
+                    epoch: manifest.epoch(),
+                    level: table.level,
+                    bytes: table.offset.saturating_add(table.length),
+                };
                 copies.push(Box::pin(async move { copy.run(&from, &to).await }));
                 edits.push(Edit::TableAdded(TableDescription { name, source: None, ..table }));
             }
@@ -113,7 +131,8 @@ fn check_empty(state: &State, target: &Arc<dyn ObjectStore>) -> Result<()> {
         return Ok(());
     }
     let message = format!("{} holds a database already", target.describe());
-    Err(Error::new(ErrorKind::AlreadyExists, message).advice("restore to another place, or destroy that database first"))
+    Err(Error::new(ErrorKind::AlreadyExists, message)
+        .advice("restore to another place, or destroy that database first"))
 }
 
 struct Copy<'a> {
@@ -131,12 +150,19 @@ impl Copy<'_> {
         let request = Request::new(Purpose::Compaction, self.epoch);
         let length = self.source.length(request, from).await?;
         if length < self.bytes {
-            return Err(Error::corrupt(from, length, format!("{} bytes", self.bytes), "the end of the object"));
+            return Err(Error::corrupt(
+                from,
+                length,
+                format!("{} bytes", self.bytes),
+                "the end of the object",
+            ));
         }
         if let Some(place) = self.source.place(from) {
             match self.target.adopt(request, &place, to).await? {
                 Some(PutOutcome::Created) => return Ok(()),
-                Some(PutOutcome::Exists) => return Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(to)),
+                Some(PutOutcome::Exists) => {
+                    return Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(to));
+                }
                 None => {}
             }
         }

@@ -11,7 +11,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 use crate::checkpoint::Checkpoints;
 use crate::manifest::chain::open::not_found;
 use crate::manifest::chain::{Answer, Effect, SnapshotName, Tip, missing};
-use crate::manifest::driver::io::{Io, Patience};
+use crate::manifest::driver::io::{Io, RetryLimit};
 use crate::manifest::{State, names};
 
 /// Record reads in flight.
@@ -54,22 +54,27 @@ impl History {
 
 /// Whether an error says that something is damaged or gone, and not that the store does not answer.
 pub(super) fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported) || is_bad_sector(error)
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported)
+        || is_bad_sector(error)
 }
 
 /// Whether a disk could not read what it was asked for.
 fn is_bad_sector(error: &Error) -> bool {
     const EIO: i32 = 5;
     let causes = std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
-    causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(|cause| cause.raw_os_error() == Some(EIO))
+    causes
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.raw_os_error() == Some(EIO))
 }
 
 /// Reads what there is of the newest life.
 ///
 /// # Errors
-/// `NotFound` when there is none, or it was destroyed; `Corrupt` when no state can be read; those of the store.
+/// `NotFound` when there is none, or it was destroyed; `Corrupt` when no state can be read; those
+/// of the store.
 pub(super) async fn load(io: &Io) -> Result<History> {
-    let Answer::Newest(Some(newest)) = io.perform(Effect::NewestIncarnation, Patience::Bounded).await? else {
+    let Answer::Newest(Some(newest)) = io.perform(Effect::NewestIncarnation, RetryLimit::Bounded).await?
+    else {
         return Err(not_found("there is no database here"));
     };
     let incarnation = Incarnation(newest);
@@ -87,10 +92,14 @@ pub(super) async fn load(io: &Io) -> Result<History> {
         damage.push(missing(incarnation, reached + 1));
     }
     let from_chain = states.into_values().filter(|state| state.database().is_some());
-    let mut candidates: Vec<_> = from_chain.map(|state| Candidate { state, whence: Whence::Manifest }).collect();
+    let mut candidates: Vec<_> =
+        from_chain.map(|state| Candidate { state, whence: Whence::Manifest }).collect();
     checkpoints(io, incarnation, &mut candidates, &mut damage).await?;
-    // Of a checkpoint and the chain's own state of that slot, the chain's comes first: it knows the logs.
-    candidates.sort_by_key(|candidate| (std::cmp::Reverse(candidate.state.slot()), candidate.whence != Whence::Manifest));
+    // Of a checkpoint and the chain's own state of that slot, the chain's comes first: it knows the
+    // logs.
+    candidates.sort_by_key(|candidate| {
+        (std::cmp::Reverse(candidate.state.slot()), candidate.whence != Whence::Manifest)
+    });
     Ok(History { incarnation, newest_slot, candidates, damage })
 }
 
@@ -100,11 +109,12 @@ type Slot = (u64, Option<Bytes>);
 /// The bytes of the records that are there, by slot.
 async fn records(io: &Io, incarnation: Incarnation) -> Result<BTreeMap<u64, Bytes>> {
     let listed = io.list_all(&names::record_prefix(incarnation)).await?;
-    let reads = listed.iter().filter_map(|name| names::parse_record(incarnation, name).ok().map(|slot| (slot, name)));
+    let reads =
+        listed.iter().filter_map(|name| names::parse_record(incarnation, name).ok().map(|slot| (slot, name)));
     let reads: Vec<BoxFuture<'_, Result<Slot>>> = reads
         .map(|(slot, name)| {
             let read = async move {
-                match io.read_whole(name, RECORD_BYTES_MAX as u64, Patience::Bounded).await {
+                match io.read_whole(name, RECORD_BYTES_MAX as u64, RetryLimit::Bounded).await {
                     // No record: the walk stops there, and tells it.
                     Err(error) if is_damage(&error) => Ok((slot, Some(Bytes::new()))),
                     read => Ok((slot, read?)),
@@ -117,7 +127,12 @@ async fn records(io: &Io, incarnation: Incarnation) -> Result<BTreeMap<u64, Byte
     Ok(read?.into_iter().filter_map(|(slot, bytes)| bytes.map(|bytes| (slot, bytes))).collect())
 }
 
-async fn checkpoints(io: &Io, incarnation: Incarnation, candidates: &mut Vec<Candidate>, damage: &mut Vec<Error>) -> Result<()> {
+async fn checkpoints(
+    io: &Io,
+    incarnation: Incarnation,
+    candidates: &mut Vec<Candidate>,
+    damage: &mut Vec<Error>,
+) -> Result<()> {
     let checkpoints = Checkpoints::new(&io.env, &io.store, incarnation, Epoch::NONE);
     for listed in checkpoints.list().await? {
         let header = match listed.header {
@@ -128,7 +143,9 @@ async fn checkpoints(io: &Io, incarnation: Incarnation, candidates: &mut Vec<Can
             }
         };
         match checkpoints.load(&header).await {
-            Ok(state) => candidates.push(Candidate { state: Arc::new(state), whence: Whence::Checkpoint(header.name) }),
+            Ok(state) => {
+                candidates.push(Candidate { state: Arc::new(state), whence: Whence::Checkpoint(header.name) })
+            }
             Err(error) if is_damage(&error) => damage.push(error),
             Err(error) => return Err(error),
         }
@@ -147,21 +164,31 @@ struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// From each snapshot, newest first, and from the beginning, as far as records are sound and linked, until one reaches the newest.
+    /// From each snapshot, newest first, and from the beginning, as far as records are sound and
+    /// linked, until one reaches the newest.
     async fn walk(&mut self) -> Result<()> {
         let newest = self.records.keys().last().copied().unwrap_or(0);
-        let naming: Vec<(u64, Bytes)> = self.records.iter().rev().map(|(slot, bytes)| (*slot, bytes.clone())).collect();
+        let naming: Vec<(u64, Bytes)> =
+            self.records.iter().rev().map(|(slot, bytes)| (*slot, bytes.clone())).collect();
         for (slot, bytes) in naming {
             // What is damaged here stops a walk, and is told then.
             let Ok(record) = decode_record(&bytes) else { continue };
-            let RecordKind::Snapshot { slot: of, random, length, checksum, .. } = record.kind else { continue };
+            let RecordKind::Snapshot { slot: of, random, length, checksum, .. } = record.kind else {
+                continue;
+            };
             let name = SnapshotName { slot: of, random, length, checksum };
-            let read = self.io.perform(Effect::ReadSnapshot(self.incarnation, name), Patience::Bounded).await;
+            let read =
+                self.io.perform(Effect::ReadSnapshot(self.incarnation, name), RetryLimit::Bounded).await;
             let edits = match read {
                 Ok(Answer::Snapshot(Some(edits))) => edits,
                 // An older one was deleted when its successor was durable.
                 Ok(_) => {
-                    let gone = Error::corrupt(names::snapshot(self.incarnation, of, random), 0, "a snapshot of the manifest", "nothing");
+                    let gone = Error::corrupt(
+                        names::snapshot(self.incarnation, of, random),
+                        0,
+                        "a snapshot of the manifest",
+                        "nothing",
+                    );
                     self.damage.insert(slot, gone);
                     continue;
                 }
@@ -214,7 +241,10 @@ mod tests {
 
     #[test]
     fn a_bad_sector_is_damage_and_a_store_that_does_not_answer_is_none() {
-        let failed = |number| Error::io(std::io::Error::from_raw_os_error(number), "reading", "a table").context("looking at it");
+        let failed = |number| {
+            Error::io(std::io::Error::from_raw_os_error(number), "reading", "a table")
+                .context("looking at it")
+        };
         assert!(is_damage(&failed(5)));
         assert!(!is_damage(&failed(110)));
     }

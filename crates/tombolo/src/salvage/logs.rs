@@ -9,7 +9,8 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    ConfigurationChain, Error, ErrorKind, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore, Result,
+    ConfigurationChain, Error, ErrorKind, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord,
+    LogStore, Result,
 };
 
 use super::history::is_damage;
@@ -54,7 +55,8 @@ async fn reader(context: &LogContext, log_store: &dyn LogStore, part: &Part) -> 
     }
 }
 
-/// Reads the logs that a state names, oldest first, up to the first entry that cannot be read or does not follow.
+/// Reads the logs that a state names, oldest first, up to the first entry that cannot be read or
+/// does not follow.
 ///
 /// # Errors
 /// Those of the log store that say nothing about the logs.
@@ -83,11 +85,17 @@ pub(super) async fn survey(
         match read {
             Ok(None) => {}
             Ok(Some(lacks)) => {
-                stopped.get_or_insert(lacks.context(format!("the log of epoch {} may have held more", id.epoch)));
+                stopped.get_or_insert(
+                    lacks.context(format!("the log of epoch {} may have held more", id.epoch)),
+                );
                 break;
             }
             Err(error) if is_damage(&error) || is_freed && error.kind() == ErrorKind::Retry => {
-                let what = format!("the log of epoch {}: what follows sequence number {} is lost", id.epoch, replay.last_sequence(state).0);
+                let what = format!(
+                    "the log of epoch {}: what follows sequence number {} is lost",
+                    id.epoch,
+                    replay.last_sequence(state).0
+                );
                 stopped.get_or_insert(error.context(what));
                 if !is_enabled(Mutant::SalvageReadsPastDamage) {
                     break;
@@ -100,7 +108,12 @@ pub(super) async fn survey(
 }
 
 /// Reads one; why there may be more of it, which nobody can read.
-async fn read_part(context: &LogContext, log_store: &dyn LogStore, part: &mut Part, replay: &mut Replay) -> Result<Option<Error>> {
+async fn read_part(
+    context: &LogContext,
+    log_store: &dyn LogStore,
+    part: &mut Part,
+    replay: &mut Replay,
+) -> Result<Option<Error>> {
     replay.begin_log();
     let mut reader = reader(context, log_store, part).await?;
     while let Some((entry, _)) = reader.next().await? {
@@ -148,14 +161,20 @@ pub(super) async fn copy(
         return Ok(Vec::new());
     }
     let later = Arc::new(Later { manifest: manifest.clone(), records: Mutex::default() });
-    let context = manifest.log_context(Arc::clone(&later) as Arc<dyn ConfigurationChain>, Arc::new(LogBooks::new(budget)));
+    let context = manifest
+        .log_context(Arc::clone(&later) as Arc<dyn ConfigurationChain>, Arc::new(LogBooks::new(budget)));
     let log = target.open(&context, 1).await?;
     let (mut next, mut end) = (None, LogOffset::ZERO);
     for part in found.parts.iter().filter(|part| part.entries > 0) {
         let mut reader = reader(from, source, part).await?;
         for _ in 0..part.entries {
             let Some((entry, _)) = reader.next().await? else {
-                return Err(Error::corrupt(format!("the log of epoch {}", part.record.id.epoch), 0, "as many entries as before", "fewer"));
+                return Err(Error::corrupt(
+                    format!("the log of epoch {}", part.record.id.epoch),
+                    0,
+                    "as many entries as before",
+                    "fewer",
+                ));
             };
             let entry = joined(entry, next)?;
             next = Some(entry.first_sequence + u64::from(entry.count));
@@ -173,7 +192,11 @@ pub(super) async fn copy(
     log.durable(MAIN_LANE, end).await.unwrap_or_else(|| Err(ended()))?;
     log.close().await?;
     let records = std::mem::take(&mut *later.records.lock());
-    let named = |(id, record): (LogId, LogRecord)| Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration: record.configuration };
+    let named = |(id, record): (LogId, LogRecord)| Edit::LogNamed {
+        epoch: id.epoch.0,
+        lane: id.lane,
+        configuration: record.configuration,
+    };
     Ok(records.into_iter().map(named).collect())
 }
 
@@ -181,8 +204,8 @@ fn ended() -> Error {
     Error::new(ErrorKind::Closed, "the log has ended")
 }
 
-/// An entry as it follows what came before it in one log. Between two logs there may be numbers that no log holds, of unlogged writes: an entry takes
-/// such before its own.
+/// An entry as it follows what came before it in one log. Between two logs there may be numbers
+/// that no log holds, of unlogged writes: an entry takes such before its own.
 fn joined(entry: LogEntry, next: Option<u64>) -> Result<LogEntry> {
     let Some(gap) = next.and_then(|next| entry.first_sequence.checked_sub(next)) else { return Ok(entry) };
     let count = u32::try_from(gap).ok().and_then(|gap| entry.count.checked_add(gap));

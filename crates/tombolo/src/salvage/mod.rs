@@ -1,15 +1,20 @@
-//! Salvage: what can be had of a database of which objects are gone or damaged, as a database of its own, and a report of what cannot.
+//! Salvage: what can be had of a database of which objects are gone or damaged, as a database of
+//! its own, and a report of what cannot.
 //!
-//! `states that the manifest and checkpoints still tell of → the newest whose tables are all sound → on in its logs, as far as they are whole
+//! `states that the manifest and checkpoints still tell of → the newest whose tables are all sound
+//! → on in its logs, as far as they are whole
 //!  → a new database`. Nothing of the damaged one is changed, and nothing of it is claimed.
 //!
-//! The last consistent point is a state that the database once showed: every write up to a sequence number, and none after. Where there is none, or
-//! more is wanted, the newest state is taken without the blocks of its tables that are damaged: then the ranges of those blocks may show older values,
-//! values that were deleted, or nothing, and all other keys are right. What is sound of a damaged table becomes a table of its own.
+//! The last consistent point is a state that the database once showed: every write up to a sequence
+//! number, and none after. Where there is none, or more is wanted, the newest state is taken
+//! without the blocks of its tables that are damaged: then the ranges of those blocks may show
+//! older values, values that were deleted, or nothing, and all other keys are right. What is sound
+//! of a damaged table becomes a table of its own.
 //!
 //! Invariants:
 //! 1. Nothing is left out, and no older state taken, that the report does not tell.
-//! 2. Of logs a prefix is taken, in their order: nothing behind the first entry that cannot be read.
+//! 2. Of logs a prefix is taken, in their order: nothing behind the first entry that cannot be
+//!    read.
 //! 3. The new database is empty until one commit names its tables and logs together.
 
 mod history;
@@ -41,8 +46,8 @@ pub enum SalvageMode {
     /// The newest state that is whole: what the database showed once, and nothing later.
     #[default]
     Consistent,
-    /// The newest state of all, without what is damaged of its tables: keys in the ranges of damaged blocks may be missing, or show what was
-    /// overwritten or deleted.
+    /// The newest state of all, without what is damaged of its tables: keys in the ranges of
+    /// damaged blocks may be missing, or show what was overwritten or deleted.
     WithHoles,
 }
 
@@ -54,7 +59,8 @@ pub struct Loss {
     pub what: String,
     /// The keyspace of a damaged table.
     pub keyspace: Option<String>,
-    /// All keys that are lost lie in this range, bounds included: of a damaged table, or of blocks of it that follow each other.
+    /// All keys that are lost lie in this range, bounds included: of a damaged table, or of blocks
+    /// of it that follow each other.
     pub keys: Option<(Vec<u8>, Vec<u8>)>,
     /// Entries that are lost; the first of several losses of a table says it for all.
     pub entries: u64,
@@ -72,7 +78,8 @@ pub struct SalvageReport {
     pub slot: u64,
     /// The newest slot of the manifest that has a record, readable or not.
     pub newest_slot: u64,
-    /// The last sequence number in it: all writes up to it are there, but for the ranges that are told as lost.
+    /// The last sequence number in it: all writes up to it are there, but for the ranges that are
+    /// told as lost.
     pub last_sequence: u64,
     /// The last sequence number that is known to have been given out.
     pub newest_sequence: u64,
@@ -82,7 +89,8 @@ pub struct SalvageReport {
     pub table_bytes: u64,
     /// Entries of logs in it.
     pub log_entries: u64,
-    /// What is damaged or gone. With [`SalvageMode::Consistent`] no table among them is in the state that was taken.
+    /// What is damaged or gone. With [`SalvageMode::Consistent`] no table among them is in the
+    /// state that was taken.
     pub losses: Vec<Loss>,
 }
 
@@ -107,17 +115,27 @@ pub(crate) struct SalvageRequest {
 /// Looks at what is there, and makes a database of it if asked.
 ///
 /// # Errors
-/// `NotFound` when there is no database; `Corrupt` when no state is left that is whole, or of which any table or record can be read; `AlreadyExists` when
-/// the target holds a database; those of the stores.
+/// `NotFound` when there is no database; `Corrupt` when no state is left that is whole, or of which
+/// any table or record can be read; `AlreadyExists` when the target holds a database; those of the
+/// stores.
 pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     let SalvageRequest { env, objects, log_store, options, mode, target } = request;
-    let io = Io { env: env.clone(), store: Arc::clone(&objects), epoch: Epoch::NONE, purpose: Purpose::Verify };
+    let io =
+        Io { env: env.clone(), store: Arc::clone(&objects), epoch: Epoch::NONE, purpose: Purpose::Verify };
     let history = history::load(&io).await?;
     let budget = MemoryBudget::private(options.memory_bytes)?;
     let mut tables = Tables::new(&objects, &budget, history.incarnation);
     let Choice { candidate: chosen, mut report, rests } = choose(&history, &mut tables, mode).await?;
     let context = context(&env, &objects, &history, chosen, &budget);
-    let found = logs::survey(&context, &*log_store, &chosen.state, history.newest_state(), &budget, options.memtable_bytes()).await?;
+    let found = logs::survey(
+        &context,
+        &*log_store,
+        &chosen.state,
+        history.newest_state(),
+        &budget,
+        options.memtable_bytes(),
+    )
+    .await?;
     report.log_entries = found.entries();
     report.last_sequence = found.last_sequence.0;
     report.newest_sequence = report.newest_sequence.max(report.last_sequence);
@@ -125,7 +143,14 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     report.losses.extend(applications(&io, &history, &chosen.state).await?);
     if let Some((target, target_log)) = target {
         let edits = sound_edits(&chosen.state, &tables);
-        let source = Source { env: &env, log_store: &*log_store, context: &context, budget: &budget, tables: &tables, rests: &rests };
+        let source = Source {
+            env: &env,
+            log_store: &*log_store,
+            context: &context,
+            budget: &budget,
+            tables: &tables,
+            rests: &rests,
+        };
         source.write(edits, &found, &target, &*target_log).await?;
     }
     Ok(report)
@@ -136,8 +161,11 @@ async fn applications(io: &Io, history: &History, state: &State) -> Result<Vec<L
     let told = |what: String| Loss { what, keyspace: None, keys: None, entries: 0, bytes: 0 };
     let holds = |log: &LogState| log.sealed.is_none_or(|sealed| sealed > log.replay_point);
     let logs = state.logs().iter().filter(|(id, log)| !is_main(id.lane) && holds(log));
-    let mut losses: Vec<Loss> =
-        logs.map(|(id, _)| told(format!("log {} of the application, of epoch {}, is not taken", id.lane - 1, id.epoch))).collect();
+    let mut losses: Vec<Loss> = logs
+        .map(|(id, _)| {
+            told(format!("log {} of the application, of epoch {}, is not taken", id.lane - 1, id.epoch))
+        })
+        .collect();
     let objects = io.list_all(&names::application_prefix(history.incarnation)).await?.len();
     if objects > 0 {
         losses.push(told(format!("{objects} objects of the application are not taken")));
@@ -170,12 +198,26 @@ async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode
                 options: KeyspaceOptions::from_manifest(&keyspace.options).unwrap_or_default(),
                 parts,
             });
-            losses.extend(losses_of(table, keyspace.map(|keyspace| keyspace.name.to_string()), error, rest.as_ref()));
+            losses.extend(losses_of(
+                table,
+                keyspace.map(|keyspace| keyspace.name.to_string()),
+                error,
+                rest.as_ref(),
+            ));
             rests.extend(rest);
         }
-        if damaged.is_empty() || mode == SalvageMode::WithHoles || is_enabled(Mutant::SalvageTakesDamagedState) {
+        if damaged.is_empty()
+            || mode == SalvageMode::WithHoles
+            || is_enabled(Mutant::SalvageTakesDamagedState)
+        {
             let gone = damaged.iter().map(|(table, _)| table.name).collect::<Vec<_>>();
-            let kept = || candidate.state.keyspaces().flat_map(|keyspace| keyspace.tables()).filter(|table| !gone.contains(&table.name));
+            let kept = || {
+                candidate
+                    .state
+                    .keyspaces()
+                    .flat_map(|keyspace| keyspace.tables())
+                    .filter(|table| !gone.contains(&table.name))
+            };
             let report = SalvageReport {
                 checkpoint: match &candidate.whence {
                     Whence::Manifest => None,
@@ -183,9 +225,15 @@ async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode
                 },
                 slot: candidate.state.slot(),
                 newest_slot: history.newest_slot,
-                newest_sequence: history.candidates.iter().map(|candidate| last_sequence(&candidate.state).0).max().unwrap_or(0),
+                newest_sequence: history
+                    .candidates
+                    .iter()
+                    .map(|candidate| last_sequence(&candidate.state).0)
+                    .max()
+                    .unwrap_or(0),
                 tables: kept().count() as u64 + rests.len() as u64,
-                table_bytes: kept().map(|table| table.length).sum::<u64>() + rests.iter().map(Rest::bytes).sum::<u64>(),
+                table_bytes: kept().map(|table| table.length).sum::<u64>()
+                    + rests.iter().map(Rest::bytes).sum::<u64>(),
                 losses,
                 ..SalvageReport::default()
             };
@@ -201,10 +249,21 @@ async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode
 }
 
 /// What is lost with a damaged table: its blocks that are, when there is a rest, else all of it.
-fn losses_of(table: &TableDescription, keyspace: Option<String>, error: &Error, rest: Option<&Rest>) -> Vec<Loss> {
+fn losses_of(
+    table: &TableDescription,
+    keyspace: Option<String>,
+    error: &Error,
+    rest: Option<&Rest>,
+) -> Vec<Loss> {
     let Some(rest) = rest else {
         let keys = Some((table.first_key.to_vec(), table.last_key.to_vec()));
-        return vec![Loss { keyspace, keys, entries: table.entries, bytes: table.length, ..Loss::from(error) }];
+        return vec![Loss {
+            keyspace,
+            keys,
+            entries: table.entries,
+            bytes: table.length,
+            ..Loss::from(error)
+        }];
     };
     let saved = format!("{} of its {} entries are saved", rest.entries(), table.entries);
     let lost = table.entries.saturating_sub(rest.entries());
@@ -221,7 +280,13 @@ fn losses_of(table: &TableDescription, keyspace: Option<String>, error: &Error, 
     }
     if losses.is_empty() {
         // A filter, or a count: no entry.
-        losses.push(Loss { what: format!("{error}; {saved}"), keyspace, keys: None, entries: lost, bytes: 0 });
+        losses.push(Loss {
+            what: format!("{error}; {saved}"),
+            keyspace,
+            keys: None,
+            entries: lost,
+            bytes: 0,
+        });
     }
     losses
 }
@@ -233,9 +298,19 @@ fn sound_edits(state: &State, tables: &Tables) -> Vec<Edit> {
 }
 
 /// What the source's logs are read with: without a claim.
-fn context(env: &Env, objects: &Arc<dyn ObjectStore>, history: &History, chosen: &Candidate, budget: &Arc<MemoryBudget>) -> LogContext {
-    let manifest = Manifest::fixed(env, Arc::clone(objects), history.incarnation, Arc::clone(&chosen.state), refused());
-    LogContext { epoch: Epoch::NONE, ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks::new(budget))) }
+fn context(
+    env: &Env,
+    objects: &Arc<dyn ObjectStore>,
+    history: &History,
+    chosen: &Candidate,
+    budget: &Arc<MemoryBudget>,
+) -> LogContext {
+    let manifest =
+        Manifest::fixed(env, Arc::clone(objects), history.incarnation, Arc::clone(&chosen.state), refused());
+    LogContext {
+        epoch: Epoch::NONE,
+        ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks::new(budget)))
+    }
 }
 
 /// A damaged database, as far as it can be read.
@@ -250,8 +325,15 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Makes a database of it. Its logs are copied entry by entry, so that opening replays them as it would have here.
-    async fn write(&self, edits: Vec<Edit>, found: &Found, target: &Arc<dyn ObjectStore>, target_log: &dyn LogStore) -> Result<()> {
+    /// Makes a database of it. Its logs are copied entry by entry, so that opening replays them as
+    /// it would have here.
+    async fn write(
+        &self,
+        edits: Vec<Edit>,
+        found: &Found,
+        target: &Arc<dyn ObjectStore>,
+        target_log: &dyn LogStore,
+    ) -> Result<()> {
         let manifest = claim_empty(self.env, target, target_log).await?;
         let written = self.write_claimed(edits, found, target, target_log, &manifest).await;
         manifest.close().await;
@@ -270,7 +352,9 @@ impl Source<'_> {
         for rest in self.rests {
             edits.extend(self.tables.rewrite(rest, self.env, manifest, target).await?.map(Edit::TableAdded));
         }
-        edits.extend(logs::copy(self.context, self.log_store, found, manifest, target_log, self.budget).await?);
+        edits.extend(
+            logs::copy(self.context, self.log_store, found, manifest, target_log, self.budget).await?,
+        );
         manifest.committed(edits).await.map(drop)
     }
 }

@@ -1,4 +1,5 @@
-//! Which tables are sound: each is read once, whatever states name it; and what is left of those that are not.
+//! Which tables are sound: each is read once, whatever states name it; and what is left of those
+//! that are not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +40,10 @@ impl Rest {
 
     /// The bytes of their blocks.
     pub(super) fn bytes(&self) -> u64 {
-        self.parts.iter().map(|part| if let Part::Sound { block, .. } = part { u64::from(block.length) } else { 0 }).sum()
+        self.parts
+            .iter()
+            .map(|part| if let Part::Sound { block, .. } = part { u64::from(block.length) } else { 0 })
+            .sum()
     }
 }
 
@@ -52,8 +56,16 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn new(objects: &Arc<dyn ObjectStore>, budget: &Arc<MemoryBudget>, incarnation: Incarnation) -> Tables {
-        Tables { cache: BlockCache::of(budget), places: Places::own(objects, incarnation), known: BTreeMap::new() }
+    pub(super) fn new(
+        objects: &Arc<dyn ObjectStore>,
+        budget: &Arc<MemoryBudget>,
+        incarnation: Incarnation,
+    ) -> Tables {
+        Tables {
+            cache: BlockCache::of(budget),
+            places: Places::own(objects, incarnation),
+            known: BTreeMap::new(),
+        }
     }
 
     /// Where the tables of the states lie that were looked at.
@@ -75,7 +87,9 @@ impl Tables {
             .collect();
         let checked: Result<Vec<_>> = all(unknown, TABLES_IN_FLIGHT_MAX).await.into_iter().collect();
         self.known.extend(checked?);
-        let damaged = live.into_iter().filter_map(|table| self.known.get(&table.name)?.clone().map(|error| (Arc::clone(table), error)));
+        let damaged = live
+            .into_iter()
+            .filter_map(|table| self.known.get(&table.name)?.clone().map(|error| (Arc::clone(table), error)));
         Ok(damaged.collect())
     }
 
@@ -87,7 +101,8 @@ impl Tables {
         if check_description(description, &self.places.locate(description).1).is_err() {
             return Ok(None);
         }
-        let parts = self.open(description).parts(Request::new(Purpose::Verify, Epoch::NONE), is_damage).await?;
+        let parts =
+            self.open(description).parts(Request::new(Purpose::Verify, Epoch::NONE), is_damage).await?;
         Ok(parts.filter(|parts| parts.iter().any(|part| matches!(part, Part::Sound { .. }))))
     }
 
@@ -96,7 +111,8 @@ impl Tables {
         Table::new(description.clone(), object, Arc::clone(store), Arc::clone(&self.cache))
     }
 
-    /// Writes what can be had of a damaged table as one of the database that `manifest` has claimed. Reads each block once more.
+    /// Writes what can be had of a damaged table as one of the database that `manifest` has
+    /// claimed. Reads each block once more.
     ///
     /// # Errors
     /// Those of both stores; `Corrupt` when a block that was sound is so no more.
@@ -112,10 +128,18 @@ impl Tables {
         let name = manifest.fresh_table_name();
         let bytes = piece_bytes(self.cache.budget().bytes());
         // One table says nothing of the database: as if it were large.
-        let options = table_options(options, description.keyspace, false, description.oldest_unix_seconds, BLOCK_BYTES_BEYOND, bytes);
+        let options = table_options(
+            options,
+            description.keyspace,
+            false,
+            description.oldest_unix_seconds,
+            BLOCK_BYTES_BEYOND,
+            bytes,
+        );
         let object = names::table(manifest.incarnation(), name);
         let new = NewTable { name, object, identity: env.random_u64(), level: description.level, options };
-        let mut writer = TableWriter::create(&**target, Request::new(Purpose::Compaction, manifest.epoch()), new).await?;
+        let mut writer =
+            TableWriter::create(&**target, Request::new(Purpose::Compaction, manifest.epoch()), new).await?;
         for part in parts {
             let Part::Sound { block, .. } = part else { continue };
             let read = source.sound_block(Request::new(Purpose::Verify, Epoch::NONE), *block).await?;

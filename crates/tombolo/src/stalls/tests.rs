@@ -67,11 +67,15 @@ fn the_delay_rises_smoothly() {
         (0..40).map(|runs| delay(Pressure { runs, ..NONE })).collect(),
     ] {
         let most = *delays.last().unwrap();
-        assert!(delays.is_sorted() && delays.windows(2).all(|pair| pair[1] - pair[0] <= most / 20), "{delays:?}");
+        assert!(
+            delays.is_sorted() && delays.windows(2).all(|pair| pair[1] - pair[0] <= most / 20),
+            "{delays:?}"
+        );
     }
 }
 
-/// What compaction does for deeper levels is time in which level 0 waits; what it does not do is no time, and jobs side by side share theirs.
+/// What compaction does for deeper levels is time in which level 0 waits; what it does not do is no
+/// time, and jobs side by side share theirs.
 #[test]
 fn level_0_is_measured_by_busy_time() {
     let stalls = Stalls::default();

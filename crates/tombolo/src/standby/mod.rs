@@ -1,11 +1,13 @@
-//! Standing by for a writer: `register → watch its signs of life, the newest state in memory → claim, and open`.
+//! Standing by for a writer:
+//! `register → watch its signs of life, the newest state in memory → claim, and open`.
 //!
 //! - [`judge`]: when a writer is given up; a machine without IO.
 //!
 //! Invariants:
-//! 1. Watching is for liveness only. What is safe is so because of the claim, the fence and the replay of an ordinary opening.
-//! 2. Whoever stands by claims only while the epoch that it gave up is the newest: of several, one takes over, and the others go on standing
-//!    by for that one.
+//! 1. Watching is for liveness only. What is safe is so because of the claim, the fence and the
+//!    replay of an ordinary opening.
+//! 2. Whoever stands by claims only while the epoch that it gave up is the newest: of several, one
+//!    takes over, and the others go on standing by for that one.
 
 mod judge;
 
@@ -18,7 +20,9 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use crate::engine::Engine;
-use crate::liveness::{LOOK_IDLE, RECORD_LEASE, RENEW, Standing, is_there, newest_sign, put_sign, who_stands_by};
+use crate::liveness::{
+    LOOK_IDLE, RECORD_LEASE, RENEW, Standing, is_there, newest_sign, put_sign, who_stands_by,
+};
 use crate::manifest::driver::Attempt;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::io::Io;
@@ -29,8 +33,9 @@ use judge::{Judge, Verdict};
 /// How somebody stands by. Set the fields that matter and take the rest from [`Default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandbyOptions {
-    /// A writer that gives no sign of life for so long is replaced. It is asked for four in that time. Shorter than the store's slowest
-    /// puts, it replaces writers that live: which loses nothing, but time. Default: 1 s.
+    /// A writer that gives no sign of life for so long is replaced. It is asked for four in that
+    /// time. Shorter than the store's slowest puts, it replaces writers that live: which loses
+    /// nothing, but time. Default: 1 s.
     pub silence_max: Duration,
 }
 
@@ -48,13 +53,15 @@ const SIGNS: u32 = 4;
 const HURRY: Duration = Duration::from_millis(5);
 /// A writer that has never given a sign may not have looked for those who stand by yet.
 const UNSEEN_MAX: Duration = LOOK_IDLE.saturating_add(Duration::from_secs(15));
-/// Whoever stands by answers a writer that is leaving within the silence that it allows, and so much more for the store.
+/// Whoever stands by answers a writer that is leaving within the silence that it allows, and so
+/// much more for the store.
 const ANSWER_SLACK: Duration = Duration::from_secs(2);
 /// How long a writer that has left waits to see that another took its place.
 const TAKEN_MAX: Duration = Duration::from_secs(10);
 /// Between two looks for that, at most.
 const TAKEN_LOOK: Duration = Duration::from_millis(100);
-/// Pause after an attempt to take over that failed, doubled with each that follows: each may leave a claim, which stays for ever.
+/// Pause after an attempt to take over that failed, doubled with each that follows: each may leave
+/// a claim, which stays for ever.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -80,7 +87,8 @@ pub(crate) struct Watch {
     /// Its record's id, and the number of its newest renewal.
     id: u128,
     renewal: u64,
-    /// When the newest renewal that went well began: counted from there, its lease ends before the writer takes it for ended.
+    /// When the newest renewal that went well began: counted from there, its lease ends before the
+    /// writer takes it for ended.
     renewed: Instant,
     /// Looks that may do without a list.
     cheap_looks: u32,
@@ -108,7 +116,18 @@ impl Watch {
         let id = chain.io().random_u128();
         let renewed = env.now();
         let (next_attempt, pause) = (renewed, PAUSE_MIN);
-        let mut watch = Watch { request, options, chain, judge, id, renewal: 0, renewed, cheap_looks: 0, next_attempt, pause };
+        let mut watch = Watch {
+            request,
+            options,
+            chain,
+            judge,
+            id,
+            renewal: 0,
+            renewed,
+            cheap_looks: 0,
+            next_attempt,
+            pause,
+        };
         watch.renew().await?;
         Ok(watch)
     }
@@ -141,8 +160,9 @@ impl Watch {
     /// Waits until the writer is gone or hands over, and takes over.
     ///
     /// # Errors
-    /// `NotFound` once the database is destroyed; `Corrupt`, `Unsupported`, `Invalid`, `Bug` of taking over. What passes is tried again, and so is
-    /// what is refused: whoever stands by had the rights when it began, and they are mended while nobody else would take over.
+    /// `NotFound` once the database is destroyed; `Corrupt`, `Unsupported`, `Invalid`, `Bug` of
+    /// taking over. What passes is tried again, and so is what is refused: whoever stands by had
+    /// the rights when it began, and they are mended while nobody else would take over.
     pub(crate) async fn take_over(mut self) -> Result<Arc<Engine>> {
         let env = self.request.env.clone();
         let mut advanced = env.now();
@@ -182,7 +202,10 @@ impl Watch {
             if now.since(self.renewed) >= RENEW || is_leaving && !answered {
                 match self.renew().await {
                     Ok(()) => answered = is_leaving,
-                    Err(error) => tracing::warn!(%error, "standing by: the record could not be renewed; it is tried again"),
+                    Err(error) => {
+                        tracing::warn!(%error, "standing by: the record could not be renewed; it is tried \
+                            again")
+                    }
                 }
             }
             if now.since(advanced) >= self.options.silence_max && verdict != Verdict::Leaving {
@@ -194,8 +217,9 @@ impl Watch {
         }
     }
 
-    /// The newest sign, and when the request began that tells it. While the writer lives most looks ask only whether its next sign is there, for a
-    /// twelfth of a list's price; one in [`SIGNS`] is a list, which shows a writer that is leaving, and those of a silent writer all are.
+    /// The newest sign, and when the request began that tells it. While the writer lives most looks
+    /// ask only whether its next sign is there, for a twelfth of a list's price; one in [`SIGNS`]
+    /// is a list, which shows a writer that is leaving, and those of a silent writer all are.
     async fn look(&mut self) -> Result<(Instant, Option<(u64, Sign)>)> {
         let (io, incarnation) = (self.chain.io(), self.chain.tip().incarnation);
         let expected = self.judge.next_beat();
@@ -209,15 +233,19 @@ impl Watch {
         // It may have come and gone.
         let began = io.env.now();
         let newest = newest_sign(io, incarnation).await?;
-        let is_news = newest.is_some_and(|(epoch, sign)| expected.is_none_or(|(known, beat)| (epoch, sign) >= (known, Sign::Beat(beat))));
+        let is_news = newest.is_some_and(|(epoch, sign)| {
+            expected.is_none_or(|(known, beat)| (epoch, sign) >= (known, Sign::Beat(beat)))
+        });
         self.cheap_looks = if is_news { SIGNS - 1 } else { 0 };
         Ok((began, newest))
     }
 
-    /// After standing still for long, or without the store: the writer may have taken the record for that of one who died, and its silence
-    /// says nothing until it has learned better.
+    /// After standing still for long, or without the store: the writer may have taken the record
+    /// for that of one who died, and its silence says nothing until it has learned better.
     async fn tell_anew_if_forgotten(&mut self) -> Result<()> {
-        if self.request.env.now().since(self.renewed) < RECORD_LEASE || is_enabled(Mutant::StandbyForgottenTakesSilenceForDeath) {
+        if self.request.env.now().since(self.renewed) < RECORD_LEASE
+            || is_enabled(Mutant::StandbyForgottenTakesSilenceForDeath)
+        {
             return Ok(());
         }
         self.renew().await?;
@@ -230,8 +258,17 @@ impl Watch {
     async fn advance(&mut self) -> Result<()> {
         match self.chain.advance().await {
             Ok(()) => self.judge.succeeded(self.epoch().0, self.request.env.now()),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported) => return Err(error),
-            Err(error) => tracing::warn!(%error, "standing by: following the chain failed; it is tried again"),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported
+                ) =>
+            {
+                return Err(error);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "standing by: following the chain failed; it is tried again")
+            }
         }
         Ok(())
     }
@@ -246,7 +283,13 @@ impl Watch {
         }
         tracing::info!(epoch = %gone, "the writer is gone; taking over");
         let mut attempt = None;
-        match recovery::open_on(self.request.clone(), Some(self.chain.tip().clone()).filter(|_| !whoever), &mut attempt).await {
+        match recovery::open_on(
+            self.request.clone(),
+            Some(self.chain.tip().clone()).filter(|_| !whoever),
+            &mut attempt,
+        )
+        .await
+        {
             Ok(engine) => {
                 // Best effort: the writer that it now is would find the record dead.
                 if let Err(error) = self.chain.io().delete(&self.record(self.renewal)).await {
@@ -255,7 +298,9 @@ impl Watch {
                 Ok(Some(engine))
             }
             Err(error) => match error.kind() {
-                ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::Bug => Err(error),
+                ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::Bug => {
+                    Err(error)
+                }
                 _ => {
                     tracing::warn!(%error, "taking over failed; it is tried again");
                     self.has_failed(attempt).await?;
@@ -265,7 +310,8 @@ impl Watch {
         }
     }
 
-    /// An attempt to take over failed. If its claim is the newest, there is no writer whose sign is worth waiting for.
+    /// An attempt to take over failed. If its claim is the newest, there is no writer whose sign is
+    /// worth waiting for.
     async fn has_failed(&mut self, attempt: Option<Attempt>) -> Result<()> {
         self.next_attempt = self.request.env.now() + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -277,13 +323,17 @@ impl Watch {
     }
 }
 
-/// Hands over to whoever stands by: tells that it will, waits for an answer, flushes, closes, tells that it has, and sees another claim.
+/// Hands over to whoever stands by: tells that it will, waits for an answer, flushes, closes, tells
+/// that it has, and sees another claim.
 ///
 /// The record of one who died stays for a while: without an answer the writer stays, and says so.
 pub(crate) async fn hand_over(engine: &Arc<Engine>) -> Result<()> {
     engine.check_writable()?;
-    let (io, incarnation, epoch) = (engine.manifest.io().clone(), engine.context.incarnation, engine.context.epoch.0);
-    let Some(known) = who_stands_by(&io, incarnation).await? else { return Err(nobody("nobody stands by for this database")) };
+    let (io, incarnation, epoch) =
+        (engine.manifest.io().clone(), engine.context.incarnation, engine.context.epoch.0);
+    let Some(known) = who_stands_by(&io, incarnation).await? else {
+        return Err(nobody("nobody stands by for this database"));
+    };
     let leaving = names::alive(incarnation, epoch, Sign::Leaving);
     let ready = async {
         put_sign(&io, &leaving).await?;
@@ -294,7 +344,8 @@ pub(crate) async fn hand_over(engine: &Arc<Engine>) -> Result<()> {
     };
     if let Err(error) = ready.await {
         if let Err(left) = io.delete(&leaving).await {
-            tracing::warn!(error = %left, "handing over failed, and the sign of it stays: who stands by may take over in {UNSEEN_MAX:?}");
+            tracing::warn!(error = %left, "handing over failed, and the sign of it stays: who stands by may \
+                take over in {UNSEEN_MAX:?}");
         }
         return Err(error);
     }
@@ -309,18 +360,20 @@ fn nobody(why: &str) -> Error {
     Error::new(ErrorKind::NotFound, why).advice("start a standby, or close the database")
 }
 
-/// Waits until one of those who stand by renews its record, or a new one comes. The records of the dead are deleted meanwhile.
+/// Waits until one of those who stand by renews its record, or a new one comes. The records of the
+/// dead are deleted meanwhile.
 async fn answered(engine: &Engine, io: &Io, known: &Standing) -> Result<()> {
     let asked = engine.env.now();
     // What records say was read from the store, and may be anything.
-    let patience = known.longest.saturating_mul(SIGNS).min(SILENCE_MAX) + ANSWER_SLACK;
+    let time_max = known.longest.saturating_mul(SIGNS).min(SILENCE_MAX) + ANSWER_SLACK;
     loop {
         engine.env.sleep((known.shortest / 2).clamp(HURRY, ANSWER_SLACK)).await;
         let now = who_stands_by(io, engine.context.incarnation).await?;
-        let is_news = |(id, renewal): (&u128, &u64)| known.renewals.get(id).is_none_or(|before| renewal > before);
+        let is_news =
+            |(id, renewal): (&u128, &u64)| known.renewals.get(id).is_none_or(|before| renewal > before);
         match now {
             Some(now) if now.renewals.iter().any(is_news) => return Ok(()),
-            Some(_) if engine.env.now().since(asked) < patience => {}
+            Some(_) if engine.env.now().since(asked) < time_max => {}
             _ => return Err(nobody("whoever stood by for this database does not answer")),
         }
     }
@@ -331,17 +384,28 @@ async fn succeeded(engine: &Engine, period: Duration) -> Result<()> {
     let left = engine.env.now();
     loop {
         match manifest::load(&engine.env, &engine.objects).await {
-            Ok(newest) if newest.state.epoch() > engine.context.epoch || newest.incarnation > engine.context.incarnation => return Ok(()),
+            Ok(newest)
+                if newest.state.epoch() > engine.context.epoch
+                    || newest.incarnation > engine.context.incarnation =>
+            {
+                return Ok(());
+            }
             // Destroyed: it needs no writer.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Ok(_) if engine.env.now().since(left) < TAKEN_MAX => engine.env.sleep(period.clamp(HURRY, TAKEN_LOOK)).await,
-            Ok(_) => {
-                let message = format!("who stood by has not taken over within {TAKEN_MAX:?}: the database has no writer now");
-                return Err(
-                    Error::new(ErrorKind::DeadlineExceeded, message).advice("open it again, or start another standby; nothing is lost")
-                );
+            Ok(_) if engine.env.now().since(left) < TAKEN_MAX => {
+                engine.env.sleep(period.clamp(HURRY, TAKEN_LOOK)).await
             }
-            Err(error) => return Err(error.context("the database was handed over, but whether another has taken it is not known")),
+            Ok(_) => {
+                let message = format!(
+                    "who stood by has not taken over within {TAKEN_MAX:?}: the database has no writer now"
+                );
+                return Err(Error::new(ErrorKind::DeadlineExceeded, message)
+                    .advice("open it again, or start another standby; nothing is lost"));
+            }
+            Err(error) => {
+                return Err(error
+                    .context("the database was handed over, but whether another has taken it is not known"));
+            }
         }
     }
 }

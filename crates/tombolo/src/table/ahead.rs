@@ -1,24 +1,29 @@
 //! Reading ahead of a walk through a table.
 //!
-//! Read path of scans and compactions, between cache and object store. Blocks entered in a row make a walk a sequential one; its misses
-//! then read pieces of several blocks. While one piece is walked through, the next ones are on their way:
+//! Read path of scans and compactions, between cache and object store. Blocks entered in a row make
+//! a walk a sequential one; its misses then read pieces of several blocks. While one piece is
+//! walked through, the next ones are on their way:
 //!
 //! ```text
 //! forward:   ... left behind | current piece | coming piece | coming piece | ...
 //! ```
 //!
-//! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for what is coming: a slow store wants more in flight. At a store whose
-//! latency is measured they follow it ([`Reach`]): what moves in the time of one request's latency costs little more than the request. There
-//! several are on their way then, up to four times what the walk came through, and as long as all walks take no more than a quarter of the memory budget: one
-//! connection gives what it gives, several give more.
-//! All pieces are charged to the memory budget; without room there, blocks are read one by one.
+//! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for what is
+//! coming: a slow store wants more in flight. At a store whose latency is measured they follow it
+//! ([`Reach`]): what moves in the time of one request's latency costs little more than the request.
+//! There several are on their way then, up to four times what the walk came through, and as long as
+//! all walks take no more than a quarter of the memory budget: one connection gives what it gives,
+//! several give more. All pieces are charged to the memory budget; without room there, blocks are
+//! read one by one.
 //!
-//! There a seek reads at once what walks that begin with one usually come to ([`Habit`]), and a few blocks at least; nothing more is asked for until the walk has
-//! come further than that.
+//! There a seek reads at once what walks that begin with one usually come to ([`Habit`]), and a few
+//! blocks at least; nothing more is asked for until the walk has come further than that.
 //!
 //! Invariants:
-//! 1. Each coming piece begins where the one before ends, in the direction of the walk; a block may lie in the current piece and the first coming one.
-//! 2. What was read ahead is a hope: when it fails or falls short, the block is read alone, and that read's error counts.
+//! 1. Each coming piece begins where the one before ends, in the direction of the walk; a block may
+//!    lie in the current piece and the first coming one.
+//! 2. What was read ahead is a hope: when it fails or falls short, the block is read alone, and
+//!    that read's error counts.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,7 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::{Bytes, BytesMut};
 use tombolo_env::{Completion, Env, Task, TaskClass, completion};
 use tombolo_format::stored::BlockHandle;
-use tombolo_storage::{Pulse, Purpose, Request, Result};
+use tombolo_storage::{Purpose, Request, Result, StorePerformance};
 
 use super::Table;
 use crate::budget::{Category, Charge};
@@ -47,9 +52,11 @@ const SLOW_BYTES_MAX: u64 = 1 << 20;
 const UNKNOWN_BYTES: u64 = 256 << 10;
 /// Pieces on their way at once, at most, from a store whose latency is measured.
 const COMING_MAX: u64 = 8;
-/// Beyond the piece that each is in and the next one, what all walks have on their way takes at most this part of the memory budget there.
+/// Beyond the piece that each is in and the next one, what all walks have on their way takes at
+/// most this part of the memory budget there.
 const COMING_OF_BUDGET: u64 = 4;
-/// Into so many pieces it is cut at least, as long as they do not become too small: they wait side by side.
+/// Into so many pieces it is cut at least, as long as they do not become too small: they wait side
+/// by side.
 const COMING_MIN: u64 = 4;
 /// Bytes that a seek reads, at most, beyond the block that it looks for.
 const SEEK_BYTES_MAX: u64 = 64 << 10;
@@ -71,7 +78,8 @@ pub(super) struct Reach {
     /// Bytes of a piece, at most, while the walk does not wait, and when it does.
     bytes_max: u64,
     slow_bytes_max: u64,
-    /// Bytes of the smallest piece whose wait says that more is wanted: smaller ones are waited for by whoever is fast.
+    /// Bytes of the smallest piece whose wait says that more is wanted: smaller ones are waited for
+    /// by whoever is fast.
     waited_bytes_min: u64,
     /// Pieces on their way at once, at most, when the walk had to wait again and again.
     coming_max: u64,
@@ -114,9 +122,10 @@ impl Reach {
     };
 
     /// At a store of which so much is known, for who has a memory budget of `budget_bytes`.
-    pub(super) fn of(pulse: Option<Pulse>, budget_bytes: u64) -> Reach {
-        let Some(pulse) = pulse else { return Reach::NEAR };
-        let bytes = if pulse.latency_p50.is_zero() { UNKNOWN_BYTES } else { pulse.bytes_of_latency() };
+    pub(super) fn of(performance: Option<StorePerformance>, budget_bytes: u64) -> Reach {
+        let Some(performance) = performance else { return Reach::NEAR };
+        let bytes =
+            if performance.latency_p50.is_zero() { UNKNOWN_BYTES } else { performance.bytes_of_latency() };
         let room = budget_bytes / COMING_OF_BUDGET;
         let bytes_max = bytes.clamp(BYTES_MAX, SLOW_BYTES_MAX).min((room / COMING_MIN).max(BYTES_MAX));
         let first_bytes = (bytes / FIRST_OF_LATENCY).clamp(BYTES_MIN, BYTES_MAX);
@@ -133,9 +142,10 @@ impl Reach {
     }
 }
 
-/// How far walks that begin with a seek usually go in a table, and in those of its level: about the median, in bytes, found by going up or down an eighth with each of them, and up to
-/// the double when two in a row went further. Half of the seeks then read too much, and half too little: at a far store, where bytes are cheap and requests
-/// are not, that is a good place.
+/// How far walks that begin with a seek usually go in a table, and in those of its level: about the
+/// median, in bytes, found by going up or down an eighth with each of them, and up to the double
+/// when two in a row went further. Half of the seeks then read too much, and half too little: at a
+/// far store, where bytes are cheap and requests are not, that is a good place.
 #[derive(Debug, Default)]
 pub struct Habit(
     /// The bytes, and in the lowest bit whether the last walk went further.
@@ -209,7 +219,8 @@ pub struct Pace {
     slow: bool,
 }
 
-/// What is to be done when a walk has asked for the last bytes of its table, from a store whose latency is measured: the next table may be opened meanwhile.
+/// What is to be done when a walk has asked for the last bytes of its table, from a store whose
+/// latency is measured: the next table may be opened meanwhile.
 pub struct AtEnd(pub Box<dyn FnOnce(Pace) + Send + Sync>);
 
 impl std::fmt::Debug for AtEnd {
@@ -244,13 +255,15 @@ impl Pace {
 
     /// Bytes of the piece to read next, within `reach`.
     pub(super) fn wanted(&self, reach: Reach) -> u64 {
-        (self.bytes * reach.growth).clamp(reach.first_bytes, if self.slow { reach.slow_bytes_max } else { reach.bytes_max })
+        (self.bytes * reach.growth)
+            .clamp(reach.first_bytes, if self.slow { reach.slow_bytes_max } else { reach.bytes_max })
     }
 
-    /// Whether that many pieces of so many bytes are enough on their way: while the walk has to wait, as many times what it has come through as a piece is of
-    /// the one before.
+    /// Whether that many pieces of so many bytes are enough on their way: while the walk has to
+    /// wait, as many times what it has come through as a piece is of the one before.
     fn is_enough(&self, coming: u64, coming_bytes: u64, reach: Reach) -> bool {
-        coming > 0 && (!self.slow || coming >= reach.coming_max || coming_bytes >= reach.growth * self.entered_bytes)
+        coming > 0
+            && (!self.slow || coming >= reach.coming_max || coming_bytes >= reach.growth * self.entered_bytes)
     }
 }
 
@@ -268,7 +281,8 @@ impl Piece {
 
     /// The part of `range` that lies in the piece.
     fn part(&self, range: Range<u64>) -> Bytes {
-        let within = |at: u64| usize::try_from(at.clamp(self.start, self.end()) - self.start).unwrap_or(usize::MAX);
+        let within =
+            |at: u64| usize::try_from(at.clamp(self.start, self.end()) - self.start).unwrap_or(usize::MAX);
         self.bytes.slice(within(range.start)..within(range.end))
     }
 }
@@ -289,7 +303,8 @@ pub(super) struct ReadAhead {
     pub(super) pace: Pace,
     current: Option<Piece>,
     coming: VecDeque<Coming>,
-    /// Partitions on their way, and where the one lies from which they were asked for. Dropping the task gives them up.
+    /// Partitions on their way, and where the one lies from which they were asked for. Dropping the
+    /// task gives them up.
     partitions: Option<(u64, Option<Task>)>,
 }
 
@@ -301,11 +316,13 @@ impl ReadAhead {
 
     /// Room for a piece, if the budget has it.
     pub(super) fn room(table: &Table, request: Request, range: &Range<u64>) -> Option<Charge> {
-        let category = if request.purpose == Purpose::Compaction { Category::Compactions } else { Category::Scans };
+        let category =
+            if request.purpose == Purpose::Compaction { Category::Compactions } else { Category::Scans };
         table.cache.budget().try_charge(category, range.end - range.start).ok()
     }
 
-    /// Whether all walks together have room for a further piece, beside those that each needs: else the walks of a scan over many runs would drive the cache out.
+    /// Whether all walks together have room for a further piece, beside those that each needs: else
+    /// the walks of a scan over many runs would drive the cache out.
     fn has_more_room(table: &Table, range: &Range<u64>) -> bool {
         let budget = table.cache.budget();
         budget.used(Category::Scans) + (range.end - range.start) <= budget.bytes() / COMING_OF_BUDGET
@@ -342,34 +359,49 @@ impl ReadAhead {
         Some(if self.pace.backward { last.start } else { last.end })
     }
 
-    /// Whether the last bytes of a table of `data_end` bytes have come or are coming, in the direction of the walk: all but what a first piece would be.
+    /// Whether the last bytes of a table of `data_end` bytes have come or are coming, in the
+    /// direction of the walk: all but what a first piece would be.
     pub(super) fn is_at_end(&self, data_end: u64, reach: Reach) -> bool {
         let last = self.coming.back().map(|coming| coming.range.clone());
         let last = last.or_else(|| self.current.as_ref().map(|piece| piece.start..piece.end()));
-        last.is_some_and(
-            |range| {
-                if self.pace.backward { range.start <= reach.first_bytes } else { range.end + reach.first_bytes >= data_end }
-            },
-        )
+        last.is_some_and(|range| {
+            if self.pace.backward {
+                range.start <= reach.first_bytes
+            } else {
+                range.end + reach.first_bytes >= data_end
+            }
+        })
     }
 
     /// Begins to read the next piece; says whether it did.
-    pub(super) fn start(&mut self, env: &Env, table: &Arc<Table>, request: Request, range: Range<u64>) -> bool {
+    pub(super) fn start(
+        &mut self,
+        env: &Env,
+        table: &Arc<Table>,
+        request: Request,
+        range: Range<u64>,
+    ) -> bool {
         let is_further = !self.coming.is_empty();
         if range.is_empty() || is_further && !ReadAhead::has_more_room(table, &range) {
             return false;
         }
         let Some(charge) = ReadAhead::room(table, request, &range) else { return false };
         let (completer, completion) = completion();
-        let class = if request.purpose == Purpose::Compaction { TaskClass::Background } else { TaskClass::Foreground };
+        let class = if request.purpose == Purpose::Compaction {
+            TaskClass::Background
+        } else {
+            TaskClass::Foreground
+        };
         let (table, wanted) = (Arc::clone(table), range.clone());
-        let task = env.spawn(class, "read ahead", async move { completer.complete(table.read(request, wanted).await) });
+        let task = env
+            .spawn(class, "read ahead", async move { completer.complete(table.read(request, wanted).await) });
         self.pace.bytes = range.end - range.start;
         self.coming.push_back(Coming { range, charge, completion, _task: task });
         true
     }
 
-    /// The bytes of a block from what was read ahead and has come, with the offset where they begin.
+    /// The bytes of a block from what was read ahead and has come, with the offset where they
+    /// begin.
     pub(super) fn take(&mut self, handle: BlockHandle) -> Option<(Bytes, u64)> {
         let piece = self.current.as_ref()?;
         if piece.start <= handle.offset && handle.end() <= piece.end() {
@@ -391,10 +423,12 @@ impl ReadAhead {
         }
     }
 
-    /// Whether the current piece and the next one bring a block. Else it lies further on, where it was waited for: what is between was in memory, but for its last part.
+    /// Whether the current piece and the next one bring a block. Else it lies further on, where it
+    /// was waited for: what is between was in memory, but for its last part.
     fn is_next(&self, handle: BlockHandle) -> bool {
         let (Some(piece), Some(coming)) = (&self.current, self.coming.front()) else { return true };
-        piece.start.min(coming.range.start) <= handle.offset && handle.end() <= piece.end().max(coming.range.end)
+        piece.start.min(coming.range.start) <= handle.offset
+            && handle.end() <= piece.end().max(coming.range.end)
     }
 
     /// Whether a coming piece brings what is missing of a block.
@@ -408,10 +442,13 @@ impl ReadAhead {
         })
     }
 
-    /// Leaves the coming pieces behind that the walk has come past, because what they bring was in memory.
+    /// Leaves the coming pieces behind that the walk has come past, because what they bring was in
+    /// memory.
     fn pass(&mut self, handle: BlockHandle) {
         let backward = self.pace.backward;
-        let is_behind = |range: &Range<u64>| if backward { handle.end() <= range.start } else { handle.offset >= range.end };
+        let is_behind = |range: &Range<u64>| {
+            if backward { handle.end() <= range.start } else { handle.offset >= range.end }
+        };
         while self.coming.front().is_some_and(|coming| is_behind(&coming.range)) {
             let Some(passed) = self.coming.pop_front() else { return };
             let start = if backward { passed.range.start } else { passed.range.end };
@@ -419,15 +456,16 @@ impl ReadAhead {
         }
     }
 
-    /// Waits for the coming piece, after which [`ReadAhead::take`] has the block, unless the read failed. If the future is dropped, nothing
-    /// is lost.
+    /// Waits for the coming piece, after which [`ReadAhead::take`] has the block, unless the read
+    /// failed. If the future is dropped, nothing is lost.
     pub(super) async fn wait(&mut self, handle: BlockHandle, reach: Reach) -> Option<(Bytes, u64)> {
         self.pass(handle);
         loop {
             let is_last = self.is_next(handle);
             let coming = self.coming.front_mut()?;
             let counts = self.pace.bytes >= reach.waited_bytes_min;
-            let arrived = poll_fn(|context| Pin::new(&mut coming.completion).poll(context)).await.and_then(Result::ok);
+            let arrived =
+                poll_fn(|context| Pin::new(&mut coming.completion).poll(context)).await.and_then(Result::ok);
             self.pace.slow |= counts;
             let coming = self.coming.pop_front()?;
             if is_last {
@@ -447,7 +485,12 @@ impl ReadAhead {
     }
 
     /// The same; gives the block that asked for it, out of the piece, or put together of both.
-    fn promote(&mut self, handle: BlockHandle, coming: Coming, arrived: Option<Bytes>) -> Option<(Bytes, u64)> {
+    fn promote(
+        &mut self,
+        handle: BlockHandle,
+        coming: Coming,
+        arrived: Option<Bytes>,
+    ) -> Option<(Bytes, u64)> {
         let old = self.enter(coming, arrived)?;
         let piece = self.current.as_ref()?;
         let block = handle.offset..handle.end();
@@ -463,7 +506,8 @@ impl ReadAhead {
 
     /// Whether a block lies wholly before the pieces, so that they are of no use any more.
     pub(super) fn has_left(&self, handle: BlockHandle) -> bool {
-        self.current.as_ref().is_some_and(|piece| handle.end() <= piece.start || handle.offset >= piece.end()) && !self.awaits(handle)
+        self.current.as_ref().is_some_and(|piece| handle.end() <= piece.start || handle.offset >= piece.end())
+            && !self.awaits(handle)
     }
 
     /// Whether the current piece is where these bytes lie.
@@ -488,14 +532,17 @@ mod tests {
     use super::*;
     use crate::budget::MemoryBudget;
 
-    /// A walk whose blocks up to `handle` were in memory: it lies in the second and the third piece.
+    /// A walk whose blocks up to `handle` were in memory: it lies in the second and the third
+    /// piece.
     #[test]
     fn a_block_of_two_coming_pieces_comes_from_both() {
         let env = World::new(1).process("walker").env();
         let budget = MemoryBudget::new(1 << 20).unwrap();
         let data = Bytes::from((0..=255).chain(0..44).collect::<Vec<u8>>());
         let piece = |range: Range<usize>| (range.start as u64..range.end as u64, data.slice(range));
-        for (backward, pieces) in [(false, [0..100, 100..200, 200..300]), (true, [200..300, 100..200, 0..100])] {
+        for (backward, pieces) in
+            [(false, [0..100, 100..200, 200..300]), (true, [200..300, 100..200, 0..100])]
+        {
             for ready in [true, false] {
                 let mut ahead = ReadAhead::at(Pace { backward, ..Pace::default() });
                 let charge = || budget.try_charge(Category::Scans, 100).unwrap();
@@ -509,8 +556,13 @@ mod tests {
                     ahead.coming.push_back(Coming { range, charge: charge(), completion, _task });
                     answers.push((completer, bytes));
                 }
-                let handle = if backward { BlockHandle { offset: 90, length: 30 } } else { BlockHandle { offset: 180, length: 40 } };
-                let answer = || answers.into_iter().for_each(|(completer, bytes)| completer.complete(Ok(bytes)));
+                let handle = if backward {
+                    BlockHandle { offset: 90, length: 30 }
+                } else {
+                    BlockHandle { offset: 180, length: 40 }
+                };
+                let answer =
+                    || answers.into_iter().for_each(|(completer, bytes)| completer.complete(Ok(bytes)));
                 assert!(ahead.awaits(handle));
                 let taken = if ready {
                     answer();
@@ -521,9 +573,14 @@ mod tests {
                     env.block_on(ahead.wait(handle, Reach::NEAR))
                 };
                 let (bytes, start) = taken.unwrap();
-                let [at, from, to] = [handle.offset - start, handle.offset, handle.end()].map(|at| usize::try_from(at).unwrap());
+                let [at, from, to] = [handle.offset - start, handle.offset, handle.end()]
+                    .map(|at| usize::try_from(at).unwrap());
                 let whole = from..to;
-                assert_eq!(bytes.get(at..at + whole.len()), data.get(whole), "backward {backward}, ready {ready}");
+                assert_eq!(
+                    bytes.get(at..at + whole.len()),
+                    data.get(whole),
+                    "backward {backward}, ready {ready}"
+                );
             }
         }
     }
@@ -550,25 +607,29 @@ mod tests {
     fn pieces_follow_what_is_measured() {
         const BUDGET: u64 = 64 << 20;
         assert_eq!(Reach::of(None, BUDGET), Reach::NEAR);
-        let unknown = Reach::of(Some(Pulse::default()), BUDGET);
+        let unknown = Reach::of(Some(StorePerformance::default()), BUDGET);
         assert_eq!(
             (unknown.seek_bytes, unknown.first_bytes, unknown.bytes_max),
             (16 << 10, 64 << 10, 256 << 10),
             "nothing is measured yet"
         );
-        let pulse = |micros, bytes_per_second, budget_bytes| {
-            let pulse = Pulse { latency_p50: Duration::from_micros(micros), bytes_per_second, ..Pulse::default() };
-            Reach::of(Some(pulse), budget_bytes)
+        let performance = |micros, bytes_per_second, budget_bytes| {
+            let performance = StorePerformance {
+                latency_p50: Duration::from_micros(micros),
+                bytes_per_second,
+                ..StorePerformance::default()
+            };
+            Reach::of(Some(performance), budget_bytes)
         };
-        let cloud = pulse(25_000, 90_000_000, BUDGET);
+        let cloud = performance(25_000, 90_000_000, BUDGET);
         assert_eq!((cloud.seek_bytes, cloud.bytes_max, cloud.coming_max), (64 << 10, 1 << 20, 8));
         assert_eq!((cloud.seek(0), cloud.seek(300_000), cloud.seek(9 << 20)), (64 << 10, 345_692, 1 << 20));
-        let cluster = pulse(740, 400_000_000, BUDGET);
+        let cluster = performance(740, 400_000_000, BUDGET);
         assert_eq!((cluster.seek_bytes, cluster.first_bytes, cluster.bytes_max), (18_500, 74_000, 296_000));
         // A small budget: smaller pieces, and fewer at once.
-        let small = pulse(25_000, 90_000_000, 8 << 20);
+        let small = performance(25_000, 90_000_000, 8 << 20);
         assert_eq!((small.bytes_max, small.coming_max), (512 << 10, 4));
-        let tiny = pulse(25_000, 90_000_000, 1 << 20);
+        let tiny = performance(25_000, 90_000_000, 1 << 20);
         assert_eq!((tiny.bytes_max, tiny.coming_max), (256 << 10, 1));
         let mut pace = Pace::default();
         assert_eq!(pace.wanted(cloud), 256 << 10);
@@ -580,7 +641,10 @@ mod tests {
             let pace = Pace { slow, entered_bytes, ..pace };
             (0..20).find(|coming| pace.is_enough(*coming, coming * reach.bytes_max, reach))
         };
-        assert_eq!([300 << 10, 1 << 20, 1 << 30].map(|entered| enough(true, entered, cloud)), [2, 4, 8].map(Some));
+        assert_eq!(
+            [300 << 10, 1 << 20, 1 << 30].map(|entered| enough(true, entered, cloud)),
+            [2, 4, 8].map(Some)
+        );
         assert_eq!([enough(false, 1 << 30, cloud), enough(true, 1 << 30, Reach::NEAR)], [Some(1); 2]);
         assert_eq!(enough(true, 1 << 30, cloud.with_few_coming()), Some(1));
     }

@@ -10,12 +10,18 @@ use tombolo_storage::{Request, Result};
 use super::Table;
 
 impl Table {
-    /// Bytes of the table that keys within the bounds take, filter and index in proportion: right to a block at either end. No request for
-    /// a table that lies within or beyond the bounds; at most two for its index else, which stays in the cache.
+    /// Bytes of the table that keys within the bounds take, filter and index in proportion: right
+    /// to a block at either end. No request for a table that lies within or beyond the bounds; at
+    /// most two for its index else, which stays in the cache.
     ///
     /// # Errors
     /// `Corrupt`; what the store returns.
-    pub async fn bytes_within(self: &Arc<Self>, request: Request, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
+    pub async fn bytes_within(
+        self: &Arc<Self>,
+        request: Request,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<u64> {
         let description = &self.description;
         let (first, last) = (&description.first_key[..], &description.last_key[..]);
         let begins_within = match lower {
@@ -57,11 +63,13 @@ impl Table {
         };
         let start = if begins_within { 0 } else { offset_of(lower, 0).await? };
         let end = if ends_within { data_end } else { offset_of(upper, data_end).await? };
-        let share = u128::from(description.length) * u128::from(end.saturating_sub(start)) / u128::from(data_end.max(1));
+        let share = u128::from(description.length) * u128::from(end.saturating_sub(start))
+            / u128::from(data_end.max(1));
         Ok(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
-    /// Where the data block begins that may hold the first entry at or after a key; the data's end beyond the last.
+    /// Where the data block begins that may hold the first entry at or after a key; the data's end
+    /// beyond the last.
     async fn offset_of(self: &Arc<Self>, request: Request, key: &[u8]) -> Result<u64> {
         let top = self.open(request).await?;
         let target = InternalKey::new(key, Trailer::seek(SequenceNumber::MAX));
@@ -74,6 +82,8 @@ impl Table {
         let at = handle.index().offset;
         let found = partition.index.at_or_after(target).map_err(|error| self.damaged(error.shifted(at)))?;
         let Some(entry) = found else { return Ok(handle.offset.min(top.footer.data_end)) };
-        Ok(decode_block_handle(entry.value, top.footer.data_end).map_err(|error| self.damaged(error.shifted(at)))?.offset)
+        Ok(decode_block_handle(entry.value, top.footer.data_end)
+            .map_err(|error| self.damaged(error.shifted(at)))?
+            .offset)
     }
 }

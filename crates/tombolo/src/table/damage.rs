@@ -1,6 +1,7 @@
 //! Whether a table is sound, and all that is damaged in it, not only the first.
 //!
-//! Read in pieces: beside the table's tail, which holds indexes and filters, one piece and one block are in memory, and charged.
+//! Read in pieces: beside the table's tail, which holds indexes and filters, one piece and one
+//! block are in memory, and charged.
 
 use std::ops::Range;
 
@@ -56,13 +57,15 @@ impl<'a> Pieces<'a> {
 }
 
 impl Table {
-    /// Footer, top index, properties and partitions: the table's last bytes, where they begin, and the first three decoded.
+    /// Footer, top index, properties and partitions: the table's last bytes, where they begin, and
+    /// the first three decoded.
     async fn tail(&self, request: Request) -> Result<(Bytes, u64, Top, Charge)> {
         let length = self.description.length;
         let mut at = length.saturating_sub(u64::from(self.description.tail_bytes));
         let mut charge = self.cache.budget().charge(Category::Scans, length - at);
         let mut tail = self.read(request, at..length).await?;
-        let top = Top::decode(&tail, length, self.description.identity).map_err(|error| self.damaged(error))?;
+        let top =
+            Top::decode(&tail, length, self.description.identity).map_err(|error| self.damaged(error))?;
         if top.footer.data_end < at {
             at = top.footer.data_end;
             charge.grow(length - at - tail.len() as u64);
@@ -71,8 +74,8 @@ impl Table {
         Ok((tail, at, top, charge))
     }
 
-    /// Reads the whole table and checks every byte: checksums, order, filters, counts. One request for each MiB, and memory for that, or for the
-    /// largest block.
+    /// Reads the whole table and checks every byte: checksums, order, filters, counts. One request
+    /// for each MiB, and memory for that, or for the largest block.
     ///
     /// # Errors
     /// `Corrupt` for the first damage found; `Unsupported`; what the store returns.
@@ -89,8 +92,11 @@ impl Table {
             };
             verification.take(handle, piece, offset, each).map_err(|error| self.damaged(error))?;
         }
-        if top.properties.entries != self.description.entries || first.as_deref() != Some(&*self.description.first_key) {
-            let expected = format!("{} entries from {:?}", self.description.entries, self.description.first_key);
+        if top.properties.entries != self.description.entries
+            || first.as_deref() != Some(&*self.description.first_key)
+        {
+            let expected =
+                format!("{} entries from {:?}", self.description.entries, self.description.first_key);
             let found = format!("{} from {first:?}", top.properties.entries);
             return Err(Error::corrupt(&self.object, self.description.offset, expected, found));
         }
@@ -105,7 +111,8 @@ impl Table {
         self.cache.budget().charge(Category::Scans, bytes)
     }
 
-    /// Reads the whole table and tells everything that is damaged in it, block by block; nothing when it is sound.
+    /// Reads the whole table and tells everything that is damaged in it, block by block; nothing
+    /// when it is sound.
     ///
     /// # Errors
     /// What the store returns, damage excepted.
@@ -128,7 +135,13 @@ impl Table {
     }
 
     /// Looks at each block by itself.
-    async fn damages_of_blocks(&self, request: Request, (tail, tail_at): (&Bytes, u64), top: &Top, damages: &mut Vec<Error>) {
+    async fn damages_of_blocks(
+        &self,
+        request: Request,
+        (tail, tail_at): (&Bytes, u64),
+        top: &Top,
+        damages: &mut Vec<Error>,
+    ) {
         let at = top.footer.top_index.offset;
         let (mut partitions, mut pieces) = (Cursor::new(), Pieces::new(self, request));
         let mut sound = partitions.first(&top.index);
@@ -137,7 +150,9 @@ impl Table {
                 Err(error) => damages.push(self.damaged(error.shifted(at))),
                 Ok(handle) => match Partition::decode(tail, tail_at, handle, top.footer.identity) {
                     Err(error) => damages.push(self.damaged(error)),
-                    Ok(partition) => self.data_blocks(&mut pieces, top, &partition, handle.index().offset, damages).await,
+                    Ok(partition) => {
+                        self.data_blocks(&mut pieces, top, &partition, handle.index().offset, damages).await
+                    }
                 },
             }
             sound = partitions.next(&top.index);
@@ -147,7 +162,14 @@ impl Table {
         }
     }
 
-    async fn data_blocks(&self, pieces: &mut Pieces<'_>, top: &Top, partition: &Partition, at: u64, damages: &mut Vec<Error>) {
+    async fn data_blocks(
+        &self,
+        pieces: &mut Pieces<'_>,
+        top: &Top,
+        partition: &Partition,
+        at: u64,
+        damages: &mut Vec<Error>,
+    ) {
         let mut blocks = Cursor::new();
         let mut sound = blocks.first(&partition.index);
         while sound.is_ok() && blocks.valid() && damages.len() < DAMAGES_MAX {
@@ -160,7 +182,12 @@ impl Table {
                         match self.decode_block(piece, offset, handle) {
                             Err(error) => damages.push(error),
                             Ok(block) => {
-                                damages.extend(block.verify(|_, _| Ok(())).err().map(|error| self.damaged(error.shifted(handle.offset))));
+                                damages.extend(
+                                    block
+                                        .verify(|_, _| Ok(()))
+                                        .err()
+                                        .map(|error| self.damaged(error.shifted(handle.offset))),
+                                );
                             }
                         }
                     }

@@ -1,15 +1,19 @@
 //! Walking a table in both directions, block by block.
 //!
-//! A move is synchronous while blocks are in memory. When one is not, the move answers [`Step::Blocked`] and stays pending:
-//! [`TableIterator::load`] fetches what it needs and completes it. A merge of several iterators can so load them side by side.
+//! A move is synchronous while blocks are in memory. When one is not, the move answers
+//! [`Step::Blocked`] and stays pending: [`TableIterator::load`] fetches what it needs and completes
+//! it. A merge of several iterators can so load them side by side.
 //!
-//! Position: `top index → partition → block`, each with a cursor. A pending move is a stage (which of the three comes next) and how to
-//! enter it; whatever interrupts it, nothing is lost, and loading goes on from there.
+//! Position: `top index → partition → block`, each with a cursor. A pending move is a stage (which
+//! of the three comes next) and how to enter it; whatever interrupts it, nothing is lost, and
+//! loading goes on from there.
 //!
-//! Read-ahead (see [`super::ahead`]): the third block in a row, forward or backward, asks for more than itself; a seek begins anew, and brings a few blocks
-//! at a store where requests take long. What is
-//! read ahead ends at the walk's bounds and at blocks that are in the cache, or, at such a store, at more of them than are cheaper not to read. It stays with the iterator; reached, a block goes to the cache
-//! only where nothing else has to leave for it: a scan does not drive out what is read again and again.
+//! Read-ahead (see [`super::ahead`]): the third block in a row, forward or backward, asks for more
+//! than itself; a seek begins anew, and brings a few blocks at a store where requests take long.
+//! What is read ahead ends at the walk's bounds and at blocks that are in the cache, or, at such a
+//! store, at more of them than are cheaper not to read. It stays with the iterator; reached, a
+//! block goes to the cache only where nothing else has to leave for it: a scan does not drive out
+//! what is read again and again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -82,8 +86,8 @@ pub struct TableIterator {
     walk: Walk,
 }
 
-/// Where an iterator is, apart from its table: moves borrow that one. If each counted itself among those who hold it, threads that walk through one
-/// table would wait for each other.
+/// Where an iterator is, apart from its table: moves borrow that one. If each counted itself among
+/// those who hold it, threads that walk through one table would wait for each other.
 #[derive(Debug)]
 struct Walk {
     request: Request,
@@ -102,10 +106,12 @@ struct Walk {
     /// Of a compaction with a flash cache: a cache had the block before it was read here.
     block_is_hot: bool,
     entries: Cursor,
-    /// What `load` fetched last, for the stage that waits for it; at most one, so that a cache too small for it does not matter.
+    /// What `load` fetched last, for the stage that waits for it; at most one, so that a cache too
+    /// small for it does not matter.
     loaded: Option<(u64, Kept)>,
     ahead: ReadAhead,
-    /// Bytes of the blocks that were entered since the last seek; `None` when the walk began otherwise.
+    /// Bytes of the blocks that were entered since the last seek; `None` when the walk began
+    /// otherwise.
     walked: Option<u64>,
     /// How far it is expected to go, when what the seek read reaches so far.
     usual: u64,
@@ -113,7 +119,8 @@ struct Walk {
     missed: bool,
     /// The pace at which the next seek begins.
     pace: Pace,
-    /// Where the next piece is read while this one is walked through; without it, pieces are read one after the other.
+    /// Where the next piece is read while this one is walked through; without it, pieces are read
+    /// one after the other.
     env: Option<Env>,
     /// The keys that the walk is about.
     range: Option<Arc<KeyRange>>,
@@ -180,14 +187,16 @@ impl TableIterator {
         self.walk.at_end = Some(then);
     }
 
-    /// Whether the block at which it stands is charged: by itself, or with the piece that it is a part of.
+    /// Whether the block at which it stands is charged: by itself, or with the piece that it is a
+    /// part of.
     #[cfg(test)]
     pub(super) fn block_is_charged(&self) -> bool {
         let part = self.walk.block.as_ref().filter(|block| block.is_part());
         part.and_then(Kept::block).is_none_or(|block| self.walk.ahead.holds(block.bytes()))
     }
 
-    /// Whether a cache had the block of the entry at which it stands. Known in compactions of databases with a flash cache, else `false`.
+    /// Whether a cache had the block of the entry at which it stands. Known in compactions of
+    /// databases with a flash cache, else `false`.
     #[inline]
     pub fn block_is_hot(&self) -> bool {
         self.walk.block_is_hot
@@ -211,7 +220,8 @@ impl Walk {
         self.learn(table);
         self.walked = matches!(entry, Entry::Seek | Entry::SeekBefore).then_some(0);
         self.usual = 0;
-        // The piece goes, and what it is charged with; a walk that begins where this one stands needs the block.
+        // The piece goes, and what it is charged with; a walk that begins where this one stands
+        // needs the block.
         if self.block.as_ref().is_some_and(Kept::is_part) {
             self.block = self.block.take().and_then(|block| block.apart());
         }
@@ -248,7 +258,8 @@ impl Walk {
         result
     }
 
-    /// Goes on until the move is done or needs something; with `only_near` until the first block is there, which is not searched yet.
+    /// Goes on until the move is done or needs something; with `only_near` until the first block is
+    /// there, which is not searched yet.
     fn run_stages(&mut self, table: &Arc<Table>, only_near: bool) -> Result<Step> {
         loop {
             match self.stage {
@@ -256,8 +267,14 @@ impl Walk {
                 Stage::Top(entry) => {
                     let Some(opened) = table.opened.get() else { return Ok(self.wait(Need::Top)) };
                     let at = opened.top.footer.top_index.offset;
-                    enter_index(&mut self.top, &opened.top.index, entry, &self.target_key, self.target_trailer)
-                        .map_err(|error| table.damaged(error.shifted(at)))?;
+                    enter_index(
+                        &mut self.top,
+                        &opened.top.index,
+                        entry,
+                        &self.target_key,
+                        self.target_trailer,
+                    )
+                    .map_err(|error| table.damaged(error.shifted(at)))?;
                     self.stage = if self.top.valid() { Stage::Partition(entry) } else { Stage::Idle };
                 }
                 Stage::Partition(entry) => {
@@ -289,7 +306,8 @@ impl Walk {
     /// Enters the partition at the top cursor; `false` when it is not in memory.
     fn enter_partition(&mut self, table: &Table, top: &Top, entry: Entry) -> Result<bool> {
         let at = top.footer.top_index.offset;
-        let handle = PartitionHandle::decode(self.top.value(&top.index), at).map_err(|error| table.damaged(error.shifted(at)))?;
+        let handle = PartitionHandle::decode(self.top.value(&top.index), at)
+            .map_err(|error| table.damaged(error.shifted(at)))?;
         if self.partition.is_none() || self.partition_at != handle.offset {
             let Some(kept) = self.resident(table, handle.offset) else {
                 self.need = Some(Need::Partition(handle));
@@ -297,7 +315,11 @@ impl Walk {
             };
             (self.partition, self.partition_at) = (Some(kept), handle.offset);
         }
-        let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", handle.offset))?;
+        let partition = self
+            .partition
+            .as_ref()
+            .and_then(Kept::partition)
+            .ok_or_else(|| table.not_a("partition", handle.offset))?;
         enter_index(&mut self.blocks, &partition.index, entry, &self.target_key, self.target_trailer)
             .map_err(|error| table.damaged(error.shifted(handle.index().offset)))?;
         self.stage = match (self.blocks.valid(), entry.is_backward()) {
@@ -309,7 +331,11 @@ impl Walk {
 
     /// Takes hold of the block at the partition's cursor; `false` when it is not in memory.
     fn bring_block(&mut self, table: &Arc<Table>, top: &Top) -> Result<bool> {
-        let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", self.partition_at))?;
+        let partition = self
+            .partition
+            .as_ref()
+            .and_then(Kept::partition)
+            .ok_or_else(|| table.not_a("partition", self.partition_at))?;
         let handle = decode_block_handle(self.blocks.value(&partition.index), top.footer.data_end)
             .map_err(|error| table.damaged(error.shifted(self.partition_at)))?;
         if self.block.is_none() || self.block_at != handle.offset {
@@ -332,17 +358,30 @@ impl Walk {
 
     /// Enters the block that was brought.
     fn enter_block(&mut self, table: &Table, top: &Top, entry: Entry) -> Result<()> {
-        let block = self.block.as_ref().and_then(Kept::block).ok_or_else(|| table.not_a("data block", self.block_at))?;
+        let block = self
+            .block
+            .as_ref()
+            .and_then(Kept::block)
+            .ok_or_else(|| table.not_a("data block", self.block_at))?;
         enter(&mut self.entries, block, entry, &self.target_key, self.target_trailer)
             .map_err(|error| table.damaged(error.shifted(self.block_at)))?;
-        self.stage = if self.entries.valid() { Stage::Idle } else { self.neighbour_block(table, top, entry.is_backward())? };
+        self.stage = if self.entries.valid() {
+            Stage::Idle
+        } else {
+            self.neighbour_block(table, top, entry.is_backward())?
+        };
         Ok(())
     }
 
     /// The stage that enters the next block, or the one before.
     fn neighbour_block(&mut self, table: &Table, top: &Top, backward: bool) -> Result<Stage> {
-        let partition = self.partition.as_ref().and_then(Kept::partition).ok_or_else(|| table.not_a("partition", self.partition_at))?;
-        let moved = if backward { self.blocks.prev(&partition.index) } else { self.blocks.next(&partition.index) };
+        let partition = self
+            .partition
+            .as_ref()
+            .and_then(Kept::partition)
+            .ok_or_else(|| table.not_a("partition", self.partition_at))?;
+        let moved =
+            if backward { self.blocks.prev(&partition.index) } else { self.blocks.next(&partition.index) };
         moved.map_err(|error| table.damaged(error.shifted(self.partition_at)))?;
         if !self.blocks.valid() {
             return self.neighbour(table, top, backward);
@@ -387,7 +426,8 @@ impl Walk {
         kept.ok()
     }
 
-    /// Lets go of what was read ahead, and of the block that lies in it: the walk goes on to another.
+    /// Lets go of what was read ahead, and of the block that lies in it: the walk goes on to
+    /// another.
     fn leave_pieces(&mut self) {
         if self.block.as_ref().is_some_and(Kept::is_part) {
             self.block = None;
@@ -402,8 +442,10 @@ impl Walk {
             return Ok(table.take_block_in(piece, start, handle)?.keep());
         }
         let block = table.decode_block(piece, start, handle)?;
-        // Uncompressed blocks are slices of the piece, which is charged itself; what was put together of two is not.
-        let is_part = piece.len() as u64 > u64::from(handle.length) && piece.as_ptr_range().contains(&block.bytes().as_ptr());
+        // Uncompressed blocks are slices of the piece, which is charged itself; what was put
+        // together of two is not.
+        let is_part = piece.len() as u64 > u64::from(handle.length)
+            && piece.as_ptr_range().contains(&block.bytes().as_ptr());
         let make = if is_part { Pinned::part } else { Pinned::own };
         Ok(make(table.key(handle.offset), Resident::Block(block), table.cache.budget()).keep())
     }
@@ -423,7 +465,10 @@ impl Walk {
         }
         self.bring_partitions(table, self.partitions_of(table, reach));
         if reach.is_far()
-            && table.opened.get().is_some_and(|opened| self.ahead.is_at_end(opened.top.footer.data_end, reach))
+            && table
+                .opened
+                .get()
+                .is_some_and(|opened| self.ahead.is_at_end(opened.top.footer.data_end, reach))
             && let Some(AtEnd(then)) = self.at_end.take()
         {
             then(self.ahead.pace);
@@ -431,7 +476,7 @@ impl Walk {
     }
 
     fn reach(&self, table: &Table) -> Reach {
-        let reach = Reach::of(table.store.pulse(), table.cache.budget().bytes());
+        let reach = Reach::of(table.store.performance(), table.cache.budget().bytes());
         // It has many inputs, and nobody waits for it.
         if self.request.purpose == Purpose::Compaction { reach.with_few_coming() } else { reach }
     }
@@ -440,11 +485,14 @@ impl Walk {
     fn partitions_of(&self, table: &Table, reach: Reach) -> usize {
         let Some(opened) = table.opened.get().filter(|_| reach.is_far()) else { return 0 };
         let each = (opened.top.footer.data_end / opened.top.partitions.len().max(1) as u64).max(1);
-        usize::try_from(2 * reach.coming_bytes_max() / each).unwrap_or(usize::MAX).clamp(1, PARTITIONS_AT_ONCE_MAX)
+        usize::try_from(2 * reach.coming_bytes_max() / each)
+            .unwrap_or(usize::MAX)
+            .clamp(1, PARTITIONS_AT_ONCE_MAX)
     }
 
-    /// Has the next `count` partitions brought into the cache, in the direction of the walk, with one request; once for each partition that is walked through.
-    /// A piece is of little use without the index that says where its blocks begin.
+    /// Has the next `count` partitions brought into the cache, in the direction of the walk, with
+    /// one request; once for each partition that is walked through. A piece is of little use
+    /// without the index that says where its blocks begin.
     fn bring_partitions(&mut self, table: &Arc<Table>, count: usize) {
         if count == 0 || self.ahead.is_brought_from(self.partition_at) {
             return;
@@ -453,7 +501,11 @@ impl Walk {
         let Ok(mut top) = self.top.to_cursor(&opened.top.index) else { return };
         let mut missing = Vec::new();
         for number in 0..count {
-            let moved = if self.ahead.pace.backward { top.prev(&opened.top.index) } else { top.next(&opened.top.index) };
+            let moved = if self.ahead.pace.backward {
+                top.prev(&opened.top.index)
+            } else {
+                top.next(&opened.top.index)
+            };
             if moved.is_err() || !top.valid() {
                 break;
             }
@@ -471,32 +523,44 @@ impl Walk {
             missing.sort_unstable_by_key(|handle| handle.offset);
             let (table, request) = (Arc::clone(table), self.request);
             // What fails is asked for again by whoever needs it, and told then.
-            env.spawn(TaskClass::Foreground, "read an index ahead", async move { drop(table.bring_partitions(request, missing).await) })
+            env.spawn(TaskClass::Foreground, "read an index ahead", async move {
+                drop(table.bring_partitions(request, missing).await)
+            })
         });
         self.ahead.brought_from(self.partition_at, task);
     }
 
-    /// What to read ahead from `edge` on, in the walk's direction: about `wanted` bytes, up to more than `along` bytes of blocks that are in the cache,
-    /// and not beyond the walk's range. Empty when there is nothing to read.
+    /// What to read ahead from `edge` on, in the walk's direction: about `wanted` bytes, up to more
+    /// than `along` bytes of blocks that are in the cache, and not beyond the walk's range. Empty
+    /// when there is nothing to read.
     fn piece_from(&self, table: &Table, edge: u64, wanted: u64, along: u64) -> Range<u64> {
         let data_end = table.opened.get().map_or(edge, |opened| opened.top.footer.data_end);
         let Some(partition) = self.partition.as_ref().and_then(Kept::partition) else { return edge..edge };
         let Ok(mut blocks) = self.blocks.to_cursor(&partition.index) else { return edge..edge };
         let backward = self.ahead.pace.backward;
-        let limit = if backward { edge.saturating_sub(wanted) } else { edge.saturating_add(wanted).min(data_end) };
+        let limit =
+            if backward { edge.saturating_sub(wanted) } else { edge.saturating_add(wanted).min(data_end) };
         let mut reached = edge;
-        // Where the blocks begin that are in the cache, when the last ones are: the piece is not to end with them.
+        // Where the blocks begin that are in the cache, when the last ones are: the piece is not to
+        // end with them.
         let mut cached_from: Option<u64> = None;
         let piece = |reached: u64| if backward { reached..edge } else { edge..reached };
         let mut here = true;
         while blocks.valid() {
             // Damage is told when the walk gets there.
             let until = cached_from.unwrap_or(reached);
-            let Ok(handle) = decode_block_handle(blocks.value(&partition.index), data_end) else { return piece(until) };
+            let Ok(handle) = decode_block_handle(blocks.value(&partition.index), data_end) else {
+                return piece(until);
+            };
             let begins_beyond = if backward { handle.end() <= edge } else { handle.offset >= edge };
-            cached_from = (begins_beyond && !here && table.cache.has(&table.key(handle.offset))).then_some(until);
+            cached_from =
+                (begins_beyond && !here && table.cache.has(&table.key(handle.offset))).then_some(until);
             if cached_from.is_some()
-                && (if backward { until - handle.offset.min(until) } else { handle.end() - until.min(handle.end()) }) > along
+                && (if backward {
+                    until - handle.offset.min(until)
+                } else {
+                    handle.end() - until.min(handle.end())
+                }) > along
             {
                 return piece(until);
             }
@@ -505,7 +569,9 @@ impl Walk {
             let limit_reached = if backward { reached <= limit } else { reached >= limit };
             let separator_is_beyond = |blocks: &Cursor| {
                 let key = blocks.key().user_key;
-                self.range.as_ref().is_some_and(|range| if backward { range.is_below(key) } else { range.is_above(key) })
+                self.range
+                    .as_ref()
+                    .is_some_and(|range| if backward { range.is_below(key) } else { range.is_above(key) })
             };
             if limit_reached || !backward && separator_is_beyond(&blocks) {
                 return piece(cached_from.unwrap_or(reached));
@@ -529,8 +595,13 @@ impl Walk {
         let backward = self.ahead.pace.backward;
         let moved = if backward { last.first(&partition.index) } else { last.last(&partition.index) };
         let data_end = table.opened.get().map_or(u64::MAX, |opened| opened.top.footer.data_end);
-        let handle = moved.ok().filter(|()| last.valid()).and_then(|()| decode_block_handle(last.value(&partition.index), data_end).ok());
-        handle.is_some_and(|handle| if backward { range.start < handle.offset } else { range.end > handle.end() })
+        let handle = moved
+            .ok()
+            .filter(|()| last.valid())
+            .and_then(|()| decode_block_handle(last.value(&partition.index), data_end).ok());
+        handle.is_some_and(
+            |handle| if backward { range.start < handle.offset } else { range.end > handle.end() },
+        )
     }
 
     /// Fetches what the pending move needs next.
@@ -552,13 +623,20 @@ impl Walk {
         Ok(())
     }
 
-    async fn fetch_block(&mut self, table: &Arc<Table>, request: Request, handle: BlockHandle) -> Result<Kept> {
+    async fn fetch_block(
+        &mut self,
+        table: &Arc<Table>,
+        request: Request,
+        handle: BlockHandle,
+    ) -> Result<Kept> {
         self.missed = true;
         if self.ahead.awaits(handle) {
             deadline::waits_for(format_args!("what is read ahead of {}", table.object()));
             let reach = self.reach(table);
             let come = self.ahead.wait(handle, reach).await;
-            if let Some(kept) = come.and_then(|(piece, start)| self.take_from(table, handle, &piece, start).ok()) {
+            if let Some(kept) =
+                come.and_then(|(piece, start)| self.take_from(table, handle, &piece, start).ok())
+            {
                 self.read_on(table);
                 return Ok(kept);
             }
@@ -576,12 +654,14 @@ impl Walk {
             self.bring_partitions(table, 1);
         }
         let range = range.filter(|range| range.start <= handle.offset && handle.end() <= range.end);
-        let charged = range.and_then(|range| ReadAhead::room(table, self.request, &range).map(|charge| (range, charge)));
+        let charged = range
+            .and_then(|range| ReadAhead::room(table, self.request, &range).map(|charge| (range, charge)));
         let Some((range, charge)) = charged else {
             return Ok(table.load_block(request, handle, self.fill_cache).await?.keep());
         };
         if !sequential {
-            // Where requests take long, a seek brings what the walk may come to next. What it looks for is kept like any block that was missed.
+            // Where requests take long, a seek brings what the walk may come to next. What it looks
+            // for is kept like any block that was missed.
             let (kept, piece) = table.load_block_around(request, handle, range.clone()).await?;
             if let Some(piece) = piece {
                 self.usual = usual.min(piece.len() as u64);
@@ -605,7 +685,13 @@ impl Drop for TableIterator {
 }
 
 /// Moves a cursor in a block.
-fn enter(cursor: &mut Cursor, block: &Block, entry: Entry, key: &[u8], trailer: Trailer) -> tombolo_format::Result<()> {
+fn enter(
+    cursor: &mut Cursor,
+    block: &Block,
+    entry: Entry,
+    key: &[u8],
+    trailer: Trailer,
+) -> tombolo_format::Result<()> {
     let target = InternalKey::new(key, trailer);
     match entry {
         Entry::First => cursor.first(block),
@@ -615,8 +701,15 @@ fn enter(cursor: &mut Cursor, block: &Block, entry: Entry, key: &[u8], trailer: 
     }
 }
 
-/// Moves to a place in an index. The entry to seek to is the first that may hold what is sought, in either direction.
-fn enter_index(place: &mut Place, index: &Block, entry: Entry, key: &[u8], trailer: Trailer) -> tombolo_format::Result<()> {
+/// Moves to a place in an index. The entry to seek to is the first that may hold what is sought, in
+/// either direction.
+fn enter_index(
+    place: &mut Place,
+    index: &Block,
+    entry: Entry,
+    key: &[u8],
+    trailer: Trailer,
+) -> tombolo_format::Result<()> {
     let target = InternalKey::new(key, trailer);
     match entry {
         Entry::First => place.first(index),
@@ -632,8 +725,9 @@ fn enter_index(place: &mut Place, index: &Block, entry: Entry, key: &[u8], trail
 
 /// A position in entries ordered by internal key, of which the engine merges several.
 ///
-/// `key` and `value` may be asked only while `valid`, and a move may begin only when none is pending (`next` and `prev` only while `valid`).
-/// After an error the position is not valid, until a seek.
+/// `key` and `value` may be asked only while `valid`, and a move may begin only when none is
+/// pending (`next` and `prev` only while `valid`). After an error the position is not valid, until
+/// a seek.
 impl TableIterator {
     /// Whether it is at an entry.
     #[inline]
@@ -684,8 +778,9 @@ impl TableIterator {
         self.arrive()
     }
 
-    /// The first half of [`TableIterator::seek`], or of [`TableIterator::seek_before`] when it goes backward; [`TableIterator::arrive`] is the
-    /// second. Between them other tables may do their first halves: what each then reads first comes from memory at the same time.
+    /// The first half of [`TableIterator::seek`], or of [`TableIterator::seek_before`] when it goes
+    /// backward; [`TableIterator::arrive`] is the second. Between them other tables may do their
+    /// first halves: what each then reads first comes from memory at the same time.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -734,16 +829,22 @@ impl TableIterator {
         walk.leave_block(&self.table, false)
     }
 
-    /// To the next entry if it lies in the same block, has another user key, and `wanted` says yes to its trailer; else it stays where it is, and
-    /// says `false`. What a walk does most of the time, for less than [`TableIterator::next`] costs.
+    /// To the next entry if it lies in the same block, has another user key, and `wanted` says yes
+    /// to its trailer; else it stays where it is, and says `false`. What a walk does most of the
+    /// time, for less than [`TableIterator::next`] costs.
     ///
     /// # Errors
     /// `Corrupt`.
     #[inline]
     pub fn next_key_if(&mut self, wanted: impl FnOnce(Trailer) -> bool) -> Result<bool> {
         let walk = &mut self.walk;
-        let Some(block) = walk.block.as_ref().and_then(Kept::block).filter(|_| walk.stage == Stage::Idle) else { return Ok(false) };
-        walk.entries.next_key_if(block, wanted).map_err(|error| self.table.damaged(error.shifted(walk.block_at)))
+        let Some(block) = walk.block.as_ref().and_then(Kept::block).filter(|_| walk.stage == Stage::Idle)
+        else {
+            return Ok(false);
+        };
+        walk.entries
+            .next_key_if(block, wanted)
+            .map_err(|error| self.table.damaged(error.shifted(walk.block_at)))
     }
 
     /// To the entry before.
@@ -763,8 +864,8 @@ impl TableIterator {
         walk.leave_block(&self.table, true)
     }
 
-    /// Completes a move that is [`Step::Blocked`], with as many requests as it takes; does nothing when none is.
-    /// If the future is dropped, the move stays pending.
+    /// Completes a move that is [`Step::Blocked`], with as many requests as it takes; does nothing
+    /// when none is. If the future is dropped, the move stays pending.
     ///
     /// # Errors
     /// `Corrupt`; what the store returns: the move stays pending, and loading may be tried again.

@@ -1,17 +1,20 @@
 //! Tables on an object store: written in order, opened lazily, read through the block cache.
 //!
-//! - [`TableWriter`]: entries in order → an object, and the [`TableDescription`] that the manifest keeps.
-//! - [`Table`]: one table for reading. [`Table::try_get`] is plain synchronous code over what is in memory; when something is not, it says
-//!   so, and [`Table::get`] fetches it.
+//! - [`TableWriter`]: entries in order → an object, and the [`TableDescription`] that the manifest
+//!   keeps.
+//! - [`Table`]: one table for reading. [`Table::try_get`] is plain synchronous code over what is in
+//!   memory; when something is not, it says so, and [`Table::get`] fetches it.
 //! - [`TableIterator`]: both directions; the engine merges several.
 //!
-//! Requests: opening takes one (the tail, whose size the manifest holds; up to 1 MiB it brings all filters and indexes). A get takes one for
-//! the data block when its partition is in memory, and one more for filter and index together when not. What the flash cache has takes none.
+//! Requests: opening takes one (the tail, whose size the manifest holds; up to 1 MiB it brings all
+//! filters and indexes). A get takes one for the data block when its partition is in memory, and
+//! one more for filter and index together when not. What the flash cache has takes none.
 //!
 //! Invariants:
-//! 1. Nothing of a table is used before its checksum, bound to the table's identity and its offset, was found right; an error names the
-//!    object, the offset, what was expected and what is there.
-//! 2. A table handle holds its top index (about a millionth of the data) and nothing else outside the cache's budget.
+//! 1. Nothing of a table is used before its checksum, bound to the table's identity and its offset,
+//!    was found right; an error names the object, the offset, what was expected and what is there.
+//! 2. A table handle holds its top index (about a millionth of the data) and nothing else outside
+//!    the cache's budget.
 
 mod ahead;
 mod approximate;
@@ -69,7 +72,8 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The newest entry of a key that a look-up may see. Holds its block: copy the value out, or hand it on with [`Hit::into_value`].
+/// The newest entry of a key that a look-up may see. Holds its block: copy the value out, or hand
+/// it on with [`Hit::into_value`].
 #[derive(Debug)]
 pub struct Hit {
     /// Sequence number and kind.
@@ -90,12 +94,15 @@ impl Hit {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match &self.value {
-            Found::Within(pinned, range) => pinned.block().and_then(|block| block.bytes().get(range.clone())).unwrap_or_default(),
+            Found::Within(pinned, range) => {
+                pinned.block().and_then(|block| block.bytes().get(range.clone())).unwrap_or_default()
+            }
             Found::Alone(value) => value,
         }
     }
 
-    /// The value as bytes of their own or sharing the block's memory: what is small is copied, so that it does not keep a block alive.
+    /// The value as bytes of their own or sharing the block's memory: what is small is copied, so
+    /// that it does not keep a block alive.
     pub fn into_value(self) -> Bytes {
         match &self.value {
             Found::Within(pinned, _) => pinned.keep_value(self.value()),
@@ -144,14 +151,24 @@ struct Opened {
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Table").field("object", &self.object).field("opened", &self.opened.get().is_some()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Table")
+            .field("object", &self.object)
+            .field("opened", &self.opened.get().is_some())
+            .finish_non_exhaustive()
     }
 }
 
 impl Table {
     /// The table that `description` says `object` holds. Reads nothing yet.
-    pub fn new(description: TableDescription, object: ObjectName, store: Arc<dyn ObjectStore>, cache: Arc<BlockCache>) -> Table {
-        let (opened, flights, habit, is_far) = (OnceLock::new(), Arc::default(), Arc::default(), store.pulse().is_some());
+    pub fn new(
+        description: TableDescription,
+        object: ObjectName,
+        store: Arc<dyn ObjectStore>,
+        cache: Arc<BlockCache>,
+    ) -> Table {
+        let (opened, flights, habit, is_far) =
+            (OnceLock::new(), Arc::default(), Arc::default(), store.performance().is_some());
         Table { description, object, store, cache, flash: None, opened, flights, habit, is_far }
     }
 
@@ -183,7 +200,8 @@ impl Table {
         *self.description.first_key <= *user_key && *user_key <= *self.description.last_key
     }
 
-    /// Looks a key that the table covers up in what is in memory. No request, no lock that others contend for, no allocation.
+    /// Looks a key that the table covers up in what is in memory. No request, no lock that others
+    /// contend for, no allocation.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -198,12 +216,15 @@ impl Table {
         if let Some(hit) = self.row(lookup) {
             return Ok(Probe::Found(hit));
         }
-        let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(Probe::Absent) };
+        let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else {
+            return Ok(Probe::Absent);
+        };
         let Some(block) = self.cache.get(&self.key(handle.offset)) else { return Ok(Probe::Miss) };
         Ok(self.hit(block, handle, lookup)?.map_or(Probe::Absent, Probe::Found))
     }
 
-    /// Looks a key up, and fetches what is not in memory: at most three requests, one if the table was opened and its index is resident.
+    /// Looks a key up, and fetches what is not in memory: at most three requests, one if the table
+    /// was opened and its index is resident.
     ///
     /// # Errors
     /// `Corrupt`; what the store returns.
@@ -250,7 +271,8 @@ impl Table {
         Some(Hit { trailer, value: Found::Alone(value) })
     }
 
-    /// Keeps the row of a key that took a request, if it is the newest of the key here, and nobody needs its value aligned.
+    /// Keeps the row of a key that took a request, if it is the newest of the key here, and nobody
+    /// needs its value aligned.
     fn keep_row(&self, lookup: &Lookup<'_>, hit: Option<&Hit>) {
         if let Some(hit) = hit.filter(|_| self.is_far && self.value_alignment() == 1)
             && lookup.target.trailer.sequence() >= self.description.last_sequence
@@ -281,13 +303,17 @@ impl Table {
         };
         deadline::waits_for(format_args!("the end of {}", self.object));
         self.shared(OPENING, opening).await?;
-        self.opened.get().ok_or_else(|| Error::new(ErrorKind::Bug, "a table that was opened is not").object(&self.object))
+        self.opened
+            .get()
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "a table that was opened is not").object(&self.object))
     }
 
     async fn open_now(&self, request: Request) -> Result<()> {
         let description = &self.description;
-        if description.tail_bytes > TAIL_BYTES_LIMIT || u64::from(description.tail_bytes) > description.length {
-            let expected = format!("a tail of at most {} bytes", description.length.min(u64::from(TAIL_BYTES_LIMIT)));
+        if description.tail_bytes > TAIL_BYTES_LIMIT || u64::from(description.tail_bytes) > description.length
+        {
+            let expected =
+                format!("a tail of at most {} bytes", description.length.min(u64::from(TAIL_BYTES_LIMIT)));
             return Err(Error::corrupt(&self.object, description.offset, expected, description.tail_bytes));
         }
         if let Some(top) = self.flashed_top().await {
@@ -298,7 +324,12 @@ impl Table {
         let tail = self.read(request, start..description.length).await?;
         if tail.len() as u64 != u64::from(description.tail_bytes) {
             let at = description.offset + start + tail.len() as u64;
-            return Err(Error::corrupt(&self.object, at, format!("a table of {} bytes", description.length), "the end of the object"));
+            return Err(Error::corrupt(
+                &self.object,
+                at,
+                format!("a table of {} bytes", description.length),
+                "the end of the object",
+            ));
         }
         let top = self.take_tail(&tail)?;
         if let Some(flash) = &self.flash {
@@ -313,8 +344,13 @@ impl Table {
         let description = &self.description;
         let tail_offset = description.length.saturating_sub(tail.len() as u64);
         // The index keeps a part of the bytes read: a copy, so that it does not keep all of them.
-        let top = Top::decode(tail, description.length, description.identity).map_err(|error| self.damaged(error))?;
-        let top = Top { index: Block::new(Bytes::copy_from_slice(top.index.bytes())).map_err(|error| self.damaged(error))?, ..top };
+        let top = Top::decode(tail, description.length, description.identity)
+            .map_err(|error| self.damaged(error))?;
+        let top = Top {
+            index: Block::new(Bytes::copy_from_slice(top.index.bytes()))
+                .map_err(|error| self.damaged(error))?,
+            ..top
+        };
         if top.footer.data_end >= tail_offset {
             self.take_partitions(&top, tail, tail_offset)?;
         }
@@ -323,7 +359,8 @@ impl Table {
 
     fn install(&self, top: Top) {
         let hints: Box<[Hint]> = top.partitions.iter().map(|_| Hint::default()).collect();
-        let memory = self.cache.budget().charge(Category::Tables, (top.memory_bytes() + size_of_val(&*hints)) as u64);
+        let memory =
+            self.cache.budget().charge(Category::Tables, (top.memory_bytes() + size_of_val(&*hints)) as u64);
         // One flight at a time opens it: there is none yet.
         self.opened.get_or_init(|| Opened { top, hints, _memory: memory });
     }
@@ -334,7 +371,8 @@ impl Table {
         self.cache.get_by(opened.hints.get(at)?, &self.key(place.offset))
     }
 
-    /// Keys that cut the table into pieces of about equal size, ascending: those of its top index, one for each partition.
+    /// Keys that cut the table into pieces of about equal size, ascending: those of its top index,
+    /// one for each partition.
     ///
     /// # Errors
     /// As [`Table::open`].
@@ -367,7 +405,8 @@ impl Table {
         self.opened.get().is_some()
     }
 
-    /// An iterator over all entries. `fill_cache` is off for what is read once: compaction, verification.
+    /// An iterator over all entries. `fill_cache` is off for what is read once: compaction,
+    /// verification.
     pub fn iterator(self: &Arc<Self>, request: Request, fill_cache: bool) -> TableIterator {
         TableIterator::new(Arc::clone(self), request, fill_cache)
     }
@@ -381,12 +420,20 @@ impl Table {
 
     /// The block that may hold the look-up's key, which the filter lets pass.
     #[inline]
-    fn block_for(&self, top: &Top, pinned: &Pinned, place: PartitionHandle, lookup: &Lookup<'_>) -> Result<Option<BlockHandle>> {
+    fn block_for(
+        &self,
+        top: &Top,
+        pinned: &Pinned,
+        place: PartitionHandle,
+        lookup: &Lookup<'_>,
+    ) -> Result<Option<BlockHandle>> {
         let partition = pinned.partition().ok_or_else(|| self.not_a("partition", place.offset))?;
         let at = place.index().offset;
-        let found = partition.index.at_or_after(lookup.target).map_err(|error| self.damaged(error.shifted(at)))?;
+        let found =
+            partition.index.at_or_after(lookup.target).map_err(|error| self.damaged(error.shifted(at)))?;
         let Some(entry) = found else { return Ok(None) };
-        let handle = decode_block_handle(entry.value, top.footer.data_end).map_err(|error| self.damaged(error.shifted(at)))?;
+        let handle = decode_block_handle(entry.value, top.footer.data_end)
+            .map_err(|error| self.damaged(error.shifted(at)))?;
         Ok(Some(handle))
     }
 
@@ -395,21 +442,31 @@ impl Table {
         let block = pinned.block().ok_or_else(|| self.not_a("data block", place.offset))?;
         block.prefetch_rows();
         let found = block.get(lookup.target).map_err(|error| self.damaged(error.shifted(place.offset)))?;
-        let Some((trailer, value)) = found.map(|entry| (entry.trailer, block.range_of(entry.value))) else { return Ok(None) };
+        let Some((trailer, value)) = found.map(|entry| (entry.trailer, block.range_of(entry.value))) else {
+            return Ok(None);
+        };
         Ok(Some(Hit { trailer, value: Found::Within(pinned, value) }))
     }
 
-    /// Looks a key up in a block that the host holds in memory, if it does. A block that the cache takes in goes there; of another only what the answer takes is
-    /// decompressed, and nobody keeps it.
-    fn look_up_held(&self, request: Request, place: BlockHandle, lookup: &Lookup<'_>) -> Result<Option<Option<Hit>>> {
+    /// Looks a key up in a block that the host holds in memory, if it does. A block that the cache
+    /// takes in goes there; of another only what the answer takes is decompressed, and nobody keeps
+    /// it.
+    fn look_up_held(
+        &self,
+        request: Request,
+        place: BlockHandle,
+        lookup: &Lookup<'_>,
+    ) -> Result<Option<Option<Hit>>> {
         self.with_held(request, Place::Block(place), |piece| self.look_up(piece, place, lookup))
     }
 
     fn look_up(&self, piece: &[u8], place: BlockHandle, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
         let (key, alignment) = (self.key(place.offset), self.value_alignment());
-        let believed = is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, place.offset, place));
+        let believed =
+            is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, place.offset, place));
         let piece = believed.as_deref().unwrap_or(piece);
-        let sealed = sealed_within(piece, place.offset, place, self.description.identity).map_err(|error| self.damaged(error))?;
+        let sealed = sealed_within(piece, place.offset, place, self.description.identity)
+            .map_err(|error| self.damaged(error))?;
         let bytes = sealed.raw_bytes();
         let memory = match self.cache.memory_if_worth(key, bytes, alignment) {
             Some(memory) => memory,
@@ -420,14 +477,23 @@ impl Table {
         self.hit(pinned, place, lookup)
     }
 
-    fn look_up_in(&self, sealed: &Sealed<'_>, place: BlockHandle, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
+    fn look_up_in(
+        &self,
+        sealed: &Sealed<'_>,
+        place: BlockHandle,
+        lookup: &Lookup<'_>,
+    ) -> Result<Option<Hit>> {
         thread_local! {
             // Warm memory for one block after another.
             static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         ROOM.with_borrow_mut(|room| {
-            let found = sealed.get(lookup.target, room).map_err(|error| self.damaged(error.shifted(place.offset)))?;
-            Ok(found.map(|(trailer, value)| Hit { trailer, value: Found::Alone(Bytes::copy_from_slice(&room[value])) }))
+            let found =
+                sealed.get(lookup.target, room).map_err(|error| self.damaged(error.shifted(place.offset)))?;
+            Ok(found.map(|(trailer, value)| Hit {
+                trailer,
+                value: Found::Alone(Bytes::copy_from_slice(&room[value])),
+            }))
         })
     }
 
@@ -442,10 +508,16 @@ impl Table {
         read.map_err(|error| if error.kind() == ErrorKind::NotFound { self.missing() } else { error })
     }
 
-    /// A table that the manifest names and the store does not have: damage, not an answer to whoever asked for a key.
+    /// A table that the manifest names and the store does not have: damage, not an answer to
+    /// whoever asked for a key.
     #[cold]
     fn missing(&self) -> Error {
-        Error::corrupt(&self.object, 0, format!("a table of {} bytes, which the manifest names", self.description.length), "no such object")
+        Error::corrupt(
+            &self.object,
+            0,
+            format!("a table of {} bytes, which the manifest names", self.description.length),
+            "no such object",
+        )
     }
 
     /// Fetches a partition: filter and index with one request.
@@ -454,7 +526,12 @@ impl Table {
     }
 
     /// Fetches a data block.
-    async fn load_block(self: &Arc<Self>, request: Request, handle: BlockHandle, fill_cache: bool) -> Result<Pinned> {
+    async fn load_block(
+        self: &Arc<Self>,
+        request: Request,
+        handle: BlockHandle,
+        fill_cache: bool,
+    ) -> Result<Pinned> {
         if fill_cache {
             return self.load(request, Place::Block(handle)).await;
         }
@@ -480,7 +557,9 @@ impl Table {
 
     /// Whether the block at `offset` is in a cache, of a table with a flash cache.
     fn is_cached(&self, offset: u64) -> bool {
-        self.flash.as_ref().is_some_and(|flash| self.cache.has(&self.key(offset)) || flash.has(self.flash_key(offset)))
+        self.flash
+            .as_ref()
+            .is_some_and(|flash| self.cache.has(&self.key(offset)) || flash.has(self.flash_key(offset)))
     }
 
     /// What lies at `place`, from the flash cache into this one. What is damaged there is a miss.
@@ -499,7 +578,8 @@ impl Table {
         }
     }
 
-    /// Waits for what is being fetched at `offset`, or else for what `fetch` gives. Another's deadline is not this one's: it is begun again then.
+    /// Waits for what is being fetched at `offset`, or else for what `fetch` gives. Another's
+    /// deadline is not this one's: it is begun again then.
     async fn shared<F: Future<Output = Result<Option<Kept>>> + Send + 'static>(
         &self,
         offset: u64,
@@ -517,7 +597,12 @@ impl Table {
     /// Notes what an operation waits for, should anybody ask when its deadline has passed.
     fn note_wait(&self, range: &Range<u64>) {
         let base = self.description.offset;
-        deadline::waits_for(format_args!("bytes {} to {} of {}", base + range.start, base + range.end, self.object));
+        deadline::waits_for(format_args!(
+            "bytes {} to {} of {}",
+            base + range.start,
+            base + range.end,
+            self.object
+        ));
     }
 
     /// Fetches into the cache, with one request that all share who miss the same meanwhile.
@@ -552,8 +637,9 @@ impl Table {
         kept.map(Kept::pin).ok_or_else(|| self.not_a("block or partition", begin))
     }
 
-    /// Fetches a data block into the cache together with what lies around it, with one request that all share who miss the block meanwhile. The bytes of
-    /// `around` are for who made the request; `None`: another brought the block.
+    /// Fetches a data block into the cache together with what lies around it, with one request that
+    /// all share who miss the block meanwhile. The bytes of `around` are for who made the request;
+    /// `None`: another brought the block.
     async fn load_block_around(
         self: &Arc<Self>,
         request: Request,
@@ -581,17 +667,25 @@ impl Table {
         Ok((kept, piece))
     }
 
-    /// Takes what the host holds in memory into the cache, if it does: no request that others could share, and nothing to wait for. A data block goes into
-    /// what `memory` gives.
+    /// Takes what the host holds in memory into the cache, if it does: no request that others could
+    /// share, and nothing to wait for. A data block goes into what `memory` gives.
     fn load_held(&self, request: Request, place: Place, memory: TakeMemory) -> Result<Option<Pinned>> {
         self.with_held(request, place, |piece| self.take_piece_in(piece, place, memory))
     }
 
-    /// What `take` makes of just the bytes of `place`, if the host holds them in memory: the store's, or those of the flash cache, where what is damaged is a miss.
-    fn with_held<R>(&self, request: Request, place: Place, mut take: impl FnMut(&[u8]) -> Result<R>) -> Result<Option<R>> {
+    /// What `take` makes of just the bytes of `place`, if the host holds them in memory: the
+    /// store's, or those of the flash cache, where what is damaged is a miss.
+    fn with_held<R>(
+        &self,
+        request: Request,
+        place: Place,
+        mut take: impl FnMut(&[u8]) -> Result<R>,
+    ) -> Result<Option<R>> {
         let (range, base) = (place.range(), self.description.offset);
         let mut taken = None;
-        self.store.with_held(request, &self.object, base + range.start..base + range.end, &mut |piece| taken = Some(take(piece)));
+        self.store.with_held(request, &self.object, base + range.start..base + range.end, &mut |piece| {
+            taken = Some(take(piece))
+        });
         if let (None, Some(flash)) = (&taken, &self.flash) {
             let key = self.flash_key(range.start);
             flash.with_held(key, range.end - range.start, &mut |piece| taken = Some(take(piece)));
@@ -608,7 +702,8 @@ impl Table {
         if self.cache.has(&key) { self.cache.get(&key).map(Pinned::keep) } else { None }
     }
 
-    /// Puts what lies at `place` into the cache, out of `piece`, bytes of the table from `piece_offset` on. Nothing keeps the piece after.
+    /// Puts what lies at `place` into the cache, out of `piece`, bytes of the table from
+    /// `piece_offset` on. Nothing keeps the piece after.
     fn take_in(&self, piece: &Bytes, piece_offset: u64, place: Place) -> Result<Pinned> {
         match place {
             Place::Block(handle) => self.take_block_in(piece, piece_offset, handle),
@@ -633,15 +728,29 @@ impl Table {
         self.take_block(piece, piece_offset, handle, BlockCache::memory)
     }
 
-    fn take_block(&self, piece: &[u8], piece_offset: u64, handle: BlockHandle, memory: TakeMemory) -> Result<Pinned> {
+    fn take_block(
+        &self,
+        piece: &[u8],
+        piece_offset: u64,
+        handle: BlockHandle,
+        memory: TakeMemory,
+    ) -> Result<Pinned> {
         let key = self.key(handle.offset);
-        let believed = is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, piece_offset, handle));
-        let (piece, piece_offset) = believed.as_deref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
-        let sealed = sealed_within(piece, piece_offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
+        let believed =
+            is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, piece_offset, handle));
+        let (piece, piece_offset) =
+            believed.as_deref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
+        let sealed = sealed_within(piece, piece_offset, handle, self.description.identity)
+            .map_err(|error| self.damaged(error))?;
         self.take_sealed(&sealed, handle, |bytes| memory(&self.cache, key, bytes, self.value_alignment()))
     }
 
-    fn take_sealed(&self, sealed: &Sealed<'_>, handle: BlockHandle, memory: impl FnOnce(usize) -> Memory) -> Result<Pinned> {
+    fn take_sealed(
+        &self,
+        sealed: &Sealed<'_>,
+        handle: BlockHandle,
+        memory: impl FnOnce(usize) -> Memory,
+    ) -> Result<Pinned> {
         let key = self.key(handle.offset);
         let memory = sealed.open_into(memory).map_err(|error| self.damaged(error.shifted(handle.offset)))?;
         let (bytes, held) = memory.freeze();
@@ -656,17 +765,26 @@ impl Table {
 
     /// A data block from `piece`, bytes of the table from `piece_offset` on.
     fn decode_block(&self, piece: &Bytes, piece_offset: u64, handle: BlockHandle) -> Result<Block> {
-        let believed = is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, piece_offset, handle));
-        let (piece, piece_offset) = believed.as_ref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
-        let raw = open_within(piece, piece_offset, handle, self.description.identity).map_err(|error| self.damaged(error))?;
+        let believed =
+            is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, piece_offset, handle));
+        let (piece, piece_offset) =
+            believed.as_ref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
+        let raw = open_within(piece, piece_offset, handle, self.description.identity)
+            .map_err(|error| self.damaged(error))?;
         Block::new(raw).map_err(|error| self.damaged(error.shifted(handle.offset)))
     }
 
-    /// A block with the checksum that its bytes have, whatever they are: what would be read if none were checked.
+    /// A block with the checksum that its bytes have, whatever they are: what would be read if none
+    /// were checked.
     #[cold]
     fn believed(&self, piece: &[u8], piece_offset: u64, handle: BlockHandle) -> Bytes {
-        let start = handle.offset.checked_sub(piece_offset).and_then(|start| usize::try_from(start).ok()).unwrap_or(usize::MAX);
-        let mut block = piece.get(start..start.saturating_add(handle.length as usize)).unwrap_or_default().to_vec();
+        let start = handle
+            .offset
+            .checked_sub(piece_offset)
+            .and_then(|start| usize::try_from(start).ok())
+            .unwrap_or(usize::MAX);
+        let mut block =
+            piece.get(start..start.saturating_add(handle.length as usize)).unwrap_or_default().to_vec();
         if let Some((hashed, checksum)) = block.split_last_chunk_mut::<4>() {
             *checksum = stamp(crc32c(hashed), self.description.identity, handle.offset).to_le_bytes();
         }
@@ -679,12 +797,15 @@ impl Table {
         let at = top.footer.top_index.offset;
         cursor.first(&top.index).map_err(|error| self.damaged(error.shifted(at)))?;
         while cursor.valid() {
-            let handle = PartitionHandle::decode(cursor.value(&top.index), at).map_err(|error| self.damaged(error.shifted(at)))?;
+            let handle = PartitionHandle::decode(cursor.value(&top.index), at)
+                .map_err(|error| self.damaged(error.shifted(at)))?;
             let start = handle.offset.checked_sub(tail_offset).and_then(|start| usize::try_from(start).ok());
             let length = usize::try_from(handle.length()).ok();
             let range = start.zip(length).and_then(|(start, length)| Some(start..start.checked_add(length)?));
             let Some(range) = range.filter(|range| range.end <= tail.len()) else {
-                return Err(self.damaged(FormatError::damaged(0, "partitions within the tail", format!("{handle:?}")).shifted(at)));
+                return Err(self.damaged(
+                    FormatError::damaged(0, "partitions within the tail", format!("{handle:?}")).shifted(at),
+                ));
             };
             self.take_in(&tail.slice(range), handle.offset, Place::Partition(handle))?;
             cursor.next(&top.index).map_err(|error| self.damaged(error.shifted(at)))?;
@@ -701,7 +822,12 @@ impl Table {
     #[cold]
     fn not_a(&self, what: &str, offset: u64) -> Error {
         // Two handles of the index name one offset as different things.
-        Error::corrupt(&self.object, self.description.offset + offset, format!("a {what}"), "another kind of block")
+        Error::corrupt(
+            &self.object,
+            self.description.offset + offset,
+            format!("a {what}"),
+            "another kind of block",
+        )
     }
 }
 
@@ -732,7 +858,8 @@ impl Place {
     }
 }
 
-/// The bytes in memory of their own: a store may answer with a slice of something large, which the cache must not keep alive.
+/// The bytes in memory of their own: a store may answer with a slice of something large, which the
+/// cache must not keep alive.
 fn own(piece: Bytes) -> Bytes {
     if piece.is_unique() { piece } else { Bytes::copy_from_slice(&piece) }
 }
@@ -749,7 +876,9 @@ pub fn check_description(description: &TableDescription, object: &ObjectName) ->
     if sound {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Corrupt, "the manifest describes no table").object(object).found(format!("{description:?}")))
+    Err(Error::new(ErrorKind::Corrupt, "the manifest describes no table")
+        .object(object)
+        .found(format!("{description:?}")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! What of a damaged table can still be had: its sound blocks, and the ranges of the keys that lay in the others.
+//! What of a damaged table can still be had: its sound blocks, and the ranges of the keys that lay
+//! in the others.
 //!
-//! The tail has to be sound, for nothing else says where blocks lie. A damaged partition of the index takes its blocks with it; a damaged filter takes
-//! nothing.
+//! The tail has to be sound, for nothing else says where blocks lie. A damaged partition of the
+//! index takes its blocks with it; a damaged filter takes nothing.
 
 use bytes::Bytes;
 use tombolo_format::block::{Block, Cursor};
@@ -36,7 +37,8 @@ pub enum Part {
     },
 }
 
-/// The data of a partition is read at once up to so many bytes, which that of small values stays well below.
+/// The data of a partition is read at once up to so many bytes, which that of small values stays
+/// well below.
 const PARTITION_BYTES_MAX: u64 = 8 << 20;
 
 /// The last entry of what was looked at.
@@ -64,13 +66,19 @@ impl Parts {
 }
 
 impl Table {
-    /// Reads the table block by block, and says which are sound. `None` when its tail is damaged: then nothing of it can be found.
+    /// Reads the table block by block, and says which are sound. `None` when its tail is damaged:
+    /// then nothing of it can be found.
     ///
-    /// Cost: one request for each partition of the index, and one for each block of those that cannot be read at once.
+    /// Cost: one request for each partition of the index, and one for each block of those that
+    /// cannot be read at once.
     ///
     /// # Errors
     /// What the store returns, damage and unreadable places excepted: `is_damage` tells those.
-    pub async fn parts(&self, request: Request, is_damage: impl Fn(&Error) -> bool) -> Result<Option<Vec<Part>>> {
+    pub async fn parts(
+        &self,
+        request: Request,
+        is_damage: impl Fn(&Error) -> bool,
+    ) -> Result<Option<Vec<Part>>> {
         let length = self.description.length;
         let at = length.saturating_sub(u64::from(self.description.tail_bytes));
         let tail = match self.read(request, at..length).await {
@@ -78,7 +86,11 @@ impl Table {
             tail => tail?,
         };
         let Ok(top) = Top::decode(&tail, length, self.description.identity) else { return Ok(None) };
-        let mut parts = Parts { parts: Vec::new(), reached: Bytes::copy_from_slice(&self.description.first_key), last: None };
+        let mut parts = Parts {
+            parts: Vec::new(),
+            reached: Bytes::copy_from_slice(&self.description.first_key),
+            last: None,
+        };
         let top_at = top.footer.top_index.offset;
         let mut partitions = Cursor::new();
         let mut sound = partitions.first(&top.index);
@@ -90,7 +102,9 @@ impl Table {
                 Ok((Block::new(raw).map_err(|error| error.shifted(index.offset))?, index.offset))
             });
             match index {
-                Ok((index, index_at)) => self.parts_of(request, &top, (&index, index_at, &end), &mut parts, &is_damage).await?,
+                Ok((index, index_at)) => {
+                    self.parts_of(request, &top, (&index, index_at, &end), &mut parts, &is_damage).await?
+                }
                 Err(error) => parts.lose(&end, 0, self.damaged(error)),
             }
             parts.reached = end;
@@ -129,28 +143,33 @@ impl Table {
         let range = known().map(|handle| handle.offset).min().zip(known().map(|handle| handle.end()).max());
         let whole = match range {
             // One request for what is not too large, unless a place in it cannot be read.
-            Some((from, to)) if to - from <= PARTITION_BYTES_MAX => match self.read(request, from..to).await {
-                Ok(bytes) if bytes.len() as u64 == to - from => Some((bytes, from)),
-                Err(error) if !is_damage(&error) => return Err(error),
-                _ => None,
-            },
+            Some((from, to)) if to - from <= PARTITION_BYTES_MAX => {
+                match self.read(request, from..to).await {
+                    Ok(bytes) if bytes.len() as u64 == to - from => Some((bytes, from)),
+                    Err(error) if !is_damage(&error) => return Err(error),
+                    _ => None,
+                }
+            }
             _ => None,
         };
         for (end, handle) in &handles {
             let found = match (handle, &whole) {
                 (Err(error), _) => Err((0, self.damaged(error.clone().shifted(index_at)))),
-                (Ok(handle), Some((bytes, from))) => {
-                    self.decode_block(bytes, *from, *handle).map_err(|error| (handle.length, error)).map(|block| (*handle, block))
-                }
+                (Ok(handle), Some((bytes, from))) => self
+                    .decode_block(bytes, *from, *handle)
+                    .map_err(|error| (handle.length, error))
+                    .map(|block| (*handle, block)),
                 (Ok(handle), None) => match self.sound_block(request, *handle).await {
                     Ok(block) => Ok((*handle, block)),
                     Err(error) if is_damage(&error) => Err((handle.length, error)),
                     Err(error) => return Err(error),
                 },
             };
-            let checked = found.and_then(|(handle, block)| match self.check_block(&block, handle, parts.last.as_ref()) {
-                Ok((entries, last)) => Ok((handle, entries, last)),
-                Err(error) => Err((handle.length, error)),
+            let checked = found.and_then(|(handle, block)| {
+                match self.check_block(&block, handle, parts.last.as_ref()) {
+                    Ok((entries, last)) => Ok((handle, entries, last)),
+                    Err(error) => Err((handle.length, error)),
+                }
             });
             match checked {
                 Ok((block, entries, last)) => {
@@ -176,14 +195,23 @@ impl Table {
         self.decode_block(&bytes, handle.offset, handle)
     }
 
-    /// Whether a block's entries are in order, and follow `before`: how many there are, and the last one.
-    fn check_block(&self, block: &Block, handle: BlockHandle, before: Option<&(Vec<u8>, Trailer)>) -> Result<(u64, LastEntry)> {
+    /// Whether a block's entries are in order, and follow `before`: how many there are, and the
+    /// last one.
+    fn check_block(
+        &self,
+        block: &Block,
+        handle: BlockHandle,
+        before: Option<&(Vec<u8>, Trailer)>,
+    ) -> Result<(u64, LastEntry)> {
         let mut last = before.cloned();
         let mut entries = 0;
         let mut is_ordered = true;
         let walked = block.verify(|key, _| {
-            let follows = last.as_ref().is_none_or(|(user_key, trailer)| InternalKey::new(user_key, *trailer) < key);
-            is_ordered &= follows && *self.description.first_key <= *key.user_key && *key.user_key <= *self.description.last_key;
+            let follows =
+                last.as_ref().is_none_or(|(user_key, trailer)| InternalKey::new(user_key, *trailer) < key);
+            is_ordered &= follows
+                && *self.description.first_key <= *key.user_key
+                && *key.user_key <= *self.description.last_key;
             last = Some((key.user_key.to_vec(), key.trailer));
             entries += 1;
             Ok(())

@@ -1,5 +1,6 @@
-//! Point reads of several keys, in ascending order: what one key needed from memory serves the next, and what is not in memory is
-//! fetched together, one vectored request for all partitions and one for all blocks of a table.
+//! Point reads of several keys, in ascending order: what one key needed from memory serves the
+//! next, and what is not in memory is fetched together, one vectored request for all partitions and
+//! one for all blocks of a table.
 
 use std::sync::Arc;
 
@@ -33,8 +34,8 @@ pub enum NearProbe<R> {
 }
 
 impl Table {
-    /// As [`Table::try_get`], for look-ups in ascending order that pass the same `near`. A key in the block of the one before costs a search in
-    /// that block and nothing else.
+    /// As [`Table::try_get`], for look-ups in ascending order that pass the same `near`. A key in
+    /// the block of the one before costs a search in that block and nothing else.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -48,7 +49,9 @@ impl Table {
             && let Some(block) = pinned.block()
         {
             match block.get_within(lookup.target).map_err(|error| self.damaged(error))? {
-                Within::Found(entry) => return Ok(NearProbe::Found(answer(entry.trailer, pinned, entry.value))),
+                Within::Found(entry) => {
+                    return Ok(NearProbe::Found(answer(entry.trailer, pinned, entry.value)));
+                }
                 Within::Absent => return Ok(NearProbe::Absent),
                 Within::Beyond => {}
             }
@@ -62,26 +65,39 @@ impl Table {
         if !self.passes(&pinned, handle, lookup)? {
             return Ok(NearProbe::Absent);
         }
-        let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else { return Ok(NearProbe::Absent) };
+        let Some(handle) = self.block_for(&opened.top, &pinned, handle, lookup)? else {
+            return Ok(NearProbe::Absent);
+        };
         let Some(pinned) = self.cache.get(&self.key(handle.offset)) else { return Ok(NearProbe::Miss) };
         let block = pinned.block().ok_or_else(|| self.not_a("data block", handle.offset))?;
         let found = block.get(lookup.target).map_err(|error| self.damaged(error.shifted(handle.offset)))?;
-        let probe = found.map_or(NearProbe::Absent, |entry| NearProbe::Found(answer(entry.trailer, &pinned, entry.value)));
+        let probe = found
+            .map_or(NearProbe::Absent, |entry| NearProbe::Found(answer(entry.trailer, &pinned, entry.value)));
         near.block = Some(pinned);
         Ok(probe)
     }
 
-    /// Looks several keys up, in ascending order, and fetches what is not in memory: at most three requests, whatever their number.
+    /// Looks several keys up, in ascending order, and fetches what is not in memory: at most three
+    /// requests, whatever their number.
     ///
     /// # Errors
     /// `Corrupt`; what the store returns.
-    pub async fn get_several(self: &Arc<Self>, request: Request, lookups: &[Lookup<'_>]) -> Result<Vec<Option<Hit>>> {
+    pub async fn get_several(
+        self: &Arc<Self>,
+        request: Request,
+        lookups: &[Lookup<'_>],
+    ) -> Result<Vec<Option<Hit>>> {
         let top = self.open(request).await?;
         let mut places: Vec<Option<PartitionHandle>> = Vec::with_capacity(lookups.len());
         for lookup in lookups {
-            places.push(if self.covers(lookup.target.user_key) { top.partition_for(lookup.target) } else { None });
+            places.push(if self.covers(lookup.target.user_key) {
+                top.partition_for(lookup.target)
+            } else {
+                None
+            });
         }
-        let partitions = self.residents(request, places.iter().flatten().copied().map(Place::Partition)).await?;
+        let partitions =
+            self.residents(request, places.iter().flatten().copied().map(Place::Partition)).await?;
         let mut blocks: Vec<Option<BlockHandle>> = Vec::with_capacity(lookups.len());
         let mut hits: Vec<Option<Hit>> = Vec::with_capacity(lookups.len());
         for (lookup, place) in lookups.iter().zip(&places) {
@@ -90,17 +106,23 @@ impl Table {
                 hits.push(None);
                 continue;
             };
-            let kept = of_offset(&partitions, place.offset).ok_or_else(|| self.not_a("partition", place.offset))?;
+            let kept =
+                of_offset(&partitions, place.offset).ok_or_else(|| self.not_a("partition", place.offset))?;
             let pinned = kept.clone().pin();
             let passes = self.passes(&pinned, *place, lookup)?;
             let row = if passes { self.row(lookup) } else { None };
-            blocks.push(if passes && row.is_none() { self.block_for(top, &pinned, *place, lookup)? } else { None });
+            blocks.push(if passes && row.is_none() {
+                self.block_for(top, &pinned, *place, lookup)?
+            } else {
+                None
+            });
             hits.push(row);
         }
         let residents = self.residents(request, blocks.iter().flatten().copied().map(Place::Block)).await?;
         for ((lookup, place), hit) in lookups.iter().zip(&blocks).zip(&mut hits) {
             let Some(place) = place else { continue };
-            let kept = of_offset(&residents, place.offset).ok_or_else(|| self.not_a("data block", place.offset))?;
+            let kept =
+                of_offset(&residents, place.offset).ok_or_else(|| self.not_a("data block", place.offset))?;
             *hit = self.hit(kept.clone().pin(), *place, lookup)?;
             self.keep_row(lookup, hit.as_ref());
         }
@@ -108,12 +130,21 @@ impl Table {
     }
 
     /// Brings partitions, ascending by offset, into the cache: with one request what is not there.
-    pub(super) async fn bring_partitions(self: &Arc<Self>, request: Request, partitions: Vec<PartitionHandle>) -> Result<()> {
+    pub(super) async fn bring_partitions(
+        self: &Arc<Self>,
+        request: Request,
+        partitions: Vec<PartitionHandle>,
+    ) -> Result<()> {
         self.residents(request, partitions.into_iter().map(Place::Partition)).await.map(drop)
     }
 
-    /// What lies at `places`, ascending by offset, each once: from the cache, from requests under way, or with one request for all the rest.
-    async fn residents(self: &Arc<Self>, request: Request, places: impl Iterator<Item = Place>) -> Result<Vec<(u64, Kept)>> {
+    /// What lies at `places`, ascending by offset, each once: from the cache, from requests under
+    /// way, or with one request for all the rest.
+    async fn residents(
+        self: &Arc<Self>,
+        request: Request,
+        places: impl Iterator<Item = Place>,
+    ) -> Result<Vec<(u64, Kept)>> {
         let mut wanted: Vec<Place> = places.collect();
         wanted.dedup();
         let mut found = Vec::with_capacity(wanted.len());
@@ -127,7 +158,8 @@ impl Table {
                 Some(pinned) => found.push((begin, pinned.keep())),
                 None => match self.flights.join(begin) {
                     Some(waiter) => coming.push((place, waiter, true)),
-                    // All of them are held together: in memory of the cache, which gives way for them one by one.
+                    // All of them are held together: in memory of the cache, which gives way for
+                    // them one by one.
                     None => match self.load_held(request, place, BlockCache::memory)? {
                         Some(pinned) => found.push((begin, pinned.keep())),
                         None => missing.push(place),
@@ -154,7 +186,9 @@ impl Table {
             let begin = place.range().start;
             let kept = match waiter.await {
                 // The deadline of whoever began it is not this one's.
-                Err(error) if is_anothers && error.kind() == ErrorKind::DeadlineExceeded => Some(self.load(request, place).await?.keep()),
+                Err(error) if is_anothers && error.kind() == ErrorKind::DeadlineExceeded => {
+                    Some(self.load(request, place).await?.keep())
+                }
                 ended => ended?,
             };
             found.push((begin, kept.ok_or_else(|| self.not_a("block or partition", begin))?));
@@ -166,14 +200,17 @@ impl Table {
     /// Fetches what lies at `places`: from the flash cache what it has, with one request all else.
     async fn fetch_several(&self, request: Request, places: &[Place]) -> Result<Arc<[Kept]>> {
         let mut kept = self.flashed(places).await;
-        let missing: Vec<Place> = kept.iter().zip(places).filter_map(|(kept, place)| kept.is_none().then_some(*place)).collect();
+        let missing: Vec<Place> =
+            kept.iter().zip(places).filter_map(|(kept, place)| kept.is_none().then_some(*place)).collect();
         if missing.is_empty() {
             return Ok(kept.into_iter().flatten().collect());
         }
         let base = self.description().offset;
-        let ranges: Vec<_> = missing.iter().map(|place| base + place.range().start..base + place.range().end).collect();
+        let ranges: Vec<_> =
+            missing.iter().map(|place| base + place.range().start..base + place.range().end).collect();
         let pieces = self.store.read_ranges(request, &self.object, &ranges).await;
-        let pieces = pieces.map_err(|error| if error.kind() == ErrorKind::NotFound { self.missing() } else { error })?;
+        let pieces = pieces
+            .map_err(|error| if error.kind() == ErrorKind::NotFound { self.missing() } else { error })?;
         if pieces.len() != missing.len() {
             let message = format!("the store answered {} ranges with {} pieces", missing.len(), pieces.len());
             return Err(Error::new(ErrorKind::Bug, message).object(&self.object));

@@ -32,7 +32,8 @@ impl Fixture {
         let env = world.process("test").env();
         let inner = Arc::new(MemoryObjectStore::unnamed(&env));
         let tracer = Tracer::new(&env);
-        let store = Arc::new(TraceObjectStore::new(Arc::clone(&inner) as Arc<dyn ObjectStore>, tracer.clone()));
+        let store =
+            Arc::new(TraceObjectStore::new(Arc::clone(&inner) as Arc<dyn ObjectStore>, tracer.clone()));
         Fixture { world, inner, tracer, store }
     }
 
@@ -97,7 +98,11 @@ fn small() -> TableOptions {
 }
 
 fn many(count: u64, value_bytes: usize) -> Vec<Owned> {
-    (0..count).map(|index| (format!("key-{index:08}").into_bytes(), index + 1, vec![index.to_le_bytes()[0] | 1; value_bytes])).collect()
+    (0..count)
+        .map(|index| {
+            (format!("key-{index:08}").into_bytes(), index + 1, vec![index.to_le_bytes()[0] | 1; value_bytes])
+        })
+        .collect()
 }
 
 /// The newest entry that a snapshot sees, by the plain rule.
@@ -107,10 +112,15 @@ fn expected<'a>(entries: &'a [Owned], user_key: &[u8], snapshot: u64) -> Option<
 
 fn entries(count: usize) -> impl Strategy<Value = Vec<Owned>> {
     let user_key = prop::collection::vec(0u8..3, 0..6);
-    prop::collection::vec((user_key, 0u64..5, prop::collection::vec(any::<u8>(), 0..40)), 1..count).prop_map(|entries| {
-        let sorted: BTreeMap<_, _> = entries.into_iter().map(|(key, sequence, value)| ((key, u64::MAX - sequence), value)).collect();
-        sorted.into_iter().map(|((key, sequence), value)| (key, u64::MAX - sequence, value)).collect()
-    })
+    prop::collection::vec((user_key, 0u64..5, prop::collection::vec(any::<u8>(), 0..40)), 1..count).prop_map(
+        |entries| {
+            let sorted: BTreeMap<_, _> = entries
+                .into_iter()
+                .map(|(key, sequence, value)| ((key, u64::MAX - sequence), value))
+                .collect();
+            sorted.into_iter().map(|((key, sequence), value)| (key, u64::MAX - sequence, value)).collect()
+        },
+    )
 }
 
 /// Completes a step.
@@ -128,12 +138,19 @@ fn at<'a>(iterator: &'a TableIterator) -> Option<(InternalKey<'a>, &'a [u8])> {
 #[test]
 fn a_description_says_what_was_written() {
     let fixture = Fixture::new();
-    let entries = vec![(b"a".to_vec(), 9, b"1".to_vec()), (b"b".to_vec(), 3, vec![]), (b"b".to_vec(), 2, b"2".to_vec())];
+    let entries = vec![
+        (b"a".to_vec(), 9, b"1".to_vec()),
+        (b"b".to_vec(), 3, vec![]),
+        (b"b".to_vec(), 2, b"2".to_vec()),
+    ];
     let options = TableOptions { keyspace: 4, oldest_unix_seconds: 77, ..small() };
     let description = fixture.write(&entries, options);
     assert_eq!((description.keyspace, description.oldest_unix_seconds, description.level), (4, 77, 0));
     assert_eq!((description.first_key.as_ref(), description.last_key.as_ref()), (&b"a"[..], &b"b"[..]));
-    assert_eq!((description.first_sequence, description.last_sequence), (SequenceNumber(2), SequenceNumber(9)));
+    assert_eq!(
+        (description.first_sequence, description.last_sequence),
+        (SequenceNumber(2), SequenceNumber(9))
+    );
     assert_eq!((description.entries, description.deletes, description.identity), (3, 1, 0x1dea));
     assert_eq!(description.length, fixture.bytes().len() as u64);
     assert!(check_description(&description, &object()).is_ok());
@@ -149,7 +166,9 @@ fn nothing_added_leaves_no_object_and_neither_does_a_dropped_writer() {
         assert_eq!(writer.finish().await.unwrap(), None);
         let mut writer = TableWriter::create(&*fixture.store, request(), new).await.unwrap();
         writer.add(InternalKey::new(b"k", Trailer::new(SequenceNumber(1), EntryKind::Put)), b"v").unwrap();
-        let error = writer.add(InternalKey::new(&vec![b'l'; 70_000], Trailer::new(SequenceNumber(1), EntryKind::Put)), b"v").unwrap_err();
+        let error = writer
+            .add(InternalKey::new(&vec![b'l'; 70_000], Trailer::new(SequenceNumber(1), EntryKind::Put)), b"v")
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         let error = writer.add(InternalKey::new(b"m", Trailer(0x1ff)), b"v").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "a kind of a newer version");
@@ -175,10 +194,18 @@ fn a_cold_get_takes_two_requests_and_a_warm_one_none() {
     assert!(matches!(table.try_get(&other).unwrap(), Probe::Miss));
     assert!(fixture.run(table.get(request(), &other)).unwrap().is_some());
     assert_eq!(fixture.reads(), 1, "the block");
-    assert!(matches!(table.try_get(&Lookup::new(b"zzz", SequenceNumber::MAX)).unwrap(), Probe::Absent), "beyond the last key");
-    assert!(matches!(table.try_get(&Lookup::new(b"key-00002500", SequenceNumber(2500))).unwrap(), Probe::Absent), "not seen yet");
+    assert!(
+        matches!(table.try_get(&Lookup::new(b"zzz", SequenceNumber::MAX)).unwrap(), Probe::Absent),
+        "beyond the last key"
+    );
+    assert!(
+        matches!(table.try_get(&Lookup::new(b"key-00002500", SequenceNumber(2500))).unwrap(), Probe::Absent),
+        "not seen yet"
+    );
     let absent = (0..1000).map(|index| format!("key-{index:08}x"));
-    let passed = absent.filter(|key| !matches!(table.try_get(&Lookup::new(key.as_bytes(), SequenceNumber::MAX)).unwrap(), Probe::Absent));
+    let passed = absent.filter(|key| {
+        !matches!(table.try_get(&Lookup::new(key.as_bytes(), SequenceNumber::MAX)).unwrap(), Probe::Absent)
+    });
     assert!(passed.count() < 50, "filters hold absent keys off");
     assert_eq!(fixture.reads(), 0);
 }
@@ -186,13 +213,20 @@ fn a_cold_get_takes_two_requests_and_a_warm_one_none() {
 #[test]
 fn a_table_with_a_large_tail_takes_three_requests_at_first() {
     let fixture = Fixture::new();
-    let entries: Vec<Owned> = (0..70_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![1; 40])).collect();
-    let description = fixture.write(&entries, TableOptions { block_bytes: 64, compression: Compression::None, ..TableOptions::default() });
+    let entries: Vec<Owned> =
+        (0..70_000).map(|index| (format!("{index:032}").into_bytes(), 1, vec![1; 40])).collect();
+    let description = fixture.write(
+        &entries,
+        TableOptions { block_bytes: 64, compression: Compression::None, ..TableOptions::default() },
+    );
     let table = fixture.table(&description, 4 << 20);
     fixture.reads();
     for (index, requests) in [(17_000, 3), (17_000, 0), (17_001, 1), (69_999, 2)] {
         let user_key = format!("{index:032}");
-        let hit = fixture.run(table.get(request(), &Lookup::new(user_key.as_bytes(), SequenceNumber::MAX))).unwrap().unwrap();
+        let hit = fixture
+            .run(table.get(request(), &Lookup::new(user_key.as_bytes(), SequenceNumber::MAX)))
+            .unwrap()
+            .unwrap();
         assert_eq!(hit.into_value(), vec![1; 40]);
         assert_eq!(fixture.reads(), requests, "{index}");
     }
@@ -202,7 +236,8 @@ fn a_table_with_a_large_tail_takes_three_requests_at_first() {
 fn scans_read_ahead_in_few_requests() {
     let fixture = Fixture::new();
     let entries = many(20_000, 100);
-    let description = fixture.write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
+    let description =
+        fixture.write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
     for fill_cache in [false, true] {
         let table = fixture.table(&description, 8 << 20);
         fixture.reads();
@@ -230,11 +265,22 @@ fn errors_name_object_offset_expected_and_found() {
     let mut bytes = fixture.bytes();
     bytes[10] ^= 1;
     let table = fixture.forged(&description, bytes);
-    let error = fixture.run(table.get(request(), &Lookup::new(b"key-00000000", SequenceNumber::MAX))).unwrap_err();
+    let error =
+        fixture.run(table.get(request(), &Lookup::new(b"key-00000000", SequenceNumber::MAX))).unwrap_err();
     assert_eq!((error.kind(), error.object_name()), (ErrorKind::Corrupt, Some(object().as_str())));
-    assert!(error.position().is_some_and(|at| at < 300) && error.expectation().is_some() && error.finding().is_some(), "{error}");
+    assert!(
+        error.position().is_some_and(|at| at < 300)
+            && error.expectation().is_some()
+            && error.finding().is_some(),
+        "{error}"
+    );
     // Other blocks are read as ever.
-    assert!(fixture.run(table.get(request(), &Lookup::new(b"key-00000190", SequenceNumber::MAX))).unwrap().is_some());
+    assert!(
+        fixture
+            .run(table.get(request(), &Lookup::new(b"key-00000190", SequenceNumber::MAX)))
+            .unwrap()
+            .is_some()
+    );
 }
 
 #[test]
@@ -244,12 +290,21 @@ fn a_missing_a_cut_and_a_foreign_object_are_typed_errors() {
     let bytes = fixture.bytes();
     let lookup = Lookup::new(b"key-00000100", SequenceNumber::MAX);
     let elsewhere = ObjectName::new("elsewhere").unwrap();
-    let missing = Arc::new(Table::new(description.clone(), elsewhere, Arc::clone(&fixture.store), BlockCache::new(0)));
+    let missing =
+        Arc::new(Table::new(description.clone(), elsewhere, Arc::clone(&fixture.store), BlockCache::new(0)));
     assert_eq!(fixture.run(missing.get(request(), &lookup)).unwrap_err().kind(), ErrorKind::Corrupt);
     for length in [0, 1, 95, 96, bytes.len() / 2, bytes.len() - 1] {
         let table = fixture.forged(&description, bytes[..length].to_vec());
-        assert_eq!(fixture.run(table.get(request(), &lookup)).unwrap_err().kind(), ErrorKind::Corrupt, "{length} bytes");
-        assert_eq!(fixture.run(table.verify(request())).unwrap_err().kind(), ErrorKind::Corrupt, "{length} bytes");
+        assert_eq!(
+            fixture.run(table.get(request(), &lookup)).unwrap_err().kind(),
+            ErrorKind::Corrupt,
+            "{length} bytes"
+        );
+        assert_eq!(
+            fixture.run(table.verify(request())).unwrap_err().kind(),
+            ErrorKind::Corrupt,
+            "{length} bytes"
+        );
     }
     let foreign = TableDescription { identity: 0x1deb, ..description };
     let error = fixture.run(fixture.forged(&foreign, bytes).get(request(), &lookup)).unwrap_err();
@@ -269,7 +324,9 @@ fn no_flipped_byte_gives_a_wrong_answer() {
         let table = fixture.forged(&description, flipped);
         for entry in entries.iter().step_by(7) {
             match fixture.run(table.get(request(), &Lookup::new(&entry.0, SequenceNumber::MAX))) {
-                Ok(hit) => assert_eq!(hit.map(|hit| hit.value().to_vec()), Some(entry.2.clone()), "byte {at}"),
+                Ok(hit) => {
+                    assert_eq!(hit.map(|hit| hit.value().to_vec()), Some(entry.2.clone()), "byte {at}")
+                }
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}: {error}"),
             }
         }
@@ -289,11 +346,15 @@ fn no_flipped_byte_gives_a_wrong_answer() {
             }
             Ok(())
         });
-        assert!(walked.is_err_and(|error| error.kind() == ErrorKind::Corrupt) || seen == entries.len(), "byte {at}");
+        assert!(
+            walked.is_err_and(|error| error.kind() == ErrorKind::Corrupt) || seen == entries.len(),
+            "byte {at}"
+        );
     }
 }
 
-/// A table of large values is verified, and its damage told, with one of them in memory at a time, and that is charged.
+/// A table of large values is verified, and its damage told, with one of them in memory at a time,
+/// and that is charged.
 #[test]
 fn a_table_of_large_values_is_verified_in_pieces() {
     const VALUE_BYTES: usize = 1 << 20;
@@ -306,7 +367,8 @@ fn a_table_of_large_values_is_verified_in_pieces() {
         };
         (0..VALUE_BYTES).map(|_| next()).collect::<Vec<u8>>()
     };
-    let entries: Vec<Owned> = (0..24).map(|number| (format!("key-{number:08}").into_bytes(), 1, value())).collect();
+    let entries: Vec<Owned> =
+        (0..24).map(|number| (format!("key-{number:08}").into_bytes(), 1, value())).collect();
     let description = fixture.write(&entries, small());
     let table = fixture.table(&description, 0);
     let budget = Arc::clone(table.cache.budget());
@@ -314,9 +376,18 @@ fn a_table_of_large_values_is_verified_in_pieces() {
     fixture.tracer.reset();
     fixture.run(table.verify(request())).unwrap();
     let read = fixture.tracer.of_kind(RequestKind::Read);
-    assert!(read.bytes <= description.length + description.length / 8, "{} bytes read of {}", read.bytes, description.length);
+    assert!(
+        read.bytes <= description.length + description.length / 8,
+        "{} bytes read of {}",
+        read.bytes,
+        description.length
+    );
     let most = 4 * VALUE_BYTES as u64;
-    assert!((VALUE_BYTES as u64..most).contains(&budget.peak_bytes()), "{} bytes charged", budget.peak_bytes());
+    assert!(
+        (VALUE_BYTES as u64..most).contains(&budget.peak_bytes()),
+        "{} bytes charged",
+        budget.peak_bytes()
+    );
     assert_eq!(budget.used_bytes(), before, "all of it is given back");
     let mut bytes = fixture.bytes();
     bytes[VALUE_BYTES / 2] ^= 1;
@@ -325,7 +396,8 @@ fn a_table_of_large_values_is_verified_in_pieces() {
     assert_eq!(fixture.run(forged.damages(request())).unwrap().len(), 2);
     let peak = forged.cache.budget().peak_bytes();
     assert!(peak < most, "{peak} bytes charged");
-    let parts = fixture.run(forged.parts(request(), |error| error.kind() == ErrorKind::Corrupt)).unwrap().unwrap();
+    let parts =
+        fixture.run(forged.parts(request(), |error| error.kind() == ErrorKind::Corrupt)).unwrap().unwrap();
     assert_eq!(parts.iter().filter(|part| matches!(part, Part::Lost { .. })).count(), 2);
 }
 
@@ -448,7 +520,8 @@ proptest! {
 fn several_keys_take_one_request_for_blocks_and_answer_as_single_gets_do() {
     let fixture = Fixture::new();
     let entries = many(20_000, 100);
-    let description = fixture.write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
+    let description =
+        fixture.write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
     let table = fixture.table(&description, 8 << 20);
     let single = fixture.table(&description, 8 << 20);
     let mut keys: Vec<Vec<u8>> = entries.iter().step_by(1700).map(|entry| entry.0.clone()).collect();

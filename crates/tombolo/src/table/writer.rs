@@ -1,11 +1,13 @@
-//! Writes a table: entries in order → a stream of bytes → an object. Flush and compaction, the step before the manifest.
+//! Writes a table: entries in order → a stream of bytes → an object. Flush and compaction, the step
+//! before the manifest.
 //!
 //! ```text
 //! TableWriter::create → add … (flush when it asks for it) → finish → TableDescription
 //! ```
 //!
-//! Memory: one data block, a piece of output and the one that the store holds, and the table's filters and index.
-//! Nothing is visible before `finish` returned; dropping the writer leaves nothing.
+//! Memory: one data block, a piece of output and the one that the store holds, and the table's
+//! filters and index. Nothing is visible before `finish` returned; dropping the writer leaves
+//! nothing.
 
 use std::sync::Arc;
 
@@ -15,7 +17,9 @@ use tombolo_format::key::{InternalKey, SequenceNumber};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::table::{TableBuilder, TableOptions};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, Request, Result};
+use tombolo_storage::{
+    Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, Request, Result,
+};
 
 use crate::flash::FlashCache;
 
@@ -23,7 +27,8 @@ use crate::flash::FlashCache;
 const PIECE_BYTES: u64 = 256 << 10;
 /// Below it, a write costs more than it brings.
 const PIECE_BYTES_MIN: u64 = 16 << 10;
-/// A piece has at most so much of the budget: flushes and compactions run side by side, with two pieces each.
+/// A piece has at most so much of the budget: flushes and compactions run side by side, with two
+/// pieces each.
 const PIECE_PART: u64 = 64;
 
 /// Size of the pieces in which a table is written, under a memory budget of so many bytes.
@@ -38,7 +43,8 @@ pub struct NewTable {
     pub name: TableName,
     /// The object that will hold it.
     pub object: ObjectName,
-    /// Fresh randomness, mixed into its checksums. Not derived from the name: an object with the right name and wrong bytes is caught.
+    /// Fresh randomness, mixed into its checksums. Not derived from the name: an object with the
+    /// right name and wrong bytes is caught.
     pub identity: u64,
     /// The level it is written for.
     pub level: u8,
@@ -55,7 +61,8 @@ pub struct TableWriter {
     hot: Option<Hot>,
 }
 
-/// Puts blocks of the table into the flash cache where what they were made of was in a cache. The last block of a table is left out.
+/// Puts blocks of the table into the flash cache where what they were made of was in a cache. The
+/// last block of a table is left out.
 #[derive(Debug)]
 struct Hot {
     flash: Arc<FlashCache>,
@@ -95,7 +102,8 @@ impl TableWriter {
         Ok(TableWriter { new, builder, object, hot: None })
     }
 
-    /// Puts blocks into `flash` where most of their bytes came out of cached blocks: [`TableWriter::add_from`] says so.
+    /// Puts blocks into `flash` where most of their bytes came out of cached blocks:
+    /// [`TableWriter::add_from`] says so.
     #[must_use]
     pub fn with_flash(self, flash: Option<Arc<FlashCache>>) -> TableWriter {
         let table = self.new.name;
@@ -125,7 +133,8 @@ impl TableWriter {
     /// Adds the next entry, in memory. When [`TableWriter::wants_flush`] says so afterwards, flush.
     ///
     /// # Errors
-    /// `Invalid` for a key or value beyond the limits; `Unsupported` for an entry of a kind that only a newer version knows.
+    /// `Invalid` for a key or value beyond the limits; `Unsupported` for an entry of a kind that
+    /// only a newer version knows.
     ///
     /// # Panics
     /// When the entry does not come after the last one: a bug of the caller.
@@ -135,7 +144,9 @@ impl TableWriter {
             let unknown = FormatError::newer(0, format!("entry of kind {}", key.trailer.0 & 0xff));
             return Err(Error::format(&self.new.object, 0, unknown));
         };
-        self.builder.add(key.user_key, key.trailer.sequence(), kind, value).map_err(|error| Error::format(&self.new.object, 0, error))
+        self.builder
+            .add(key.user_key, key.trailer.sequence(), kind, value)
+            .map_err(|error| Error::format(&self.new.object, 0, error))
     }
 
     /// Whether enough output waits to be handed to the store.
@@ -175,7 +186,8 @@ impl TableWriter {
         self.builder.table_bytes()
     }
 
-    /// Completes the object: it is durable when this returns. `None`, and no object, when nothing was added.
+    /// Completes the object: it is durable when this returns. `None`, and no object, when nothing
+    /// was added.
     ///
     /// # Errors
     /// What the store returns: the table is lost, begin again under a fresh name.
@@ -191,7 +203,10 @@ impl TableWriter {
         let info = self.object.finish().await?;
         if info.length != summary.table_bytes {
             let (expected, found) = (format!("an object of {} bytes", summary.table_bytes), info.length);
-            return Err(Error::new(ErrorKind::Corrupt, "the store kept another length").object(info.name).expected(expected).found(found));
+            return Err(Error::new(ErrorKind::Corrupt, "the store kept another length")
+                .object(info.name)
+                .expected(expected)
+                .found(found));
         }
         let NewTable { name, identity, level, options, .. } = self.new;
         Ok(Some(TableDescription {

@@ -1,4 +1,5 @@
-//! A table as the engine uses it: opened by its description, read through the block cache, written from a keyspace's options.
+//! A table as the engine uses it: opened by its description, read through the block cache, written
+//! from a keyspace's options.
 
 use std::ops::Bound;
 use std::pin::Pin;
@@ -21,7 +22,8 @@ use crate::flash::FlashUse;
 use crate::manifest::{Places, names};
 use crate::options::{Compression, KeyspaceOptions};
 use crate::table::{
-    KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions, TableWriter as Writer, piece_bytes,
+    KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions,
+    TableWriter as Writer, piece_bytes,
 };
 
 /// Where tables are read from and written to.
@@ -80,7 +82,8 @@ impl TableHandle {
         Request::new(purpose, self.epoch).until(deadline::current())
     }
 
-    /// What the manifest said when the table was first seen. A table that was moved since stands at another level.
+    /// What the manifest said when the table was first seen. A table that was moved since stands at
+    /// another level.
     #[inline]
     pub(crate) fn description(&self) -> &TableDescription {
         self.table.description()
@@ -144,7 +147,8 @@ impl TableHandle {
         self.table.iterator(Request::new(Purpose::Compaction, self.epoch), false)
     }
 
-    /// Keys that cut the table into pieces of about equal size, ascending. One request if the table was not opened.
+    /// Keys that cut the table into pieces of about equal size, ascending. One request if the table
+    /// was not opened.
     pub(crate) async fn sample_keys(&self, purpose: Purpose) -> Result<Vec<Bytes>> {
         self.table.sample_keys(self.request(purpose)).await
     }
@@ -162,12 +166,14 @@ impl TableHandle {
         self.table.is_far()
     }
 
-    /// Brings a cursor to the first entry, or to the last one of a walk that goes backward, in the background: for a walk that will come here at this pace.
+    /// Brings a cursor to the first entry, or to the last one of a walk that goes backward, in the
+    /// background: for a walk that will come here at this pace.
     pub(crate) fn prepare(&self, pace: Pace, purpose: Purpose, range: Option<Arc<KeyRange>>) -> Prepared {
         let mut cursor = self.cursor_within(purpose, range);
         cursor.0.take_pace(pace);
         let (completer, completion) = completion();
-        let class = if purpose == Purpose::Compaction { TaskClass::Background } else { TaskClass::Foreground };
+        let class =
+            if purpose == Purpose::Compaction { TaskClass::Background } else { TaskClass::Foreground };
         let task = self.env.spawn(class, "read the next table ahead", async move {
             let step = if pace.is_backward() { cursor.last() } else { cursor.first() };
             let came = match step {
@@ -291,22 +297,29 @@ pub(crate) struct Output {
     pub(crate) purpose: Purpose,
 }
 
-/// Bytes of blocks where the memory budget can hold the database. All reads are cheaper: fewer blocks to find and keep.
+/// Bytes of blocks where the memory budget can hold the database. All reads are cheaper: fewer
+/// blocks to find and keep.
 const BLOCK_BYTES_IN_MEMORY: u32 = 16 << 10;
-/// Bytes of blocks beyond: what a miss reads, decompresses and keeps is a block. 16 KiB cost 11 to 18 % of such reads.
+/// Bytes of blocks beyond: what a miss reads, decompresses and keeps is a block. 16 KiB cost 11 to
+/// 18 % of such reads.
 pub(crate) const BLOCK_BYTES_BEYOND: u32 = 8 << 10;
-/// The budget can hold a database whose tables take at most this part of it: what they hold is about twice as much before compression, and blocks get about
-/// three quarters.
+/// The budget can hold a database whose tables take at most this part of it: what they hold is
+/// about twice as much before compression, and blocks get about three quarters.
 const IN_MEMORY_PART: (u64, u64) = (3, 8);
 
-/// Bytes of the blocks of a table that is written to a database with tables of `table_bytes`, unless the keyspace's options say it.
+/// Bytes of the blocks of a table that is written to a database with tables of `table_bytes`,
+/// unless the keyspace's options say it.
 fn block_bytes(table_bytes: u64, budget_bytes: u64) -> u32 {
     let (part, of) = IN_MEMORY_PART;
-    if table_bytes.saturating_mul(of) <= budget_bytes.saturating_mul(part) { BLOCK_BYTES_IN_MEMORY } else { BLOCK_BYTES_BEYOND }
+    if table_bytes.saturating_mul(of) <= budget_bytes.saturating_mul(part) {
+        BLOCK_BYTES_IN_MEMORY
+    } else {
+        BLOCK_BYTES_BEYOND
+    }
 }
 
-/// How a keyspace's tables are built, in pieces of `output_bytes`; `lowest` says that nothing lies below, and
-/// `block_bytes` what the options leave open.
+/// How a keyspace's tables are built, in pieces of `output_bytes`; `lowest` says that nothing lies
+/// below, and `block_bytes` what the options leave open.
 pub(crate) fn table_options(
     options: &KeyspaceOptions,
     keyspace: u32,
@@ -344,8 +357,13 @@ pub(crate) struct TableWriter {
 }
 
 impl TableWriter {
-    /// Begins a table under a fresh name. Nothing but the description that [`TableWriter::finish`] gives names it.
-    pub(crate) async fn create(tables: &Tables, output: Output, options: &KeyspaceOptions) -> Result<TableWriter> {
+    /// Begins a table under a fresh name. Nothing but the description that [`TableWriter::finish`]
+    /// gives names it.
+    pub(crate) async fn create(
+        tables: &Tables,
+        output: Output,
+        options: &KeyspaceOptions,
+    ) -> Result<TableWriter> {
         let Output { name, keyspace, level, lowest, oldest_unix_seconds, table_bytes, purpose } = output;
         let budget_bytes = tables.cache.budget().bytes();
         let (blocks, bytes) = (block_bytes(table_bytes, budget_bytes), piece_bytes(budget_bytes));
@@ -355,7 +373,11 @@ impl TableWriter {
         let new = NewTable { name, object, identity: tables.env.random_u64(), level, options };
         let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;
         // What a flush writes is in memory still, and nobody has missed it.
-        let writer = if purpose == Purpose::Compaction { writer.with_flash(tables.flash.cache().cloned()) } else { writer };
+        let writer = if purpose == Purpose::Compaction {
+            writer.with_flash(tables.flash.cache().cloned())
+        } else {
+            writer
+        };
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
         Ok(TableWriter { name: output.name, writer, flushed_bytes: 0, memory })
     }
@@ -393,7 +415,8 @@ impl TableWriter {
         self.writer.table_bytes()
     }
 
-    /// Makes the table durable, and says how many bytes that were beside those flushed; `None` when nothing was added.
+    /// Makes the table durable, and says how many bytes that were beside those flushed; `None` when
+    /// nothing was added.
     pub(crate) async fn finish(self) -> Result<Option<(TableDescription, u64)>> {
         let table = self.writer.finish().await?;
         Ok(table.map(|table| {

@@ -1,16 +1,19 @@
 //! The set of tables that a read sees.
 //!
-//! Read path, step 2: `memtables → version → filter → cache → table → object store`. A version is made from a state of the manifest and
-//! never changes; handles of tables that stay are carried over, so that what they hold in memory stays too. So are whole chunks of handles
-//! and whole keyspaces: a new version costs what the edits changed.
+//! Read path, step 2: `memtables → version → filter → cache → table → object store`. A version is
+//! made from a state of the manifest and never changes; handles of tables that stay are carried
+//! over, so that what they hold in memory stays too. So are whole chunks of handles and whole
+//! keyspaces: a new version costs what the edits changed.
 //!
 //! Invariants:
-//! 1. Level 0 is newest first, and the sequence numbers of its runs do not overlap; other levels are sorted by key, without overlap.
-//! 2. A handle lives as long as some version names it or some read uses it; only then may the table's object be deleted.
+//! 1. Level 0 is newest first, and the sequence numbers of its runs do not overlap; other levels
+//!    are sorted by key, without overlap.
+//! 2. A handle lives as long as some version names it or some read uses it; only then may the
+//!    table's object be deleted.
 
 mod handle;
+mod read_cost;
 mod run;
-mod toll;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -22,10 +25,12 @@ use tombolo_storage::Result;
 use crate::manifest::{KeyspaceState, Level, State};
 use crate::signal::Signal;
 use crate::table::Habit;
-pub(crate) use handle::{BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, table_options};
+pub(crate) use handle::{
+    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, table_options,
+};
+pub(crate) use read_cost::{Owed, ReadCost};
 use run::Chunk;
 pub(crate) use run::SortedRun;
-pub(crate) use toll::{Owed, Toll};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -42,7 +47,7 @@ pub(crate) struct Levels {
     /// Sorted runs, from level 1 down, with their level numbers; none is empty.
     pub(crate) sorted: Vec<(u8, Arc<SortedRun>)>,
     /// What reads pay for there being several.
-    pub(crate) toll: Toll,
+    pub(crate) read_cost: ReadCost,
     /// What it was made of. Held, so that its address tells it from others.
     source: Option<Arc<KeyspaceState>>,
 }
@@ -147,7 +152,8 @@ impl Versions {
     /// # Errors
     /// Those of opening them.
     pub(crate) fn learn(&self, state: &State) -> Result<()> {
-        // Stores are opened outside of the lock, under which tables are looked up. One task follows, so nothing is lost in between.
+        // Stores are opened outside of the lock, under which tables are looked up. One task
+        // follows, so nothing is lost in between.
         let mut places = self.tables.places.lock().clone();
         places.learn(state)?;
         *self.tables.places.lock() = places;
@@ -159,12 +165,14 @@ impl Versions {
         self.handles.by_name.lock().get(&table).is_some_and(|handle| handle.strong_count() > 0)
     }
 
-    /// The version of `state`, which shares with `old` what did not change. Handles still in use are shared as well.
+    /// The version of `state`, which shares with `old` what did not change. Handles still in use
+    /// are shared as well.
     pub(crate) fn build(&self, state: &State, old: &Version) -> Arc<Version> {
         let mut keyspaces = BTreeMap::new();
         for keyspace in state.keyspaces().filter(|keyspace| !keyspace.levels.is_empty()) {
             let before = old.levels(keyspace.id);
-            let same = before.filter(|levels| levels.source.as_ref().is_some_and(|source| Arc::ptr_eq(source, keyspace)));
+            let same = before
+                .filter(|levels| levels.source.as_ref().is_some_and(|source| Arc::ptr_eq(source, keyspace)));
             let levels = match same {
                 Some(levels) => Arc::clone(levels),
                 None => Arc::new(self.levels(keyspace, before.map(|levels| &**levels))),
@@ -181,17 +189,22 @@ impl Versions {
             if *number == 0 {
                 levels.runs = level.tables().map(|table| self.handle(table)).collect();
             } else {
-                levels.sorted.push((*number, self.run(level, before.and_then(|before| before.level(*number)))));
+                levels
+                    .sorted
+                    .push((*number, self.run(level, before.and_then(|before| before.level(*number)))));
             }
         }
-        levels.toll = Toll::new(&levels, &self.work);
+        levels.read_cost = ReadCost::new(&levels, &self.work);
         levels
     }
 
     fn run(&self, level: &Level, before: Option<&Arc<SortedRun>>) -> Arc<SortedRun> {
         let chunks = level.chunks().iter().enumerate().map(|(at, source)| {
             let same = before.and_then(|before| before.chunk_of(source, at));
-            same.map_or_else(|| Arc::new(Chunk::new(source, source.iter().map(|(_, table)| self.handle(table)).collect())), Arc::clone)
+            same.map_or_else(
+                || Arc::new(Chunk::new(source, source.iter().map(|(_, table)| self.handle(table)).collect())),
+                Arc::clone,
+            )
         });
         Arc::new(SortedRun::new(chunks.collect()))
     }

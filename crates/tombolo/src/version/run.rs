@@ -1,9 +1,11 @@
 //! A sorted run: tables that follow each other by key without overlap.
 //!
-//! Runs share what did not change: a run is made from the chunks of the manifest's level, and a chunk that the level kept keeps its
-//! handles. An edit so costs a new version the chunks that it touched, at 100 tables as at 100,000.
+//! Runs share what did not change: a run is made from the chunks of the manifest's level, and a
+//! chunk that the level kept keeps its handles. An edit so costs a new version the chunks that it
+//! touched, at 100 tables as at 100,000.
 //!
-//! Invariant: chunks are not empty; tables ascend by key within and across chunks, and no key range meets another.
+//! Invariant: chunks are not empty; tables ascend by key within and across chunks, and no key range
+//! meets another.
 
 use std::ops::Index;
 use std::sync::Arc;
@@ -38,7 +40,8 @@ impl Chunk {
     fn before(&self, key: &[u8], wanted: u64) -> usize {
         let from = self.last_prefixes.partition_point(|prefix| *prefix < wanted);
         let equal = self.last_prefixes[from..].partition_point(|prefix| *prefix == wanted);
-        from + self.tables[from..from + equal].partition_point(|table| &table.description().last_key[..] < key)
+        from + self.tables[from..from + equal]
+            .partition_point(|table| &table.description().last_key[..] < key)
     }
 
     fn last_key(&self) -> &[u8] {
@@ -74,7 +77,8 @@ impl SortedRun {
         run
     }
 
-    /// The chunk made of `source`, if this run has it. Levels change little: it is looked for where it was, and then everywhere.
+    /// The chunk made of `source`, if this run has it. Levels change little: it is looked for where
+    /// it was, and then everywhere.
     pub(super) fn chunk_of(&self, source: &LevelChunk, near: usize) -> Option<&Arc<Chunk>> {
         let is = |chunk: &&Arc<Chunk>| Arc::ptr_eq(&chunk.source, source);
         let around = near.saturating_sub(2)..(near + 3).min(self.chunks.len());
@@ -109,7 +113,8 @@ impl SortedRun {
         self.chunks[chunk].tables.get(at - self.starts[chunk])
     }
 
-    /// Tables that end before `key`: the next one is the first that may hold `key` or what follows it.
+    /// Tables that end before `key`: the next one is the first that may hold `key` or what follows
+    /// it.
     #[inline]
     pub(crate) fn before(&self, key: &[u8]) -> usize {
         let chunk = match self.chunks.len() {

@@ -51,8 +51,14 @@ fn versions() -> (World, Versions) {
 }
 
 fn state(tables: u64) -> State {
-    let mut edits: Vec<_> =
-        [1, 2].map(|id| Edit::KeyspaceCreated { id, name: format!("{id}"), stream: 0, options: KeyspaceOptions::default() }).into();
+    let mut edits: Vec<_> = [1, 2]
+        .map(|id| Edit::KeyspaceCreated {
+            id,
+            name: format!("{id}"),
+            stream: 0,
+            options: KeyspaceOptions::default(),
+        })
+        .into();
     edits.extend((0..tables).map(|number| Edit::TableAdded(table(number, 3))));
     edits.push(Edit::TableAdded(TableDescription { keyspace: 2, ..table(1 << 40, 1) }));
     State::from_snapshot(1, Epoch(0), &edits).unwrap()
@@ -72,13 +78,19 @@ fn a_version_costs_what_changed() {
         assert_eq!(looked_up(&versions) as u64, tables + 1);
         let edits = [
             Edit::TableObsolete { name: table(tables / 2, 3).name },
-            Edit::TableAdded(TableDescription { name: TableName { epoch: 0, random: 1 << 41 }, ..table(tables / 2, 3) }),
+            Edit::TableAdded(TableDescription {
+                name: TableName { epoch: 0, random: 1 << 41 },
+                ..table(tables / 2, 3)
+            }),
             Edit::TableAdded(table(1 << 42, 0)),
         ];
         state.apply_edits(&edits, Origin::Snapshot).unwrap();
         let new = versions.build(&state, &old);
         assert!(looked_up(&versions) <= 1025, "a chunk or two");
-        assert!(Arc::ptr_eq(new.levels(2).unwrap(), old.levels(2).unwrap()), "the other keyspace did not change");
+        assert!(
+            Arc::ptr_eq(new.levels(2).unwrap(), old.levels(2).unwrap()),
+            "the other keyspace did not change"
+        );
         let (new, old) = (new.levels(1).unwrap(), old.levels(1).unwrap());
         assert_eq!((new.runs.len(), old.runs.len()), (1, 0));
         let (new, old) = (new.level(3).unwrap(), old.level(3).unwrap());
@@ -105,7 +117,10 @@ fn a_run_is_searched_as_a_list() {
             let begun = list.partition_point(|table| &table.description().first_key[..] <= key);
             assert_eq!((run.before(key), run.begun(key)), (before, begun));
             let holds = list.get(before).filter(|table| &table.description().first_key[..] <= key);
-            assert_eq!(run.table_for(key).map(|table| table.description().name), holds.map(|table| table.description().name));
+            assert_eq!(
+                run.table_for(key).map(|table| table.description().name),
+                holds.map(|table| table.description().name)
+            );
             assert_eq!(run.overlapping(key, key).len(), usize::from(holds.is_some()));
         }
         for (at, table) in list.iter().enumerate() {
@@ -115,7 +130,8 @@ fn a_run_is_searched_as_a_list() {
     }
 }
 
-/// A table is in use while a version or a reader holds it, and no longer; its handle is shared meanwhile.
+/// A table is in use while a version or a reader holds it, and no longer; its handle is shared
+/// meanwhile.
 #[test]
 fn a_table_is_used_while_somebody_holds_it() {
     let (_world, versions) = versions();

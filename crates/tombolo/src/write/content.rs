@@ -1,13 +1,15 @@
-//! What a commit writes: a batch that was encoded while it was built, one entry where its caller has it, or entries of several writers as one.
+//! What a commit writes: a batch that was encoded while it was built, one entry where its caller
+//! has it, or entries of several writers as one.
 //!
-//! Each is encoded once. The log joins the parts of its payload in the frame; the memtable copies keys and values from the same places.
+//! Each is encoded once. The log joins the parts of its payload in the frame; the memtable copies
+//! keys and values from the same places.
 
 use std::sync::Arc;
 
 use tombolo_env::Completion;
 use tombolo_format::batch::{
-    BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, Operations, SINGLE_HEAD_BYTES, batch_header, entry_header,
-    single_head,
+    BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, Operations, SINGLE_HEAD_BYTES,
+    batch_header, entry_header, single_head,
 };
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
@@ -18,7 +20,8 @@ use crate::engine::{Commit, Engine, KeyspaceInfo, Posted};
 use crate::memtable::MemtableWriter;
 use crate::options::{Durability, KeyspaceOptions};
 
-/// Most bytes of a memtable that a batch may take: what many short entries take beside their bytes is bounded as well.
+/// Most bytes of a memtable that a batch may take: what many short entries take beside their bytes
+/// is bounded as well.
 const MEMTABLE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
 /// A batch with what its commit needs to know, gathered while it was built.
@@ -34,7 +37,8 @@ pub(crate) struct Prepared {
 }
 
 fn beyond_limit(error: &tombolo_format::FormatError) -> Error {
-    Error::new(ErrorKind::Invalid, error.to_string()).advice("use shorter keys and values, or smaller batches")
+    Error::new(ErrorKind::Invalid, error.to_string())
+        .advice("use shorter keys and values, or smaller batches")
 }
 
 impl Prepared {
@@ -55,15 +59,24 @@ impl Prepared {
             return;
         }
         if self.batch.payload_bytes() > BATCH_BYTES_MAX {
-            let message = format!("a batch of {} bytes; at most {BATCH_BYTES_MAX}", self.batch.payload_bytes());
+            let message =
+                format!("a batch of {} bytes; at most {BATCH_BYTES_MAX}", self.batch.payload_bytes());
             self.invalid = Some(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
             return;
         }
         self.memtable_bytes += MemtableWriter::entry_bytes(key.len(), value.len());
         if self.memtable_bytes > MEMTABLE_BYTES_MAX {
-            let message = format!("a batch of {} entries that takes {} bytes in memory", self.batch.count(), self.memtable_bytes);
-            let error = Error::new(ErrorKind::Invalid, message).expected(format!("at most {MEMTABLE_BYTES_MAX} bytes"));
-            self.invalid = Some(error.advice("write smaller batches: a short entry takes some hundred bytes until it is flushed"));
+            let message = format!(
+                "a batch of {} entries that takes {} bytes in memory",
+                self.batch.count(),
+                self.memtable_bytes
+            );
+            let error = Error::new(ErrorKind::Invalid, message)
+                .expected(format!("at most {MEMTABLE_BYTES_MAX} bytes"));
+            self.invalid =
+                Some(error.advice(
+                    "write smaller batches: a short entry takes some hundred bytes until it is flushed",
+                ));
             return;
         }
         if !self.keyspaces.last().is_some_and(|last| Arc::ptr_eq(last, keyspace))
@@ -89,7 +102,12 @@ impl<'a> One<'a> {
     /// # Errors
     /// `Invalid` when key or value is beyond its limit.
     #[inline]
-    pub(crate) fn new(keyspace: &'a Arc<KeyspaceInfo>, kind: EntryKind, key: &'a [u8], value: &'a [u8]) -> Result<One<'a>> {
+    pub(crate) fn new(
+        keyspace: &'a Arc<KeyspaceInfo>,
+        kind: EntryKind,
+        key: &'a [u8],
+        value: &'a [u8],
+    ) -> Result<One<'a>> {
         match single_head(kind, keyspace.id, key, value) {
             Ok(head) => Ok(One { keyspace, kind, key, value, head }),
             Err(error) => Err(beyond_limit(&error)),
@@ -135,7 +153,13 @@ impl<'a> One<'a> {
     /// What was left.
     pub(super) fn left(posted: &Posted) -> Option<One<'_>> {
         let (key, value) = posted.bytes.split_at_checked(posted.key_bytes)?;
-        posted.keyspace.as_ref().map(|keyspace| One { keyspace, kind: posted.kind, key, value, head: posted.head })
+        posted.keyspace.as_ref().map(|keyspace| One {
+            keyspace,
+            kind: posted.kind,
+            key,
+            value,
+            head: posted.head,
+        })
     }
 }
 
@@ -192,11 +216,17 @@ impl Content<'_> {
 
     /// Appends it to the log.
     #[inline]
-    pub(super) fn append(self, engine: &Engine, commit: &mut Commit) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
+    pub(super) fn append(
+        self,
+        engine: &Engine,
+        commit: &mut Commit,
+    ) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
         match self {
             Content::One(one) => append(engine, commit, &[&one.head, one.key, one.value], 1),
             Content::Several(several) => append_several(engine, commit, several),
-            Content::Batch(prepared) => append(engine, commit, &[prepared.batch.payload()], prepared.batch.count()),
+            Content::Batch(prepared) => {
+                append(engine, commit, &[prepared.batch.payload()], prepared.batch.count())
+            }
         }
     }
 
@@ -205,22 +235,32 @@ impl Content<'_> {
     pub(super) fn apply(self, engine: &Engine, commit: &mut Commit, first: u64) {
         match self {
             Content::One(one) => one.apply(commit, first),
-            Content::Several(several) => (first..).zip(several).for_each(|(number, one)| one.apply(commit, number)),
+            Content::Several(several) => {
+                (first..).zip(several).for_each(|(number, one)| one.apply(commit, number))
+            }
             Content::Batch(prepared) => apply_batch(engine, commit, prepared.batch.operations(), first),
         }
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "as many as have a place at the desk")]
+#[expect(clippy::cast_possible_truncation, reason = "as many as have a place at the commit_queue")]
 fn narrow(count: usize) -> u32 {
     count as u32
 }
 
 /// As one payload of several operations.
-fn append_several(engine: &Engine, commit: &mut Commit, several: &[One<'_>]) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
+fn append_several(
+    engine: &Engine,
+    commit: &mut Commit,
+    several: &[One<'_>],
+) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
     let header = batch_header(narrow(several.len()));
     let head = |one: &One<'_>| entry_header(one.kind, one.keyspace.id, one.key, one.value);
-    let heads = several.iter().map(head).collect::<std::result::Result<Vec<_>, _>>().map_err(|error| beyond_limit(&error))?;
+    let heads = several
+        .iter()
+        .map(head)
+        .collect::<std::result::Result<Vec<_>, _>>()
+        .map_err(|error| beyond_limit(&error))?;
     let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + 3 * several.len());
     parts.push(&header);
     for (head, one) in heads.iter().zip(several) {
@@ -240,7 +280,12 @@ fn apply_batch(engine: &Engine, commit: &mut Commit, operations: Operations<'_>,
             Operation::CreateKeyspace { keyspace, name, stream, options } => {
                 let settings = KeyspaceOptions::from_manifest(&options).unwrap_or_default();
                 engine.catalog.insert(&KeyspaceInfo::new(keyspace, name, settings));
-                commit.keyspace_edits.push(Edit::KeyspaceCreated { id: keyspace, name: name.to_owned(), stream, options });
+                commit.keyspace_edits.push(Edit::KeyspaceCreated {
+                    id: keyspace,
+                    name: name.to_owned(),
+                    stream,
+                    options,
+                });
             }
             Operation::DropKeyspace { keyspace } => {
                 engine.catalog.remove(keyspace);

@@ -1,10 +1,14 @@
-//! The line of writes that found no room: they take their places in the order of their calls, when a flush or a sync has made room.
+//! The line of writes that found no room: they take their places in the order of their calls, when
+//! a flush or a sync has made room.
 //!
 //! Invariants:
-//! 1. While the line is not empty no other write commits: so a thread's call order is sequence order, whether or not it waits.
-//! 2. The line's bytes are bounded. A write beyond that stands in line as long as somebody waits for it: its bytes are held by its operation,
-//!    and it is refused, nothing of it taken, to whoever only asks how it ended, or drops it.
-//! 3. Whoever waits moves the line, as do flushes and a task of its own: nobody waits for somebody who does not.
+//! 1. While the line is not empty no other write commits: so a thread's call order is sequence
+//!    order, whether or not it waits.
+//! 2. The line's bytes are bounded. A write beyond that stands in line as long as somebody waits
+//!    for it: its bytes are held by its operation, and it is refused, nothing of it taken, to
+//!    whoever only asks how it ended, or drops it.
+//! 3. Whoever waits moves the line, as do flushes and a task of its own: nobody waits for somebody
+//!    who does not.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +27,8 @@ use crate::guard::guarded;
 use crate::op::{Op, Ticket};
 use crate::options::Durability;
 
-/// Pauses of whoever moves the line: flushes move it as well, so that these matter only when nothing else happens.
+/// Pauses of whoever moves the line: flushes move it as well, so that these matter only when
+/// nothing else happens.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -70,19 +75,27 @@ impl InLine for Waiting {
             return true;
         }
         if engine.is_stopping() {
-            self.committed = Some(Err(Error::new(ErrorKind::Closed, "the database stopped before there was room for the write")));
+            self.committed = Some(Err(Error::new(
+                ErrorKind::Closed,
+                "the database stopped before there was room for the write",
+            )));
             return true;
         }
-        // When all that was appended is durable, those in flight have only not been taken yet, perhaps by the very thread that waits here.
-        if check_in_flight(engine, self.durability).is_err() && commit.log.durable_through() < commit.log_end {
+        // When all that was appended is durable, those in flight have only not been taken yet,
+        // perhaps by the very thread that waits here.
+        if check_in_flight(engine, self.durability).is_err() && commit.log.durable_through() < commit.log_end
+        {
             return false;
         }
         let committed = match &self.prepared {
-            Place::Line(charged) => commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability),
+            Place::Line(charged) => {
+                commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability)
+            }
             Place::Held(held) => {
                 let mut held = held.lock();
                 let Some(charged) = &*held else { return true };
-                let committed = commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability);
+                let committed =
+                    commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability);
                 if !matches!(&committed, Err(error) if stands_in_line(engine, error)) {
                     *held = None;
                 }
@@ -102,7 +115,9 @@ impl InLine for Waiting {
         let Waiting { durability, committed, turn, .. } = *self;
         if let Some(committed) = committed {
             let committed = finish_commit(engine, committed);
-            turn.complete(committed.map(|committed| WriteTicket::new(Arc::clone(engine), committed, durability)));
+            turn.complete(
+                committed.map(|committed| WriteTicket::new(Arc::clone(engine), committed, durability)),
+            );
         }
     }
 }
@@ -127,13 +142,15 @@ pub(crate) fn advance_line(engine: &Arc<Engine>) {
         write.tell(engine);
     }
     if is_stuck {
-        // A memtable may have been sealed before there was no room for something else, and its flush may be what makes room.
+        // A memtable may have been sealed before there was no room for something else, and its
+        // flush may be what makes room.
         engine.work.raise();
         engine.tell_of_log();
     }
 }
 
-/// Moves the line until it is empty: after the sync that the log may wait for, and again after a pause, whatever room depends on.
+/// Moves the line until it is empty: after the sync that the log may wait for, and again after a
+/// pause, whatever room depends on.
 async fn move_line(engine: &Arc<Engine>) {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -155,7 +172,12 @@ async fn move_line(engine: &Arc<Engine>) {
 }
 
 /// Puts a write that found no room in line.
-pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability: Durability, refusal: Error) -> Op<()> {
+pub(super) fn stand_in_line(
+    engine: &Arc<Engine>,
+    prepared: Prepared,
+    durability: Durability,
+    refusal: Error,
+) -> Op<()> {
     let (turn, ticket) = completion();
     // Outside the commit section: the cache gives way to it.
     let charge = engine.budget().charge(Category::Queues, prepared.batch.payload_bytes() as u64);
@@ -163,12 +185,15 @@ pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability
     let charged = Charged { prepared, _charge: charge };
     let (first, held) = {
         let mut commit = engine.stream.commit.lock();
-        let is_beyond = !commit.line.is_empty() && (commit.line_bytes + memtable_bytes) as u64 > engine.options.memtable_bytes();
+        let is_beyond = !commit.line.is_empty()
+            && (commit.line_bytes + memtable_bytes) as u64 > engine.options.memtable_bytes();
         let bytes = if is_beyond { 0 } else { memtable_bytes };
         let (prepared, held) = if is_beyond {
             let held = Arc::new(Mutex::new(Some(charged)));
             let refusal = match refusal.kind() {
-                ErrorKind::Busy => refusal.context("too many writes wait for room; nothing of this one was taken"),
+                ErrorKind::Busy => {
+                    refusal.context("too many writes wait for room; nothing of this one was taken")
+                }
                 _ => refusal,
             };
             (Place::Held(Arc::clone(&held)), Some((held, refusal)))
@@ -188,21 +213,32 @@ pub(super) fn stand_in_line(engine: &Arc<Engine>, prepared: Prepared, durability
     }
     // Room may have come before the write stood in line.
     advance_line(engine);
-    Op::ticket(Box::new(LineTicket { engine: Arc::clone(engine), turn: ticket, held, progress: None, committed: None }), ())
+    Op::ticket(
+        Box::new(LineTicket {
+            engine: Arc::clone(engine),
+            turn: ticket,
+            held,
+            progress: None,
+            committed: None,
+        }),
+        (),
+    )
 }
 
 /// Waits for a turn, and then for the write.
 struct LineTicket {
     engine: Arc<Engine>,
     turn: Completion<Result<WriteTicket>>,
-    /// For a write beyond what the line may hold: its batch, and what whoever does not wait is told.
+    /// For a write beyond what the line may hold: its batch, and what whoever does not wait is
+    /// told.
     held: Option<(Held, Error)>,
     progress: Option<Completion<()>>,
     committed: Option<WriteTicket>,
 }
 
 impl LineTicket {
-    /// Takes a write beyond what the line may hold back, if it was not committed meanwhile; what is to be said of it.
+    /// Takes a write beyond what the line may hold back, if it was not committed meanwhile; what is
+    /// to be said of it.
     fn give_up(&mut self) -> Option<Error> {
         let (held, refusal) = self.held.take()?;
         let batch = held.lock().take();
@@ -223,7 +259,12 @@ impl LineTicket {
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         while self.committed.is_none() {
             if let Poll::Ready(turn) = Pin::new(&mut self.turn).poll(context) {
-                let ended = || Err(Error::new(ErrorKind::Closed, "the database stopped before there was room for the write"));
+                let ended = || {
+                    Err(Error::new(
+                        ErrorKind::Closed,
+                        "the database stopped before there was room for the write",
+                    ))
+                };
                 self.committed = Some(turn.unwrap_or_else(ended)?);
                 break;
             }

@@ -1,19 +1,23 @@
 //! Write path: `batch → sequence → log append → memtable → accepted → durable`.
 //!
-//! 1. A batch is encoded once, by the thread that writes it; that encoding is the log's payload. A single entry needs no buffer: log and
-//!    memtable take it from where its caller has it.
-//! 2. The commit section, or whoever is in it already, gives it sequence numbers, appends it to the log and puts it into the memtable.
+//! 1. A batch is encoded once, by the thread that writes it; that encoding is the log's payload. A
+//!    single entry needs no buffer: log and memtable take it from where its caller has it.
+//! 2. The commit section, or whoever is in it already, gives it sequence numbers, appends it to the
+//!    log and puts it into the memtable.
 //! 3. The visible sequence number is raised when the whole batch is in the memtable.
 //! 4. A durable write waits for a sync, which all that were appended before it share.
 //!
 //! Invariants:
-//! 1. Sequence numbers have no holes: an append that took no effect takes no number. After one of unknown outcome nothing is appended to that log.
-//! 2. A log entry covers every number since the entry before; unlogged writes in between take the first numbers of its range, and its own
-//!    operations the last. So recovery checks that entries follow each other without a gap. What is more than one entry's count can say is
-//!    covered by entries without operations before it.
+//! 1. Sequence numbers have no holes: an append that took no effect takes no number. After one of
+//!    unknown outcome nothing is appended to that log.
+//! 2. A log entry covers every number since the entry before; unlogged writes in between take the
+//!    first numbers of its range, and its own operations the last. So recovery checks that entries
+//!    follow each other without a gap. What is more than one entry's count can say is covered by
+//!    entries without operations before it.
 //! 3. The memtable holds nothing that was not appended first, unlogged writes apart.
 //! 4. No waker runs inside the commit section.
-//! 5. What finds no room stands in line, and nothing passes it: a thread's call order is sequence order.
+//! 5. What finds no room stands in line, and nothing passes it: a thread's call order is sequence
+//!    order.
 //! 6. A commit that panics finishes the handle: nothing is appended behind what it left.
 
 mod content;
@@ -35,7 +39,8 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 
 use crate::budget::Room;
 use crate::engine::{
-    Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Posted, Sealed, View, Work, no_log, took_no_effect,
+    Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Posted, Sealed, View,
+    Work, no_log, took_no_effect,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
@@ -59,11 +64,14 @@ const REPLAYED_BYTES_MIN: u64 = 4 << 20;
 /// Bounds of the log bytes of a memtable, whatever was measured.
 const LOG_BYTES_MIN: u64 = 8 << 20;
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Most keyspaces created and dropped in one memtable: one manifest record tells of all, and has a largest size.
+/// Most keyspaces created and dropped in one memtable: one manifest record tells of all, and has a
+/// largest size.
 const KEYSPACE_EDITS_MAX: usize = 16 << 10;
-/// Most key and value bytes of writes that are made one entry of the log: beyond, an entry costs little beside its bytes, and small segments have room for it.
+/// Most key and value bytes of writes that are made one entry of the log: beyond, an entry costs
+/// little beside its bytes, and small segments have room for it.
 const TOGETHER_BYTES_MAX: usize = 16 << 10;
-/// How often somebody who has left a write looks whether it was served, before waiting for the section: some microseconds, several commits.
+/// How often somebody who has left a write looks whether it was served, before waiting for the
+/// section: some microseconds, several commits.
 const DESK_LOOKS: u32 = 100;
 /// How often it then lets others run, before it sleeps until the section is free.
 const DESK_YIELDS: u32 = 64;
@@ -71,13 +79,14 @@ const DESK_YIELDS: u32 = 64;
 /// Commits a batch or an entry. On an error nothing of it was taken, or the handle is finished.
 ///
 /// # Errors
-/// `Busy` when there is no room in memory, or others stand in line for it; `Invalid`, `NotFound` for what the batch asks; those of the log.
+/// `Busy` when there is no room in memory, or others stand in line for it; `Invalid`, `NotFound`
+/// for what the batch asks; those of the log.
 #[inline]
 fn commit(engine: &Engine, content: Content<'_>, durability: Durability) -> Result<Committed> {
     let committed = match engine.stream.commit.try_lock() {
         Some(mut commit) => {
             let committed = commit_in_turn(engine, &mut commit, content, durability);
-            serve_desk(engine, &mut commit);
+            serve_commit_queue(engine, &mut commit);
             committed
         }
         None => commit_contended(engine, content, durability),
@@ -86,7 +95,12 @@ fn commit(engine: &Engine, content: Content<'_>, durability: Durability) -> Resu
 }
 
 /// In the commit section, of whoever does not stand in line.
-fn commit_in_turn(engine: &Engine, commit: &mut Commit, content: Content<'_>, durability: Durability) -> Result<Committed> {
+fn commit_in_turn(
+    engine: &Engine,
+    commit: &mut Commit,
+    content: Content<'_>,
+    durability: Durability,
+) -> Result<Committed> {
     engine.check_writable()?;
     check_line(commit)?;
     commit_locked(engine, commit, content, durability)
@@ -94,15 +108,15 @@ fn commit_in_turn(engine: &Engine, commit: &mut Commit, content: Content<'_>, du
 
 /// Commits for those who found the section taken.
 #[inline]
-fn serve_desk(engine: &Engine, commit: &mut Commit) {
-    if engine.stream.desk.has_waiting() {
+fn serve_commit_queue(engine: &Engine, commit: &mut Commit) {
+    if engine.stream.commit_queue.has_waiting() {
         serve_waiting(engine, commit);
     }
 }
 
 /// As few entries of the log, if it wants that, or each by itself.
 fn serve_waiting(engine: &Engine, commit: &mut Commit) {
-    engine.stream.desk.serve(commit.log.wants_gathered(), |mut posted| {
+    engine.stream.commit_queue.serve(commit.log.wants_gathered(), |mut posted| {
         while !posted.is_empty() {
             let (first, others) = posted.split_at_mut(short_enough(posted));
             commit_left(engine, commit, first);
@@ -123,7 +137,11 @@ fn short_enough(posted: &[MutexGuard<'_, Posted>]) -> usize {
 
 /// Commits what was left: together, if it can be.
 fn commit_left(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_, Posted>]) {
-    let together = if posted.len() > 1 { commit_together(engine, commit, posted) } else { Together::Not { sealed: false } };
+    let together = if posted.len() > 1 {
+        commit_together(engine, commit, posted)
+    } else {
+        Together::Not { sealed: false }
+    };
     let Together::Not { sealed } = together else { return };
     for posted in &mut *posted {
         if let Some(one) = One::left(posted) {
@@ -131,7 +149,9 @@ fn commit_left(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_
         }
     }
     // Whoever is told an error looks for work himself.
-    if sealed && let Some(first) = posted.iter_mut().find_map(|posted| posted.committed.as_mut()?.as_mut().ok()) {
+    if sealed
+        && let Some(first) = posted.iter_mut().find_map(|posted| posted.committed.as_mut()?.as_mut().ok())
+    {
         first.rotated = true;
     }
 }
@@ -140,18 +160,21 @@ fn commit_left(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_
 enum Together {
     /// Each was told how it went.
     Committed,
-    /// No write took effect, and each is to be committed by itself. `sealed`: room was made, and the flush is to be told of a memtable.
+    /// No write took effect, and each is to be committed by itself. `sealed`: room was made, and
+    /// the flush is to be told of a memtable.
     Not { sealed: bool },
 }
 
-/// Commits what several have left as one log entry: what an entry costs, and a log of several copies three times, comes once for all of them.
+/// Commits what several have left as one log entry: what an entry costs, and a log of several
+/// copies three times, comes once for all of them.
 fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_, Posted>]) -> Together {
     let several: Vec<One<'_>> = posted.iter().filter_map(|posted| One::left(posted)).collect();
     if several.len() < posted.len() || posted.iter().any(|posted| posted.durability == Durability::Unlogged) {
         return Together::Not { sealed: false };
     }
     let memtable = Arc::clone(&commit.memtable);
-    let mut committed = match commit_in_turn(engine, commit, Content::Several(&several), Durability::Durable) {
+    let mut committed = match commit_in_turn(engine, commit, Content::Several(&several), Durability::Durable)
+    {
         Err(error) if took_no_effect(&error) || error.kind() == ErrorKind::NotFound => {
             return Together::Not { sealed: !Arc::ptr_eq(&memtable, &commit.memtable) };
         }
@@ -169,7 +192,8 @@ fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuar
             Ok(first) if number == 0 => Ok(Committed { accepted: first.accepted.take(), ..*first }),
             Ok(first) => {
                 // Nothing tells several of one acceptance; what is durable is accepted.
-                let accepted = if is_accepted_later { first.end.map(|end| commit.log.durable(end)) } else { None };
+                let accepted =
+                    if is_accepted_later { first.end.map(|end| commit.log.durable(end)) } else { None };
                 Ok(Committed { accepted, rotated: false, stall_changed: false, ..*first })
             }
         });
@@ -180,37 +204,40 @@ fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuar
 /// Somebody is in the commit section: the write is left there, or waits for the section.
 #[cold]
 fn commit_contended(engine: &Engine, content: Content<'_>, durability: Durability) -> Result<Committed> {
-    let desk = &engine.stream.desk;
+    let commit_queue = &engine.stream.commit_queue;
     let place = match content {
-        Content::One(one) if one.bytes() <= POSTED_BYTES_MAX => desk.post(|posted| one.leave(posted, durability)),
+        Content::One(one) if one.bytes() <= POSTED_BYTES_MAX => {
+            commit_queue.post(|posted| one.leave(posted, durability))
+        }
         _ => None,
     };
     let Some(place) = place else {
         let mut commit = engine.stream.commit.lock();
         let committed = commit_in_turn(engine, &mut commit, content, durability);
-        serve_desk(engine, &mut commit);
+        serve_commit_queue(engine, &mut commit);
         return committed;
     };
     for _ in 0..DESK_LOOKS {
-        if desk.is_served(place) {
+        if commit_queue.is_served(place) {
             break;
         }
         std::hint::spin_loop();
     }
-    // Who is in the section may not be running: he is let run, and nobody is put to sleep and woken for it.
+    // Who is in the section may not be running: he is let run, and nobody is put to sleep and woken
+    // for it.
     for _ in 0..DESK_YIELDS {
-        if desk.is_served(place) {
+        if commit_queue.is_served(place) {
             break;
         }
         match engine.stream.commit.try_lock() {
-            Some(mut commit) => serve_desk(engine, &mut commit),
+            Some(mut commit) => serve_commit_queue(engine, &mut commit),
             None => engine.env.let_others_run(),
         }
     }
-    while !desk.is_served(place) {
-        serve_desk(engine, &mut engine.stream.commit.lock());
+    while !commit_queue.is_served(place) {
+        serve_commit_queue(engine, &mut engine.stream.commit.lock());
     }
-    desk.take(place)
+    commit_queue.take(place)
 }
 
 /// # Errors
@@ -218,8 +245,11 @@ fn commit_contended(engine: &Engine, content: Content<'_>, durability: Durabilit
 fn check_in_flight(engine: &Engine, durability: Durability) -> Result<()> {
     let limit = engine.options.writes_in_flight_max();
     if durability == Durability::Durable && engine.stream.in_flight.load(Ordering::Relaxed) >= limit {
-        return Err(Error::new(ErrorKind::Busy, format!("{limit} writes are in flight, which is the setting writes_in_flight_max"))
-            .advice("wait for some of them"));
+        return Err(Error::new(
+            ErrorKind::Busy,
+            format!("{limit} writes are in flight, which is the setting writes_in_flight_max"),
+        )
+        .advice("wait for some of them"));
     }
     Ok(())
 }
@@ -230,7 +260,8 @@ fn check_line(commit: &Commit) -> Result<()> {
     match commit.line.len() {
         0 => Ok(()),
         waiting => {
-            Err(Error::new(ErrorKind::Busy, format!("{waiting} earlier writes wait for room in memory")).advice("wait for the flush"))
+            Err(Error::new(ErrorKind::Busy, format!("{waiting} earlier writes wait for room in memory"))
+                .advice("wait for the flush"))
         }
     }
 }
@@ -248,7 +279,8 @@ fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Commit
         }
         Ok(_) => {}
         Err(error) => {
-            // A memtable may have been sealed before the error, and its flush may be what makes room.
+            // A memtable may have been sealed before the error, and its flush may be what makes
+            // room.
             engine.work.raise();
             if error.kind() != ErrorKind::Busy {
                 engine.note(error);
@@ -260,24 +292,36 @@ fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Commit
     committed
 }
 
-/// Finishes the handle when a commit ends by a panic: the log may hold what the memtable does not, under numbers that would be given out again.
+/// Finishes the handle when a commit ends by a panic: the log may hold what the memtable does not,
+/// under numbers that would be given out again.
 struct Unfinished<'a>(&'a Engine);
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        let error = Error::new(ErrorKind::Bug, "a commit panicked; what it wrote may or may not be found again");
+        let error =
+            Error::new(ErrorKind::Bug, "a commit panicked; what it wrote may or may not be found again");
         self.0.fail_silently(&error.advice("open the database again, and report the panic"));
     }
 }
 
-fn commit_locked(engine: &Engine, commit: &mut Commit, content: Content<'_>, durability: Durability) -> Result<Committed> {
+fn commit_locked(
+    engine: &Engine,
+    commit: &mut Commit,
+    content: Content<'_>,
+    durability: Durability,
+) -> Result<Committed> {
     let unfinished = Unfinished(engine);
     let committed = commit_guarded(engine, commit, content, durability);
     std::mem::forget(unfinished);
     committed
 }
 
-fn commit_guarded(engine: &Engine, commit: &mut Commit, content: Content<'_>, durability: Durability) -> Result<Committed> {
+fn commit_guarded(
+    engine: &Engine,
+    commit: &mut Commit,
+    content: Content<'_>,
+    durability: Durability,
+) -> Result<Committed> {
     content.check()?;
     engine.check_writable()?;
     if let Some(cause) = commit.log.ended() {
@@ -304,7 +348,8 @@ fn commit_guarded(engine: &Engine, commit: &mut Commit, content: Content<'_>, du
     Ok(Committed { end, lane: commit.log.id.lane, accepted, delay, rotated, stall_changed })
 }
 
-/// What an append comes to: the log's end after it, and its acceptance unless it was accepted at once.
+/// What an append comes to: the log's end after it, and its acceptance unless it was accepted at
+/// once.
 type AppendEnd = (LogOffset, Option<Completion<Result<()>>>);
 
 /// Appends a payload to the log. When that fails it took no number, or the handle is finished.
@@ -331,7 +376,8 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
             if error.kind() == ErrorKind::Fenced {
                 engine.fail_silently(&error);
             } else if !took_no_effect(&error) {
-                // Whether it is in the log is not known, and its numbers are given out again: nothing more is appended behind it.
+                // Whether it is in the log is not known, and its numbers are given out again:
+                // nothing more is appended behind it.
                 commit.log.end(&error);
             }
             Err(error)
@@ -339,7 +385,8 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
     }
 }
 
-/// Memtables that the budget promises to every database: one that takes writes, and one that is flushed.
+/// Memtables that the budget promises to every database: one that takes writes, and one that is
+/// flushed.
 const PROMISED: usize = 2;
 
 /// Memtables that may wait for their flush: what the budget's quarter leaves beside the active one.
@@ -348,18 +395,24 @@ fn waiting_max(engine: &Engine) -> usize {
     usize::try_from((quarter / engine.options.memtable_bytes()).saturating_sub(1)).unwrap_or(1).clamp(1, 16)
 }
 
-/// Bytes of log that a second of replay takes: by what the replay at opening took, if it was long enough to tell.
+/// Bytes of log that a second of replay takes: by what the replay at opening took, if it was long
+/// enough to tell.
 pub(crate) fn replay_rate(replayed_bytes: u64, took: Duration) -> u64 {
     match u64::try_from(took.as_micros()) {
-        Ok(micros @ 1..) if replayed_bytes >= REPLAYED_BYTES_MIN => replayed_bytes.saturating_mul(1_000_000) / micros,
+        Ok(micros @ 1..) if replayed_bytes >= REPLAYED_BYTES_MIN => {
+            replayed_bytes.saturating_mul(1_000_000) / micros
+        }
         _ => REPLAY_BYTES_PER_SECOND,
     }
 }
 
-/// Bytes of log that one memtable may hold, so that replaying two of them, one filling and one being flushed, takes a quarter of a second at
-/// `replay_rate`. A memtable that was given its size may be filled.
+/// Bytes of log that one memtable may hold, so that replaying two of them, one filling and one
+/// being flushed, takes a quarter of a second at `replay_rate`. A memtable that was given its size
+/// may be filled.
 pub(crate) fn log_bytes_max(options: &Options, replay_rate: u64) -> u64 {
-    (replay_rate / 8).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX).max(options.memtable_bytes.map_or(0, |bytes| bytes.saturating_mul(4)))
+    (replay_rate / 8)
+        .clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
+        .max(options.memtable_bytes.map_or(0, |bytes| bytes.saturating_mul(4)))
 }
 
 /// Seals the active memtable when it is full; says whether it did.
@@ -401,7 +454,8 @@ fn room(engine: &Engine, waiting: usize) -> Result<Room> {
 #[cold]
 fn no_room(engine: &Engine, waiting: usize) -> Error {
     let message = format!("{waiting} memtables wait for their flush");
-    let busy = Error::new(ErrorKind::Busy, message).advice("wait for the flush, or give the database more memory");
+    let busy =
+        Error::new(ErrorKind::Busy, message).advice("wait for the flush, or give the database more memory");
     match engine.troubles.of(Work::FLUSH) {
         Some(error) => busy.source(error),
         None => busy,
@@ -428,7 +482,8 @@ fn rotate(engine: &Engine, commit: &mut Commit) {
     });
 }
 
-/// Seals the active memtable, full or not, and says up to which sequence number all must be flushed.
+/// Seals the active memtable, full or not, and says up to which sequence number all must be
+/// flushed.
 pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
     let last = {
         let mut commit = engine.stream.commit.lock();
@@ -441,8 +496,8 @@ pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
     last
 }
 
-/// Seals what is in memory when the log has ended, once: the flush of the newest memtable un-names it. Nothing is committed until another log stands.
-/// Says whether it has ended.
+/// Seals what is in memory when the log has ended, once: the flush of the newest memtable un-names
+/// it. Nothing is committed until another log stands. Says whether it has ended.
 pub(crate) fn seal_ended_log(engine: &Engine) -> bool {
     let mut commit = engine.stream.commit.lock();
     if commit.log.ended().is_none() {
@@ -476,20 +531,28 @@ pub(crate) fn write(engine: &Arc<Engine>, prepared: Prepared, durability: Durabi
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Op::ready(engine.check_writable());
     }
-    match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::Batch(&prepared), durability)) {
+    match check_in_flight(engine, durability)
+        .and_then(|()| commit(engine, Content::Batch(&prepared), durability))
+    {
         Ok(committed) => acknowledge(engine, committed, durability),
         Err(error) if stands_in_line(engine, &error) => stand_in_line(engine, prepared, durability, error),
         Err(error) => Op::ready(Err(error)),
     }
 }
 
-/// Whether a write whose commit failed so stands in line for another log: its append ended the log, and nobody knows whether it is in there. It is in no
-/// memtable, and writes that were called after it must not be there without it; so it is appended again, before them, once what the ended log
-/// may hold of it is never replayed. Until then a successor may find it: it was neither acknowledged nor refused.
+/// Whether a write whose commit failed so stands in line for another log: its append ended the log,
+/// and nobody knows whether it is in there. It is in no memtable, and writes that were called after
+/// it must not be there without it; so it is appended again, before them, once what the ended log
+/// may hold of it is never replayed. Until then a successor may find it: it was neither
+/// acknowledged nor refused.
 #[cold]
 fn is_for_another_log(engine: &Engine, error: &Error) -> bool {
-    let is_unknown = !took_no_effect(error) && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::NotFound | ErrorKind::Bug);
-    is_unknown && engine.main_log().ended().is_some() && !engine.is_stopping() && engine.check_writable().is_ok()
+    let is_unknown = !took_no_effect(error)
+        && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::NotFound | ErrorKind::Bug);
+    is_unknown
+        && engine.main_log().ended().is_some()
+        && !engine.is_stopping()
+        && engine.check_writable().is_ok()
 }
 
 /// Whether a write whose commit failed so stands in line.
@@ -497,7 +560,8 @@ fn stands_in_line(engine: &Engine, error: &Error) -> bool {
     error.kind() == ErrorKind::Busy || is_for_another_log(engine, error)
 }
 
-/// Commits one entry and says how it will end. Allocates nothing unless the write must be waited for.
+/// Commits one entry and says how it will end. Allocates nothing unless the write must be waited
+/// for.
 #[inline]
 pub(crate) fn write_one(
     engine: &Arc<Engine>,
@@ -513,7 +577,9 @@ pub(crate) fn write_one(
     };
     match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::One(&one), durability)) {
         Ok(committed) => acknowledge(engine, committed, durability),
-        Err(error) if stands_in_line(engine, &error) => stand_in_line(engine, one.to_prepared(), durability, error),
+        Err(error) if stands_in_line(engine, &error) => {
+            stand_in_line(engine, one.to_prepared(), durability, error)
+        }
         Err(error) => Op::ready(Err(error)),
     }
 }
@@ -527,10 +593,14 @@ pub(crate) fn try_write(
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Ok(Op::ready(engine.check_writable()));
     }
-    match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::Batch(&prepared), durability)) {
+    match check_in_flight(engine, durability)
+        .and_then(|()| commit(engine, Content::Batch(&prepared), durability))
+    {
         Ok(committed) => Ok(acknowledge(engine, committed, durability)),
         Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
-        Err(error) if is_for_another_log(engine, &error) => Ok(stand_in_line(engine, prepared, durability, error)),
+        Err(error) if is_for_another_log(engine, &error) => {
+            Ok(stand_in_line(engine, prepared, durability, error))
+        }
         Err(error) => Ok(Op::ready(Err(error))),
     }
 }
@@ -547,7 +617,14 @@ pub(crate) fn sync(engine: &Arc<Engine>) -> Op<()> {
     if end == LogOffset::ZERO {
         return Op::ready(Ok(()));
     }
-    let committed = Committed { end: Some(end), lane, accepted: None, delay: Duration::ZERO, rotated: false, stall_changed: false };
+    let committed = Committed {
+        end: Some(end),
+        lane,
+        accepted: None,
+        delay: Duration::ZERO,
+        rotated: false,
+        stall_changed: false,
+    };
     acknowledge(engine, committed, Durability::Durable)
 }
 
@@ -557,7 +634,12 @@ pub(crate) fn acknowledge(engine: &Arc<Engine>, committed: Committed, durability
 }
 
 /// The operation of a write that was committed, which gives `value`.
-pub(crate) fn acknowledge_with<T>(engine: &Arc<Engine>, committed: Committed, durability: Durability, value: T) -> Op<T> {
+pub(crate) fn acknowledge_with<T>(
+    engine: &Arc<Engine>,
+    committed: Committed,
+    durability: Durability,
+    value: T,
+) -> Op<T> {
     if durability != Durability::Durable && committed.accepted.is_none() && committed.delay.is_zero() {
         return Op::ready(Ok(value));
     }
@@ -565,7 +647,11 @@ pub(crate) fn acknowledge_with<T>(engine: &Arc<Engine>, committed: Committed, du
 }
 
 /// Creates a keyspace: an operation in the main stream.
-pub(crate) fn create_keyspace(engine: &Arc<Engine>, name: &str, options: &KeyspaceOptions) -> Result<(Arc<KeyspaceInfo>, Committed)> {
+pub(crate) fn create_keyspace(
+    engine: &Arc<Engine>,
+    name: &str,
+    options: &KeyspaceOptions,
+) -> Result<(Arc<KeyspaceInfo>, Committed)> {
     let committed = {
         let mut commit = engine.stream.commit.lock();
         if engine.catalog.by_name(name).is_some() {
@@ -583,10 +669,14 @@ pub(crate) fn create_keyspace(engine: &Arc<Engine>, name: &str, options: &Keyspa
     };
     let (id, committed) = match committed {
         Ok((id, committed)) => (id, finish_commit(engine, Ok(committed))?),
-        Err(error) => return Err(finish_commit(engine, Err(error)).map_or_else(|error| error, |_| unreachable!("it was an error"))),
+        Err(error) => {
+            return Err(finish_commit(engine, Err(error))
+                .map_or_else(|error| error, |_| unreachable!("it was an error")));
+        }
     };
     let keyspace = engine.catalog.by_id(id);
-    let keyspace = keyspace.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("keyspace {name:?} was dropped meanwhile")))?;
+    let keyspace = keyspace
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("keyspace {name:?} was dropped meanwhile")))?;
     Ok((keyspace, committed))
 }
 

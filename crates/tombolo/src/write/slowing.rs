@@ -1,7 +1,9 @@
-//! Slowing writers while background work falls behind: looks at what piles up, asks a writer to wait, and tells when that begins and ends.
+//! Slowing writers while background work falls behind: looks at what piles up, asks a writer to
+//! wait, and tells when that begins and ends.
 //!
-//! Writers share one queue of delays, so that all together go at the rate, however many they are. It is bounded: no write waits longer
-//! than [`AHEAD_MAX`] for others' bytes and [`OWN_MAX`] for its own. Readers that keep flushed memtables slow nobody.
+//! Writers share one queue of delays, so that all together go at the rate, however many they are.
+//! It is bounded: no write waits longer than [`AHEAD_MAX`] for others' bytes and [`OWN_MAX`] for
+//! its own. Readers that keep flushed memtables slow nobody.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -64,8 +66,8 @@ pub(super) fn count_delay(engine: &Engine, delay: Duration, writers: usize) {
     }
 }
 
-/// A log that wants its oldest data flushed, by its bytes or by its pieces, is as good as one that would take too long to replay: the memtable counts
-/// as full, unless one is being flushed already.
+/// A log that wants its oldest data flushed, by its bytes or by its pieces, is as good as one that
+/// would take too long to replay: the memtable counts as full, unless one is being flushed already.
 fn look_at_log(engine: &Engine, commit: &mut Commit) {
     let pressure = commit.log.pressure();
     if pressure.live_bytes > pressure.wanted_bytes_max && engine.view().waiting.is_empty() {
@@ -105,7 +107,8 @@ pub(crate) fn slowed_now(engine: &Engine) -> Option<Slowed> {
     slowed(engine, &engine.stream.commit.lock())
 }
 
-/// Background work has come on: tells of it if writers were slowed and are no more, though nobody writes.
+/// Background work has come on: tells of it if writers were slowed and are no more, though nobody
+/// writes.
 pub(crate) fn look_again(engine: &Engine) {
     if engine.stalls.reason().is_none() {
         return;

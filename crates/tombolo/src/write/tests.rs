@@ -32,7 +32,12 @@ fn any_number_of_unlogged_writes_may_lie_between_logged_ones() {
     let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
     process
         .run(async move {
-            let open = || Db::builder("mem://gap").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).open();
+            let open = || {
+                Db::builder("mem://gap")
+                    .env(env.clone())
+                    .stores(Arc::clone(&objects), Arc::clone(&log))
+                    .open()
+            };
             let db = open().await.unwrap();
             let keys = db.default_keyspace();
             keys.put(b"1", b"one").await.unwrap();
@@ -55,20 +60,26 @@ fn any_number_of_unlogged_writes_may_lie_between_logged_ones() {
 #[test]
 fn the_log_of_a_memtable_is_bounded_by_how_fast_it_is_replayed() {
     let options = Options::parse(["memory_bytes=17179869184"]).unwrap();
-    let at_rate = |mebibytes: u64| log_bytes_max(&options, replay_rate(mebibytes << 20, Duration::from_secs(1))) >> 20;
+    let at_rate =
+        |mebibytes: u64| log_bytes_max(&options, replay_rate(mebibytes << 20, Duration::from_secs(1))) >> 20;
     assert_eq!((at_rate(80), at_rate(800)), (10, 100), "an eighth of a second each");
     assert_eq!((at_rate(5), at_rate(1 << 20)), (8, 256), "within bounds");
     assert_eq!(replay_rate(1000, Duration::from_secs(1)), REPLAY_BYTES_PER_SECOND, "too short to tell");
     assert_eq!(replay_rate(1 << 30, Duration::ZERO), REPLAY_BYTES_PER_SECOND, "nor without a clock");
     let given = Options::parse(["memtable_bytes=67108864"]).unwrap();
-    assert_eq!(log_bytes_max(&given, REPLAY_BYTES_PER_SECOND), 4 * 67_108_864, "a memtable of a given size may be filled");
+    assert_eq!(
+        log_bytes_max(&given, REPLAY_BYTES_PER_SECOND),
+        4 * 67_108_864,
+        "a memtable of a given size may be filled"
+    );
 }
 
 /// A database in a world of its own.
 async fn open_alone(env: &tombolo_env::Env, options: &[&str]) -> Db {
     let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(env));
     let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(env));
-    let builder = Db::builder("mem://alone").env(env.clone()).options(Options::parse(options.iter().copied()).unwrap());
+    let builder =
+        Db::builder("mem://alone").env(env.clone()).options(Options::parse(options.iter().copied()).unwrap());
     builder.stores(objects, log).open().await.unwrap()
 }
 
@@ -105,12 +116,16 @@ fn the_bound_of_the_log_follows_the_settings() {
             assert_eq!(bound(), REPLAY_BYTES_PER_SECOND / 8);
             db.set_options([("memtable_bytes", "67108864")]).unwrap();
             assert_eq!(bound(), 4 * 67_108_864);
-            assert!(db.set_options([("memtable_bytes", "1")]).is_err() && bound() == 4 * 67_108_864, "what was refused changes nothing");
+            assert!(
+                db.set_options([("memtable_bytes", "1")]).is_err() && bound() == 4 * 67_108_864,
+                "what was refused changes nothing"
+            );
         })
         .unwrap();
 }
 
-/// Entries of a few bytes take far more in memory than in a batch: a batch is bounded by both, and what is refused holds nobody up.
+/// Entries of a few bytes take far more in memory than in a batch: a batch is bounded by both, and
+/// what is refused holds nobody up.
 #[test]
 fn a_batch_of_very_many_short_entries_is_refused() {
     run(|stores| async move {
@@ -171,7 +186,9 @@ struct Stores {
 
 impl Stores {
     async fn open(&self, options: &[&str]) -> Db {
-        let builder = Db::builder("mem://refusing").env(self.env.clone()).options(Options::parse(options.iter().copied()).unwrap());
+        let builder = Db::builder("mem://refusing")
+            .env(self.env.clone())
+            .options(Options::parse(options.iter().copied()).unwrap());
         builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap()
     }
 
@@ -216,7 +233,8 @@ fn a_memtable_that_was_sealed_for_a_write_in_line_is_flushed() {
         let keys = db.default_keyspace();
         let in_flight = keys.put(b"1", b"one");
         keys.put_with(b"2", [7; 20_000], Durability::Accepted).await.unwrap();
-        // It stands in line for the one in flight; its first turn seals the full memtable, and the log refuses it.
+        // It stands in line for the one in flight; its first turn seals the full memtable, and the
+        // log refuses it.
         stores.refuse(ErrorKind::Busy, 1);
         keys.put(b"3", b"three").await.unwrap();
         assert_eq!((stores.plan.injected(), db.engine().view().waiting.len()), (1, 1));
@@ -242,7 +260,11 @@ impl Wake for Looking {
 
 impl Looking {
     fn new(db: &Db) -> Arc<Looking> {
-        Arc::new(Looking { engine: Arc::clone(db.engine()), woken: AtomicU64::new(0), inside: AtomicU64::new(0) })
+        Arc::new(Looking {
+            engine: Arc::clone(db.engine()),
+            woken: AtomicU64::new(0),
+            inside: AtomicU64::new(0),
+        })
     }
 
     fn poll(self: &Arc<Self>, mut future: impl Future + Unpin) {
@@ -252,7 +274,12 @@ impl Looking {
 
     fn assert_woken_outside(&self) {
         let counts = (self.woken.load(Ordering::Relaxed), self.inside.load(Ordering::Relaxed));
-        assert!(counts.0 > 0 && counts.1 == 0, "woken {} times, {} of them inside the commit section", counts.0, counts.1);
+        assert!(
+            counts.0 > 0 && counts.1 == 0,
+            "woken {} times, {} of them inside the commit section",
+            counts.0,
+            counts.1
+        );
     }
 }
 
@@ -282,7 +309,8 @@ fn no_waker_runs_inside_the_commit_section() {
     });
 }
 
-/// The first append ends the log, and nobody knows whether it is there: what was called after it is never there without it.
+/// The first append ends the log, and nobody knows whether it is there: what was called after it is
+/// never there without it.
 #[test]
 fn a_write_whose_append_ended_the_log_is_appended_again_before_those_that_were_called_after_it() {
     run(|stores| async move {
@@ -335,7 +363,8 @@ fn writes_in_line_are_charged_to_the_budget() {
     });
 }
 
-/// A local log keeps a copy of what no sync has covered: at most an eighth of the budget, and in it.
+/// A local log keeps a copy of what no sync has covered: at most an eighth of the budget, and in
+/// it.
 #[test]
 fn what_the_log_keeps_until_a_sync_is_charged_to_the_budget() {
     let world = World::new(8);
@@ -394,7 +423,11 @@ fn what_opening_flushes_does_not_count_for_the_next_memtable() {
             db.default_keyspace().put_with(b"k", vec![7; bytes], Durability::Accepted).await.unwrap();
             drop(db);
             let db = stores.open(&options).await;
-            assert_eq!(!db.engine().view().active.is_empty(), is_kept, "what is small waits for an ordinary flush");
+            assert_eq!(
+                !db.engine().view().active.is_empty(),
+                is_kept,
+                "what is small waits for an ordinary flush"
+            );
             let log_bytes = db.engine().stream.commit.lock().log_bytes;
             assert_eq!(log_bytes > 0, is_kept, "{log_bytes} bytes of log count for the next flush");
         }
@@ -404,20 +437,21 @@ fn what_opening_flushes_does_not_count_for_the_next_memtable() {
 /// A put of a value of so many bytes.
 type Put<'a> = (&'a Arc<KeyspaceInfo>, &'a [u8], usize, Durability);
 
-/// Leaves puts at the desk, as writers do that find the section taken, and serves them: how each went, and how many requests that made to the log.
+/// Leaves puts at the commit queue, as writers do that find the section taken, and serves them: how
+/// each went, and how many requests that made to the log.
 fn put_together(stores: &Stores, db: &Db, puts: &[Put<'_>]) -> (Vec<Result<Committed>>, u64) {
     let engine = db.engine();
     let mut commit = engine.stream.commit.lock();
     let leave = |(keyspace, key, value, durability): &Put<'_>| {
         let value = vec![7; *value];
         let one = One::new(keyspace, EntryKind::Put, key, &value).unwrap();
-        engine.stream.desk.post(|posted| one.leave(posted, *durability)).unwrap()
+        engine.stream.commit_queue.post(|posted| one.leave(posted, *durability)).unwrap()
     };
     let places: Vec<usize> = puts.iter().map(leave).collect();
     let before = stores.plan.requests();
-    serve_desk(engine, &mut commit);
+    serve_commit_queue(engine, &mut commit);
     let requests = stores.plan.requests() - before;
-    (places.into_iter().map(|place| engine.stream.desk.take(place)).collect(), requests)
+    (places.into_iter().map(|place| engine.stream.commit_queue.take(place)).collect(), requests)
 }
 
 #[test]
@@ -429,8 +463,11 @@ fn what_several_leave_is_one_entry_of_the_log() {
         keys.put(b"0", b"zero").await.unwrap();
         let (writes, last) = (db.engine().stream.writes(), db.stats().last_sequence);
         let durabilities = [Durability::Durable, Durability::Accepted, Durability::Durable];
-        let puts: Vec<Put<'_>> =
-            [&b"1"[..], b"22", b"333"].into_iter().zip(durabilities).map(|(key, durability)| (keyspace, key, 100, durability)).collect();
+        let puts: Vec<Put<'_>> = [&b"1"[..], b"22", b"333"]
+            .into_iter()
+            .zip(durabilities)
+            .map(|(key, durability)| (keyspace, key, 100, durability))
+            .collect();
         let (committed, requests) = put_together(&stores, &db, &puts);
         assert_eq!(requests, 1);
         for (committed, durability) in committed.into_iter().zip(durabilities) {
@@ -441,7 +478,8 @@ fn what_several_leave_is_one_entry_of_the_log() {
         let (_, requests) = put_together(&stores, &db, &puts[..1]);
         assert_eq!(requests, 1, "one alone is an entry of one");
         // Unlogged ones are no part of an entry, and neither is what stands beside them.
-        let (committed, requests) = put_together(&stores, &db, &[(keyspace, b"4", 100, Durability::Unlogged), puts[0], puts[1]]);
+        let (committed, requests) =
+            put_together(&stores, &db, &[(keyspace, b"4", 100, Durability::Unlogged), puts[0], puts[1]]);
         assert!(committed.iter().all(Result::is_ok));
         assert_eq!(requests, 2);
         keys.put(b"5", b"five").await.unwrap();
@@ -458,16 +496,22 @@ fn what_several_leave_is_one_entry_of_the_log() {
     });
 }
 
-/// An entry of several is short: longer rows of them are several entries, and what is long by itself is one.
+/// An entry of several is short: longer rows of them are several entries, and what is long by
+/// itself is one.
 #[test]
 fn what_several_leave_is_as_many_entries_as_it_is_long() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
         let keyspace = &db.engine().catalog.by_id(0).unwrap();
-        for (values, expected) in
-            [(&[1600; 10][..], 1), (&[2000; 10], 2), (&[4000; 10], 3), (&[20_000; 3], 3), (&[100, 20_000, 100, 100], 3)]
-        {
-            let puts: Vec<Put<'_>> = values.iter().map(|value| (keyspace, &b"k"[..], *value, Durability::Accepted)).collect();
+        for (values, expected) in [
+            (&[1600; 10][..], 1),
+            (&[2000; 10], 2),
+            (&[4000; 10], 3),
+            (&[20_000; 3], 3),
+            (&[100, 20_000, 100, 100], 3),
+        ] {
+            let puts: Vec<Put<'_>> =
+                values.iter().map(|value| (keyspace, &b"k"[..], *value, Durability::Accepted)).collect();
             let (committed, requests) = put_together(&stores, &db, &puts);
             assert!(committed.iter().all(Result::is_ok));
             assert_eq!(requests, expected, "{values:?}");
@@ -480,19 +524,25 @@ fn what_one_of_several_cannot_have_the_others_get() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
         let dropped = db.create_keyspace("gone", KeyspaceOptions::default()).await.unwrap();
-        let (gone, keyspace) = (&db.engine().catalog.by_name("gone").unwrap(), &db.engine().catalog.by_id(0).unwrap());
+        let (gone, keyspace) =
+            (&db.engine().catalog.by_name("gone").unwrap(), &db.engine().catalog.by_id(0).unwrap());
         drop(dropped);
         db.drop_keyspace("gone").await.unwrap();
         let durable = Durability::Durable;
-        let puts: [Put<'_>; 3] = [(keyspace, b"1", 100, durable), (gone, b"2", 100, durable), (keyspace, b"3", 100, durable)];
+        let puts: [Put<'_>; 3] =
+            [(keyspace, b"1", 100, durable), (gone, b"2", 100, durable), (keyspace, b"3", 100, durable)];
         let (committed, requests) = put_together(&stores, &db, &puts);
-        let kinds: Vec<_> = committed.iter().map(|committed| committed.as_ref().err().map(Error::kind)).collect();
+        let kinds: Vec<_> =
+            committed.iter().map(|committed| committed.as_ref().err().map(Error::kind)).collect();
         assert_eq!(kinds, [None, Some(ErrorKind::NotFound), None]);
         assert_eq!(requests, 2);
         // What the log refuses as a whole it takes one by one.
         stores.refuse(ErrorKind::OutOfSpace, 1);
-        let puts: [Put<'_>; 3] =
-            [(keyspace, b"4", 100, durable), (keyspace, b"5", 100, Durability::Accepted), (keyspace, b"6", 100, durable)];
+        let puts: [Put<'_>; 3] = [
+            (keyspace, b"4", 100, durable),
+            (keyspace, b"5", 100, Durability::Accepted),
+            (keyspace, b"6", 100, durable),
+        ];
         let (committed, requests) = put_together(&stores, &db, &puts);
         assert!(committed.iter().all(Result::is_ok));
         assert_eq!(requests, 1 + 3);
@@ -504,7 +554,8 @@ fn what_one_of_several_cannot_have_the_others_get() {
     });
 }
 
-/// A memtable was sealed to make room for several that the log then refused, and takes one by one: its flush is told of.
+/// A memtable was sealed to make room for several that the log then refused, and takes one by one:
+/// its flush is told of.
 #[test]
 fn a_memtable_that_was_sealed_for_several_is_flushed() {
     run(|stores| async move {
@@ -514,7 +565,8 @@ fn a_memtable_that_was_sealed_for_several_is_flushed() {
         db.default_keyspace().put_with(b"1", [7; 20_000], Durability::Accepted).await.unwrap();
         stores.refuse(ErrorKind::OutOfSpace, 1);
         let keyspace = &db.engine().catalog.by_id(0).unwrap();
-        let puts: [Put<'_>; 2] = [(keyspace, b"2", 100, Durability::Accepted), (keyspace, b"3", 100, Durability::Accepted)];
+        let puts: [Put<'_>; 2] =
+            [(keyspace, b"2", 100, Durability::Accepted), (keyspace, b"3", 100, Durability::Accepted)];
         let (committed, requests) = put_together(&stores, &db, &puts);
         assert_eq!((requests, db.engine().view().waiting.len()), (3, 1));
         for committed in committed {
@@ -536,11 +588,18 @@ fn several_are_accepted_when_their_entry_is() {
             stores.plan.inject(Rule::of_kind(kind, Fault::Delay(second)).times(2));
         }
         let accepted = Durability::Accepted;
-        let puts: [Put<'_>; 3] = [(keyspace, b"1", 100, accepted), (keyspace, b"2", 100, accepted), (keyspace, b"3", 100, accepted)];
+        let puts: [Put<'_>; 3] = [
+            (keyspace, b"1", 100, accepted),
+            (keyspace, b"2", 100, accepted),
+            (keyspace, b"3", 100, accepted),
+        ];
         let began = stores.env.now();
         let (committed, requests) = put_together(&stores, &db, &puts);
         assert_eq!(requests, 1 + 2, "an append, and two questions when it is durable");
-        let waits: Vec<_> = committed.into_iter().map(|committed| acknowledge(db.engine(), committed.unwrap(), accepted)).collect();
+        let waits: Vec<_> = committed
+            .into_iter()
+            .map(|committed| acknowledge(db.engine(), committed.unwrap(), accepted))
+            .collect();
         for (number, wait) in waits.into_iter().enumerate().rev() {
             wait.await.unwrap();
             assert!(stores.env.now().since(began) >= second, "{number}");
@@ -555,7 +614,8 @@ fn several_whose_entry_may_be_in_the_log_are_all_told_so() {
         let keyspace = &db.engine().catalog.by_id(0).unwrap();
         stores.plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Unknown { landed: true }).times(1));
         let durable = Durability::Durable;
-        let puts: [Put<'_>; 3] = [(keyspace, b"1", 100, durable), (keyspace, b"2", 100, durable), (keyspace, b"3", 100, durable)];
+        let puts: [Put<'_>; 3] =
+            [(keyspace, b"1", 100, durable), (keyspace, b"2", 100, durable), (keyspace, b"3", 100, durable)];
         let (committed, requests) = put_together(&stores, &db, &puts);
         for committed in committed {
             assert_eq!(committed.unwrap_err().kind(), ErrorKind::OutcomeUnknown);

@@ -1,4 +1,5 @@
-//! Waiting for a write: for its delay, for acceptance, for the sync. Waiting for its turn before that is in `line`.
+//! Waiting for a write: for its delay, for acceptance, for the sync. Waiting for its turn before
+//! that is in `line`.
 
 use std::fmt;
 use std::future::Future;
@@ -53,8 +54,9 @@ impl WriteTicket {
         };
         if durable {
             ticket.engine.stream.in_flight.fetch_add(1, Ordering::Relaxed);
-            // The first of several is left to whoever waits for it, who does the sync without a hand-off. A second one means that writes
-            // are pipelined: the sync had better run meanwhile.
+            // The first of several is left to whoever waits for it, who does the sync without a
+            // hand-off. A second one means that writes are pipelined: the sync had better run
+            // meanwhile.
             if ticket.engine.stream.unstarted.fetch_add(1, Ordering::Relaxed) > 0 {
                 ticket.engine.stream.unstarted.fetch_sub(1, Ordering::Relaxed);
                 ticket.begin_sync();
@@ -85,7 +87,8 @@ impl WriteTicket {
         }
     }
 
-    /// What an error of acceptance or sync means: the write is in the memtable, and may or may not be in the log.
+    /// What an error of acceptance or sync means: the write is in the memtable, and may or may not
+    /// be in the log.
     fn ended(&mut self, result: Result<()>) -> Result<()> {
         self.end = None;
         self.uncount();
@@ -94,8 +97,11 @@ impl WriteTicket {
             self.engine.sync_failed(self.lane, &error);
             match error.kind() {
                 ErrorKind::Retry | ErrorKind::Busy | ErrorKind::Closed | ErrorKind::DeadlineExceeded => {
-                    Error::new(ErrorKind::OutcomeUnknown, format!("the write was made, but is not known to be durable: {error}"))
-                        .source(error)
+                    Error::new(
+                        ErrorKind::OutcomeUnknown,
+                        format!("the write was made, but is not known to be durable: {error}"),
+                    )
+                    .source(error)
                 }
                 _ => error,
             }
@@ -104,7 +110,9 @@ impl WriteTicket {
 
     fn acceptance(&mut self, result: Option<Result<()>>) -> Result<()> {
         self.accepted = None;
-        let result = result.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the log ended before it accepted the write")));
+        let result = result.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::OutcomeUnknown, "the log ended before it accepted the write"))
+        });
         result.or_else(|error| {
             // A log that has not taken it in time goes on with it, and with what follows it.
             if error.kind() != ErrorKind::DeadlineExceeded {

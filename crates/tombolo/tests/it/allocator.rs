@@ -1,4 +1,5 @@
-//! An allocator that counts, regions of memory included, for tests that bound memory. Counts the whole process: such a test runs in a process of its own.
+//! An allocator that counts, regions of memory included, for tests that bound memory. Counts the
+//! whole process: such a test runs in a process of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -21,7 +22,8 @@ pub fn begin() -> usize {
     held
 }
 
-/// The most bytes that were allocated and mapped at once since [`begin`], looked at with each allocation.
+/// The most bytes that were allocated and mapped at once since [`begin`], looked at with each
+/// allocation.
 pub fn peak() -> usize {
     PEAK.load(Relaxed)
 }

@@ -1,9 +1,12 @@
-//! An application's own logs and objects: they change hands with the database, and nothing of the database's touches them.
+//! An application's own logs and objects: they change hands with the database, and nothing of the
+//! database's touches them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{ApplicationLog, ApplicationObject, Builder, Db, Durability, Env, ErrorKind, LogPosition, Options, sweep};
+use tombolo::{
+    ApplicationLog, ApplicationObject, Builder, Db, Durability, Env, ErrorKind, LogPosition, Options, sweep,
+};
 use tombolo_env::simulated::{OperationKind, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::backend::object_log::ObjectLogStore;
@@ -50,7 +53,8 @@ async fn texts(log: &ApplicationLog) -> Vec<String> {
     texts
 }
 
-/// What one writer appended its successors read, in order, until they release it; what is trimmed they do not; a stale writer adds nothing.
+/// What one writer appended its successors read, in order, until they release it; what is trimmed
+/// they do not; a stale writer adds nothing.
 #[test]
 fn a_log_changes_hands_with_the_database() {
     run(|stores| async move {
@@ -88,7 +92,8 @@ fn a_log_changes_hands_with_the_database() {
         assert_eq!(log.trim(last).await.unwrap_err().kind(), ErrorKind::Invalid, "of another epoch");
         log.append("of the third").await.unwrap();
         drop(third);
-        // Two earlier epochs, one after the other; released, one stays, and the other log is as it was.
+        // Two earlier epochs, one after the other; released, one stays, and the other log is as it
+        // was.
         let fourth = stores.builder().open().await.unwrap();
         let log = fourth.application_log(0).unwrap();
         assert_eq!(texts(&log).await.len(), 7);
@@ -105,13 +110,19 @@ fn a_log_changes_hands_with_the_database() {
     });
 }
 
-/// Acknowledged as durable, it is there after a crash; on the local log too, where entries can be lost.
+/// Acknowledged as durable, it is there after a crash; on the local log too, where entries can be
+/// lost.
 #[test]
 fn a_durable_entry_outlives_the_loss_of_the_host() {
     for form in ["mapped", "written"] {
         let world = World::new(5);
-        let open =
-            move |env: &Env| Db::builder("file:///db").log(format!("file:///db?form={form}")).env(env.clone()).application_logs(1).open();
+        let open = move |env: &Env| {
+            Db::builder("file:///db")
+                .log(format!("file:///db?form={form}"))
+                .env(env.clone())
+                .application_logs(1)
+                .open()
+        };
         let writer = world.process("writer");
         let env = writer.env();
         writer
@@ -137,14 +148,19 @@ fn a_durable_entry_outlives_the_loss_of_the_host() {
     }
 }
 
-/// A failed sync moves what was not durable to a new segment, and leaves the positions that were told what they were: a trim gives up exactly the
-/// entries before its position.
+/// A failed sync moves what was not durable to a new segment, and leaves the positions that were
+/// told what they were: a trim gives up exactly the entries before its position.
 #[test]
 fn a_failed_sync_moves_no_position() {
     for form in ["mapped", "written"] {
         let world = World::new(6);
-        let open =
-            move |env: &Env| Db::builder("file:///db").log(format!("file:///db?form={form}")).env(env.clone()).application_logs(1).open();
+        let open = move |env: &Env| {
+            Db::builder("file:///db")
+                .log(format!("file:///db?form={form}"))
+                .env(env.clone())
+                .application_logs(1)
+                .open()
+        };
         let writer = world.process("writer");
         let (env, process) = (writer.env(), writer.clone());
         let told = writer
@@ -153,7 +169,9 @@ fn a_failed_sync_moves_no_position() {
                 let log = db.application_log(0).unwrap();
                 let mut told = vec![log.append("entry 0").await.unwrap()];
                 for number in 1..5 {
-                    told.push(log.append_with(format!("entry {number}"), Durability::Accepted).await.unwrap());
+                    told.push(
+                        log.append_with(format!("entry {number}"), Durability::Accepted).await.unwrap(),
+                    );
                 }
                 assert_eq!(log.trim(told[2]).await.unwrap_err().kind(), ErrorKind::Invalid, "not durable");
                 process.fail_next(OperationKind::Sync, std::io::ErrorKind::Other, 1);
@@ -187,7 +205,8 @@ fn a_failed_sync_moves_no_position() {
     }
 }
 
-/// Objects are found by their names, those of dead writers as well; only the owner deletes, and no collection does.
+/// Objects are found by their names, those of dead writers as well; only the owner deletes, and no
+/// collection does.
 #[test]
 fn objects_are_the_applications_to_delete() {
     run(|stores| async move {
@@ -210,7 +229,12 @@ fn objects_are_the_applications_to_delete() {
         let value = second.default_keyspace().get("17").await.unwrap().unwrap();
         let found: ApplicationObject = std::str::from_utf8(&value).unwrap().parse().unwrap();
         assert_eq!((found, files.read(found, 0..100).await.unwrap()), (named, "invoice".into()));
-        for wrong in ["", "0000000000000001-000000000000000", "00000000000000010000000000000001", "g000000000000001-0000000000000001"] {
+        for wrong in [
+            "",
+            "0000000000000001-000000000000000",
+            "00000000000000010000000000000001",
+            "g000000000000001-0000000000000001",
+        ] {
             assert_eq!(wrong.parse::<ApplicationObject>().unwrap_err().kind(), ErrorKind::Invalid, "{wrong}");
         }
         let mut all = files.list().await.unwrap();
@@ -222,7 +246,10 @@ fn objects_are_the_applications_to_delete() {
         drop((first, second, files));
         // They go with the database.
         let kept = stores.builder().open_read_only().await.unwrap();
-        assert_eq!(kept.application_objects().put("x").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(
+            kept.application_objects().put("x").await.unwrap_err().kind(),
+            ErrorKind::PermissionDenied
+        );
         assert_eq!(kept.application_log(0).unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert_eq!(kept.application_objects().list().await.unwrap(), [named]);
         drop(kept);
@@ -233,7 +260,8 @@ fn objects_are_the_applications_to_delete() {
     });
 }
 
-/// A reader follows beside an application's log, of which it sees nothing; what is salvaged and cloned is the database alone.
+/// A reader follows beside an application's log, of which it sees nothing; what is salvaged and
+/// cloned is the database alone.
 #[test]
 fn readers_and_salvage_leave_the_logs_alone() {
     run(|stores| async move {

@@ -27,7 +27,8 @@ fn what_is_put_is_got_before_and_after_flush_compaction_and_reopening() {
         assert_eq!(keys.get_with(b"c", <[u8]>::to_vec).wait().unwrap().unwrap(), b"3");
         assert_eq!(db.keyspace("other").unwrap().get(b"a").wait().unwrap().unwrap(), b"other");
         let many = keys.multi_get(&[b"a", b"b", b"c", b"d"]).wait().unwrap();
-        let many: Vec<_> = many.iter().map(|value: &Option<tombolo::Value>| value.as_deref().map(<[u8]>::to_vec)).collect();
+        let many: Vec<_> =
+            many.iter().map(|value: &Option<tombolo::Value>| value.as_deref().map(<[u8]>::to_vec)).collect();
         assert_eq!(many, [Some(b"1".to_vec()), None, Some(b"3".to_vec()), None]);
         let scanned: Vec<_> = keys.scan::<&[u8]>(..).map(|entry| entry.unwrap().0.to_vec()).collect();
         assert_eq!(scanned, [b"a", b"c"]);
@@ -93,14 +94,23 @@ fn modes_and_names_are_checked() {
     let db = open(OpenMode::Create).unwrap();
     assert_eq!(open(OpenMode::Create).unwrap_err().kind(), ErrorKind::AlreadyExists);
     for name in ["", "bell\u{7}", &"n".repeat(256)] {
-        assert_eq!(db.create_keyspace(name, KeyspaceOptions::default()).wait().unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(
+            db.create_keyspace(name, KeyspaceOptions::default()).wait().unwrap_err().kind(),
+            ErrorKind::Invalid
+        );
     }
     db.create_keyspace("k", KeyspaceOptions::default()).wait().unwrap();
-    assert_eq!(db.create_keyspace("k", KeyspaceOptions::default()).wait().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(
+        db.create_keyspace("k", KeyspaceOptions::default()).wait().unwrap_err().kind(),
+        ErrorKind::AlreadyExists
+    );
     assert_eq!(db.keyspace("missing").unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(db.drop_keyspace("missing").wait().unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(db.drop_keyspace("default").wait().unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(Db::builder("nowhere://x").env(env.clone()).open().wait().unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        Db::builder("nowhere://x").env(env.clone()).open().wait().unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
     assert_eq!(Db::builder("no uri").env(env.clone()).open().wait().unwrap_err().kind(), ErrorKind::Invalid);
 }
 
@@ -127,7 +137,10 @@ fn a_dropped_keyspace_is_gone_and_its_name_is_free() {
         let names: Vec<_> = db.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect();
         assert_eq!(names, ["default", "k"]);
         let fresh = db.keyspace("k").unwrap();
-        assert_eq!((fresh.get(b"a").wait().unwrap().unwrap().to_vec(), fresh.get(b"b").wait().unwrap()), (b"new".to_vec(), None));
+        assert_eq!(
+            (fresh.get(b"a").wait().unwrap().unwrap().to_vec(), fresh.get(b"b").wait().unwrap()),
+            (b"new".to_vec(), None)
+        );
         db.flush().wait().unwrap();
     }
 }
@@ -135,8 +148,14 @@ fn a_dropped_keyspace_is_gone_and_its_name_is_free() {
 #[test]
 fn limits_are_named() {
     let env = Env::real();
-    let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536", "writes_in_flight_max=2"]).unwrap();
-    let db = builder("limits", &env).registry(tombolo::Registry::with_defaults()).options(options).open().wait().unwrap();
+    let options =
+        Options::parse(["memory_bytes=1048576", "memtable_bytes=65536", "writes_in_flight_max=2"]).unwrap();
+    let db = builder("limits", &env)
+        .registry(tombolo::Registry::with_defaults())
+        .options(options)
+        .open()
+        .wait()
+        .unwrap();
     let keys = db.default_keyspace();
     let error = keys.put(vec![0; 64 << 10], b"").wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -191,7 +210,8 @@ fn several_keys_are_what_single_gets_give_over_memtable_runs_and_levels() {
         }
     }
     let check = |keys: &tombolo::Keyspace| {
-        let snapshot: Vec<_> = (0..3100u32).rev().step_by(3).chain(40..60).map(|key| format!("{key:05}")).collect();
+        let snapshot: Vec<_> =
+            (0..3100u32).rev().step_by(3).chain(40..60).map(|key| format!("{key:05}")).collect();
         let several = keys.multi_get(&snapshot).wait().unwrap();
         for (key, value) in snapshot.iter().zip(several) {
             assert_eq!(value, keys.get(key).wait().unwrap(), "{key}");

@@ -47,7 +47,12 @@ fn a_checkpoint_keeps_a_cut_through_writes_drops_compaction_collection_and_takeo
     run(|env| async move {
         let objects_store: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects_store), Arc::clone(&log)).options(options());
+        let builder = || {
+            Db::builder("mem://x")
+                .env(env.clone())
+                .stores(Arc::clone(&objects_store), Arc::clone(&log))
+                .options(options())
+        };
         let db = builder().open().await.unwrap();
         let keys = db.default_keyspace();
         let other = db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap();
@@ -67,7 +72,12 @@ fn a_checkpoint_keeps_a_cut_through_writes_drops_compaction_collection_and_takeo
         keys.put(b"durable", b"changed").await.unwrap();
         keys.delete(b"accepted").await.unwrap();
         db.drop_keyspace("other").await.unwrap();
-        db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap().put(b"new", b"4").await.unwrap();
+        db.create_keyspace("other", KeyspaceOptions::default())
+            .await
+            .unwrap()
+            .put(b"new", b"4")
+            .await
+            .unwrap();
         db.compact().await.unwrap();
         env.sleep(Duration::from_secs(1)).await;
         drop((db, keys, other));
@@ -104,7 +114,12 @@ fn a_reader_of_a_deleted_checkpoint_learns_that_its_pin_is_lost() {
     run(|env| async move {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).options(options());
+        let builder = || {
+            Db::builder("mem://x")
+                .env(env.clone())
+                .stores(Arc::clone(&objects), Arc::clone(&log))
+                .options(options())
+        };
         let db = builder().open().await.unwrap();
         db.default_keyspace().put(b"k", b"v").await.unwrap();
         db.checkpoint("c").await.unwrap();
@@ -128,14 +143,23 @@ fn reading_only_writes_nothing_and_disturbs_no_writer() {
     run(|env| async move {
         let plan = FaultPlan::scripted();
         let memory = Arc::new(MemoryObjectStore::unnamed(&env));
-        let objects: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, memory.clone(), plan.clone()));
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(FaultObjectStore::new(&env, memory.clone(), plan.clone()));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let writer = Db::builder("mem://x").env(env.clone()).stores(memory, Arc::clone(&log)).open().await.unwrap();
-        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log));
+        let writer =
+            Db::builder("mem://x").env(env.clone()).stores(memory, Arc::clone(&log)).open().await.unwrap();
+        let builder =
+            || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log));
         writer.default_keyspace().put(b"flushed", b"1").await.unwrap();
         writer.flush().await.unwrap();
         writer.default_keyspace().put(b"in the log", b"2").await.unwrap();
-        for kind in [RequestKind::Put, RequestKind::Create, RequestKind::Delete, RequestKind::Copy, RequestKind::Sweep] {
+        for kind in [
+            RequestKind::Put,
+            RequestKind::Create,
+            RequestKind::Delete,
+            RequestKind::Copy,
+            RequestKind::Sweep,
+        ] {
             plan.inject(Rule::of_kind(kind, Fault::Error(ErrorKind::Bug)));
         }
         let reader = builder().open_read_only().await.unwrap();
@@ -155,13 +179,17 @@ fn reading_only_writes_nothing_and_disturbs_no_writer() {
             keys.set_options([("filter_bits", "0")]).await.unwrap_err(),
         ];
         let kinds: Vec<_> = refused.iter().map(tombolo::Error::kind).collect();
-        assert!(kinds.iter().all(|kind| matches!(kind, ErrorKind::PermissionDenied | ErrorKind::Invalid)), "{kinds:?}");
+        assert!(
+            kinds.iter().all(|kind| matches!(kind, ErrorKind::PermissionDenied | ErrorKind::Invalid)),
+            "{kinds:?}"
+        );
         assert!(reader.verify().await.unwrap().damage.is_empty());
         reader.close().await.unwrap();
         assert_eq!(plan.injected(), 0, "nothing was even tried");
         writer.default_keyspace().put(b"after", b"3").await.unwrap();
         let nowhere = Arc::new(MemoryObjectStore::unnamed(&env));
-        let missing = Db::builder("mem://y").env(env.clone()).stores(nowhere, Arc::clone(&log)).open_read_only().await;
+        let missing =
+            Db::builder("mem://y").env(env.clone()).stores(nowhere, Arc::clone(&log)).open_read_only().await;
         assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(builder().at_checkpoint("c").open().await.unwrap_err().kind(), ErrorKind::Invalid);
     });
@@ -190,11 +218,17 @@ fn a_checkpoint_becomes_a_database_of_its_own_by_links() {
         let files = std::fs::read_dir(tables).unwrap().map(|file| file.unwrap().metadata().unwrap());
         files.map(|metadata| std::os::unix::fs::MetadataExt::nlink(&metadata)).collect()
     };
-    assert!(!links("target").is_empty() && links("target").iter().all(|links| *links == 2), "no byte was copied");
+    assert!(
+        !links("target").is_empty() && links("target").iter().all(|links| *links == 2),
+        "no byte was copied"
+    );
     let again = builder("source").at_checkpoint("c").restore_to(builder("target")).wait().unwrap_err();
     assert_eq!(again.kind(), ErrorKind::AlreadyExists);
     let target = builder("target").open().wait().unwrap();
-    assert_eq!(target.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect::<Vec<_>>(), ["default", "more"]);
+    assert_eq!(
+        target.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect::<Vec<_>>(),
+        ["default", "more"]
+    );
     assert_eq!(target.default_keyspace().get(0u32.to_be_bytes()).wait().unwrap().unwrap(), [7; 100]);
     assert_eq!(target.default_keyspace().scan::<&[u8]>(..).count(), 1000);
     // They go their own ways.
@@ -213,7 +247,11 @@ fn a_checkpoint_becomes_a_database_of_its_own_by_links() {
     // Between stores that know nothing of each other bytes are copied.
     target.checkpoint("d").wait().unwrap();
     let registry = Registry::with_defaults();
-    builder("target").at_checkpoint("d").restore_to(Db::builder("mem://copy").registry(registry.clone())).wait().unwrap();
+    builder("target")
+        .at_checkpoint("d")
+        .restore_to(Db::builder("mem://copy").registry(registry.clone()))
+        .wait()
+        .unwrap();
     let copy = Db::builder("mem://copy").registry(registry).open().wait().unwrap();
     assert_eq!(copy.default_keyspace().scan::<&[u8]>(..).count(), 1001);
     assert!(copy.verify().wait().unwrap().damage.is_empty());
@@ -224,9 +262,16 @@ fn a_checkpoint_that_fails_while_it_is_proven_keeps_nothing() {
     run(|env| async move {
         let plan = FaultPlan::scripted();
         let memory: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
-        let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&memory), plan.clone()));
+        let faulty: Arc<dyn ObjectStore> =
+            Arc::new(FaultObjectStore::new(&env, Arc::clone(&memory), plan.clone()));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let db = Db::builder("mem://x").env(env.clone()).stores(faulty, log).options(options()).open().await.unwrap();
+        let db = Db::builder("mem://x")
+            .env(env.clone())
+            .stores(faulty, log)
+            .options(options())
+            .open()
+            .await
+            .unwrap();
         let keys = db.default_keyspace();
         keys.put(b"k", b"1").await.unwrap();
         // What opening sweeps is swept.
@@ -239,7 +284,8 @@ fn a_checkpoint_that_fails_while_it_is_proven_keeps_nothing() {
             };
             plan.inject(Rule::new(lists_after, Fault::Error(ErrorKind::PermissionDenied)).times(1));
             if deletes_fail {
-                let pin = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
+                let pin =
+                    |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
                 plan.inject(Rule::new(pin, Fault::Error(ErrorKind::PermissionDenied)).times(1));
             }
             assert_eq!(db.checkpoint("c").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
@@ -252,17 +298,22 @@ fn a_checkpoint_that_fails_while_it_is_proven_keeps_nothing() {
         db.compact().await.unwrap();
         db.delete_checkpoint("c").await.unwrap();
         env.sleep(Duration::from_secs(1)).await;
-        assert_eq!((objects(&*memory, "/pin/").await.len(), objects(&*memory, "/table/").await.len()), (0, 1));
+        assert_eq!(
+            (objects(&*memory, "/pin/").await.len(), objects(&*memory, "/table/").await.len()),
+            (0, 1)
+        );
     });
 }
 
 /// Puts other bytes in the place of an object.
 async fn overwrite(store: &dyn ObjectStore, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-    let (request, name) = (Request::new(Purpose::Verify, Epoch::NONE), tombolo_storage::ObjectName::new(name).unwrap());
+    let (request, name) =
+        (Request::new(Purpose::Verify, Epoch::NONE), tombolo_storage::ObjectName::new(name).unwrap());
     let mut bytes = store.read(request, &name, 0..1 << 20).await.unwrap().to_vec();
     change(&mut bytes);
     store.delete(request, &name).await.unwrap();
-    let placement = tombolo_storage::Placement::new(tombolo_storage::ObjectKind::Pin, tombolo_storage::Life::Long);
+    let placement =
+        tombolo_storage::Placement::new(tombolo_storage::ObjectKind::Pin, tombolo_storage::Life::Long);
     store.put_if_absent(request, &name, placement, bytes.into()).await.unwrap();
 }
 
@@ -271,7 +322,12 @@ fn a_damaged_checkpoint_hides_no_other_and_is_deleted_by_its_id() {
     run(|env| async move {
         let store: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&store), Arc::clone(&log)).options(options());
+        let builder = || {
+            Db::builder("mem://x")
+                .env(env.clone())
+                .stores(Arc::clone(&store), Arc::clone(&log))
+                .options(options())
+        };
         let db = builder().open().await.unwrap();
         let keys = db.default_keyspace();
         for name in ["sound", "damaged"] {
@@ -279,15 +335,20 @@ fn a_damaged_checkpoint_hides_no_other_and_is_deleted_by_its_id() {
             db.checkpoint(name).await.unwrap();
         }
         let id = format!("{:032x}", db.checkpoints().await.unwrap()[1].id);
-        let object = objects(&*store, "/checkpoint/").await.into_iter().find(|name| name.ends_with(&id)).unwrap();
+        let object =
+            objects(&*store, "/checkpoint/").await.into_iter().find(|name| name.ends_with(&id)).unwrap();
         overwrite(&*store, &object, |bytes| bytes[50] ^= 1).await;
         let listed = builder().checkpoints().await.unwrap();
         assert_eq!((listed.len(), &*listed[0].name, &listed[0].damage), (2, "sound", &None));
-        assert!(format!("{:032x}", listed[1].id) == id && listed[1].damage.as_ref().unwrap().contains(&object), "{listed:?}");
+        assert!(
+            format!("{:032x}", listed[1].id) == id && listed[1].damage.as_ref().unwrap().contains(&object),
+            "{listed:?}"
+        );
         let reader = builder().at_checkpoint("sound").open_read_only().await.unwrap();
         assert_eq!(reader.default_keyspace().get(b"k").await.unwrap().unwrap(), b"sound");
         let target = || {
-            let (objects, log) = (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
+            let (objects, log) =
+                (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
             Db::builder("mem://y").env(env.clone()).stores(objects, log)
         };
         builder().at_checkpoint("sound").restore_to(target()).await.unwrap();
@@ -300,7 +361,8 @@ fn a_damaged_checkpoint_hides_no_other_and_is_deleted_by_its_id() {
         assert!(kept.kind() == ErrorKind::Invalid && kept.to_string().contains(&id), "{kept}");
         assert_eq!(builder().delete_checkpoint("fourth").await.unwrap_err().kind(), ErrorKind::NotFound);
         builder().delete_checkpoint(&id).await.unwrap();
-        let left: Vec<_> = builder().checkpoints().await.unwrap().into_iter().map(|checkpoint| checkpoint.name).collect();
+        let left: Vec<_> =
+            builder().checkpoints().await.unwrap().into_iter().map(|checkpoint| checkpoint.name).collect();
         assert_eq!((left, objects(&*store, "/pin/").await.len()), (vec!["third".to_owned()], 1));
         builder().delete_checkpoint("third").await.unwrap();
         builder().destroy().await.unwrap();
@@ -317,10 +379,12 @@ fn a_writer_that_was_taken_over_sweeps_nothing_that_its_successor_is_making() {
             let store = Arc::new(FaultObjectStore::new(&env, Arc::clone(&memory), plan.clone()));
             Db::builder("mem://x").env(env.clone()).stores(store, Arc::clone(&log)).options(options())
         };
-        // The one that is taken over looks for pins once the successor has put its own, and before it has put the checkpoint.
+        // The one that is taken over looks for pins once the successor has put its own, and before
+        // it has put the checkpoint.
         let pins = |asked: &Asked<'_>| asked.kind == RequestKind::List && asked.name.ends_with("/pin/");
         stale_plan.inject(Rule::new(pins, Fault::Delay(Duration::from_secs(5))).times(1));
-        let checkpoint = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.name.contains("/checkpoint/");
+        let checkpoint =
+            |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.name.contains("/checkpoint/");
         plan.inject(Rule::new(checkpoint, Fault::Delay(Duration::from_secs(10))).times(1));
         let stale = builder(&stale_plan).open().await.unwrap();
         let db = builder(&plan).open().await.unwrap();
@@ -339,10 +403,12 @@ fn a_writer_that_was_taken_over_makes_no_checkpoint_of_its_successors_state() {
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
         let stale_plan = FaultPlan::scripted();
         let stale_store = Arc::new(FaultObjectStore::new(&env, Arc::clone(&memory), stale_plan.clone()));
-        let builder =
-            |store: Arc<dyn ObjectStore>| Db::builder("mem://x").env(env.clone()).stores(store, Arc::clone(&log)).options(options());
+        let builder = |store: Arc<dyn ObjectStore>| {
+            Db::builder("mem://x").env(env.clone()).stores(store, Arc::clone(&log)).options(options())
+        };
         // After opening has swept, and the name was found free.
-        let looks = |asked: &Asked<'_>| asked.kind == RequestKind::List && asked.name.ends_with("/checkpoint/");
+        let looks =
+            |asked: &Asked<'_>| asked.kind == RequestKind::List && asked.name.ends_with("/checkpoint/");
         stale_plan.inject(Rule::new(looks, Fault::Delay(Duration::from_secs(5))).skip(2).times(1));
         let stale = builder(stale_store).open().await.unwrap();
         let making = stale.checkpoint("x");
@@ -365,7 +431,12 @@ fn a_table_that_was_cut_is_not_restored() {
     run(|env| async move {
         let memory: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let builder = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&memory), Arc::clone(&log)).options(options());
+        let builder = || {
+            Db::builder("mem://x")
+                .env(env.clone())
+                .stores(Arc::clone(&memory), Arc::clone(&log))
+                .options(options())
+        };
         let db = builder().open().await.unwrap();
         db.default_keyspace().put(b"k", [7; 3000]).await.unwrap();
         db.checkpoint("c").await.unwrap();
@@ -373,7 +444,11 @@ fn a_table_that_was_cut_is_not_restored() {
         overwrite(&*memory, &table, |bytes| bytes.truncate(bytes.len() - 1)).await;
         let other = || Db::builder("mem://other").env(env.clone()).options(options());
         let error = builder().at_checkpoint("c").restore_to(other()).await.unwrap_err();
-        assert!(error.kind() == ErrorKind::Corrupt && error.object_name().is_some_and(|name| table.ends_with(name)), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Corrupt
+                && error.object_name().is_some_and(|name| table.ends_with(name)),
+            "{error}"
+        );
     });
 }
 
@@ -386,7 +461,11 @@ struct Told {
 
 /// Makes and deletes checkpoints between writes.
 async fn script(env: Env, told: Arc<Mutex<Told>>) -> Result<()> {
-    let alive = || !env.files().metadata(std::path::Path::new("/db")).is_err_and(|error| tombolo_env::simulated::is_crash(&error));
+    let alive = || {
+        !env.files()
+            .metadata(std::path::Path::new("/db"))
+            .is_err_and(|error| tombolo_env::simulated::is_crash(&error))
+    };
     let db = Db::builder("file:///db").env(env.clone()).options(options()).open().await?;
     let keys = db.default_keyspace();
     for number in 0..5u8 {
@@ -448,7 +527,8 @@ fn a_crash_at_any_moment_leaves_every_acknowledged_checkpoint_and_nothing_half_m
                 env.sleep(Duration::from_secs(1)).await;
                 db.compact().await?;
                 env.sleep(Duration::from_secs(1)).await;
-                let found: Vec<_> = db.checkpoints().await?.into_iter().map(|checkpoint| checkpoint.name).collect();
+                let found: Vec<_> =
+                    db.checkpoints().await?.into_iter().map(|checkpoint| checkpoint.name).collect();
                 for (name, content) in &told.made {
                     assert!(found.contains(name), "{name} of {found:?} was acknowledged");
                     let reader = builder().at_checkpoint(name).open_read_only().await?;
@@ -456,14 +536,21 @@ fn a_crash_at_any_moment_leaves_every_acknowledged_checkpoint_and_nothing_half_m
                 }
                 for name in &found {
                     let began = told.begun.as_ref().is_some_and(|(begun, _)| begun == name);
-                    assert!(told.made.contains_key(name) || began, "{name} was never made, or its deletion was acknowledged");
+                    assert!(
+                        told.made.contains_key(name) || began,
+                        "{name} was never made, or its deletion was acknowledged"
+                    );
                     let reader = builder().at_checkpoint(name).open_read_only().await?;
                     assert!(reader.verify().await?.damage.is_empty());
                 }
-                let store =
-                    tombolo_storage::Registry::with_defaults().open_object_store(&env, &tombolo_storage::Uri::parse("file:///db")?)?;
+                let store = tombolo_storage::Registry::with_defaults()
+                    .open_object_store(&env, &tombolo_storage::Uri::parse("file:///db")?)?;
                 let (pins, whole) = (objects(&*store, "/pin/").await, objects(&*store, "/checkpoint/").await);
-                assert_eq!((pins.len(), whole.len()), (found.len(), found.len()), "what was half made is swept: {pins:?}, {whole:?}");
+                assert_eq!(
+                    (pins.len(), whole.len()),
+                    (found.len(), found.len()),
+                    "what was half made is swept: {pins:?}, {whole:?}"
+                );
                 db.close().await
             };
             let checked = checker.run(check).expect("nothing ends the checker");
@@ -507,7 +594,12 @@ fn a_clone_is_a_database_of_its_own() {
 fn a_restore_onto_a_live_database_is_refused_and_its_writer_goes_on() {
     run(|env| async move {
         let registry = Registry::with_defaults();
-        let builder = |name: &str| Db::builder(format!("mem://{name}")).env(env.clone()).registry(registry.clone()).options(options());
+        let builder = |name: &str| {
+            Db::builder(format!("mem://{name}"))
+                .env(env.clone())
+                .registry(registry.clone())
+                .options(options())
+        };
         let source = builder("source").open().await.unwrap();
         source.default_keyspace().put(b"k", b"source").await.unwrap();
         source.checkpoint("c").await.unwrap();

@@ -1,5 +1,6 @@
-//! Wall clocks that jump by hours and by years, forwards and backwards, while everything goes on: who stands by leaves a live writer alone and replaces a
-//! dead one in its time; what a reader looks at stays, and what a dead one looked at goes; nothing that is named is deleted.
+//! Wall clocks that jump by hours and by years, forwards and backwards, while everything goes on:
+//! who stands by leaves a live writer alone and replaces a dead one in its time; what a reader
+//! looks at stays, and what a dead one looked at goes; nothing that is named is deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,9 @@ const SILENCE: Duration = Duration::from_millis(400);
 const KEYS: u8 = 8;
 
 fn builder(env: &Env) -> Builder {
-    Db::builder("file:///db").env(env.clone()).options(Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap())
+    Db::builder("file:///db")
+        .env(env.clone())
+        .options(Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap())
 }
 
 type Diary = Arc<Mutex<Vec<String>>>;
@@ -42,7 +45,11 @@ async fn write(env: Env, db: Db, diary: Diary) {
 
 /// Looks at one state for ever, and at the newest besides.
 async fn follow(env: Env, diary: Diary) {
-    let following = ReaderOptions { lag: Duration::from_millis(100), lag_max: Duration::from_secs(1), lease: Duration::from_secs(10) };
+    let following = ReaderOptions {
+        lag: Duration::from_millis(100),
+        lag_max: Duration::from_secs(1),
+        lease: Duration::from_secs(10),
+    };
     // Without memory worth the name, so that reads go to the store.
     let budget = tombolo::MemoryBudget::new(1 << 20).unwrap();
     let reader: Reader = builder(&env).memory_budget(&budget).open_reader(following).await.unwrap();
@@ -54,7 +61,9 @@ async fn follow(env: Env, diary: Diary) {
     loop {
         for key in 0..KEYS {
             match (snapshot.get(&keys, [key]).await, keys.get([key]).await) {
-                (Ok(Some(found)), Ok(Some(_))) => assert_eq!(found, shown[usize::from(key)], "a snapshot does not change"),
+                (Ok(Some(found)), Ok(Some(_))) => {
+                    assert_eq!(found, shown[usize::from(key)], "a snapshot does not change")
+                }
                 wrong => diary.lock().push(format!("the reader: {wrong:?}")),
             }
         }
@@ -75,9 +84,12 @@ pub(crate) fn a_wall_clock_that_jumps_changes_nothing() {
     for seed in 0..2 {
         let world = World::new(seed);
         let diary = Diary::default();
-        let (writer, standby, reader) = (world.process("writer"), world.process("standby"), world.process("reader"));
+        let (writer, standby, reader) =
+            (world.process("writer"), world.process("standby"), world.process("reader"));
         let (env, told) = (writer.env(), Arc::clone(&diary));
-        start(&writer, "write", async move { write(env.clone(), builder(&env).open().await.unwrap(), told).await });
+        start(&writer, "write", async move {
+            write(env.clone(), builder(&env).open().await.unwrap(), told).await
+        });
         world.run_for(Duration::from_secs(3));
         let (env, told) = (standby.env(), Arc::clone(&diary));
         start(&standby, "stand by", async move {
@@ -93,11 +105,13 @@ pub(crate) fn a_wall_clock_that_jumps_changes_nothing() {
             world.host(0).jump_unix_time(jump);
         }
         world.run_for(Duration::from_secs(6));
-        let wrong: Vec<_> = ["took over", "fenced", "the reader"].iter().flat_map(|what| said(&diary, what)).collect();
+        let wrong: Vec<_> =
+            ["took over", "fenced", "the reader"].iter().flat_map(|what| said(&diary, what)).collect();
         assert_eq!(wrong, Vec::<String>::new());
         assert!(said(&diary, "wrote").len() > 20, "the writer went on");
 
-        // What nobody looks at any more goes when the lease and its margin have passed, whatever the clock on the wall says.
+        // What nobody looks at any more goes when the lease and its margin have passed, whatever
+        // the clock on the wall says.
         let kept = tables(&world);
         reader.kill();
         world.host(0).jump_unix_time(-500_000);

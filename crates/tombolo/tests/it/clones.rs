@@ -1,11 +1,14 @@
-//! Clones that share their sources' tables: what they show, what they keep, what they give back, and when.
+//! Clones that share their sources' tables: what they show, what they keep, what they give back,
+//! and when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo::{Builder, CloneState, Db, Env, ErrorKind, Options, ReaderOptions, Registry, Result, SharedClone};
+use tombolo::{
+    Builder, CloneState, Db, Env, ErrorKind, Options, ReaderOptions, Registry, Result, SharedClone,
+};
 use tombolo_env::simulated::World;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultPlan, Rule};
@@ -25,8 +28,13 @@ struct Bucket {
 impl Bucket {
     fn builder(&self, name: &str) -> Builder {
         // When tables are rewritten the tests say.
-        let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=4096", "automatic_compaction=false"]).unwrap();
-        Db::builder(format!("mem://bucket/{name}")).registry(self.registry.clone()).env(self.env.clone()).options(options)
+        let options =
+            Options::parse(["memory_bytes=1048576", "memtable_bytes=4096", "automatic_compaction=false"])
+                .unwrap();
+        Db::builder(format!("mem://bucket/{name}"))
+            .registry(self.registry.clone())
+            .env(self.env.clone())
+            .options(options)
     }
 
     async fn open(&self, name: &str) -> Db {
@@ -46,13 +54,24 @@ impl Bucket {
     }
 
     fn store(&self, name: &str) -> Arc<dyn ObjectStore> {
-        self.registry.open_object_store(&self.env, &Uri::parse(&format!("mem://bucket/{name}")).unwrap()).unwrap()
+        self.registry
+            .open_object_store(&self.env, &Uri::parse(&format!("mem://bucket/{name}")).unwrap())
+            .unwrap()
     }
 
     /// Names of the objects of a database with `part` in them.
     async fn objects(&self, name: &str, part: &str) -> Vec<ObjectName> {
-        let listed = self.store(name).list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 100_000).await.unwrap();
-        listed.objects.into_iter().map(|object| object.name).filter(|name| name.as_str().contains(part)).collect()
+        let listed = self
+            .store(name)
+            .list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 100_000)
+            .await
+            .unwrap();
+        listed
+            .objects
+            .into_iter()
+            .map(|object| object.name)
+            .filter(|name| name.as_str().contains(part))
+            .collect()
     }
 
     /// Deletes all that a database has, as nobody should.
@@ -96,7 +115,8 @@ fn states(clones: &[SharedClone]) -> Vec<CloneState> {
     clones.iter().map(|clone| clone.state).collect()
 }
 
-/// A clone shows what its source held, whatever the source does later, and writes what only it has; nothing was copied.
+/// A clone shows what its source held, whatever the source does later, and writes what only it has;
+/// nothing was copied.
 #[test]
 fn a_clone_shows_its_sources_tables_and_neither_disturbs_the_other() {
     run(|bucket| async move {
@@ -108,13 +128,22 @@ fn a_clone_shows_its_sources_tables_and_neither_disturbs_the_other() {
         assert!(bucket.objects("clone", "/table/").await.is_empty(), "no table was copied");
         assert!(source.checkpoints().await.unwrap().is_empty());
         let clone = bucket.open("clone").await;
-        let reads = || clone.requests().counted.iter().filter(|one| one.purpose == Purpose::Scan).map(|one| one.requests).sum::<u64>();
+        let reads = || {
+            clone
+                .requests()
+                .counted
+                .iter()
+                .filter(|one| one.purpose == Purpose::Scan)
+                .map(|one| one.requests)
+                .sum::<u64>()
+        };
         assert_eq!((reads(), contents(&clone).await.unwrap()), (0, before.clone()));
         assert!(reads() > 0, "what it asks of its source counts");
         assert!(clone.stats().tables_shared > 0 && clone.stats().tables_shared == clone.stats().tables);
         let clones = bucket.clones("source").await;
         assert_eq!((clones[0].place.as_str(), states(&clones)), ("../clone", vec![CloneState::Needed]));
-        // The source replaces all its tables, in other lives of its process too; the clone still has the old ones.
+        // The source replaces all its tables, in other lives of its process too; the clone still
+        // has the old ones.
         for what in 2..5 {
             fill(&source, what).await.unwrap();
             source.compact().await.unwrap();
@@ -136,7 +165,8 @@ fn a_clone_shows_its_sources_tables_and_neither_disturbs_the_other() {
     });
 }
 
-/// Once compaction has moved a clone away from its source's tables, the pin goes, and the source's collection takes the tables.
+/// Once compaction has moved a clone away from its source's tables, the pin goes, and the source's
+/// collection takes the tables.
 #[test]
 fn a_clone_that_was_compacted_keeps_nothing_of_its_source() {
     run(|bucket| async move {
@@ -175,7 +205,8 @@ fn a_clone_that_was_compacted_keeps_nothing_of_its_source() {
     });
 }
 
-/// A source that lets nothing be deleted keeps what was shared, and what a pass has to do beside that is done.
+/// A source that lets nothing be deleted keeps what was shared, and what a pass has to do beside
+/// that is done.
 #[test]
 fn a_source_that_refuses_keeps_no_garbage_of_the_clone() {
     run(|bucket| async move {
@@ -191,7 +222,11 @@ fn a_source_that_refuses_keeps_no_garbage_of_the_clone() {
         let orphan = ObjectName::new("0000000000000001/table/0000000000000001-00000000000000aa").unwrap();
         let placement = Placement::new(ObjectKind::Table, Life::Long);
         let request = Request::new(Purpose::Verify, Epoch::NONE);
-        bucket.store("clone").put_if_absent(request, &orphan, placement, Bytes::from_static(b"x")).await.unwrap();
+        bucket
+            .store("clone")
+            .put_if_absent(request, &orphan, placement, Bytes::from_static(b"x"))
+            .await
+            .unwrap();
         let clone = open().await.unwrap();
         bucket.settle().await;
         assert!(!bucket.objects("clone", "/table/").await.contains(&orphan));
@@ -203,7 +238,8 @@ fn a_source_that_refuses_keeps_no_garbage_of_the_clone() {
     });
 }
 
-/// Compaction of a clone that has nothing of its own rewrites the tables all the same: else nothing would ever give them back.
+/// Compaction of a clone that has nothing of its own rewrites the tables all the same: else nothing
+/// would ever give them back.
 #[test]
 fn compacting_an_untouched_clone_makes_its_tables_its_own() {
     run(|bucket| async move {
@@ -222,7 +258,8 @@ fn compacting_an_untouched_clone_makes_its_tables_its_own() {
     });
 }
 
-/// What a checkpoint of the clone, or a reader of another process, looks at stays at the source, though the clone itself needs it no more.
+/// What a checkpoint of the clone, or a reader of another process, looks at stays at the source,
+/// though the clone itself needs it no more.
 #[test]
 fn checkpoints_and_readers_of_a_clone_keep_the_sources_tables() {
     run(|bucket| async move {
@@ -230,8 +267,11 @@ fn checkpoints_and_readers_of_a_clone_keep_the_sources_tables() {
         let clone = bucket.open("clone").await;
         let before = contents(&clone).await.unwrap();
         clone.checkpoint("kept").await.unwrap();
-        let reader =
-            bucket.builder("clone").open_reader(ReaderOptions { lease: Duration::from_secs(5), ..ReaderOptions::default() }).await.unwrap();
+        let reader = bucket
+            .builder("clone")
+            .open_reader(ReaderOptions { lease: Duration::from_secs(5), ..ReaderOptions::default() })
+            .await
+            .unwrap();
         let snapshot = reader.snapshot();
         fill(&clone, 2).await.unwrap();
         clone.compact().await.unwrap();
@@ -263,7 +303,8 @@ fn checkpoints_and_readers_of_a_clone_keep_the_sources_tables() {
     });
 }
 
-/// A clone of a clone pins at each place where its tables lie, and needs nothing of the clone in between but what that wrote.
+/// A clone of a clone pins at each place where its tables lie, and needs nothing of the clone in
+/// between but what that wrote.
 #[test]
 fn a_clone_of_a_clone_keeps_what_lies_at_both() {
     run(|bucket| async move {
@@ -301,13 +342,18 @@ fn a_clone_of_a_clone_keeps_what_lies_at_both() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_destroyed_clones_readers_that_are_not_asked_for_are_noticed() {
-    let _despite = tombolo_storage::mutant::enable(tombolo_storage::mutant::Mutant::CloneReleasedDespiteReaders);
+    let _despite =
+        tombolo_storage::mutant::enable(tombolo_storage::mutant::Mutant::CloneReleasedDespiteReaders);
     run(|bucket| async move {
         drop(bucket.open("source").await);
         fill(&bucket.open("source").await, 1).await.unwrap();
         bucket.builder("source").share_to(bucket.builder("clone")).await.unwrap();
         let lease = Duration::from_secs(5);
-        let reader = bucket.builder("clone").open_reader(ReaderOptions { lease, ..ReaderOptions::default() }).await.unwrap();
+        let reader = bucket
+            .builder("clone")
+            .open_reader(ReaderOptions { lease, ..ReaderOptions::default() })
+            .await
+            .unwrap();
         let snapshot = reader.snapshot();
         bucket.builder("clone").destroy().await.unwrap();
         let clones = bucket.clones("source").await;
@@ -331,11 +377,18 @@ fn a_source_is_not_destroyed_under_its_clone() {
         drop(source);
         bucket.builder("source").share_to(bucket.builder("clone")).await.unwrap();
         let refused = bucket.builder("source").destroy().await.unwrap_err();
-        assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains("../clone"), "{refused}");
+        assert!(
+            refused.kind() == ErrorKind::Invalid && refused.to_string().contains("../clone"),
+            "{refused}"
+        );
         assert_eq!(contents(&bucket.open("clone").await).await.unwrap().len(), 100);
         // A reader of the destroyed clone still looks at the source's tables.
         let lease = Duration::from_secs(5);
-        let reader = bucket.builder("clone").open_reader(ReaderOptions { lease, ..ReaderOptions::default() }).await.unwrap();
+        let reader = bucket
+            .builder("clone")
+            .open_reader(ReaderOptions { lease, ..ReaderOptions::default() })
+            .await
+            .unwrap();
         let destroyed = bucket.builder("clone").destroy().await.unwrap();
         assert!(!destroyed.is_deleted());
         let clones = bucket.clones("source").await;
@@ -343,7 +396,8 @@ fn a_source_is_not_destroyed_under_its_clone() {
         reader.close().await.unwrap();
         drop(reader);
         assert_eq!(states(&bucket.clones("source").await), [CloneState::Unneeded]);
-        // It had no tables of its own: what is left is its chain, which says what lies at the source.
+        // It had no tables of its own: what is left is its chain, which says what lies at the
+        // source.
         assert!(bucket.builder("clone").destroy().await.unwrap().is_deleted());
         assert!(bucket.clones("source").await.is_empty());
         assert_eq!(bucket.builder("clone").destroy().await.unwrap_err().kind(), ErrorKind::NotFound);
@@ -366,7 +420,8 @@ fn a_source_that_refuses_a_destroyed_clone_is_asked_again() {
         let release = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/pin/");
         plan.inject(Rule::new(release, Fault::Error(ErrorKind::PermissionDenied)));
         let refusing = faulty_registry(&bucket.registry, "mem", &plan);
-        let destroy = || bucket.builder("clone").log("mem://bucket/clone").registry(refusing.clone()).destroy();
+        let destroy =
+            || bucket.builder("clone").log("mem://bucket/clone").registry(refusing.clone()).destroy();
         assert_eq!(destroy().await.unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert!(bucket.objects("clone", "/table/").await.is_empty(), "what is its own is not kept for that");
         assert_eq!(bucket.clones("source").await.len(), 1);
@@ -377,7 +432,8 @@ fn a_source_that_refuses_a_destroyed_clone_is_asked_again() {
     });
 }
 
-/// A clone that is gone without being destroyed proves nothing by its absence; another database in its place does.
+/// A clone that is gone without being destroyed proves nothing by its absence; another database in
+/// its place does.
 #[test]
 fn the_pin_of_a_clone_that_is_gone_stays_until_something_is_proven() {
     run(|bucket| async move {
@@ -419,7 +475,9 @@ fn a_link_proves_nothing() -> SharedClone {
     run(|bucket| async move {
         let source = bucket.shared().await;
         let linked = by_another_path(&bucket.registry);
-        let elsewhere = |name: &str| Db::builder(format!("mem://link/{name}")).registry(linked.clone()).env(bucket.env.clone());
+        let elsewhere = |name: &str| {
+            Db::builder(format!("mem://link/{name}")).registry(linked.clone()).env(bucket.env.clone())
+        };
         drop(elsewhere("clone").log("mem://link/clone-log").open().await.unwrap());
         sender.send(elsewhere("source").clones().await.unwrap().remove(0)).unwrap();
         assert_eq!(states(&bucket.clones("source").await), [CloneState::Needed]);
@@ -437,16 +495,22 @@ fn a_database_beside_a_link_is_not_taken_for_the_clones_successor() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_path_that_is_not_compared_is_noticed() {
-    let _elsewhere = tombolo_storage::mutant::enable(tombolo_storage::mutant::Mutant::CloneReleasedFromElsewhere);
+    let _elsewhere =
+        tombolo_storage::mutant::enable(tombolo_storage::mutant::Mutant::CloneReleasedFromElsewhere);
     assert_eq!(a_link_proves_nothing().state, CloneState::Unneeded);
 }
 
-/// An opening stands still behind its claim, and its successor needs the source no more: what that gave back is no damage.
+/// An opening stands still behind its claim, and its successor needs the source no more: what that
+/// gave back is no damage.
 #[test]
 fn a_stale_opening_of_a_clone_is_fenced_and_sees_no_damage() {
     run(|bucket| async move {
         let source = bucket.shared().await;
-        let stale = bucket.builder("clone").log("mem://bucket/clone").registry(slow_registry(&bucket.registry, "mem", "/pin/")).open();
+        let stale = bucket
+            .builder("clone")
+            .log("mem://bucket/clone")
+            .registry(slow_registry(&bucket.registry, "mem", "/pin/"))
+            .open();
         bucket.settle().await;
         let clone = bucket.open("clone").await;
         fill(&clone, 2).await.unwrap();
@@ -460,7 +524,8 @@ fn a_stale_opening_of_a_clone_is_fenced_and_sees_no_damage() {
     });
 }
 
-/// What a sweep thinks of a clone between its pin and its commit, and whether the clone is sound afterwards.
+/// What a sweep thinks of a clone between its pin and its commit, and whether the clone is sound
+/// afterwards.
 fn swept_while_it_is_made() -> (CloneState, bool) {
     let (sender, receiver) = std::sync::mpsc::channel();
     run(|bucket| async move {
@@ -491,10 +556,12 @@ fn a_pin_released_in_the_epoch_that_put_it_is_noticed() {
     assert_eq!(swept_while_it_is_made(), (CloneState::Unneeded, false));
 }
 
-/// Between two times that the source replaces and deletes all tables, in ms: some of them fall between a look at the state and the pin.
+/// Between two times that the source replaces and deletes all tables, in ms: some of them fall
+/// between a look at the state and the pin.
 const PERIODS: [u64; 9] = [300, 370, 440, 510, 580, 650, 720, 790, 860];
 
-/// Clones the newest state while its source replaces and deletes all tables again and again; whether the clone is sound.
+/// Clones the newest state while its source replaces and deletes all tables again and again;
+/// whether the clone is sound.
 fn made_while_tables_go(period: u64) -> bool {
     let (sender, receiver) = std::sync::mpsc::channel();
     run(|bucket| async move {
@@ -526,7 +593,8 @@ fn a_pin_that_is_not_proven_is_noticed() {
     assert!(!PERIODS.into_iter().all(made_while_tables_go));
 }
 
-/// What cannot be shared is refused before anything is claimed, and a clone that was moved alone is not written.
+/// What cannot be shared is refused before anything is claimed, and a clone that was moved alone is
+/// not written.
 #[test]
 fn places_that_do_not_fit_are_refused() {
     run(|bucket| async move {
@@ -537,7 +605,12 @@ fn places_that_do_not_fit_are_refused() {
         assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
         let refused = bucket.builder("source").share_to(bucket.builder("source")).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
-        let missing = bucket.builder("source").at_checkpoint("none").share_to(bucket.builder("clone")).await.unwrap_err();
+        let missing = bucket
+            .builder("source")
+            .at_checkpoint("none")
+            .share_to(bucket.builder("clone"))
+            .await
+            .unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         assert!(bucket.objects("clone", "").await.is_empty());
         source.share_to(bucket.builder("clone")).await.unwrap();
@@ -545,7 +618,10 @@ fn places_that_do_not_fit_are_refused() {
         for object in bucket.objects("clone", "").await {
             let request = Request::new(Purpose::Verify, Epoch::NONE);
             let bytes = bucket.store("clone").read(request, &object, 0..1 << 24).await.unwrap();
-            let placement = tombolo_storage::Placement::new(tombolo_storage::ObjectKind::Table, tombolo_storage::Life::Long);
+            let placement = tombolo_storage::Placement::new(
+                tombolo_storage::ObjectKind::Table,
+                tombolo_storage::Life::Long,
+            );
             bucket.store("moved").put_if_absent(request, &object, placement, bytes).await.unwrap();
         }
         let moved = bucket.builder("moved").log("mem://bucket/clone").open().await.unwrap_err();

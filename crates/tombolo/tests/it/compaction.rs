@@ -1,8 +1,12 @@
-//! Compaction through the public interface: the tree keeps its shape, loses nothing, ends, and lives with damage and refusals.
+//! Compaction through the public interface: the tree keeps its shape, loses nothing, ends, and
+//! lives with damage and refusals.
 
 use std::time::Duration;
 
-use tombolo::{BackgroundRate, Compression, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Registry, Stats};
+use tombolo::{
+    BackgroundRate, Compression, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options,
+    Registry, Stats,
+};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
 use tombolo_storage::Purpose;
@@ -42,7 +46,11 @@ async fn load(keys: &Keyspace, count: u64, round: u64) {
 
 async fn check(keys: &Keyspace, count: u64, round: u64) {
     for number in 0..count {
-        assert_eq!(keys.get(key(number)).await.unwrap().as_deref(), Some(&value(number, round)[..]), "key {number}");
+        assert_eq!(
+            keys.get(key(number)).await.unwrap().as_deref(),
+            Some(&value(number, round)[..]),
+            "key {number}"
+        );
     }
 }
 
@@ -82,9 +90,17 @@ fn everything_asked_for_ends_in_one_run_of_full_tables() {
         }
         db.compact().await.unwrap();
         let stats = db.stats();
-        assert_eq!(stats.tables, *stats.tables_by_level.last().unwrap(), "one level: {:?}", stats.tables_by_level);
+        assert_eq!(
+            stats.tables,
+            *stats.tables_by_level.last().unwrap(),
+            "one level: {:?}",
+            stats.tables_by_level
+        );
         let mean = stats.table_bytes / stats.tables;
-        assert!((8 << 10..20 << 10).contains(&mean), "tables of {mean} bytes on average, where 16 KiB are wanted");
+        assert!(
+            (8 << 10..20 << 10).contains(&mean),
+            "tables of {mean} bytes on average, where 16 KiB are wanted"
+        );
         check(&keys, 6000, 2).await;
         assert_eq!(count(&keys).await, 6000);
     });
@@ -100,7 +116,11 @@ fn a_load_leaves_a_tree_of_the_right_shape() {
         settle(&db, &stores.env).await;
         let stats = db.stats();
         assert!(level(&stats, 0) < 8, "{:?}", stats.tables_by_level);
-        assert!(level(&stats, 6) * 2 > stats.tables, "most of it lies in the last level: {:?}", stats.tables_by_level);
+        assert!(
+            level(&stats, 6) * 2 > stats.tables,
+            "most of it lies in the last level: {:?}",
+            stats.tables_by_level
+        );
         assert_eq!(level(&stats, 1) + level(&stats, 2), 0, "{:?}", stats.tables_by_level);
         check(&keys, 20_000, 0).await;
     });
@@ -193,7 +213,12 @@ fn a_range_is_compacted_and_the_rest_left_alone() {
         let beside = db.stats();
         keys.compact_range(..key(3000)).await.unwrap();
         let after = db.stats();
-        assert!(after.table_bytes < before.table_bytes * 6 / 10, "{} of {} bytes are left", after.table_bytes, before.table_bytes);
+        assert!(
+            after.table_bytes < before.table_bytes * 6 / 10,
+            "{} of {} bytes are left",
+            after.table_bytes,
+            before.table_bytes
+        );
         let read = beside.compacted_bytes_read - before.compacted_bytes_read;
         assert!(read < before.table_bytes * 9 / 10, "a range beside took part: {read} bytes");
         assert_eq!(count(&keys).await, 3000);
@@ -220,7 +245,12 @@ fn what_was_deleted_gives_its_space_back() {
         db.flush().await.unwrap();
         settle(&db, &stores.env).await;
         let stats = db.stats();
-        assert!(stats.table_bytes < 64 << 10, "{} bytes for one key: {:?}", stats.table_bytes, stats.tables_by_level);
+        assert!(
+            stats.table_bytes < 64 << 10,
+            "{} bytes for one key: {:?}",
+            stats.table_bytes,
+            stats.tables_by_level
+        );
     });
 }
 
@@ -250,7 +280,8 @@ fn background_work_keeps_its_rate() {
     });
 }
 
-/// Two databases within one bound take as long as both together, and closing one does not wait for it.
+/// Two databases within one bound take as long as both together, and closing one does not wait for
+/// it.
 #[test]
 fn databases_share_a_rate_of_background_work() {
     run(|stores| async move {
@@ -258,7 +289,10 @@ fn databases_share_a_rate_of_background_work() {
         let registry = Registry::with_defaults();
         let open = async |name: &str| {
             let options = Options::parse(["memtable_bytes=1048576", "automatic_compaction=false"]).unwrap();
-            let builder = Db::builder(format!("mem://{name}")).env(stores.env.clone()).registry(registry.clone()).options(options);
+            let builder = Db::builder(format!("mem://{name}"))
+                .env(stores.env.clone())
+                .registry(registry.clone())
+                .options(options);
             builder.background_rate(&rate).open().await.unwrap()
         };
         let databases = [open("one").await, open("two").await];
@@ -291,7 +325,9 @@ fn the_last_level_is_compressed_as_it_should() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
         let mut sizes = Vec::new();
-        for (name, lowest) in [("plain", None), ("lowest", Some(Compression::Lz4)), ("zstd", Some(Compression::Zstd))] {
+        for (name, lowest) in
+            [("plain", None), ("lowest", Some(Compression::Lz4)), ("zstd", Some(Compression::Zstd))]
+        {
             let mut options = KeyspaceOptions::default();
             (options.compression, options.compression_lowest) = (Compression::None, lowest);
             let keys = db.create_keyspace(name, options).await.unwrap();
@@ -331,14 +367,17 @@ fn refusals_of_the_store_heal() {
     }
 }
 
-/// A damaged table is named, once, and everything else goes on: other keyspaces, other ranges, writes, flushes.
+/// A damaged table is named, once, and everything else goes on: other keyspaces, other ranges,
+/// writes, flushes.
 #[test]
 fn a_damaged_table_is_set_aside() {
     let world = World::new(3);
     let process = world.process("writer");
     let env = process.env();
     let open = |env: Env| {
-        let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=16384", "automatic_compaction=false"]).unwrap();
+        let options =
+            Options::parse(["memory_bytes=4194304", "memtable_bytes=16384", "automatic_compaction=false"])
+                .unwrap();
         Db::builder("file:///db").env(env).options(options).open()
     };
     process
@@ -353,7 +392,12 @@ fn a_damaged_table_is_set_aside() {
         })
         .unwrap();
     process.kill();
-    let mut tables: Vec<_> = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("/table/")).collect();
+    let mut tables: Vec<_> = world
+        .host(0)
+        .all_files()
+        .into_iter()
+        .filter(|(path, _)| path.to_string_lossy().contains("/table/"))
+        .collect();
     tables.sort();
     let (path, length) = tables[tables.len() / 2].clone();
     world.host(0).damage(&path, |content| content[length as usize / 4] ^= 0x55).unwrap();
@@ -362,7 +406,10 @@ fn a_damaged_table_is_set_aside() {
     process
         .run(async move {
             let db = open(env.clone()).await.unwrap();
-            let (keys, other) = (db.default_keyspace(), db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap());
+            let (keys, other) = (
+                db.default_keyspace(),
+                db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap(),
+            );
             load(&keys, 3000, 1).await;
             load(&other, 3000, 1).await;
             let error = db.compact().await.unwrap_err();
@@ -386,8 +433,9 @@ fn a_damaged_table_is_set_aside() {
         .unwrap();
 }
 
-/// Damage in the base, or in level 0 itself, holds back what meets it and nothing else: runs stay few however much is written, what can be
-/// read is right, and the rest of the tree keeps its shape.
+/// Damage in the base, or in level 0 itself, holds back what meets it and nothing else: runs stay
+/// few however much is written, what can be read is right, and the rest of the tree keeps its
+/// shape.
 #[test]
 fn runs_stay_few_above_a_damaged_table() {
     for in_level_0 in [false, true] {
@@ -405,8 +453,12 @@ fn runs_stay_few_above_a_damaged_table() {
                 db.flush().await.unwrap();
             }
             let all = stores.tables().await;
-            let damaged = if in_level_0 { all.difference(&base).next() } else { base.iter().nth(base.len() / 2) }.unwrap().clone();
-            let is_met = move |asked: &Asked<'_>| asked.name == damaged && asked.purpose == Purpose::Compaction;
+            let damaged =
+                if in_level_0 { all.difference(&base).next() } else { base.iter().nth(base.len() / 2) }
+                    .unwrap()
+                    .clone();
+            let is_met =
+                move |asked: &Asked<'_>| asked.name == damaged && asked.purpose == Purpose::Compaction;
             stores.plan.inject(Rule::new(is_met, Fault::Error(ErrorKind::Corrupt)));
             db.set_options([("automatic_compaction", "true")]).unwrap();
             let mut runs_most = 0;
@@ -416,17 +468,22 @@ fn runs_stay_few_above_a_damaged_table() {
                 stores.env.sleep(Duration::from_secs(10)).await;
                 runs_most = runs_most.max(level(&db.stats(), 0));
             }
-            assert_eq!(db.background_errors().iter().map(|known| known.work).collect::<Vec<_>>(), ["damaged table"]);
+            assert_eq!(
+                db.background_errors().iter().map(|known| known.work).collect::<Vec<_>>(),
+                ["damaged table"]
+            );
             assert!(runs_most <= 24, "{runs_most} runs");
             let stats = db.stats();
-            // 3000 keys of 106 bytes, half of which compresses: what was overwritten is merged away.
+            // 3000 keys of 106 bytes, half of which compresses: what was overwritten is merged
+            // away.
             assert!(stats.table_bytes < 3000 * 110 * 6, "{} bytes", stats.table_bytes);
             check(&keys, 3000, 39).await;
         });
     }
 }
 
-/// A table that the store does not give holds up its own compaction, and no other; once nobody wants it, nothing fails any more.
+/// A table that the store does not give holds up its own compaction, and no other; once nobody
+/// wants it, nothing fails any more.
 #[test]
 fn what_fails_holds_nothing_else_up() {
     run(|stores| async move {
@@ -436,7 +493,8 @@ fn what_fails_holds_nothing_else_up() {
         db.flush().await.unwrap();
         let tables = stores.tables().await;
         assert!(tables.len() > 20);
-        let is_met = move |asked: &Asked<'_>| asked.purpose == Purpose::Compaction && tables.contains(asked.name);
+        let is_met =
+            move |asked: &Asked<'_>| asked.purpose == Purpose::Compaction && tables.contains(asked.name);
         stores.plan.inject(Rule::new(is_met, Fault::Error(ErrorKind::Retry)));
         db.set_options([("automatic_compaction", "true")]).unwrap();
         stores.env.sleep(Duration::from_secs(60)).await;
@@ -456,7 +514,8 @@ fn what_fails_holds_nothing_else_up() {
     });
 }
 
-/// What one keyspace's compaction fails with is told until that one goes well, and to nobody who asks for another's.
+/// What one keyspace's compaction fails with is told until that one goes well, and to nobody who
+/// asks for another's.
 #[test]
 fn a_keyspace_has_trouble_of_its_own() {
     run(|stores| async move {
@@ -465,7 +524,8 @@ fn a_keyspace_has_trouble_of_its_own() {
         load(&failing, 1000, 0).await;
         db.flush().await.unwrap();
         let tables = stores.tables().await;
-        let is_met = move |asked: &Asked<'_>| asked.purpose == Purpose::Compaction && tables.contains(asked.name);
+        let is_met =
+            move |asked: &Asked<'_>| asked.purpose == Purpose::Compaction && tables.contains(asked.name);
         stores.plan.inject(Rule::new(is_met, Fault::Error(ErrorKind::Retry)));
         db.set_options([("automatic_compaction", "true")]).unwrap();
         stores.env.sleep(Duration::from_secs(60)).await;
@@ -478,7 +538,10 @@ fn a_keyspace_has_trouble_of_its_own() {
             keys.compact_range::<&[u8]>(..).await.unwrap();
         }
         let after = db.background_errors();
-        assert!(after.len() == 1 && after[0].attempts >= before[0].attempts, "another's success ended it: {before:?}, then {after:?}");
+        assert!(
+            after.len() == 1 && after[0].attempts >= before[0].attempts,
+            "another's success ended it: {before:?}, then {after:?}"
+        );
         assert!(after[0].lasting > Duration::from_secs(59), "{after:?}");
         let error = failing.compact_range::<&[u8]>(..).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
@@ -486,7 +549,11 @@ fn a_keyspace_has_trouble_of_its_own() {
         // Its next attempt is made for whoever asks, without waiting for the pause to end.
         let began = stores.env.now();
         failing.compact_range::<&[u8]>(..).await.unwrap();
-        assert!(stores.env.now().since(began) < Duration::from_secs(1), "{:?}", stores.env.now().since(began));
+        assert!(
+            stores.env.now().since(began) < Duration::from_secs(1),
+            "{:?}",
+            stores.env.now().since(began)
+        );
         assert!(db.background_errors().is_empty());
         check(&failing, 1000, 0).await;
     });
@@ -499,7 +566,9 @@ fn what_failed_before_says_nothing_to_whoever_asks_now() {
         let db = stores.open(&[]).await;
         let keys = db.default_keyspace();
         for kind in [ErrorKind::OutOfSpace, ErrorKind::Retry] {
-            stores.plan.inject(Rule::new(|asked: &Asked<'_>| asked.purpose == Purpose::Flush, Fault::Error(kind)));
+            stores
+                .plan
+                .inject(Rule::new(|asked: &Asked<'_>| asked.purpose == Purpose::Flush, Fault::Error(kind)));
             put(&keys, 1, 0).await;
             assert_eq!(db.flush().await.unwrap_err().kind(), kind);
             stores.env.sleep(Duration::from_secs(60)).await;
@@ -507,12 +576,16 @@ fn what_failed_before_says_nothing_to_whoever_asks_now() {
             stores.plan.clear();
             let began = stores.env.now();
             db.flush().await.unwrap();
-            assert!(stores.env.now().since(began) < Duration::from_secs(1), "nor do they wait for the end of a pause");
+            assert!(
+                stores.env.now().since(began) < Duration::from_secs(1),
+                "nor do they wait for the end of a pause"
+            );
         }
     });
 }
 
-/// What attempts leave behind when neither they nor their tidying-up go well is deleted by and by, in the same life.
+/// What attempts leave behind when neither they nor their tidying-up go well is deleted by and by,
+/// in the same life.
 #[test]
 fn failed_attempts_leave_nothing_behind() {
     for landed in [false, true] {
@@ -520,19 +593,27 @@ fn failed_attempts_leave_nothing_behind() {
             let db = stores.open(&["automatic_compaction=false"]).await;
             let keys = db.default_keyspace();
             load(&keys, 2000, 0).await;
-            // Tables are made, and named by nobody: what should name them, and what should delete them, fails.
-            let fails = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/table/");
+            // Tables are made, and named by nobody: what should name them, and what should delete
+            // them, fails.
+            let fails =
+                |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/table/");
             stores.plan.inject(Rule::new(fails, Fault::Error(ErrorKind::Retry)));
-            let unknown = |asked: &Asked<'_>| asked.kind == RequestKind::Finish && asked.purpose == Purpose::Compaction;
+            let unknown =
+                |asked: &Asked<'_>| asked.kind == RequestKind::Finish && asked.purpose == Purpose::Compaction;
             stores.plan.inject(Rule::new(unknown, Fault::Unknown { landed }).times(3));
-            let refused = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Compaction;
+            let refused =
+                |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Compaction;
             stores.plan.inject(Rule::new(refused, Fault::Error(ErrorKind::OutOfSpace)).skip(8).times(3));
             while db.compact().await.is_err() {
                 stores.env.sleep(Duration::from_secs(1)).await;
             }
             stores.env.sleep(Duration::from_secs(60)).await;
             assert!(stores.tables().await.len() as u64 > db.stats().tables);
-            assert!(db.background_errors().iter().any(|known| known.work == "collection"), "{:?}", db.background_errors());
+            assert!(
+                db.background_errors().iter().any(|known| known.work == "collection"),
+                "{:?}",
+                db.background_errors()
+            );
             stores.plan.clear();
             stores.env.sleep(Duration::from_secs(60)).await;
             assert!(db.background_errors().is_empty(), "{:?}", db.background_errors());
@@ -542,7 +623,8 @@ fn failed_attempts_leave_nothing_behind() {
     }
 }
 
-/// Versions that a snapshot saw go once it is closed and a compaction is asked for, though they lie in the last level and nothing was deleted.
+/// Versions that a snapshot saw go once it is closed and a compaction is asked for, though they lie
+/// in the last level and nothing was deleted.
 #[test]
 fn what_was_overwritten_gives_its_space_back() {
     run(|stores| async move {

@@ -1,4 +1,5 @@
-//! Credentials that expire while a database is open, whose log lies in the bucket too: work waits for a while, and what was acknowledged is there.
+//! Credentials that expire while a database is open, whose log lies in the bucket too: work waits
+//! for a while, and what was acknowledged is there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,9 @@ struct Bucket {
 impl Bucket {
     async fn open(&self) -> Db {
         let log = Arc::new(ObjectLogStore::new(&self.env, Arc::clone(&self.objects), true));
-        let builder = Db::builder("mem://bucket").env(self.env.clone()).options(Options::parse(["memory_bytes=1048576"]).unwrap());
+        let builder = Db::builder("mem://bucket")
+            .env(self.env.clone())
+            .options(Options::parse(["memory_bytes=1048576"]).unwrap());
         builder.stores(Arc::clone(&self.objects), log).open().await.unwrap()
     }
 
@@ -37,7 +40,8 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Bucket) -> F) 
     let world = World::new(1);
     let process = world.process("writer");
     let (env, plan) = (process.env(), FaultPlan::scripted());
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let objects =
+        Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
     process.run(test(Bucket { env, plan, objects })).unwrap();
 }
 
@@ -87,7 +91,9 @@ fn credentials_that_stay_expired_for_minutes_end_no_log_and_lose_nothing() {
         assert!(db.failure().is_none(), "{:?}", db.failure());
         drop((db, keys));
         let keys = bucket.open().await.default_keyspace();
-        for (key, value) in [("before", Some("1")), ("meanwhile", Some("2")), ("refused", None), ("after", Some("4"))] {
+        for (key, value) in
+            [("before", Some("1")), ("meanwhile", Some("2")), ("refused", None), ("after", Some("4"))]
+        {
             let found = keys.get(key).await.unwrap();
             assert_eq!(found.as_deref(), value.map(str::as_bytes), "{key}");
         }

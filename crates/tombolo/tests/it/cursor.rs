@@ -84,7 +84,10 @@ impl Run {
     fn open(world: &World, uri: &str) -> Run {
         let mut options = Options::parse(["memory_bytes=1048576", "memtable_bytes=16384"]).unwrap();
         options.automatic_compaction = false;
-        let builder = Db::builder(uri).env(world.process("user").env()).registry(Registry::with_defaults()).options(options);
+        let builder = Db::builder(uri)
+            .env(world.process("user").env())
+            .registry(Registry::with_defaults())
+            .options(options);
         let db = builder.open().wait().unwrap();
         let mut options = KeyspaceOptions::default();
         options.block_bytes = Some(1024);
@@ -129,7 +132,11 @@ impl<'a> Expected<'a> {
     fn new(model: &'a Map, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Expected<'a> {
         use std::ops::RangeBounds;
         let range = (lower.clone(), upper.clone());
-        let entries = model.iter().filter(|(key, _)| range.contains(*key)).map(|(key, value)| (&key[..], &value[..])).collect();
+        let entries = model
+            .iter()
+            .filter(|(key, _)| range.contains(*key))
+            .map(|(key, value)| (&key[..], &value[..]))
+            .collect();
         Expected { entries, place: Place::Gap(0) }
     }
 
@@ -194,24 +201,45 @@ fn walk(world: &World, mut cursor: Cursor, mut expected: Expected<'_>, moves: &[
             Place::Gap(_) => None,
         };
         assert_eq!(found, entry.is_some(), "move {number} of {moves:?}");
-        assert_eq!(cursor.valid().then(|| (cursor.key(), cursor.value())), entry, "move {number} of {moves:?}");
+        assert_eq!(
+            cursor.valid().then(|| (cursor.key(), cursor.value())),
+            entry,
+            "move {number} of {moves:?}"
+        );
         let kept = cursor.entry();
-        assert_eq!(kept.as_ref().map(|(key, value)| (&key[..], &value[..])), entry, "move {number} of {moves:?}");
+        assert_eq!(
+            kept.as_ref().map(|(key, value)| (&key[..], &value[..])),
+            entry,
+            "move {number} of {moves:?}"
+        );
     }
 }
 
-fn check(uri: &str, seed: u64, changes: Vec<Change>, later: &[Change], range: (Bound<u8>, Bound<u8>), moves: &[Move]) {
+fn check(
+    uri: &str,
+    seed: u64,
+    changes: Vec<Change>,
+    later: &[Change],
+    range: (Bound<u8>, Bound<u8>),
+    moves: &[Move],
+) {
     let world = World::new(seed);
     let mut run = Run::open(&world, uri);
     let (lower, upper) = (range.0.map(key_of), range.1.map(key_of));
     changes.into_iter().for_each(|change| run.change(change));
-    // Opened before the last changes: it must not see them, whatever becomes of memtables and tables.
+    // Opened before the last changes: it must not see them, whatever becomes of memtables and
+    // tables.
     let early = run.keyspace.cursor((lower.clone(), upper.clone()));
     let seen = run.model.clone();
     later.iter().for_each(|change| run.change(*change));
     let steady: Vec<_> = moves.iter().filter(|step| !matches!(step, Move::Refresh)).copied().collect();
     walk(&world, early, Expected::new(&seen, &lower, &upper), &steady);
-    walk(&world, run.keyspace.cursor((lower.clone(), upper.clone())), Expected::new(&run.model, &lower, &upper), moves);
+    walk(
+        &world,
+        run.keyspace.cursor((lower.clone(), upper.clone())),
+        Expected::new(&run.model, &lower, &upper),
+        moves,
+    );
     for (snapshot, model) in std::mem::take(&mut run.snapshots) {
         let cursor = snapshot.cursor(&run.keyspace, (lower.clone(), upper.clone()));
         // The cursor alone keeps what the snapshot saw, however often it looks anew.
@@ -283,7 +311,8 @@ fn prefixes_find_their_keys_alone() {
     let snapshot = run.db.snapshot();
     for prefix in [&b""[..], b"a", b"ab", b"ab\xff", b"ac\0", b"\xff", b"\xff\xff", b"\xff\xff\xff"] {
         let found: Vec<_> = run.keyspace.prefix(prefix).map(|entry| entry.unwrap().0.to_vec()).collect();
-        let expected: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).map(|key| key.to_vec()).collect();
+        let expected: Vec<_> =
+            keys.iter().filter(|key| key.starts_with(prefix)).map(|key| key.to_vec()).collect();
         assert_eq!(found, expected, "{prefix:?}");
         assert_eq!(snapshot.prefix(&run.keyspace, prefix).count(), expected.len());
     }
@@ -314,7 +343,8 @@ fn a_cursor_that_falls_behind_is_told_of_and_holds_nothing_once_it_is_gone() {
         count += 1;
     }
     assert_eq!(count, run.model.len());
-    let tables = || env.files().list_atomically(std::path::Path::new("/db/0000000000000001/table")).unwrap().len();
+    let tables =
+        || env.files().list_atomically(std::path::Path::new("/db/0000000000000001/table")).unwrap().len();
     let kept = tables();
     drop(cursor);
     let stats = run.db.stats();

@@ -1,4 +1,5 @@
-//! Each byte of a small database flipped in turn: opening and reading answer right, or with a typed error; never wrongly, never by a panic.
+//! Each byte of a small database flipped in turn: opening and reading answer right, or with a typed
+//! error; never wrongly, never by a panic.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +22,10 @@ async fn write(env: Env, form: &'static str) -> Result<Entries> {
     let mut entries = Entries::new();
     for round in 0..3u32 {
         for index in 0..20u32 {
-            let (key, value) = (format!("key-{:02}", (index * 7 + round) % 40), format!("value of round {round}, {}", "z".repeat(20)));
+            let (key, value) = (
+                format!("key-{:02}", (index * 7 + round) % 40),
+                format!("value of round {round}, {}", "z".repeat(20)),
+            );
             keys.put_with(&key, &value, Durability::Accepted).await?;
             entries.insert(key.into_bytes(), value.into_bytes());
         }
@@ -41,7 +45,12 @@ async fn read(env: Env, form: &'static str, expected: Entries) -> Result<()> {
     let mut failed = None;
     for (key, value) in &expected {
         match keys.get(key).await {
-            Ok(found) => assert_eq!(found.as_deref(), Some(&value[..]), "a wrong answer for {:?}", String::from_utf8_lossy(key)),
+            Ok(found) => assert_eq!(
+                found.as_deref(),
+                Some(&value[..]),
+                "a wrong answer for {:?}",
+                String::from_utf8_lossy(key)
+            ),
             Err(error) => failed = Some(error),
         }
     }
@@ -51,7 +60,11 @@ async fn read(env: Env, form: &'static str, expected: Entries) -> Result<()> {
         match scan.next_async().await {
             Ok(found) => {
                 let found = found.map(|(key, value)| (key.to_vec(), value.to_vec()));
-                assert_eq!(found, wanted.next().map(|(key, value)| (key.clone(), value.clone())), "a wrong answer of a scan");
+                assert_eq!(
+                    found,
+                    wanted.next().map(|(key, value)| (key.clone(), value.clone())),
+                    "a wrong answer of a scan"
+                );
                 if found.is_none() {
                     break;
                 }
@@ -68,7 +81,8 @@ async fn read(env: Env, form: &'static str, expected: Entries) -> Result<()> {
     }
 }
 
-/// Flips one byte of each `step`, beginning with `start`; counts answers that were right, and errors.
+/// Flips one byte of each `step`, beginning with `start`; counts answers that were right, and
+/// errors.
 fn flip(form: &'static str, start: usize, step: usize) -> (usize, usize) {
     let world = World::new(7);
     let writer = world.process("writer");
@@ -84,7 +98,8 @@ fn flip(form: &'static str, start: usize, step: usize) -> (usize, usize) {
     };
     let total: u64 = files.iter().map(|(path, length)| bytes(path, *length)).sum();
     assert!(total <= 64 << 10, "a small database: {total} bytes in {files:?}");
-    let places = files.iter().flat_map(|(path, length)| (0..bytes(path, *length)).map(move |offset| (path, offset)));
+    let places =
+        files.iter().flat_map(|(path, length)| (0..bytes(path, *length)).map(move |offset| (path, offset)));
     let (mut right, mut errors) = (0, 0);
     for (number, (path, offset)) in places.enumerate().skip(start).step_by(step) {
         let world = World::new(number as u64);
@@ -97,7 +112,11 @@ fn flip(form: &'static str, start: usize, step: usize) -> (usize, usize) {
             Err(error) => {
                 let typed = matches!(
                     error.kind(),
-                    ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::Fenced
+                    ErrorKind::Corrupt
+                        | ErrorKind::Unsupported
+                        | ErrorKind::NotFound
+                        | ErrorKind::Invalid
+                        | ErrorKind::Fenced
                 );
                 assert!(typed, "byte {offset} of {}: {error}", path.display());
                 errors += 1;

@@ -1,4 +1,5 @@
-//! Verbs of handles with a limit: they end in time, say what they waited for, give up what nobody else waits for, and disturb nobody.
+//! Verbs of handles with a limit: they end in time, say what they waited for, give up what nobody
+//! else waits for, and disturb nobody.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,8 @@ struct Stores {
 impl Stores {
     fn new(env: &Env) -> Stores {
         let (plan, tracer) = (FaultPlan::scripted(), Tracer::new(env));
-        let objects = Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
+        let objects =
+            Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
         let objects = Arc::new(TraceObjectStore::new(objects, tracer.clone()));
         let log = Arc::new(FaultLogStore::new(env, Arc::new(MemoryLogStore::unnamed(env)), plan.clone()));
         Stores { env: env.clone(), plan, tracer, objects, log }
@@ -55,7 +57,10 @@ impl Stores {
 
     /// The next read of a table begins so much later.
     fn hold_read(&self, time: Duration) {
-        let reads = |asked: &Asked<'_>| matches!(asked.kind, RequestKind::Read | RequestKind::ReadRanges) && asked.name.contains("/table/");
+        let reads = |asked: &Asked<'_>| {
+            matches!(asked.kind, RequestKind::Read | RequestKind::ReadRanges)
+                && asked.name.contains("/table/")
+        };
         self.plan.inject(Rule::new(reads, Fault::Delay(time)).times(1));
     }
 
@@ -148,7 +153,8 @@ fn a_verification_that_a_store_holds_up_ends_in_time() {
     });
 }
 
-/// The request that several wait for is that of the first, with its deadline, which the store heeds. Who has longer is not disturbed by it.
+/// The request that several wait for is that of the first, with its deadline, which the store
+/// heeds. Who has longer is not disturbed by it.
 #[test]
 fn whoever_waits_for_the_same_block_longer_gets_it() {
     run(|stores| async move {
@@ -163,7 +169,11 @@ fn whoever_waits_for_the_same_block_longer_gets_it() {
         assert_eq!(unlimited.await.unwrap().unwrap(), [1; 100]);
         assert_took(stores.env.now().since(began), 5 * SECOND);
         let reads = stores.reads();
-        assert_eq!(reads[0], Outcome::Error(ErrorKind::DeadlineExceeded), "the first request had the deadline of the first: {reads:?}");
+        assert_eq!(
+            reads[0],
+            Outcome::Error(ErrorKind::DeadlineExceeded),
+            "the first request had the deadline of the first: {reads:?}"
+        );
         assert!(reads[1..].iter().all(|outcome| *outcome != reads[0]), "{reads:?}");
     });
 }
@@ -204,7 +214,11 @@ fn what_goes_on_in_the_background_goes_on() {
         db.default_keyspace().put(b"k", b"v").await.unwrap();
         stores.plan.inject(Rule::of_kind(RequestKind::Create, Fault::Delay(5 * SECOND)).times(1));
         let began = stores.env.now();
-        stores.assert_late(began, &db.within(SECOND).flush().await.unwrap_err(), "the flush waited for tables");
+        stores.assert_late(
+            began,
+            &db.within(SECOND).flush().await.unwrap_err(),
+            "the flush waited for tables",
+        );
         db.flush().await.unwrap();
         assert_took(stores.env.now().since(began), 5 * SECOND);
         assert_eq!(db.stats().flushes, 1, "it is the same flush");
@@ -233,7 +247,8 @@ fn a_write_that_finds_no_room_ends_in_time() {
             stores.env.sleep(SECOND).await;
         }
         let began = stores.env.now();
-        let error = keys.within(SECOND).put_with(b"late", vec![7; 40 << 10], Durability::Accepted).await.unwrap_err();
+        let error =
+            keys.within(SECOND).put_with(b"late", vec![7; 40 << 10], Durability::Accepted).await.unwrap_err();
         stores.assert_late(began, &error, "room in memory");
     });
 }
@@ -263,19 +278,31 @@ fn a_thread_that_waits_is_let_go_in_time() {
     assert_eq!(limited.blocking().default_keyspace().get([1]).unwrap().unwrap(), [1; 100]);
 }
 
-/// What puts several things into a store goes on when its caller is let go, and nothing of it is left half made.
+/// What puts several things into a store goes on when its caller is let go, and nothing of it is
+/// left half made.
 #[test]
 fn checkpoints_clones_and_closing_go_on() {
     for kind in 0..5 {
         run(move |stores| async move {
             let db = stores.cold().await;
             let late = db.within(SECOND);
-            let names = async |db: &Db| db.checkpoints().await.unwrap().into_iter().map(|checkpoint| checkpoint.name).collect::<Vec<_>>();
+            let names = async |db: &Db| {
+                db.checkpoints()
+                    .await
+                    .unwrap()
+                    .into_iter()
+                    .map(|checkpoint| checkpoint.name)
+                    .collect::<Vec<_>>()
+            };
             if kind == 1 {
                 db.checkpoint("there").await.unwrap();
             }
             let other = Stores::new(&stores.env);
-            let target = || Db::builder("mem://other").env(other.env.clone()).stores(Arc::clone(&other.objects), Arc::clone(&other.log));
+            let target = || {
+                Db::builder("mem://other")
+                    .env(other.env.clone())
+                    .stores(Arc::clone(&other.objects), Arc::clone(&other.log))
+            };
             // Closing writes it to a table.
             db.default_keyspace().put_with("k", "v", Durability::Unlogged).await.unwrap();
             let plan = if kind == 3 { &other.plan } else { &stores.plan };
@@ -300,7 +327,10 @@ fn checkpoints_clones_and_closing_go_on() {
                 }
                 _ => {
                     db.close().await.unwrap();
-                    assert_eq!(db.default_keyspace().put("k", "v").await.unwrap_err().kind(), ErrorKind::Closed);
+                    assert_eq!(
+                        db.default_keyspace().put("k", "v").await.unwrap_err().kind(),
+                        ErrorKind::Closed
+                    );
                     assert_eq!(stores.open().await.default_keyspace().get("k").await.unwrap().unwrap(), b"v");
                 }
             }
@@ -318,9 +348,16 @@ fn an_applications_objects_and_logs_end_in_time() {
         let db = open().await;
         let (objects, late) = (db.application_objects(), db.within(SECOND).application_objects());
         let object = objects.put("bytes").await.unwrap();
-        let hold = |kind, times| stores.plan.inject(Rule::of_kind(kind, Fault::Delay(5 * SECOND)).times(times));
+        let hold =
+            |kind, times| stores.plan.inject(Rule::of_kind(kind, Fault::Delay(5 * SECOND)).times(times));
         for kind in 0..5 {
-            let held = [RequestKind::Read, RequestKind::Length, RequestKind::List, RequestKind::Put, RequestKind::Delete][kind];
+            let held = [
+                RequestKind::Read,
+                RequestKind::Length,
+                RequestKind::List,
+                RequestKind::Put,
+                RequestKind::Delete,
+            ][kind];
             hold(held, 1);
             let began = stores.env.now();
             let (error, what) = match kind {
@@ -333,7 +370,11 @@ fn an_applications_objects_and_logs_end_in_time() {
             stores.assert_late(began, &error, &format!("the {what} waited"));
         }
         stores.env.sleep(10 * SECOND).await;
-        assert_eq!(objects.list().await.unwrap(), [object], "requests had the deadline, and the store heeds it");
+        assert_eq!(
+            objects.list().await.unwrap(),
+            [object],
+            "requests had the deadline, and the store heeds it"
+        );
         let log = db.application_log(0).unwrap();
         let first = log.append("first").await.unwrap();
         hold(RequestKind::LogSync, 1);
@@ -343,7 +384,11 @@ fn an_applications_objects_and_logs_end_in_time() {
         stores.env.sleep(10 * SECOND).await;
         hold(RequestKind::Put, 1);
         let began = stores.env.now();
-        stores.assert_late(began, &log.clone().within(SECOND).trim(first).await.unwrap_err(), "the trim of an application's log waited");
+        stores.assert_late(
+            began,
+            &log.clone().within(SECOND).trim(first).await.unwrap_err(),
+            "the trim of an application's log waited",
+        );
         stores.env.sleep(10 * SECOND).await;
         drop((db, log, objects, late));
         let db = open().await.within(SECOND);
@@ -351,13 +396,24 @@ fn an_applications_objects_and_logs_end_in_time() {
         let mut earlier = log.earlier();
         hold(RequestKind::LogRead, 1);
         let began = stores.env.now();
-        stores.assert_late(began, &earlier.next_async().await.unwrap_err(), "the read of an application's log waited for the log's store");
+        stores.assert_late(
+            began,
+            &earlier.next_async().await.unwrap_err(),
+            "the read of an application's log waited for the log's store",
+        );
         let entry = earlier.next_async().await.unwrap().unwrap();
-        assert_eq!(entry.payload, "second", "the log went on with the append, and the manifest with the trim");
+        assert_eq!(
+            entry.payload, "second",
+            "the log went on with the append, and the manifest with the trim"
+        );
         assert!(earlier.next_async().await.unwrap().is_none());
         hold(RequestKind::Put, 1);
         let began = stores.env.now();
-        stores.assert_late(began, &log.release_earlier().await.unwrap_err(), "the release of an application's logs waited");
+        stores.assert_late(
+            began,
+            &log.release_earlier().await.unwrap_err(),
+            "the release of an application's logs waited",
+        );
         stores.env.sleep(10 * SECOND).await;
         assert!(log.earlier().next_async().await.unwrap().is_none());
     });
@@ -367,7 +423,8 @@ fn an_applications_objects_and_logs_end_in_time() {
 #[test]
 fn a_log_of_objects_that_hangs_skips_nothing() {
     run(|stores| async move {
-        let log_store: Arc<dyn LogStore> = Arc::new(ObjectLogStore::new(&stores.env, Arc::clone(&stores.objects), true));
+        let log_store: Arc<dyn LogStore> =
+            Arc::new(ObjectLogStore::new(&stores.env, Arc::clone(&stores.objects), true));
         let open = async || {
             let builder = Db::builder("mem://deadlines").env(stores.env.clone()).application_logs(1);
             builder.stores(Arc::clone(&stores.objects), Arc::clone(&log_store)).open().await.unwrap()
@@ -406,7 +463,9 @@ fn every_verb_of_a_builder_with_a_deadline_ends_in_time() {
             db.close().await.unwrap();
             let other = Stores::new(&stores.env);
             let at = |stores: &Stores| {
-                Db::builder("mem://x").env(stores.env.clone()).stores(Arc::clone(&stores.objects), Arc::clone(&stores.log))
+                Db::builder("mem://x")
+                    .env(stores.env.clone())
+                    .stores(Arc::clone(&stores.objects), Arc::clone(&stores.log))
             };
             let builder = at(&stores).deadline(SECOND);
             stores.plan.inject(Rule::new(|_| true, Fault::Delay(HOUR)).times(1));
@@ -426,7 +485,8 @@ fn every_verb_of_a_builder_with_a_deadline_ends_in_time() {
     }
 }
 
-/// The last record of a restore may be on its way when the deadline passes: whoever is told to look finds it.
+/// The last record of a restore may be on its way when the deadline passes: whoever is told to look
+/// finds it.
 #[test]
 fn a_restore_that_is_too_late_says_that_the_target_may_hold_it() {
     run(|stores| async move {
@@ -434,9 +494,13 @@ fn a_restore_that_is_too_late_says_that_the_target_may_hold_it() {
         db.checkpoint("there").await.unwrap();
         db.close().await.unwrap();
         let other = Stores::new(&stores.env);
-        let at =
-            |stores: &Stores| Db::builder("mem://x").env(stores.env.clone()).stores(Arc::clone(&stores.objects), Arc::clone(&stores.log));
-        // The first records claim the target; the one that names its tables comes after a table was made there.
+        let at = |stores: &Stores| {
+            Db::builder("mem://x")
+                .env(stores.env.clone())
+                .stores(Arc::clone(&stores.objects), Arc::clone(&stores.log))
+        };
+        // The first records claim the target; the one that names its tables comes after a table was
+        // made there.
         let mut has_table = false;
         let record = move |asked: &Asked<'_>| {
             has_table |= asked.name.contains("/table/");
@@ -444,7 +508,8 @@ fn a_restore_that_is_too_late_says_that_the_target_may_hold_it() {
         };
         other.plan.inject(Rule::new(record, Fault::Delay(5 * SECOND)).times(1));
         let began = stores.env.now();
-        let error = at(&stores).deadline(SECOND).at_checkpoint("there").restore_to(at(&other)).await.unwrap_err();
+        let error =
+            at(&stores).deadline(SECOND).at_checkpoint("there").restore_to(at(&other)).await.unwrap_err();
         stores.assert_late(began, &error, "the target may hold it already");
         stores.env.sleep(10 * SECOND).await;
         let keys = at(&other).open().await.unwrap().default_keyspace();

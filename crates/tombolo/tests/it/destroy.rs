@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Builder, CloneState, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry, sweep};
+use tombolo::{
+    Builder, CloneState, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry, sweep,
+};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Process, World};
 use tombolo_format::log_object::SEAL_BYTES;
@@ -18,7 +20,9 @@ use crate::stores::{Stores, run, slow_registry};
 const LEASE: Duration = Duration::from_secs(20);
 
 fn builder(env: &Env) -> Builder {
-    Db::builder("file:///db").env(env.clone()).options(Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap())
+    Db::builder("file:///db")
+        .env(env.clone())
+        .options(Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap())
 }
 
 fn reading() -> ReaderOptions {
@@ -64,10 +68,16 @@ fn what_a_reader_that_lives_keeps_is_told_and_goes_when_it_is_destroyed_again() 
             let left = builder(&env).destroy().await.unwrap();
             assert_eq!((left.is_deleted(), left.readers, left.lease_max, left.lasting), (false, 1, LEASE, 0));
             assert_eq!(count(&env, "/table/").await, tables);
-            assert_eq!(builder(&env).mode(OpenMode::Open).open().await.unwrap_err().kind(), ErrorKind::NotFound);
+            assert_eq!(
+                builder(&env).mode(OpenMode::Open).open().await.unwrap_err().kind(),
+                ErrorKind::NotFound
+            );
             for number in 0..100u8 {
                 let found = snapshot.get(&reader.default_keyspace(), [number]).await;
-                assert!(found.is_ok_and(|found| found.unwrap() == [number; 300]) || reader.lag() > reading().lag_max);
+                assert!(
+                    found.is_ok_and(|found| found.unwrap() == [number; 300])
+                        || reader.lag() > reading().lag_max
+                );
             }
             assert_eq!(builder(&env).destroy().await.unwrap(), left, "and again, while it lives");
             drop(snapshot);
@@ -105,9 +115,14 @@ fn what_a_reader_that_died_kept_is_deleted_after_its_lease() {
         .unwrap();
 }
 
-/// Of a database whose log lies among its objects: `begin` is called with a store in which requests for names with this part take a minute, as those of the log
-/// that come behind its claim, and stands still while `meanwhile` does what it does.
-fn beside<A, B>(part: &'static str, begin: fn(Builder) -> Op<A>, meanwhile: impl FnOnce(Builder) -> B + Send + 'static) -> Error
+/// Of a database whose log lies among its objects: `begin` is called with a store in which requests
+/// for names with this part take a minute, as those of the log that come behind its claim, and
+/// stands still while `meanwhile` does what it does.
+fn beside<A, B>(
+    part: &'static str,
+    begin: fn(Builder) -> Op<A>,
+    meanwhile: impl FnOnce(Builder) -> B + Send + 'static,
+) -> Error
 where
     A: Send + std::fmt::Debug + 'static,
     B: Future<Output = ()> + Send,
@@ -131,7 +146,9 @@ where
 /// The logs that are gone when it goes on are no damage.
 #[test]
 fn whoever_opens_a_database_that_is_destroyed_meanwhile_is_told_that() {
-    let error = beside("/log-objects/", Builder::open, async |other| assert!(other.destroy().await.unwrap().is_deleted()));
+    let error = beside("/log-objects/", Builder::open, async |other| {
+        assert!(other.destroy().await.unwrap().is_deleted())
+    });
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
@@ -192,9 +209,16 @@ fn what_unfinished_checkpoints_have_left_keeps_nothing() {
     process
         .run(async move {
             make(&env).await;
-            let store = Registry::with_defaults().open_object_store(&env, &Uri::parse("file:///db").unwrap()).unwrap();
-            let options = tombolo::collection::PinOptions { kind: tombolo_format::pin::PinKind::Checkpoint, lease: None };
-            let all = |state: &tombolo::manifest::State| state.tables().map(|table| table.description.name).collect();
+            let store = Registry::with_defaults()
+                .open_object_store(&env, &Uri::parse("file:///db").unwrap())
+                .unwrap();
+            let options = tombolo::collection::PinOptions {
+                kind: tombolo_format::pin::PinKind::Checkpoint,
+                lease: None,
+            };
+            let all = |state: &tombolo::manifest::State| {
+                state.tables().map(|table| table.description.name).collect()
+            };
             drop(tombolo::collection::pin(&env, &store, options, all).await.unwrap());
             assert!(builder(&env).destroy().await.unwrap().is_deleted());
             assert_eq!((count(&env, "/table/").await, count(&env, "/pin/").await), (0, 0));
@@ -202,16 +226,19 @@ fn what_unfinished_checkpoints_have_left_keeps_nothing() {
         .unwrap();
 }
 
-/// A destroy that fails while it frees the logs, and is made again: nothing of them is left but their seals, wherever they lie.
+/// A destroy that fails while it frees the logs, and is made again: nothing of them is left but
+/// their seals, wherever they lie.
 #[test]
 fn what_a_destroy_that_failed_left_of_the_logs_goes_when_it_is_destroyed_again() {
     for (is_paired, flushes) in [(true, true), (true, false), (false, true), (false, false)] {
         run(&["memory_bytes=1048576", "memtable_bytes=4096"], move |mut stores: Stores| async move {
             let at: Arc<dyn ObjectStore> = match is_paired {
                 true => Arc::clone(&stores.objects),
-                false => {
-                    Arc::new(FaultObjectStore::new(&stores.env, Arc::new(MemoryObjectStore::unnamed(&stores.env)), stores.plan.clone()))
-                }
+                false => Arc::new(FaultObjectStore::new(
+                    &stores.env,
+                    Arc::new(MemoryObjectStore::unnamed(&stores.env)),
+                    stores.plan.clone(),
+                )),
             };
             stores.log = Arc::new(ObjectLogStore::new(&stores.env, Arc::clone(&at), is_paired));
             let db = stores.open(&[]).await;
@@ -223,15 +250,23 @@ fn what_a_destroy_that_failed_left_of_the_logs_goes_when_it_is_destroyed_again()
                 db.default_keyspace().put([10], [10]).await.unwrap();
             }
             drop(db);
-            let of_log = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/log-objects/");
+            let of_log =
+                |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.contains("/log-objects/");
             stores.plan.inject(Rule::new(of_log, Fault::Error(ErrorKind::PermissionDenied)));
             let failed = stores.builder(&[]).destroy().await.unwrap_err();
             assert_eq!(failed.kind(), ErrorKind::PermissionDenied, "{failed}");
             stores.plan.clear();
             assert!(stores.builder(&[]).destroy().await.unwrap().is_deleted());
             let listed = at.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 10_000).await.unwrap();
-            let logs: Vec<_> = listed.objects.iter().filter(|object| object.name.as_str().contains("/log-objects/")).collect();
-            assert!(!logs.is_empty() && logs.iter().all(|object| object.length == SEAL_BYTES as u64), "{is_paired} {flushes}: {logs:?}");
+            let logs: Vec<_> = listed
+                .objects
+                .iter()
+                .filter(|object| object.name.as_str().contains("/log-objects/"))
+                .collect();
+            assert!(
+                !logs.is_empty() && logs.iter().all(|object| object.length == SEAL_BYTES as u64),
+                "{is_paired} {flushes}: {logs:?}"
+            );
             assert_eq!(stores.builder(&[]).destroy().await.unwrap_err().kind(), ErrorKind::NotFound);
         });
     }
@@ -245,7 +280,8 @@ async fn collect_garbage(env: &Env) {
     sweep::delete(env, &store, &garbage).await.unwrap();
 }
 
-/// A reader of a life that has ended keeps its tables while it lives, another life or not; once it has died, they are garbage.
+/// A reader of a life that has ended keeps its tables while it lives, another life or not; once it
+/// has died, they are garbage.
 #[test]
 fn what_a_reader_of_an_earlier_life_kept_is_garbage_once_it_has_died() {
     let world = World::new(5);
@@ -265,7 +301,10 @@ fn what_a_reader_of_an_earlier_life_kept_is_garbage_once_it_has_died() {
                 make(&env).await;
                 let tables = count(&env, "0000000000000001/table/").await;
                 collect_garbage(&env).await;
-                assert!(tables > 0 && count(&env, "0000000000000001/table/").await == tables, "while it lives");
+                assert!(
+                    tables > 0 && count(&env, "0000000000000001/table/").await == tables,
+                    "while it lives"
+                );
             }
         })
         .unwrap();
@@ -274,7 +313,10 @@ fn what_a_reader_of_an_earlier_life_kept_is_garbage_once_it_has_died() {
         .run(async move {
             let of_the_next = count(&env, "0000000000000002/").await;
             collect_garbage(&env).await;
-            assert_eq!((count(&env, "0000000000000001/table/").await, count(&env, "0000000000000001/pin/").await), (0, 0));
+            assert_eq!(
+                (count(&env, "0000000000000001/table/").await, count(&env, "0000000000000001/pin/").await),
+                (0, 0)
+            );
             assert_eq!(count(&env, "0000000000000002/").await, of_the_next);
             let db = builder(&env).open().await.unwrap();
             assert_eq!(db.default_keyspace().get([7]).await.unwrap().unwrap(), [7; 300]);
@@ -291,14 +333,19 @@ fn an_earlier_life_that_cannot_be_read_hinders_no_collection() {
             make(&env).await;
             builder(&env).destroy().await.unwrap();
             make(&env).await;
-            let store = Registry::with_defaults().open_object_store(&env, &Uri::parse("file:///db").unwrap()).unwrap();
+            let store = Registry::with_defaults()
+                .open_object_store(&env, &Uri::parse("file:///db").unwrap())
+                .unwrap();
             let request = Request::new(Purpose::Verify, Epoch::NONE);
             let left = store.list(request, "0000000000000001/manifest/", None, 1000).await.unwrap().objects;
             assert!(!left.is_empty());
             for object in left {
                 store.delete(request, &object.name).await.unwrap();
                 let placement = Placement::new(ObjectKind::Manifest, Life::Long);
-                store.put_if_absent(request, &object.name, placement, b"damaged".as_slice().into()).await.unwrap();
+                store
+                    .put_if_absent(request, &object.name, placement, b"damaged".as_slice().into())
+                    .await
+                    .unwrap();
             }
             collect_garbage(&env).await;
             let db = builder(&env).open().await.unwrap();
@@ -307,7 +354,8 @@ fn an_earlier_life_that_cannot_be_read_hinders_no_collection() {
         .unwrap();
 }
 
-/// The same of a clone: once nothing of its ended life is pinned, its source need not keep what it shared.
+/// The same of a clone: once nothing of its ended life is pinned, its source need not keep what it
+/// shared.
 #[test]
 fn what_a_reader_of_an_earlier_life_of_a_clone_kept_at_its_source_is_not_needed_once_it_has_died() {
     let world = World::new(6);

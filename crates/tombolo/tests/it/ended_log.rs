@@ -1,10 +1,13 @@
-//! A log that ends while its database goes on: what is in memory goes to tables, another log takes its place, writes go on.
+//! A log that ends while its database goes on: what is in memory goes to tables, another log takes
+//! its place, writes go on.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Builder, Db, Durability, Env, ErrorKind, Event, Keyspace, Listener, Op, Options, ReaderOptions};
+use tombolo::{
+    Builder, Db, Durability, Env, ErrorKind, Event, Keyspace, Listener, Op, Options, ReaderOptions,
+};
 use tombolo_env::simulated::{Action, Crash, OperationKind, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::backend::object_log::ObjectLogStore;
@@ -52,7 +55,10 @@ impl Stores {
 
     fn builder(&self, objects: &Arc<dyn ObjectStore>, log: &Arc<dyn LogStore>) -> Builder {
         let options = Options::parse(["memory_bytes=67108864", "memtable_bytes=65536"]).unwrap();
-        Db::builder("mem://ended").env(self.env.clone()).options(options).stores(Arc::clone(objects), Arc::clone(log))
+        Db::builder("mem://ended")
+            .env(self.env.clone())
+            .options(options)
+            .stores(Arc::clone(objects), Arc::clone(log))
     }
 
     async fn open(&self) -> Db {
@@ -67,7 +73,9 @@ impl Stores {
     /// From here on appends to this lane of `db` fail, and its syncs.
     fn end_log(&self, db: &Db, lane: u32) {
         let name = format!("{}/{lane}", db.epoch());
-        let of_lane = move |asked: &Asked<'_>| matches!(asked.kind, RequestKind::LogAppend | RequestKind::LogSync) && asked.name == name;
+        let of_lane = move |asked: &Asked<'_>| {
+            matches!(asked.kind, RequestKind::LogAppend | RequestKind::LogSync) && asked.name == name
+        };
         self.plan.inject(Rule::new(of_lane, Fault::Unknown { landed: false }));
     }
 
@@ -124,7 +132,8 @@ fn writes_go_on_when_the_log_ends() {
             assert_eq!(stores.named().await, [SECOND], "{kind}");
             let db = stores.open().await;
             let keys = db.default_keyspace();
-            for (key, wanted) in [(b"1", "durable"), (b"2", "accepted"), (b"3", "unlogged"), (b"4", "again")] {
+            for (key, wanted) in [(b"1", "durable"), (b"2", "accepted"), (b"3", "unlogged"), (b"4", "again")]
+            {
                 assert_eq!(value(&keys, key).await.as_deref(), Some(wanted.as_bytes()), "{kind}");
             }
             for number in 0..50u8 {
@@ -156,7 +165,8 @@ fn log_after_log_may_end() {
     });
 }
 
-/// A disk on which no sync of the lane's files succeeds any more; or whose directory somebody removed.
+/// A disk on which no sync of the lane's files succeeds any more; or whose directory somebody
+/// removed.
 #[test]
 fn a_local_log_whose_disk_fails_for_good_is_replaced() {
     for form in ["mapped", "written"] {
@@ -174,10 +184,17 @@ fn a_local_log_whose_disk_fails_for_good_is_replaced() {
                         remove_lane(&stores.env).await;
                     } else {
                         let in_lane = |operation: &tombolo_env::simulated::Operation| {
-                            let syncs = matches!(operation.kind, OperationKind::Sync | OperationKind::SyncDirectory);
+                            let syncs =
+                                matches!(operation.kind, OperationKind::Sync | OperationKind::SyncDirectory);
                             syncs && operation.path.to_string_lossy().contains("-0000/")
                         };
-                        fails.inject(tombolo_env::simulated::Fault::new(Action::Fail(std::io::ErrorKind::Other), in_lane).always());
+                        fails.inject(
+                            tombolo_env::simulated::Fault::new(
+                                Action::Fail(std::io::ErrorKind::Other),
+                                in_lane,
+                            )
+                            .always(),
+                        );
                     }
                     // Until the lane needs another segment.
                     let mut failed = 0;
@@ -190,7 +207,10 @@ fn a_local_log_whose_disk_fails_for_good_is_replaced() {
                     assert_eq!(stores.named().await, [SECOND], "{form} {is_removed}");
                     fails.clear_faults();
                     let keys = stores.open().await.default_keyspace();
-                    assert!(value(&keys, b"1").await.is_some() && value(&keys, b"2").await.is_some(), "{form} {is_removed}");
+                    assert!(
+                        value(&keys, b"1").await.is_some() && value(&keys, b"2").await.is_some(),
+                        "{form} {is_removed}"
+                    );
                     assert!(value(&keys, &[3, 99]).await.is_some(), "{form} {is_removed}");
                 })
                 .unwrap();
@@ -231,13 +251,19 @@ impl Listener for Heard {
     }
 }
 
-/// Neither the tables nor another log can be had for an hour: writes wait, say why, and go on in their order after it.
+/// Neither the tables nor another log can be had for an hour: writes wait, say why, and go on in
+/// their order after it.
 #[test]
 fn writes_wait_while_neither_tables_nor_another_log_can_be_had() {
     for refused in [RequestKind::Create, RequestKind::LogOpen] {
         run("mapped", move |stores| async move {
             let heard = Arc::new(Heard::default());
-            let db = stores.builder(&stores.objects, &stores.log).listener(Arc::clone(&heard) as Arc<dyn Listener>).open().await.unwrap();
+            let db = stores
+                .builder(&stores.objects, &stores.log)
+                .listener(Arc::clone(&heard) as Arc<dyn Listener>)
+                .open()
+                .await
+                .unwrap();
             let keys = db.default_keyspace();
             keys.put_with(b"1", b"accepted", Durability::Accepted).await.unwrap();
             stores.plan.inject(Rule::of_kind(refused, Fault::Error(ErrorKind::PermissionDenied)).times(100));
@@ -251,7 +277,10 @@ fn writes_wait_while_neither_tables_nor_another_log_can_be_had() {
             assert_eq!((rejected.error.kind(), rejected.batch.len()), (ErrorKind::Busy, 1), "{refused}");
             stores.env.sleep(MINUTE).await;
             let told = db.background_errors();
-            assert!(told.iter().any(|known| known.work == "log" && known.stops_writes()), "{refused}: {told:?}");
+            assert!(
+                told.iter().any(|known| known.work == "log" && known.stops_writes()),
+                "{refused}: {told:?}"
+            );
             assert!(value(&keys, b"2").await.is_none(), "{refused}: nothing is taken meanwhile");
             assert_eq!(value(&keys, b"1").await.unwrap(), b"accepted", "{refused}: reads go on");
             first.await.unwrap();
@@ -261,7 +290,10 @@ fn writes_wait_while_neither_tables_nor_another_log_can_be_had() {
             assert!(db.background_errors().is_empty() && db.failure().is_none(), "{refused}");
             db.close().await.unwrap();
             let heard = heard.0.lock().clone();
-            assert!(heard.contains(&"failing log".to_owned()) && heard.contains(&"recovered log".to_owned()), "{refused}: {heard:?}");
+            assert!(
+                heard.contains(&"failing log".to_owned()) && heard.contains(&"recovered log".to_owned()),
+                "{refused}: {heard:?}"
+            );
         });
     }
 }
@@ -296,7 +328,8 @@ fn the_ended_log_stays_named_until_tables_hold_what_it_does() {
     });
 }
 
-/// An entry of unknown outcome that landed has the numbers of the next write, which the other log holds: whoever replays both finds damage.
+/// An entry of unknown outcome that landed has the numbers of the next write, which the other log
+/// holds: whoever replays both finds damage.
 #[test]
 fn no_log_is_named_beside_the_one_that_ended() {
     run("memory", |stores| async move {
@@ -312,7 +345,8 @@ fn no_log_is_named_beside_the_one_that_ended() {
     });
 }
 
-/// The record that names the other log is late: nothing is acknowledged through it before, and a successor that comes in between misses nothing.
+/// The record that names the other log is late: nothing is acknowledged through it before, and a
+/// successor that comes in between misses nothing.
 #[test]
 fn nothing_is_acknowledged_through_a_log_that_is_not_named() {
     run("memory", |stores| async move {
@@ -334,7 +368,8 @@ fn nothing_is_acknowledged_through_a_log_that_is_not_named() {
     });
 }
 
-/// Loses power in the middle, while objects stay; `meanwhile` runs before, `found` in the next life.
+/// Loses power in the middle, while objects stay; `meanwhile` runs before, `found` in the next
+/// life.
 fn over_a_loss_of_power<F, G>(meanwhile: impl FnOnce(Stores) -> F, found: impl FnOnce(Stores) -> G)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -367,13 +402,17 @@ fn nothing_that_the_ended_log_lost_is_acknowledged_before_tables_hold_it() {
         },
         |stores| async move {
             let keys = stores.open().await.default_keyspace();
-            assert!(value(&keys, b"1").await.is_some() || acknowledged.lock().is_some_and(|said| !said), "an acknowledged write is lost");
+            assert!(
+                value(&keys, b"1").await.is_some() || acknowledged.lock().is_some_and(|said| !said),
+                "an acknowledged write is lost"
+            );
         },
     );
 }
 
-/// A flush does not wait for a log that has ended. The older of two memtables is in tables, and then the power goes: the log is replayed from where it was
-/// before, and holds less than the tables do.
+/// A flush does not wait for a log that has ended. The older of two memtables is in tables, and
+/// then the power goes: the log is replayed from where it was before, and holds less than the
+/// tables do.
 #[test]
 fn a_loss_of_power_between_two_flushes_of_what_the_ended_log_was_for() {
     over_a_loss_of_power(
@@ -390,7 +429,11 @@ fn a_loss_of_power_between_two_flushes_of_what_the_ended_log_was_for() {
                 let _ended = keys.put_with([2, number], [number; 2000], Durability::Accepted).try_take();
             }
             stores.env.sleep(Duration::from_secs(5)).await;
-            assert_eq!(db.stats().flushes, flushes + 1, "the first memtable is in tables, and the second is not");
+            assert_eq!(
+                db.stats().flushes,
+                flushes + 1,
+                "the first memtable is in tables, and the second is not"
+            );
         },
         |stores| async move {
             let db = stores.open().await;
@@ -460,7 +503,8 @@ fn a_reader_follows_from_one_log_to_the_next() {
     });
 }
 
-/// The application's lanes are the application's: they go on beside the database's other log, and change hands with it.
+/// The application's lanes are the application's: they go on beside the database's other log, and
+/// change hands with it.
 #[test]
 fn an_applications_log_outlives_the_main_one() {
     for kind in KINDS {
@@ -486,7 +530,8 @@ fn an_applications_log_outlives_the_main_one() {
     }
 }
 
-/// A process that is killed anywhere between the end of a log and the first write after it loses nothing, and opens again.
+/// A process that is killed anywhere between the end of a log and the first write after it loses
+/// nothing, and opens again.
 #[test]
 fn a_kill_anywhere_on_the_way_loses_nothing() {
     let mut finished = false;
@@ -496,7 +541,8 @@ fn a_kill_anywhere_on_the_way_loses_nothing() {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&keeper.env()));
         let acknowledged = Arc::new(Mutex::new(Vec::new()));
         let first = world.process("first");
-        let (stores, told) = (Stores::over(&first.env(), "written", Arc::clone(&objects)), Arc::clone(&acknowledged));
+        let (stores, told) =
+            (Stores::over(&first.env(), "written", Arc::clone(&objects)), Arc::clone(&acknowledged));
         let victim = first.clone();
         let ended = first.run(async move {
             let db = stores.open().await;
@@ -518,7 +564,10 @@ fn a_kill_anywhere_on_the_way_loses_nothing() {
             .run(async move {
                 let keys = stores.open().await.default_keyspace();
                 for key in told {
-                    assert!(value(&keys, &[key]).await.is_some(), "killed in operation {number}: {key} is lost");
+                    assert!(
+                        value(&keys, &[key]).await.is_some(),
+                        "killed in operation {number}: {key} is lost"
+                    );
                 }
             })
             .unwrap();
@@ -537,7 +586,10 @@ mod mutants {
 
     #[test]
     fn a_log_un_named_before_tables_hold_what_it_does() {
-        notices(Mutant::EndedLogUnnamedBeforeTables, super::the_ended_log_stays_named_until_tables_hold_what_it_does);
+        notices(
+            Mutant::EndedLogUnnamedBeforeTables,
+            super::the_ended_log_stays_named_until_tables_hold_what_it_does,
+        );
     }
 
     #[test]
@@ -547,11 +599,17 @@ mod mutants {
 
     #[test]
     fn a_sync_that_the_end_of_the_log_makes_good() {
-        notices(Mutant::EndedLogAcknowledges, super::nothing_that_the_ended_log_lost_is_acknowledged_before_tables_hold_it);
+        notices(
+            Mutant::EndedLogAcknowledges,
+            super::nothing_that_the_ended_log_lost_is_acknowledged_before_tables_hold_it,
+        );
     }
 
     #[test]
     fn writes_through_a_log_that_is_not_named() {
-        notices(Mutant::RenewedLogServedBeforeNamed, super::nothing_is_acknowledged_through_a_log_that_is_not_named);
+        notices(
+            Mutant::RenewedLogServedBeforeNamed,
+            super::nothing_is_acknowledged_through_a_log_that_is_not_named,
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Logs as objects of a store that is far away, in virtual time: how long a takeover takes, and how far behind a reader is.
+//! Logs as objects of a store that is far away, in virtual time: how long a takeover takes, and how
+//! far behind a reader is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,17 @@ use tombolo_storage::{LogStore, ObjectStore};
 const LATENCY: Duration = Duration::from_millis(25);
 
 fn far(env: &Env, objects: &Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
-    let throttle = Throttle { latency: Latency { p50: LATENCY, ..Latency::default() }, ..Throttle::default() };
+    let throttle =
+        Throttle { latency: Latency { p50: LATENCY, ..Latency::default() }, ..Throttle::default() };
     Arc::new(ThrottleObjectStore::new(env, Arc::clone(objects), throttle))
 }
 
 fn builder(env: &Env, objects: &Arc<dyn ObjectStore>, options: &[&str]) -> Builder {
     let log: Arc<dyn LogStore> = Arc::new(ObjectLogStore::new(env, Arc::clone(objects), true));
-    Db::builder("mem://x").env(env.clone()).stores(Arc::clone(objects), log).options(Options::parse(options.iter().copied()).unwrap())
+    Db::builder("mem://x")
+        .env(env.clone())
+        .stores(Arc::clone(objects), log)
+        .options(Options::parse(options.iter().copied()).unwrap())
 }
 
 /// With a request at a time for each object, 328 of them took more than eight seconds.
@@ -45,7 +50,10 @@ fn a_takeover_of_32_mb_of_log_takes_a_second_at_most() {
             let took = env.now().since(began);
             assert!(took <= LATENCY * 40, "{took:?} with {memory}");
             for number in 0..OBJECTS {
-                assert_eq!(db.default_keyspace().get(number.to_be_bytes()).await.unwrap().unwrap(), [number as u8; 100_000]);
+                assert_eq!(
+                    db.default_keyspace().get(number.to_be_bytes()).await.unwrap().unwrap(),
+                    [number as u8; 100_000]
+                );
             }
             assert!(db.stats().replayed_bytes >= OBJECTS * 100_000, "{}", db.stats().replayed_bytes);
             drop(writer);
@@ -55,7 +63,8 @@ fn a_takeover_of_32_mb_of_log_takes_a_second_at_most() {
     process.run(work).unwrap();
 }
 
-/// Rounds that read one object after the other take longer than the lag allows, and each longer than the one before.
+/// Rounds that read one object after the other take longer than the lag allows, and each longer
+/// than the one before.
 #[test]
 fn a_reader_keeps_its_lag_beside_a_writer_of_4_mb_a_second() {
     const LAG: Duration = Duration::from_secs(1);
@@ -85,7 +94,8 @@ fn a_reader_keeps_its_lag_beside_a_writer_of_4_mb_a_second() {
     world.run_for(Duration::from_secs(1));
     let (env, store) = (reading.env(), far(&reading.env(), &objects));
     let read = async move {
-        let reader = ReaderOptions { lag: LAG, lag_max: Duration::from_secs(10), lease: Duration::from_secs(60) };
+        let reader =
+            ReaderOptions { lag: LAG, lag_max: Duration::from_secs(10), lease: Duration::from_secs(60) };
         let reader = builder(&env, &store, &options).open_reader(reader).await.unwrap();
         let mut longest = Duration::ZERO;
         for _ in 0..80 {

@@ -1,4 +1,5 @@
-//! The flash cache under a database whose store is far away: requests with it and without, after a restart, on a disk that rots.
+//! The flash cache under a database whose store is far away: requests with it and without, after a
+//! restart, on a disk that rots.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -47,13 +48,24 @@ impl Far {
 
     /// Requests that users' reads made so far.
     fn requests(&self) -> u64 {
-        self.tracer.counters().iter().filter(|((purpose, _), _)| *purpose == Purpose::Get).map(|(_, counters)| counters.requests).sum()
+        self.tracer
+            .counters()
+            .iter()
+            .filter(|((purpose, _), _)| *purpose == Purpose::Get)
+            .map(|(_, counters)| counters.requests)
+            .sum()
     }
 
     async fn open(&self, env: &Env, settings: &[&str]) -> Db {
         let options = Options::parse(["memory_bytes=2097152"].iter().chain(settings).copied()).unwrap();
         let stores = (Arc::clone(&self.objects), Arc::clone(&self.log));
-        Db::builder("mem://far").env(env.clone()).stores(stores.0, stores.1).options(options).open().await.unwrap()
+        Db::builder("mem://far")
+            .env(env.clone())
+            .stores(stores.0, stores.1)
+            .options(options)
+            .open()
+            .await
+            .unwrap()
     }
 
     /// Fills the database, four times its memory.
@@ -134,7 +146,9 @@ fn scans_of_everything_do_not_drive_out_what_is_read() {
         let hot = async |seed: u64| {
             let before = far.requests();
             for number in 0..6000 {
-                assert!(db.default_keyspace().get(key((number * 7919 + seed) % 6000)).await.unwrap().is_some());
+                assert!(
+                    db.default_keyspace().get(key((number * 7919 + seed) % 6000)).await.unwrap().is_some()
+                );
             }
             far.requests() - before
         };
@@ -155,7 +169,10 @@ fn scans_of_everything_do_not_drive_out_what_is_read() {
         }
         let scanned = property(&db, "flash-insertions") - insertions;
         let after = hot(5).await;
-        assert!(after <= before + before / 4 + 50, "{after} requests after scans, {before} before; {scanned} pieces entered by scans");
+        assert!(
+            after <= before + before / 4 + 50,
+            "{after} requests after scans, {before} before; {scanned} pieces entered by scans"
+        );
         db.close().await.unwrap();
     });
 }
@@ -169,7 +186,8 @@ fn databases_of_a_process_share_one_and_a_directory_in_use_is_done_without() {
         let open = async |far: &Far| {
             let stores = (Arc::clone(&far.objects), Arc::clone(&far.log));
             let options = Options::parse(["memory_bytes=2097152"]).unwrap();
-            let builder = Db::builder("mem://far").env(env.clone()).stores(stores.0, stores.1).options(options);
+            let builder =
+                Db::builder("mem://far").env(env.clone()).stores(stores.0, stores.1).options(options);
             builder.memory_budget(&budget).flash_cache(&flash).open().await.unwrap()
         };
         let (first, second) = (open(&one).await, open(&other).await);
@@ -180,7 +198,11 @@ fn databases_of_a_process_share_one_and_a_directory_in_use_is_done_without() {
         let third = Far::filled(&env).await;
         let without = third.open(&env, &FLASH).await;
         let trouble = without.property("flash-trouble").unwrap().value;
-        assert!(matches!(&trouble, PropertyValue::Text(text) if text.contains("/flash") && text.contains("in use")), "{trouble}");
+        assert!(
+            matches!(&trouble, PropertyValue::Text(text) if text.contains("/flash") && text.contains("in \
+                use")),
+            "{trouble}"
+        );
         third.read(&without, 1, 1000).await;
         assert!(flash.stats().hits > 100, "{:?}", flash.stats());
         // A database that goes leaves it to the others.
@@ -203,7 +225,10 @@ fn a_disk_that_rots_costs_requests_and_no_answer() {
     let env = process.env();
     let host = world.host(0);
     let files = || -> Vec<(PathBuf, u64)> {
-        host.all_files().into_iter().filter(|(path, bytes)| path.extension().is_some_and(|end| end == "region") && *bytes > 0).collect()
+        host.all_files()
+            .into_iter()
+            .filter(|(path, bytes)| path.extension().is_some_and(|end| end == "region") && *bytes > 0)
+            .collect()
     };
     process.env().block_on(async {
         let far = Far::filled(&env).await;
@@ -256,7 +281,10 @@ fn what_was_read_often_is_near_after_a_compaction_too() {
         env.sleep(std::time::Duration::from_secs(1)).await;
         let entered = property(&db, "flash-insertions") - insertions;
         let after = hot().await;
-        assert!(after * 10 < cold, "{after} requests after a compaction, {cold} at first; {entered} pieces entered");
+        assert!(
+            after * 10 < cold,
+            "{after} requests after a compaction, {cold} at first; {entered} pieces entered"
+        );
         // The rest of the data is twice as much, and did not enter.
         assert!(entered * 8000 < KEYS * 400 / 2, "{entered} pieces entered");
         db.close().await.unwrap();
@@ -266,7 +294,8 @@ fn what_was_read_often_is_near_after_a_compaction_too() {
 /// Where the process that is killed has its database.
 const PLACE: &str = "TOMBOLO_FLASH_TEST_PLACE";
 
-/// The process of the test below, which kills it: reads and compares, and says so after every thousand reads. By itself it has no place to read from.
+/// The process of the test below, which kills it: reads and compares, and says so after every
+/// thousand reads. By itself it has no place to read from.
 #[test]
 fn a_process_that_reads_until_it_is_killed() {
     let Ok(place) = std::env::var(PLACE) else { return };
@@ -275,11 +304,13 @@ fn a_process_that_reads_until_it_is_killed() {
     let plain = registry.open_object_store(&env, &uri).unwrap();
     let log = registry.open_log_store(&env, &uri, None, &plain).unwrap();
     // Behind it the page cache of the store's own disk is not seen.
-    let slow = Throttle { latency: Latency::fixed(std::time::Duration::from_micros(100)), ..Throttle::default() };
+    let slow =
+        Throttle { latency: Latency::fixed(std::time::Duration::from_micros(100)), ..Throttle::default() };
     let objects = Arc::new(ThrottleObjectStore::new(&env, plain, slow));
     let flash = format!("flash_cache_directory={place}/flash");
     let options = Options::parse(["memory_bytes=2097152", &flash, "flash_cache_bytes=4194304"]).unwrap();
-    let db = Db::builder(uri.to_string()).env(env).stores(objects, log).options(options).open().wait().unwrap();
+    let db =
+        Db::builder(uri.to_string()).env(env).stores(objects, log).options(options).open().wait().unwrap();
     let keys = db.default_keyspace();
     if keys.get(key(KEYS - 1)).wait().unwrap().is_none() {
         for number in 0..KEYS {
@@ -293,10 +324,19 @@ fn a_process_that_reads_until_it_is_killed() {
         for _ in 0..1000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let number = (state >> 33) % (KEYS / 2);
-            assert_eq!(keys.get(key(number)).wait().unwrap().as_deref(), Some(&value(number)[..]), "key {number}");
+            assert_eq!(
+                keys.get(key(number)).wait().unwrap().as_deref(),
+                Some(&value(number)[..]),
+                "key {number}"
+            );
         }
         assert_eq!(db.property("flash-trouble").unwrap().value.to_string(), "");
-        println!("\nread {} {} {}", property(&db, "flash-pieces"), property(&db, "flash-hits"), property(&db, "flash-damaged"));
+        println!(
+            "\nread {} {} {}",
+            property(&db, "flash-pieces"),
+            property(&db, "flash-hits"),
+            property(&db, "flash-damaged")
+        );
     }
 }
 
@@ -313,11 +353,17 @@ fn a_process_that_was_killed_leaves_a_cache_that_is_warm_and_right() {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(std::io::Result::ok);
         let mut said = lines.filter_map(|line| line.strip_prefix("read ").map(str::to_owned));
         let numbers = |line: Option<String>| -> Vec<u64> {
-            line.expect("it reads until it is killed").split(' ').map(|number| number.parse().unwrap()).collect()
+            line.expect("it reads until it is killed")
+                .split(' ')
+                .map(|number| number.parse().unwrap())
+                .collect()
         };
         let first = numbers(said.next());
         if round > 0 {
-            assert!(first[0] > 50 && first[1] > 50, "round {round}: pieces and hits after a thousand reads: {first:?}");
+            assert!(
+                first[0] > 50 && first[1] > 50,
+                "round {round}: pieces and hits after a thousand reads: {first:?}"
+            );
         }
         let last = (0..10).map(|_| numbers(said.next())).last().unwrap();
         child.kill().unwrap();

@@ -1,4 +1,5 @@
-//! The tables of the next memtable are written while the one before is flushed, and named after it. In virtual time.
+//! The tables of the next memtable are written while the one before is flushed, and named after it.
+//! In virtual time.
 
 use std::time::Duration;
 
@@ -23,7 +24,11 @@ async fn load(keys: &Keyspace, round: u8) {
 async fn holds(keys: &Keyspace, round: u8) {
     for number in 0..1000_u32 {
         let found = keys.get(number.to_be_bytes()).await.unwrap().unwrap();
-        assert!(found.len() == 1000 && found.iter().all(|byte| *byte == round), "{number} has {:?}, not {round}", found.first());
+        assert!(
+            found.len() == 1000 && found.iter().all(|byte| *byte == round),
+            "{number} has {:?}, not {round}",
+            found.first()
+        );
     }
 }
 
@@ -63,20 +68,28 @@ fn what_was_written_ahead_of_a_flush_that_failed_is_deleted_and_written_again() 
     run(|stores| async move {
         let db = stores.open(&[]).await;
         let keys = db.default_keyspace();
-        // The first is not named for a while, and the next ones must not be before it, nor take room meanwhile.
+        // The first is not named for a while, and the next ones must not be before it, nor take
+        // room meanwhile.
         stores.plan.inject(Rule::new(of(Purpose::Manifest), Fault::Error(ErrorKind::PermissionDenied)));
         let loading = {
             let keys = keys.clone();
             stores.env.spawn(tombolo_env::TaskClass::Foreground, "load", async move { load(&keys, 1).await })
         };
         stores.env.sleep(Duration::from_secs(60)).await;
-        assert!(db.stats().flushes == 0 && db.background_errors().iter().any(|told| told.error.kind() == ErrorKind::PermissionDenied));
+        assert!(
+            db.stats().flushes == 0
+                && db.background_errors().iter().any(|told| told.error.kind() == ErrorKind::PermissionDenied)
+        );
         assert_eq!(stores.tables().await.len(), 0, "no table is kept while none can be named");
         stores.plan.clear();
         loading.await;
         db.flush().await.unwrap();
         holds(&keys, 1).await;
-        assert_eq!(stores.tables().await.len() as u64, db.stats().flushes, "each flush has one table, and no other was left");
+        assert_eq!(
+            stores.tables().await.len() as u64,
+            db.stats().flushes,
+            "each flush has one table, and no other was left"
+        );
     });
 }
 
@@ -89,7 +102,8 @@ pub(crate) fn keyspaces_made_and_dropped_between_memtables_are_seen_by_what_is_w
             stores.plan.inject(Rule::new(of(purpose), Fault::Delay(Duration::from_secs(1))));
         }
         load(&keys, 1).await;
-        // Created and written to while others wait for their flush; and one that is dropped before its own.
+        // Created and written to while others wait for their flush; and one that is dropped before
+        // its own.
         let made = db.create_keyspace("made", KeyspaceOptions::default()).await.unwrap();
         load(&made, 2).await;
         let dropped = db.create_keyspace("dropped", KeyspaceOptions::default()).await.unwrap();

@@ -57,7 +57,10 @@ fn the_first_write_succeeds_once_the_disk_has_room_again() {
                             count += 1;
                         }
                         for number in 0..count {
-                            assert!(keys.get(number.to_be_bytes()).await.unwrap().is_some(), "write {number} was acknowledged");
+                            assert!(
+                                keys.get(number.to_be_bytes()).await.unwrap().is_some(),
+                                "write {number} was acknowledged"
+                            );
                         }
                     })
                     .unwrap();

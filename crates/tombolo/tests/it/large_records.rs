@@ -26,12 +26,18 @@ async fn run(env: Env) {
     let stores = || (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
     let (objects, log) = stores();
     let options = Options::parse(["memory_bytes=268435456"]).unwrap();
-    let builder = || Db::builder("mem://x").env(env.clone()).stores(objects.clone(), log.clone()).options(options.clone());
+    let builder = || {
+        Db::builder("mem://x").env(env.clone()).stores(objects.clone(), log.clone()).options(options.clone())
+    };
     let db = builder().open().await.unwrap();
     let mut batch = Batch::new();
     for number in 0..KEYSPACES {
         let name = format!("keyspace {number}");
-        batch.put(&db.create_keyspace(&name, tombolo::KeyspaceOptions::default()).await.unwrap(), key(), name.as_bytes());
+        batch.put(
+            &db.create_keyspace(&name, tombolo::KeyspaceOptions::default()).await.unwrap(),
+            key(),
+            name.as_bytes(),
+        );
     }
     db.write_with(batch, Durability::Durable).await.unwrap();
     db.flush().await.unwrap();
@@ -40,7 +46,9 @@ async fn run(env: Env) {
     drop(db);
     check(&builder().open().await.unwrap()).await;
     let (objects, log) = stores();
-    let target = || Db::builder("mem://y").env(env.clone()).stores(objects.clone(), log.clone()).options(options.clone());
+    let target = || {
+        Db::builder("mem://y").env(env.clone()).stores(objects.clone(), log.clone()).options(options.clone())
+    };
     builder().at_checkpoint("c").restore_to(target()).await.unwrap();
     check(&target().open().await.unwrap()).await;
 }

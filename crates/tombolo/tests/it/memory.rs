@@ -55,7 +55,8 @@ fn a_budget_too_small_for_all_is_a_clear_error() {
     assert_eq!(MemoryBudget::new(1000).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// What two databases take beside their budget: threads, rings and pools of buffers, which do not grow with data.
+/// What two databases take beside their budget: threads, rings and pools of buffers, which do not
+/// grow with data.
 const BESIDE_BYTES: usize = 4 << 20;
 
 /// Tells the test's process that it is alone.
@@ -66,7 +67,11 @@ fn run_alone(test: &str, says: &str) {
     let mut alone = Command::new(std::env::current_exe().unwrap());
     let output = alone.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains(says), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && said.contains(says),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
@@ -148,7 +153,13 @@ fn bounded_workload() {
     options.memtable_bytes = Some(512 << 10);
     let open = |name: &str| {
         let place = format!("file://{}/{name}", directory.path().display());
-        Db::builder(place).env(env.clone()).options(options.clone()).memory_budget(&budget).open().wait().unwrap()
+        Db::builder(place)
+            .env(env.clone())
+            .options(options.clone())
+            .memory_budget(&budget)
+            .open()
+            .wait()
+            .unwrap()
     };
     let databases = [open("one"), open("two")];
     let mut held = VecDeque::new();
@@ -158,8 +169,9 @@ fn bounded_workload() {
         let keys = databases[step as usize % 2].default_keyspace();
         let key = (chance >> 33) % 3000;
         // Bytes that do not compress, some large enough to share their block.
-        let value: Vec<u8> =
-            (0..if key.is_multiple_of(4) { 6000 } else { 900 }).map(|at: u64| ((chance ^ at).wrapping_mul(chance) >> 29) as u8).collect();
+        let value: Vec<u8> = (0..if key.is_multiple_of(4) { 6000 } else { 900 })
+            .map(|at: u64| ((chance ^ at).wrapping_mul(chance) >> 29) as u8)
+            .collect();
         keys.put_with(key.to_be_bytes(), &value, Durability::Unlogged).wait().unwrap();
         if let Some(value) = keys.get(((chance >> 20) % 3000).to_be_bytes()).wait().unwrap() {
             held.push_back(value);

@@ -1,12 +1,15 @@
-//! Random operations against an ordered map, with snapshots, scans both ways, flushes, compactions, reopenings and takeovers between: in simulated worlds,
-//! and on a real store when one is named (`cargo xtask real --stage model` does so).
+//! Random operations against an ordered map, with snapshots, scans both ways, flushes, compactions,
+//! reopenings and takeovers between: in simulated worlds, and on a real store when one is named
+//! (`cargo xtask real --stage model` does so).
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use tombolo::{Batch, Compression, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Registry, Snapshot};
+use tombolo::{
+    Batch, Compression, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Registry, Snapshot,
+};
 use tombolo_env::simulated::World;
 use tombolo_storage::Uri;
 
@@ -35,7 +38,11 @@ fn durability() -> impl Strategy<Value = Durability> {
 }
 
 fn bound() -> impl Strategy<Value = Bound<u8>> {
-    prop_oneof![Just(Bound::Unbounded), (0..40u8).prop_map(Bound::Included), (0..40u8).prop_map(Bound::Excluded)]
+    prop_oneof![
+        Just(Bound::Unbounded),
+        (0..40u8).prop_map(Bound::Included),
+        (0..40u8).prop_map(Bound::Excluded)
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -79,7 +86,8 @@ struct Run {
     uri: String,
     db: Option<Db>,
     model: Model,
-    /// What is sure to be there after a takeover that the old handle did not prepare; unlogged writes may be missing.
+    /// What is sure to be there after a takeover that the old handle did not prepare; unlogged
+    /// writes may be missing.
     unlogged: bool,
     snapshots: Vec<(Snapshot, Model)>,
 }
@@ -88,7 +96,8 @@ impl Run {
     fn open(&mut self) -> &Db {
         let mut options = Options::parse(["memory_bytes=1048576", "memtable_bytes=16384"]).unwrap();
         options.automatic_compaction = self.model[0].len().is_multiple_of(2);
-        let builder = Db::builder(&self.uri).env(self.env.clone()).registry(self.registry.clone()).options(options);
+        let builder =
+            Db::builder(&self.uri).env(self.env.clone()).registry(self.registry.clone()).options(options);
         let db = self.db.insert(builder.open().wait().unwrap());
         if db.keyspace(NAMES[1]).is_err() {
             let mut options = KeyspaceOptions::default();
@@ -120,7 +129,8 @@ impl Run {
             }
             Step::Batch(entries) => self.batch(entries),
             Step::Get(number, key) => {
-                let found = self.keyspace(number).get(key_of(key)).wait().unwrap().map(|value| value.to_vec());
+                let found =
+                    self.keyspace(number).get(key_of(key)).wait().unwrap().map(|value| value.to_vec());
                 assert_eq!(found, self.model[number].get(&key_of(key)).cloned());
                 let here = self.db().blocking().keyspace(NAMES[number]).unwrap();
                 assert_eq!(here.get_with(key_of(key), <[u8]>::to_vec).unwrap(), found);
@@ -185,7 +195,11 @@ impl Run {
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let mut scan = self.keyspace(number).scan((lower, upper));
-        let forward: Vec<_> = scan.by_ref().map(|entry| entry.unwrap()).map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+        let forward: Vec<_> = scan
+            .by_ref()
+            .map(|entry| entry.unwrap())
+            .map(|(key, value)| (key.to_vec(), value.to_vec()))
+            .collect();
         assert_eq!(forward, expected);
         let mut backward = Vec::new();
         while let Some(entry) = scan.prev() {
@@ -209,7 +223,10 @@ impl Run {
                 }
                 Some(false) => {
                     let before = gap.checked_sub(1);
-                    assert_eq!(scan.prev().map(|entry| entry.unwrap().0.to_vec()), before.map(|gap| entries[gap].clone()));
+                    assert_eq!(
+                        scan.prev().map(|entry| entry.unwrap().0.to_vec()),
+                        before.map(|gap| entries[gap].clone())
+                    );
                     gap = before.unwrap_or(0);
                 }
                 None => {
@@ -224,7 +241,8 @@ impl Run {
         for (snapshot, model) in &self.snapshots {
             for (number, map) in model.iter().enumerate() {
                 let keyspace = self.keyspace(number);
-                let found: Vec<_> = snapshot.scan::<&[u8]>(&keyspace, ..).map(|entry| entry.unwrap()).collect();
+                let found: Vec<_> =
+                    snapshot.scan::<&[u8]>(&keyspace, ..).map(|entry| entry.unwrap()).collect();
                 assert_eq!(found.len(), map.len(), "at {}", snapshot.sequence());
                 for ((key, value), (expected_key, expected_value)) in found.iter().zip(map) {
                     assert_eq!((&key[..], &value[..]), (&expected_key[..], &expected_value[..]));
@@ -258,7 +276,8 @@ impl Run {
 fn run(env: Env, uri: &str, steps: Vec<Step>) {
     let model = Model::default();
     let registry = Registry::with_defaults();
-    let mut run = Run { env, registry, uri: uri.to_owned(), db: None, model, unlogged: false, snapshots: Vec::new() };
+    let mut run =
+        Run { env, registry, uri: uri.to_owned(), db: None, model, unlogged: false, snapshots: Vec::new() };
     run.open();
     steps.into_iter().for_each(|step| run.step(step));
     run.check_snapshots();

@@ -1,10 +1,13 @@
-//! What an operator sees and relies on: properties, events, trouble that heals, quiet when idle, many databases in one process.
+//! What an operator sees and relies on: properties, events, trouble that heals, quiet when idle,
+//! many databases in one process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Db, Durability, Env, ErrorKind, Event, Listener, MemoryBudget, Options, PropertyValue, Registry};
+use tombolo::{
+    Db, Durability, Env, ErrorKind, Event, Listener, MemoryBudget, Options, PropertyValue, Registry,
+};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
@@ -44,7 +47,9 @@ struct Stores {
 
 impl Stores {
     async fn open(&self, options: &[&str]) -> Db {
-        let builder = Db::builder("mem://x").env(self.env.clone()).options(Options::parse(options.iter().copied()).unwrap());
+        let builder = Db::builder("mem://x")
+            .env(self.env.clone())
+            .options(Options::parse(options.iter().copied()).unwrap());
         let builder = builder.listener(Arc::clone(&self.heard) as Arc<dyn Listener>);
         builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap()
     }
@@ -55,7 +60,8 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) 
     let process = world.process("writer");
     let env = process.env();
     let plan = FaultPlan::scripted();
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let objects =
+        Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
     let log = Arc::new(FaultLogStore::new(&env, Arc::new(MemoryLogStore::unnamed(&env)), plan.clone()));
     process.run(test(Stores { env, plan, objects, log, heard: Arc::default() })).unwrap();
 }
@@ -73,9 +79,15 @@ fn properties_say_what_the_database_holds_and_does() {
         let names: std::collections::BTreeSet<_> = all.iter().map(|property| property.name).collect();
         assert_eq!(names.len(), all.len(), "names differ");
         assert!(all.iter().all(|property| property.help.len() > 5));
-        assert!(all.iter().all(|property| (property.unit == tombolo::Unit::Text) == property.value.number().is_none()));
+        assert!(
+            all.iter()
+                .all(|property| (property.unit == tombolo::Unit::Text) == property.value.number().is_none())
+        );
         let error = db.property("colour").unwrap_err();
-        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("snapshot-age-max"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Invalid && error.to_string().contains("snapshot-age-max"),
+            "{error}"
+        );
         for index in 0..100u8 {
             keys.put_with([index], [index; 100], Durability::Accepted).await.unwrap();
         }
@@ -86,17 +98,28 @@ fn properties_say_what_the_database_holds_and_does() {
         let after = db.requests();
         let flushed = |requests: &tombolo::Requests| {
             let of_flush = requests.counted.iter().filter(|one| one.purpose == Purpose::Flush);
-            of_flush.map(|one| (one.requests, one.bytes_sent)).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            of_flush
+                .map(|one| (one.requests, one.bytes_sent))
+                .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
         };
         assert_eq!((flushed(&before), flushed(&after).1), ((0, 0), number(&db, "flushed-bytes")));
-        assert_eq!((flushed(&after).0, after.space_bytes), (number(&db, "requests-flush"), number(&db, "table-bytes")));
-        assert!(number(&db, "requests-class-a") > since && number(&db, "request-bytes-sent") > number(&db, "flushed-bytes"));
+        assert_eq!(
+            (flushed(&after).0, after.space_bytes),
+            (number(&db, "requests-flush"), number(&db, "table-bytes"))
+        );
+        assert!(
+            number(&db, "requests-class-a") > since
+                && number(&db, "request-bytes-sent") > number(&db, "flushed-bytes")
+        );
         let told = db.property("requests-by-purpose-and-kind").unwrap().value.to_string();
         assert!(told.contains("flush finish 1") && told.contains("manifest put"), "{told}");
         assert!(!after.go_over_network && after.since_open > before.since_open);
         keys.delete([0]).await.unwrap();
         db.flush().await.unwrap();
-        assert_eq!((number(&db, "entries"), number(&db, "keys-estimated"), number(&db, "writes")), (101, 99, 101));
+        assert_eq!(
+            (number(&db, "entries"), number(&db, "keys-estimated"), number(&db, "writes")),
+            (101, 99, 101)
+        );
         assert_eq!(db.property("tables").unwrap().value, PropertyValue::Levels(vec![2]));
         assert_eq!((number(&db, "snapshots"), number(&db, "snapshot-age-max")), (0, 0));
         let snapshot = db.snapshot();
@@ -104,10 +127,15 @@ fn properties_say_what_the_database_holds_and_does() {
         let second = db.snapshot();
         assert_eq!(number(&db, "snapshots"), 2);
         assert!((7_000_000_000..8_000_000_000).contains(&number(&db, "snapshot-age-max")));
-        // What a reader holds is told: tables that compaction replaced, kept by a scan of the version before.
+        // What a reader holds is told: tables that compaction replaced, kept by a scan of the
+        // version before.
         let mut scan = keys.scan::<&[u8]>(..);
         scan.next_async().await.unwrap();
-        assert_eq!((number(&db, "readers-behind"), number(&db, "reader-age-max")), (0, 0), "what it looks at is the newest");
+        assert_eq!(
+            (number(&db, "readers-behind"), number(&db, "reader-age-max")),
+            (0, 0),
+            "what it looks at is the newest"
+        );
         db.compact().await.unwrap();
         stores.env.sleep(Duration::from_secs(1)).await;
         assert!(number(&db, "readers-behind") == 1 && number(&db, "reader-age-max") >= 1_000_000_000);
@@ -118,7 +146,10 @@ fn properties_say_what_the_database_holds_and_does() {
         };
         let (read, written) = (levels("level-bytes-read"), levels("level-bytes-written"));
         assert_eq!((read.len(), written.len()), (1, 7), "from level 0 to the last: {read:?} {written:?}");
-        assert_eq!((read[0], written[0], written[6]), (written[0], number(&db, "flushed-bytes"), number(&db, "compacted-bytes-written")));
+        assert_eq!(
+            (read[0], written[0], written[6]),
+            (written[0], number(&db, "flushed-bytes"), number(&db, "compacted-bytes-written"))
+        );
         let before = (number(&db, "cache-hits"), number(&db, "cache-misses"));
         for _ in 0..10 {
             assert!(keys.get([7]).await.unwrap().is_some());
@@ -142,8 +173,12 @@ fn a_store_that_fails_for_minutes_loses_no_write_and_needs_no_reopening() {
             let keys = db.default_keyspace();
             keys.put(b"before", b"1").await.unwrap();
             // The objects' store is away; the log's is not.
-            let away =
-                |asked: &Asked<'_>| matches!(asked.purpose, Purpose::Flush | Purpose::Compaction | Purpose::Manifest | Purpose::Collection);
+            let away = |asked: &Asked<'_>| {
+                matches!(
+                    asked.purpose,
+                    Purpose::Flush | Purpose::Compaction | Purpose::Manifest | Purpose::Collection
+                )
+            };
             stores.plan.inject(Rule::new(away, Fault::Error(kind)));
             let began = stores.env.now();
             let mut written = 0u32;
@@ -160,8 +195,18 @@ fn a_store_that_fails_for_minutes_loses_no_write_and_needs_no_reopening() {
             assert!(written > 8, "as long as there is room writes go on: {written}");
             stores.env.sleep(Duration::from_secs(600)).await;
             let errors = db.background_errors();
-            assert_eq!(errors.first().map(|known| (known.work, known.error.kind())), Some(("flush", kind)), "{errors:?}");
-            assert!(errors[0].stops_writes() && errors[0].attempts < 300 && errors[0].lasting > Duration::from_secs(500), "{}", errors[0]);
+            assert_eq!(
+                errors.first().map(|known| (known.work, known.error.kind())),
+                Some(("flush", kind)),
+                "{errors:?}"
+            );
+            assert!(
+                errors[0].stops_writes()
+                    && errors[0].attempts < 300
+                    && errors[0].lasting > Duration::from_secs(500),
+                "{}",
+                errors[0]
+            );
             assert_eq!(number(&db, "background-errors"), errors.len() as u64);
             assert_eq!(number(&db, "writes-waiting"), 1);
             assert!(db.failure().is_none(), "the handle stays");
@@ -182,7 +227,11 @@ fn a_store_that_fails_for_minutes_loses_no_write_and_needs_no_reopening() {
             drop((db, keys));
             let keys = stores.open(&[]).await.default_keyspace();
             for index in 0..written + 100 {
-                assert_eq!(keys.get(index.to_be_bytes()).await.unwrap().as_deref(), Some(&[7; 8 << 10][..]), "{index}");
+                assert_eq!(
+                    keys.get(index.to_be_bytes()).await.unwrap().as_deref(),
+                    Some(&[7; 8 << 10][..]),
+                    "{index}"
+                );
             }
         });
     }
@@ -196,7 +245,8 @@ fn a_listener_is_told_of_flushes_checkpoints_and_takeover() {
     let heard = Arc::new(Heard::default());
     let listener = Arc::clone(&heard);
     let told = process.run(async move {
-        let (objects, log) = (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
+        let (objects, log) =
+            (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
         let builder = || Db::builder("mem://x").env(env.clone()).stores(objects.clone(), log.clone());
         let first = builder().listener(listener).open().await.unwrap();
         first.default_keyspace().put(b"k", b"v").await.unwrap();
@@ -244,7 +294,10 @@ fn a_hundred_databases_share_one_budget_and_the_threads_of_one_world() {
     let (env, registry) = (Env::real(), Registry::with_defaults());
     let budget = MemoryBudget::new(64 << 20).unwrap();
     let open = |number: usize| {
-        let builder = Db::builder(format!("mem://hundred-{number}")).env(env.clone()).registry(registry.clone()).memory_budget(&budget);
+        let builder = Db::builder(format!("mem://hundred-{number}"))
+            .env(env.clone())
+            .registry(registry.clone())
+            .memory_budget(&budget);
         builder.options(Options::parse(["memtable_bytes=65536"]).unwrap()).open().wait()
     };
     let first = open(0).unwrap();
@@ -262,11 +315,15 @@ fn a_hundred_databases_share_one_budget_and_the_threads_of_one_world() {
         assert!(budget.used_bytes() <= budget.bytes(), "{budget:?}");
     }
     for db in &databases {
-        assert_eq!(db.default_keyspace().scan::<&[u8]>(..).count(), 200 + usize::from(std::ptr::eq(db, &databases[0])));
+        assert_eq!(
+            db.default_keyspace().scan::<&[u8]>(..).count(),
+            200 + usize::from(std::ptr::eq(db, &databases[0]))
+        );
     }
     assert!(budget.peak_bytes() <= budget.bytes(), "{} of {} bytes", budget.peak_bytes(), budget.bytes());
     assert_eq!(budget.members(), 100);
-    // Other tests of this binary run beside this one, and have threads of their own: far fewer than one for each database.
+    // Other tests of this binary run beside this one, and have threads of their own: far fewer than
+    // one for each database.
     assert!(threads() < before + 60, "{} threads, {before} before", threads());
     let error = (100..400).find_map(|number| match open(number) {
         Ok(db) => {

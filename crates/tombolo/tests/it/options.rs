@@ -5,7 +5,13 @@ use tombolo_storage::Purpose;
 
 fn open(name: &str, env: &Env, registry: &Registry) -> Db {
     let options = Options::parse(["memory_bytes=4194304"]).unwrap();
-    Db::builder(format!("mem://{name}")).env(env.clone()).registry(registry.clone()).options(options).open().wait().unwrap()
+    Db::builder(format!("mem://{name}"))
+        .env(env.clone())
+        .registry(registry.clone())
+        .options(options)
+        .open()
+        .wait()
+        .unwrap()
 }
 
 #[test]
@@ -82,13 +88,22 @@ fn settings_of_a_keyspace_that_change_side_by_side_all_count() {
     for round in 0..20 {
         let db = open(&format!("beside-{round}"), &env, &registry);
         let keys = db.default_keyspace();
-        let changes = [("compression", "zstd"), ("block_bytes", "4096"), ("filter_bits", "7"), ("compression_lowest", "none")];
+        let changes = [
+            ("compression", "zstd"),
+            ("block_bytes", "4096"),
+            ("filter_bits", "7"),
+            ("compression_lowest", "none"),
+        ];
         for change in changes.map(|change| keys.set_options([change])) {
             change.wait().unwrap();
         }
         let check = |keys: &tombolo::Keyspace| {
             let options = keys.options();
-            assert_eq!((options.compression, options.block_bytes, options.filter_bits), (Compression::Zstd, Some(4096), 7), "{options:?}");
+            assert_eq!(
+                (options.compression, options.block_bytes, options.filter_bits),
+                (Compression::Zstd, Some(4096), 7),
+                "{options:?}"
+            );
             assert_eq!(options.compression_lowest, Some(Compression::None));
         };
         check(&keys);
@@ -97,7 +112,8 @@ fn settings_of_a_keyspace_that_change_side_by_side_all_count() {
     }
 }
 
-/// Blocks go by whether the memory can hold the database, unless the keyspace says how large they are.
+/// Blocks go by whether the memory can hold the database, unless the keyspace says how large they
+/// are.
 #[test]
 fn blocks_are_larger_where_the_memory_can_hold_the_database() {
     let (env, registry) = (Env::real(), Registry::with_defaults());
@@ -107,7 +123,9 @@ fn blocks_are_larger_where_the_memory_can_hold_the_database() {
         db.set_options([("memory_bytes", &memory_bytes.to_string()[..])]).unwrap();
         keys.set_options([("block_bytes", block_bytes), ("compression", "none")]).wait().unwrap();
         let write = || {
-            (0..3000u32).for_each(|index| keys.put_with(index.to_be_bytes(), [7; 1000], Durability::Accepted).wait().unwrap());
+            (0..3000u32).for_each(|index| {
+                keys.put_with(index.to_be_bytes(), [7; 1000], Durability::Accepted).wait().unwrap()
+            });
             db.compact().wait().unwrap();
         };
         // What the first round leaves is what the tables of the second go by.
@@ -152,16 +170,29 @@ fn the_memory_budget_grows_and_shrinks_with_the_settings() {
     assert!(db.memory().used_bytes() > 2 << 20, "and grows again");
     // A shared budget does not follow one database, and must hold what all need.
     let budget = tombolo::MemoryBudget::new(1 << 20).unwrap();
-    let shared = Db::builder("mem://shared").env(env.clone()).registry(registry).memory_budget(&budget).open().wait().unwrap();
-    let error = shared.set_options([("memory_bytes", "16777216"), ("memtable_bytes", "4194304")]).unwrap_err();
+    let shared = Db::builder("mem://shared")
+        .env(env.clone())
+        .registry(registry)
+        .memory_budget(&budget)
+        .open()
+        .wait()
+        .unwrap();
+    let error =
+        shared.set_options([("memory_bytes", "16777216"), ("memtable_bytes", "4194304")]).unwrap_err();
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("budget"), "{error}");
     shared.set_options([("memory_bytes", "16777216"), ("memtable_bytes", "65536")]).unwrap();
     assert_eq!((budget.bytes(), shared.options().memory_bytes), (1 << 20, 16 << 20));
 }
 
 /// Every way to read gives `key` a value at a multiple of `alignment`.
-fn check_alignment(keyspace: &tombolo::Keyspace, expected: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>, alignment: usize) {
-    let check = move |value: &[u8]| assert_eq!(value.as_ptr().addr() % alignment, 0, "{} bytes at {alignment}", value.len());
+fn check_alignment(
+    keyspace: &tombolo::Keyspace,
+    expected: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
+    alignment: usize,
+) {
+    let check = move |value: &[u8]| {
+        assert_eq!(value.as_ptr().addr() % alignment, 0, "{} bytes at {alignment}", value.len())
+    };
     let keys: Vec<_> = expected.keys().collect();
     let several = keyspace.multi_get(&keys).wait().unwrap();
     for ((key, value), one) in expected.iter().zip(&several) {
@@ -170,7 +201,11 @@ fn check_alignment(keyspace: &tombolo::Keyspace, expected: &std::collections::BT
         check(one.as_ref().unwrap());
         assert!(got == *value && one.as_deref() == Some(&value[..]));
         let wanted = value.clone();
-        keyspace.get_with(key, move |value| (check(value), assert!(*value == *wanted))).wait().unwrap().unwrap();
+        keyspace
+            .get_with(key, move |value| (check(value), assert!(*value == *wanted)))
+            .wait()
+            .unwrap()
+            .unwrap();
     }
     let mut cursor = keyspace.cursor::<&[u8]>(..);
     for (key, value) in expected {
@@ -209,7 +244,9 @@ fn values_lie_as_aligned_as_the_keyspace_says() {
             for number in 0..120usize {
                 // Such as compress and such as do not, empty ones, and some that share their block.
                 let length = if number % 20 == 0 { 5000 + number } else { number * 7 % 200 };
-                let value: Vec<u8> = (0..length).map(|at| if number % 2 == 0 { 7 } else { (at * at * number) as u8 }).collect();
+                let value: Vec<u8> = (0..length)
+                    .map(|at| if number % 2 == 0 { 7 } else { (at * at * number) as u8 })
+                    .collect();
                 keyspace.put_with(format!("key {number:03}"), &value, Durability::Unlogged).wait().unwrap();
                 expected.insert(format!("key {number:03}").into_bytes(), value);
             }

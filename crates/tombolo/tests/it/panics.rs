@@ -1,11 +1,14 @@
-//! A background task that panics: whoever waits for it is told, and nothing that was acknowledged is lost.
+//! A background task that panics: whoever waits for it is told, and nothing that was acknowledged
+//! is lost.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tombolo::{Builder, Db, Durability, Env, ErrorKind, Event, KeyspaceOptions, Listener, Op, Options, ReaderOptions};
+use tombolo::{
+    Builder, Db, Durability, Env, ErrorKind, Event, KeyspaceOptions, Listener, Op, Options, ReaderOptions,
+};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::backend::object_log::ObjectLogStore;
@@ -23,7 +26,10 @@ struct Stores {
 impl Stores {
     fn builder(&self) -> Builder {
         let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=262144"]).unwrap();
-        Db::builder("mem://panics").env(self.env.clone()).options(options).stores(Arc::clone(&self.objects), Arc::clone(&self.log))
+        Db::builder("mem://panics")
+            .env(self.env.clone())
+            .options(options)
+            .stores(Arc::clone(&self.objects), Arc::clone(&self.log))
     }
 
     /// Has whoever makes the next such request panic.
@@ -58,7 +64,8 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) 
     world.set_panics_propagate(false);
     let process = world.process("writer");
     let (env, plan) = (process.env(), FaultPlan::scripted());
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let objects =
+        Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
     let log = Arc::new(MemoryLogStore::unnamed(&env));
     process.run(test(Stores { env, plan, objects, log })).unwrap();
 }
@@ -83,25 +90,32 @@ fn writers_are_told_of_a_flush_that_panicked() {
     });
 }
 
-/// A flush of several small tables writes them side by side, in tasks of its own. What such a part has written is never named: it is told, as any
-/// failure is, and made again.
+/// A flush of several small tables writes them side by side, in tasks of its own. What such a part
+/// has written is never named: it is told, as any failure is, and made again.
 #[test]
 fn a_part_of_a_flush_that_panicked_is_made_again() {
     run(|stores| async move {
         let db = stores.builder().open().await.unwrap();
         put(&db, 0).await;
         for number in 0..4 {
-            let keys = db.create_keyspace(&format!("keyspace-{number}"), KeyspaceOptions::default()).await.unwrap();
+            let keys =
+                db.create_keyspace(&format!("keyspace-{number}"), KeyspaceOptions::default()).await.unwrap();
             keys.put(b"k", b"v").await.unwrap();
         }
-        let creates = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
+        let creates =
+            |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
         stores.plan.inject(Rule::new(creates, Fault::Delay(Duration::from_millis(10))));
         // The first is the flush's own.
-        stores.plan.inject(Rule::new(creates, Fault::Before(Arc::new(|| panic!("on purpose")))).skip(1).times(2));
+        stores
+            .plan
+            .inject(Rule::new(creates, Fault::Before(Arc::new(|| panic!("on purpose")))).skip(1).times(2));
         let flushed = db.flush();
         stores.env.sleep(Duration::from_millis(15)).await;
         let told = db.background_errors();
-        assert!(told.len() == 1 && told[0].work == "flush" && told[0].error.kind() == ErrorKind::Bug, "{told:?}");
+        assert!(
+            told.len() == 1 && told[0].work == "flush" && told[0].error.kind() == ErrorKind::Bug,
+            "{told:?}"
+        );
         stores.env.sleep(Duration::from_secs(60)).await;
         assert!(flushed.try_take().is_ok(), "whoever waits is told");
         assert!(db.failure().is_none() && db.background_errors().is_empty());
@@ -119,7 +133,8 @@ fn a_part_of_a_flush_that_always_panics_ends_the_handle() {
         put(&db, 0).await;
         let keys = db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap();
         keys.put(b"k", b"v").await.unwrap();
-        let creates = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
+        let creates =
+            |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
         // Both parts begin; the first is the flush's own.
         let mut begun = 0;
         let second = move |asked: &Asked<'_>| {
@@ -174,12 +189,23 @@ fn whoever_refreshes_a_reader_is_told_of_a_round_that_panicked() {
         let objects = Arc::new(FaultObjectStore::new(&stores.env, Arc::clone(&stores.objects), plan.clone()));
         let db = stores.builder().open().await.unwrap();
         put(&db, 0).await;
-        let reader = stores.builder().stores(objects, Arc::clone(&stores.log)).open_reader(ReaderOptions::default()).await.unwrap();
+        let reader = stores
+            .builder()
+            .stores(objects, Arc::clone(&stores.log))
+            .open_reader(ReaderOptions::default())
+            .await
+            .unwrap();
         let keys = reader.default_keyspace();
-        plan.inject(Rule::of_kind(RequestKind::List, Fault::Before(Arc::new(|| panic!("on purpose")))).times(1));
+        plan.inject(
+            Rule::of_kind(RequestKind::List, Fault::Before(Arc::new(|| panic!("on purpose")))).times(1),
+        );
         for _ in 0..2 {
             assert_eq!(stores.told(reader.refresh()).await, ErrorKind::Bug);
-            assert_eq!(keys.get(0u64.to_be_bytes()).await.unwrap_err().kind(), ErrorKind::Retry, "it is too far behind");
+            assert_eq!(
+                keys.get(0u64.to_be_bytes()).await.unwrap_err().kind(),
+                ErrorKind::Retry,
+                "it is too far behind"
+            );
             let error = reader.error().unwrap();
             assert!(error.kind() == ErrorKind::Bug && error.to_string().contains("panicked"), "{error}");
         }
@@ -220,7 +246,8 @@ fn a_listener_that_panics_is_told_of_what_follows() {
 fn durable_writes_are_told_of_a_log_whose_put_panicked() {
     run(|stores| async move {
         let log = Arc::new(ObjectLogStore::new(&stores.env, Arc::clone(&stores.objects), true));
-        let builder = || stores.builder().stores(Arc::clone(&stores.objects), Arc::clone(&log) as Arc<dyn LogStore>);
+        let builder =
+            || stores.builder().stores(Arc::clone(&stores.objects), Arc::clone(&log) as Arc<dyn LogStore>);
         let db = builder().open().await.unwrap();
         put(&db, 0).await;
         stores.panic_at(|asked| asked.kind == RequestKind::Put && asked.purpose == Purpose::Log);

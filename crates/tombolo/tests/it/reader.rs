@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Batch, Builder, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Reader, ReaderOptions, Registry, Result, Snapshot,
+    Batch, Builder, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Reader,
+    ReaderOptions, Registry, Result, Snapshot,
 };
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
@@ -49,7 +50,11 @@ async fn contents_at(db: &Db, snapshot: &Snapshot) -> Result<Contents> {
         }
         let values = snapshot.multi_get(&keyspace, &keys).await?;
         for (key, value) in keys.into_iter().zip(values) {
-            assert_eq!(contents[&(keyspace.name().to_owned(), key)], value.unwrap().to_vec(), "multi-get and scan agree");
+            assert_eq!(
+                contents[&(keyspace.name().to_owned(), key)],
+                value.unwrap().to_vec(),
+                "multi-get and scan agree"
+            );
         }
     }
     Ok(contents)
@@ -71,7 +76,13 @@ impl Random {
 }
 
 /// One step of a writer, which ends durable.
-async fn step(env: &Env, open: &(impl Fn() -> Builder + Sync), db: &mut Db, random: &mut Random, number: u64) {
+async fn step(
+    env: &Env,
+    open: &(impl Fn() -> Builder + Sync),
+    db: &mut Db,
+    random: &mut Random,
+    number: u64,
+) {
     let keyspaces = db.keyspaces();
     let keyspace = &keyspaces[random.below(keyspaces.len() as u64) as usize];
     let mut batch = Batch::new();
@@ -93,7 +104,9 @@ async fn step(env: &Env, open: &(impl Fn() -> Builder + Sync), db: &mut Db, rand
         }
         1 => db.flush().await.unwrap(),
         2 => db.compact().await.unwrap(),
-        3 => drop(db.create_keyspace(&format!("keyspace-{number}"), KeyspaceOptions::default()).await.unwrap()),
+        3 => {
+            drop(db.create_keyspace(&format!("keyspace-{number}"), KeyspaceOptions::default()).await.unwrap())
+        }
         4 if keyspace.name() != "default" => db.drop_keyspace(keyspace.name()).await.unwrap(),
         5 => *db = open().open().await.unwrap(),
         6 => {
@@ -128,10 +141,16 @@ fn a_reader_shows_what_a_writer_acknowledged_over_flushes_compactions_keyspaces_
             for number in 0..150 {
                 step(&env, &open, &mut db, &mut random, number).await;
                 reader.refresh().await.unwrap();
-                assert_eq!(contents(reader.db()).await.unwrap(), contents(&db).await.unwrap(), "step {number} on {uri}");
+                assert_eq!(
+                    contents(reader.db()).await.unwrap(),
+                    contents(&db).await.unwrap(),
+                    "step {number} on {uri}"
+                );
                 if let Some((snapshot, before)) = &kept {
                     for keyspace in reader.db().keyspaces() {
-                        for ((_, key), value) in before.iter().filter(|((name, _), _)| name == keyspace.name()) {
+                        for ((_, key), value) in
+                            before.iter().filter(|((name, _), _)| name == keyspace.name())
+                        {
                             let found = snapshot.get(&keyspace, key).await.unwrap();
                             assert_eq!(found.as_deref(), Some(&value[..]), "a snapshot stays as it was");
                         }
@@ -143,7 +162,10 @@ fn a_reader_shows_what_a_writer_acknowledged_over_flushes_compactions_keyspaces_
                     kept = Some((snapshot, before));
                 }
             }
-            assert_eq!(reader.db().default_keyspace().put(b"k", b"v").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+            assert_eq!(
+                reader.db().default_keyspace().put(b"k", b"v").await.unwrap_err().kind(),
+                ErrorKind::PermissionDenied
+            );
             drop(kept);
             reader.close().await.unwrap();
             assert_eq!(reader.default_keyspace().get(b"k").await.unwrap_err().kind(), ErrorKind::Closed);
@@ -151,7 +173,8 @@ fn a_reader_shows_what_a_writer_acknowledged_over_flushes_compactions_keyspaces_
     }
 }
 
-/// The writer drops a keyspace and makes another one of the same name between two rounds of a reader.
+/// The writer drops a keyspace and makes another one of the same name between two rounds of a
+/// reader.
 #[test]
 fn a_keyspace_that_was_dropped_and_made_again_is_another_one_to_a_reader() {
     run(|env| async move {
@@ -173,7 +196,11 @@ fn a_keyspace_that_was_dropped_and_made_again_is_another_one_to_a_reader() {
             assert_eq!(reader.db().keyspaces().iter().map(Keyspace::id).collect::<Vec<_>>(), [0, made.id()]);
             assert_eq!(shown.get(b"old").await.unwrap(), None);
             assert_eq!(shown.get(b"new").await.unwrap().unwrap(), b"2");
-            assert_eq!(old.get(b"old").await.unwrap_err().kind(), ErrorKind::NotFound, "what was dropped stays dropped");
+            assert_eq!(
+                old.get(b"old").await.unwrap_err().kind(),
+                ErrorKind::NotFound,
+                "what was dropped stays dropped"
+            );
         }
         db.drop_keyspace("k").await.unwrap();
         reader.refresh().await.unwrap();
@@ -276,10 +303,16 @@ fn what_a_reader_looks_at_stays(was_there_before: bool) {
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
         // Without a block cache worth the name, so that reads go to the store.
         let options = || Options::parse(["memory_bytes=1048576", "memtable_bytes=65536"]).unwrap();
-        let open = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).options(options());
+        let open = || {
+            Db::builder("mem://x")
+                .env(env.clone())
+                .stores(Arc::clone(&objects), Arc::clone(&log))
+                .options(options())
+        };
         let db = open().open().await.unwrap();
         let keys = db.default_keyspace();
-        let before = if was_there_before { Some(open().open_reader(following()).await.unwrap()) } else { None };
+        let before =
+            if was_there_before { Some(open().open_reader(following()).await.unwrap()) } else { None };
         for round in 0..4u8 {
             for key in 0..100u8 {
                 keys.put([key], [round; 2000]).await.unwrap();
@@ -303,7 +336,8 @@ fn what_a_reader_looks_at_stays(was_there_before: bool) {
         assert_eq!(contents_at(reader.db(), &snapshot).await.unwrap(), before);
         assert_eq!(contents(reader.db()).await.unwrap(), contents(&db).await.unwrap());
         let tables = |pattern: &'static str| {
-            let request = tombolo_storage::Request::new(tombolo_storage::Purpose::Verify, tombolo_storage::Epoch::NONE);
+            let request =
+                tombolo_storage::Request::new(tombolo_storage::Purpose::Verify, tombolo_storage::Epoch::NONE);
             let objects = Arc::clone(&objects);
             async move {
                 let listed = objects.list(request, "", None, 10_000).await.unwrap().objects;
@@ -328,10 +362,14 @@ fn a_pin_that_comes_too_late_keeps_nothing_and_another_is_made() {
         let plan = FaultPlan::scripted();
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let slow: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
+        let slow: Arc<dyn ObjectStore> =
+            Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
         let options = Options::parse(["memory_bytes=1048576", "automatic_compaction=false"]).unwrap();
         let open = |objects: &Arc<dyn ObjectStore>| {
-            Db::builder("mem://x").env(env.clone()).stores(Arc::clone(objects), Arc::clone(&log)).options(options.clone())
+            Db::builder("mem://x")
+                .env(env.clone())
+                .stores(Arc::clone(objects), Arc::clone(&log))
+                .options(options.clone())
         };
         let db = open(&objects).open().await.unwrap();
         let keys = db.default_keyspace();
@@ -342,10 +380,16 @@ fn a_pin_that_comes_too_late_keeps_nothing_and_another_is_made() {
             db.flush().await.unwrap();
         };
         fill(1).await;
-        let reader = open(&slow).open_reader(ReaderOptions { lag_max: Duration::from_secs(60), ..following() }).await.unwrap();
-        // Looking takes a while as well: what a round shows is there for as long as the next one lasts.
+        let reader = open(&slow)
+            .open_reader(ReaderOptions { lag_max: Duration::from_secs(60), ..following() })
+            .await
+            .unwrap();
+        // Looking takes a while as well: what a round shows is there for as long as the next one
+        // lasts.
         plan.inject(Rule::of_kind(RequestKind::List, Fault::Delay(Duration::from_millis(20))));
-        let is_pin = |asked: &Asked<'_>| asked.kind == RequestKind::Put && asked.name.contains("/pin/") && !asked.name.contains('.');
+        let is_pin = |asked: &Asked<'_>| {
+            asked.kind == RequestKind::Put && asked.name.contains("/pin/") && !asked.name.contains('.')
+        };
         plan.inject(Rule::new(is_pin, Fault::Delay(Duration::from_secs(5))).times(1));
         fill(2).await;
         env.sleep(Duration::from_secs(1)).await;
@@ -384,7 +428,8 @@ fn a_reader_that_stood_still_for_longer_than_its_lease_is_told_and_goes_on() {
     writer.detach();
     world.run_for(Duration::from_secs(3));
     let reader = reading.spawn(TaskClass::Foreground, "read", async move {
-        let open = || builder(&env, "file:///db").memory_budget(&tombolo::MemoryBudget::new(1 << 20).unwrap());
+        let open =
+            || builder(&env, "file:///db").memory_budget(&tombolo::MemoryBudget::new(1 << 20).unwrap());
         let reader: Reader = open().open_reader(following()).await.unwrap();
         let snapshot = reader.snapshot();
         let keys = reader.default_keyspace();
@@ -426,15 +471,21 @@ fn a_reader_that_hears_nothing_refuses_to_read_once_it_is_too_far_behind() {
         let plan = FaultPlan::scripted();
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
+        let faulty: Arc<dyn ObjectStore> =
+            Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
         let open = |objects: &Arc<dyn ObjectStore>| {
-            Db::builder("mem://x").env(env.clone()).stores(Arc::clone(objects), Arc::clone(&log)).options(options())
+            Db::builder("mem://x")
+                .env(env.clone())
+                .stores(Arc::clone(objects), Arc::clone(&log))
+                .options(options())
         };
         let db = open(&objects).open().await.unwrap();
         db.default_keyspace().put(b"k", b"1").await.unwrap();
         let reader = open(&faulty).open_reader(following()).await.unwrap();
         let keys = reader.default_keyspace();
-        plan.inject(Rule::of_kind(RequestKind::List, Fault::Error(ErrorKind::PermissionDenied)).times(u64::MAX));
+        plan.inject(
+            Rule::of_kind(RequestKind::List, Fault::Error(ErrorKind::PermissionDenied)).times(u64::MAX),
+        );
         db.default_keyspace().put(b"k", b"2").await.unwrap();
         env.sleep(Duration::from_millis(700)).await;
         assert_eq!(keys.get(b"k").await.unwrap().unwrap(), b"1", "behind, but not too far");
@@ -447,7 +498,12 @@ fn a_reader_that_hears_nothing_refuses_to_read_once_it_is_too_far_behind() {
         env.sleep(LAG).await;
         assert_eq!(keys.get(b"k").await.unwrap().unwrap(), b"2");
         assert!(reader.error().is_none());
-        builder(&env, "mem://nothing").open_reader(following()).await.map(drop).map_err(|error| error.kind()).unwrap_err();
+        builder(&env, "mem://nothing")
+            .open_reader(following())
+            .await
+            .map(drop)
+            .map_err(|error| error.kind())
+            .unwrap_err();
     });
 }
 
@@ -457,9 +513,13 @@ fn an_idle_reader_makes_the_requests_that_its_lag_needs_and_no_more() {
         let tracer = Tracer::new(&env);
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let traced: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone()));
+        let traced: Arc<dyn ObjectStore> =
+            Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone()));
         let open = |objects: &Arc<dyn ObjectStore>| {
-            Db::builder("mem://x").env(env.clone()).stores(Arc::clone(objects), Arc::clone(&log)).options(options())
+            Db::builder("mem://x")
+                .env(env.clone())
+                .stores(Arc::clone(objects), Arc::clone(&log))
+                .options(options())
         };
         let db = open(&objects).open().await.unwrap();
         db.default_keyspace().put(b"k", b"1").await.unwrap();
@@ -470,7 +530,8 @@ fn an_idle_reader_makes_the_requests_that_its_lag_needs_and_no_more() {
         env.sleep(Duration::from_secs(60)).await;
         let of = |kind| tracer.of_kind(kind).requests;
         let rounds = 2 * Duration::from_secs(60).as_millis() as u64 / LAG.as_millis() as u64;
-        // A heartbeat every third of ten seconds: a put, its proof, and the deletion of the one before.
+        // A heartbeat every third of ten seconds: a put, its proof, and the deletion of the one
+        // before.
         let proven = rounds + 17 - 2..=rounds + 20 + 2;
         assert!(proven.contains(&of(RequestKind::List)), "{} lists", of(RequestKind::List));
         assert!(proven.contains(&of(RequestKind::Read)), "{} reads", of(RequestKind::Read));
@@ -502,7 +563,10 @@ mod mutants {
     fn a_late_heartbeat_that_renews() {
         // The proof that a heartbeat makes stands in for the clock.
         let _unproven = enable(Mutant::LeaseRenewedUnproven);
-        notices(Mutant::LeaseRenewedLate, super::a_reader_that_stood_still_for_longer_than_its_lease_is_told_and_goes_on);
+        notices(
+            Mutant::LeaseRenewedLate,
+            super::a_reader_that_stood_still_for_longer_than_its_lease_is_told_and_goes_on,
+        );
     }
 
     #[test]
@@ -517,13 +581,19 @@ mod mutants {
 
     #[test]
     fn a_pin_that_is_not_proven() {
-        notices(Mutant::PinWithoutProvingTip, super::a_pin_that_comes_too_late_keeps_nothing_and_another_is_made);
+        notices(
+            Mutant::PinWithoutProvingTip,
+            super::a_pin_that_comes_too_late_keeps_nothing_and_another_is_made,
+        );
     }
 
     #[test]
     fn a_lease_that_never_runs_out() {
         // The proof that a heartbeat makes stands in for the clock.
         let _unproven = enable(Mutant::LeaseRenewedUnproven);
-        notices(Mutant::LeaseNeverRunsOut, super::a_reader_that_stood_still_for_longer_than_its_lease_is_told_and_goes_on);
+        notices(
+            Mutant::LeaseNeverRunsOut,
+            super::a_reader_that_stood_still_for_longer_than_its_lease_is_told_and_goes_on,
+        );
     }
 }

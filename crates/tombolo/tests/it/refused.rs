@@ -1,6 +1,8 @@
-//! Writes that are refused for want of room, and what stores refuse: nothing is acknowledged that is not there, and no operation hangs.
+//! Writes that are refused for want of room, and what stores refuse: nothing is acknowledged that
+//! is not there, and no operation hangs.
 //!
-//! A world in which nothing can run any more panics, so an operation that never ends fails its test.
+//! A world in which nothing can run any more panics, so an operation that never ends fails its
+//! test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +28,11 @@ fn a_write_that_the_log_refuses_is_whole_when_it_is_tried_again() {
         let db = stores.open(&[]).await;
         let keys = db.default_keyspace();
         keys.put(b"0", b"zero").await.unwrap();
-        let busy = |times| stores.plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::Busy)).times(times));
+        let busy = |times| {
+            stores
+                .plan
+                .inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::Busy)).times(times))
+        };
         busy(2);
         keys.put_with(b"1", b"one", Durability::Accepted).await.unwrap();
         assert_eq!(keys.get(b"1").await.unwrap().unwrap(), b"one", "an acknowledged write is there");
@@ -40,7 +46,11 @@ fn a_write_that_the_log_refuses_is_whole_when_it_is_tried_again() {
         drop((db, keys));
         let keys = stores.open(&[]).await.default_keyspace();
         for (key, value) in [(b"1", "one"), (b"2", "two"), (b"3", "three")] {
-            assert_eq!(keys.get(key).await.unwrap().unwrap(), value.as_bytes(), "an acknowledged write is found again");
+            assert_eq!(
+                keys.get(key).await.unwrap().unwrap(),
+                value.as_bytes(),
+                "an acknowledged write is found again"
+            );
         }
     });
 }
@@ -117,7 +127,10 @@ fn a_write_beyond_what_the_line_may_hold_waits_while_somebody_waits_for_it() {
             write.await.unwrap();
         }
         assert_eq!(keys.get((refused - 1).to_be_bytes()).await.unwrap().unwrap(), b"late");
-        assert!(keys.get(refused.to_be_bytes()).await.unwrap().is_none(), "of what was refused nothing was taken");
+        assert!(
+            keys.get(refused.to_be_bytes()).await.unwrap().is_none(),
+            "of what was refused nothing was taken"
+        );
         assert!(keys.get(b"dropped").await.unwrap().is_none(), "nor of what nobody waited for");
     });
 }
@@ -129,7 +142,10 @@ fn a_table_of_unknown_outcome_is_written_again_under_another_name() {
         let keys = db.default_keyspace();
         for (round, landed) in [false, true].into_iter().enumerate() {
             for purpose in [Purpose::Flush, Purpose::Compaction] {
-                let rule = Rule::new(move |asked| asked.kind == RequestKind::Finish && asked.purpose == purpose, Fault::Unknown { landed });
+                let rule = Rule::new(
+                    move |asked| asked.kind == RequestKind::Finish && asked.purpose == purpose,
+                    Fault::Unknown { landed },
+                );
                 stores.plan.inject(rule.times(1));
             }
             keys.put([round as u8], b"value").await.unwrap();
@@ -170,7 +186,10 @@ fn a_compaction_that_fails_keeps_no_flush_from_going_well() {
             stores.env.sleep(Duration::from_millis(100)).await;
             db.flush().await.unwrap();
         }
-        assert!(db.stats().background_error.unwrap().contains("compaction"), "and it is told though flushes go well");
+        assert!(
+            db.stats().background_error.unwrap().contains("compaction"),
+            "and it is told though flushes go well"
+        );
         keys.put_with(b"unlogged", b"value", Durability::Unlogged).await.unwrap();
         db.close().await.unwrap();
         drop((db, keys));
@@ -183,7 +202,8 @@ pub(crate) fn a_flush_whose_log_is_not_durable_in_time_leaves_no_table_behind() 
     run(|mut stores| async move {
         // What a log in memory accepts is durable at once.
         let uri = Uri::parse("file:///log").unwrap();
-        let local = Registry::with_defaults().open_log_store(&stores.env, &uri, None, &stores.objects).unwrap();
+        let local =
+            Registry::with_defaults().open_log_store(&stores.env, &uri, None, &stores.objects).unwrap();
         stores.log = Arc::new(FaultLogStore::new(&stores.env, local, stores.plan.clone()));
         let db = stores.open(&[]).await;
         db.default_keyspace().put_with(b"k", b"v", Durability::Accepted).await.unwrap();
@@ -215,7 +235,11 @@ fn tables_that_could_not_be_deleted_are_deleted_once_they_can_be() {
             let told = db.stats().background_error.unwrap_or_default();
             assert!(told.contains("collection"), "{kind}: {told:?}");
             stores.env.sleep(Duration::from_secs(60)).await;
-            assert_eq!((stores.plan.injected(), stores.tables().await.len()), (3, 1), "{kind}: an idle database tries it again");
+            assert_eq!(
+                (stores.plan.injected(), stores.tables().await.len()),
+                (3, 1),
+                "{kind}: an idle database tries it again"
+            );
             assert_eq!(db.stats().background_error, None);
         });
     }
@@ -229,7 +253,13 @@ async fn with_a_damaged_pin(stores: &Stores) -> (Db, ObjectName) {
     db.checkpoint("c").await.unwrap();
     let request = Request::new(Purpose::Verify, Epoch::NONE);
     let listed = stores.objects.list(request, "", None, 100_000).await.unwrap();
-    let pin = listed.objects.iter().map(|object| &object.name).find(|name| name.as_str().contains("/pin/")).unwrap().clone();
+    let pin = listed
+        .objects
+        .iter()
+        .map(|object| &object.name)
+        .find(|name| name.as_str().contains("/pin/"))
+        .unwrap()
+        .clone();
     stores.objects.delete(request, &pin).await.unwrap();
     let placement = Placement::new(ObjectKind::Pin, Life::Medium);
     stores.objects.put_if_absent(request, &pin, placement, vec![7; 100].into()).await.unwrap();
@@ -279,8 +309,11 @@ fn tables_that_a_verification_kept_are_deleted_after_it() {
         }
         stores.env.sleep(Duration::from_secs(1)).await;
         let minute = Fault::Delay(Duration::from_secs(60));
-        let read =
-            |asked: &Asked<'_>| asked.kind == RequestKind::Read && asked.name.contains("/table/") && asked.purpose == Purpose::Verify;
+        let read = |asked: &Asked<'_>| {
+            asked.kind == RequestKind::Read
+                && asked.name.contains("/table/")
+                && asked.purpose == Purpose::Verify
+        };
         stores.plan.inject(Rule::new(read, minute).times(1));
         let verifying = db.verify();
         stores.env.sleep(Duration::from_secs(1)).await;
@@ -293,7 +326,8 @@ fn tables_that_a_verification_kept_are_deleted_after_it() {
     });
 }
 
-/// A record of the manifest lands, its writer learns of neither that nor anything after: what the record names must be there.
+/// A record of the manifest lands, its writer learns of neither that nor anything after: what the
+/// record names must be there.
 #[test]
 pub(crate) fn what_a_record_of_unknown_outcome_names_is_kept() {
     for purpose in [Purpose::Flush, Purpose::Compaction] {
@@ -306,9 +340,14 @@ pub(crate) fn what_a_record_of_unknown_outcome_names_is_kept() {
                     db.flush().await.unwrap();
                 }
             }
-            let in_manifest = |kind| move |asked: &Asked<'_>| asked.kind == kind && asked.name.contains("/manifest/");
-            stores.plan.inject(Rule::new(in_manifest(RequestKind::Put), Fault::Unknown { landed: true }).times(1));
-            stores.plan.inject(Rule::new(in_manifest(RequestKind::Read), Fault::Error(ErrorKind::PermissionDenied)).times(1));
+            let in_manifest =
+                |kind| move |asked: &Asked<'_>| asked.kind == kind && asked.name.contains("/manifest/");
+            stores
+                .plan
+                .inject(Rule::new(in_manifest(RequestKind::Put), Fault::Unknown { landed: true }).times(1));
+            stores.plan.inject(
+                Rule::new(in_manifest(RequestKind::Read), Fault::Error(ErrorKind::PermissionDenied)).times(1),
+            );
             let work = if purpose == Purpose::Flush { db.flush() } else { db.compact() };
             assert_eq!(work.await.unwrap_err().kind(), ErrorKind::OutcomeUnknown, "{purpose:?}");
             assert_eq!(stores.plan.injected(), 2, "{purpose:?}");
@@ -317,7 +356,11 @@ pub(crate) fn what_a_record_of_unknown_outcome_names_is_kept() {
             for key in [b"1", b"2"] {
                 assert_eq!(db.default_keyspace().get(key).await.unwrap().unwrap(), b"value", "{purpose:?}");
             }
-            assert_eq!(db.stats().tables, 1, "{purpose:?}: the record did not land, and the test tests nothing");
+            assert_eq!(
+                db.stats().tables,
+                1,
+                "{purpose:?}: the record did not land, and the test tests nothing"
+            );
             assert!(db.verify().await.unwrap().damage.is_empty(), "{purpose:?}");
         });
     }

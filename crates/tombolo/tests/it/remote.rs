@@ -55,7 +55,9 @@ impl Far {
         let env = world.process("p").env();
         let memory: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let options = |memory_bytes: u64| Options::parse([&format!("memory_bytes={memory_bytes}"), "automatic_compaction=false"]).unwrap();
+        let options = |memory_bytes: u64| {
+            Options::parse([&format!("memory_bytes={memory_bytes}"), "automatic_compaction=false"]).unwrap()
+        };
         let open = |objects: &Arc<dyn ObjectStore>, memory_bytes| {
             Db::builder("mem://far")
                 .env(env.clone())
@@ -82,9 +84,12 @@ impl Far {
 
         let (plan, tracer) = (FaultPlan::scripted(), Tracer::new(&env));
         let latency = Latency { bytes_per_second: 90_000_000, ..Latency::fixed(LATENCY) };
-        let slow = Arc::new(ThrottleObjectStore::new(&env, memory, Throttle { latency, ..Throttle::default() }));
-        let traced = TraceObjectStore::new(Arc::new(FaultObjectStore::new(&env, slow, plan.clone())), tracer.clone());
-        let store: Arc<dyn ObjectStore> = Arc::new(FlowObjectStore::new(&env, Arc::new(HedgeObjectStore::new(&env, Arc::new(traced)))));
+        let slow =
+            Arc::new(ThrottleObjectStore::new(&env, memory, Throttle { latency, ..Throttle::default() }));
+        let traced =
+            TraceObjectStore::new(Arc::new(FaultObjectStore::new(&env, slow, plan.clone())), tracer.clone());
+        let store: Arc<dyn ObjectStore> =
+            Arc::new(FlowObjectStore::new(&env, Arc::new(HedgeObjectStore::new(&env, Arc::new(traced)))));
         let db = open(&store, memory_bytes);
         let far = Far { env, plan, tracer, store, keyspace: db.default_keyspace(), db, _world: world };
         far.tracer.reset();
@@ -97,7 +102,8 @@ impl Far {
         for number in 0..100 {
             assert!(far.keyspace.get(key(number * 2 + 1000)).wait().unwrap().is_some());
         }
-        // What the opening left to be done in the background takes places among the requests in flight.
+        // What the opening left to be done in the background takes places among the requests in
+        // flight.
         far.env.block_on(far.env.sleep(Duration::from_secs(10)));
         far.tracer.reset();
         far
@@ -111,16 +117,19 @@ impl Far {
     }
 
     fn reads(&self) -> u64 {
-        self.tracer.of_kind(RequestKind::Read).requests + self.tracer.of_kind(RequestKind::ReadRanges).requests
+        self.tracer.of_kind(RequestKind::Read).requests
+            + self.tracer.of_kind(RequestKind::ReadRanges).requests
     }
 }
 
 #[test]
 fn a_miss_takes_one_latency_and_the_first_one_two() {
     let far = Far::new(RUNS);
-    let took = far.latencies(|keyspace| assert_eq!(keyspace.get(key(10)).wait().unwrap().unwrap(), value(10)));
+    let took =
+        far.latencies(|keyspace| assert_eq!(keyspace.get(key(10)).wait().unwrap().unwrap(), value(10)));
     assert!(took < 2.2, "all tables are opened side by side, then one block: {took}");
-    let took = far.latencies(|keyspace| assert_eq!(keyspace.get(key(20_000)).wait().unwrap().unwrap(), value(20_000)));
+    let took = far
+        .latencies(|keyspace| assert_eq!(keyspace.get(key(20_000)).wait().unwrap().unwrap(), value(20_000)));
     assert!(took < 1.05, "a block: {took}");
     far.tracer.reset();
     for number in 0..100 {
@@ -139,7 +148,11 @@ fn misses_side_by_side_take_one_latency_and_share_their_requests() {
             let gets: Vec<_> = (0..at_once).map(|number| keyspace.get(key(5000 + number * 200))).collect();
             gets.into_iter().for_each(|get| assert!(get.wait().unwrap().is_some()));
         });
-        assert!(took < 1.1 && far.reads() == u64::from(at_once), "{at_once}: {took}, {} requests", far.reads());
+        assert!(
+            took < 1.1 && far.reads() == u64::from(at_once),
+            "{at_once}: {took}, {} requests",
+            far.reads()
+        );
     }
     let far = Far::warm(RUNS);
     let gets: Vec<_> = (0..50).map(|_| far.keyspace.get(key(7000))).collect();
@@ -160,7 +173,8 @@ fn a_multi_get_takes_one_latency_whatever_levels_its_keys_lie_on() {
     assert!(took < 1.3, "even and odd keys, of four tables: {took}");
     let far = Far::warm(RUNS);
     let keys: Vec<_> = (0..10).map(|number| key(9000 + number * 64)).collect();
-    let took = far.latencies(|keyspace| assert!(keyspace.multi_get(&keys).wait().unwrap().iter().all(Option::is_some)));
+    let took = far
+        .latencies(|keyspace| assert!(keyspace.multi_get(&keys).wait().unwrap().iter().all(Option::is_some)));
     assert!(took < 1.2 && far.reads() == 1, "neighbours: {took}, {} requests", far.reads());
 }
 
@@ -221,7 +235,10 @@ fn a_seek_brings_what_walks_usually_come_to() {
     }
     // 600 entries are a quarter of a megabyte, which moves in a tenth of the latency.
     let (took, reads) = walk(6000, 600);
-    assert!(took < 1.4 && reads == 1 && before.0 > 1.8, "{took} latencies, {reads} requests; before that {before:?}");
+    assert!(
+        took < 1.4 && reads == 1 && before.0 > 1.8,
+        "{took} latencies, {reads} requests; before that {before:?}"
+    );
     for turn in 0..40 {
         walk(8200 + turn * 200, 3);
     }
@@ -243,8 +260,8 @@ fn a_scan_reads_over_what_is_in_memory() {
     assert!(far.reads() < 40, "{took} latencies, {} requests", far.reads());
 }
 
-/// Several pieces are on their way at once, and the next table is opened and read before the walk comes there: all of it together takes less than its bytes alone
-/// would by one connection.
+/// Several pieces are on their way at once, and the next table is opened and read before the walk
+/// comes there: all of it together takes less than its bytes alone would by one connection.
 #[test]
 fn a_long_scan_has_several_requests_on_their_way() {
     for backward in [false, true] {
@@ -264,7 +281,8 @@ fn a_long_scan_has_several_requests_on_their_way() {
         }
         assert_eq!(entries, KEYS / 2 - 5000);
         let took = far.env.now().since(began).as_secs_f64() / LATENCY.as_secs_f64();
-        // Three requests in a row to come up to speed, and two for the next table, whose bytes take two more by one connection.
+        // Three requests in a row to come up to speed, and two for the next table, whose bytes take
+        // two more by one connection.
         assert!(took < 7.5, "{took} latencies");
     }
 }
@@ -302,7 +320,10 @@ fn walks_between_far_tables_turn_and_find_every_entry() {
 #[test]
 fn what_fails_ahead_costs_a_request_and_no_entry() {
     let far = Far::warm(0);
-    far.plan.inject(Rule::new(|asked| asked.kind == RequestKind::Read && asked.number % 2 == 0, Fault::Error(ErrorKind::Retry)));
+    far.plan.inject(Rule::new(
+        |asked| asked.kind == RequestKind::Read && asked.number % 2 == 0,
+        Fault::Error(ErrorKind::Retry),
+    ));
     let mut cursor = far.keyspace.cursor::<&[u8]>(..);
     let mut more = cursor.seek_to_first();
     let mut number = 0;
@@ -322,8 +343,9 @@ fn what_fails_ahead_costs_a_request_and_no_entry() {
     assert!(far.plan.injected() > 4 && told < far.plan.injected(), "{told} of {}", far.plan.injected());
 }
 
-/// Hot keys that lie apart are found in a cache that is much too small for their blocks; each answer is right at each snapshot, whatever was written, flushed
-/// and merged since its row was kept.
+/// Hot keys that lie apart are found in a cache that is much too small for their blocks; each
+/// answer is right at each snapshot, whatever was written, flushed and merged since its row was
+/// kept.
 #[test]
 fn rows_are_kept_and_never_wrong() {
     let far = Far::with_memory(1, 4 << 20);
@@ -371,7 +393,11 @@ fn rows_are_kept_and_never_wrong() {
             && let Some((snapshot, then)) = snapshots.last()
         {
             let found = snapshot.get(&far.keyspace, key(number)).wait().unwrap();
-            assert_eq!(found.as_deref(), then[number as usize].as_deref(), "{number} at {step}, as of before");
+            assert_eq!(
+                found.as_deref(),
+                then[number as usize].as_deref(),
+                "{number} at {step}, as of before"
+            );
         }
     }
     let hits = far.db.property("cache-row-hits").unwrap().value.number().unwrap();
@@ -383,7 +409,7 @@ fn rows_are_kept_and_never_wrong() {
 fn a_deadline_cancels_the_requests_below() {
     let far = Far::warm(RUNS);
     far.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Delay(Duration::from_secs(3600))));
-    let in_flight = || far.store.pulse().unwrap().in_flight;
+    let in_flight = || far.store.performance().unwrap().in_flight;
     let until = || far.env.now() + Duration::from_millis(50);
     let error = far.keyspace.get(key(6000)).wait_until(until()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
@@ -397,5 +423,5 @@ fn a_deadline_cancels_the_requests_below() {
     assert_eq!(in_flight(), 20, "of those that are waited for");
     drop(waiting);
     far.env.block_on(far.env.sleep(Duration::from_millis(1)));
-    assert_eq!((in_flight(), far.store.pulse().unwrap().waiting), (0, 0));
+    assert_eq!((in_flight(), far.store.performance().unwrap().waiting), (0, 0));
 }

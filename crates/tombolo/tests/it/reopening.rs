@@ -14,8 +14,14 @@ use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Request};
 const FORMS: [&str; 2] = ["mapped", "written"];
 
 async fn open(env: &Env, form: &str) -> Result<Db> {
-    let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536", "automatic_compaction=false"])?;
-    Db::builder("file:///db").log(format!("file:///db?form={form}")).env(env.clone()).options(options).open().await
+    let options =
+        Options::parse(["memory_bytes=1048576", "memtable_bytes=65536", "automatic_compaction=false"])?;
+    Db::builder("file:///db")
+        .log(format!("file:///db?form={form}"))
+        .env(env.clone())
+        .options(options)
+        .open()
+        .await
 }
 
 fn key(number: u32) -> Vec<u8> {
@@ -27,7 +33,11 @@ async fn live(env: Env, form: &'static str, number: u32, close: bool) -> Result<
     let db = open(&env, form).await?;
     let keys = db.default_keyspace();
     for before in 0..number {
-        assert_eq!(keys.get(key(before)).await?.as_deref(), Some(&before.to_le_bytes()[..]), "life {number}, key {before}");
+        assert_eq!(
+            keys.get(key(before)).await?.as_deref(),
+            Some(&before.to_le_bytes()[..]),
+            "life {number}, key {before}"
+        );
     }
     if number == 2 {
         db.create_keyspace("made in life 2", KeyspaceOptions::default()).await?.put(b"k", b"v").await?;
@@ -70,7 +80,8 @@ fn brief_lives_leave_few_tables_and_few_logs() {
     }
 }
 
-/// Logs so large that other threads put parts of them into the memtable, at the end into more memtables than one.
+/// Logs so large that other threads put parts of them into the memtable, at the end into more
+/// memtables than one.
 #[test]
 fn large_logs_of_several_lives_are_replayed_whole() {
     const EACH: u32 = 9000;
@@ -80,15 +91,28 @@ fn large_logs_of_several_lives_are_replayed_whole() {
             let process = world.process("life");
             let env = process.env();
             let lived = process.run(async move {
-                let options =
-                    Options::parse(["memory_bytes=67108864", &format!("memtable_bytes={memtable_bytes}"), "automatic_compaction=false"])?;
-                let db = Db::builder("file:///db").log(format!("file:///db?form={form}")).env(env.clone()).options(options).open().await?;
+                let options = Options::parse([
+                    "memory_bytes=67108864",
+                    &format!("memtable_bytes={memtable_bytes}"),
+                    "automatic_compaction=false",
+                ])?;
+                let db = Db::builder("file:///db")
+                    .log(format!("file:///db?form={form}"))
+                    .env(env.clone())
+                    .options(options)
+                    .open()
+                    .await?;
                 let keys = db.default_keyspace();
                 // Of the newest life, at each key that several wrote.
                 for number in 0..EACH + life * 1000 {
-                    let newest = (0..life).rev().find(|life| (life * 1000..life * 1000 + EACH).contains(&number));
+                    let newest =
+                        (0..life).rev().find(|life| (life * 1000..life * 1000 + EACH).contains(&number));
                     let found = keys.get(number.to_be_bytes()).await?;
-                    assert_eq!(found.map(|value| value[0]), newest.map(|life| life.to_le_bytes()[0]), "life {life}, key {number}");
+                    assert_eq!(
+                        found.map(|value| value[0]),
+                        newest.map(|life| life.to_le_bytes()[0]),
+                        "life {life}, key {number}"
+                    );
                 }
                 for number in life * 1000..life * 1000 + EACH {
                     keys.put(number.to_be_bytes(), [life.to_le_bytes()[0]; 100]).await?;
@@ -107,7 +131,10 @@ fn lives_without_a_write_leave_nothing() {
     for number in 0..20 {
         let process = world.process("idle");
         let env = process.env();
-        let stats = process.run(async move { Ok::<_, tombolo::Error>(open(&env, "written").await?.stats()) }).unwrap().unwrap();
+        let stats = process
+            .run(async move { Ok::<_, tombolo::Error>(open(&env, "written").await?.stats()) })
+            .unwrap()
+            .unwrap();
         assert_eq!((stats.tables, stats.replayed_bytes), (0, 0), "life {number}");
         process.kill();
         assert!(logs(&world) <= 2, "{} logs after life {number}", logs(&world));
@@ -150,7 +177,10 @@ fn an_opening_costs_no_more_for_the_claims_before_it() {
             let tracer = Tracer::new(&env);
             let traced = Arc::new(TraceObjectStore::new(objects.clone(), tracer.clone()));
             let options = Options::parse(["memory_bytes=1048576", "automatic_compaction=false"]).unwrap();
-            let builder = Db::builder("mem://opened").env(env.clone()).options(options).stores(traced, Arc::clone(&log));
+            let builder = Db::builder("mem://opened")
+                .env(env.clone())
+                .options(options)
+                .stores(traced, Arc::clone(&log));
             let db = builder.open().await.unwrap();
             if number % 3 == 0 {
                 db.default_keyspace().put(key(number), b"value").await.unwrap();
@@ -165,7 +195,8 @@ fn an_opening_costs_no_more_for_the_claims_before_it() {
     assert!(last * 10 <= first * 11, "200 openings made {first} requests, the same after 400 others {last}");
 }
 
-/// Many small writes make many small log objects, each a request of the next opening: they are flushed long before the memtable is full.
+/// Many small writes make many small log objects, each a request of the next opening: they are
+/// flushed long before the memtable is full.
 #[test]
 fn a_log_of_many_small_objects_is_flushed() {
     let world = World::new(9);
@@ -187,13 +218,18 @@ fn a_log_of_many_small_objects_is_flushed() {
     assert!(log_bytes < 2000 * 150, "{log_bytes} bytes of log are left");
 }
 
-/// Opens, shows what was written before, writes one thing more, and lets go without closing or flushing.
+/// Opens, shows what was written before, writes one thing more, and lets go without closing or
+/// flushing.
 async fn live_with_log(env: Env, store: &'static str, log: &'static str, number: u32) -> Result<()> {
     let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536"])?;
     let db = Db::builder(store).log(log).env(env).options(options).open().await?;
     let keys = db.default_keyspace();
     for before in 0..number {
-        assert_eq!(keys.get(key(before)).await?.as_deref(), Some(store.as_bytes()), "{store}, life {number}, key {before}");
+        assert_eq!(
+            keys.get(key(before)).await?.as_deref(),
+            Some(store.as_bytes()),
+            "{store}, life {number}, key {before}"
+        );
     }
     keys.put(key(number), store).await
 }
@@ -214,21 +250,25 @@ fn databases_may_keep_their_logs_in_one_place() {
     }
 }
 
-/// With many logs an opening waits for its first flush; who does not wait that long leaves nobody who writes.
+/// With many logs an opening waits for its first flush; who does not wait that long leaves nobody
+/// who writes.
 #[test]
 fn an_opening_that_is_given_up_leaves_no_writer() {
     let world = World::new(3);
     let process = world.process("impatient");
     let env = process.env();
     let plan = FaultPlan::scripted();
-    let objects: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let objects: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
     let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
     let flushes = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
     plan.inject(Rule::new(flushes, Fault::Delay(Duration::from_secs(3600))));
     let given_up = process.run(async move {
         let mut given_up = 0;
         for _ in 0..40 {
-            let builder = Db::builder("mem://impatient").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log));
+            let builder = Db::builder("mem://impatient")
+                .env(env.clone())
+                .stores(Arc::clone(&objects), Arc::clone(&log));
             match builder.deadline(Duration::from_secs(5)).open().await {
                 Ok(db) => db.default_keyspace().put(b"k", b"v").await.unwrap(),
                 Err(error) => {
@@ -238,7 +278,8 @@ fn an_opening_that_is_given_up_leaves_no_writer() {
             }
         }
         env.sleep(Duration::from_secs(7200)).await;
-        let all = objects.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 1000).await.unwrap().objects;
+        let all =
+            objects.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 1000).await.unwrap().objects;
         let tables = all.iter().filter(|object| object.name.as_str().contains("/table/")).count();
         assert_eq!(tables, 0, "somebody went on");
         given_up

@@ -35,8 +35,13 @@ const LATENCY: Duration = Duration::from_millis(10);
 async fn requests_of_opening(env: &Env, tables: u64) -> (u128, BTreeMap<RequestKind, u64>) {
     let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(env));
     let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(env));
-    let db =
-        Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).options(options()).open().await.unwrap();
+    let db = Db::builder("mem://x")
+        .env(env.clone())
+        .stores(Arc::clone(&objects), Arc::clone(&log))
+        .options(options())
+        .open()
+        .await
+        .unwrap();
     db.default_keyspace().put(b"k", b"v").await.unwrap();
     db.close().await.unwrap();
     let manifest_options = ManifestOptions { mode: OpenMode::Open, log_identity: log.identity() };
@@ -73,11 +78,20 @@ async fn requests_of_opening(env: &Env, tables: u64) -> (u128, BTreeMap<RequestK
     let slow_log: Arc<dyn LogStore> = Arc::new(FaultLogStore::new(env, log, plan.clone()));
     plan.inject(Rule::new(|_| true, Fault::Delay(LATENCY)).times(u64::MAX));
     let began = env.now();
-    let db = Db::builder("mem://x").env(env.clone()).stores(slow, slow_log).options(options()).open().await.unwrap();
+    let db = Db::builder("mem://x")
+        .env(env.clone())
+        .stores(slow, slow_log)
+        .options(options())
+        .open()
+        .await
+        .unwrap();
     let took = env.now().since(began);
     assert_eq!(db.stats().tables, tables);
     // What is not a request takes microseconds of the simulated time.
-    assert!(took.as_nanos() % LATENCY.as_nanos() < LATENCY.as_nanos() / 10, "{took:?} is no multiple of what a request takes");
+    assert!(
+        took.as_nanos() % LATENCY.as_nanos() < LATENCY.as_nanos() / 10,
+        "{took:?} is no multiple of what a request takes"
+    );
     let mut kinds = BTreeMap::new();
     for counted in db.requests().counted {
         *kinds.entry(counted.kind).or_default() += counted.requests;
@@ -92,10 +106,14 @@ fn opening_takes_a_handful_of_sequential_requests_however_many_tables_there_are(
         let (many, _) = requests_of_opening(&env, 4_000).await;
         let (most, most_kinds) = requests_of_opening(&env, 10_000).await;
         for kinds in [&few_kinds, &most_kinds] {
-            // The claim, what the log publishes, the sealed lengths, each believed with a list that began after it; the records since the newest
-            // snapshot, many at once. No object is asked for its length.
+            // The claim, what the log publishes, the sealed lengths, each believed with a list that
+            // began after it; the records since the newest snapshot, many at once. No object is
+            // asked for its length.
             let of = |kind| kinds.get(&kind).copied().unwrap_or(0);
-            assert!(of(RequestKind::Put) <= 4 && of(RequestKind::List) <= 6 && of(RequestKind::Length) == 0, "{kinds:?}");
+            assert!(
+                of(RequestKind::Put) <= 4 && of(RequestKind::List) <= 6 && of(RequestKind::Length) == 0,
+                "{kinds:?}"
+            );
             assert!(of(RequestKind::Read) <= 64, "{kinds:?}");
         }
         // One less when the newest record is the one that names the snapshot.
@@ -106,8 +124,8 @@ fn opening_takes_a_handful_of_sequential_requests_however_many_tables_there_are(
     });
 }
 
-/// Requests that opening takes one after the other, and the records that it adds to the manifest, on a log of objects with so many logs of the application's own, all of which
-/// hold something.
+/// Requests that opening takes one after the other, and the records that it adds to the manifest,
+/// on a log of objects with so many logs of the application's own, all of which hold something.
 async fn requests_of_opening_on_a_log_of_objects(env: &Env, application_logs: u32) -> (u128, u64) {
     let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(env));
     let open = |objects: &Arc<dyn ObjectStore>| {
@@ -129,7 +147,13 @@ async fn requests_of_opening_on_a_log_of_objects(env: &Env, application_logs: u3
     let db = open(&slow).await.unwrap();
     let took = env.now().since(began);
     // The log's own requests are not among these.
-    let records = db.requests().counted.iter().filter(|counted| counted.kind == RequestKind::Put).map(|counted| counted.requests).sum();
+    let records = db
+        .requests()
+        .counted
+        .iter()
+        .filter(|counted| counted.kind == RequestKind::Put)
+        .map(|counted| counted.requests)
+        .sum();
     for number in 0..application_logs {
         assert!(db.application_log(number).unwrap().earlier().next_async().await.unwrap().is_some());
     }
@@ -147,14 +171,15 @@ fn opening_takes_no_longer_with_logs_of_the_application() {
     });
 }
 
-/// What `docs/operations.md` says of a reader's price: at a lag of a second, idle or not, two rounds, each with a list and a read for the chain and two
-/// small reads for the log.
+/// What `docs/operations.md` says of a reader's price: at a lag of a second, idle or not, two
+/// rounds, each with a list and a read for the chain and two small reads for the log.
 #[test]
 fn a_reader_makes_two_lists_and_six_small_reads_a_second() {
     run(|env| async move {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let tracer = Tracer::new(&env);
-        let traced: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone()));
+        let traced: Arc<dyn ObjectStore> =
+            Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone()));
         let open = |objects: &Arc<dyn ObjectStore>| {
             let log: Arc<dyn LogStore> = Arc::new(ObjectLogStore::new(&env, Arc::clone(objects), true));
             Db::builder("mem://x").env(env.clone()).stores(Arc::clone(objects), log).options(options())
@@ -185,14 +210,24 @@ fn reads_and_writes_make_no_list_or_stat_calls() {
         let traced: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(objects, tracer.clone()));
         let traced_log: Arc<dyn LogStore> = Arc::new(TraceLogStore::new(log, tracer.clone()));
         // So little memory that reads go to the store.
-        let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536", "automatic_compaction=false"]).unwrap();
-        let db = Db::builder("mem://x").env(env.clone()).stores(traced, traced_log).options(options).open().await.unwrap();
+        let options =
+            Options::parse(["memory_bytes=1048576", "memtable_bytes=65536", "automatic_compaction=false"])
+                .unwrap();
+        let db = Db::builder("mem://x")
+            .env(env.clone())
+            .stores(traced, traced_log)
+            .options(options)
+            .open()
+            .await
+            .unwrap();
         let keys = db.default_keyspace();
         env.sleep(Duration::from_secs(1)).await;
         tracer.reset();
         for round in 0..10u8 {
             for key in 0..200u64 {
-                keys.put_with((key * 7 % 200).to_be_bytes(), [round; 2000], Durability::Accepted).await.unwrap();
+                keys.put_with((key * 7 % 200).to_be_bytes(), [round; 2000], Durability::Accepted)
+                    .await
+                    .unwrap();
             }
             keys.put(b"durable", [round]).await.unwrap();
             for key in 0..200u64 {
@@ -202,30 +237,48 @@ fn reads_and_writes_make_no_list_or_stat_calls() {
             while scan.next_async().await.unwrap().is_some() {}
         }
         let of = |kind| tracer.of_kind(kind).requests;
-        assert!(of(RequestKind::Read) + of(RequestKind::ReadRanges) > 100 && of(RequestKind::Finish) > 10, "{:?}", tracer.counters());
+        assert!(
+            of(RequestKind::Read) + of(RequestKind::ReadRanges) > 100 && of(RequestKind::Finish) > 10,
+            "{:?}",
+            tracer.counters()
+        );
         for ((purpose, kind), counters) in tracer.counters() {
-            // The manifest, when a snapshot of it was written: one list of the older ones, for more than fifty flushes.
+            // The manifest, when a snapshot of it was written: one list of the older ones, for more
+            // than fifty flushes.
             let lists_max = if purpose == Purpose::Manifest { of(RequestKind::Finish) / 50 } else { 0 };
             let asks = matches!(kind, RequestKind::List | RequestKind::Length);
-            assert!(!asks || counters.requests <= lists_max, "{} {kind:?} for {purpose:?}", counters.requests);
+            assert!(
+                !asks || counters.requests <= lists_max,
+                "{} {kind:?} for {purpose:?}",
+                counters.requests
+            );
         }
     });
 }
 
-/// However many keys are asked for at once, the blocks that are held at a time are those of some hundred.
+/// However many keys are asked for at once, the blocks that are held at a time are those of some
+/// hundred.
 #[test]
 fn a_multi_get_of_very_many_keys_reads_them_piece_by_piece() {
     const KEYS: u64 = 8000;
     run(|env| async move {
         let plan = FaultPlan::scripted();
-        let objects: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
         let options = Options::parse(["memory_bytes=2097152", "memtable_bytes=524288"]).unwrap();
-        let db = Db::builder("mem://x").env(env.clone()).stores(objects, log).options(options).open().await.unwrap();
+        let db = Db::builder("mem://x")
+            .env(env.clone())
+            .stores(objects, log)
+            .options(options)
+            .open()
+            .await
+            .unwrap();
         let mut plain = KeyspaceOptions::default();
         plain.compression = Compression::None;
         let keys = db.create_keyspace("plain", plain).await.unwrap();
-        let value = |number: u64| number.to_be_bytes().repeat(if number.is_multiple_of(100) { 1000 } else { 120 });
+        let value =
+            |number: u64| number.to_be_bytes().repeat(if number.is_multiple_of(100) { 1000 } else { 120 });
         for number in 0..KEYS {
             keys.put_with(number.to_be_bytes(), value(number), Durability::Accepted).await.unwrap();
         }
@@ -235,9 +288,13 @@ fn a_multi_get_of_very_many_keys_reads_them_piece_by_piece() {
         let at_once: Arc<Mutex<BTreeMap<u128, u64>>> = Arc::default();
         let (seen, world) = (Arc::clone(&at_once), env.clone());
         let notes = move |asked: &Asked<'_>| {
-            let is_read = matches!(asked.kind, RequestKind::Read | RequestKind::ReadRanges) && asked.purpose == Purpose::Get;
+            let is_read = matches!(asked.kind, RequestKind::Read | RequestKind::ReadRanges)
+                && asked.purpose == Purpose::Get;
             if is_read {
-                *seen.lock().entry(u128::from(world.now().as_nanos()) / (LATENCY.as_nanos() / 2)).or_default() += asked.bytes;
+                *seen
+                    .lock()
+                    .entry(u128::from(world.now().as_nanos()) / (LATENCY.as_nanos() / 2))
+                    .or_default() += asked.bytes;
             }
             is_read
         };

@@ -20,7 +20,10 @@ struct Stores {
 impl Stores {
     fn builder(&self, objects: &Arc<dyn ObjectStore>, log: &Arc<dyn LogStore>) -> Builder {
         let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536"]).unwrap();
-        Db::builder("mem://rules").env(self.env.clone()).stores(Arc::clone(objects), Arc::clone(log)).options(options)
+        Db::builder("mem://rules")
+            .env(self.env.clone())
+            .stores(Arc::clone(objects), Arc::clone(log))
+            .options(options)
     }
 }
 
@@ -28,16 +31,19 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) 
     let world = World::new(1);
     let process = world.process("process");
     let env = process.env();
-    let (objects, log) = (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
+    let (objects, log) =
+        (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
     process.run(test(Stores { env, objects, log })).unwrap();
 }
 
-/// Rule 5: whoever was told that it is fenced writes nothing more, whatever it would take, and asks its stores for nothing.
+/// Rule 5: whoever was told that it is fenced writes nothing more, whatever it would take, and asks
+/// its stores for nothing.
 #[test]
 fn a_fenced_answer_ends_the_handle() {
     run(|stores| async move {
         let tracer = Tracer::new(&stores.env);
-        let objects: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&stores.objects), tracer.clone()));
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(TraceObjectStore::new(Arc::clone(&stores.objects), tracer.clone()));
         let log: Arc<dyn LogStore> = Arc::new(TraceLogStore::new(Arc::clone(&stores.log), tracer.clone()));
         let first = stores.builder(&objects, &log).open().await.unwrap();
         let keys = first.default_keyspace();
@@ -46,23 +52,34 @@ fn a_fenced_answer_ends_the_handle() {
         assert_eq!(keys.put(b"k", b"2").await.unwrap_err().kind(), ErrorKind::Fenced);
         tracer.reset();
         for durability in [Durability::Unlogged, Durability::Accepted, Durability::Durable] {
-            assert_eq!(keys.put_with(b"k", b"3", durability).await.unwrap_err().kind(), ErrorKind::Fenced, "{durability:?}");
+            assert_eq!(
+                keys.put_with(b"k", b"3", durability).await.unwrap_err().kind(),
+                ErrorKind::Fenced,
+                "{durability:?}"
+            );
         }
         assert_eq!(first.flush().await.unwrap_err().kind(), ErrorKind::Fenced);
         assert_eq!(first.compact().await.unwrap_err().kind(), ErrorKind::Fenced);
         stores.env.sleep(Duration::from_secs(300)).await;
-        assert_eq!(tracer.counters().values().map(|counters| counters.requests).sum::<u64>(), 0, "{:?}", tracer.counters());
+        assert_eq!(
+            tracer.counters().values().map(|counters| counters.requests).sum::<u64>(),
+            0,
+            "{:?}",
+            tracer.counters()
+        );
         assert_eq!(second.default_keyspace().get(b"k").await.unwrap().unwrap(), b"1");
     });
 }
 
-/// What a successor deleted is no damage, also to who cannot ask its log whether there is one: the store knows.
+/// What a successor deleted is no damage, also to who cannot ask its log whether there is one: the
+/// store knows.
 #[test]
 fn a_deleted_table_is_no_damage_when_the_log_cannot_be_asked() {
     const KEYS: u8 = 200;
     run(|stores| async move {
         let plan = FaultPlan::scripted();
-        let log: Arc<dyn LogStore> = Arc::new(FaultLogStore::new(&stores.env, Arc::clone(&stores.log), plan.clone()));
+        let log: Arc<dyn LogStore> =
+            Arc::new(FaultLogStore::new(&stores.env, Arc::clone(&stores.log), plan.clone()));
         let first = stores.builder(&stores.objects, &log).open().await.unwrap();
         let keys = first.default_keyspace();
         // More than the cache holds.
@@ -88,7 +105,8 @@ fn a_deleted_table_is_no_damage_when_the_log_cannot_be_asked() {
     });
 }
 
-/// A cursor reads on in tables that compaction has replaced: of this process's own readers no pin tells.
+/// A cursor reads on in tables that compaction has replaced: of this process's own readers no pin
+/// tells.
 #[test]
 fn a_table_that_a_cursor_reads_is_not_deleted() {
     run(|stores| async move {
@@ -132,7 +150,10 @@ mod mutants {
 
     #[test]
     fn a_flush_that_names_tables_before_the_log_is_durable() {
-        notices(Mutant::FlushNamesBeforeLogDurable, crate::refused::a_flush_whose_log_is_not_durable_in_time_leaves_no_table_behind);
+        notices(
+            Mutant::FlushNamesBeforeLogDurable,
+            crate::refused::a_flush_whose_log_is_not_durable_in_time_leaves_no_table_behind,
+        );
     }
 
     #[test]
@@ -145,6 +166,9 @@ mod mutants {
 
     #[test]
     fn tables_deleted_that_an_edit_of_unknown_outcome_named() {
-        notices(Mutant::UnknownEditTablesDeleted, crate::refused::what_a_record_of_unknown_outcome_names_is_kept);
+        notices(
+            Mutant::UnknownEditTablesDeleted,
+            crate::refused::what_a_record_of_unknown_outcome_names_is_kept,
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Salvage: any file of a database damaged or gone, and what is had of it is a state that it once showed, or all but the ranges that are told.
+//! Salvage: any file of a database damaged or gone, and what is had of it is a state that it once
+//! showed, or all but the ranges that are told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -54,8 +55,9 @@ impl Told {
 /// Writes of each opening. The last ones are too few for a flush: several logs wait to be replayed.
 const LIVES: [u32; 5] = [60, 60, 60, 12, 12];
 
-/// Several openings, tables of several levels, a checkpoint, records behind a snapshot, and logs that must be replayed. Some keys are written again and again,
-/// and others once: of those each lost write shows.
+/// Several openings, tables of several levels, a checkpoint, records behind a snapshot, and logs
+/// that must be replayed. Some keys are written again and again, and others once: of those each
+/// lost write shows.
 async fn write(env: Env) -> Result<Told> {
     let mut told = Told::default();
     let mut state = Entries::new();
@@ -71,7 +73,12 @@ async fn write(env: Env) -> Result<Told> {
                 state.remove(&key);
             } else {
                 let value = format!("value {number} {}", "z".repeat(30)).into_bytes();
-                keys.put_with(&key, &value, if number % 3 == 0 { Durability::Durable } else { Durability::Accepted }).await?;
+                keys.put_with(
+                    &key,
+                    &value,
+                    if number % 3 == 0 { Durability::Durable } else { Durability::Accepted },
+                )
+                .await?;
                 state.insert(key, value);
             }
             told.states.insert(db.stats().last_sequence, state.clone());
@@ -132,7 +139,10 @@ fn check(told: &Told, mode: SalvageMode, (report, found): &(SalvageReport, Entri
             for key in expected.keys().chain(found.keys()) {
                 let value = found.get(key);
                 if lost(key) {
-                    assert!(value.is_none_or(|value| told.ever(key).contains(value)), "{what}: {key:?} was invented");
+                    assert!(
+                        value.is_none_or(|value| told.ever(key).contains(value)),
+                        "{what}: {key:?} was invented"
+                    );
                 } else {
                     assert_eq!(value, expected.get(key), "{what}: key {key:?}: {report:?}");
                 }
@@ -171,7 +181,9 @@ fn damage_each(mode: SalvageMode) -> (usize, usize, usize) {
     let (image, files, told) = history();
     let (mut whole, mut part, mut nothing) = (0, 0, 0);
     for (number, (path, _)) in files.iter().enumerate() {
-        for (turn, kind) in [Harm::Flip, Harm::Flip, Harm::Flip, Harm::Cut, Harm::Empty].into_iter().enumerate() {
+        for (turn, kind) in
+            [Harm::Flip, Harm::Flip, Harm::Flip, Harm::Cut, Harm::Empty].into_iter().enumerate()
+        {
             let world = World::new((number * 5 + turn) as u64);
             world.host(0).set_disk(&image);
             harm(&world, path, kind, number * 131 + turn * 977);
@@ -183,8 +195,13 @@ fn damage_each(mode: SalvageMode) -> (usize, usize, usize) {
                     if salvaged.0.is_whole() { whole += 1 } else { part += 1 }
                 }
                 Err(error) => {
-                    let typed =
-                        matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::Unsupported);
+                    let typed = matches!(
+                        error.kind(),
+                        ErrorKind::Corrupt
+                            | ErrorKind::NotFound
+                            | ErrorKind::Invalid
+                            | ErrorKind::Unsupported
+                    );
                     assert!(typed, "{what}: {error}");
                     nothing += 1;
                 }
@@ -226,14 +243,19 @@ fn large_key(number: u32) -> Vec<u8> {
 
 fn large_value(number: u32) -> Vec<u8> {
     // Hardly compressible, so that the table has dozens of blocks.
-    (0..10).flat_map(|turn| (u64::from(number) * 11 + turn).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+    (0..10)
+        .flat_map(|turn| (u64::from(number) * 11 + turn).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect()
 }
 
 fn large(env: &Env, place: &str) -> Builder {
-    Db::builder(format!("file://{place}")).env(env.clone()).options(Options::parse(["memory_bytes=16777216"]).unwrap())
+    Db::builder(format!("file://{place}"))
+        .env(env.clone())
+        .options(Options::parse(["memory_bytes=16777216"]).unwrap())
 }
 
-/// Writes one table of dozens of blocks over an older one, whose values must not be taken for the newer ones.
+/// Writes one table of dozens of blocks over an older one, whose values must not be taken for the
+/// newer ones.
 async fn write_large(env: Env) -> Result<()> {
     let db = large(&env, "/db").open().await?;
     let keys = db.default_keyspace();
@@ -260,7 +282,8 @@ async fn salvage_large(env: Env) -> Result<(SalvageReport, Entries)> {
     Ok((report, found))
 }
 
-/// The bytes at these permilles of the large table are changed: what is salvaged of it is told with what is not, and outside of that every key is right.
+/// The bytes at these permilles of the large table are changed: what is salvaged of it is told with
+/// what is not, and outside of that every key is right.
 fn salvage_of_large_table(harmed: &[usize]) -> (SalvageReport, usize) {
     let world = World::new(5);
     let writer = world.process("writer");
@@ -325,18 +348,29 @@ struct Stores {
 
 impl Stores {
     fn new(env: &Env) -> Stores {
-        Stores { objects: Arc::new(MemoryObjectStore::unnamed(env)), log: Arc::new(MemoryLogStore::unnamed(env)) }
+        Stores {
+            objects: Arc::new(MemoryObjectStore::unnamed(env)),
+            log: Arc::new(MemoryLogStore::unnamed(env)),
+        }
     }
 
     fn builder(&self, env: &Env) -> Builder {
-        Db::builder("mem://x").env(env.clone()).options(options()).stores(Arc::clone(&self.objects), Arc::clone(&self.log))
+        Db::builder("mem://x")
+            .env(env.clone())
+            .options(options())
+            .stores(Arc::clone(&self.objects), Arc::clone(&self.log))
     }
 
     /// Deletes the objects of a kind, newest first as their names sort; keeps the first `kept`.
     async fn delete(&self, part: &str, kept: usize) -> usize {
         let request = Request::new(Purpose::Verify, Epoch::NONE);
         let listed = self.objects.list(request, "", None, 10_000).await.unwrap().objects;
-        let doomed: Vec<_> = listed.into_iter().map(|object| object.name).filter(|name| name.as_str().contains(part)).skip(kept).collect();
+        let doomed: Vec<_> = listed
+            .into_iter()
+            .map(|object| object.name)
+            .filter(|name| name.as_str().contains(part))
+            .skip(kept)
+            .collect();
         for name in &doomed {
             self.objects.delete(request, name).await.unwrap();
         }
@@ -350,7 +384,8 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Env) -> F) {
     process.run(test(process.env())).unwrap();
 }
 
-/// Without tables there is no consistent point but a checkpoint's, whose tables they are too; nothing is left, and that is said.
+/// Without tables there is no consistent point but a checkpoint's, whose tables they are too;
+/// nothing is left, and that is said.
 #[test]
 fn a_database_without_tables_has_no_consistent_point() {
     run(|env| async move {
@@ -369,7 +404,8 @@ fn a_database_without_tables_has_no_consistent_point() {
         assert_eq!(contents(&saved).await.unwrap(), Entries::new(), "{report:?}");
         drop(saved);
         let target = Stores::new(&env);
-        let report = stores.builder(&env).salvage_to(target.builder(&env), SalvageMode::WithHoles).await.unwrap();
+        let report =
+            stores.builder(&env).salvage_to(target.builder(&env), SalvageMode::WithHoles).await.unwrap();
         assert_eq!((report.losses.len(), report.log_entries), (1, 1), "{report:?}");
         assert_eq!(report.losses[0].keys, Some((b"a".to_vec(), b"a".to_vec())));
         let saved = target.builder(&env).open().await.unwrap();
@@ -390,7 +426,8 @@ fn a_checkpoint_is_found_without_the_manifest() {
         // The newest record stays, and says that there was a chain.
         assert!(stores.delete("/manifest/", 1).await > 3);
         assert_eq!(stores.builder(&env).open().await.unwrap_err().kind(), ErrorKind::Corrupt);
-        let report = stores.builder(&env).salvage_to(target.builder(&env), SalvageMode::Consistent).await.unwrap();
+        let report =
+            stores.builder(&env).salvage_to(target.builder(&env), SalvageMode::Consistent).await.unwrap();
         assert_eq!((report.checkpoint.as_deref(), report.is_whole()), (Some("monday"), false), "{report:?}");
         let saved = target.builder(&env).open().await.unwrap();
         assert_eq!(contents(&saved).await.unwrap(), Entries::from([(b"a".to_vec(), b"1".to_vec())]));
@@ -413,11 +450,17 @@ mod mutants {
 
     #[test]
     fn a_damaged_state_must_not_be_taken() {
-        notices(Mutant::SalvageTakesDamagedState, super::the_last_consistent_point_is_a_state_that_the_database_showed);
+        notices(
+            Mutant::SalvageTakesDamagedState,
+            super::the_last_consistent_point_is_a_state_that_the_database_showed,
+        );
     }
 
     #[test]
     fn nothing_behind_damage_may_be_read() {
-        notices(Mutant::SalvageReadsPastDamage, super::the_last_consistent_point_is_a_state_that_the_database_showed);
+        notices(
+            Mutant::SalvageReadsPastDamage,
+            super::the_last_consistent_point_is_a_state_that_the_database_showed,
+        );
     }
 }

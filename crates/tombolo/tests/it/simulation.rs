@@ -1,7 +1,8 @@
 //! The whole engine on one thread in virtual time, on a disk that loses what was not synced.
 //!
-//! A script of batches runs until the process or the power goes at a chosen operation. Then the database is opened again, and must hold the
-//! state after some prefix of the batches: each whole, none reordered, and none missing that was acknowledged and survives such an end.
+//! A script of batches runs until the process or the power goes at a chosen operation. Then the
+//! database is opened again, and must hold the state after some prefix of the batches: each whole,
+//! none reordered, and none missing that was acknowledged and survives such an end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +50,8 @@ impl Random {
     }
 }
 
-/// Whether the process has not ended: code goes on to the end of its poll after its process has, and acknowledges nothing then.
+/// Whether the process has not ended: code goes on to the end of its poll after its process has,
+/// and acknowledges nothing then.
 fn alive(env: &Env) -> bool {
     !env.files().metadata(Path::new("/db")).is_err_and(|error| tombolo_env::simulated::is_crash(&error))
 }
@@ -104,7 +106,8 @@ async fn script(env: Env, uri: String, seed: u64, batches: usize, log: Arc<Mutex
             }
         }
         if number == batches / 2 {
-            // Without a close, so that the logs are replayed and end with the flush of what they held.
+            // Without a close, so that the logs are replayed and end with the flush of what they
+            // held.
             for write in pipelined.drain(..) {
                 write.await?;
             }
@@ -145,7 +148,11 @@ async fn contents(db: &Db) -> Result<State> {
         }
         backward.reverse();
         assert_eq!(forward, backward, "both directions agree");
-        state.extend(forward.into_iter().map(|(key, value)| ((keyspace.name().to_owned(), key.to_vec()), value.to_vec())));
+        state.extend(
+            forward
+                .into_iter()
+                .map(|(key, value)| ((keyspace.name().to_owned(), key.to_vec()), value.to_vec())),
+        );
     }
     Ok(state)
 }
@@ -167,10 +174,18 @@ fn check_after(world: &World, uri: &str, log: &Mutex<Log>, survived: usize, what
     let log = log.lock();
     let prefix = log.states.iter().rposition(|state| *state == found);
     let Some(prefix) = prefix else {
-        panic!("{what}: the database holds no prefix of the {} batches\nfound: {found:?}\n{:#?}", log.states.len() - 1, world.trace());
+        panic!(
+            "{what}: the database holds no prefix of the {} batches\nfound: {found:?}\n{:#?}",
+            log.states.len() - 1,
+            world.trace()
+        );
     };
     // Several prefixes may have the same state: the longest counts.
-    assert!(prefix >= survived, "{what}: {survived} batches were acknowledged, {prefix} are found\n{:#?}", world.trace());
+    assert!(
+        prefix >= survived,
+        "{what}: {survived} batches were acknowledged, {prefix} are found\n{:#?}",
+        world.trace()
+    );
     let again = world.process("again");
     let (env, place) = (again.env(), uri.to_owned());
     let mut expected = found;
@@ -206,7 +221,13 @@ fn crash_everywhere(uri: &str, seed: u64, batches: usize, crash: Crash, step: us
             let log = log.lock();
             if crash == Crash::PowerLoss { log.durable } else { log.durable.max(log.accepted) }
         };
-        check_after(&world, uri, &log, survived, &format!("{uri} seed {seed}, {crash:?} at mutation {number} of {total}"));
+        check_after(
+            &world,
+            uri,
+            &log,
+            survived,
+            &format!("{uri} seed {seed}, {crash:?} at mutation {number} of {total}"),
+        );
     }
 }
 
@@ -237,13 +258,16 @@ mod mutants {
 
     use super::*;
 
-    /// Whether some crash of the script shows that a rule was taken out. Several seeds: the moment between an answer and the record that it should
-    /// have waited for is short, and not in every schedule is a write acknowledged within it.
+    /// Whether some crash of the script shows that a rule was taken out. Several seeds: the moment
+    /// between an answer and the record that it should have waited for is short, and not in every
+    /// schedule is a write acknowledged within it.
     fn is_noticed(mutant: Mutant, crash: Crash) -> bool {
         let _guard = enable(mutant);
-        [MAPPED, WRITTEN]
-            .iter()
-            .any(|uri| (1..=8).any(|seed| catch_unwind(AssertUnwindSafe(|| crash_everywhere(uri, seed, 24, crash, 1))).is_err()))
+        [MAPPED, WRITTEN].iter().any(|uri| {
+            (1..=8).any(|seed| {
+                catch_unwind(AssertUnwindSafe(|| crash_everywhere(uri, seed, 24, crash, 1))).is_err()
+            })
+        })
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Gets out of blocks that the host holds in memory and a full cache does not take in: of those only a part is decompressed.
+//! Gets out of blocks that the host holds in memory and a full cache does not take in: of those
+//! only a part is decompressed.
 
 use tombolo::{Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Result};
 use tombolo_env::simulated::World;
@@ -11,7 +12,9 @@ fn key(number: u32) -> Vec<u8> {
 
 /// Of many lengths, each of its own; every seventh key was deleted. Halves compress.
 fn value(number: u32) -> Option<Vec<u8>> {
-    let byte = |at: u32| if at.is_multiple_of(2) { b'v' } else { (number.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 };
+    let byte = |at: u32| {
+        if at.is_multiple_of(2) { b'v' } else { (number.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 }
+    };
     (!number.is_multiple_of(7)).then(|| (0..number % 131).map(byte).collect())
 }
 
@@ -28,7 +31,12 @@ async fn write(env: Env, settings: &'static [&'static str]) -> Result<()> {
     }
     let keys = db.create_keyspace("keys", options).await?;
     for number in 0..KEYS {
-        keys.put_with(key(number), value(number).unwrap_or_else(|| b"deleted".to_vec()), Durability::Accepted).await?;
+        keys.put_with(
+            key(number),
+            value(number).unwrap_or_else(|| b"deleted".to_vec()),
+            Durability::Accepted,
+        )
+        .await?;
     }
     for number in (0..KEYS).filter(|number| value(*number).is_none()) {
         keys.delete_with(key(number), Durability::Accepted).await?;
@@ -47,7 +55,10 @@ async fn read(env: Env) -> Result<usize> {
         match keys.get(key(number)).await {
             Ok(found) => assert_eq!(found.as_deref(), value(number).as_deref(), "key {number}"),
             Err(error) => {
-                assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("/table/"), "{error}");
+                assert!(
+                    error.kind() == ErrorKind::Corrupt && error.to_string().contains("/table/"),
+                    "{error}"
+                );
                 damaged += 1;
                 continue;
             }
@@ -64,8 +75,13 @@ async fn read(env: Env) -> Result<usize> {
 
 #[test]
 fn gets_beside_a_full_cache_answer_as_any_other() {
-    for settings in [&[][..], &["compression=none"], &["compression=zstd"], &["block_bytes=1024", "filter_bits=0"], &["block_bytes=65536"]]
-    {
+    for settings in [
+        &[][..],
+        &["compression=none"],
+        &["compression=zstd"],
+        &["block_bytes=1024", "filter_bits=0"],
+        &["block_bytes=65536"],
+    ] {
         let world = World::new(3);
         let process = world.process("one");
         process.run(write(process.env(), settings)).unwrap().unwrap();

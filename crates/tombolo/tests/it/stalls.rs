@@ -1,10 +1,14 @@
-//! Writers are slowed smoothly while background work falls behind, never for ever, and not for what nobody works at. In virtual time.
+//! Writers are slowed smoothly while background work falls behind, never for ever, and not for what
+//! nobody works at. In virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Compression, Db, Durability, Env, ErrorKind, Event, Keyspace, KeyspaceOptions, Listener, Options, StallReason};
+use tombolo::{
+    Compression, Db, Durability, Env, ErrorKind, Event, Keyspace, KeyspaceOptions, Listener, Options,
+    StallReason,
+};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
@@ -31,9 +35,11 @@ struct Stores {
 }
 
 impl Stores {
-    /// A database of four memtables of 256 KiB, and a keyspace whose tables are as large as what is written.
+    /// A database of four memtables of 256 KiB, and a keyspace whose tables are as large as what is
+    /// written.
     async fn open(&self, options: &[&str]) -> (Db, Keyspace) {
-        let all = ["memory_bytes=4194304", "memtable_bytes=262144"].into_iter().chain(options.iter().copied());
+        let all =
+            ["memory_bytes=4194304", "memtable_bytes=262144"].into_iter().chain(options.iter().copied());
         let builder = Db::builder("mem://stalls").env(self.env.clone()).options(Options::parse(all).unwrap());
         let builder = builder.listener(Arc::clone(&self.heard) as Arc<dyn Listener>);
         let db = builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap();
@@ -49,7 +55,8 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) 
     let process = world.process("writer");
     let env = process.env();
     let plan = FaultPlan::scripted();
-    let objects = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
+    let objects =
+        Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan.clone()));
     let log = Arc::new(MemoryLogStore::unnamed(&env));
     process.run(test(Stores { env, plan, objects, log, heard: Arc::default() })).unwrap();
 }
@@ -82,7 +89,8 @@ fn longest(took: &[Duration]) -> Duration {
     took.iter().copied().max().unwrap_or_default()
 }
 
-/// The most writes that were seen to stand in line since the rate of flushes is known, until the database is dropped.
+/// The most writes that were seen to stand in line since the rate of flushes is known, until the
+/// database is dropped.
 fn watch_line(env: &Env, db: &Db) -> (Arc<Mutex<u64>>, Arc<Mutex<bool>>) {
     let (most, stop) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
     let (seen, stopped, world, db) = (Arc::clone(&most), Arc::clone(&stop), env.clone(), db.clone());
@@ -100,12 +108,14 @@ fn watch_line(env: &Env, db: &Db) -> (Arc<Mutex<u64>>, Arc<Mutex<bool>>) {
     (most, stop)
 }
 
-/// However many writers there are, all together go as fast as flushes do, in small steps, and never stand still.
+/// However many writers there are, all together go as fast as flushes do, in small steps, and never
+/// stand still.
 #[test]
 fn writers_go_as_fast_as_flushes() {
     for writers in [1, 8] {
         run(move |stores| async move {
-            let (db, keys) = stores.open(&["automatic_compaction=false", "background_bytes_per_second_max=2000000"]).await;
+            let (db, keys) =
+                stores.open(&["automatic_compaction=false", "background_bytes_per_second_max=2000000"]).await;
             let share = 16_000 / writers;
             let began = stores.env.now();
             let (in_line, stop) = watch_line(&stores.env, &db);
@@ -121,13 +131,15 @@ fn writers_go_as_fast_as_flushes() {
             let mut most = Duration::ZERO;
             for (task, took) in (0..writers).map(spawn).collect::<Vec<_>>() {
                 task.await;
-                // The first two megabytes come before any flush has ended, and so before its rate is known.
+                // The first two megabytes come before any flush has ended, and so before its rate
+                // is known.
                 most = most.max(longest(&took.lock()[2000 / writers as usize..]));
             }
             let seconds = stores.env.now().since(began).as_secs_f64();
             let rate = (share * writers * VALUE_BYTES) as f64 / seconds;
             assert!((1_700_000.0..2_300_000.0).contains(&rate), "{writers} writers: {rate} bytes per second");
-            // A memtable takes 131 ms to flush: whoever stands in line for one waits about that long.
+            // A memtable takes 131 ms to flush: whoever stands in line for one waits about that
+            // long.
             let bound = Duration::from_millis(15 * writers + 15);
             assert!(most < bound, "{writers} writers: one waited {most:?}");
             *stop.lock() = true;
@@ -154,7 +166,10 @@ fn writers_go_as_fast_as_compaction() {
         assert!(stats.compaction_bytes_pending > 0, "{stats:?}");
         stores.env.sleep(Duration::from_secs(120)).await;
         let stats = db.stats();
-        assert_eq!((stats.write_stall, stats.write_bytes_per_second_max, stats.compaction_bytes_pending), (None, 0, 0));
+        assert_eq!(
+            (stats.write_stall, stats.write_bytes_per_second_max, stats.compaction_bytes_pending),
+            (None, 0, 0)
+        );
     });
 }
 
@@ -170,9 +185,13 @@ fn runs_slow_nobody_while_compaction_is_off() {
         let stats = db.stats();
         assert_eq!((stats.write_stall, stats.write_delay_nanos), (None, before.write_delay_nanos));
         // They do once it is on, until it has done its work.
-        db.set_options([("background_bytes_per_second_max", "50000"), ("automatic_compaction", "true")]).unwrap();
+        db.set_options([("background_bytes_per_second_max", "50000"), ("automatic_compaction", "true")])
+            .unwrap();
         assert_eq!(db.stats().write_stall, Some(StallReason::Compaction));
-        assert!(db.stats().write_bytes_per_second_max > 0 && db.property("write-stall").unwrap().value.to_string().contains("level 0"));
+        assert!(
+            db.stats().write_bytes_per_second_max > 0
+                && db.property("write-stall").unwrap().value.to_string().contains("level 0")
+        );
         load(&stores.env, &keys, 0, 100).await;
         assert!(db.stats().write_delay_nanos > before.write_delay_nanos);
         stores.env.sleep(Duration::from_secs(60)).await;
@@ -189,7 +208,13 @@ fn runs_slow_nobody_while_compaction_is_off() {
             })
             .collect();
         assert_eq!(heard, [Some(StallReason::Compaction), None], "though nobody wrote when it ended");
-        let begun = stores.heard.0.lock().iter().filter(|event| matches!(event, Event::CompactionBegan { bytes: 1.., .. })).count();
+        let begun = stores
+            .heard
+            .0
+            .lock()
+            .iter()
+            .filter(|event| matches!(event, Event::CompactionBegan { bytes: 1.., .. }))
+            .count();
         assert!(begun > 0);
         assert!(stores.heard.0.lock().iter().any(|event| matches!(event, Event::FlushBegan { bytes: 1.. })));
     });

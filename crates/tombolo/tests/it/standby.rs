@@ -57,7 +57,11 @@ fn start_writer(process: &Process, diary: &Diary, standing_by: bool) {
         };
         diary.write(&env, format!("{name} opened"));
         let keys = db.default_keyspace();
-        let found = keys.get(b"n").await.unwrap().map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap()));
+        let found = keys
+            .get(b"n")
+            .await
+            .unwrap()
+            .map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap()));
         for number in found + 1.. {
             match keys.put(b"n", number.to_be_bytes()).await {
                 Ok(()) => diary.write(&env, format!("{name} wrote after {found}")),
@@ -86,14 +90,27 @@ fn a_standby_takes_the_place_of_a_writer_that_is_killed() {
             let next = world.process(&format!("standby {round}"));
             start_writer(&next, &diary, true);
             world.run_for(Duration::from_secs(5) + Duration::from_millis(seed * 37));
-            assert!(!diary.all().contains(&format!("standby {round} opened")), "a writer that lives is left alone");
+            assert!(
+                !diary.all().contains(&format!("standby {round} opened")),
+                "a writer that lives is left alone"
+            );
             writer.kill();
             let killed = world.now();
             let newest: u64 = diary.all().last().unwrap().strip_prefix("newest ").unwrap().parse().unwrap();
             world.run_for(Duration::from_secs(3));
             let took = diary.last(&format!("standby {round} wrote")).since(killed);
-            let first = diary.0.lock().iter().find(|(_, what)| what.starts_with(&format!("standby {round} wrote"))).unwrap().clone();
-            assert!(first.0.since(killed) <= SILENCE * 3 / 2 + Duration::from_millis(100), "{:?} of {took:?}", first.0.since(killed));
+            let first = diary
+                .0
+                .lock()
+                .iter()
+                .find(|(_, what)| what.starts_with(&format!("standby {round} wrote")))
+                .unwrap()
+                .clone();
+            assert!(
+                first.0.since(killed) <= SILENCE * 3 / 2 + Duration::from_millis(100),
+                "{:?} of {took:?}",
+                first.0.since(killed)
+            );
             let found: u64 = first.1.rsplit(' ').next().unwrap().parse().unwrap();
             assert!(found >= newest, "{found} was found, {newest} was acknowledged");
             writer = next;
@@ -178,7 +195,10 @@ fn a_standby_that_the_writer_forgot_leaves_it_alone() {
         world.run_for(Duration::from_secs(stood_still));
         standby.resume();
         world.run_for(Duration::from_secs(100));
-        assert!(!diary.all().contains(&"standby opened".to_owned()), "it stood still for {stood_still} s, and replaced a live writer");
+        assert!(
+            !diary.all().contains(&"standby opened".to_owned()),
+            "it stood still for {stood_still} s, and replaced a live writer"
+        );
         writer.kill();
         let killed = world.now();
         world.run_for(Duration::from_secs(3));
@@ -214,15 +234,24 @@ fn of_several_who_stand_by_one_takes_over_and_the_others_stand_by_for_it() {
         let writer = world.process("writer");
         start_writer(&writer, &diary, false);
         world.run_for(Duration::from_millis(500));
-        let mut standing: Vec<Process> = (0..4).map(|number| world.process(&format!("standby {number}"))).collect();
+        let mut standing: Vec<Process> =
+            (0..4).map(|number| world.process(&format!("standby {number}"))).collect();
         standing.iter().for_each(|process| start_writer(process, &diary, true));
         world.run_for(Duration::from_secs(5));
         writer.kill();
         for replaced in 1..=4 {
             world.run_for(Duration::from_secs(20));
-            let opened: Vec<String> = diary.all().into_iter().filter(|what| what.ends_with(" opened")).collect();
-            assert_eq!(opened.len(), 1 + replaced, "one more writer than died, and nobody fences a live one: {opened:?}");
-            let newest = standing.iter().position(|process| opened.last().unwrap().starts_with(&process.name())).unwrap();
+            let opened: Vec<String> =
+                diary.all().into_iter().filter(|what| what.ends_with(" opened")).collect();
+            assert_eq!(
+                opened.len(),
+                1 + replaced,
+                "one more writer than died, and nobody fences a live one: {opened:?}"
+            );
+            let newest = standing
+                .iter()
+                .position(|process| opened.last().unwrap().starts_with(&process.name()))
+                .unwrap();
             standing.remove(newest).kill();
         }
     }
@@ -260,14 +289,16 @@ fn a_writer_hands_over_without_losing_time() {
     start_writer(&standby, &diary, true);
     world.run_for(Duration::from_secs(10));
     let last = diary.last("wrote");
-    let (first, what) = diary.0.lock().iter().find(|(_, what)| what.starts_with("standby wrote")).unwrap().clone();
+    let (first, what) =
+        diary.0.lock().iter().find(|(_, what)| what.starts_with("standby wrote")).unwrap().clone();
     assert!(first.since(last) < Duration::from_millis(50), "{:?} without a writer", first.since(last));
     let written = diary.all().iter().filter(|what| what.starts_with("wrote")).count() as u64;
     assert!(written > 10, "writes go on while it hands over");
     assert_eq!(what, format!("standby wrote after {}", written + 1), "nothing is lost");
 }
 
-/// The record of a standby that died stays for a while: whoever hands over asks for an answer first.
+/// The record of a standby that died stays for a while: whoever hands over asks for an answer
+/// first.
 #[test]
 fn a_writer_does_not_hand_over_to_the_dead_and_stays_the_writer() {
     let world = World::new(9);
@@ -301,7 +332,8 @@ fn a_writer_does_not_hand_over_to_the_dead_and_stays_the_writer() {
     assert_eq!(diary.all().last().unwrap(), "still the writer");
 }
 
-/// Of two who stand by, the one that is in a hurry is dead, and the other looks every fifteen seconds.
+/// Of two who stand by, the one that is in a hurry is dead, and the other looks every fifteen
+/// seconds.
 #[test]
 fn a_writer_hands_over_to_one_who_looks_seldom() {
     let world = World::new(12);
@@ -320,7 +352,8 @@ fn a_writer_hands_over_to_one_who_looks_seldom() {
     start_writer(&dead, &diary, true);
     let env = seldom.env();
     let stand_by = async move {
-        let standby = builder(&env).stand_by(StandbyOptions { silence_max: Duration::from_secs(60) }).await.unwrap();
+        let standby =
+            builder(&env).stand_by(StandbyOptions { silence_max: Duration::from_secs(60) }).await.unwrap();
         let db = standby.take_over().await.unwrap();
         env.sleep(Duration::from_secs(1000)).await;
         drop(db);
@@ -344,14 +377,17 @@ fn a_writer_that_could_not_hand_over_stays_and_can_do_so_later() {
             let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
             let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
             let open = || Db::builder("mem://x").env(env.clone()).options(options());
-            let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
+            let faulty: Arc<dyn ObjectStore> =
+                Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
             let db = open().stores(faulty, Arc::clone(&log)).open().await.unwrap();
             let keys = db.default_keyspace();
             keys.put(b"k", b"v").await.unwrap();
-            let standby = open().stores(objects, log).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
+            let standby =
+                open().stores(objects, log).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
             let watching = standby.take_over();
             env.sleep(Duration::from_secs(65)).await;
-            let is_flush = |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
+            let is_flush =
+                |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.purpose == Purpose::Flush;
             plan.inject(Rule::new(is_flush, Fault::Error(ErrorKind::OutOfSpace)));
             assert_eq!(db.hand_over().await.unwrap_err().kind(), ErrorKind::OutOfSpace);
             plan.clear();
@@ -383,7 +419,10 @@ fn a_writer_is_told_when_nobody_takes_what_it_handed_over() {
             told2.write(&env2, "closed");
         });
         let error = db.hand_over().await.unwrap_err();
-        assert!(error.kind() == ErrorKind::DeadlineExceeded && error.to_string().contains("no writer"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::DeadlineExceeded && error.to_string().contains("no writer"),
+            "{error}"
+        );
         writes.await;
         drop(db);
         let db = builder(&env).open().await.unwrap();
@@ -401,7 +440,8 @@ fn a_writer_is_told_when_nobody_takes_what_it_handed_over() {
     assert_eq!(diary.all().last().unwrap(), "opened again");
 }
 
-/// The first attempts to take over fail behind their claims, which make the failed process the newest writer: nobody waits for its signs.
+/// The first attempts to take over fail behind their claims, which make the failed process the
+/// newest writer: nobody waits for its signs.
 #[test]
 fn a_takeover_that_failed_behind_its_claim_is_tried_again_at_once() {
     for (failures, took_max) in [(1, Duration::from_secs(2)), (4, Duration::from_secs(8))] {
@@ -413,13 +453,16 @@ fn a_takeover_that_failed_behind_its_claim_is_tried_again_at_once() {
             let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
             let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
             let open = || Db::builder("mem://x").env(env.clone()).options(options());
-            let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
+            let faulty: Arc<dyn ObjectStore> =
+                Arc::new(FaultObjectStore::new(&env, Arc::clone(&objects), plan.clone()));
             let db = open().stores(objects, Arc::clone(&log)).open().await.unwrap();
             db.default_keyspace().put(b"k", b"v").await.unwrap();
-            let standby = open().stores(faulty, log).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
+            let standby =
+                open().stores(faulty, log).stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
             let watching = standby.take_over();
             env.sleep(Duration::from_secs(65)).await;
-            // Every second record of the standby: its claim is put, and what it puts behind it is refused.
+            // Every second record of the standby: its claim is put, and what it puts behind it is
+            // refused.
             let mut records = 0;
             let is_behind_a_claim = move |asked: &Asked<'_>| {
                 let is_record = asked.kind == RequestKind::Put && asked.name.contains("/manifest/");
@@ -446,10 +489,16 @@ fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
     let env = process.env();
     process
         .run(async move {
-            assert_eq!(builder(&env).stand_by(StandbyOptions::default()).await.unwrap_err().kind(), ErrorKind::NotFound);
+            assert_eq!(
+                builder(&env).stand_by(StandbyOptions::default()).await.unwrap_err().kind(),
+                ErrorKind::NotFound
+            );
             let db = builder(&env).open().await.unwrap();
             for silence_max in [Duration::ZERO, Duration::from_secs(1 << 20)] {
-                assert_eq!(builder(&env).stand_by(StandbyOptions { silence_max }).await.unwrap_err().kind(), ErrorKind::Invalid);
+                assert_eq!(
+                    builder(&env).stand_by(StandbyOptions { silence_max }).await.unwrap_err().kind(),
+                    ErrorKind::Invalid
+                );
             }
             let other = builder(&env).log("file:///elsewhere").stand_by(StandbyOptions::default()).await;
             assert_eq!(other.unwrap_err().kind(), ErrorKind::Invalid);
@@ -458,7 +507,10 @@ fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
             drop(db);
             builder(&env).destroy().await.unwrap();
             assert_eq!(standby.take_over().await.unwrap_err().kind(), ErrorKind::NotFound);
-            assert_eq!(builder(&env).mode(OpenMode::Open).open().await.unwrap_err().kind(), ErrorKind::NotFound);
+            assert_eq!(
+                builder(&env).mode(OpenMode::Open).open().await.unwrap_err().kind(),
+                ErrorKind::NotFound
+            );
         })
         .unwrap();
 }
@@ -466,11 +518,13 @@ fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
 /// Which requests fail.
 type Which = fn(&Asked<'_>) -> bool;
 
-/// Whoever stands by for a writer that is killed, while the store fails all requests of which `which` is true with `kind`, for 20 s. How the takeover ends,
-/// and how long after the store is well again.
+/// Whoever stands by for a writer that is killed, while the store fails all requests of which
+/// `which` is true with `kind`, for 20 s. How the takeover ends, and how long after the store is
+/// well again.
 fn takeover_while_the_store_fails(kind: ErrorKind, which: Which) -> (Result<u64, ErrorKind>, Duration) {
     let world = World::new(12);
-    let (writer, standby, server) = (world.process("writer"), world.process("standby"), world.process("server"));
+    let (writer, standby, server) =
+        (world.process("writer"), world.process("standby"), world.process("server"));
     let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&server.env()));
     let plan = FaultPlan::scripted();
     let open = |env: &Env, objects: &Arc<dyn ObjectStore>| {
@@ -494,11 +548,15 @@ fn takeover_while_the_store_fails(kind: ErrorKind, which: Which) -> (Result<u64,
     let ended = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&ended);
     let take_over = async move {
-        let taken = opening.stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap().take_over().await;
+        let taken =
+            opening.stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap().take_over().await;
         let found = match taken {
-            Ok(db) => {
-                Ok(db.default_keyspace().get(b"n").await.unwrap().map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap())))
-            }
+            Ok(db) => Ok(db
+                .default_keyspace()
+                .get(b"n")
+                .await
+                .unwrap()
+                .map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap()))),
             Err(error) => Err(error.kind()),
         };
         *tell.lock() = Some((found, env.now()));
@@ -521,17 +579,24 @@ fn a_standby_that_is_refused_takes_over_when_it_is_allowed_to_again() {
     let refused: [(&str, Which); 4] = [
         ("everything", |_| true),
         ("what writes", |asked| asked.kind == RequestKind::Put),
-        ("the seal, with its claim in place", |asked| asked.kind == RequestKind::Put && asked.purpose == Purpose::Log),
+        ("the seal, with its claim in place", |asked| {
+            asked.kind == RequestKind::Put && asked.purpose == Purpose::Log
+        }),
         ("the log", |asked| asked.kind == RequestKind::Read && asked.name.contains("log-objects")),
     ];
     for (what, which) in refused {
         let (found, took) = takeover_while_the_store_fails(ErrorKind::PermissionDenied, which);
         assert!(found.is_ok_and(|found| found >= 40), "{what}: {found:?}");
-        assert!(took > Duration::ZERO && took <= Duration::from_secs(6), "{what}: {took:?} after it was allowed");
+        assert!(
+            took > Duration::ZERO && took <= Duration::from_secs(6),
+            "{what}: {took:?} after it was allowed"
+        );
     }
     // What does not pass ends it.
     for kind in [ErrorKind::Invalid, ErrorKind::Unsupported, ErrorKind::Corrupt] {
-        let (found, took) = takeover_while_the_store_fails(kind, |asked| asked.kind == RequestKind::Put && asked.purpose == Purpose::Log);
+        let (found, took) = takeover_while_the_store_fails(kind, |asked| {
+            asked.kind == RequestKind::Put && asked.purpose == Purpose::Log
+        });
         assert_eq!((found, took), (Err(kind), Duration::ZERO));
     }
 }
@@ -546,9 +611,17 @@ fn an_idle_database_makes_one_request_a_minute_and_with_a_standby_what_that_asks
             let tracer = Tracer::new(&env);
             let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
             let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-            let traced: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone()));
-            let traced_log: Arc<dyn LogStore> = Arc::new(TraceLogStore::new(Arc::clone(&log), tracer.clone()));
-            let db = Db::builder("mem://x").env(env.clone()).stores(traced, traced_log).options(options()).open().await.unwrap();
+            let traced: Arc<dyn ObjectStore> =
+                Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone()));
+            let traced_log: Arc<dyn LogStore> =
+                Arc::new(TraceLogStore::new(Arc::clone(&log), tracer.clone()));
+            let db = Db::builder("mem://x")
+                .env(env.clone())
+                .stores(traced, traced_log)
+                .options(options())
+                .open()
+                .await
+                .unwrap();
             let keys = db.default_keyspace();
             for number in 0..200u8 {
                 keys.put([number], [number; 100]).await.unwrap();
@@ -560,24 +633,43 @@ fn an_idle_database_makes_one_request_a_minute_and_with_a_standby_what_that_asks
             let requests = || tracer.counters().values().map(|counters| counters.requests).sum::<u64>();
             assert!(requests() <= 10, "{:?}", tracer.counters());
             let looks = Tracer::new(&env);
-            let watched: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(Arc::clone(&objects), looks.clone()));
-            let open = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&watched), Arc::clone(&log)).options(options());
+            let watched: Arc<dyn ObjectStore> =
+                Arc::new(TraceObjectStore::new(Arc::clone(&objects), looks.clone()));
+            let open = || {
+                Db::builder("mem://x")
+                    .env(env.clone())
+                    .stores(Arc::clone(&watched), Arc::clone(&log))
+                    .options(options())
+            };
             let standby = open().stand_by(StandbyOptions { silence_max: SILENCE }).await.unwrap();
             let watching = standby.take_over();
             env.sleep(Duration::from_secs(65)).await;
             tracer.reset();
             looks.reset();
             env.sleep(Duration::from_secs(60)).await;
-            // Who stands by: a list and a read for the chain in each silence allowed, four looks at the writer's signs, of which one is a list and the
-            // others lengths, and its record every ten seconds.
+            // Who stands by: a list and a read for the chain in each silence allowed, four looks at
+            // the writer's signs, of which one is a list and the others lengths, and its record
+            // every ten seconds.
             let silences = 60 * 1000 / SILENCE.as_millis() as u64;
             let of = |kind| looks.of_kind(kind).requests;
-            assert!((2 * silences - 10..=2 * silences + 10).contains(&of(RequestKind::List)), "{} lists", of(RequestKind::List));
-            assert!((3 * silences - 20..=3 * silences).contains(&of(RequestKind::Length)), "{} lengths", of(RequestKind::Length));
+            assert!(
+                (2 * silences - 10..=2 * silences + 10).contains(&of(RequestKind::List)),
+                "{} lists",
+                of(RequestKind::List)
+            );
+            assert!(
+                (3 * silences - 20..=3 * silences).contains(&of(RequestKind::Length)),
+                "{} lengths",
+                of(RequestKind::Length)
+            );
             assert!(of(RequestKind::Read) <= silences && of(RequestKind::Put) <= 7, "{:?}", looks.counters());
             // A put and a deletion four times in the silence allowed, and a list every ten seconds.
             let beats = 60 * 4 * 1000 / SILENCE.as_millis() as u64;
-            assert!((2 * beats - 40..=2 * beats + 20).contains(&requests()), "{} for {beats} signs", requests());
+            assert!(
+                (2 * beats - 40..=2 * beats + 20).contains(&requests()),
+                "{} for {beats} signs",
+                requests()
+            );
             drop(watching);
             // Nobody stands by any more: silence returns.
             env.sleep(Duration::from_secs(120)).await;
@@ -595,12 +687,21 @@ mod mutants {
 
     #[test]
     fn whoever_writes_replaced() {
-        notices(Mutant::StandbyReplacesWhoever, super::of_several_who_stand_by_one_takes_over_and_the_others_stand_by_for_it);
+        notices(
+            Mutant::StandbyReplacesWhoever,
+            super::of_several_who_stand_by_one_takes_over_and_the_others_stand_by_for_it,
+        );
     }
 
     #[test]
     fn silence_towards_a_forgotten_standby_taken_for_death() {
-        notices(Mutant::StandbyForgottenTakesSilenceForDeath, super::a_standby_that_the_writer_forgot_leaves_it_alone);
-        notices(Mutant::StandbyForgottenTakesSilenceForDeath, super::a_standby_that_begins_to_watch_late_leaves_a_live_writer_alone);
+        notices(
+            Mutant::StandbyForgottenTakesSilenceForDeath,
+            super::a_standby_that_the_writer_forgot_leaves_it_alone,
+        );
+        notices(
+            Mutant::StandbyForgottenTakesSilenceForDeath,
+            super::a_standby_that_begins_to_watch_late_leaves_a_live_writer_alone,
+        );
     }
 }

@@ -23,13 +23,17 @@ pub(crate) struct Stores {
 impl Stores {
     pub(crate) fn new(env: &Env, options: &'static [&'static str]) -> Stores {
         let plan = FaultPlan::scripted();
-        let objects = Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
+        let objects =
+            Arc::new(FaultObjectStore::new(env, Arc::new(MemoryObjectStore::unnamed(env)), plan.clone()));
         Stores { env: env.clone(), plan, objects, log: Arc::new(MemoryLogStore::unnamed(env)), options }
     }
 
     pub(crate) fn builder(&self, options: &[&str]) -> Builder {
         let options = Options::parse(self.options.iter().chain(options).copied()).unwrap();
-        Db::builder("mem://test").env(self.env.clone()).options(options).stores(Arc::clone(&self.objects), Arc::clone(&self.log))
+        Db::builder("mem://test")
+            .env(self.env.clone())
+            .options(options)
+            .stores(Arc::clone(&self.objects), Arc::clone(&self.log))
     }
 
     pub(crate) async fn open(&self, options: &[&str]) -> Db {
@@ -40,14 +44,22 @@ impl Stores {
     pub(crate) async fn tables(&self) -> BTreeSet<String> {
         let request = Request::new(Purpose::Verify, Epoch::NONE);
         let listed = self.objects.list(request, "", None, 100_000).await.unwrap();
-        listed.objects.iter().map(|object| object.name.to_string()).filter(|name| name.contains("/table/")).collect()
+        listed
+            .objects
+            .iter()
+            .map(|object| object.name.to_string())
+            .filter(|name| name.contains("/table/"))
+            .collect()
     }
 }
 
 /// A registry in whose stores of `scheme` requests for names with this part take a minute.
 pub(crate) fn slow_registry(registry: &Registry, scheme: &str, part: &'static str) -> Registry {
     let plan = FaultPlan::scripted();
-    plan.inject(Rule::new(move |asked: &Asked<'_>| asked.name.contains(part), Fault::Delay(Duration::from_secs(60))));
+    plan.inject(Rule::new(
+        move |asked: &Asked<'_>| asked.name.contains(part),
+        Fault::Delay(Duration::from_secs(60)),
+    ));
     faulty_registry(registry, scheme, &plan)
 }
 
@@ -56,7 +68,8 @@ pub(crate) fn faulty_registry(registry: &Registry, scheme: &str, plan: &FaultPla
     let (whole, plan) = (registry.clone(), plan.clone());
     let mut faulty = registry.clone();
     let factory = move |env: &Env, uri: &Uri| {
-        Ok(Arc::new(FaultObjectStore::new(env, whole.open_object_store(env, uri)?, plan.clone())) as Arc<dyn ObjectStore>)
+        Ok(Arc::new(FaultObjectStore::new(env, whole.open_object_store(env, uri)?, plan.clone()))
+            as Arc<dyn ObjectStore>)
     };
     faulty.register_object_store(scheme, Arc::new(factory));
     faulty

@@ -8,7 +8,9 @@ use tombolo::sweep::{self, GarbageKind};
 use tombolo::{Db, ErrorKind, Options};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
-use tombolo_storage::{Epoch, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request};
+use tombolo_storage::{
+    Epoch, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request,
+};
 
 #[test]
 fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
@@ -20,7 +22,12 @@ fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
             let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
             let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
             let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap();
-            let open = || Db::builder("mem://x").env(env.clone()).stores(Arc::clone(&objects), Arc::clone(&log)).options(options.clone());
+            let open = || {
+                Db::builder("mem://x")
+                    .env(env.clone())
+                    .stores(Arc::clone(&objects), Arc::clone(&log))
+                    .options(options.clone())
+            };
             assert_eq!(sweep::survey(&env, &objects).await.unwrap_err().kind(), ErrorKind::NotFound);
             // A life that ended.
             open().open().await.unwrap().default_keyspace().put(b"k", b"v").await.unwrap();
@@ -48,7 +55,8 @@ fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
             let clean = sweep::survey(&env, &objects).await.unwrap();
             assert!(clean.objects.is_empty() && clean.foreign == 0, "{clean:?}");
             let request = Request::new(Purpose::Verify, Epoch::NONE);
-            let snapshots = objects.list(request, "0000000000000002/snapshot/", None, 10).await.unwrap().objects;
+            let snapshots =
+                objects.list(request, "0000000000000002/snapshot/", None, 10).await.unwrap().objects;
             assert!(!snapshots.is_empty());
             // Left by an older epoch, and by the writer's own, which may name it yet.
             put("0000000000000002/table/0000000000000000-00000000000000aa").await;
@@ -60,8 +68,11 @@ fn what_serves_nobody_is_found_and_deleted_and_nothing_else() {
             // What says that a store of the cloud was tried is the database's.
             put("probe/put-if-absent").await;
             let garbage = sweep::survey(&env, &objects).await.unwrap();
-            let found: Vec<_> =
-                garbage.objects.iter().map(|object| (object.kind, object.name.as_str().rsplit('/').next().unwrap())).collect();
+            let found: Vec<_> = garbage
+                .objects
+                .iter()
+                .map(|object| (object.kind, object.name.as_str().rsplit('/').next().unwrap()))
+                .collect();
             assert_eq!(
                 found,
                 [

@@ -1,4 +1,5 @@
-//! Many threads on one database in the real world: batches are seen whole, a thread's writes in its order, and all of them at the end.
+//! Many threads on one database in the real world: batches are seen whole, a thread's writes in its
+//! order, and all of them at the end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,11 +17,18 @@ fn batches_are_whole_to_all_threads_through_flushes_and_compactions() {
     let options = Options::parse(["memory_bytes=2097152", "memtable_bytes=65536"]).unwrap();
     let registry = tombolo::Registry::with_defaults();
     let open = |env: &Env| {
-        Db::builder("mem://threads").env(env.clone()).registry(registry.clone()).options(options.clone()).open().wait().unwrap()
+        Db::builder("mem://threads")
+            .env(env.clone())
+            .registry(registry.clone())
+            .options(options.clone())
+            .open()
+            .wait()
+            .unwrap()
     };
     let env = Env::real();
     let db = open(&env);
-    let (left, right) = (db.default_keyspace(), db.create_keyspace("right", KeyspaceOptions::default()).wait().unwrap());
+    let (left, right) =
+        (db.default_keyspace(), db.create_keyspace("right", KeyspaceOptions::default()).wait().unwrap());
     let writing = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
@@ -31,11 +39,24 @@ fn batches_are_whole_to_all_threads_through_flushes_and_compactions() {
                         let mut value = round.to_be_bytes().to_vec();
                         value.resize(100, 0);
                         let mut batch = Batch::new();
-                        batch.put(&left, writer.to_be_bytes(), &value).put(&right, writer.to_be_bytes(), &value);
-                        batch.put(&left, [b"history".as_slice(), &writer.to_be_bytes(), &round.to_be_bytes()].concat(), &value);
-                        let durability = [Durability::Durable, Durability::Accepted, Durability::Unlogged][(round % 3) as usize];
+                        batch.put(&left, writer.to_be_bytes(), &value).put(
+                            &right,
+                            writer.to_be_bytes(),
+                            &value,
+                        );
+                        batch.put(
+                            &left,
+                            [b"history".as_slice(), &writer.to_be_bytes(), &round.to_be_bytes()].concat(),
+                            &value,
+                        );
+                        let durability = [Durability::Durable, Durability::Accepted, Durability::Unlogged]
+                            [(round % 3) as usize];
                         db.write_with(batch, durability).wait().unwrap();
-                        assert_eq!(left.get_with(writer.to_be_bytes(), number).wait().unwrap(), Some(round), "one's own write is read");
+                        assert_eq!(
+                            left.get_with(writer.to_be_bytes(), number).wait().unwrap(),
+                            Some(round),
+                            "one's own write is read"
+                        );
                     }
                 })
             })
@@ -46,8 +67,16 @@ fn batches_are_whole_to_all_threads_through_flushes_and_compactions() {
                 while writing.load(Ordering::Acquire) {
                     let snapshot = db.snapshot();
                     for writer in 0..WRITERS {
-                        let one = snapshot.get(&left, writer.to_be_bytes()).wait().unwrap().map_or(0, |value| number(&value));
-                        let other = snapshot.get(&right, writer.to_be_bytes()).wait().unwrap().map_or(0, |value| number(&value));
+                        let one = snapshot
+                            .get(&left, writer.to_be_bytes())
+                            .wait()
+                            .unwrap()
+                            .map_or(0, |value| number(&value));
+                        let other = snapshot
+                            .get(&right, writer.to_be_bytes())
+                            .wait()
+                            .unwrap()
+                            .map_or(0, |value| number(&value));
                         assert_eq!(one, other, "a batch is whole");
                         assert!(one >= seen[writer as usize], "time does not go back");
                         seen[writer as usize] = one;
@@ -67,7 +96,11 @@ fn batches_are_whole_to_all_threads_through_flushes_and_compactions() {
     db.close().wait().unwrap();
     drop((db, left, right));
     let db = open(&env);
-    let history = db.default_keyspace().scan(b"history".as_slice()..b"histosy".as_slice()).filter(std::result::Result::is_ok).count();
+    let history = db
+        .default_keyspace()
+        .scan(b"history".as_slice()..b"histosy".as_slice())
+        .filter(std::result::Result::is_ok)
+        .count();
     assert_eq!(history as u64, u64::from(WRITERS) * ROUNDS);
 }
 
@@ -78,7 +111,15 @@ fn single_writes_of_many_threads_meet_in_the_commit_section_and_none_is_lost() {
     let registry = tombolo::Registry::with_defaults();
     let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=262144"]).unwrap();
     let env = Env::real();
-    let open = || Db::builder("mem://meet").env(env.clone()).registry(registry.clone()).options(options.clone()).open().wait().unwrap();
+    let open = || {
+        Db::builder("mem://meet")
+            .env(env.clone())
+            .registry(registry.clone())
+            .options(options.clone())
+            .open()
+            .wait()
+            .unwrap()
+    };
     let db = open();
     let keys = db.default_keyspace();
     let before = db.stats().last_sequence;
@@ -88,10 +129,18 @@ fn single_writes_of_many_threads_meet_in_the_commit_section_and_none_is_lost() {
             scope.spawn(move || {
                 for number in 0..WRITES {
                     let key = [thread.to_be_bytes(), number.to_be_bytes()].concat();
-                    keys.put_with(&key, key.repeat(1 + number as usize % 7), Durability::Accepted).wait().unwrap();
-                    keys.put_with(thread.to_be_bytes(), number.to_be_bytes(), Durability::Accepted).wait().unwrap();
+                    keys.put_with(&key, key.repeat(1 + number as usize % 7), Durability::Accepted)
+                        .wait()
+                        .unwrap();
+                    keys.put_with(thread.to_be_bytes(), number.to_be_bytes(), Durability::Accepted)
+                        .wait()
+                        .unwrap();
                     let newest = keys.get(thread.to_be_bytes()).wait().unwrap().unwrap();
-                    assert_eq!(newest, number.to_be_bytes()[..], "a thread's writes are in the order of its calls");
+                    assert_eq!(
+                        newest,
+                        number.to_be_bytes()[..],
+                        "a thread's writes are in the order of its calls"
+                    );
                 }
             });
         }
@@ -109,7 +158,9 @@ fn single_writes_of_many_threads_meet_in_the_commit_section_and_none_is_lost() {
 fn closing_right_after_opening_ends() {
     let env = Env::real();
     for round in 0..20 {
-        let builder = Db::builder(format!("mem://close-{round}")).env(env.clone()).registry(tombolo::Registry::with_defaults());
+        let builder = Db::builder(format!("mem://close-{round}"))
+            .env(env.clone())
+            .registry(tombolo::Registry::with_defaults());
         builder.open().wait().unwrap().close().wait().unwrap();
     }
 }

@@ -7,11 +7,13 @@ use crate::TargetError;
 
 /// Calls whose latency is measured one by one before the meter decides how often to sample.
 const CALLS_FIRST: u32 = 64;
-/// Faster calls than this are sampled: two readings of the clock (60 to 150 ns) would be a percent of them, or much more.
+/// Faster calls than this are sampled: two readings of the clock (60 to 150 ns) would be a percent
+/// of them, or much more.
 const NANOS_FAST: u64 = 10_000;
 /// How often fast calls are sampled.
 const EVERY_FAST: u32 = 8;
-/// Who writes at a rate runs ahead by less than this: in bursts that are short beside what is measured, and long beside a wake-up.
+/// Who writes at a rate runs ahead by less than this: in bursts that are short beside what is
+/// measured, and long beside a wake-up.
 const PACE: Duration = Duration::from_millis(1);
 /// Who waits for its turn looks this often whether the others have ended.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -20,9 +22,9 @@ const ERRORS_MAX: u64 = 1000;
 
 /// Measures one thread.
 ///
-/// A sample is the latency of one call. What passes between two samples is measured too, with the readings that there are: it counts as
-/// the latency of the slowest call in between when it is longer than every sample, so that a stall shows in the maximum whichever call
-/// met it.
+/// A sample is the latency of one call. What passes between two samples is measured too, with the
+/// readings that there are: it counts as the latency of the slowest call in between when it is
+/// longer than every sample, so that a stall shows in the maximum whichever call met it.
 pub struct Meter<'a, C> {
     clock: &'a C,
     shared: &'a Shared,
@@ -58,8 +60,8 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
         }
     }
 
-    /// Waits until `since_begun` has passed, but for less than a millisecond, and no longer than the others are at work. What is waited is no
-    /// call's latency.
+    /// Waits until `since_begun` has passed, but for less than a millisecond, and no longer than
+    /// the others are at work. What is waited is no call's latency.
     pub(super) fn wait_until(&mut self, since_begun: Duration) {
         let due = self.outcome.begun + since_begun;
         let mut left = due.saturating_sub((self.clock)());
@@ -107,7 +109,9 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
         let now = (self.clock)();
         self.last = now;
         self.outcome.latencies.record(now.saturating_sub(begun));
-        self.shared.progress[self.thread].0.store(self.outcome.operations, std::sync::atomic::Ordering::Relaxed);
+        self.shared.progress[self.thread]
+            .0
+            .store(self.outcome.operations, std::sync::atomic::Ordering::Relaxed);
         if self.first > 0 {
             self.first -= 1;
             if self.first == 0 {
@@ -129,7 +133,9 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
         if self.outcome.sampled_every > 1 && self.gap_max > self.outcome.latencies.summary().max {
             self.outcome.latencies.record(self.gap_max);
         }
-        self.shared.progress[self.thread].0.store(self.outcome.operations, std::sync::atomic::Ordering::Relaxed);
+        self.shared.progress[self.thread]
+            .0
+            .store(self.outcome.operations, std::sync::atomic::Ordering::Relaxed);
         self.outcome
     }
 }

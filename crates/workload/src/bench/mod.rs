@@ -1,10 +1,13 @@
 //! Benchmarks with db_bench's names, on any [`Target`](crate::Target).
 //!
-//! `Plan → one Worker per thread → Outcome`. The caller brings the threads and the clock; everything random comes from the plan's seed.
+//! `Plan → one Worker per thread → Outcome`. The caller brings the threads and the clock;
+//! everything random comes from the plan's seed.
 //!
 //! Invariants:
-//! 1. Which operations are done depends on the plan and the thread alone, unless the plan has a duration.
-//! 2. Reading the clock costs as much as a fast operation does, so latencies of fast operations are sampled: see [`Meter`].
+//! 1. Which operations are done depends on the plan and the thread alone, unless the plan has a
+//!    duration.
+//! 2. Reading the clock costs as much as a fast operation does, so latencies of fast operations are
+//!    sampled: see [`Meter`].
 
 #[cfg(test)]
 pub(crate) mod map;
@@ -41,11 +44,13 @@ pub struct Plan {
     pub value_bytes: usize,
     /// Compressed size of values by their size.
     pub compression_ratio: f64,
-    /// Keys of a batch of `fillbatch` and of a read of `multireadrandom`; the latter takes at most [`Plan::MULTI_READ_MAX`].
+    /// Keys of a batch of `fillbatch` and of a read of `multireadrandom`; the latter takes at most
+    /// [`Plan::MULTI_READ_MAX`].
     pub batch_size: usize,
     /// Distance of the keys of one read of `multireadrandom`; 0: each is drawn anew.
     pub multiread_stride: u64,
-    /// Entries a second that the writer of `readwhilewriting` writes, at most; `None`: as fast as it can.
+    /// Entries a second that the writer of `readwhilewriting` writes, at most; `None`: as fast as
+    /// it can.
     pub beside_rate: Option<u64>,
     /// Entries that `seekrandom` reads after each seek.
     pub seek_nexts: usize,
@@ -57,7 +62,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Of everything random.
     pub seed: u64,
-    /// Which of a run's benchmarks it is: each draws other keys, also one that comes twice. Else it would find in the caches what it read itself.
+    /// Which of a run's benchmarks it is: each draws other keys, also one that comes twice. Else it
+    /// would find in the caches what it read itself.
     pub step: u64,
     /// Measures the latency of every so-many-th operation; `None` decides by how fast they are.
     pub sample_every: Option<u32>,
@@ -119,16 +125,29 @@ impl Plan {
             return invalid("beside-rate is 0: it must be at least 1 write a second".to_owned());
         }
         if !(1..=Plan::BATCH_MAX).contains(&self.batch_size) {
-            return invalid(format!("batch-size is {}: it must be 1 to {}", self.batch_size, Plan::BATCH_MAX));
+            return invalid(format!(
+                "batch-size is {}: it must be 1 to {}",
+                self.batch_size,
+                Plan::BATCH_MAX
+            ));
         }
         if self.value_bytes > VALUE_BYTES_MAX {
-            return invalid(format!("value-size is {}: it must be at most {VALUE_BYTES_MAX}", self.value_bytes));
+            return invalid(format!(
+                "value-size is {}: it must be at most {VALUE_BYTES_MAX}",
+                self.value_bytes
+            ));
         }
         if self.batch_size.saturating_mul(self.key_bytes + self.value_bytes) > 64 << 20 {
-            return invalid(format!("a batch of {} keys of this size has more than 64 MiB: make batch-size smaller", self.batch_size));
+            return invalid(format!(
+                "a batch of {} keys of this size has more than 64 MiB: make batch-size smaller",
+                self.batch_size
+            ));
         }
         if !(0.0..=1.0).contains(&self.compression_ratio) {
-            return invalid(format!("compression-ratio is {}: it must be 0 (zero bytes) to 1 (random bytes)", self.compression_ratio));
+            return invalid(format!(
+                "compression-ratio is {}: it must be 0 (zero bytes) to 1 (random bytes)",
+                self.compression_ratio
+            ));
         }
         if !(1..KEY_WIDTH_MAX).contains(&self.key_bytes) {
             return invalid(format!("key-size is {}: it must be 1 to {}", self.key_bytes, KEY_WIDTH_MAX - 1));
@@ -181,7 +200,8 @@ impl Shared {
         Shared { stop, at_work, progress, inserted: Arc::default(), sleep: |_| std::hint::spin_loop() }
     }
 
-    /// The same, where a thread that waits for its turn sleeps by `sleep` instead of looking at the clock all the time.
+    /// The same, where a thread that waits for its turn sleeps by `sleep` instead of looking at the
+    /// clock all the time.
     #[must_use]
     pub fn sleeping(self, sleep: fn(Duration)) -> Shared {
         Shared { sleep, ..self }

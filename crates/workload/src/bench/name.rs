@@ -77,23 +77,55 @@ impl Benchmark {
     /// All of them.
     pub const ALL: &'static [Benchmark] = &[
         fill("fillseq", Work::WriteSequential, "write --num keys in order, into an empty database"),
-        fill("fillrandom", Work::WriteRandom, "write --num keys drawn at random (about 63 % of all), into an empty database"),
-        fill("filluniquerandom", Work::WriteShuffled, "write each of --num keys once, in random order, into an empty database"),
+        fill(
+            "fillrandom",
+            Work::WriteRandom,
+            "write --num keys drawn at random (about 63 % of all), into an empty database",
+        ),
+        fill(
+            "filluniquerandom",
+            Work::WriteShuffled,
+            "write each of --num keys once, in random order, into an empty database",
+        ),
         Benchmark {
             is_durable: true,
-            ..fill("fillsync", Work::WriteRandom, "as fillrandom, each write durable; a thousandth of --num, at least 1000")
+            ..fill(
+                "fillsync",
+                Work::WriteRandom,
+                "as fillrandom, each write durable; a thousandth of --num, at least 1000",
+            )
         },
-        fill("fillbatch", Work::WriteBatches, "write --num keys in order, in batches of --batch-size, into an empty database"),
+        fill(
+            "fillbatch",
+            Work::WriteBatches,
+            "write --num keys in order, in batches of --batch-size, into an empty database",
+        ),
         benchmark("overwrite", Work::WriteRandom, "write --num keys drawn at random"),
         benchmark("readrandom", Work::ReadRandom, "read --reads keys drawn at random"),
         benchmark("readmissing", Work::ReadMissing, "read --reads keys that are not there"),
-        benchmark("multireadrandom", Work::MultiRead, "read --reads keys, --batch-size at a time (see --multiread-stride)"),
+        benchmark(
+            "multireadrandom",
+            Work::MultiRead,
+            "read --reads keys, --batch-size at a time (see --multiread-stride)",
+        ),
         benchmark("seekrandom", Work::Seek, "seek --reads keys and read --seek-nexts entries from each"),
         benchmark("readseq", Work::ReadSequential, "read --reads entries in order, from the first"),
-        benchmark("readreverse", Work::ReadReverse, "read --reads entries in descending order, from the last"),
-        benchmark("readwhilewriting", Work::ReadWhileWriting, "as readrandom, while one more thread overwrites"),
+        benchmark(
+            "readreverse",
+            Work::ReadReverse,
+            "read --reads entries in descending order, from the last",
+        ),
+        benchmark(
+            "readwhilewriting",
+            Work::ReadWhileWriting,
+            "as readrandom, while one more thread overwrites",
+        ),
         benchmark("deleterandom", Work::DeleteRandom, "delete --num keys drawn at random"),
-        benchmark("deletescan", Work::DeleteScan, "--reads operations: 50 % deletes, 30 % writes, 20 % scans of 1 to 100 entries"),
+        benchmark(
+            "deletescan",
+            Work::DeleteScan,
+            "--reads operations: 50 % deletes, 30 % writes, 20 % scans of 1 to 100 entries",
+        ),
         benchmark(
             "readupdate-95",
             Work::ReadUpdate(95),
@@ -101,13 +133,25 @@ impl Benchmark {
         ),
         benchmark("readupdate-50", Work::ReadUpdate(50), "the same with 50 % reads"),
         benchmark("readupdate-5", Work::ReadUpdate(5), "the same with 5 % reads"),
-        benchmark("ycsb-a", Work::Ycsb(Core::A), "--reads operations of YCSB A: 50 % reads, 50 % updates (see --distribution)"),
+        benchmark(
+            "ycsb-a",
+            Work::Ycsb(Core::A),
+            "--reads operations of YCSB A: 50 % reads, 50 % updates (see --distribution)",
+        ),
         benchmark("ycsb-b", Work::Ycsb(Core::B), "the same of B: 95 % reads, 5 % updates"),
         benchmark("ycsb-c", Work::Ycsb(Core::C), "the same of C: reads only"),
         benchmark("ycsb-d", Work::Ycsb(Core::D), "the same of D: 95 % reads of the latest, 5 % insertions"),
-        benchmark("ycsb-e", Work::Ycsb(Core::E), "the same of E: 95 % scans of 1 to 100 entries, 5 % insertions"),
+        benchmark(
+            "ycsb-e",
+            Work::Ycsb(Core::E),
+            "the same of E: 95 % scans of 1 to 100 entries, 5 % insertions",
+        ),
         benchmark("ycsb-f", Work::Ycsb(Core::F), "the same of F: 50 % reads, 50 % reads followed by a write"),
-        benchmark("mixgraph", Work::Mixgraph, "--reads operations of a modelled production database: 83 % reads, 14 % writes, 3 % scans"),
+        benchmark(
+            "mixgraph",
+            Work::Mixgraph,
+            "--reads operations of a modelled production database: 83 % reads, 14 % writes, 3 % scans",
+        ),
         benchmark("compact", Work::Compact, "merge everything into one sorted run"),
         benchmark("flush", Work::Flush, "move what is in memory to tables"),
         benchmark("wait", Work::Wait, "wait until background work has settled"),

@@ -11,7 +11,8 @@ fn named(name: &str) -> Benchmark {
     name.parse().unwrap()
 }
 
-/// Runs a benchmark's foreground threads one after the other, on a clock that moves by `tick` at each reading.
+/// Runs a benchmark's foreground threads one after the other, on a clock that moves by `tick` at
+/// each reading.
 fn run_with(map: &Map, plan: &Plan, name: &str, tick: Duration) -> Outcome {
     plan.check().unwrap();
     let (shared, now) = (Shared::new(plan.threads), Cell::new(Duration::from_secs(1)));
@@ -43,7 +44,11 @@ fn fills_write_what_they_say() {
     let map = Map::default();
     let outcome = run(&map, "fillrandom");
     // 1 − 1/e of the keys, give or take.
-    assert!(outcome.operations == 1000 && (550..710).contains(&map.entries().len()), "{}", map.entries().len());
+    assert!(
+        outcome.operations == 1000 && (550..710).contains(&map.entries().len()),
+        "{}",
+        map.entries().len()
+    );
     let more = run_with(&map, &Plan { num: 5_000_000, ..plan() }, "fillsync", Duration::from_nanos(100));
     assert_eq!(more.operations, 5000);
     assert_eq!(run(&Map::default(), "fillsync").operations, 1000);
@@ -53,18 +58,22 @@ fn fills_write_what_they_say() {
 fn reads_find_what_is_there() {
     let map = Map::default();
     run(&map, "fillseq");
-    for (name, found) in [("readrandom", 500), ("readmissing", 0), ("multireadrandom", 500), ("seekrandom", 500)] {
+    for (name, found) in
+        [("readrandom", 500), ("readmissing", 0), ("multireadrandom", 500), ("seekrandom", 500)]
+    {
         let outcome = run(&map, name);
         assert_eq!((outcome.operations, outcome.found), (500, found), "{name}");
     }
-    let near = run_with(&map, &Plan { multiread_stride: 1, ..plan() }, "multireadrandom", Duration::from_nanos(100));
+    let near =
+        run_with(&map, &Plan { multiread_stride: 1, ..plan() }, "multireadrandom", Duration::from_nanos(100));
     assert_eq!(near.found, 500);
     for name in ["readseq", "readreverse"] {
         let outcome = run(&map, name);
         assert_eq!((outcome.operations, outcome.bytes), (500, 500 * 116), "{name}");
     }
     // Not more than there is.
-    let all = run_with(&map, &Plan { reads: 10_000, threads: 2, ..plan() }, "readseq", Duration::from_nanos(100));
+    let all =
+        run_with(&map, &Plan { reads: 10_000, threads: 2, ..plan() }, "readseq", Duration::from_nanos(100));
     assert_eq!(all.operations, 2000);
 }
 
@@ -95,13 +104,22 @@ fn a_benchmark_that_comes_twice_draws_other_keys() {
 
 #[test]
 fn mixed_benchmarks_read_and_write_what_they_say() {
-    for (name, least_found) in
-        [("ycsb-a", 100), ("ycsb-b", 400), ("ycsb-c", 500), ("ycsb-d", 400), ("ycsb-e", 400), ("ycsb-f", 500), ("mixgraph", 350)]
-    {
+    for (name, least_found) in [
+        ("ycsb-a", 100),
+        ("ycsb-b", 400),
+        ("ycsb-c", 500),
+        ("ycsb-d", 400),
+        ("ycsb-e", 400),
+        ("ycsb-f", 500),
+        ("mixgraph", 350),
+    ] {
         let map = Map::default();
         run(&map, "filluniquerandom");
         let outcome = run(&map, name);
-        assert!(outcome.operations == 500 && (least_found..=500).contains(&outcome.found), "{name}: {outcome:?}");
+        assert!(
+            outcome.operations == 500 && (least_found..=500).contains(&outcome.found),
+            "{name}: {outcome:?}"
+        );
         // D and E insert, one in twenty; the others write what is there.
         let keys = map.entries().len();
         assert_eq!(keys > 1000, ["ycsb-d", "ycsb-e"].contains(&name), "{name}: {keys} keys");
@@ -123,8 +141,10 @@ fn a_distribution_takes_the_place_of_the_papers() {
         run_with(&map, &Plan { reads: 4000, ..plan.clone() }, "ycsb-a", Duration::from_nanos(100));
         map.entries().iter().filter(|(key, value)| before[*key] != **value).count()
     };
-    // 2,000 updates of 1,000 keys: 1 − e^−2 of the keys when uniform, far fewer when a few are popular.
-    let (skewed, uniform) = (changed(&plan()), changed(&Plan { distribution: Some(Distribution::Uniform), ..plan() }));
+    // 2,000 updates of 1,000 keys: 1 − e^−2 of the keys when uniform, far fewer when a few are
+    // popular.
+    let (skewed, uniform) =
+        (changed(&plan()), changed(&Plan { distribution: Some(Distribution::Uniform), ..plan() }));
     assert!(skewed < 650 && (800..930).contains(&uniform), "{skewed} {uniform}");
 }
 
@@ -136,7 +156,12 @@ fn fast_calls_are_sampled_and_slow_ones_all_measured() {
     assert_eq!((fast.sampled_every, fast.latencies.count()), (8, 64 + (1000 - 64) / 8));
     let slow = run_with(&map, &Plan { threads: 1, ..plan() }, "fillseq", Duration::from_micros(100));
     assert_eq!((slow.sampled_every, slow.latencies.count()), (1, 1000));
-    let said = run_with(&map, &Plan { threads: 1, sample_every: Some(100), ..plan() }, "fillseq", Duration::from_micros(100));
+    let said = run_with(
+        &map,
+        &Plan { threads: 1, sample_every: Some(100), ..plan() },
+        "fillseq",
+        Duration::from_micros(100),
+    );
     assert_eq!((said.sampled_every, said.latencies.count()), (100, 10));
 }
 
@@ -147,8 +172,12 @@ fn a_stall_between_two_samples_is_the_maximum() {
     let now = Cell::new(Duration::from_secs(1));
     let clock = || {
         readings.set(readings.get() + 1);
-        // The beginning of a sample in the middle comes late: a call before it, itself no sample, has stalled.
-        now.set(now.get() + if readings.get() == 182 { Duration::from_secs(3) } else { Duration::from_nanos(100) });
+        // The beginning of a sample in the middle comes late: a call before it, itself no sample,
+        // has stalled.
+        now.set(
+            now.get()
+                + if readings.get() == 182 { Duration::from_secs(3) } else { Duration::from_nanos(100) },
+        );
         now.get()
     };
     let plan = Plan { threads: 1, ..plan() };
@@ -190,7 +219,11 @@ fn the_writer_beside_writes_once_at_least_and_no_faster_than_its_rate() {
         // 20 ms at one a millisecond, and what it may run ahead.
         let expected = if rate.is_some() { 18..=22 } else { 1..=1 };
         assert!(expected.contains(&outcome.operations), "{} writes", outcome.operations);
-        assert!(outcome.latencies.summary().max < Duration::from_micros(500), "waiting is no latency: {:?}", outcome.latencies.summary());
+        assert!(
+            outcome.latencies.summary().max < Duration::from_micros(500),
+            "waiting is no latency: {:?}",
+            outcome.latencies.summary()
+        );
     }
 }
 
@@ -229,5 +262,8 @@ fn an_error_ends_the_thread_and_is_told() {
     let begun = meter.begin();
     assert!(!meter.end(begun, 1, error(false)));
     let outcome = meter.finish();
-    assert_eq!((outcome.operations, outcome.errors, outcome.first_error.as_deref()), (0, 2, Some("the disk is gone")));
+    assert_eq!(
+        (outcome.operations, outcome.errors, outcome.first_error.as_deref()),
+        (0, 2, Some("the disk is gone"))
+    );
 }

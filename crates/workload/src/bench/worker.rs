@@ -12,7 +12,8 @@ use crate::mixgraph::{self, Mixgraph, Ranges};
 use crate::target::perform;
 use crate::ycsb::{SCAN_ENTRIES_MAX, Ycsb};
 use crate::{
-    Distribution, Durability, Generator, KeyEncoding, Keys, Mix, Random, Session, Source, Target, TargetError, ValueSizes, Values, random,
+    Distribution, Durability, Generator, KeyEncoding, Keys, Mix, Random, Session, Source, Target,
+    TargetError, ValueSizes, Values, random,
 };
 
 /// What one thread of a benchmark does.
@@ -20,7 +21,8 @@ use crate::{
 pub struct Worker {
     plan: Plan,
     benchmark: Benchmark,
-    /// Number of this thread; the one after the last foreground thread is the writer of `readwhilewriting`.
+    /// Number of this thread; the one after the last foreground thread is the writer of
+    /// `readwhilewriting`.
     thread: usize,
     values: Arc<Values>,
     random: Random,
@@ -28,7 +30,8 @@ pub struct Worker {
     ranges: Option<Arc<Ranges>>,
 }
 
-/// The workers of a benchmark: one for each thread, and one more for the writer of `readwhilewriting`.
+/// The workers of a benchmark: one for each thread, and one more for the writer of
+/// `readwhilewriting`.
 pub fn work(plan: &Plan, benchmark: Benchmark) -> Vec<Worker> {
     let threads = plan.threads + usize::from(benchmark.work == Work::ReadWhileWriting);
     let is_mixgraph = benchmark.work == Work::Mixgraph;
@@ -36,10 +39,18 @@ pub fn work(plan: &Plan, benchmark: Benchmark) -> Vec<Worker> {
     let values = Arc::new(Values::new(sizes, plan.compression_ratio, &mut random(plan.seed, u64::MAX)));
     let ranges = is_mixgraph.then(|| Arc::new(Ranges::new(plan.num, &mut random(plan.seed, u64::MAX - 1))));
     let worker = |thread| {
-        // Another stream for each benchmark, so that reads follow neither the order of the writes nor that of earlier reads.
+        // Another stream for each benchmark, so that reads follow neither the order of the writes
+        // nor that of earlier reads.
         let salt = benchmark.name.bytes().fold(plan.step, |salt, byte| salt.rotate_left(8) ^ u64::from(byte));
         let random = random(plan.seed ^ salt, thread as u64);
-        Worker { plan: plan.clone(), benchmark, thread, values: Arc::clone(&values), random, ranges: ranges.clone() }
+        Worker {
+            plan: plan.clone(),
+            benchmark,
+            thread,
+            values: Arc::clone(&values),
+            random,
+            ranges: ranges.clone(),
+        }
     };
     (0..threads).map(worker).collect()
 }
@@ -70,7 +81,11 @@ impl Worker {
 
     /// Does its part, on the calling thread.
     pub fn run<T: Target>(mut self, target: &T, shared: &Shared, clock: &impl Fn() -> Duration) -> Outcome {
-        let durability = if self.benchmark.is_durable { Durability::Durable } else { self.plan.durability.unwrap_or_default() };
+        let durability = if self.benchmark.is_durable {
+            Durability::Durable
+        } else {
+            self.plan.durability.unwrap_or_default()
+        };
         let mut session = target.session(durability);
         let mut meter = Meter::new(&self.plan, clock, shared, self.thread);
         if self.is_background() {
@@ -83,21 +98,29 @@ impl Worker {
         let timed = if self.plan.duration.is_some() { 0..u64::MAX } else { part.clone() };
         match self.benchmark.work {
             Work::WriteSequential => self.put(&mut session, meter, part, |number, _, _| number),
-            Work::WriteShuffled => self.put(&mut session, meter, part, |number, num, _| shuffled(number, num)),
-            Work::WriteRandom => self.put(&mut session, meter, timed, |_, num, random| random.random_range(0..num)),
+            Work::WriteShuffled => {
+                self.put(&mut session, meter, part, |number, num, _| shuffled(number, num))
+            }
+            Work::WriteRandom => {
+                self.put(&mut session, meter, timed, |_, num, random| random.random_range(0..num))
+            }
             Work::WriteBatches => self.put_batches(&mut session, meter, part),
             Work::DeleteRandom => self.delete(&mut session, meter, timed),
-            Work::ReadRandom | Work::ReadMissing | Work::ReadWhileWriting => self.get(&mut session, meter, timed),
+            Work::ReadRandom | Work::ReadMissing | Work::ReadWhileWriting => {
+                self.get(&mut session, meter, timed)
+            }
             Work::MultiRead => self.multi_get(&mut session, meter, timed),
             Work::Seek => self.seek(&mut session, meter, timed),
             Work::ReadSequential | Work::ReadReverse => self.read_all(&mut session, meter, part),
-            Work::DeleteScan | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph => match self.source(shared) {
-                Ok(mut source) => self.serve(&mut session, meter, timed, &mut *source),
-                Err(message) => {
-                    meter.end(None, 0, Err(TargetError { message, retryable: false }));
-                    meter.finish()
+            Work::DeleteScan | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph => {
+                match self.source(shared) {
+                    Ok(mut source) => self.serve(&mut session, meter, timed, &mut *source),
+                    Err(message) => {
+                        meter.end(None, 0, Err(TargetError { message, retryable: false }));
+                        meter.finish()
+                    }
                 }
-            },
+            }
             Work::Compact | Work::Flush | Work::Wait | Work::Stats => meter.finish(),
         }
     }
@@ -109,7 +132,8 @@ impl Worker {
         Ok(match (self.benchmark.work, &self.ranges) {
             (Work::Ycsb(core), _) => {
                 let inserted = Arc::clone(&shared.inserted);
-                let ycsb = Ycsb::new(core, plan.distribution, plan.num, inserted, self.encoding(), values, random);
+                let ycsb =
+                    Ycsb::new(core, plan.distribution, plan.num, inserted, self.encoding(), values, random);
                 Box::new(ycsb.map_err(|error| text(&error))?)
             }
             (_, Some(ranges)) => Box::new(Mixgraph::new(Arc::clone(ranges), self.encoding(), values, random)),
@@ -117,7 +141,10 @@ impl Worker {
                 let (mix, distribution) = match mixed {
                     Work::ReadUpdate(reads) => {
                         let get = f64::from(reads) / 100.0;
-                        (Mix { get, put: 1.0 - get, ..Mix::default() }, plan.distribution.unwrap_or(Distribution::Uniform))
+                        (
+                            Mix { get, put: 1.0 - get, ..Mix::default() },
+                            plan.distribution.unwrap_or(Distribution::Uniform),
+                        )
                     }
                     _ => (Mix { delete: 0.5, put: 0.3, scan: 0.2, ..Mix::default() }, Distribution::Uniform),
                 };
@@ -177,7 +204,12 @@ impl Worker {
         meter.finish()
     }
 
-    fn put_batches<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+    fn put_batches<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
         let encoding = self.encoding();
         let mut keys = vec![Vec::new(); self.plan.batch_size];
         let mut next = part.start;
@@ -199,7 +231,12 @@ impl Worker {
         meter.finish()
     }
 
-    fn delete<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+    fn delete<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
         let (encoding, mut key) = (self.encoding(), Vec::new());
         for _ in part {
             encoding.encode(self.random.random_range(0..self.plan.num), &mut key);
@@ -213,7 +250,12 @@ impl Worker {
         meter.finish()
     }
 
-    fn get<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+    fn get<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
         let (encoding, mut key) = (self.encoding(), Vec::new());
         let missing = self.benchmark.work == Work::ReadMissing;
         for _ in part {
@@ -235,7 +277,12 @@ impl Worker {
         meter.finish()
     }
 
-    fn multi_get<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+    fn multi_get<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
         let encoding = self.encoding();
         let batch = self.plan.batch_size.min(Plan::MULTI_READ_MAX);
         let mut keys = vec![Vec::new(); batch];
@@ -245,7 +292,11 @@ impl Worker {
             let first = self.random.random_range(0..self.plan.num);
             for (index, key) in (0u64..).zip(&mut keys[..count]) {
                 let near = first.wrapping_add(index.wrapping_mul(self.plan.multiread_stride)) % self.plan.num;
-                let number = if self.plan.multiread_stride > 0 { near } else { self.random.random_range(0..self.plan.num) };
+                let number = if self.plan.multiread_stride > 0 {
+                    near
+                } else {
+                    self.random.random_range(0..self.plan.num)
+                };
                 encoding.encode(number, key);
             }
             let begun = meter.begin();
@@ -263,7 +314,12 @@ impl Worker {
         meter.finish()
     }
 
-    fn seek<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+    fn seek<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
         let (encoding, mut from) = (self.encoding(), Vec::new());
         // As db_bench: one entry for the seek itself, and so many more.
         let entries = self.plan.seek_nexts.saturating_add(1);
@@ -285,7 +341,12 @@ impl Worker {
     }
 
     /// Each entry is a call of its own to the meter: the engine's part lies between two of them.
-    fn read_all<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, part: Range<u64>) -> Outcome {
+    fn read_all<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
         let entries = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
         let mut begun = meter.begin();
         let mut go_on = true;
@@ -308,7 +369,12 @@ impl Worker {
     }
 
     /// Overwrites at random until the readers have ended.
-    fn overwrite_beside<S: Session, C: Fn() -> Duration>(&mut self, session: &mut S, mut meter: Meter<'_, C>, shared: &Shared) -> Outcome {
+    fn overwrite_beside<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        shared: &Shared,
+    ) -> Outcome {
         let (encoding, mut key) = (self.encoding(), Vec::new());
         let mut written = 0;
         // At least one, however late the scheduler lets it begin.

@@ -11,8 +11,8 @@ pub enum Distribution {
     Sequential,
     /// Every key as likely as every other.
     Uniform,
-    /// The k-th most popular key is k^−`exponent` as likely as the first; popular keys are spread over the whole range. Exponent in
-    /// (0, 1) ∪ (1, 10]; YCSB uses 0.99.
+    /// The k-th most popular key is k^−`exponent` as likely as the first; popular keys are spread
+    /// over the whole range. Exponent in (0, 1) ∪ (1, 10]; YCSB uses 0.99.
     Zipfian {
         /// Skew: the larger, the more skewed.
         exponent: f64,
@@ -22,7 +22,8 @@ pub enum Distribution {
         /// Skew.
         exponent: f64,
     },
-    /// `hot_accesses` of all accesses go to `hot_keys` of all keys (both fractions in 0..=1), uniformly within each part.
+    /// `hot_accesses` of all accesses go to `hot_keys` of all keys (both fractions in 0..=1),
+    /// uniformly within each part.
     Hotspot {
         /// Fraction of the keys that are hot.
         hot_keys: f64,
@@ -56,7 +57,9 @@ impl Keys {
             return Err(InvalidDistribution("there must be at least one key".to_owned()));
         }
         let zipf = match distribution {
-            Distribution::Zipfian { exponent } | Distribution::Latest { exponent } => Some(Zipf::new(count, exponent)?),
+            Distribution::Zipfian { exponent } | Distribution::Latest { exponent } => {
+                Some(Zipf::new(count, exponent)?)
+            }
             Distribution::Hotspot { hot_keys, hot_accesses } => {
                 let fraction = 0.0..=1.0;
                 if !fraction.contains(&hot_keys) || !fraction.contains(&hot_accesses) {
@@ -77,7 +80,8 @@ impl Keys {
         self.count
     }
 
-    /// Extends the range to `0..count`: keys were added. A count that is not above the present one changes nothing. A few logarithms.
+    /// Extends the range to `0..count`: keys were added. A count that is not above the present one
+    /// changes nothing. A few logarithms.
     pub fn grow(&mut self, count: u64) {
         if count <= self.count {
             return;
@@ -103,7 +107,9 @@ impl Keys {
             }
             (Distribution::Zipfian { .. }, Some(zipf)) => spread(zipf.rank(random) - 1, self.count),
             (Distribution::Latest { .. }, Some(zipf)) => self.count - zipf.rank(random),
-            (Distribution::Hotspot { hot_keys, hot_accesses }, _) => self.hotspot(hot_keys, hot_accesses, random),
+            (Distribution::Hotspot { hot_keys, hot_accesses }, _) => {
+                self.hotspot(hot_keys, hot_accesses, random)
+            }
             _ => random.random_range(0..self.count),
         }
     }
@@ -121,7 +127,8 @@ impl Keys {
     }
 }
 
-/// Visits every number of `0..count` once, in an order that looks random: the place of `index` in it. Constant time, no tables.
+/// Visits every number of `0..count` once, in an order that looks random: the place of `index` in
+/// it. Constant time, no tables.
 ///
 /// # Panics
 /// When `index` is not below `count`.
@@ -131,10 +138,11 @@ pub fn shuffled(index: u64, count: u64) -> u64 {
     spread(index, count)
 }
 
-/// Moves popular ranks away from each other: a bijection of `0..count`, so that every key keeps exactly one rank.
+/// Moves popular ranks away from each other: a bijection of `0..count`, so that every key keeps
+/// exactly one rank.
 ///
-/// A Feistel network over the next even number of bits, walked until the result lies in range. YCSB hashes instead, which maps several
-/// ranks to one key and leaves a third of the keys without any.
+/// A Feistel network over the next even number of bits, walked until the result lies in range. YCSB
+/// hashes instead, which maps several ranks to one key and leaves a third of the keys without any.
 fn spread(rank: u64, count: u64) -> u64 {
     let bits = 64 - (count - 1).leading_zeros().min(63);
     let half = bits.div_ceil(2);
@@ -143,7 +151,9 @@ fn spread(rank: u64, count: u64) -> u64 {
     loop {
         let (mut left, mut right) = (number >> half, number & mask);
         for round in 0..4u64 {
-            let mixed = (right ^ (round << 40)).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xff51_afd7_ed55_8ccd);
+            let mixed = (right ^ (round << 40))
+                .wrapping_add(0x9e37_79b9_7f4a_7c15)
+                .wrapping_mul(0xff51_afd7_ed55_8ccd);
             (left, right) = (right, left ^ ((mixed ^ (mixed >> 33)) & mask));
         }
         number = (left << half) | right;
@@ -153,8 +163,9 @@ fn spread(rank: u64, count: u64) -> u64 {
     }
 }
 
-/// Draws ranks in `1..=count` with probability proportional to rank^−exponent, in constant time and without tables: rejection-inversion
-/// (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", 1996).
+/// Draws ranks in `1..=count` with probability proportional to rank^−exponent, in constant time and
+/// without tables: rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate
+/// variates from monotone discrete distributions", 1996).
 #[derive(Clone, Debug)]
 struct Zipf {
     count: f64,
@@ -167,7 +178,9 @@ struct Zipf {
 impl Zipf {
     fn new(count: u64, exponent: f64) -> Result<Zipf, InvalidDistribution> {
         if !(exponent > 0.0 && exponent <= 10.0) {
-            return Err(InvalidDistribution(format!("the exponent {exponent} of a Zipf distribution must be above 0 and at most 10")));
+            return Err(InvalidDistribution(format!(
+                "the exponent {exponent} of a Zipf distribution must be above 0 and at most 10"
+            )));
         }
         let mut zipf = Zipf { count: 0.0, exponent, integral_first: 0.0, integral_last: 0.0, squeeze: 0.0 };
         zipf.integral_first = zipf.integral(1.5) - 1.0;
@@ -184,11 +197,16 @@ impl Zipf {
 
     fn rank(&self, random: &mut Random) -> u64 {
         loop {
-            let drawn = self.integral_last + random.random::<f64>() * (self.integral_first - self.integral_last);
+            let drawn =
+                self.integral_last + random.random::<f64>() * (self.integral_first - self.integral_last);
             let position = self.inverse(drawn);
             let rank = position.round().clamp(1.0, self.count);
             if rank - position <= self.squeeze || drawn >= self.integral(rank + 0.5) - self.density(rank) {
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=count")]
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "clamped to 1..=count"
+                )]
                 return rank as u64;
             }
         }

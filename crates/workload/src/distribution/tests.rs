@@ -13,8 +13,9 @@ fn counts(distribution: Distribution, keys: u64, seed: u64) -> Vec<u64> {
     counts
 }
 
-/// Pearson's statistic against the expected probabilities. With d degrees of freedom its mean is d and its deviation √(2d): a bound of
-/// mean + 6 deviations is crossed by a right generator once in many millions of seeds, and the seeds here are fixed.
+/// Pearson's statistic against the expected probabilities. With d degrees of freedom its mean is d
+/// and its deviation √(2d): a bound of mean + 6 deviations is crossed by a right generator once in
+/// many millions of seeds, and the seeds here are fixed.
 fn assert_fits(counts: &[u64], probability: impl Fn(usize) -> f64, what: &str) {
     let mut statistic = 0.0;
     for (index, count) in counts.iter().enumerate() {
@@ -23,7 +24,10 @@ fn assert_fits(counts: &[u64], probability: impl Fn(usize) -> f64, what: &str) {
         statistic += (*count as f64 - expected).powi(2) / expected;
     }
     let freedom = (counts.len() - 1) as f64;
-    assert!(statistic < freedom + 6.0 * (2.0 * freedom).sqrt(), "{what}: chi-square {statistic:.1} with {freedom} degrees of freedom");
+    assert!(
+        statistic < freedom + 6.0 * (2.0 * freedom).sqrt(),
+        "{what}: chi-square {statistic:.1} with {freedom} degrees of freedom"
+    );
 }
 
 fn zipf_probability(exponent: f64, keys: u64) -> impl Fn(u64) -> f64 {
@@ -68,7 +72,11 @@ fn latest_prefers_the_newest() {
 
 #[test]
 fn growing_gives_the_distribution_of_the_larger_range() {
-    for distribution in [Distribution::Uniform, Distribution::Zipfian { exponent: 0.99 }, Distribution::Latest { exponent: 0.99 }] {
+    for distribution in [
+        Distribution::Uniform,
+        Distribution::Zipfian { exponent: 0.99 },
+        Distribution::Latest { exponent: 0.99 },
+    ] {
         let (mut grown, whole) = (Keys::new(distribution, 3).unwrap(), Keys::new(distribution, 100).unwrap());
         grown.grow(100);
         grown.grow(7);

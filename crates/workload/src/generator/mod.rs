@@ -32,7 +32,8 @@ pub trait Source {
     fn draw(&mut self) -> Operation<'_>;
 }
 
-/// Shares of the verbs; they are made to sum to 1. Each draw is one of its own: verb, key and length are independent.
+/// Shares of the verbs; they are made to sum to 1. Each draw is one of its own: verb, key and
+/// length are independent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mix {
     /// Share of gets.
@@ -107,8 +108,21 @@ impl Generator {
         if !encoding.holds(keys.count()) {
             return Err(InvalidGenerator::Encoding { encoding, count: keys.count() });
         }
-        let mix = Mix { get: mix.get / whole, put: mix.put / whole, delete: mix.delete / whole, scan: mix.scan / whole };
-        Ok(Generator { mix, keys, encoding, values: values.into(), scan_entries_max: scan_entries_max.max(1), random, key: Vec::new() })
+        let mix = Mix {
+            get: mix.get / whole,
+            put: mix.put / whole,
+            delete: mix.delete / whole,
+            scan: mix.scan / whole,
+        };
+        Ok(Generator {
+            mix,
+            keys,
+            encoding,
+            values: values.into(),
+            scan_entries_max: scan_entries_max.max(1),
+            random,
+            key: Vec::new(),
+        })
     }
 
     fn verb(&mut self) -> Verb {
@@ -119,7 +133,8 @@ impl Generator {
         } else if drawn < get + put {
             Verb::Put
         } else if drawn < get + put + delete || self.mix.scan == 0.0 {
-            // Rounding may leave a sliver above the last share: it goes to the last verb that has one.
+            // Rounding may leave a sliver above the last share: it goes to the last verb that has
+            // one.
             if delete > 0.0 {
                 Verb::Delete
             } else if put > 0.0 {
@@ -138,7 +153,8 @@ impl Source for Generator {
         let verb = self.verb();
         let number = self.keys.draw(&mut self.random);
         self.encoding.encode(number, &mut self.key);
-        let scan_entries = if verb == Verb::Scan { self.random.random_range(1..=self.scan_entries_max) } else { 0 };
+        let scan_entries =
+            if verb == Verb::Scan { self.random.random_range(1..=self.scan_entries_max) } else { 0 };
         let value = if verb == Verb::Put { self.values.draw(&mut self.random) } else { &[] };
         Operation { verb, key: &self.key, value, scan_entries }
     }

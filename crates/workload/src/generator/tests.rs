@@ -26,7 +26,10 @@ fn verbs_come_in_their_shares() {
     for (verb, share) in [(Verb::Get, 0.78), (Verb::Put, 0.13), (Verb::Delete, 0.06), (Verb::Scan, 0.03)] {
         let found = f64::from(counts[&verb]) / 100_000.0;
         // Six deviations of a binomial share at 100,000 draws.
-        assert!((found - share).abs() < 6.0 * (share * (1.0 - share) / 100_000.0f64).sqrt(), "{verb:?}: {found}, expected {share}");
+        assert!(
+            (found - share).abs() < 6.0 * (share * (1.0 - share) / 100_000.0f64).sqrt(),
+            "{verb:?}: {found}, expected {share}"
+        );
     }
 }
 
@@ -56,7 +59,10 @@ fn a_seed_repeats_its_operations() {
 #[test]
 fn what_cannot_be_is_refused() {
     assert_eq!(generator(Mix::default(), 1).unwrap_err(), InvalidGenerator::Mix);
-    assert_eq!(generator(Mix { get: -1.0, put: 2.0, ..Mix::default() }, 1).unwrap_err(), InvalidGenerator::Mix);
+    assert_eq!(
+        generator(Mix { get: -1.0, put: 2.0, ..Mix::default() }, 1).unwrap_err(),
+        InvalidGenerator::Mix
+    );
     assert_eq!(generator(Mix { get: f64::NAN, ..Mix::default() }, 1).unwrap_err(), InvalidGenerator::Mix);
     let mut random = random(1, 0);
     let values = Values::new(ValueSizes::Fixed(1), 1.0, &mut random);

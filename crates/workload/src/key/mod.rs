@@ -13,7 +13,8 @@ pub enum KeyEncoding {
         /// Bytes of each key.
         width: usize,
     },
-    /// As RocksDB's db_bench: the number big-endian in the first 8 bytes (cut at the front when narrower), then `0` digits; widths 1 to 64.
+    /// As RocksDB's db_bench: the number big-endian in the first 8 bytes (cut at the front when
+    /// narrower), then `0` digits; widths 1 to 64.
     Padded {
         /// Bytes of each key.
         width: usize,
@@ -30,7 +31,9 @@ impl KeyEncoding {
     #[must_use]
     pub fn width(self) -> usize {
         match self {
-            KeyEncoding::BigEndian { width } | KeyEncoding::Decimal { width } | KeyEncoding::Padded { width } => width,
+            KeyEncoding::BigEndian { width }
+            | KeyEncoding::Decimal { width }
+            | KeyEncoding::Padded { width } => width,
         }
     }
 
@@ -45,12 +48,14 @@ impl KeyEncoding {
             KeyEncoding::Decimal { width } => {
                 let digits = width.saturating_sub(PREFIX.len());
                 (PREFIX.len() + 1..=KEY_WIDTH_MAX).contains(&width)
-                    && (digits >= 20 || last < 10u64.saturating_pow(u32::try_from(digits).unwrap_or(u32::MAX)))
+                    && (digits >= 20
+                        || last < 10u64.saturating_pow(u32::try_from(digits).unwrap_or(u32::MAX)))
             }
         }
     }
 
-    /// Writes the key of `number` over `key`, whose capacity is kept: no allocation after the first.
+    /// Writes the key of `number` over `key`, whose capacity is kept: no allocation after the
+    /// first.
     ///
     /// # Panics
     /// When the number does not fit: ask [`KeyEncoding::holds`] first.

@@ -18,11 +18,16 @@ fn known_keys() {
 
 #[test]
 fn an_encoding_knows_how_much_it_holds() {
-    assert!(KeyEncoding::BigEndian { width: 1 }.holds(256) && !KeyEncoding::BigEndian { width: 1 }.holds(257));
+    assert!(
+        KeyEncoding::BigEndian { width: 1 }.holds(256) && !KeyEncoding::BigEndian { width: 1 }.holds(257)
+    );
     assert!(KeyEncoding::Decimal { width: 6 }.holds(100) && !KeyEncoding::Decimal { width: 6 }.holds(101));
     assert!(!KeyEncoding::BigEndian { width: 0 }.holds(1) && !KeyEncoding::BigEndian { width: 65 }.holds(1));
     assert!(!KeyEncoding::Decimal { width: 4 }.holds(1) && !KeyEncoding::Decimal { width: 65 }.holds(1));
-    assert!(KeyEncoding::BigEndian { width: 64 }.holds(u64::MAX) && KeyEncoding::Decimal { width: 64 }.holds(u64::MAX));
+    assert!(
+        KeyEncoding::BigEndian { width: 64 }.holds(u64::MAX)
+            && KeyEncoding::Decimal { width: 64 }.holds(u64::MAX)
+    );
 }
 
 #[test]

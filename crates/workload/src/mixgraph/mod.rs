@@ -1,13 +1,15 @@
-//! `mixgraph`, the model of a production database by Cao et al. ("Characterizing, Modeling, and Benchmarking RocksDB Key-Value Workloads at
-//! Facebook", FAST 2020), with the parameters published for one of them (ZippyDB).
+//! `mixgraph`, the model of a production database by Cao et al. ("Characterizing, Modeling, and
+//! Benchmarking RocksDB Key-Value Workloads at Facebook", FAST 2020), with the parameters published
+//! for one of them (ZippyDB).
 //!
-//! The keys are cut into ranges of equal size. How often a range is accessed follows a two-term exponential over its rank; how often a key
-//! within its range, a power law. 83 % of the operations are gets, 14 % puts, 3 % scans; sizes of values and lengths of scans are
-//! generalised Pareto.
+//! The keys are cut into ranges of equal size. How often a range is accessed follows a two-term
+//! exponential over its rank; how often a key within its range, a power law. 83 % of the operations
+//! are gets, 14 % puts, 3 % scans; sizes of values and lengths of scans are generalised Pareto.
 //!
-//! What db_bench does and this does not: there, verb, key and length all derive from one random number and are therefore correlated; here
-//! each is drawn on its own. There, lengths above the maximum are wrapped by modulo, which makes short ones more frequent; here they are
-//! drawn again. Its sine of the rate is left out: what a benchmark measures is the rate.
+//! What db_bench does and this does not: there, verb, key and length all derive from one random
+//! number and are therefore correlated; here each is drawn on its own. There, lengths above the
+//! maximum are wrapped by modulo, which makes short ones more frequent; here they are drawn again.
+//! Its sine of the rate is left out: what a benchmark measures is the rate.
 
 use std::sync::Arc;
 
@@ -25,9 +27,11 @@ const KEY: [f64; 2] = [0.002_312, 0.3467];
 /// Shares of gets and puts; the rest are scans.
 const SHARES: [f64; 2] = [0.83, 0.14];
 /// Lengths of scans, in entries: as db_bench's, at most 10,000.
-const SCANS: ValueSizes = ValueSizes::Pareto { location: 0.0, shape: 2.517, scale: 14.236, least: 1, most: 10_000 };
+const SCANS: ValueSizes =
+    ValueSizes::Pareto { location: 0.0, shape: 2.517, scale: 14.236, least: 1, most: 10_000 };
 /// Sizes of values, in bytes: 10 to 1,024, with a mean of 34 to 38.
-pub const VALUES: ValueSizes = ValueSizes::Pareto { location: 0.0, shape: 0.2615, scale: 25.45, least: 10, most: 1024 };
+pub const VALUES: ValueSizes =
+    ValueSizes::Pareto { location: 0.0, shape: 0.2615, scale: 25.45, least: 10, most: 1024 };
 
 /// Where the accesses go: the same for all threads of a run.
 #[derive(Clone, Debug)]
@@ -65,13 +69,18 @@ impl Ranges {
         let [a, b] = KEY;
         // In (0, 1]: never the rank 0.
         let place = ((1.0 - random.random::<f64>()) / a).powf(1.0 / b).ceil();
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least 1; beyond 2^64 it is 2^64 − 1")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at least 1; beyond 2^64 it is 2^64 − 1"
+        )]
         let rank = place as u64;
         begin + scatter(rank) % (end - begin).max(1)
     }
 }
 
-/// Moves popular ranks away from each other; several may meet, as in db_bench. The finaliser of SplitMix64.
+/// Moves popular ranks away from each other; several may meet, as in db_bench. The finaliser of
+/// SplitMix64.
 fn scatter(rank: u64) -> u64 {
     let mixed = (rank ^ (rank >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -32,12 +32,17 @@ fn verbs_and_lengths_are_the_published_ones() {
     }
     for (found, share) in [(gets, 0.83), (puts, 0.14), (scans, 0.03)] {
         let found = f64::from(found) / f64::from(DRAWS);
-        assert!((found - share).abs() < 6.0 * (share * (1.0 - share) / f64::from(DRAWS)).sqrt(), "{found}, expected {share}");
+        assert!(
+            (found - share).abs() < 6.0 * (share * (1.0 - share) / f64::from(DRAWS)).sqrt(),
+            "{found}, expected {share}"
+        );
     }
-    // The published mean is 34 B without the least of 10; a shortest value of 10 B lifts it a little.
+    // The published mean is 34 B without the least of 10; a shortest value of 10 B lifts it a
+    // little.
     let mean = value_bytes as f64 / f64::from(puts);
     assert!((34.0..39.0).contains(&mean), "{mean}");
-    // The median of the generalised Pareto: 14.236 · (2^2.517 − 1) / 2.517 = 26.7, drawn again above 10,000 (5.6 % of all): somewhat less.
+    // The median of the generalised Pareto: 14.236 · (2^2.517 − 1) / 2.517 = 26.7, drawn again
+    // above 10,000 (5.6 % of all): somewhat less.
     entries.sort_unstable();
     let median = entries[entries.len() / 2];
     assert!((20..=27).contains(&median), "{median}");
@@ -62,7 +67,10 @@ fn one_range_takes_most_of_it_and_one_key_of_each_its_share() {
     let [a, b, c, d] = RANGE;
     let weight = |rank: f64| a * (b * rank).exp() + c * (d * rank).exp();
     let expected = weight(1.0) / (1..=30).map(|rank| weight(f64::from(rank))).sum::<f64>();
-    assert!((top - expected).abs() < 6.0 * (expected / f64::from(DRAWS)).sqrt(), "{top}, expected {expected}");
+    assert!(
+        (top - expected).abs() < 6.0 * (expected / f64::from(DRAWS)).sqrt(),
+        "{top}, expected {expected}"
+    );
     // The published set: four of five operations in one of 30 ranges.
     assert!((0.79..0.81).contains(&expected), "{expected}");
 }
@@ -72,7 +80,8 @@ fn threads_agree_on_what_is_hot_and_a_few_keys_are_enough() {
     let popular = |thread| {
         let mut source = mixgraph(thread);
         let mut ranges = [0u32; 30];
-        (0..5000).for_each(|_| ranges[usize::from_be_bytes(source.draw().key.try_into().unwrap()) / 1000] += 1);
+        (0..5000)
+            .for_each(|_| ranges[usize::from_be_bytes(source.draw().key.try_into().unwrap()) / 1000] += 1);
         ranges.iter().position(|count| count == ranges.iter().max().unwrap())
     };
     assert_eq!(popular(0), popular(1));

@@ -59,13 +59,21 @@ impl Latencies {
     /// The latency that `percent` of all do not exceed; zero when nothing was counted.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Duration {
-        if self.0.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.0.value_at_percentile(percent)) }
+        if self.0.is_empty() {
+            Duration::ZERO
+        } else {
+            Duration::from_nanos(self.0.value_at_percentile(percent))
+        }
     }
 
     /// The figures that reports show.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of values below 10^11")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a mean of values below 10^11"
+        )]
         let mean = Duration::from_nanos(self.0.mean() as u64);
         Summary {
             count: self.count(),

@@ -8,9 +8,13 @@ fn percentiles_are_right_to_three_digits() {
     }
     let summary = latencies.summary();
     assert_eq!(summary.count, 10_000);
-    for (found, micros) in
-        [(summary.p50, 5_000.0), (summary.p90, 9_000.0), (summary.p99, 9_900.0), (summary.p999, 9_990.0), (summary.max, 10_000.0)]
-    {
+    for (found, micros) in [
+        (summary.p50, 5_000.0),
+        (summary.p90, 9_000.0),
+        (summary.p99, 9_900.0),
+        (summary.p999, 9_990.0),
+        (summary.max, 10_000.0),
+    ] {
         let error = found.as_secs_f64() * 1e6 / micros - 1.0;
         assert!(error.abs() < 0.002, "{found:?}, expected {micros} µs");
     }

@@ -1,4 +1,5 @@
-//! What benches drive: Tombolo and its peers behind one interface, so that all run under one harness.
+//! What benches drive: Tombolo and its peers behind one interface, so that all run under one
+//! harness.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ pub struct TargetError {
     pub retryable: bool,
 }
 
-/// What a write must survive before its call returns. Each engine says in [`Target::describe`] what it takes them to mean.
+/// What a write must survive before its call returns. Each engine says in [`Target::describe`] what
+/// it takes them to mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
     /// Nothing: it may go with the process.
@@ -33,7 +35,8 @@ pub trait Target: Send + Sync {
     where
         Self: 'a;
 
-    /// A handle for one thread: holds its buffers, iterators and whatever the engine wants per thread. Its writes have `durability`.
+    /// A handle for one thread: holds its buffers, iterators and whatever the engine wants per
+    /// thread. Its writes have `durability`.
     fn session(&self, durability: Durability) -> Self::Session<'_>;
 
     /// Moves everything in memory to tables, and returns when that is done.
@@ -48,7 +51,8 @@ pub trait Target: Send + Sync {
     /// As the engine says.
     fn compact(&self) -> Result<(), TargetError>;
 
-    /// Returns when no background work is left to do. `go_on` is asked now and then; false ends the waiting.
+    /// Returns when no background work is left to do. `go_on` is asked now and then; false ends the
+    /// waiting.
     ///
     /// # Errors
     /// As the engine says.
@@ -72,7 +76,8 @@ pub trait Session {
     /// As the engine says.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), TargetError>;
 
-    /// Reads a key and hands the value, when there is one, to `seen`; returns whether there was one.
+    /// Reads a key and hands the value, when there is one, to `seen`; returns whether there was
+    /// one.
     ///
     /// # Errors
     /// As the engine says.
@@ -84,11 +89,16 @@ pub trait Session {
     /// As the engine says.
     fn delete(&mut self, key: &[u8]) -> Result<(), TargetError>;
 
-    /// Reads several keys at one moment and hands each value that there is, with the key's index, to `seen`; returns how many there were.
+    /// Reads several keys at one moment and hands each value that there is, with the key's index,
+    /// to `seen`; returns how many there were.
     ///
     /// # Errors
     /// As the engine says.
-    fn multi_get(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<usize, TargetError> {
+    fn multi_get(
+        &mut self,
+        keys: &[Vec<u8>],
+        seen: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<usize, TargetError> {
         let mut found = 0;
         for (index, key) in keys.iter().enumerate() {
             found += usize::from(self.get(key, &mut |value| seen(index, value))?);
@@ -96,13 +106,15 @@ pub trait Session {
         Ok(found)
     }
 
-    /// Reads at most `entries` entries from `from` on, ascending, while `seen` says so; returns how many there were.
+    /// Reads at most `entries` entries from `from` on, ascending, while `seen` says so; returns how
+    /// many there were.
     ///
     /// # Errors
     /// As the engine says.
     fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> Result<usize, TargetError>;
 
-    /// Reads at most `entries` entries from the last one on, descending, while `seen` says so; returns how many there were.
+    /// Reads at most `entries` entries from the last one on, descending, while `seen` says so;
+    /// returns how many there were.
     ///
     /// # Errors
     /// As the engine says.
@@ -159,7 +171,11 @@ pub struct Read {
 ///
 /// # Errors
 /// As the engine says.
-pub fn perform<S: Session>(session: &mut S, operation: &Operation<'_>, seen: &mut dyn FnMut(&[u8])) -> Result<Read, TargetError> {
+pub fn perform<S: Session>(
+    session: &mut S,
+    operation: &Operation<'_>,
+    seen: &mut dyn FnMut(&[u8]),
+) -> Result<Read, TargetError> {
     let mut read = Read::default();
     match operation.verb {
         Verb::Get => read.found = session.get(operation.key, seen)?,
@@ -180,7 +196,8 @@ pub fn perform<S: Session>(session: &mut S, operation: &Operation<'_>, seen: &mu
     Ok(read)
 }
 
-/// Runs `operations` of `source` on `session`. `now` is a monotonic clock: this crate reads none of its own.
+/// Runs `operations` of `source` on `session`. `now` is a monotonic clock: this crate reads none of
+/// its own.
 ///
 /// # Errors
 /// The first error of the target.

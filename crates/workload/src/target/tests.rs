@@ -7,7 +7,15 @@ use crate::{Distribution, Generator, KeyEncoding, Keys, Mix, ValueSizes, Values,
 fn generator(mix: Mix, distribution: Distribution) -> Generator {
     let mut random = random(1, 0);
     let values = Values::new(ValueSizes::Fixed(10), 1.0, &mut random);
-    Generator::new(mix, Keys::new(distribution, 100).unwrap(), KeyEncoding::BigEndian { width: 8 }, values, 5, random).unwrap()
+    Generator::new(
+        mix,
+        Keys::new(distribution, 100).unwrap(),
+        KeyEncoding::BigEndian { width: 8 },
+        values,
+        5,
+        random,
+    )
+    .unwrap()
 }
 
 #[test]

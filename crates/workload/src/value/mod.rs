@@ -12,8 +12,9 @@ pub const VALUE_BYTES_MAX: usize = 16 << 20;
 pub enum ValueSizes {
     /// All of this length in bytes.
     Fixed(usize),
-    /// Generalised Pareto: `location + scale·(u^−shape − 1)/shape`, rounded up, at least `least` and at most `most` bytes. The
-    /// published values of one production database are location 0, shape 0.2615, scale 25.45 (facts of the FAST'20 study).
+    /// Generalised Pareto: `location + scale·(u^−shape − 1)/shape`, rounded up, at least `least`
+    /// and at most `most` bytes. The published values of one production database are location 0,
+    /// shape 0.2615, scale 25.45 (facts of the FAST'20 study).
     Pareto {
         /// Smallest value before rounding, in bytes.
         location: f64,
@@ -23,7 +24,8 @@ pub enum ValueSizes {
         scale: f64,
         /// Shortest value in bytes.
         least: usize,
-        /// Longest value in bytes; draws above it are drawn again, so that the maximum is not itself a common length.
+        /// Longest value in bytes; draws above it are drawn again, so that the maximum is not
+        /// itself a common length.
         most: usize,
     },
 }
@@ -58,13 +60,17 @@ impl ValueSizes {
 fn pareto(location: f64, shape: f64, scale: f64, random: &mut Random) -> f64 {
     // In (0, 1]: never the infinity that u = 0 would give.
     let u = 1.0 - random.random::<f64>();
-    if shape.abs() < 1e-9 { location - scale * u.ln() } else { location + scale * (u.powf(-shape) - 1.0) / shape }
+    if shape.abs() < 1e-9 {
+        location - scale * u.ln()
+    } else {
+        location + scale * (u.powf(-shape) - 1.0) / shape
+    }
 }
 
 /// Makes values whose compressed size is about `ratio` of their length.
 ///
-/// Slices of one pool of pieces: in each piece of [`PIECE_BYTES`] the first part is random and the rest is zero, so that any block of
-/// values has the ratio, whatever the lengths.
+/// Slices of one pool of pieces: in each piece of [`PIECE_BYTES`] the first part is random and the
+/// rest is zero, so that any block of values has the ratio, whatever the lengths.
 #[derive(Clone, Debug)]
 pub struct Values {
     pool: Vec<u8>,
@@ -74,11 +80,13 @@ pub struct Values {
 /// Bytes of a piece: small enough that short values carry the ratio too.
 pub const PIECE_BYTES: usize = 128;
 
-/// Bytes of the pool beyond the longest value: larger than the window of LZ4, so that values do not compress against each other.
+/// Bytes of the pool beyond the longest value: larger than the window of LZ4, so that values do not
+/// compress against each other.
 const POOL_BYTES: usize = 1 << 20;
 
 impl Values {
-    /// Values of `sizes`; `ratio` in 0..=1 is compressed size by size: 1 is random, 0.5 halves, 0 is zero bytes.
+    /// Values of `sizes`; `ratio` in 0..=1 is compressed size by size: 1 is random, 0.5 halves, 0
+    /// is zero bytes.
     #[must_use]
     pub fn new(sizes: ValueSizes, ratio: f64, random: &mut Random) -> Values {
         let longest = match sizes {
@@ -87,7 +95,12 @@ impl Values {
         };
         let length = (POOL_BYTES + longest.min(VALUE_BYTES_MAX)).next_multiple_of(PIECE_BYTES);
         let mut pool = vec![0; length];
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a part of 128")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a part of 128"
+        )]
         let fresh = ((PIECE_BYTES as f64 * ratio.clamp(0.0, 1.0)).round() as usize).min(PIECE_BYTES);
         for piece in pool.chunks_exact_mut(PIECE_BYTES) {
             random.fill_bytes(&mut piece[..fresh]);

@@ -1,7 +1,8 @@
 use super::*;
 use crate::random;
 
-const PUBLISHED: ValueSizes = ValueSizes::Pareto { location: 0.0, shape: 0.2615, scale: 25.45, least: 10, most: 1024 };
+const PUBLISHED: ValueSizes =
+    ValueSizes::Pareto { location: 0.0, shape: 0.2615, scale: 25.45, least: 10, most: 1024 };
 
 #[test]
 fn fixed_is_fixed() {
@@ -11,7 +12,8 @@ fn fixed_is_fixed() {
 
 #[test]
 fn pareto_has_its_quantiles() {
-    let sizes = ValueSizes::Pareto { location: 0.0, shape: 0.2615, scale: 2545.0, least: 0, most: VALUE_BYTES_MAX };
+    let sizes =
+        ValueSizes::Pareto { location: 0.0, shape: 0.2615, scale: 2545.0, least: 0, most: VALUE_BYTES_MAX };
     let mut random = random(2, 0);
     let mut drawn: Vec<usize> = (0..100_000).map(|_| sizes.draw(&mut random)).collect();
     drawn.sort_unstable();
@@ -24,7 +26,8 @@ fn pareto_has_its_quantiles() {
 
 #[test]
 fn shape_zero_is_exponential() {
-    let sizes = ValueSizes::Pareto { location: 0.0, shape: 0.0, scale: 10_000.0, least: 0, most: VALUE_BYTES_MAX };
+    let sizes =
+        ValueSizes::Pareto { location: 0.0, shape: 0.0, scale: 10_000.0, least: 0, most: VALUE_BYTES_MAX };
     let mut random = random(3, 0);
     let mean = (0..100_000).map(|_| sizes.draw(&mut random) as f64).sum::<f64>() / 100_000.0;
     assert!((mean / 10_000.0 - 1.0).abs() < 0.03, "{mean}");
@@ -39,7 +42,8 @@ fn lengths_keep_their_bounds_and_the_bound_is_no_mode() {
     // Parameters that never fit still end.
     let hopeless = ValueSizes::Pareto { location: 1e9, shape: 0.0, scale: 1.0, least: 0, most: 100 };
     assert_eq!(hopeless.draw(&mut random), 100);
-    let odd = ValueSizes::Pareto { location: f64::NAN, shape: f64::NAN, scale: f64::NAN, least: 0, most: 100 };
+    let odd =
+        ValueSizes::Pareto { location: f64::NAN, shape: f64::NAN, scale: f64::NAN, least: 0, most: 100 };
     assert!(odd.draw(&mut random) <= 100);
 }
 

@@ -1,4 +1,5 @@
-//! The six core workloads of YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", 2010).
+//! The six core workloads of YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB",
+//! 2010).
 //!
 //! | | reads | updates | inserts | scans of 1 to 100 | read, then write | keys |
 //! |---|---|---|---|---|---|---|
@@ -9,8 +10,9 @@
 //! | E | | | 0.05 | 0.95 | | Zipf 0.99 |
 //! | F | 0.5 | | | | 0.5 | Zipf 0.99 |
 //!
-//! Two things differ from the original, on purpose: popular keys are spread by a bijection, so that every key is one of them exactly once
-//! (YCSB's hash leaves a third of the keys without a rank), and keys are inserted in their order (YCSB's `insertorder=ordered`).
+//! Two things differ from the original, on purpose: popular keys are spread by a bijection, so that
+//! every key is one of them exactly once (YCSB's hash leaves a third of the keys without a rank),
+//! and keys are inserted in their order (YCSB's `insertorder=ordered`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,8 +90,8 @@ pub struct Ycsb {
 }
 
 impl Ycsb {
-    /// The workload `core` on `loaded` keys. `distribution` takes the place of the paper's; `inserted` counts the insertions of all
-    /// threads, from 0.
+    /// The workload `core` on `loaded` keys. `distribution` takes the place of the paper's;
+    /// `inserted` counts the insertions of all threads, from 0.
     ///
     /// # Errors
     /// When there are no keys, or the distribution's parameters are out of range.
@@ -107,7 +109,8 @@ impl Ycsb {
         Ok(Ycsb { core, distribution, keys, inserted, loaded, encoding, values, random, key: Vec::new() })
     }
 
-    /// A key that is there. The newest are known to `Latest` only, as in YCSB: others were spread over what was loaded.
+    /// A key that is there. The newest are known to `Latest` only, as in YCSB: others were spread
+    /// over what was loaded.
     fn existing(&mut self) -> u64 {
         if matches!(self.distribution, Distribution::Latest { .. }) {
             let count = self.loaded + self.inserted.load(Ordering::Relaxed);
@@ -128,8 +131,10 @@ impl Source for Ycsb {
             _ => self.existing(),
         };
         self.encoding.encode(number, &mut self.key);
-        let scan_entries = if verb == Verb::Scan { self.random.random_range(1..=SCAN_ENTRIES_MAX) } else { 0 };
-        let value = if matches!(verb, Verb::Put | Verb::Modify) { self.values.draw(&mut self.random) } else { &[] };
+        let scan_entries =
+            if verb == Verb::Scan { self.random.random_range(1..=SCAN_ENTRIES_MAX) } else { 0 };
+        let value =
+            if matches!(verb, Verb::Put | Verb::Modify) { self.values.draw(&mut self.random) } else { &[] };
         Operation { verb, key: &self.key, value, scan_entries }
     }
 }

@@ -31,8 +31,15 @@ fn verbs_come_in_the_papers_shares() {
         let mut counts = BTreeMap::new();
         for _ in 0..DRAWS {
             let operation = source.draw();
-            assert_eq!(operation.value.is_empty(), matches!(operation.verb, Verb::Get | Verb::Scan), "{core:?}");
-            assert_eq!((1..=SCAN_ENTRIES_MAX).contains(&operation.scan_entries), operation.verb == Verb::Scan);
+            assert_eq!(
+                operation.value.is_empty(),
+                matches!(operation.verb, Verb::Get | Verb::Scan),
+                "{core:?}"
+            );
+            assert_eq!(
+                (1..=SCAN_ENTRIES_MAX).contains(&operation.scan_entries),
+                operation.verb == Verb::Scan
+            );
             *counts.entry(operation.verb).or_insert(0u32) += 1;
         }
         assert_eq!(counts.len(), shares.len(), "{core:?}: {counts:?}");
@@ -82,7 +89,9 @@ fn another_distribution_can_be_asked_for() {
     // The share of the most popular key: Zipf 0.99 over 1,000 keys gives it 1 / Σ k^−0.99.
     let whole: f64 = (1..=LOADED).map(|rank| (rank as f64).powf(-EXPONENT)).sum();
     let hot = Distribution::Hotspot { hot_keys: 0.2, hot_accesses: 0.8 };
-    for (distribution, expected) in [(None, 1.0 / whole), (Some(Distribution::Uniform), 0.001), (Some(hot), 0.8 / 200.0)] {
+    for (distribution, expected) in
+        [(None, 1.0 / whole), (Some(Distribution::Uniform), 0.001), (Some(hot), 0.8 / 200.0)]
+    {
         let mut source = source(Core::C, distribution, 0, &Arc::default());
         let mut counts = BTreeMap::new();
         for _ in 0..DRAWS {
@@ -91,7 +100,10 @@ fn another_distribution_can_be_asked_for() {
         let top = f64::from(*counts.values().max().unwrap()) / f64::from(DRAWS);
         // The largest of many counts lies up to four deviations above its mean.
         let deviation = (expected / f64::from(DRAWS)).sqrt();
-        assert!((expected - 6.0 * deviation..expected + 6.0 * deviation).contains(&top), "{distribution:?}: {top}, expected {expected}");
+        assert!(
+            (expected - 6.0 * deviation..expected + 6.0 * deviation).contains(&top),
+            "{distribution:?}: {top}, expected {expected}"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! Each dependency has its reason beside it, in one place: the workspace's table in the root Cargo.toml.
+//! Each dependency has its reason beside it, in one place: the workspace's table in the root
+//! Cargo.toml.
 
 use std::fs;
 
@@ -8,11 +9,13 @@ use crate::source;
 /// Crates take every dependency from the workspace's table; there each has a comment above it.
 pub fn check(context: &Context<'_>) -> Outcome {
     let mut manifests = Vec::new();
-    source::collect(context.root, "toml", &mut manifests).map_err(|error| format!("   cannot list manifests: {error}"))?;
+    source::collect(context.root, "toml", &mut manifests)
+        .map_err(|error| format!("   cannot list manifests: {error}"))?;
     let mut failures = Vec::new();
     let mut count = 0;
     for path in manifests.iter().filter(|path| path.file_name().is_some_and(|name| name == "Cargo.toml")) {
-        let text = fs::read_to_string(path).map_err(|error| format!("   cannot read {}: {error}", path.display()))?;
+        let text = fs::read_to_string(path)
+            .map_err(|error| format!("   cannot read {}: {error}", path.display()))?;
         let name = path.strip_prefix(context.root).unwrap_or(path).display().to_string();
         count += manifest(&name, &text, &mut failures);
     }
@@ -32,14 +35,17 @@ fn manifest(name: &str, text: &str, failures: &mut Vec<String>) -> usize {
         } else if line.is_empty() {
             reason = false;
         } else if section.ends_with("dependencies") && line.contains('=') {
-            let from_workspace =
-                section != "workspace.dependencies" && (line.contains("workspace = true") || line.contains(".workspace=true"));
+            let from_workspace = section != "workspace.dependencies"
+                && (line.contains("workspace = true") || line.contains(".workspace=true"));
             if from_workspace {
                 continue;
             }
             let ours = line.contains("path = ");
             if !reason && !ours && !line.contains('#') {
-                failures.push(format!("{name}:{}: `{line}` has no reason: a comment above it says why it is needed", index + 1));
+                failures.push(format!(
+                    "{name}:{}: `{line}` has no reason: a comment above it says why it is needed",
+                    index + 1
+                ));
             }
             count += usize::from(!ours);
             // One comment covers one dependency.
@@ -55,7 +61,8 @@ mod tests {
 
     #[test]
     fn a_dependency_without_a_reason_is_named() {
-        let text = "[workspace.dependencies]\n# Because.\na = \"1\"\nb = \"1\"\nours = { path = \"crates/ours\" }\n[dependencies]\na.workspace = true\nc = \"2\"\n";
+        let text = "[workspace.dependencies]\n# Because.\na = \"1\"\nb = \"1\"\nours = { path \
+            = \"crates/ours\" }\n[dependencies]\na.workspace = true\nc = \"2\"\n";
         let mut failures = Vec::new();
         assert_eq!(manifest("Cargo.toml", text, &mut failures), 3);
         assert_eq!(failures.len(), 2);

@@ -9,11 +9,13 @@ use crate::source;
 /// Checks every Markdown file of the workspace.
 pub fn check(context: &Context<'_>) -> Outcome {
     let mut files = Vec::new();
-    source::collect(context.root, "md", &mut files).map_err(|error| format!("   cannot list Markdown files: {error}"))?;
+    source::collect(context.root, "md", &mut files)
+        .map_err(|error| format!("   cannot list Markdown files: {error}"))?;
     let mut failures = Vec::new();
     let mut count = 0;
     for file in &files {
-        let text = fs::read_to_string(file).map_err(|error| format!("   cannot read {}: {error}", file.display()))?;
+        let text = fs::read_to_string(file)
+            .map_err(|error| format!("   cannot read {}: {error}", file.display()))?;
         let name = file.strip_prefix(context.root).unwrap_or(file).display().to_string();
         for (line, target) in links(&text) {
             count += 1;

@@ -1,8 +1,9 @@
-//! Lints that no compiler has: no ambient world, `unsafe` in listed modules only, short and finished files, no backend named above
-//! storage.
+//! Lints that no compiler has: no ambient world, `unsafe` in listed modules only, short and
+//! finished files, no backend named above storage.
 //!
-//! The exception rule, in one place: tests (`tests.rs`, `tests/`, `#[cfg(test)]`, benches, examples) may touch the ambient world where a
-//! real process or disk is what they test; everything else needs a line in one of the tables below, with its reason.
+//! The exception rule, in one place: tests (`tests.rs`, `tests/`, `#[cfg(test)]`, benches,
+//! examples) may touch the ambient world where a real process or disk is what they test; everything
+//! else needs a line in one of the tables below, with its reason.
 
 use super::{Context, Outcome, verdict};
 use crate::source::{Source, line_of, paths};
@@ -21,11 +22,24 @@ struct Ambient {
 }
 
 const AMBIENT: &[Ambient] = &[
-    Ambient { what: "a thread", instead: "Env::spawn", paths: &["std::thread", "thread::spawn", "thread::Builder", "thread::scope"] },
+    Ambient {
+        what: "a thread",
+        instead: "Env::spawn",
+        paths: &["std::thread", "thread::spawn", "thread::Builder", "thread::scope"],
+    },
     Ambient {
         what: "a file",
         instead: "Env::files",
-        paths: &["std::fs", "fs::File", "fs::read", "fs::write", "File::open", "File::create", "std::os::unix::fs", "OpenOptions::new"],
+        paths: &[
+            "std::fs",
+            "fs::File",
+            "fs::read",
+            "fs::write",
+            "File::open",
+            "File::create",
+            "std::os::unix::fs",
+            "OpenOptions::new",
+        ],
     },
     Ambient {
         what: "a clock",
@@ -63,11 +77,21 @@ const AMBIENT: &[Ambient] = &[
             "parking_lot_core",
         ],
     },
-    Ambient { what: "the network", instead: "Env::network", paths: &["std::net", "std::os::unix::net", "async_io"] },
+    Ambient {
+        what: "the network",
+        instead: "Env::network",
+        paths: &["std::net", "std::os::unix::net", "async_io"],
+    },
     Ambient {
         what: "the process",
         instead: "options handed in",
-        paths: &["std::env::var", "std::env::args", "std::process::Command", "std::process::exit", "std::process::abort"],
+        paths: &[
+            "std::env::var",
+            "std::env::args",
+            "std::process::Command",
+            "std::process::exit",
+            "std::process::abort",
+        ],
     },
     Ambient { what: "the operating system", instead: "Env", paths: &["rustix", "libc"] },
     Ambient { what: "another runtime", instead: "Env::spawn", paths: &["tokio", "reqwest"] },
@@ -82,7 +106,11 @@ const AMBIENT_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "a file",
         "histories on a real store leave a directory of this host behind, which the program removes",
     ),
-    ("crates/storage/src/backend/remote.rs", "another runtime", "requests of both run here; their results leave it through completions"),
+    (
+        "crates/storage/src/backend/remote.rs",
+        "another runtime",
+        "requests of both run here; their results leave it through completions",
+    ),
 ];
 
 /// Modules that may hold `unsafe`, and why. Small, with a safe face (rule 15 of the style).
@@ -90,15 +118,30 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/env/src/real/", "system calls and shared mappings"),
     ("crates/env/src/memory", "large allocations advised for huge pages"),
     ("crates/tombolo/tests/it/allocator", "an allocator that counts, for the test of the memory bound"),
-    ("crates/format/src/prefetch.rs", "a hint to the processor that has no safe face in the standard library"),
-    ("crates/format/src/compression/prefix.rs", "a function of the LZ4 library that its Rust crate does not declare"),
-    ("crates/tombolo/src/cache/frames/", "frames cut out of regions: each its holder's alone, given back under a lock"),
+    (
+        "crates/format/src/prefetch.rs",
+        "a hint to the processor that has no safe face in the standard library",
+    ),
+    (
+        "crates/format/src/compression/prefix.rs",
+        "a function of the LZ4 library that its Rust crate does not declare",
+    ),
+    (
+        "crates/tombolo/src/cache/frames/",
+        "frames cut out of regions: each its holder's alone, given back under a lock",
+    ),
     (
         "crates/tombolo/src/cache/hazard/",
         "entries that readers borrow without counting: kept alive by notes that who takes them out must pay",
     ),
-    ("crates/preload/src/symbols/", "functions in the place of the C library's: pointers of C programs, made slices for one call"),
-    ("crates/preload/tests/it/streams", "calls of the C library that programs make and the standard library does not"),
+    (
+        "crates/preload/src/symbols/",
+        "functions in the place of the C library's: pointers of C programs, made slices for one call",
+    ),
+    (
+        "crates/preload/tests/it/streams",
+        "calls of the C library that programs make and the standard library does not",
+    ),
     ("crates/tombolo/src/memtable/", "an arena, leaves and a skip list: one writer, readers without locks"),
 ];
 
@@ -112,7 +155,8 @@ const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 const UNFINISHED_WORDS: &[&str] = &["FIXME", "XXX", "TODO"];
 
 /// Crates of layers 2 to 4, which never name a concrete backend.
-const ABOVE_STORAGE: &[&str] = &["tombolo", "segment", "zoned", "near_compute_log", "chunk_cluster", "simulator", "server"];
+const ABOVE_STORAGE: &[&str] =
+    &["tombolo", "segment", "zoned", "near_compute_log", "chunk_cluster", "simulator", "server"];
 
 /// Where layers 2 to 4 may name a backend, and why.
 const BACKEND_EXCEPTIONS: &[(&str, &str)] = &[];
@@ -148,10 +192,15 @@ fn ambient(source: &Source, failures: &mut Vec<String>) {
             if !thing.paths.iter().any(|path| begins(&named.segments, path)) {
                 continue;
             }
-            let excepted = AMBIENT_EXCEPTIONS.iter().any(|(prefix, what, _)| source.path.starts_with(prefix) && *what == thing.what);
+            let excepted = AMBIENT_EXCEPTIONS
+                .iter()
+                .any(|(prefix, what, _)| source.path.starts_with(prefix) && *what == thing.what);
             if !excepted {
                 let (what, instead, path) = (thing.what, thing.instead, named.segments.join("::"));
-                failures.push(format!("{}:{}: {path} is {what} of the ambient world: use {instead}", source.path, named.line));
+                failures.push(format!(
+                    "{}:{}: {path} is {what} of the ambient world: use {instead}",
+                    source.path, named.line
+                ));
             }
         }
     }
@@ -163,14 +212,18 @@ fn unsafe_code(source: &Source, failures: &mut Vec<String>) {
     }
     for at in words(&source.code, "unsafe") {
         let line = line_of(&source.code, at);
-        failures.push(format!("{}:{line}: unsafe outside the modules listed in crates/xtask/src/check/lints.rs", source.path));
+        failures.push(format!(
+            "{}:{line}: unsafe outside the modules listed in crates/xtask/src/check/lints.rs",
+            source.path
+        ));
     }
 }
 
 fn length(source: &Source, failures: &mut Vec<String>) {
     let lines = source.text.lines().count();
     if lines > LINES_MAX {
-        failures.push(format!("{}: {lines} lines, more than {LINES_MAX}: split it by what it does", source.path));
+        failures
+            .push(format!("{}: {lines} lines, more than {LINES_MAX}: split it by what it does", source.path));
     }
 }
 
@@ -181,7 +234,11 @@ fn unfinished(source: &Source, failures: &mut Vec<String>) {
     }
     for macro_name in UNFINISHED {
         for at in words(&source.code, macro_name) {
-            failures.push(format!("{}:{}: {macro_name} is unfinished work", source.path, line_of(&source.code, at)));
+            failures.push(format!(
+                "{}:{}: {macro_name} is unfinished work",
+                source.path,
+                line_of(&source.code, at)
+            ));
         }
     }
     for word in UNFINISHED_WORDS {
@@ -195,7 +252,11 @@ fn unfinished(source: &Source, failures: &mut Vec<String>) {
     }
     for attribute in ["#[ignore", "#![allow(dead_code", "#[allow(dead_code"] {
         for (at, _) in source.code.match_indices(attribute) {
-            failures.push(format!("{}:{}: {attribute}…] hides what does not run", source.path, line_of(&source.code, at)));
+            failures.push(format!(
+                "{}:{}: {attribute}…] hides what does not run",
+                source.path,
+                line_of(&source.code, at)
+            ));
         }
     }
 }
@@ -208,7 +269,10 @@ fn backends(source: &Source, failures: &mut Vec<String>) {
     for named in paths(&source.product) {
         if begins(&named.segments, "tombolo_storage::backend") {
             let path = named.segments.join("::");
-            failures.push(format!("{}:{}: {path} names a backend: take what the registry gives", source.path, named.line));
+            failures.push(format!(
+                "{}:{}: {path} names a backend: take what the registry gives",
+                source.path, named.line
+            ));
         }
     }
 }
@@ -216,11 +280,14 @@ fn backends(source: &Source, failures: &mut Vec<String>) {
 /// An exception that nothing needs is a hole.
 fn stale_exceptions(sources: &[Source], failures: &mut Vec<String>) {
     let prefixes = UNSAFE.iter().map(|(prefix, _)| *prefix);
-    let prefixes =
-        prefixes.chain(AMBIENT_EXCEPTIONS.iter().map(|(prefix, _, _)| *prefix)).chain(BACKEND_EXCEPTIONS.iter().map(|(prefix, _)| *prefix));
+    let prefixes = prefixes
+        .chain(AMBIENT_EXCEPTIONS.iter().map(|(prefix, _, _)| *prefix))
+        .chain(BACKEND_EXCEPTIONS.iter().map(|(prefix, _)| *prefix));
     for prefix in prefixes {
         if !sources.iter().any(|source| source.path.starts_with(prefix)) {
-            failures.push(format!("crates/xtask/src/check/lints.rs excepts {prefix}, which does not exist: remove the line"));
+            failures.push(format!(
+                "crates/xtask/src/check/lints.rs excepts {prefix}, which does not exist: remove the line"
+            ));
         }
     }
 }
@@ -232,7 +299,8 @@ fn words(text: &str, word: &str) -> Vec<usize> {
     text.match_indices(word)
         .map(|(at, _)| at)
         .filter(|at| {
-            edge(at.checked_sub(1).and_then(|before| bytes.get(before))) && (word.ends_with('!') || edge(bytes.get(at + word.len())))
+            edge(at.checked_sub(1).and_then(|before| bytes.get(before)))
+                && (word.ends_with('!') || edge(bytes.get(at + word.len())))
         })
         .collect()
 }
@@ -255,7 +323,10 @@ mod tests {
         assert!(failures[1].contains("a.rs:2: std::thread::sleep is a thread"), "{failures:?}");
         assert!(found(ambient, "crates/env/src/real/a.rs", text).is_empty());
         assert!(found(ambient, "crates/storage/src/a/tests.rs", text).is_empty());
-        assert!(found(ambient, "crates/storage/src/a.rs", "use std::time::Duration; use tombolo_env::Instant;").is_empty());
+        assert!(
+            found(ambient, "crates/storage/src/a.rs", "use std::time::Duration; use tombolo_env::Instant;")
+                .is_empty()
+        );
     }
 
     #[test]

@@ -49,11 +49,20 @@ struct Step {
 
 const STEPS: &[Step] = &[
     Step { name: "format", purpose: "rustfmt leaves everything as it is", run: format },
-    Step { name: "crates", purpose: "crates depend on lower layers of ARCHITECTURE.md only", run: graph::crates },
-    Step { name: "modules", purpose: "the engine's modules import lower ones of ARCHITECTURE.md only", run: graph::modules },
+    Step {
+        name: "crates",
+        purpose: "crates depend on lower layers of ARCHITECTURE.md only",
+        run: graph::crates,
+    },
+    Step {
+        name: "modules",
+        purpose: "the engine's modules import lower ones of ARCHITECTURE.md only",
+        run: graph::modules,
+    },
     Step {
         name: "lints",
-        purpose: "no ambient world, no stray unsafe, no long or unfinished files, no backend named above storage",
+        purpose: "no ambient world, no stray unsafe, no long or unfinished files, no backend named above \
+            storage",
         run: lints::check,
     },
     Step {
@@ -61,18 +70,39 @@ const STEPS: &[Step] = &[
         purpose: "each dependency has its reason beside it, and is pinned in one place",
         run: dependencies::check,
     },
-    Step { name: "fuzz-targets", purpose: "the lists of fuzz targets agree, and each calls its decoder", run: fuzz::check },
-    Step { name: "links", purpose: "relative links and anchors of every Markdown file lead somewhere", run: links::check },
+    Step {
+        name: "fuzz-targets",
+        purpose: "the lists of fuzz targets agree, and each calls its decoder",
+        run: fuzz::check,
+    },
+    Step {
+        name: "links",
+        purpose: "relative links and anchors of every Markdown file lead somewhere",
+        run: links::check,
+    },
     Step { name: "clippy", purpose: "clippy over all targets, warnings denied", run: clippy },
-    Step { name: "clippy-mutants", purpose: "the same with the features `mutants`, `cloud` and `hdfs`", run: clippy_mutants },
+    Step {
+        name: "clippy-mutants",
+        purpose: "the same with the features `mutants`, `cloud` and `hdfs`",
+        run: clippy_mutants,
+    },
     Step { name: "tests", purpose: "unit and integration tests of every crate", run: tests_run::plain },
-    Step { name: "mutants", purpose: "tests with the feature `mutants`: each rule taken out is noticed", run: tests_run::mutants },
+    Step {
+        name: "mutants",
+        purpose: "tests with the feature `mutants`: each rule taken out is noticed",
+        run: tests_run::mutants,
+    },
     Step {
         name: "servers",
-        purpose: "conformance and histories of the engine on those real servers of object storage that are built here already",
+        purpose: "conformance and histories of the engine on those real servers of object storage that are \
+            built here already",
         run: servers,
     },
-    Step { name: "doc-tests", purpose: "every example of the documentation, the README's tour included", run: tests_run::documentation },
+    Step {
+        name: "doc-tests",
+        purpose: "every example of the documentation, the README's tour included",
+        run: tests_run::documentation,
+    },
     Step { name: "docs", purpose: "rustdoc with warnings and broken links denied", run: docs },
 ];
 
@@ -89,7 +119,8 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
             return Err(format!("there is no step {name:?}: `cargo xtask check --list` names them"));
         }
     }
-    let sources = source::all(root).map_err(|error| format!("cannot read the sources below {}: {error}", root.display()))?;
+    let sources = source::all(root)
+        .map_err(|error| format!("cannot read the sources below {}: {error}", root.display()))?;
     let context = Context { root, sources: &sources };
     let started = Instant::now();
     let mut failed = Vec::new();
@@ -110,7 +141,10 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
             }
             Err(message) => {
                 println!("   FAILED in {took}:\n{message}");
-                summary.push(format!("   {:<16} FAILED {took:>8}  again alone: cargo xtask check --only {}", step.name, step.name));
+                summary.push(format!(
+                    "   {:<16} FAILED {took:>8}  again alone: cargo xtask check --only {}",
+                    step.name, step.name
+                ));
                 failed.push(step.name);
             }
         }
@@ -121,7 +155,12 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
         println!("check passed: {} steps in {took}", summary.len());
         Ok(())
     } else {
-        println!("check FAILED: {} of {} steps in {took}: {}", failed.len(), summary.len(), failed.join(", "));
+        println!(
+            "check FAILED: {} of {} steps in {took}: {}",
+            failed.len(),
+            summary.len(),
+            failed.join(", ")
+        );
         Err(format!("failed: {}", failed.join(", ")))
     }
 }
@@ -141,12 +180,17 @@ fn cargo(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Outcome
         .status()
         .map_err(|error| format!("   cannot start cargo: {error}"))?;
     let shown: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
-    if status.success() { Ok("clean".to_owned()) } else { Err(format!("   `cargo {}` ended with {status}", shown.join(" "))) }
+    if status.success() {
+        Ok("clean".to_owned())
+    } else {
+        Err(format!("   `cargo {}` ended with {status}", shown.join(" ")))
+    }
 }
 
 fn format(context: &Context<'_>) -> Outcome {
-    cargo(context.root, &["fmt", "--all", "--check"], &[])
-        .map_err(|message| format!("{message}\n   to do: `cargo fmt --all` (rustfmt missing: `rustup component add rustfmt`)"))
+    cargo(context.root, &["fmt", "--all", "--check"], &[]).map_err(|message| {
+        format!("{message}\n   to do: `cargo fmt --all` (rustfmt missing: `rustup component add rustfmt`)")
+    })
 }
 
 fn clippy(context: &Context<'_>) -> Outcome {
@@ -156,7 +200,8 @@ fn clippy(context: &Context<'_>) -> Outcome {
 fn clippy_mutants(context: &Context<'_>) -> Outcome {
     let mut arguments = vec!["clippy", "--quiet", "--all-targets"];
     arguments.extend(tests_run::MUTANT_PACKAGES);
-    // HDFS is looked at here, and tested by `cargo xtask real`: to look takes seconds, to compile it for tests more than a minute.
+    // HDFS is looked at here, and tested by `cargo xtask real`: to look takes seconds, to compile
+    // it for tests more than a minute.
     arguments.extend(["--features", "tombolo-storage/hdfs", "--", "-D", "warnings"]);
     cargo(context.root, &arguments, &[])
 }

@@ -1,4 +1,5 @@
-//! Runs tests, passes their output through, and counts them: a step that runs no test is a failure, and so is an ignored one.
+//! Runs tests, passes their output through, and counts them: a step that runs no test is a failure,
+//! and so is an ignored one.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -6,8 +7,9 @@ use std::process::{Command, Stdio};
 
 use super::{Context, Outcome};
 
-/// The packages that have the feature, and the feature. The stores of the cloud are built and tested along with it, and RDMA, whose tests skip themselves where
-/// no card is named: this is the build that has every feature.
+/// The packages that have the feature, and the feature. The stores of the cloud are built and
+/// tested along with it, and RDMA, whose tests skip themselves where no card is named: this is the
+/// build that has every feature.
 pub const MUTANT_PACKAGES: [&str; 14] = [
     "--package",
     "tombolo-storage",
@@ -34,7 +36,8 @@ struct Counts {
 }
 
 impl Counts {
-    /// Adds a line such as `test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s`.
+    /// Adds a line such as
+    /// `test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s`.
     fn add(&mut self, line: &str) {
         let Some(rest) = line.trim().strip_prefix("test result:") else { return };
         self.binaries += 1;
@@ -63,7 +66,8 @@ pub fn mutants(context: &Context<'_>) -> Outcome {
     tests(context.root, &arguments, false)
 }
 
-/// Examples of the documentation. A crate may mark an example `ignore` only where it cannot run at all, so ignored ones fail too.
+/// Examples of the documentation. A crate may mark an example `ignore` only where it cannot run at
+/// all, so ignored ones fail too.
 pub fn documentation(context: &Context<'_>) -> Outcome {
     tests(context.root, &["test", "--workspace", "--doc"], true)
 }
@@ -111,15 +115,24 @@ mod tests {
     fn every_crate_with_the_feature_is_tested_with_it() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut found = 0;
-        for folder in fs::read_dir(&crates).expect("the crates").map(|entry| entry.expect("one of them").path()) {
+        for folder in
+            fs::read_dir(&crates).expect("the crates").map(|entry| entry.expect("one of them").path())
+        {
             let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else { continue };
             if !manifest.lines().any(|line| line.starts_with("mutants = ")) {
                 continue;
             }
-            let package = manifest.lines().find_map(|line| line.strip_prefix("name = ")).expect("a name").trim_matches('"');
+            let package = manifest
+                .lines()
+                .find_map(|line| line.strip_prefix("name = "))
+                .expect("a name")
+                .trim_matches('"');
             assert!(MUTANT_PACKAGES.contains(&package), "{package} is left out");
             let features = MUTANT_PACKAGES.last().expect("the features").split(',');
-            assert!(features.into_iter().any(|feature| feature == format!("{package}/mutants")), "{package} is built without it");
+            assert!(
+                features.into_iter().any(|feature| feature == format!("{package}/mutants")),
+                "{package} is built without it"
+            );
             found += 1;
         }
         assert_eq!(found, MUTANT_PACKAGES.iter().filter(|argument| **argument == "--package").count());
@@ -128,8 +141,13 @@ mod tests {
     #[test]
     fn counts_are_summed_over_binaries() {
         let mut counts = Counts::default();
-        counts.add("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s");
-        counts.add("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 4.00s");
+        counts.add(
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+        );
+        counts.add(
+            "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; \
+            finished in 4.00s",
+        );
         counts.add("test read::tests::finds_nothing ... ok");
         assert_eq!((counts.passed, counts.failed, counts.ignored, counts.binaries), (15, 2, 1, 2));
     }

@@ -17,16 +17,19 @@ use crate::peers::{child, machine};
 pub const KEY_BYTES: usize = 16;
 /// A number of writes that no run comes to the end of.
 const ENDLESS: &str = "100000000";
-/// Memory and memtable of a database whose log is to hold 60 MB that neither a flush nor the object store has taken.
+/// Memory and memtable of a database whose log is to hold 60 MB that neither a flush nor the object
+/// store has taken.
 const TAKEOVER_SETTINGS: [&str; 2] = ["memory_bytes=2147483648", "memtable_bytes=268435456"];
 /// Values of 100 B that make a log of 60 MB.
 const TAKEOVER_WRITES: &str = "430000";
-/// Memory of a peer's blocks and of one of its two memtables: together the 256 MiB that a database of ours has when nobody says otherwise.
+/// Memory of a peer's blocks and of one of its two memtables: together the 256 MiB that a database
+/// of ours has when nobody says otherwise.
 const PEER_OPEN: &str = "open cache=234881024 memtable=16777216";
-/// The steps of a peer's script that are no writes: opening, and what follows the writes so that their end is heard of.
+/// The steps of a peer's script that are no writes: opening, and what follows the writes so that
+/// their end is heard of.
 const PEER_WRITES: usize = 1;
 /// How long a peer may say nothing, and take for a step beyond the writes' time.
-const PEER_PATIENCE: Duration = Duration::from_secs(120);
+const PEER_TIME_MAX: Duration = Duration::from_secs(120);
 /// How long filling it may take.
 const FILL_SECONDS: &str = "300";
 
@@ -120,7 +123,14 @@ impl Bench {
     fn command(&self, way: Way, log: &str, benchmarks: &str, clients: usize) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(["bench", "--store", &self.store(), "--log", log, "--benchmarks", benchmarks]);
-        command.args(["--threads", &clients.to_string(), "--durability", way.durability(), "--key-size", &KEY_BYTES.to_string()]);
+        command.args([
+            "--threads",
+            &clients.to_string(),
+            "--durability",
+            way.durability(),
+            "--key-size",
+            &KEY_BYTES.to_string(),
+        ]);
         command.args(["--value-size", &self.value_bytes.to_string(), "--seed", &self.round.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -149,11 +159,16 @@ impl Bench {
         let binary = self.peers.as_ref().ok_or("the peers' program was not built")?;
         let mut command = Command::new(binary);
         command.arg(way.name()).arg(self.directory.join("peer")).arg(format!("latency={}", self.latency));
-        command.args([format!("num={ENDLESS}"), format!("key={KEY_BYTES}"), format!("value={}", self.value_bytes)]);
+        command.args([
+            format!("num={ENDLESS}"),
+            format!("key={KEY_BYTES}"),
+            format!("value={}", self.value_bytes),
+        ]);
         let writes = format!("run fillrandom threads={clients} durability=durable seconds={}", self.seconds);
         command.arg(format!("seed={}", self.round)).args(["--", PEER_OPEN, &writes, "flush"]);
         let mut moments = Vec::new();
-        let limits = child::Limits { silence: PEER_PATIENCE, step: PEER_PATIENCE + Duration::from_secs(self.seconds) };
+        let limits =
+            child::Limits { silence: PEER_TIME_MAX, step: PEER_TIME_MAX + Duration::from_secs(self.seconds) };
         let ended = child::run(command, limits, |step, operations| {
             // A step's first sign of life tells that it begins.
             if operations == 0 && step == PEER_WRITES + moments.len() {
@@ -163,13 +178,22 @@ impl Bench {
         let mut record = self.record(way, "insert", clients);
         match (ended.done.iter().find(|(step, _)| *step == PEER_WRITES), &moments[..]) {
             (Some((_, row)), [before, after, ..]) => record.fill(row, before, after),
-            _ => record.failure = Some(ended.failure.unwrap_or_else(|| "it did not say what it did".to_owned())),
+            _ => {
+                record.failure =
+                    Some(ended.failure.unwrap_or_else(|| "it did not say what it did".to_owned()))
+            }
         }
         Ok(record)
     }
 
     /// YCSB's workloads by `clients`, on a database of `num` keys.
-    pub fn ycsb(&self, way: Way, workloads: &[String], clients: usize, num: u64) -> Result<Vec<Record>, String> {
+    pub fn ycsb(
+        &self,
+        way: Way,
+        workloads: &[String],
+        clients: usize,
+        num: u64,
+    ) -> Result<Vec<Record>, String> {
         self.empty()?;
         let nodes = self.nodes(way, 3)?;
         let log = way.log(&self.directory, nodes.as_ref().map(Nodes::uri).as_deref());
@@ -177,7 +201,8 @@ impl Bench {
         command.args(["--num", &num.to_string(), "--duration", &self.seconds.to_string()]);
         let mut drafts = vec![self.record(way, "fillbatch", clients)];
         drafts.extend(workloads.iter().map(|workload| self.record(way, workload, clients)));
-        let mut records = self.run(command, drafts, &nodes.as_ref().map(Nodes::ids).unwrap_or_default(), None)?;
+        let mut records =
+            self.run(command, drafts, &nodes.as_ref().map(Nodes::ids).unwrap_or_default(), None)?;
         // The load is no row: it ends after a time that differs.
         records.remove(0);
         Ok(records)
@@ -192,7 +217,11 @@ impl Bench {
         strike: Option<(Duration, &'static str, u32)>,
     ) -> Result<Vec<Record>, String> {
         let results = self.directory.join("results.json");
-        let mut process = command.arg("--json").arg(&results).spawn().map_err(|error| format!("cannot start tombolo: {error}"))?;
+        let mut process = command
+            .arg("--json")
+            .arg(&results)
+            .spawn()
+            .map_err(|error| format!("cannot start tombolo: {error}"))?;
         let stderr = process.stderr.take().map(|stderr| std::thread::spawn(move || child::tail(stderr)));
         let (mut moments, mut striker) = (Vec::new(), None);
         // The line above the rows, then a line when a benchmark has ended.
@@ -200,7 +229,13 @@ impl Bench {
             .chain(drafts.iter().map(|draft| bench_name(&draft.workload)))
             .map(|name| format!("{name} "))
             .collect();
-        for line in process.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok) {
+        for line in process
+            .stdout
+            .take()
+            .into_iter()
+            .flat_map(|stdout| BufReader::new(stdout).lines())
+            .map_while(Result::ok)
+        {
             if names.get(moments.len()).is_some_and(|name| line.starts_with(name)) {
                 if let (true, Some((after, signal_name, id))) = (moments.is_empty(), strike) {
                     striker = Some(std::thread::spawn(move || {
@@ -246,7 +281,12 @@ impl Bench {
         command.args(["--num", TAKEOVER_WRITES, "--duration", FILL_SECONDS]);
         command.args(TAKEOVER_SETTINGS.iter().flat_map(|setting| ["--set", setting])).stderr(Stdio::null());
         let mut process = command.spawn().map_err(|error| format!("cannot start tombolo: {error}"))?;
-        let mut lines = process.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok);
+        let mut lines = process
+            .stdout
+            .take()
+            .into_iter()
+            .flat_map(|stdout| BufReader::new(stdout).lines())
+            .map_while(Result::ok);
         let is_filled = lines.any(|line| line.starts_with("fillseq "));
         let killed = process.kill().and_then(|()| process.wait());
         killed.map_err(|error| format!("killing the writer: {error}"))?;
@@ -263,7 +303,10 @@ impl Bench {
                 (record.open_millis, record.replayed_bytes) = (nanos / 1e6, bytes);
                 (record.micros_p50, record.operations) = (nanos / 1e3, 1);
             }
-            None => record.failure = Some(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
+            None => {
+                record.failure =
+                    Some(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+            }
         }
         Ok(record)
     }
@@ -284,7 +327,8 @@ impl Record {
         let number = |name: &str| row[name].as_f64().unwrap_or(0.0);
         self.operations = row["operations"].as_u64().unwrap_or(0);
         self.operations_per_second = number("operations_per_second");
-        (self.micros_p50, self.micros_p99, self.micros_max) = (number("micros_p50"), number("micros_p99"), number("micros_max"));
+        (self.micros_p50, self.micros_p99, self.micros_max) =
+            (number("micros_p50"), number("micros_p99"), number("micros_max"));
         self.cpu_micros_client = number("cpu_micros_per_operation");
         self.errors = row["errors"].as_u64().unwrap_or(0);
         self.first_error = row["first_error"].as_str().map(str::to_owned);
@@ -310,7 +354,11 @@ pub fn build_package(root: &Path, profile: &str, package: &str) -> Result<PathBu
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     // A profile's directory has its name, but for that of tests.
     let directory = if profile == "test" { "debug" } else { profile };
-    if status.success() { Ok(target.join(directory)) } else { Err(format!("building {package} ended with {status}")) }
+    if status.success() {
+        Ok(target.join(directory))
+    } else {
+        Err(format!("building {package} ended with {status}"))
+    }
 }
 
 #[cfg(test)]
@@ -332,7 +380,11 @@ mod tests {
         let before = Moment { nodes_micros: 100.0, machine_seconds: 1.0, at: now };
         let after = Moment { nodes_micros: 1100.0, machine_seconds: 4.0, at: now + Duration::from_secs(2) };
         let mut record = Record::default();
-        record.fill(&json!({"operations": 10, "micros_p50": 3.5, "errors": 1, "first_error": "full"}), &before, &after);
+        record.fill(
+            &json!({"operations": 10, "micros_p50": 3.5, "errors": 1, "first_error": "full"}),
+            &before,
+            &after,
+        );
         assert_eq!((record.operations, record.micros_p50, record.cpu_micros_nodes), (10, 3.5, 100.0));
         assert!((record.cores_busy - 1.5).abs() < 1e-9);
         assert_eq!((record.errors, record.first_error.as_deref()), (1, Some("full")));

@@ -1,8 +1,10 @@
-//! `cargo xtask near`: what a log in the memory of nodes is worth, beside accepted writes, a log in the object store and a local file.
+//! `cargo xtask near`: what a log in the memory of nodes is worth, beside accepted writes, a log in
+//! the object store and a local file.
 //!
-//! `rounds → for each number of clients, way: nodes and a process, all fresh → records → medians, bars, JSON, page`. Everything runs on this host:
-//! client and nodes share its processors, and how many of them worked is told beside each figure. SlateDB's durable puts are measured beside them, on a
-//! directory that is as slow as the store of our tables, by the program of `cargo xtask peers`.
+//! `rounds → for each number of clients, way: nodes and a process, all fresh → records → medians, bars, JSON, page`.
+//! Everything runs on this host: client and nodes share its processors, and how many of them worked
+//! is told beside each figure. SlateDB's durable puts are measured beside them, on a directory that
+//! is as slow as the store of our tables, by the program of `cargo xtask peers`.
 
 pub mod measure;
 pub mod nodes;
@@ -40,7 +42,8 @@ pub struct Arguments {
     /// What to measure, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = ["insert", "ycsb", "loss", "takeover"], default_value = "insert,ycsb,loss,takeover")]
     parts: Vec<String>,
-    /// Kinds of log, separated by commas; with `slatedb` or `slatedb-tuned` its program is built, in a few minutes, once.
+    /// Kinds of log, separated by commas; with `slatedb` or `slatedb-tuned` its program is built,
+    /// in a few minutes, once.
     #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(Way::ALL.map(Way::name)), default_values = Way::ALL.map(Way::name))]
     ways: Vec<String>,
     /// Numbers of clients that insert, separated by commas.
@@ -52,7 +55,8 @@ pub struct Arguments {
     /// YCSB's workloads, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f")]
     workloads: Vec<String>,
-    /// Rounds, each of which runs every way once, another one first; 5 or more for figures to publish.
+    /// Rounds, each of which runs every way once, another one first; 5 or more for figures to
+    /// publish.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Seconds of each measurement.
@@ -64,7 +68,8 @@ pub struct Arguments {
     /// Keys of YCSB's database.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     num: u64,
-    /// How slow the object store is, for tables of all and the log of `objects`: `cluster` (0.74 ms), `s3` (25 ms), or as docs/storage.md says.
+    /// How slow the object store is, for tables of all and the log of `objects`: `cluster` (0.74
+    /// ms), `s3` (25 ms), or as docs/storage.md says.
     #[arg(long, default_value = "cluster")]
     latency: String,
     /// Writes all records as a list of objects to this file, after each round.
@@ -76,7 +81,8 @@ pub struct Arguments {
     /// Measures nothing: judges and draws the records of this file.
     #[arg(long, value_name = "FILE")]
     read: Option<PathBuf>,
-    /// Where the databases are made, on a disk; a directory of its own in it is removed at the end. The temporary directory when not given.
+    /// Where the databases are made, on a disk; a directory of its own in it is removed at the end.
+    /// The temporary directory when not given.
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// Is the other side of a bare round trip.
@@ -102,23 +108,30 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     }
     if let Some(path) = &arguments.read {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let records: Vec<Record> = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let records: Vec<Record> =
+            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         return show(arguments, &[format!("{} records of an earlier run.", records.len())], &records);
     }
     let binary = measure::build(root, "release")?;
-    let has_peer = arguments.parts.iter().any(|part| part == "insert") && arguments.ways().into_iter().any(Way::is_peer);
+    let has_peer =
+        arguments.parts.iter().any(|part| part == "insert") && arguments.ways().into_iter().any(Way::is_peer);
     let peers = has_peer.then(|| build_peers(root)).transpose()?;
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mut about = vec![
         format!("{}. Client and nodes share its processors.", machine::describe()),
         format!("cargo xtask {}", words.join(" ")),
         format!(
-            "keys of {KEY_BYTES} B, values of {} B; {} rounds of {} s, interleaved, fresh nodes and an empty database each; tables on a store with latency={}",
+            "keys of {KEY_BYTES} B, values of {} B; {} rounds of {} s, interleaved, fresh nodes and an \
+            empty database each; tables on a store with latency={}",
             arguments.value_size, arguments.rounds, arguments.seconds, arguments.latency
         ),
     ];
     println!("{}\nload {:.2} at the start", about.join("\n"), machine::load());
-    let directory = arguments.directory.clone().unwrap_or_else(std::env::temp_dir).join(format!("tombolo-near-{}", std::process::id()));
+    let directory = arguments
+        .directory
+        .clone()
+        .unwrap_or_else(std::env::temp_dir)
+        .join(format!("tombolo-near-{}", std::process::id()));
     let bench = Bench {
         binary,
         peers,
@@ -132,8 +145,11 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     child::remove(&directory)?;
     let records = measured?;
     let loads = records.iter().map(|record| record.load);
-    let (least, most) = loads.fold((f64::MAX, 0.0f64), |(least, most), load| (least.min(load), most.max(load)));
-    about.push(format!("load average {least:.1} to {most:.1} meanwhile, of which this run's own processes are a part"));
+    let (least, most) =
+        loads.fold((f64::MAX, 0.0f64), |(least, most), load| (least.min(load), most.max(load)));
+    about.push(format!(
+        "load average {least:.1} to {most:.1} meanwhile, of which this run's own processes are a part"
+    ));
     println!();
     show(arguments, &about, &records)
 }
@@ -149,7 +165,12 @@ fn rounds(arguments: &Arguments, mut bench: Bench) -> Result<Vec<Record>, String
         let ours = || in_turn().filter(|way| !way.is_peer());
         let near = || in_turn().filter(|way| way.nodes().is_some());
         let say = |what: &str, way: Way, clients: usize| {
-            eprintln!("round {round} of {}: {what}, {}, {clients} clients, load {:.1}", arguments.rounds, way.name(), machine::load());
+            eprintln!(
+                "round {round} of {}: {what}, {}, {clients} clients, load {:.1}",
+                arguments.rounds,
+                way.name(),
+                machine::load()
+            );
         };
         for kind in Kind::ALL {
             records.push(bare(kind, round)?);
@@ -216,7 +237,8 @@ fn bare(kind: Kind, round: u32) -> Result<Record, String> {
 fn show(arguments: &Arguments, about: &[String], records: &[Record]) -> Result<(), String> {
     println!("{}", table::text(records));
     if let Some(path) = &arguments.html {
-        fs::write(path, page::page(about, records)).map_err(|error| format!("{}: {error}", path.display()))?;
+        fs::write(path, page::page(about, records))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
         println!("drawn in {}", path.display());
     }
     Ok(())

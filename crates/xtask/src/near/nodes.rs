@@ -9,8 +9,8 @@ use serde_json::Value;
 /// What each node lends; half of it where memory is shared.
 const LENT: &str = "768MiB";
 /// What an acknowledged write survives whose log is on three of them.
-pub const SURVIVES: &str =
-    "its writer's death with at most one of three nodes' memories lost, counted since the regions were made; here all are one host";
+pub const SURVIVES: &str = "its writer's death with at most one of three nodes' memories lost, counted \
+    since the regions were made; here all are one host";
 /// Ticks of a process's CPU time in a second, as Linux shows it everywhere.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -27,11 +27,16 @@ pub struct Node {
 }
 
 impl Nodes {
-    /// Starts `count` nodes of `binary` on free ports of the loopback; with `is_shared` they share their memory with writers of this host.
+    /// Starts `count` nodes of `binary` on free ports of the loopback; with `is_shared` they share
+    /// their memory with writers of this host.
     pub fn start(binary: &Path, count: usize, is_shared: bool) -> Result<Nodes, String> {
         let mut nodes = Nodes { running: Vec::new() };
         for number in 0..count {
-            nodes.running.push(if is_shared { Node::start_shared(binary, number)? } else { Node::start(binary, &[])? });
+            nodes.running.push(if is_shared {
+                Node::start_shared(binary, number)?
+            } else {
+                Node::start(binary, &[])?
+            });
         }
         Ok(nodes)
     }
@@ -52,7 +57,19 @@ impl Node {
     /// Starts a node of `binary` on a free port of the loopback.
     pub fn start(binary: &Path, arguments: &[String]) -> Result<Node, String> {
         let mut command = Command::new(binary);
-        command.args(["--json", "serve", "node", "--listen", "127.0.0.1:0", "--memory", LENT, "--drain-seconds", "0"]).args(arguments);
+        command
+            .args([
+                "--json",
+                "serve",
+                "node",
+                "--listen",
+                "127.0.0.1:0",
+                "--memory",
+                LENT,
+                "--drain-seconds",
+                "0",
+            ])
+            .args(arguments);
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -62,7 +79,11 @@ impl Node {
         let mut line = String::new();
         let read = process.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
         let told: Value = serde_json::from_str(&line).unwrap_or_default();
-        let node = Node { process, address: told["listening"].as_str().unwrap_or_default().to_owned(), shared: None };
+        let node = Node {
+            process,
+            address: told["listening"].as_str().unwrap_or_default().to_owned(),
+            shared: None,
+        };
         if node.address.is_empty() {
             return Err(format!("a node did not say where it listens: {read:?} {line:?}"));
         }
@@ -88,7 +109,8 @@ impl Drop for Node {
     }
 }
 
-/// CPU time of processes so far, in microseconds: their own, and the kernel's for them. One that has ended counts nothing.
+/// CPU time of processes so far, in microseconds: their own, and the kernel's for them. One that
+/// has ended counts nothing.
 pub fn cpu_micros(ids: &[u32]) -> f64 {
     let ticks = |id: &u32| {
         let text = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
@@ -97,7 +119,8 @@ pub fn cpu_micros(ids: &[u32]) -> f64 {
     ids.iter().map(ticks).sum::<f64>() / TICKS_PER_SECOND * 1e6
 }
 
-/// User and system time of a line of `/proc/PID/stat`. The name before them is in brackets, and may hold anything.
+/// User and system time of a line of `/proc/PID/stat`. The name before them is in brackets, and may
+/// hold anything.
 fn ticks_of(stat: &str) -> f64 {
     let Some((_, fields)) = stat.rsplit_once(')') else { return 0.0 };
     fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum()

@@ -56,13 +56,15 @@ fn colour(way: &str) -> &'static str {
     COLOURS.iter().find(|(name, _)| *name == way).map_or("#444", |(_, colour)| colour)
 }
 
-/// Median latency against throughput of each way, with one point for each number of clients; the paper's beside the insertions.
+/// Median latency against throughput of each way, with one point for each number of clients; the
+/// paper's beside the insertions.
 fn curves(records: &[Record], workload: &str) -> Vec<Curve> {
     let rows: Vec<_> = rows(records).into_iter().filter(|(of, _)| of == workload).collect();
     let mut curves = Vec::new();
     for way in ways(records) {
         let point = |clients: usize| {
-            let rate = median(records, &way, workload, clients, |record| record.operations_per_second)?.median;
+            let rate =
+                median(records, &way, workload, clients, |record| record.operations_per_second)?.median;
             let p50 = median(records, &way, workload, clients, |record| record.micros_p50)?.median;
             let p99 = median(records, &way, workload, clients, |record| record.micros_p99)?.median;
             let said = format!("{way}, {clients} clients: {rate:.0}/s, p50 {p50:.1} µs, p99 {p99:.0} µs");
@@ -76,7 +78,10 @@ fn curves(records: &[Record], workload: &str) -> Vec<Curve> {
     // Alone they would be a figure of the paper's.
     if workload == "insert" && !curves.is_empty() {
         for (name, points) in paper::INSERT {
-            let points = points.iter().map(|(rate, micros)| (*rate, *micros, format!("{name}: {rate:.0}/s, {micros:.0} µs"))).collect();
+            let points = points
+                .iter()
+                .map(|(rate, micros)| (*rate, *micros, format!("{name}: {rate:.0}/s, {micros:.0} µs")))
+                .collect();
             curves.push(Curve { name: name.to_owned(), colour: PAPER_COLOUR, is_paper: true, points });
         }
     }
@@ -85,7 +90,8 @@ fn curves(records: &[Record], workload: &str) -> Vec<Curve> {
 
 /// Powers of ten around what is drawn.
 fn decades(values: impl Iterator<Item = f64>) -> (i32, i32) {
-    let (least, most) = values.fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), value| (least.min(value), most.max(value)));
+    let (least, most) = values
+        .fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), value| (least.min(value), most.max(value)));
     #[allow(clippy::cast_possible_truncation, reason = "a few decades")]
     let (low, high) = (least.log10().floor() as i32, most.log10().ceil() as i32);
     (low, high.max(low + 1))
@@ -102,11 +108,15 @@ fn figure(curves: &[Curve]) -> String {
     };
     let x = |value: f64| place(value, across, EDGES[0], WIDTH - EDGES[1]);
     let y = |value: f64| place(value, up, HEIGHT - EDGES[3], EDGES[2]);
-    let mut svg = format!("<figure><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"latency against throughput\">");
+    let mut svg = format!(
+        "<figure><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"latency against \
+        throughput\">"
+    );
     for power in across.0..=across.1 {
         let (value, at) = (10f64.powi(power), x(10f64.powi(power)));
         let (top, bottom) = (EDGES[2], HEIGHT - EDGES[3]);
-        let _ = write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>");
+        let _ =
+            write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>");
         let _ = write!(
             svg,
             "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
@@ -116,9 +126,20 @@ fn figure(curves: &[Curve]) -> String {
     }
     for power in up.0..=up.1 {
         let (value, at) = (10f64.powi(power), y(10f64.powi(power)));
-        let _ = write!(svg, "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", EDGES[0], WIDTH - EDGES[1]);
-        let label = if value >= 1000.0 { format!("{:.0} ms", value / 1000.0) } else { format!("{value} µs") };
-        let _ = write!(svg, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", EDGES[0] - 6.0, at + 4.0);
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>",
+            EDGES[0],
+            WIDTH - EDGES[1]
+        );
+        let label =
+            if value >= 1000.0 { format!("{:.0} ms", value / 1000.0) } else { format!("{value} µs") };
+        let _ = write!(
+            svg,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+            EDGES[0] - 6.0,
+            at + 4.0
+        );
     }
     let _ = write!(
         svg,
@@ -127,14 +148,24 @@ fn figure(curves: &[Curve]) -> String {
         HEIGHT - 6.0
     );
     for curve in curves {
-        let line: Vec<String> = curve.points.iter().map(|(rate, micros, _)| format!("{:.1},{:.1}", x(*rate), y(*micros))).collect();
+        let line: Vec<String> = curve
+            .points
+            .iter()
+            .map(|(rate, micros, _)| format!("{:.1},{:.1}", x(*rate), y(*micros)))
+            .collect();
         let dash = if curve.is_paper { " stroke-dasharray=\"5 5\"" } else { "" };
-        let _ = write!(svg, "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{dash} points=\"{}\"/>", curve.colour, line.join(" "));
+        let _ = write!(
+            svg,
+            "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{dash} points=\"{}\"/>",
+            curve.colour,
+            line.join(" ")
+        );
         for (rate, micros, said) in &curve.points {
             let (x, y, fill) = (x(*rate), y(*micros), if curve.is_paper { "none" } else { curve.colour });
             let _ = write!(
                 svg,
-                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"{fill}\" stroke=\"{}\" stroke-width=\"1.5\"><title>{}</title></circle>",
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"{fill}\" stroke=\"{}\" \
+                stroke-width=\"1.5\"><title>{}</title></circle>",
                 curve.colour,
                 escape(said)
             );
@@ -142,23 +173,31 @@ fn figure(curves: &[Curve]) -> String {
     }
     svg.push_str("</svg><div class=\"legend\">");
     for curve in curves {
-        let _ = write!(svg, "<span><i style=\"background:{}\"></i>{}</span>", curve.colour, escape(&curve.name));
+        let _ =
+            write!(svg, "<span><i style=\"background:{}\"></i>{}</span>", curve.colour, escape(&curve.name));
     }
     svg.push_str("</div></figure>");
     svg
 }
 
 fn rates(records: &[Record]) -> String {
-    let rows: Vec<_> = rows(records).into_iter().filter(|(workload, _)| workload.starts_with("ycsb")).collect();
+    let rows: Vec<_> =
+        rows(records).into_iter().filter(|(workload, _)| workload.starts_with("ycsb")).collect();
     let ways: Vec<String> = ways(records)
         .into_iter()
-        .filter(|way| rows.iter().any(|(workload, clients)| median(records, way, workload, *clients, |record| record.micros_p50).is_some()))
+        .filter(|way| {
+            rows.iter().any(|(workload, clients)| {
+                median(records, way, workload, *clients, |record| record.micros_p50).is_some()
+            })
+        })
         .collect();
     if rows.is_empty() {
         return String::new();
     }
-    let mut text =
-        String::from("<h2>YCSB, thousands of operations a second</h2><div class=\"scroll\"><table><tr><th>workload, clients</th>");
+    let mut text = String::from(
+        "<h2>YCSB, thousands of operations a second</h2><div class=\"scroll\"><table><tr><th>workload, \
+        clients</th>",
+    );
     for way in ways.iter().map(String::as_str).chain(["paper: strong", "paper: weak", "paper: SplitFT"]) {
         let _ = write!(text, "<th>{}</th>", escape(way));
     }
@@ -166,11 +205,19 @@ fn rates(records: &[Record]) -> String {
         let _ = write!(text, "</tr><tr><td>{workload}, {clients}</td>");
         for way in &ways {
             let rate = median(records, way, workload, *clients, |record| record.operations_per_second / 1e3);
-            let _ = write!(text, "<td>{}</td>", rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.1}", rate.median)));
+            let _ = write!(
+                text,
+                "<td>{}</td>",
+                rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.1}", rate.median))
+            );
         }
         let of_paper = paper::YCSB.iter().find(|(name, _)| name == workload);
         for nth in 0..3 {
-            let _ = write!(text, "<td>{}</td>", of_paper.map_or_else(|| "-".to_owned(), |(_, rates)| format!("{:.0}", rates[nth])));
+            let _ = write!(
+                text,
+                "<td>{}</td>",
+                of_paper.map_or_else(|| "-".to_owned(), |(_, rates)| format!("{:.0}", rates[nth]))
+            );
         }
     }
     text + "</tr></table></div>"
@@ -180,7 +227,11 @@ fn bars(records: &[Record]) -> String {
     let mut text = String::from("<h2>What it is to reach</h2><div class=\"scroll\"><table>");
     for bar in table::bars(records) {
         let (class, word) = if bar.is_reached() { ("yes", "reached") } else { ("no", "missed") };
-        let _ = write!(text, "<tr><td class=\"text\">{}</td><td class=\"{class}\">{word}</td></tr>", escape(&bar.text()));
+        let _ = write!(
+            text,
+            "<tr><td class=\"text\">{}</td><td class=\"{class}\">{word}</td></tr>",
+            escape(&bar.text())
+        );
     }
     text + "</table></div>"
 }
@@ -191,21 +242,27 @@ pub fn page(about: &[String], records: &[Record]) -> String {
     for line in about {
         let _ = write!(text, "<p>{}</p>", escape(line));
     }
-    let _ = write!(text, "<h2>Insertions: latency against throughput</h2>{}", figure(&curves(records, "insert")));
+    let _ =
+        write!(text, "<h2>Insertions: latency against throughput</h2>{}", figure(&curves(records, "insert")));
     text.push_str(
-        "<p>One point for each number of clients. Dashed: the paper's graph (SplitFT, RocksDB on CephFS; 8 hosts, 25 Gb RDMA), read off it, on other machines.</p>",
+        "<p>One point for each number of clients. Dashed: the paper's graph (SplitFT, RocksDB on CephFS; 8 \
+        hosts, 25 Gb RDMA), read off it, on other machines.</p>",
     );
     text.push_str(&bars(records));
     text.push_str(&rates(records));
     text.push_str("<h2>What an acknowledged write survives</h2><div class=\"scroll\"><table>");
     for way in ways(records) {
-        let survives = records.iter().find(|record| record.way == way).map_or("", |record| record.survives.as_str());
-        let _ = write!(text, "<tr><td>{}</td><td class=\"text\">{}</td></tr>", escape(&way), escape(survives));
+        let survives =
+            records.iter().find(|record| record.way == way).map_or("", |record| record.survives.as_str());
+        let _ =
+            write!(text, "<tr><td>{}</td><td class=\"text\">{}</td></tr>", escape(&way), escape(survives));
     }
-    let recovery: Vec<String> = paper::RECOVERY.iter().map(|(name, seconds)| format!("{name} {seconds} s")).collect();
+    let recovery: Vec<String> =
+        paper::RECOVERY.iter().map(|(name, seconds)| format!("{name} {seconds} s")).collect();
     let _ = writeln!(
         text,
-        "</table></div><h2>All figures</h2><div class=\"scroll\"><pre>{}</pre></div><p>The paper's recovery of RocksDB with a log of 60 MB, read off its graph: {}.</p></body></html>",
+        "</table></div><h2>All figures</h2><div class=\"scroll\"><pre>{}</pre></div><p>The paper's recovery \
+        of RocksDB with a log of 60 MB, read off its graph: {}.</p></body></html>",
         escape(&table::text(records)),
         recovery.join(", ")
     );
@@ -226,7 +283,12 @@ mod tests {
             record("near-tcp", "ycsb-a", 16, 1, 30_000.0, 300.0),
         ];
         let page = page(&["a <run>".to_owned()], &records);
-        assert!(page.contains("a &lt;run&gt;") && page.contains("near-tcp, 64 clients") && page.contains("SplitFT over RDMA"), "{page}");
+        assert!(
+            page.contains("a &lt;run&gt;")
+                && page.contains("near-tcp, 64 clients")
+                && page.contains("SplitFT over RDMA"),
+            "{page}"
+        );
         assert_eq!(page.matches("<circle").count(), 2 + 4);
         assert!(page.contains("<td>30.0</td>") && page.contains("<td>82</td>"));
         for outside in ["src=", "href=", "@import", "url(", "<script"] {

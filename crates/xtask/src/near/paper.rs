@@ -1,8 +1,11 @@
-//! What the paper's graphs show: "SplitFT", the slides' evaluation on RocksDB. Read off the graphs, so that the last digit means nothing.
+//! What the paper's graphs show: "SplitFT", the slides' evaluation on RocksDB. Read off the graphs,
+//! so that the last digit means nothing.
 //!
-//! There: 8 hosts of 10 cores, 25 Gb RDMA, three CephFS replicas, three log peers, an insert-only run of RocksDB.
+//! There: 8 hosts of 10 cores, 25 Gb RDMA, three CephFS replicas, three log peers, an insert-only
+//! run of RocksDB.
 
-/// Insert-only latency against throughput: what the curve is, and points of (operations a second, microseconds).
+/// Insert-only latency against throughput: what the curve is, and points of (operations a second,
+/// microseconds).
 pub const INSERT: [(&str, &[(f64, f64)]); 3] = [
     ("paper: strong, 4.2 to 5 ms below 6 k/s", &[(6_000.0, 4_600.0)]),
     ("paper: weak, at most 243 k/s", &[(93_000.0, 10.0)]),

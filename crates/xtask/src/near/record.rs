@@ -47,13 +47,25 @@ pub struct Record {
 pub type Row = (String, usize);
 
 /// The measurements of a way in a row that came to figures.
-pub fn of<'a>(records: &'a [Record], way: &'a str, workload: &'a str, clients: usize) -> impl Iterator<Item = &'a Record> {
-    let is_wanted = move |record: &&Record| record.way == way && record.workload == workload && record.clients == clients;
+pub fn of<'a>(
+    records: &'a [Record],
+    way: &'a str,
+    workload: &'a str,
+    clients: usize,
+) -> impl Iterator<Item = &'a Record> {
+    let is_wanted =
+        move |record: &&Record| record.way == way && record.workload == workload && record.clients == clients;
     records.iter().filter(is_wanted).filter(|record| record.failure.is_none())
 }
 
 /// The median over rounds of a figure.
-pub fn median(records: &[Record], way: &str, workload: &str, clients: usize, figure: impl Fn(&Record) -> f64) -> Option<Spread> {
+pub fn median(
+    records: &[Record],
+    way: &str,
+    workload: &str,
+    clients: usize,
+    figure: impl Fn(&Record) -> f64,
+) -> Option<Spread> {
     spread(&of(records, way, workload, clients).map(figure).collect::<Vec<_>>())
 }
 
@@ -99,12 +111,16 @@ pub mod tests {
 
     #[test]
     fn medians_are_of_what_came_to_figures_and_records_come_back() {
-        let mut records: Vec<Record> = (1..=3).map(|round| record("file", "insert", 1, round, f64::from(round), 5.0)).collect();
+        let mut records: Vec<Record> =
+            (1..=3).map(|round| record("file", "insert", 1, round, f64::from(round), 5.0)).collect();
         records.push(Record { failure: Some("gone".into()), ..record("file", "insert", 1, 4, 1e9, 5.0) });
         let rate = median(&records, "file", "insert", 1, |record| record.operations_per_second).unwrap();
         assert_eq!((rate.median, rate.least, rate.most), (2.0, 1.0, 3.0));
         assert!(median(&records, "file", "insert", 2, |record| record.micros_p50).is_none());
-        assert_eq!((rows(&records), ways(&records)), (vec![("insert".to_owned(), 1)], vec!["file".to_owned()]));
+        assert_eq!(
+            (rows(&records), ways(&records)),
+            (vec![("insert".to_owned(), 1)], vec!["file".to_owned()])
+        );
         let text = serde_json::to_string(&records).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Record>>(&text).unwrap(), records);
     }

@@ -1,7 +1,9 @@
-//! Bare round trips of 512 B over the same loopback, without anything of ours: what TCP itself takes at that moment.
+//! Bare round trips of 512 B over the same loopback, without anything of ours: what TCP itself
+//! takes at that moment.
 //!
-//! Three kinds. Between two threads: the least there is where the kernel keeps both on one processor, and nobody's way to a node. To another process, as a
-//! node is one. To three other processes, of which two are waited for, as a log on three nodes does it.
+//! Three kinds. Between two threads: the least there is where the kernel keeps both on one
+//! processor, and nobody's way to a node. To another process, as a node is one. To three other
+//! processes, of which two are waited for, as a log on three nodes does it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -46,7 +48,8 @@ pub fn measure(kind: Kind) -> Result<Vec<f64>, String> {
     trips.map_err(|error| format!("a bare round trip: {error}"))
 }
 
-/// Sends back what one connection sends, until that ends: another process, which first says on standard output where it listens.
+/// Sends back what one connection sends, until that ends: another process, which first says on
+/// standard output where it listens.
 pub fn echo() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -94,7 +97,8 @@ fn to_processes(processes: usize, waited_for: usize, count: usize) -> io::Result
     let (mut echoes, mut streams) = (Vec::new(), Vec::new());
     for _ in 0..processes {
         let mut command = Command::new(std::env::current_exe()?);
-        let mut echo = Echo(command.args(["near", "--echo"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
+        let mut echo =
+            Echo(command.args(["near", "--echo"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
         let mut address = String::new();
         if let Some(stdout) = echo.0.stdout.take() {
             BufReader::new(stdout).read_line(&mut address)?;
@@ -105,7 +109,8 @@ fn to_processes(processes: usize, waited_for: usize, count: usize) -> io::Result
     trips(streams, waited_for, count)
 }
 
-/// Sends to all, and waits until so many have sent all of it back; the others' answers are taken as they come.
+/// Sends to all, and waits until so many have sent all of it back; the others' answers are taken as
+/// they come.
 fn trips(mut streams: Vec<TcpStream>, waited_for: usize, count: usize) -> io::Result<Vec<f64>> {
     let message = [7; BYTES];
     let mut buffer = [0; 8 * BYTES];
@@ -130,12 +135,14 @@ fn trips(mut streams: Vec<TcpStream>, waited_for: usize, count: usize) -> io::Re
     Ok(micros)
 }
 
-/// Which of them have something to read, once one has. One alone is simply read: that waits as well, in one call.
+/// Which of them have something to read, once one has. One alone is simply read: that waits as
+/// well, in one call.
 fn ready(streams: &[TcpStream]) -> io::Result<Vec<usize>> {
     if streams.len() == 1 {
         return Ok(vec![0]);
     }
-    let mut waiting: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+    let mut waiting: Vec<PollFd<'_>> =
+        streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
     poll(&mut waiting, None)?;
     Ok((0..waiting.len()).filter(|at| !waiting[*at].revents().is_empty()).collect())
 }
@@ -166,11 +173,16 @@ mod tests {
     /// Two of three are waited for, however far behind the third is.
     #[test]
     fn the_last_of_three_is_not_waited_for() {
-        let mut listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let streams = listeners.iter().map(|listener| connect(&listener.local_addr().unwrap().to_string()).unwrap()).collect();
+        let mut listeners: Vec<TcpListener> =
+            (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let streams = listeners
+            .iter()
+            .map(|listener| connect(&listener.local_addr().unwrap().to_string()).unwrap())
+            .collect();
         // It takes what is sent, and answers nothing.
         let _silent = listeners.remove(0);
-        let serving: Vec<_> = listeners.into_iter().map(|listener| std::thread::spawn(move || serve(&listener))).collect();
+        let serving: Vec<_> =
+            listeners.into_iter().map(|listener| std::thread::spawn(move || serve(&listener))).collect();
         assert_eq!(trips(streams, 2, 20).unwrap().len(), 20);
         serving.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
     }

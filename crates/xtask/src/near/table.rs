@@ -28,12 +28,25 @@ impl Bar {
     pub fn text(&self) -> String {
         let Spread { median, least, most, .. } = self.found;
         let than = if self.is_most { "at most" } else { "at least" };
-        format!("{}: {} ({} to {}), {than} {}", self.what, short(median), short(least), short(most), short(self.limit))
+        format!(
+            "{}: {} ({} to {}), {than} {}",
+            self.what,
+            short(median),
+            short(least),
+            short(most),
+            short(self.limit)
+        )
     }
 }
 
 /// A figure of a way in each round.
-fn by_round(records: &[Record], way: &str, workload: &str, clients: usize, figure: fn(&Record) -> f64) -> Vec<(u32, f64)> {
+fn by_round(
+    records: &[Record],
+    way: &str,
+    workload: &str,
+    clients: usize,
+    figure: fn(&Record) -> f64,
+) -> Vec<(u32, f64)> {
     of(records, way, workload, clients).map(|record| (record.round, figure(record))).collect()
 }
 
@@ -55,8 +68,18 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
             true,
         );
     }
-    bar("near-tcp, 1 client: p99, ms".into(), median(records, "near-tcp", "insert", 1, p99_millis), 1.0, true);
-    bar("near-shared, 1 client: p50, µs".into(), median(records, "near-shared", "insert", 1, p50), 10.0, true);
+    bar(
+        "near-tcp, 1 client: p99, ms".into(),
+        median(records, "near-tcp", "insert", 1, p99_millis),
+        1.0,
+        true,
+    );
+    bar(
+        "near-shared, 1 client: p50, µs".into(),
+        median(records, "near-shared", "insert", 1, p50),
+        10.0,
+        true,
+    );
     for way in ["near-shared", "near-tcp"] {
         for clients in [1, 16] {
             bar(
@@ -89,7 +112,9 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
     let errors = |record: &Record| record.errors as f64;
     for way in ["near-shared", "near-tcp"] {
         for loss in Loss::ALL {
-            for (workload, clients) in rows(records).iter().filter(|(workload, _)| workload == loss.workload()) {
+            for (workload, clients) in
+                rows(records).iter().filter(|(workload, _)| workload == loss.workload())
+            {
                 bar(
                     format!("{way}, {clients} clients, {workload}: failed writes"),
                     median(records, way, workload, *clients, errors),
@@ -118,17 +143,30 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
 pub fn text(records: &[Record]) -> String {
     let mut text = format!(
         "{:<28} {:>3} {:<18} {:>9} {:>9} {:>10} {:>11} {:>9} {:>9} {:>6} {:>7}\n",
-        "medians of rounds", "x", "log", "ops/s", "p50 µs", "p99 µs", "max µs", "CPU µs", "nodes µs", "busy", "errors"
+        "medians of rounds",
+        "x",
+        "log",
+        "ops/s",
+        "p50 µs",
+        "p99 µs",
+        "max µs",
+        "CPU µs",
+        "nodes µs",
+        "busy",
+        "errors"
     );
     for (workload, clients) in rows(records).iter().filter(|(workload, _)| workload != "takeover") {
         for way in ways(records) {
-            let of = |figure: fn(&Record) -> f64| median(records, &way, workload, *clients, figure).map(|spread| spread.median);
+            let of = |figure: fn(&Record) -> f64| {
+                median(records, &way, workload, *clients, figure).map(|spread| spread.median)
+            };
             let Some(rate) = of(|record| record.operations_per_second) else { continue };
             let figure = |figure: fn(&Record) -> f64| of(figure).unwrap_or(0.0);
             #[allow(clippy::cast_precision_loss, reason = "a count")]
             let _ = writeln!(
                 text,
-                "{workload:<28} {clients:>3} {way:<18} {:>9} {:>9.1} {:>10.1} {:>11.0} {:>9.1} {:>9.1} {:>6.2} {:>7}",
+                "{workload:<28} {clients:>3} {way:<18} {:>9} {:>9.1} {:>10.1} {:>11.0} {:>9.1} {:>9.1} \
+                {:>6.2} {:>7}",
                 if rate > 0.0 { short(rate) } else { "-".to_owned() },
                 figure(|record| record.micros_p50),
                 figure(|record| record.micros_p99),
@@ -143,7 +181,8 @@ pub fn text(records: &[Record]) -> String {
     for way in ways(records) {
         let Some(open) = median(records, &way, "takeover", 1, |record| record.open_millis) else { continue };
         #[allow(clippy::cast_precision_loss, reason = "megabytes for people")]
-        let bytes = median(records, &way, "takeover", 1, |record| record.replayed_bytes as f64 / 1e6).map_or(0.0, |spread| spread.median);
+        let bytes = median(records, &way, "takeover", 1, |record| record.replayed_bytes as f64 / 1e6)
+            .map_or(0.0, |spread| spread.median);
         let _ = writeln!(
             text,
             "takeover, {way}: {:.0} ms ({:.0} to {:.0}) to open, {bytes:.1} MB replayed",
@@ -152,7 +191,8 @@ pub fn text(records: &[Record]) -> String {
     }
     text.push_str("\nwhat an acknowledged write survives:\n");
     for way in ways(records) {
-        let survives = records.iter().find(|record| record.way == way).map_or("", |record| record.survives.as_str());
+        let survives =
+            records.iter().find(|record| record.way == way).map_or("", |record| record.survives.as_str());
         if !survives.is_empty() {
             let _ = writeln!(text, "  {way}: {survives}");
         }
@@ -163,7 +203,11 @@ pub fn text(records: &[Record]) -> String {
     }
     for record in records {
         if let Some(reason) = record.failure.as_ref().or(record.first_error.as_ref()) {
-            let _ = writeln!(text, "round {}, {}, {} x{}: {reason}", record.round, record.way, record.workload, record.clients);
+            let _ = writeln!(
+                text,
+                "round {}, {}, {} x{}: {reason}",
+                record.round, record.way, record.workload, record.clients
+            );
         }
     }
     text
@@ -197,8 +241,12 @@ mod tests {
             record("near-tcp", "insert", 16, 1, 4000.0, 10.0),
             record("slatedb-tuned", "insert", 16, 1, 400.0, 10.0),
         ];
-        let bars: Vec<_> = bars(&records).into_iter().filter(|bar| bar.what.ends_with("slatedb-tuned")).collect();
-        assert_eq!(bars.iter().map(|bar| (bar.found.median, bar.is_reached())).collect::<Vec<_>>(), [(0.75, false), (10.0, true)]);
+        let bars: Vec<_> =
+            bars(&records).into_iter().filter(|bar| bar.what.ends_with("slatedb-tuned")).collect();
+        assert_eq!(
+            bars.iter().map(|bar| (bar.found.median, bar.is_reached())).collect::<Vec<_>>(),
+            [(0.75, false), (10.0, true)]
+        );
         let text = text(&records);
         assert!(text.contains("MISSED  objects, 16 clients: rate to that of slatedb-tuned"), "{text}");
     }
@@ -208,6 +256,9 @@ mod tests {
         let mut lost = record("near-tcp", "insert, a node killed", 16, 1, 100.0, 60_000.0);
         (lost.errors, lost.first_error) = (3, Some("gone".into()));
         let text = text(&[lost]);
-        assert!(text.contains("MISSED") && text.contains("gone") && text.contains("failed writes: 3.00"), "{text}");
+        assert!(
+            text.contains("MISSED") && text.contains("gone") && text.contains("failed writes: 3.00"),
+            "{text}"
+        );
     }
 }

@@ -24,7 +24,15 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Way; 7] = [Way::Accepted, Way::Objects, Way::NearShared, Way::NearTcp, Way::File, Way::SlateDb, Way::SlateDbTuned];
+    pub const ALL: [Way; 7] = [
+        Way::Accepted,
+        Way::Objects,
+        Way::NearShared,
+        Way::NearTcp,
+        Way::File,
+        Way::SlateDb,
+        Way::SlateDbTuned,
+    ];
 
     /// Its name in records and at the prompt.
     pub fn name(self) -> &'static str {
@@ -44,7 +52,8 @@ impl Way {
         match self {
             Way::Accepted => "the end of its process; not the host's",
             Way::Objects | Way::SlateDb | Way::SlateDbTuned => {
-                "whatever the object store survives (here a directory of this disk, made slow, that stands for one)"
+                "whatever the object store survives (here a directory of this disk, made slow, that stands \
+                for one)"
             }
             Way::NearShared | Way::NearTcp => nodes::SURVIVES,
             Way::File => "its process, and a loss of power, on this disk; not the disk's loss",
@@ -60,7 +69,8 @@ impl Way {
         }
     }
 
-    /// Whether another engine than ours writes. Its insertions alone are measured: its reads and mixes are `cargo xtask peers --bucket`.
+    /// Whether another engine than ours writes. Its insertions alone are measured: its reads and
+    /// mixes are `cargo xtask peers --bucket`.
     pub fn is_peer(self) -> bool {
         matches!(self, Way::SlateDb | Way::SlateDbTuned)
     }

@@ -1,8 +1,9 @@
-//! The same comparison in a bucket: rows of SlateDB's own benchmark, on a real server, behind a proxy that makes every request as slow as one to a
-//! store of the cloud.
+//! The same comparison in a bucket: rows of SlateDB's own benchmark, on a real server, behind a
+//! proxy that makes every request as slow as one to a store of the cloud.
 //!
-//! `versitygw (as cargo xtask real builds it) ← proxy with a latency (tombolo-peers delay) ← one engine a process`. Keys of 20 B with values of 400 B;
-//! reads run in a cache of about a ninth of what lies in the bucket, from a database that was just opened, after a warm-up of their own kind.
+//! `versitygw (as cargo xtask real builds it) ← proxy with a latency (tombolo-peers delay) ← one engine a process`.
+//! Keys of 20 B with values of 400 B; reads run in a cache of about a ninth of what lies in the
+//! bucket, from a database that was just opened, after a warm-up of their own kind.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,7 +17,8 @@ use crate::real::servers::{Kind, Server};
 
 /// Those that can keep a database in a bucket.
 pub const ENGINES: &[&str] = &["tombolo", "slatedb", "slatedb-tuned"];
-/// Bytes of a value: as large that data is more than cache without millions of keys, whose load would be most of a run.
+/// Bytes of a value: as large that data is more than cache without millions of keys, whose load
+/// would be most of a run.
 pub const VALUE_BYTES: u64 = 400;
 /// Keys when nobody says how many.
 pub const NUM: u64 = 300_000;
@@ -48,7 +50,10 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
         scenes.push(scene);
     }
     let load = |name: &str| {
-        Scene::new(name).setup("open cache=33554432 memtable=33554432").setup("run filluniquerandom settle=1").setup("compact")
+        Scene::new(name)
+            .setup("open cache=33554432 memtable=33554432")
+            .setup("run filluniquerandom settle=1")
+            .setup("compact")
     };
     let cache = (size.num * (VALUE_BYTES + 20) / 16).max(1 << 20);
     let small = format!("open cache={cache} memtable=4194304");
@@ -65,13 +70,22 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
     // Until what is popular is in the cache: some twenty thousand requests, in each engine.
     reads = reads.setup(format!("run ycsb-c threads=64 seconds={} distribution=zipfian", 10 * seconds));
     for threads in [1, 16, 64] {
-        reads =
-            reads.read("readzipfian", SMALL_CACHE, threads, format!("run ycsb-c threads={threads} seconds={seconds} distribution=zipfian"));
+        reads = reads.read(
+            "readzipfian",
+            SMALL_CACHE,
+            threads,
+            format!("run ycsb-c threads={threads} seconds={seconds} distribution=zipfian"),
+        );
     }
     for threads in [1, 16] {
         let with = format!("threads={threads} seconds={seconds}");
         reads = reads
-            .read("multireadrandom", SMALL_CACHE, threads, format!("run multireadrandom {with} batch=10 stride=32"))
+            .read(
+                "multireadrandom",
+                SMALL_CACHE,
+                threads,
+                format!("run multireadrandom {with} batch=10 stride=32"),
+            )
             .read("seekrandom", SMALL_CACHE, threads, format!("run seekrandom {with} nexts=10"))
             .read("longscan", SMALL_CACHE, threads, format!("run seekrandom {with} nexts=1000"));
     }
@@ -86,12 +100,14 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
         .read("readrandom", CACHED, 1, format!("run readrandom seconds={seconds}"))
         .read("seekrandom", CACHED, 1, format!("run seekrandom seconds={seconds} nexts=10"));
     scenes.push(cached);
-    let mut mixed =
-        load("mixes").setup(format!("open cache={cache} memtable=16777216")).setup(format!("run readrandom threads=64 seconds={seconds}"));
+    let mut mixed = load("mixes")
+        .setup(format!("open cache={cache} memtable=16777216"))
+        .setup(format!("run readrandom threads=64 seconds={seconds}"));
     for reads in [95, 50, 5] {
         for distribution in ["uniform", "zipfian"] {
             let row = format!("{reads}/{} {distribution}", 100 - reads);
-            let text = format!("run readupdate-{reads} threads=16 seconds={seconds} distribution={distribution}");
+            let text =
+                format!("run readupdate-{reads} threads=16 seconds={seconds} distribution={distribution}");
             mixed = mixed.read(&row, MIXED, 16, text);
             // Later mixes read what the ones before left.
             if let Some(step) = mixed.steps.last_mut() {
@@ -111,12 +127,15 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
     scenes.into_iter().filter_map(|scene| scene.filtered(wanted)).collect()
 }
 
-/// The bar of a row in a bucket: ahead, and twice as good where caching, batching or hedging decides.
+/// The bar of a row in a bucket: ahead, and twice as good where caching, batching or hedging
+/// decides.
 pub fn bar(key: &Key) -> Option<Bar> {
     let rate = |peer| Some(Bar { measure: Measure::Rate, rocksdb: None, peer });
     match (key.workload.as_str(), key.shape.as_str()) {
         // One reader waits for the store: the tail is what hedging decides.
-        ("readrandom", SMALL_CACHE) if key.threads == 1 => Some(Bar { measure: Measure::P99, rocksdb: None, peer: 2.0 }),
+        ("readrandom", SMALL_CACHE) if key.threads == 1 => {
+            Some(Bar { measure: Measure::P99, rocksdb: None, peer: 2.0 })
+        }
         ("readzipfian" | "multireadrandom" | "seekrandom" | "longscan" | "readseq", SMALL_CACHE) => rate(2.0),
         ("readrandom" | "seekrandom", CACHED) => rate(2.0),
         (_, ACCEPTED | UNTIL_SETTLED | DURABLE | SMALL_CACHE | MIXED) => rate(1.0),
@@ -151,7 +170,12 @@ impl Far {
         }
         let said: Value = serde_json::from_str(&line).unwrap_or_default();
         let mut far = Far { server, proxy, address: String::new(), counter: String::new() };
-        let text = |name: &str| said[name].as_str().map(str::to_owned).ok_or_else(|| format!("starting the proxy: it says {line:?}"));
+        let text = |name: &str| {
+            said[name]
+                .as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| format!("starting the proxy: it says {line:?}"))
+        };
         (far.address, far.counter) = (text("address")?, text("counter")?);
         Ok(far)
     }
@@ -159,11 +183,15 @@ impl Far {
     /// What an engine is told: arguments and credentials.
     pub fn tell(&self, command: &mut Command, database: &str) {
         let uri = self.server.uri_by_way_of(&self.address, database);
-        command.arg(format!("bucket={uri}")).arg(format!("counter={}", self.counter)).arg(format!("value={VALUE_BYTES}"));
+        command
+            .arg(format!("bucket={uri}"))
+            .arg(format!("counter={}", self.counter))
+            .arg(format!("value={VALUE_BYTES}"));
         command.envs(self.server.credentials());
     }
 
-    /// Removes a database behind the server's back: deleting its objects by requests would take as long as the run.
+    /// Removes a database behind the server's back: deleting its objects by requests would take as
+    /// long as the run.
     pub fn remove(&self, database: &str) -> Result<(), String> {
         self.server.plain_files().map_or(Ok(()), |files| super::child::remove(&files.join(database)))
     }
@@ -186,8 +214,13 @@ mod tests {
     fn every_row_has_a_bar_and_is_measured_once() {
         let size = Size { num: 1000, seconds: 1, threads: Vec::new() };
         let scenes = scenes(&size, &|_| true);
-        let mut keys: Vec<Key> =
-            scenes.iter().flat_map(|scene| &scene.steps).flat_map(|step| [&step.row, &step.settled]).flatten().cloned().collect();
+        let mut keys: Vec<Key> = scenes
+            .iter()
+            .flat_map(|scene| &scene.steps)
+            .flat_map(|step| [&step.row, &step.settled])
+            .flatten()
+            .cloned()
+            .collect();
         let all = keys.len();
         keys.sort();
         keys.dedup();

@@ -1,4 +1,5 @@
-//! A process with one engine: started, listened to, and ended when it says nothing or takes too long.
+//! A process with one engine: started, listened to, and ended when it says nothing or takes too
+//! long.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -62,12 +63,19 @@ pub fn run(mut command: Command, limits: Limits, mut heard: impl FnMut(usize, u6
     ended
 }
 
-fn listen(lines: &Receiver<String>, limits: Limits, ended: &mut Ended, heard: &mut impl FnMut(usize, u64)) -> Result<(), String> {
+fn listen(
+    lines: &Receiver<String>,
+    limits: Limits,
+    ended: &mut Ended,
+    heard: &mut impl FnMut(usize, u64),
+) -> Result<(), String> {
     let mut step_begun = Instant::now();
     loop {
         let line = match lines.recv_timeout(limits.silence) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => return Err(format!("no sign of life for {} s", limits.silence.as_secs())),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(format!("no sign of life for {} s", limits.silence.as_secs()));
+            }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
         // What is no JSON is an engine's own chatter.
@@ -113,7 +121,9 @@ pub fn tail(stderr: impl Read) -> String {
 /// Removes a database and whatever a process that died left of it.
 pub fn remove(directory: &Path) -> Result<(), String> {
     match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {error}", directory.display())),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", directory.display()))
+        }
         _ => Ok(()),
     }
 }
@@ -144,13 +154,22 @@ mod tests {
 
     #[test]
     fn a_crash_is_told_with_the_processs_last_words_and_what_it_had_done() {
-        let ended = run(shell(r#"echo '{"event":"done","step":0}'; echo first >&2; echo 'out of memory' >&2; exit 3"#), LIMITS, |_, _| ());
+        let ended = run(
+            shell(r#"echo '{"event":"done","step":0}'; echo first >&2; echo 'out of memory' >&2; exit 3"#),
+            LIMITS,
+            |_, _| (),
+        );
         assert_eq!(ended.done.len(), 1);
         let failure = ended.failure.unwrap();
         assert!(failure.contains('3') && failure.contains("first / out of memory"), "{failure}");
         let killed = run(shell("kill -9 $$"), LIMITS, |_, _| ()).failure.unwrap();
         assert!(killed.contains("signal: 9"), "{killed}");
-        assert!(run(Command::new("/nowhere/at/all"), LIMITS, |_, _| ()).failure.unwrap().contains("cannot be started"));
+        assert!(
+            run(Command::new("/nowhere/at/all"), LIMITS, |_, _| ())
+                .failure
+                .unwrap()
+                .contains("cannot be started")
+        );
     }
 
     #[test]

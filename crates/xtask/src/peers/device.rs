@@ -1,7 +1,8 @@
-//! The device below the engines, measured by fio: how many reads it can do at most, each as large as an engine's are.
+//! The device below the engines, measured by fio: how many reads it can do at most, each as large
+//! as an engine's are.
 //!
-//! `an engine's row past the page cache → bytes of each of its reads → fio with reads of that size, as many in flight → two records: the engine's reads of
-//! files, and fio's`. Whoever is not asked for or does not say how often it reads is not held against it.
+//! `an engine's row past the page cache → bytes of each of its reads → fio with reads of that size, as many in flight → two records: the engine's reads of files, and fio's`.
+//! Whoever is not asked for or does not say how often it reads is not held against it.
 
 use std::fs;
 use std::path::Path;
@@ -17,19 +18,26 @@ pub const ENGINE: &str = "fio";
 /// Reads past the page cache are of whole sectors.
 const SECTOR_BYTES: u64 = 512;
 
-/// What `collected`, an engine's records of a scene, is to be held against. A fio that is missing or fails is told, and the row left out.
+/// What `collected`, an engine's records of a scene, is to be held against. A fio that is missing
+/// or fails is told, and the row left out.
 ///
 /// The file that fio reads is as large as the database, at `path`, and removed.
 pub fn records(path: &Path, collected: &[Record], seconds: u64) -> Vec<Record> {
     let past_cache = Key::new("readrandom", rows::DIRECT_IO, DEVICE_READS);
     let row = collected.iter().find(|record| record.key == past_cache && record.failure.is_none());
-    let Some((row, mine)) = row.and_then(|row| Some((row, own_reads(&row.figures)?))) else { return Vec::new() };
+    let Some((row, mine)) = row.and_then(|row| Some((row, own_reads(&row.figures)?))) else {
+        return Vec::new();
+    };
     let each = mine.bytes_read.div_ceil(mine.operations.max(1)).next_multiple_of(SECTOR_BYTES);
     let theirs = measure(path, each, row.figures.bytes_on_disk, seconds);
     // The next run would make it anew; a rest only takes room.
     let _ = fs::remove_file(path);
-    let record =
-        |engine: &str, figures| Record { engine: engine.to_owned(), key: Key::new("reads", DEVICE, DEVICE_READS), figures, ..row.clone() };
+    let record = |engine: &str, figures| Record {
+        engine: engine.to_owned(),
+        key: Key::new("reads", DEVICE, DEVICE_READS),
+        figures,
+        ..row.clone()
+    };
     match theirs {
         Ok(theirs) => {
             eprintln!(
@@ -45,7 +53,8 @@ pub fn records(path: &Path, collected: &[Record], seconds: u64) -> Vec<Record> {
     }
 }
 
-/// An engine's reads of files in place of its operations; `None` when it does not say, or made none.
+/// An engine's reads of files in place of its operations; `None` when it does not say, or made
+/// none.
 fn own_reads(figures: &Figures) -> Option<Figures> {
     let reads = figures.file_reads.filter(|reads| *reads > 0)?;
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
@@ -63,7 +72,11 @@ fn measure(path: &Path, read_bytes: u64, file_bytes: u64, seconds: u64) -> Resul
     for engine in ["io_uring", "libaio"] {
         let output = Command::new("fio")
             .arg(format!("--filename={}", path.display()))
-            .args([format!("--size={}", file_bytes.max(read_bytes)), format!("--bs={read_bytes}"), format!("--ioengine={engine}")])
+            .args([
+                format!("--size={}", file_bytes.max(read_bytes)),
+                format!("--bs={read_bytes}"),
+                format!("--ioengine={engine}"),
+            ])
             .args([format!("--iodepth={DEVICE_READS}"), format!("--runtime={seconds}")])
             .args([
                 "--name=reads",
@@ -86,13 +99,18 @@ fn measure(path: &Path, read_bytes: u64, file_bytes: u64, seconds: u64) -> Resul
 
 /// What fio's JSON says.
 fn told(text: &str) -> Result<Figures, String> {
-    let value: Value = text.find('{').and_then(|begin| serde_json::from_str(&text[begin..]).ok()).ok_or("fio did not answer in JSON")?;
+    let value: Value = text
+        .find('{')
+        .and_then(|begin| serde_json::from_str(&text[begin..]).ok())
+        .ok_or("fio did not answer in JSON")?;
     let job = &value["jobs"][0];
     let number = |value: &Value, name: &str| value.as_f64().ok_or_else(|| format!("fio did not say {name}"));
     let read = &job["read"];
     let rate = number(&read["iops"], "its rate")?;
     let busy = number(&job["usr_cpu"], "its CPU time")? + number(&job["sys_cpu"], "its CPU time")?;
-    let latency = |percentile: &str| number(&read["clat_ns"]["percentile"][percentile], "its latencies").map(|nanos| nanos / 1e3);
+    let latency = |percentile: &str| {
+        number(&read["clat_ns"]["percentile"][percentile], "its latencies").map(|nanos| nanos / 1e3)
+    };
     Ok(Figures {
         operations: read["total_ios"].as_u64().ok_or("fio did not say how much it read")?,
         seconds: number(&read["runtime"], "its time")? / 1e3,
@@ -116,8 +134,14 @@ mod tests {
             {"jobs":[{"usr_cpu":10.0,"sys_cpu":40.0,"read":{"iops":50000.0,"total_ios":150000,"runtime":3000,"io_bytes":768000000,
             "clat_ns":{"percentile":{"50.000000":600000,"99.000000":1200000}}}}]}"#;
         let figures = told(text).unwrap();
-        assert_eq!((figures.operations, figures.seconds, figures.operations_per_second), (150_000, 3.0, 50_000.0));
-        assert_eq!((figures.micros_p50, figures.micros_p99, figures.cpu_micros_per_operation), (600.0, 1200.0, 10.0));
+        assert_eq!(
+            (figures.operations, figures.seconds, figures.operations_per_second),
+            (150_000, 3.0, 50_000.0)
+        );
+        assert_eq!(
+            (figures.micros_p50, figures.micros_p99, figures.cpu_micros_per_operation),
+            (600.0, 1200.0, 10.0)
+        );
         assert!(told("fio: no such engine").is_err());
         assert!(told(r#"{"jobs":[{}]}"#).unwrap_err().contains("rate"));
     }
@@ -125,7 +149,9 @@ mod tests {
     #[test]
     fn an_engine_is_held_to_nine_tenths_of_the_device() {
         let key = Key::new("reads", DEVICE, DEVICE_READS);
-        let verdict = |rate| judge(&[record("tombolo", &key, 1, rate, 1.0), record(ENGINE, &key, 1, 100.0, 1.0)]).remove(0);
+        let verdict = |rate| {
+            judge(&[record("tombolo", &key, 1, rate, 1.0), record(ENGINE, &key, 1, 100.0, 1.0)]).remove(0)
+        };
         assert_eq!((verdict(91.0).is_reached(), verdict(89.0).is_reached()), (Some(true), Some(false)));
         assert_eq!(verdict(91.0).to_peer.map(|(name, _)| name), Some(ENGINE));
     }
@@ -135,7 +161,8 @@ mod tests {
         let key = Key::new("readrandom", rows::DIRECT_IO, DEVICE_READS);
         let nowhere = Path::new("/nonexistent/device");
         assert!(records(nowhere, &[record("rocksdb", &key, 1, 5.0, 1.0)], 1).is_empty());
-        let mut figures = Figures { file_reads: Some(100), bytes_read: 450_000, seconds: 2.0, ..Figures::default() };
+        let mut figures =
+            Figures { file_reads: Some(100), bytes_read: 450_000, seconds: 2.0, ..Figures::default() };
         assert_eq!(own_reads(&figures).unwrap().operations_per_second, 50.0);
         figures.file_reads = None;
         assert!(own_reads(&figures).is_none());

@@ -9,10 +9,15 @@ use std::process::Command;
 pub fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let processor = read("/proc/cpuinfo");
-    let processor = processor.lines().find_map(|line| line.strip_prefix("model name")).and_then(|rest| rest.split_once(':'));
+    let processor = processor
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .and_then(|rest| rest.split_once(':'));
     let processor = processor.map_or("unknown processor", |(_, name)| name.trim());
     let memory = read("/proc/meminfo");
-    let kilobytes = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let kilobytes = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let system = read("/proc/sys/kernel/osrelease");
     format!("{cores} x {processor}, {} GiB, Linux {}", kilobytes.unwrap_or(0) >> 20, system.trim())
@@ -29,7 +34,8 @@ pub fn versions(root: &Path) -> Result<BTreeMap<String, String>, String> {
     let path = root.join("bench/peers/Cargo.lock");
     let lock = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let commit = Command::new("git").args(["rev-parse", "--short", "HEAD"]).current_dir(root).output().ok();
-    let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    let commit =
+        commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     Ok(versions_of(&lock, &commit))
 }
 
@@ -41,7 +47,8 @@ fn versions_of(lock: &str, commit: &str) -> BTreeMap<String, String> {
     };
     // The bindings' version carries that of RocksDB itself behind a plus.
     let rocksdb = of("librocksdb-sys");
-    let rocksdb = format!("{} (crate {})", rocksdb.split_once('+').map_or("", |(_, version)| version), of("rocksdb"));
+    let rocksdb =
+        format!("{} (crate {})", rocksdb.split_once('+').map_or("", |(_, version)| version), of("rocksdb"));
     let versions = [
         ("tombolo", format!("{} {commit}", of("tombolo")).trim().to_owned()),
         ("rocksdb", rocksdb.clone()),
@@ -61,7 +68,8 @@ mod tests {
 
     #[test]
     fn versions_are_those_of_the_lock_file() {
-        let lock = "[[package]]\nname = \"rocksdb\"\nversion = \"0.25.0\"\n\n[[package]]\nname = \"librocksdb-sys\"\nversion = \"0.19.0+11.8.1\"\n\
+        let lock = "[[package]]\nname = \"rocksdb\"\nversion = \"0.25.0\"\n\n[[package]]\nname \
+            = \"librocksdb-sys\"\nversion = \"0.19.0+11.8.1\"\n\
                     [[package]]\nname = \"fjall\"\nversion = \"3.1.13\"\n";
         let versions = versions_of(lock, "abc");
         assert_eq!(versions["rocksdb"], "11.8.1 (crate 0.25.0)");

@@ -1,8 +1,9 @@
 //! `cargo xtask peers`: Tombolo and its peers on the same work in one run.
 //!
-//! `rows → for each round, scene, engine: a process → records → verdicts → table, JSON, page`. The engines live in `bench/peers`, a workspace of
-//! its own; this side knows none of them. Each engine runs each scene of a round in a process of its own, so that memory, CPU time and bytes
-//! written are its own, and its crash is a row without figures.
+//! `rows → for each round, scene, engine: a process → records → verdicts → table, JSON, page`. The
+//! engines live in `bench/peers`, a workspace of its own; this side knows none of them. Each engine
+//! runs each scene of a round in a process of its own, so that memory, CPU time and bytes written
+//! are its own, and its crash is a row without figures.
 
 mod bucket;
 pub mod child;
@@ -53,13 +54,16 @@ gives every request of both the latency of a store of the cloud. Caches and memt
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Engines, separated by commas; all that take part when not given. RocksDB with everything equal, and as its guides recommend.
+    /// Engines, separated by commas; all that take part when not given. RocksDB with everything
+    /// equal, and as its guides recommend.
     #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(ENGINES))]
     engines: Vec<String>,
-    /// Workloads, separated by commas, each a name or how names begin (`ycsb`, `fill`); all when not given. `--list` shows them.
+    /// Workloads, separated by commas, each a name or how names begin (`ycsb`, `fill`); all when
+    /// not given. `--list` shows them.
     #[arg(long, value_delimiter = ',')]
     workloads: Vec<String>,
-    /// Shapes, separated by commas (`accepted`, `settled`, `natural`, `compacted`, …); all when not given.
+    /// Shapes, separated by commas (`accepted`, `settled`, `natural`, `compacted`, …); all when not
+    /// given.
     #[arg(long, value_delimiter = ',')]
     shapes: Vec<String>,
     /// Threads, separated by commas.
@@ -68,7 +72,8 @@ pub struct Arguments {
     /// Rounds, each of which runs every engine once; 5 or more for figures to publish.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Keys of 20 bytes with values of 100, in a bucket of 400; 2,000,000, and in a bucket 300,000, when not given.
+    /// Keys of 20 bytes with values of 100, in a bucket of 400; 2,000,000, and in a bucket 300,000,
+    /// when not given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     num: Option<u64>,
     /// Seconds of each read.
@@ -92,7 +97,8 @@ pub struct Arguments {
     /// Prints the rows, their bars and the steps that measure them.
     #[arg(long)]
     list: bool,
-    /// Where the databases are made, each removed when its process ends; a directory of the cache when not given.
+    /// Where the databases are made, each removed when its process ends; a directory of the cache
+    /// when not given.
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// Longest step, in seconds: a process that takes longer is ended and told as failed.
@@ -102,7 +108,9 @@ pub struct Arguments {
 
 impl Arguments {
     fn wants(&self, key: &Key) -> bool {
-        let named = |names: &[String], name: &str| names.is_empty() || names.iter().any(|wanted| name.starts_with(wanted.as_str()));
+        let named = |names: &[String], name: &str| {
+            names.is_empty() || names.iter().any(|wanted| name.starts_with(wanted.as_str()))
+        };
         named(&self.workloads, &key.workload) && (self.shapes.is_empty() || self.shapes.contains(&key.shape))
     }
 
@@ -118,7 +126,11 @@ impl Arguments {
             return Err(format!("{unable} keeps no database in a bucket; {} do", able.join(", ")));
         }
         let all = if self.bucket { bucket::ENGINES } else { rows::LOCAL };
-        Ok(if self.engines.is_empty() { all.iter().map(|engine| (*engine).to_owned()).collect() } else { self.engines.clone() })
+        Ok(if self.engines.is_empty() {
+            all.iter().map(|engine| (*engine).to_owned()).collect()
+        } else {
+            self.engines.clone()
+        })
     }
 
     fn scenes(&self) -> Result<Vec<Scene>, String> {
@@ -126,7 +138,8 @@ impl Arguments {
         let of = if self.bucket { bucket::scenes } else { rows::scenes };
         let scenes = of(&size, &|key| self.wants(key));
         if scenes.is_empty() {
-            return Err("no row is left: `cargo xtask peers --list` shows the names of workloads and shapes".to_owned());
+            return Err("no row is left: `cargo xtask peers --list` shows the names of workloads and shapes"
+                .to_owned());
         }
         Ok(scenes)
     }
@@ -140,10 +153,12 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     let mut about = About { rounds: arguments.rounds, ..About::default() };
     if let Some(path) = &arguments.read {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let records: Vec<Record> = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let records: Vec<Record> =
+            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         about.rounds = records.iter().map(|record| record.round).max().unwrap_or(0);
         about.line = format!("{} records of an earlier run.", records.len());
-        about.versions = records.iter().map(|record| (record.engine.clone(), record.version.clone())).collect();
+        about.versions =
+            records.iter().map(|record| (record.engine.clone(), record.version.clone())).collect();
         return show(arguments, &about, &records);
     }
     let (scenes, engines) = (arguments.scenes()?, arguments.engines()?);
@@ -161,7 +176,11 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
         "{} keys of 20 B with values of {} B, compressible by half{}; {rows} rows, {} round{}. {machine}.",
         table::short(f64::from(u32::try_from(arguments.num()).unwrap_or(u32::MAX))),
         if arguments.bucket { bucket::VALUE_BYTES } else { 100 },
-        if arguments.bucket { format!(", in a bucket of versitygw behind latencies of {}", arguments.latency) } else { String::new() },
+        if arguments.bucket {
+            format!(", in a bucket of versitygw behind latencies of {}", arguments.latency)
+        } else {
+            String::new()
+        },
         arguments.rounds,
         if arguments.rounds == 1 { "" } else { "s, interleaved" }
     );
@@ -191,14 +210,20 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 fn list(scenes: &[Scene]) -> Result<(), String> {
     let mut text = String::new();
     for scene in scenes {
-        let of = if scene.engines.is_empty() { String::new() } else { format!(" ({} only)", scene.engines.join(", ")) };
+        let of = if scene.engines.is_empty() {
+            String::new()
+        } else {
+            format!(" ({} only)", scene.engines.join(", "))
+        };
         text += &format!("{}{of}\n", scene.name);
         for step in &scene.steps {
             text += &format!("    {}\n", step.text);
             for key in [&step.row, &step.settled].into_iter().flatten() {
                 let bar = rows::bar(key).map_or_else(String::new, |bar| {
-                    let rocksdb = bar.rocksdb.map_or_else(String::new, |least| format!("{least} x RocksDB, "));
-                    format!(": {:?}, bar {rocksdb}{} x the best LSM peer", bar.measure, bar.peer).to_lowercase()
+                    let rocksdb =
+                        bar.rocksdb.map_or_else(String::new, |least| format!("{least} x RocksDB, "));
+                    format!(": {:?}, bar {rocksdb}{} x the best LSM peer", bar.measure, bar.peer)
+                        .to_lowercase()
                 });
                 text += &format!("        {} {} x{}{bar}\n", key.workload, key.shape, key.threads);
             }
@@ -213,20 +238,27 @@ fn list(scenes: &[Scene]) -> Result<(), String> {
 
 /// Where everything built is kept.
 pub fn cache() -> Result<PathBuf, String> {
-    let base =
-        std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     Ok(base.ok_or("neither XDG_CACHE_HOME nor HOME says where a cache may be")?.join("tombolo-peers"))
 }
 
 /// Builds the program with the engines that are asked for, and no others.
 pub fn build(root: &Path, cache: &Path, engines: &[String], is_remote: bool) -> Result<PathBuf, String> {
     let target = cache.join("target");
-    let mut features: Vec<&str> =
-        engines.iter().map(|engine| engine.trim_end_matches("-tuned")).filter(|engine| *engine != "tombolo").collect();
+    let mut features: Vec<&str> = engines
+        .iter()
+        .map(|engine| engine.trim_end_matches("-tuned"))
+        .filter(|engine| *engine != "tombolo")
+        .collect();
     features.extend(is_remote.then_some("cloud"));
     features.dedup();
     let features = features.join(",");
-    eprintln!("$ cargo build --release --no-default-features --features {features:?}    (in bench/peers, into {})", target.display());
+    eprintln!(
+        "$ cargo build --release --no-default-features --features {features:?}    (in bench/peers, into {})",
+        target.display()
+    );
     let status = Command::new(env!("CARGO"))
         .args(["build", "--release", "--no-default-features", "--features", &features])
         .current_dir(root.join("bench/peers"))
@@ -236,7 +268,9 @@ pub fn build(root: &Path, cache: &Path, engines: &[String], is_remote: bool) -> 
     if status.success() {
         Ok(target.join("release/tombolo-peers"))
     } else {
-        Err("bench/peers does not build; RocksDB needs what `bench/peers/prepare` installs, the others need nothing".to_owned())
+        Err("bench/peers does not build; RocksDB needs what `bench/peers/prepare` installs, the others need \
+            nothing"
+            .to_owned())
     }
 }
 
@@ -246,10 +280,13 @@ fn facts(machine: &str, settings: &BTreeMap<String, String>, arguments: &Argumen
     facts.push(("command".to_owned(), format!("cargo xtask {}", words.join(" "))));
     facts.push((
         "built".to_owned(),
-        "release, thin LTO, for this processor (target-cpu=native, -march=native), the system's allocator, checksums on".to_owned(),
+        "release, thin LTO, for this processor (target-cpu=native, -march=native), the system's allocator, \
+        checksums on"
+            .to_owned(),
     ));
     let rounds = format!(
-        "each engine once in each of {} rounds, in turn; each scene in a process of its own; seeds are the rounds' numbers",
+        "each engine once in each of {} rounds, in turn; each scene in a process of its own; seeds are the \
+        rounds' numbers",
         arguments.rounds
     );
     facts.push(("rounds".to_owned(), rounds));
@@ -259,19 +296,31 @@ fn facts(machine: &str, settings: &BTreeMap<String, String>, arguments: &Argumen
 
 fn show(arguments: &Arguments, about: &About, records: &[Record]) -> Result<(), String> {
     let verdicts = verdict::judge(records);
-    let engines: Vec<String> =
-        ENGINES.iter().filter(|engine| records.iter().any(|record| record.engine == **engine)).map(|engine| (*engine).to_owned()).collect();
-    println!("{}\n{}\n{}", table::rates(&verdicts, &engines), table::space(&verdicts), table::costs(&verdicts, records, &engines));
+    let engines: Vec<String> = ENGINES
+        .iter()
+        .filter(|engine| records.iter().any(|record| record.engine == **engine))
+        .map(|engine| (*engine).to_owned())
+        .collect();
+    println!(
+        "{}\n{}\n{}",
+        table::rates(&verdicts, &engines),
+        table::space(&verdicts),
+        table::costs(&verdicts, records, &engines)
+    );
     let failures = table::failures(records);
     if !failures.is_empty() {
         println!("failed:\n{failures}");
     }
     let odd = verdict::disagreements(records);
     if !odd.is_empty() {
-        println!("found something else than the others (wrong answers, or writes that were cut off):\n{}", odd.join("\n"));
+        println!(
+            "found something else than the others (wrong answers, or writes that were cut off):\n{}",
+            odd.join("\n")
+        );
     }
     if let Some(path) = &arguments.html {
-        fs::write(path, page::page(about, &engines, records, &verdicts)).map_err(|error| format!("{}: {error}", path.display()))?;
+        fs::write(path, page::page(about, &engines, records, &verdicts))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
         println!("drawn in {}", path.display());
     }
     Ok(())
@@ -299,7 +348,9 @@ impl Run<'_> {
             .filter(|(scene, engine)| runs(scene, engine))
             .collect();
         let bar = ProgressBar::new(each.len() as u64 * u64::from(self.arguments.rounds));
-        if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {bar:24} {pos}/{len} {wide_msg} {eta} left") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{elapsed_precise} {bar:24} {pos}/{len} {wide_msg} {eta} left")
+        {
             bar.set_style(style);
         }
         let watched = std::io::stderr().is_terminal();
@@ -312,11 +363,22 @@ impl Run<'_> {
                     settings.entry((*engine).clone()).or_insert_with(|| text.clone());
                 }
                 if !watched {
-                    let failed = ended.failure.as_ref().map_or_else(String::new, |reason| format!(": failed, {reason}"));
-                    eprintln!("round {round}: {} on {engine}, {:.0} s, load {load:.1}{failed}", scene.name, begun.elapsed().as_secs_f64());
+                    let failed = ended
+                        .failure
+                        .as_ref()
+                        .map_or_else(String::new, |reason| format!(": failed, {reason}"));
+                    eprintln!(
+                        "round {round}: {} on {engine}, {:.0} s, load {load:.1}{failed}",
+                        scene.name,
+                        begun.elapsed().as_secs_f64()
+                    );
                 }
                 let collected = collect(scene, engine, self.versions.get(*engine), round, load, &ended);
-                records.extend(device::records(&self.directory.join("device"), &collected, self.arguments.seconds));
+                records.extend(device::records(
+                    &self.directory.join("device"),
+                    &collected,
+                    self.arguments.seconds,
+                ));
                 records.extend(collected);
                 bar.inc(1);
             }
@@ -330,18 +392,26 @@ impl Run<'_> {
     }
 
     fn process(&self, scene: &Scene, engine: &str, round: u32, bar: &ProgressBar) -> Result<Ended, String> {
-        fs::create_dir_all(&self.directory).map_err(|error| format!("{}: {error}", self.directory.display()))?;
+        fs::create_dir_all(&self.directory)
+            .map_err(|error| format!("{}: {error}", self.directory.display()))?;
         let database = self.directory.join(engine);
         child::remove(&database)?;
         let mut command = Command::new(&self.binary);
-        command.arg(engine).arg(&database).arg(format!("num={}", self.arguments.num())).arg(format!("seed={round}"));
+        command
+            .arg(engine)
+            .arg(&database)
+            .arg(format!("num={}", self.arguments.num()))
+            .arg(format!("seed={round}"));
         if let Some(far) = &self.far {
             far.remove(engine)?;
             far.tell(&mut command, engine);
         }
         command.arg("--");
         command.args(scene.steps.iter().map(|step| &step.text));
-        let limits = Limits { silence: Duration::from_secs(120), step: Duration::from_secs(self.arguments.step_seconds) };
+        let limits = Limits {
+            silence: Duration::from_secs(120),
+            step: Duration::from_secs(self.arguments.step_seconds),
+        };
         let ended = child::run(command, limits, |step, operations| {
             let text = scene.steps.get(step).map_or("", |step| step.text.as_str());
             let done = if operations > 0 {
@@ -360,19 +430,35 @@ impl Run<'_> {
 }
 
 /// The records of a process: figures of the steps that ended, and why there are none of the others.
-fn collect(scene: &Scene, engine: &str, version: Option<&String>, round: u32, load: f64, ended: &Ended) -> Vec<Record> {
+fn collect(
+    scene: &Scene,
+    engine: &str,
+    version: Option<&String>,
+    round: u32,
+    load: f64,
+    ended: &Ended,
+) -> Vec<Record> {
     let mut records = Vec::new();
     for (number, step) in scene.steps.iter().enumerate() {
         let line = ended.done.iter().find(|(done, _)| *done == number).map(|(_, line)| line);
         for (key, settled) in [(&step.row, false), (&step.settled, true)] {
             let Some(key) = key else { continue };
-            let told = line.ok_or_else(|| ended.failure.clone().unwrap_or_else(|| "it did not say".to_owned()));
+            let told =
+                line.ok_or_else(|| ended.failure.clone().unwrap_or_else(|| "it did not say".to_owned()));
             let (figures, failure) = match told.and_then(|line| Figures::told(line, settled)) {
                 Ok(figures) => (figures, None),
                 Err(reason) => (Figures::default(), Some(reason)),
             };
             let version = version.cloned().unwrap_or_default();
-            records.push(Record { engine: engine.to_owned(), version, key: key.clone(), round, load, failure, figures });
+            records.push(Record {
+                engine: engine.to_owned(),
+                version,
+                key: key.clone(),
+                round,
+                load,
+                failure,
+                figures,
+            });
         }
     }
     records
@@ -386,7 +472,10 @@ mod tests {
 
     fn scene() -> Scene {
         let size = Size { num: 1000, seconds: 1, threads: vec![1] };
-        rows::scenes(&size, &|key| ["fillrandom", "readrandom"].contains(&key.workload.as_str()) && key.shape != rows::COMPACTED).remove(0)
+        rows::scenes(&size, &|key| {
+            ["fillrandom", "readrandom"].contains(&key.workload.as_str()) && key.shape != rows::COMPACTED
+        })
+        .remove(0)
     }
 
     #[test]
@@ -396,9 +485,13 @@ mod tests {
             "operations": 10, "operations_per_second": 5.0, "seconds": 2.0, "seconds_settled": 5.0, "operations_per_second_settled": 2.0,
         });
         let write = scene.steps.iter().position(|step| step.settled.is_some()).unwrap();
-        let ended = Ended { done: vec![(write, done)], settings: None, failure: Some("signal: 11".to_owned()) };
+        let ended =
+            Ended { done: vec![(write, done)], settings: None, failure: Some("signal: 11".to_owned()) };
         let records = collect(&scene, "rocksdb", None, 2, 0.5, &ended);
-        let rates: Vec<_> = records.iter().map(|record| (record.key.shape.as_str(), record.figures.operations_per_second)).collect();
+        let rates: Vec<_> = records
+            .iter()
+            .map(|record| (record.key.shape.as_str(), record.figures.operations_per_second))
+            .collect();
         assert_eq!(rates, [("accepted", 5.0), ("settled", 2.0), ("natural", 0.0)]);
         assert_eq!(records[2].failure.as_deref(), Some("signal: 11"));
         assert!(records[..2].iter().all(|record| record.failure.is_none() && record.round == 2));

@@ -29,7 +29,8 @@ const MARK: &str = "__DATA__";
 /// The page.
 pub fn page(about: &About, engines: &[String], records: &[Record], verdicts: &[Verdict]) -> String {
     let loads = records.iter().map(|record| record.load);
-    let (least, most) = loads.fold((f64::INFINITY, 0.0f64), |(least, most), load| (least.min(load), most.max(load)));
+    let (least, most) =
+        loads.fold((f64::INFINITY, 0.0f64), |(least, most), load| (least.min(load), most.max(load)));
     let data = json!({
         "about": about.line,
         "rounds": about.rounds,
@@ -82,7 +83,8 @@ mod tests {
     #[test]
     fn the_page_holds_its_data_and_loads_nothing() {
         let key = Key::new("readrandom", rows::NATURAL, 1);
-        let mut records = vec![record("tombolo", &key, 1, 300.0, 1.0), record("rocksdb", &key, 1, 100.0, 2.0)];
+        let mut records =
+            vec![record("tombolo", &key, 1, 300.0, 1.0), record("rocksdb", &key, 1, 100.0, 2.0)];
         // A text that would end the script's element, were it not escaped.
         records[1].figures.first_error = Some("</script><b>".to_owned());
         let about = About { line: "a run".to_owned(), rounds: 1, ..About::default() };
@@ -90,7 +92,10 @@ mod tests {
         let page = page(&about, &engines, &records, &judge(&records));
         let data = data(&page);
         assert_eq!(data["records"][1]["first_error"], "</script><b>");
-        assert_eq!((&data["verdicts"][0]["to_rocksdb"]["median"], &data["verdicts"][0]["reached"]), (&json!(3.0), &json!(true)));
+        assert_eq!(
+            (&data["verdicts"][0]["to_rocksdb"]["median"], &data["verdicts"][0]["reached"]),
+            (&json!(3.0), &json!(true))
+        );
         for outside in ["src=", "href=", "@import", "url(", "fetch("] {
             assert!(!page.contains(outside), "{outside} would need the network");
         }

@@ -75,7 +75,8 @@ pub struct Figures {
     /// Sorted runs that reads had to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sorted_runs: Option<u64>,
-    /// Of a database in a bucket: requests to the store by operation, those of the background included.
+    /// Of a database in a bucket: requests to the store by operation, those of the background
+    /// included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_operation: Option<f64>,
     /// Bytes that went to the store, heads of requests included.
@@ -97,12 +98,14 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures that a process told of a step; with `settled` those up to the end of the background's work.
+    /// The figures that a process told of a step; with `settled` those up to the end of the
+    /// background's work.
     ///
     /// # Errors
     /// What is missing or has another type.
     pub fn told(line: &Value, settled: bool) -> Result<Figures, String> {
-        let mut figures: Figures = serde_json::from_value(line.clone()).map_err(|error| format!("{line}: {error}"))?;
+        let mut figures: Figures =
+            serde_json::from_value(line.clone()).map_err(|error| format!("{line}: {error}"))?;
         if settled {
             let number = |name: &str| line[name].as_f64().ok_or_else(|| format!("{line}: {name} is missing"));
             figures.seconds = number("seconds_settled")?;
@@ -129,10 +132,21 @@ mod tests {
             "seconds_settled": 4.0, "operations_per_second_settled": 2.5, "sorted_runs": 3, "first_error": null,
         });
         let figures = Figures::told(&line, false).unwrap();
-        assert_eq!((figures.operations_per_second, figures.sorted_runs, figures.bytes_written), (5.0, Some(3), 0));
+        assert_eq!(
+            (figures.operations_per_second, figures.sorted_runs, figures.bytes_written),
+            (5.0, Some(3), 0)
+        );
         assert_eq!(Figures::told(&line, true).unwrap().operations_per_second, 2.5);
         let key = Key::new("readrandom", "natural", 2);
-        let record = Record { engine: "tombolo".into(), version: "1".into(), key, round: 1, load: 0.5, failure: None, figures };
+        let record = Record {
+            engine: "tombolo".into(),
+            version: "1".into(),
+            key,
+            round: 1,
+            load: 0.5,
+            failure: None,
+            figures,
+        };
         let value = serde_json::to_value(&record).unwrap();
         for name in [
             "engine",

@@ -1,7 +1,9 @@
-//! What is compared: scenes of steps, each measured step a row of the result, and the bar that a row must reach.
+//! What is compared: scenes of steps, each measured step a row of the result, and the bar that a
+//! row must reach.
 //!
-//! A scene is one process with one engine: an empty database, then its steps in order. Writes stay in a scene even when nobody asked for
-//! their rows, because the reads after them need what they left.
+//! A scene is one process with one engine: an empty database, then its steps in order. Writes stay
+//! in a scene even when nobody asked for their rows, because the reads after them need what they
+//! left.
 
 use super::bucket;
 use super::record::Key;
@@ -42,18 +44,22 @@ pub struct Scene {
 }
 
 /// The engines, in the order in which they are drawn.
-pub const ENGINES: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned", "fjall", "slatedb", "slatedb-tuned", "redb", "lmdb"];
-/// Those that take part when nobody says which: what SlateDB's documentation advises is about buckets.
+pub const ENGINES: &[&str] =
+    &["tombolo", "rocksdb", "rocksdb-tuned", "fjall", "slatedb", "slatedb-tuned", "redb", "lmdb"];
+/// Those that take part when nobody says which: what SlateDB's documentation advises is about
+/// buckets.
 pub const LOCAL: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned", "fjall", "slatedb", "redb", "lmdb"];
 /// Those that the bars speak of.
 pub const LSM_PEERS: &[&str] = &["rocksdb", "rocksdb-tuned", "fjall", "slatedb", "slatedb-tuned"];
 /// Those that can read and write past the page cache.
 const DIRECT: &[&str] = &["tombolo", "rocksdb", "rocksdb-tuned"];
 
-/// Writes go to a count; an engine that takes longer is cut off, and has fewer keys in what follows.
+/// Writes go to a count; an engine that takes longer is cut off, and has fewer keys in what
+/// follows.
 const WRITE_SECONDS_MAX: u64 = 120;
 
-/// Writes a second beside the reads of `readwhilewriting`: a rate that every engine keeps up with, so that all do the same work.
+/// Writes a second beside the reads of `readwhilewriting`: a rate that every engine keeps up with,
+/// so that all do the same work.
 const WRITES_BESIDE: u64 = 100_000;
 
 /// Rate of accepted writes, as the caller sees them.
@@ -85,7 +91,13 @@ impl Scene {
         self
     }
 
-    pub(super) fn read(mut self, workload: &str, shape: &str, threads: usize, text: impl Into<String>) -> Scene {
+    pub(super) fn read(
+        mut self,
+        workload: &str,
+        shape: &str,
+        threads: usize,
+        text: impl Into<String>,
+    ) -> Scene {
         let row = Some(Key::new(workload, shape, threads));
         self.steps.push(Step { text: text.into(), row, settled: None, writes: false });
         self
@@ -94,7 +106,12 @@ impl Scene {
     /// A write, whose rate is told as accepted and until settled.
     fn write(mut self, workload: &str, threads: usize, text: impl Into<String>) -> Scene {
         let [row, settled] = [ACCEPTED, SETTLED].map(|shape| Some(Key::new(workload, shape, threads)));
-        self.steps.push(Step { text: format!("{} settle=1 seconds={WRITE_SECONDS_MAX}", text.into()), row, settled, writes: true });
+        self.steps.push(Step {
+            text: format!("{} settle=1 seconds={WRITE_SECONDS_MAX}", text.into()),
+            row,
+            settled,
+            writes: true,
+        });
         self
     }
 
@@ -137,7 +154,11 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
     let mut scenes = Vec::new();
     for &threads in &size.threads {
         let with = format!("threads={threads}");
-        scenes.push(Scene::new(format!("in order, {with}")).setup("open").write("fillseq", threads, format!("run fillseq {with}")));
+        scenes.push(Scene::new(format!("in order, {with}")).setup("open").write(
+            "fillseq",
+            threads,
+            format!("run fillseq {with}"),
+        ));
         let random = Scene::new(format!("at random, {with}"))
             .setup("open")
             .write("fillrandom", threads, format!("run fillrandom {with}"))
@@ -155,33 +176,61 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
             .reads(COMPACTED, threads, seconds)
             .read("open", COMPACTED, threads, "open")
             .write("deleterandom", threads, format!("run deleterandom {with}"))
-            .read("seekdeleted", NATURAL, threads, format!("run seekrandom {with} seconds={seconds} nexts=10"));
+            .read(
+                "seekdeleted",
+                NATURAL,
+                threads,
+                format!("run seekrandom {with} seconds={seconds} nexts=10"),
+            );
         scenes.push(random);
         scenes.push(Scene::new(format!("bulk load, {with}")).setup("open").write(
             "fillbatch",
             threads,
             format!("run fillbatch {with} batch=100"),
         ));
-        let mut ycsb = Scene::new(format!("YCSB, {with}")).setup("open").setup("run filluniquerandom settle=1").setup("warm");
-        // What is written is merged in bouts: a mix that writes runs longer, so that it meets them in every engine.
+        let mut ycsb = Scene::new(format!("YCSB, {with}"))
+            .setup("open")
+            .setup("run filluniquerandom settle=1")
+            .setup("warm");
+        // What is written is merged in bouts: a mix that writes runs longer, so that it meets them
+        // in every engine.
         let seconds_of = |letter| if letter == "c" { seconds } else { 2 * seconds };
         for letter in LETTERS {
-            ycsb = ycsb.mixed(&format!("ycsb-{letter}"), &format!("ycsb-{letter}"), "", threads, seconds_of(letter));
+            ycsb = ycsb.mixed(
+                &format!("ycsb-{letter}"),
+                &format!("ycsb-{letter}"),
+                "",
+                threads,
+                seconds_of(letter),
+            );
         }
         scenes.push(ycsb);
         // Each with the keys that are not its own.
         for distribution in ["uniform", "zipfian", "latest", "hotspot"] {
-            let mut ycsb =
-                Scene::new(format!("YCSB, {distribution}, {with}")).setup("open").setup("run filluniquerandom settle=1").setup("warm");
-            for letter in LETTERS.into_iter().filter(|letter| distribution != if *letter == "d" { "latest" } else { "zipfian" }) {
+            let mut ycsb = Scene::new(format!("YCSB, {distribution}, {with}"))
+                .setup("open")
+                .setup("run filluniquerandom settle=1")
+                .setup("warm");
+            for letter in LETTERS
+                .into_iter()
+                .filter(|letter| distribution != if *letter == "d" { "latest" } else { "zipfian" })
+            {
                 let options = format!("distribution={distribution}");
-                ycsb =
-                    ycsb.mixed(&format!("ycsb-{letter} {distribution}"), &format!("ycsb-{letter}"), &options, threads, seconds_of(letter));
+                ycsb = ycsb.mixed(
+                    &format!("ycsb-{letter} {distribution}"),
+                    &format!("ycsb-{letter}"),
+                    &options,
+                    threads,
+                    seconds_of(letter),
+                );
             }
             scenes.push(ycsb);
         }
         for name in ["mixgraph", "deletescan"] {
-            let scene = Scene::new(format!("{name}, {with}")).setup("open").setup("run filluniquerandom settle=1").setup("warm");
+            let scene = Scene::new(format!("{name}, {with}"))
+                .setup("open")
+                .setup("run filluniquerandom settle=1")
+                .setup("warm");
             scenes.push(scene.mixed(name, name, "", threads, 2 * seconds));
         }
         let small = Scene::new(format!("small cache, {with}"))
@@ -191,7 +240,12 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
             .setup("open cache=67108864 memtable=4194304")
             .setup("warm")
             .read("readrandom", SMALL_CACHE, threads, format!("run readrandom {with} seconds={seconds}"))
-            .read("seekrandom", SMALL_CACHE, threads, format!("run seekrandom {with} seconds={seconds} nexts=10"));
+            .read(
+                "seekrandom",
+                SMALL_CACHE,
+                threads,
+                format!("run seekrandom {with} seconds={seconds} nexts=10"),
+            );
         scenes.push(small);
     }
     if size.threads.contains(&2) {
@@ -203,7 +257,11 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
     }
     for threads in [1, 2, 8] {
         let text = format!("run fillrandom threads={threads} durability=durable seconds={seconds}");
-        scenes.push(Scene::new(format!("durable, {threads} threads")).setup("open").read("fillsync", DURABLE, threads, text));
+        scenes.push(
+            Scene::new(format!("durable, {threads} threads"))
+                .setup("open")
+                .read("fillsync", DURABLE, threads, text),
+        );
     }
     // A sixteenth of the data or less in memory, and nothing in the page cache.
     let cache = (size.num * 120 / 16).max(1 << 20);
@@ -213,7 +271,12 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
         .setup("compact")
         .setup(format!("open direct=1 cache={cache} memtable=1048576"))
         .read("readrandom", DIRECT_IO, 1, format!("run readrandom seconds={seconds}"))
-        .read("readrandom", DIRECT_IO, DEVICE_READS, format!("run readrandom threads={DEVICE_READS} seconds={seconds}"))
+        .read(
+            "readrandom",
+            DIRECT_IO,
+            DEVICE_READS,
+            format!("run readrandom threads={DEVICE_READS} seconds={seconds}"),
+        )
         .read("multireadrandom 32", DIRECT_IO, 1, format!("run multireadrandom batch=32 seconds={seconds}"))
         .only(DIRECT);
     scenes.push(direct);
@@ -223,7 +286,12 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
 impl Scene {
     /// A mix of reads and writes: each runs on what the ones before left.
     fn mixed(self, row: &str, name: &str, options: &str, threads: usize, seconds: u64) -> Scene {
-        self.read(row, NATURAL, threads, format!("run {name} threads={threads} seconds={seconds} {options}").trim_end())
+        self.read(
+            row,
+            NATURAL,
+            threads,
+            format!("run {name} threads={threads} seconds={seconds} {options}").trim_end(),
+        )
     }
 }
 
@@ -261,7 +329,9 @@ pub fn bar(key: &Key) -> Option<Bar> {
         ("seekrandom", COMPACTED) => rate(1.5, 1.3),
         ("readseq" | "readreverse", COMPACTED) => rate(1.3, 1.3),
         ("readrandom", SMALL_CACHE) => rate(1.5, 1.3),
-        ("readrandom" | "multireadrandom 32", DIRECT_IO) if key.threads == DEVICE_READS || key.workload != "readrandom" => {
+        ("readrandom" | "multireadrandom 32", DIRECT_IO)
+            if key.threads == DEVICE_READS || key.workload != "readrandom" =>
+        {
             Some(Bar { measure: Measure::Rate, rocksdb: None, peer: 1.0 })
         }
         (_, DEVICE) => Some(Bar { measure: Measure::Rate, rocksdb: None, peer: 0.9 }),
@@ -285,8 +355,13 @@ mod tests {
     #[test]
     fn every_row_is_measured_once() {
         let scenes = scenes(&size(), &|_| true);
-        let mut keys: Vec<Key> =
-            scenes.iter().flat_map(|scene| &scene.steps).flat_map(|step| [&step.row, &step.settled]).flatten().cloned().collect();
+        let mut keys: Vec<Key> = scenes
+            .iter()
+            .flat_map(|scene| &scene.steps)
+            .flat_map(|step| [&step.row, &step.settled])
+            .flatten()
+            .cloned()
+            .collect();
         let all = keys.len();
         keys.sort();
         keys.dedup();
@@ -310,7 +385,8 @@ mod tests {
 
     #[test]
     fn reads_that_nobody_asked_for_are_left_out_and_writes_are_not() {
-        let found = scenes(&size(), &|key| key.workload == "seekrandom" && key.shape == NATURAL && key.threads == 2);
+        let found =
+            scenes(&size(), &|key| key.workload == "seekrandom" && key.shape == NATURAL && key.threads == 2);
         assert_eq!(found.len(), 1);
         let texts: Vec<&str> = found[0].steps.iter().map(|step| step.text.as_str()).collect();
         let expected = [
@@ -327,7 +403,9 @@ mod tests {
 
     #[test]
     fn bars_are_those_that_were_set() {
-        let of = |workload, shape, threads| bar(&Key::new(workload, shape, threads)).map(|bar| (bar.rocksdb, bar.peer));
+        let of = |workload, shape, threads| {
+            bar(&Key::new(workload, shape, threads)).map(|bar| (bar.rocksdb, bar.peer))
+        };
         assert_eq!(of("fillrandom", SETTLED, 1), Some((Some(2.0), 1.3)));
         assert_eq!(of("fillrandom own", ACCEPTED, 2), Some((Some(2.0), 1.5)));
         assert_eq!(of("seekrandom", NATURAL, 1), Some((Some(3.0), 1.3)));

@@ -1,7 +1,8 @@
 //! Medians, and ratios by rounds.
 //!
-//! Rounds are interleaved, each engine once in each, so that what the machine does besides meets all of them alike. A ratio is therefore
-//! taken within a round, and the median of the rounds' ratios is told with their least and greatest.
+//! Rounds are interleaved, each engine once in each, so that what the machine does besides meets
+//! all of them alike. A ratio is therefore taken within a round, and the median of the rounds'
+//! ratios is told with their least and greatest.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -47,8 +48,8 @@ pub fn spread_with_interval(ratios: &[f64]) -> Option<Spread> {
     Some(Spread { interval: bootstrap(ratios), ..spread(ratios)? })
 }
 
-/// The interval in which the median of the ratios lies with 95 %, by 2,000 resamples with a fixed seed; `None` below 5 rounds, where it
-/// would say nothing.
+/// The interval in which the median of the ratios lies with 95 %, by 2,000 resamples with a fixed
+/// seed; `None` below 5 rounds, where it would say nothing.
 fn bootstrap(ratios: &[f64]) -> Option<(f64, f64)> {
     const RESAMPLES: usize = 2000;
     if ratios.len() < 5 {
@@ -57,7 +58,8 @@ fn bootstrap(ratios: &[f64]) -> Option<(f64, f64)> {
     let mut random = SmallRng::seed_from_u64(1);
     let mut medians: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            let mut drawn: Vec<f64> = ratios.iter().map(|_| ratios[random.random_range(0..ratios.len())]).collect();
+            let mut drawn: Vec<f64> =
+                ratios.iter().map(|_| ratios[random.random_range(0..ratios.len())]).collect();
             drawn.sort_by(f64::total_cmp);
             median(&drawn)
         })
@@ -74,7 +76,10 @@ mod tests {
     fn the_median_is_the_middle() {
         assert_eq!(spread(&[]), None);
         assert_eq!(spread(&[f64::NAN]), None);
-        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some(Spread { median: 2.0, least: 1.0, most: 3.0, interval: None }));
+        assert_eq!(
+            spread(&[3.0, 1.0, 2.0]),
+            Some(Spread { median: 2.0, least: 1.0, most: 3.0, interval: None })
+        );
         assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
     }
 
@@ -82,7 +87,10 @@ mod tests {
     fn ratios_are_taken_within_a_round() {
         // The machine was twice as slow in round 2 for both: the ratio does not move.
         let (mine, theirs) = ([(1, 400.0), (2, 200.0), (3, 500.0)], [(2, 100.0), (1, 200.0), (4, 1.0)]);
-        assert_eq!(ratios(&mine, &theirs), Some(Spread { median: 2.0, least: 2.0, most: 2.0, interval: None }));
+        assert_eq!(
+            ratios(&mine, &theirs),
+            Some(Spread { median: 2.0, least: 2.0, most: 2.0, interval: None })
+        );
         assert_eq!(ratios(&mine, &[(1, 0.0)]), None);
         assert_eq!(ratios(&mine, &[(9, 1.0)]), None);
     }
@@ -90,7 +98,8 @@ mod tests {
     #[test]
     fn the_interval_holds_the_median_and_narrows_with_the_rounds() {
         assert_eq!(bootstrap(&[1.0; 4]), None);
-        let noisy = |rounds: u32| (0..rounds).map(|round| 2.0 + f64::from(round * 7 % 11) / 10.0).collect::<Vec<_>>();
+        let noisy =
+            |rounds: u32| (0..rounds).map(|round| 2.0 + f64::from(round * 7 % 11) / 10.0).collect::<Vec<_>>();
         let (few, many) = (noisy(11), noisy(110));
         let widths = [few, many].map(|ratios| {
             let (low, high) = bootstrap(&ratios).unwrap();

@@ -21,7 +21,8 @@ pub fn short(value: f64) -> String {
 
 /// Rates, ratios and bars.
 pub fn rates(verdicts: &[Verdict], engines: &[String]) -> String {
-    let drawn: Vec<usize> = (0..ENGINES.len()).filter(|index| engines.iter().any(|engine| engine == ENGINES[*index])).collect();
+    let drawn: Vec<usize> =
+        (0..ENGINES.len()).filter(|index| engines.iter().any(|engine| engine == ENGINES[*index])).collect();
     let mut text = format!("{:<32}", "operations per second");
     for index in &drawn {
         let _ = write!(text, " {:>13}", ENGINES[*index]);
@@ -45,7 +46,9 @@ pub fn rates(verdicts: &[Verdict], engines: &[String]) -> String {
     let (reached, all) = judged.fold((0, 0), |(reached, all), is| (reached + u32::from(is), all + 1));
     let _ = writeln!(
         text,
-        "\nbars reached: {reached} of {all} rows. Ratios are medians of the rounds' ratios, with the least and the greatest,\nfrom 5 rounds on also the interval in which the median lies with 95 %; + reached, ! not."
+        "\nbars reached: {reached} of {all} rows. Ratios are medians of the rounds' ratios, with the least \
+        and the greatest,\nfrom 5 rounds on also the interval in which the median lies with 95 %; + \
+        reached, ! not."
     );
     text
 }
@@ -64,13 +67,21 @@ fn ratio(ratio: Option<Spread>, bar: Option<f64>, reached: Option<bool>) -> Stri
 
 /// Bytes written and kept, which are to be no more than RocksDB's.
 pub fn space(verdicts: &[Verdict]) -> String {
-    let mut text = format!("{:<32} {:<24} {:<24}\n", "bytes by rocksdb's", "written (1 or less)", "on the disk (1 or less)");
+    let mut text = format!(
+        "{:<32} {:<24} {:<24}\n",
+        "bytes by rocksdb's", "written (1 or less)", "on the disk (1 or less)"
+    );
     for verdict in verdicts {
         let Some([written, kept]) = verdict.bytes_to_rocksdb else { continue };
         let show = |spread: Spread| ratio(Some(spread), None, Some(spread.median <= 1.0));
         let key = &verdict.key;
-        let _ =
-            writeln!(text, "{:<32} {:<24} {:<24}", format!("{} {} x{}", key.workload, key.shape, key.threads), show(written), show(kept));
+        let _ = writeln!(
+            text,
+            "{:<32} {:<24} {:<24}",
+            format!("{} {} x{}", key.workload, key.shape, key.threads),
+            show(written),
+            show(kept)
+        );
     }
     text
 }
@@ -79,12 +90,22 @@ pub fn space(verdicts: &[Verdict]) -> String {
 pub fn costs(verdicts: &[Verdict], records: &[Record], engines: &[String]) -> String {
     let mut text = format!(
         "{:<32} {:<14} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>5} {:>9}\n",
-        "costs (medians)", "", "p50 us", "p99 us", "CPU us", "MB wrote", "MB disk", "MB peak", "runs", "requests"
+        "costs (medians)",
+        "",
+        "p50 us",
+        "p99 us",
+        "CPU us",
+        "MB wrote",
+        "MB disk",
+        "MB peak",
+        "runs",
+        "requests"
     );
     for verdict in verdicts {
         for engine in ENGINES.iter().filter(|engine| engines.iter().any(|name| name == *engine)) {
             let median = |of: &dyn Fn(&super::record::Figures) -> f64| {
-                let values: Vec<f64> = by_round(records, &verdict.key, engine, of).into_iter().map(|(_, value)| value).collect();
+                let values: Vec<f64> =
+                    by_round(records, &verdict.key, engine, of).into_iter().map(|(_, value)| value).collect();
                 super::statistics::spread(&values).map(|spread| spread.median)
             };
             let Some(p50) = median(&|figures| figures.micros_p50) else { continue };
@@ -120,7 +141,10 @@ pub fn failures(records: &[Record]) -> String {
     for record in records {
         let reason = record.failure.clone().or_else(|| record.figures.first_error.clone());
         if let Some(reason) = reason {
-            lines.push(format!("{} round {}, {} {}: {reason}", record.engine, record.round, record.key.workload, record.key.shape));
+            lines.push(format!(
+                "{} round {}, {} {}: {reason}",
+                record.engine, record.round, record.key.workload, record.key.shape
+            ));
         }
     }
     lines.dedup();
@@ -137,7 +161,8 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let shown: Vec<String> = [0.5, 12.3, 1234.0, 45_678.0, 1_234_567.0, 5e9].into_iter().map(short).collect();
+        let shown: Vec<String> =
+            [0.5, 12.3, 1234.0, 45_678.0, 1_234_567.0, 5e9].into_iter().map(short).collect();
         assert_eq!(shown, ["0.50", "12", "1.2k", "46k", "1.23M", "5.00G"]);
     }
 
@@ -156,14 +181,23 @@ mod tests {
     #[test]
     fn a_row_says_rates_ratios_and_bars() {
         let key = Key::new("readrandom", rows::COMPACTED, 2);
-        let mut records = vec![record("tombolo", &key, 1, 500_000.0, 3.0), record("rocksdb", &key, 1, 200_000.0, 4.0)];
+        let mut records =
+            vec![record("tombolo", &key, 1, 500_000.0, 3.0), record("rocksdb", &key, 1, 200_000.0, 4.0)];
         let mut failed = record("fjall", &key, 1, 0.0, 0.0);
         failed.failure = Some("signal: 6".to_owned());
         records.push(failed);
         let engines: Vec<String> = ["tombolo", "rocksdb", "fjall"].map(str::to_owned).into();
         let text = rates(&judge(&records), &engines);
-        assert!(text.contains("readrandom compacted x2") && text.contains("500k") && text.contains("200k"), "{text}");
-        assert!(text.contains("+2.50/2 [2.50-2.50]") && text.contains("+2.50/1.5") && text.contains("bars reached: 1 of 1"), "{text}");
+        assert!(
+            text.contains("readrandom compacted x2") && text.contains("500k") && text.contains("200k"),
+            "{text}"
+        );
+        assert!(
+            text.contains("+2.50/2 [2.50-2.50]")
+                && text.contains("+2.50/1.5")
+                && text.contains("bars reached: 1 of 1"),
+            "{text}"
+        );
         assert!(!text.contains("lmdb"), "{text}");
         let costs = costs(&judge(&records), &records, &engines);
         assert!(costs.contains("rocksdb") && !costs.contains("fjall"), "{costs}");

@@ -24,10 +24,12 @@ const SQLITE_TRANSACTIONS: u64 = 3000;
 /// Rows of 4 KB, each its own transaction, that make a write-ahead log of 60 MB.
 const SQLITE_LOG_ROWS: u64 = 7500;
 /// Writes of 512 B by one client, and by sixteen.
-const REDIS_WRITES: [(&str, &str, &str); 2] = [("1", "5000", "writes/s, 1 client"), ("16", "30000", "writes/s, 16 clients")];
+const REDIS_WRITES: [(&str, &str, &str); 2] =
+    [("1", "5000", "writes/s, 1 client"), ("16", "30000", "writes/s, 16 clients")];
 /// Writes of 512 B to different keys that make an append-only file of 60 MB.
 const REDIS_LOG_WRITES: &str = "107000";
-/// Writes of 100 B that make a write-ahead log of 60 MB, and how many of them are a batch that is synced.
+/// Writes of 100 B that make a write-ahead log of 60 MB, and how many of them are a batch that is
+/// synced.
 const ROCKSDB_LOG_WRITES: u64 = 440_000;
 const ROCKSDB_LOG_BATCH: &str = "100";
 /// How long a server may take to start.
@@ -53,13 +55,33 @@ impl Program {
         };
         programs
             .iter()
-            .find(|program| Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err())
+            .find(|program| {
+                Command::new(program)
+                    .arg("--version")
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .status()
+                    .is_err()
+            })
             .copied()
     }
 
-    /// Measures it in `base`, which is empty: on its disk, or in a database with that log. What it writes is synced unless `is_weak`.
-    pub fn measure(self, is_weak: bool, log: Option<String>, library: &Path, base: &Path) -> Result<Vec<Measured>, String> {
-        let place = Place { is_synced: !is_weak, log, preloaded: library, files: base.join("files"), store: base.join("store") };
+    /// Measures it in `base`, which is empty: on its disk, or in a database with that log. What it
+    /// writes is synced unless `is_weak`.
+    pub fn measure(
+        self,
+        is_weak: bool,
+        log: Option<String>,
+        library: &Path,
+        base: &Path,
+    ) -> Result<Vec<Measured>, String> {
+        let place = Place {
+            is_synced: !is_weak,
+            log,
+            preloaded: library,
+            files: base.join("files"),
+            store: base.join("store"),
+        };
         std::fs::create_dir_all(&place.files).map_err(|error| error.to_string())?;
         match self {
             Program::Sqlite => sqlite(&place),
@@ -84,7 +106,9 @@ impl Place<'_> {
         command.current_dir(&self.files);
         if let Some(log) = &self.log {
             let files = self.files.display();
-            let patterns = format!("{files}/*.db:{files}/*.db-wal:{files}/*.db-journal:{files}/appendonlydir/*:{files}/*.log");
+            let patterns = format!(
+                "{files}/*.db:{files}/*.db-wal:{files}/*.db-journal:{files}/appendonlydir/*:{files}/*.log"
+            );
             command
                 .env("LD_PRELOAD", self.preloaded)
                 .env("TOMBOLO_PRELOAD_STORE", format!("file://{}", self.store.display()))
@@ -124,7 +148,9 @@ fn number(text: &str) -> Result<f64, String> {
 
 fn sqlite(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     let synchronous = if place.is_synced { "FULL" } else { "OFF" };
-    let pragmas = format!("PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous};\nCREATE TABLE IF NOT EXISTS t(x);\n");
+    let pragmas = format!(
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous};\nCREATE TABLE IF NOT EXISTS t(x);\n"
+    );
     let now = "SELECT 'at', julianday('now');\n";
     let mut script = format!("{pragmas}{now}");
     for _ in 0..SQLITE_TRANSACTIONS {
@@ -132,11 +158,18 @@ fn sqlite(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     }
     script.push_str(now);
     let told = printed(place.command("sqlite3").arg("a.db"), &script)?;
-    let moments = told.lines().filter_map(|line| line.strip_prefix("at|")).map(number).collect::<Result<Vec<_>, _>>()?;
+    let moments = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("at|"))
+        .map(number)
+        .collect::<Result<Vec<_>, _>>()?;
     let [first, .., last] = moments[..] else { return Err(format!("no moments in {told:?}")) };
     let rate = f64::from(u32::try_from(SQLITE_TRANSACTIONS).unwrap_or(0)) / ((last - first) * 86_400.0);
-    // A write-ahead log that was never moved into the database, and a process that is killed with it.
-    let mut script = "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; PRAGMA wal_autocheckpoint=0;\nCREATE TABLE t(x);\n".to_owned();
+    // A write-ahead log that was never moved into the database, and a process that is killed with
+    // it.
+    let mut script =
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; PRAGMA wal_autocheckpoint=0;\nCREATE TABLE t(x);\n"
+            .to_owned();
     for _ in 0..SQLITE_LOG_ROWS {
         script.push_str("INSERT INTO t VALUES(randomblob(3500));\n");
     }
@@ -162,12 +195,24 @@ fn start_redis(place: &Place<'_>, sync: &str) -> Result<Child, String> {
     let socket = place.files.join("socket");
     let _gone = std::fs::remove_file(&socket);
     let mut command = place.command("redis-server");
-    command.args(["--port", "0", "--save", "", "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0", "--appendfsync", sync]);
+    command.args([
+        "--port",
+        "0",
+        "--save",
+        "",
+        "--appendonly",
+        "yes",
+        "--auto-aof-rewrite-percentage",
+        "0",
+        "--appendfsync",
+        sync,
+    ]);
     command.arg("--unixsocket").arg(&socket).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(|error| format!("cannot start redis-server: {error}"))?;
     let begin = Instant::now();
     loop {
-        let told = printed(Command::new("redis-cli").arg("-s").arg(&socket).arg("PING"), "").unwrap_or_default();
+        let told =
+            printed(Command::new("redis-cli").arg("-s").arg(&socket).arg("PING"), "").unwrap_or_default();
         if told.trim() == "PONG" {
             return Ok(child);
         }
@@ -181,9 +226,19 @@ fn redis(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     let socket = place.files.join("socket");
     let server = start_redis(place, if place.is_synced { "always" } else { "no" })?;
     let bench = |arguments: &[&str]| {
-        let told =
-            printed(Command::new("redis-benchmark").arg("-s").arg(&socket).args(["-t", "set", "-d", "512", "--csv"]).args(arguments), "")?;
-        let rate = told.lines().last().and_then(|line| line.split(',').nth(1)).map(|rate| rate.trim_matches('"').to_owned());
+        let told = printed(
+            Command::new("redis-benchmark")
+                .arg("-s")
+                .arg(&socket)
+                .args(["-t", "set", "-d", "512", "--csv"])
+                .args(arguments),
+            "",
+        )?;
+        let rate = told
+            .lines()
+            .last()
+            .and_then(|line| line.split(',').nth(1))
+            .map(|rate| rate.trim_matches('"').to_owned());
         number(&rate.unwrap_or_default())
     };
     let mut measured = Vec::new();
@@ -215,8 +270,18 @@ fn rocksdb(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     let database = format!("--db={}", place.files.display());
     let sync = if place.is_synced { "--sync=1" } else { "--sync=0" };
     let mut measured = Vec::new();
-    for (threads, quantity) in [("--threads=1", "writes/s, 1 thread"), ("--threads=16", "writes/s, 16 threads")] {
-        let arguments = ["--benchmarks=fillrandom", "--num=1000000", "--duration=4", "--compression_type=none", sync, threads, &database];
+    for (threads, quantity) in
+        [("--threads=1", "writes/s, 1 thread"), ("--threads=16", "writes/s, 16 threads")]
+    {
+        let arguments = [
+            "--benchmarks=fillrandom",
+            "--num=1000000",
+            "--duration=4",
+            "--compression_type=none",
+            sync,
+            threads,
+            &database,
+        ];
         let told = printed(place.command("db_bench").args(arguments), "")?;
         let rate = told
             .lines()
@@ -226,11 +291,21 @@ fn rocksdb(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     }
     // A write-ahead log that was never flushed, and a process that is killed while it writes.
     let batch = format!("--batch_size={ROCKSDB_LOG_BATCH}");
-    let fill = ["--benchmarks=fillseq", "--num=100000000", &batch, "--write_buffer_size=268435456", "--compression_type=none", sync];
+    let fill = [
+        "--benchmarks=fillseq",
+        "--num=100000000",
+        &batch,
+        "--write_buffer_size=268435456",
+        "--compression_type=none",
+        sync,
+    ];
     let mut filling = place.command("db_bench");
     filling.args(fill).arg(&database).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut filling = filling.spawn().map_err(|error| format!("cannot start db_bench: {error}"))?;
-    let finished = filling.stderr.take().map_or(Err("no standard error".to_owned()), |stderr| finished(stderr, ROCKSDB_LOG_WRITES));
+    let finished = filling
+        .stderr
+        .take()
+        .map_or(Err("no standard error".to_owned()), |stderr| finished(stderr, ROCKSDB_LOG_WRITES));
     kill(filling)?;
     let finished = finished?;
     let begin = Instant::now();
@@ -248,12 +323,14 @@ fn rocksdb(place: &Place<'_>) -> Result<Vec<Measured>, String> {
     Ok(measured)
 }
 
-/// Reads what `db_bench` says of its progress until it has finished `wanted` operations. Says how many it has.
+/// Reads what `db_bench` says of its progress until it has finished `wanted` operations. Says how
+/// many it has.
 fn finished(stderr: impl Read, wanted: u64) -> Result<u64, String> {
     let mut told = String::new();
     for line in BufReader::new(stderr).split(b'\r').map_while(Result::ok) {
         told = String::from_utf8_lossy(&line).into_owned();
-        let count = told.rsplit_once("finished ").and_then(|(_, rest)| rest.split_once(" ops")?.0.parse().ok());
+        let count =
+            told.rsplit_once("finished ").and_then(|(_, rest)| rest.split_once(" ops")?.0.parse().ok());
         if let Some(count) = count.filter(|count| *count >= wanted) {
             return Ok(count);
         }
@@ -267,7 +344,8 @@ mod tests {
 
     #[test]
     fn the_progress_of_rocksdbs_bench_is_read() {
-        let told = b"taken over\n... finished 100 ops      \r... finished 45000 ops      \r... finished 50000 ops      \r";
+        let told = b"taken over\n... finished 100 ops      \r... finished 45000 ops      \r... finished \
+            50000 ops      \r";
         assert_eq!(finished(&told[..], 200), Ok(45_000));
         assert!(finished(&told[..], 50_001).is_err_and(|error| error.contains("finished 50000 ops")));
     }

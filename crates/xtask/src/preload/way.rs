@@ -11,7 +11,8 @@ pub enum Way {
     Strong,
     /// On its disk, never synced.
     Weak,
-    /// In a database, synced with every write; the log is in the memory of three nodes of this host that share it with the program.
+    /// In a database, synced with every write; the log is in the memory of three nodes of this host
+    /// that share it with the program.
     NearShared,
     /// The same behind TCP.
     NearTcp,

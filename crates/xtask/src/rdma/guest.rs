@@ -1,4 +1,5 @@
-//! The guest: a kernel, and an initramfs of busybox, the kernel's modules, libraries and what is to be run.
+//! The guest: a kernel, and an initramfs of busybox, the kernel's modules, libraries and what is to
+//! be run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +24,8 @@ const FILES: &[&str] = &[
 /// Folders that are there before anything is mounted.
 const FOLDERS: &[&str] = &["bin", "dev", "etc", "proc", "sys", "tmp", "usr/bin"];
 /// Memory, processors, and no devices but a console.
-const MACHINE: &str = "-accel tcg,thread=multi -cpu max -machine q35 -m 1536 -smp 2 -nographic -nodefaults -no-reboot -serial stdio";
+const MACHINE: &str = "-accel tcg,thread=multi -cpu max -machine q35 -m 1536 -smp 2 -nographic -nodefaults \
+    -no-reboot -serial stdio";
 /// Begins the guest's last line.
 const VERDICT: &str = "== guest: ";
 
@@ -39,7 +41,12 @@ fn failed<'a>(what: &'a str, path: &'a Path) -> impl Fn(std::io::Error) -> Strin
 
 impl Guest {
     /// Makes one that runs `script`. Programs are stripped and get these names.
-    pub fn make(cache: &Path, kernel: &Path, script: &str, programs: &[(&Path, &str)]) -> Result<Guest, String> {
+    pub fn make(
+        cache: &Path,
+        kernel: &Path,
+        script: &str,
+        programs: &[(&Path, &str)],
+    ) -> Result<Guest, String> {
         let (version, image) = version(kernel)?;
         let root = cache.join("root");
         let _earlier = fs::remove_dir_all(&root);
@@ -75,22 +82,31 @@ impl Guest {
     }
 
     /// Runs it, and shows what it says. An error unless its last line says that nothing failed.
-    pub fn run(&self, patience: Duration) -> Result<(), String> {
+    pub fn run(&self, time_max: Duration) -> Result<(), String> {
         let mut command = Command::new("qemu-system-x86_64");
-        command.args(MACHINE.split_whitespace()).arg("-kernel").arg(&self.image).arg("-initrd").arg(&self.initramfs);
+        command
+            .args(MACHINE.split_whitespace())
+            .arg("-kernel")
+            .arg(&self.image)
+            .arg("-initrd")
+            .arg(&self.initramfs);
         command.args(["-append", "console=ttyS0 quiet panic=-1"]).stdin(Stdio::null()).stdout(Stdio::piped());
         eprintln!("$ {command:?}");
         let mut child = command.spawn().map_err(|error| format!("QEMU cannot be started: {error}"))?;
         let (said, lines) = mpsc::channel();
         let output = child.stdout.take();
         let reader = std::thread::spawn(move || {
-            for line in output.into_iter().flat_map(|output| BufReader::new(output).split(b'\n')).map_while(Result::ok) {
+            for line in output
+                .into_iter()
+                .flat_map(|output| BufReader::new(output).split(b'\n'))
+                .map_while(Result::ok)
+            {
                 if said.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
                     return;
                 }
             }
         });
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + time_max;
         let verdict = loop {
             match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
@@ -100,7 +116,7 @@ impl Guest {
                         break verdict.to_owned();
                     }
                 }
-                Err(mpsc::RecvTimeoutError::Timeout) => break format!("no verdict within {patience:?}"),
+                Err(mpsc::RecvTimeoutError::Timeout) => break format!("no verdict within {time_max:?}"),
                 Err(mpsc::RecvTimeoutError::Disconnected) => break "it ended without a verdict".to_owned(),
             }
         };
@@ -115,7 +131,8 @@ impl Guest {
 /// The kernel's version, and its image.
 fn version(kernel: &Path) -> Result<(String, PathBuf), String> {
     let boot = kernel.join("boot");
-    let names = fs::read_dir(&boot).map_err(failed("reading", &boot))?.flatten().map(|entry| entry.file_name());
+    let names =
+        fs::read_dir(&boot).map_err(failed("reading", &boot))?.flatten().map(|entry| entry.file_name());
     let version = names.filter_map(|name| name.to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)).next();
     let version = version.ok_or_else(|| format!("{} has no kernel", boot.display()))?;
     let image = boot.join(format!("vmlinuz-{version}"));
@@ -130,7 +147,9 @@ fn copy_modules(kernel: &Path, version: &str, root: &Path) -> Result<(), String>
         let output = ask.output().map_err(|error| format!("modprobe cannot be started: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
         for file in modules(&text) {
-            let within = file.strip_prefix(kernel).map_err(|_| format!("{module} is not of this kernel: {}", file.display()))?;
+            let within = file
+                .strip_prefix(kernel)
+                .map_err(|_| format!("{module} is not of this kernel: {}", file.display()))?;
             copy(file, &root.join(within))?;
         }
         if !output.status.success() {
@@ -164,7 +183,10 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 
 /// Libraries that a program or a library needs, its loader included.
 fn needed(program: &Path) -> Result<BTreeSet<PathBuf>, String> {
-    let output = Command::new("ldd").arg(program).output().map_err(|error| format!("ldd cannot be started: {error}"))?;
+    let output = Command::new("ldd")
+        .arg(program)
+        .output()
+        .map_err(|error| format!("ldd cannot be started: {error}"))?;
     Ok(libraries(&String::from_utf8_lossy(&output.stdout)))
 }
 
@@ -174,7 +196,9 @@ fn libraries(text: &str) -> BTreeSet<PathBuf> {
 }
 
 fn ended(command: &mut Command) -> Result<(), String> {
-    let status = command.status().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))?;
+    let status = command
+        .status()
+        .map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?} ended with {status}")) }
 }
 
@@ -184,7 +208,8 @@ mod tests {
 
     #[test]
     fn libraries_are_found_in_what_ldd_says() {
-        let text = "\tlinux-vdso.so.1 (0x00007f)\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\t/lib64/ld-linux.so.2 (0x00007f)\n";
+        let text = "\tlinux-vdso.so.1 (0x00007f)\n\tlibc.so.6 => /lib/libc.so.6 \
+            (0x00007f)\n\t/lib64/ld-linux.so.2 (0x00007f)\n";
         assert_eq!(libraries(text), BTreeSet::from(["/lib/libc.so.6".into(), "/lib64/ld-linux.so.2".into()]));
         assert!(libraries("\tstatically linked\n").is_empty());
     }

@@ -1,8 +1,9 @@
-//! RDMA for real: a guest under QEMU whose kernel has a card in software (`rdma_rxe`), which no kernel of these machines need have.
+//! RDMA for real: a guest under QEMU whose kernel has a card in software (`rdma_rxe`), which no
+//! kernel of these machines need have.
 //!
-//! `install what is missing → the kernel of Debian's package → build tests and command → an initramfs → boot → conformance, the fence under load with its mutants, a log of three
-//! nodes with puts, kills and takeovers → the guest's last line`. The processor is emulated and the card is software: figures of the guest say what works, and nothing of what a card
-//! would take.
+//! `install what is missing → the kernel of Debian's package → build tests and command → an initramfs → boot → conformance, the fence under load with its mutants, a log of three nodes with puts, kills and takeovers → the guest's last line`.
+//! The processor is emulated and the card is software: figures of the guest say what works, and
+//! nothing of what a card would take.
 
 mod guest;
 
@@ -52,25 +53,39 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
             return Ok(());
         }
     };
-    let tests =
-        build(root, &["test", "--package", "tombolo-segment", "--features", "rdma,mutants", "--lib", "--no-run"], "tombolo_segment")?;
-    let command =
-        build(root, &["build", "--profile", "test", "--package", "tombolo-cli", "--features", "rdma", "--bin", "tombolo"], "tombolo")?;
-    let script = include_str!("init.sh").replace("PUTS", &arguments.puts.to_string()).replace("SECONDS", &arguments.seconds.to_string());
+    let tests = build(
+        root,
+        &["test", "--package", "tombolo-segment", "--features", "rdma,mutants", "--lib", "--no-run"],
+        "tombolo_segment",
+    )?;
+    let command = build(
+        root,
+        &["build", "--profile", "test", "--package", "tombolo-cli", "--features", "rdma", "--bin", "tombolo"],
+        "tombolo",
+    )?;
+    let script = include_str!("init.sh")
+        .replace("PUTS", &arguments.puts.to_string())
+        .replace("SECONDS", &arguments.seconds.to_string());
     let guest = Guest::make(&cache, &kernel, &script, &[(&tests, "segment-tests"), (&command, "tombolo")])?;
     guest.run(std::time::Duration::from_secs(60 * arguments.minutes))
 }
 
-/// Installs what is missing, where it may, and says where things are kept and where the kernel is. An error is the reason to skip it.
+/// Installs what is missing, where it may, and says where things are kept and where the kernel is.
+/// An error is the reason to skip it.
 fn prepare(cached: bool) -> Result<(PathBuf, PathBuf), String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Err("the guest is made of Linux programs of this machine, for x86-64".to_owned());
     }
-    let missing = || -> Vec<&str> { NEEDED.iter().filter(|(file, _)| !Path::new(file).is_file()).map(|(_, package)| *package).collect() };
+    let missing = || -> Vec<&str> {
+        NEEDED.iter().filter(|(file, _)| !Path::new(file).is_file()).map(|(_, package)| *package).collect()
+    };
     let wanted = missing();
     if !wanted.is_empty() && !cached {
         let mut install = Command::new("apt-get");
-        install.args(["install", "--yes", "--quiet", "--no-install-recommends"]).args(&wanted).env("DEBIAN_FRONTEND", "noninteractive");
+        install
+            .args(["install", "--yes", "--quiet", "--no-install-recommends"])
+            .args(&wanted)
+            .env("DEBIAN_FRONTEND", "noninteractive");
         let _ended = said(&mut install);
     }
     let missing = missing();
@@ -95,12 +110,16 @@ fn download_kernel(cache: &Path, kernel: &Path) -> Result<(), String> {
     let depends = Command::new("apt-cache").args(["depends", "linux-image-amd64"]).output();
     let depends = depends.map_err(|error| format!("apt-cache cannot be started: {error}"))?;
     let text = String::from_utf8_lossy(&depends.stdout).into_owned();
-    let package = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).find(|name| name.starts_with("linux-image-"));
+    let package = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .find(|name| name.starts_with("linux-image-"));
     let package = package.ok_or("Debian's package linux-image-amd64 is unknown here (apt-get update?)")?;
     said(Command::new("apt-get").args(["download", package]).current_dir(cache))?;
     let files = std::fs::read_dir(cache).map_err(|error| format!("{}: {error}", cache.display()))?;
     let archive = files.flatten().map(|entry| entry.path()).find(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(package)) && path.extension().is_some_and(|end| end == "deb")
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(package))
+            && path.extension().is_some_and(|end| end == "deb")
     });
     let archive = archive.ok_or_else(|| format!("{package} was not downloaded"))?;
     // Whole or not at all.
@@ -127,18 +146,26 @@ fn said(command: &mut Command) -> Result<(), String> {
 fn build(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf, String> {
     eprintln!("$ cargo {}", arguments.join(" "));
     let mut command = Command::new(env!("CARGO"));
-    command.args(arguments).args(["--quiet", "--message-format", "json"]).current_dir(root).stdin(Stdio::null()).stderr(Stdio::inherit());
+    command
+        .args(arguments)
+        .args(["--quiet", "--message-format", "json"])
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("cannot start cargo: {error}"))?;
     if !output.status.success() {
         return Err(format!("cargo {} ended with {}", arguments.join(" "), output.status));
     }
-    program(&String::from_utf8_lossy(&output.stdout), name).ok_or_else(|| format!("cargo built no program of {name}"))
+    program(&String::from_utf8_lossy(&output.stdout), name)
+        .ok_or_else(|| format!("cargo built no program of {name}"))
 }
 
 /// The program of a target among cargo's messages.
 fn program(messages: &str, name: &str) -> Option<PathBuf> {
-    let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let is_of = |message: &serde_json::Value| message["target"]["name"] == name && message["executable"].is_string();
+    let mut messages =
+        messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let is_of =
+        |message: &serde_json::Value| message["target"]["name"] == name && message["executable"].is_string();
     messages.rfind(is_of).and_then(|message| message["executable"].as_str().map(PathBuf::from))
 }
 

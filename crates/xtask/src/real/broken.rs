@@ -1,4 +1,5 @@
-//! A real server whose conditional put lets several win (s3s-fs): nobody may get a database there, and who asks is told why.
+//! A real server whose conditional put lets several win (s3s-fs): nobody may get a database there,
+//! and who asks is told why.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -22,7 +23,12 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     expect(&prompt, &[], &["db", "put", &uri, "key", "value"], 2, &words)?;
     // Nothing is left that a later version would take for a database.
     let files = server.plain_files().ok_or("its objects are not files")?;
-    let left: Vec<_> = std::fs::read_dir(files.join("broken")).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(files.join("broken"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
     if let Some(name) = left.iter().find(|name| *name != OsStr::new("probe")) {
         return Err(format!("a database was refused, and {} is there", name.display()));
     }

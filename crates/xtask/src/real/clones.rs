@@ -1,4 +1,5 @@
-//! Checkpoints, clones that share tables, and how both are given back, on a real server, as somebody at the prompt gets them.
+//! Checkpoints, clones that share tables, and how both are given back, on a real server, as
+//! somebody at the prompt gets them.
 
 use std::path::Path;
 
@@ -11,9 +12,14 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     let ends = |arguments: &[&str], code, words: &[&str]| expect(&prompt, &[], arguments, code, words);
     let holds = |uri: &str, more: &[&str], value: &str| {
         let found = ends(&[&["db", "get", uri, "1"], more].concat(), 0, &[])?;
-        if found == format!("{value}\n") { Ok(()) } else { Err(format!("{uri} {more:?} holds {found:?} instead of {value:?}")) }
+        if found == format!("{value}\n") {
+            Ok(())
+        } else {
+            Err(format!("{uri} {more:?} holds {found:?} instead of {value:?}"))
+        }
     };
-    let [all, orders, tests, copy] = ["clones", "clones/orders", "clones/tests", "clones/copy"].map(|name| server.uri(name));
+    let [all, orders, tests, copy] =
+        ["clones", "clones/orders", "clones/tests", "clones/copy"].map(|name| server.uri(name));
 
     ends(&["db", "put", &orders, "1", "one"], 0, &[])?;
     ends(&["db", "checkpoint", "create", &orders, "monday"], 0, &[])?;
@@ -50,6 +56,9 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     ends(&["db", "get", &orders, "1"], 3, &["destroyed"])?;
     holds(&tests, &[], "three")?;
     holds(&copy, &[], "one")?;
-    println!("clones: checkpoints are restored, shared tables kept as long as they are needed, and all of it is given back");
+    println!(
+        "clones: checkpoints are restored, shared tables kept as long as they are needed, and all of it is \
+        given back"
+    );
     Ok(())
 }

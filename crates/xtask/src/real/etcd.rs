@@ -1,4 +1,5 @@
-//! Nodes that announce themselves in a real etcd: writers find them, and one that is killed vanishes with its lease.
+//! Nodes that announce themselves in a real etcd: writers find them, and one that is killed
+//! vanishes with its lease.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +10,7 @@ use crate::near::measure::build;
 use crate::near::nodes::Node;
 
 /// How long etcd may take to answer, and a dead node to vanish: its lease is 15 s.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Why it did not pass.
 pub enum Trouble {
@@ -35,14 +36,30 @@ impl Drop for Etcd {
 
 impl Etcd {
     fn start(program: &Path) -> Result<Etcd, String> {
-        let (address, peers) = (format!("127.0.0.1:{}", free_port()?), format!("http://127.0.0.1:{}", free_port()?));
+        let (address, peers) =
+            (format!("127.0.0.1:{}", free_port()?), format!("http://127.0.0.1:{}", free_port()?));
         let directory = std::env::temp_dir().join(format!("tombolo-real-etcd-{}", std::process::id()));
         let client = format!("http://{address}");
         let mut command = Command::new(program);
-        command.arg("--data-dir").arg(directory.join("etcd")).args(["--log-level", "error", "--unsafe-no-fsync"]);
+        command.arg("--data-dir").arg(directory.join("etcd")).args([
+            "--log-level",
+            "error",
+            "--unsafe-no-fsync",
+        ]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers, "--initial-cluster"]);
-        let started = command.arg(format!("default={peers}")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        command.args([
+            "--listen-peer-urls",
+            &peers,
+            "--initial-advertise-peer-urls",
+            &peers,
+            "--initial-cluster",
+        ]);
+        let started = command
+            .arg(format!("default={peers}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         let process = started.map_err(|error| format!("starting it: {error}"))?;
         Ok(Etcd { process, directory, address })
     }
@@ -91,16 +108,18 @@ fn try_out(binary: &Path, etcd: &Etcd) -> Result<(), String> {
     Ok(())
 }
 
-/// Tries again until it goes well, or patience ends.
+/// Tries again until it goes well, or the time is up.
 fn until<T>(what: &str, attempt: impl Fn() -> Result<T, String>) -> Result<(), String> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIME_MAX;
     loop {
         match attempt() {
             Ok(_) => {
                 eprintln!("{what}");
                 return Ok(());
             }
-            Err(error) if Instant::now() > end => return Err(format!("not within {} s: {what}: {error}", PATIENCE.as_secs())),
+            Err(error) if Instant::now() > end => {
+                return Err(format!("not within {} s: {what}: {error}", TIME_MAX.as_secs()));
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(500)),
         }
     }
@@ -113,7 +132,11 @@ fn database(binary: &Path, verb: &[&str], store: &str, log: &str, rest: &[&str])
     let output = command.output().map_err(|error| format!("cannot start tombolo: {error}"))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{verb:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
+        false => Err(format!(
+            "{verb:?} ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
     }
 }
 

@@ -1,4 +1,5 @@
-//! HDFS: the jars of its small cluster, fetched once, and the program that starts it from its one source file.
+//! HDFS: the jars of its small cluster, fetched once, and the program that starts it from its one
+//! source file.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,7 +44,10 @@ pub fn fetch(cache: &Path) -> Result<Command, String> {
     let mut shell = Command::new("sh");
     shell
         .arg("-ec")
-        .arg("rm -rf part; mvn -q -B dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=part; rm -rf lib; mv part lib")
+        .arg(
+            "rm -rf part; mvn -q -B dependency:copy-dependencies -DincludeScope=runtime \
+            -DoutputDirectory=part; rm -rf lib; mv part lib",
+        )
         .current_dir(directory);
     Ok(shell)
 }
@@ -54,7 +58,12 @@ pub fn command(program: &Path, directory: &Path, data: &Path, port: u16) -> Resu
     let source = directory.join(SOURCE_NAME);
     std::fs::write(&source, SOURCE).map_err(|error| format!("making {}: {error}", source.display()))?;
     let mut java = Command::new("java");
-    java.args(["-Xmx768m", "-cp"]).arg(jars).arg(source).arg(data).args([port.to_string(), DATANODES.to_string()]).arg(USER);
+    java.args(["-Xmx768m", "-cp"])
+        .arg(jars)
+        .arg(source)
+        .arg(data)
+        .args([port.to_string(), DATANODES.to_string()])
+        .arg(USER);
     java.env_remove("HADOOP_CONF_DIR").env_remove("HADOOP_USER_NAME").current_dir(directory);
     Ok(java)
 }

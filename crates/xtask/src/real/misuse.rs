@@ -1,5 +1,6 @@
-//! Bad input on a real server, as somebody at the prompt gets it: wrong credentials, no bucket, nobody there, foreign objects, a table that was
-//! changed and one that was deleted behind the database's back. Each ends with its exit code, names what is meant and what to do, and tells no
+//! Bad input on a real server, as somebody at the prompt gets it: wrong credentials, no bucket,
+//! nobody there, foreign objects, a table that was changed and one that was deleted behind the
+//! database's back. Each ends with its exit code, names what is meant and what to do, and tells no
 //! secret.
 
 use std::path::{Path, PathBuf};
@@ -31,7 +32,17 @@ struct Ran {
 fn tombolo(prompt: &Prompt<'_>, overrides: &[(&str, &str)], arguments: &[&str]) -> Result<Ran, String> {
     let Prompt { root, server, profile } = prompt;
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--profile", profile, "--package", "tombolo-cli", "--features", server.feature(), "--"])
+        .args([
+            "run",
+            "--quiet",
+            "--profile",
+            profile,
+            "--package",
+            "tombolo-cli",
+            "--features",
+            server.feature(),
+            "--",
+        ])
         .args(arguments)
         .envs(server.credentials())
         .envs(overrides.iter().copied())
@@ -43,7 +54,13 @@ fn tombolo(prompt: &Prompt<'_>, overrides: &[(&str, &str)], arguments: &[&str]) 
 }
 
 /// Runs the command, and compares how it ends.
-pub fn expect(prompt: &Prompt<'_>, overrides: &[(&str, &str)], arguments: &[&str], code: i32, words: &[&str]) -> Result<String, String> {
+pub fn expect(
+    prompt: &Prompt<'_>,
+    overrides: &[(&str, &str)],
+    arguments: &[&str],
+    code: i32,
+    words: &[&str],
+) -> Result<String, String> {
     let ran = tombolo(prompt, overrides, arguments)?;
     let shown = arguments.join(" ");
     if ran.code != code {
@@ -52,7 +69,12 @@ pub fn expect(prompt: &Prompt<'_>, overrides: &[(&str, &str)], arguments: &[&str
     if let Some(missing) = words.iter().find(|word| !ran.output.contains(**word)) {
         return Err(format!("{shown} does not say {missing:?}:\n{}", ran.output));
     }
-    let secrets = prompt.server.credentials().into_iter().filter(|(name, _)| WRONG_SECRETS.contains(name)).map(|(_, value)| value);
+    let secrets = prompt
+        .server
+        .credentials()
+        .into_iter()
+        .filter(|(name, _)| WRONG_SECRETS.contains(name))
+        .map(|(_, value)| value);
     if let Some(told) = secrets.chain([WRONG_SECRET, PASSWORD]).find(|secret| ran.output.contains(secret)) {
         return Err(format!("{shown} tells the secret {told:?}:\n{}", ran.output));
     }
@@ -70,9 +92,25 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
         return on_hdfs(server, &uri, &right);
     }
     let wrong = WRONG_SECRETS.map(|name| (name, WRONG_SECRET));
-    expect(&prompt, &wrong, &["db", "get", &uri, "key"], 6, &["PermissionDenied", "to do", "check the credentials"])?;
-    expect(&prompt, &wrong, &["db", "put", &server.uri("none"), "key", "value"], 6, &["PermissionDenied", "check the credentials"])?;
-    right(&["db", "get", &uri.replace("://bucket/", "://no-such-bucket/"), "key"], 2, &["Invalid", "to do", "create the bucket"])?;
+    expect(
+        &prompt,
+        &wrong,
+        &["db", "get", &uri, "key"],
+        6,
+        &["PermissionDenied", "to do", "check the credentials"],
+    )?;
+    expect(
+        &prompt,
+        &wrong,
+        &["db", "put", &server.uri("none"), "key", "value"],
+        6,
+        &["PermissionDenied", "check the credentials"],
+    )?;
+    right(
+        &["db", "get", &uri.replace("://bucket/", "://no-such-bucket/"), "key"],
+        2,
+        &["Invalid", "to do", "create the bucket"],
+    )?;
     right(&["db", "get", &server.uri("no-database"), "key"], 3, &["NotFound", "there is no database here"])?;
     let nobody = format!("{}&retry_seconds=1", uri.replace(&server.address(), "127.0.0.1:9"));
     right(&["db", "get", &nobody, "key"], 7, &["Retry", "no connection to the store", "check the endpoint"])?;
@@ -98,7 +136,9 @@ fn behind_its_back(uri: &str, directory: &Path, right: &Expect<'_>) -> Result<()
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()
         .map_err(io)?;
-    let [table] = &tables[..] else { return Err(format!("one table was written, and {} are there", tables.len())) };
+    let [table] = &tables[..] else {
+        return Err(format!("one table was written, and {} are there", tables.len()));
+    };
     let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let bytes = std::fs::read(table).map_err(io)?;
     let mut changed = bytes.clone();
@@ -116,11 +156,31 @@ fn behind_its_back(uri: &str, directory: &Path, right: &Expect<'_>) -> Result<()
 fn on_hdfs(server: &Server, uri: &str, right: &Expect<'_>) -> Result<(), String> {
     let root = uri.strip_suffix("/misuse").ok_or("the database lies elsewhere")?;
     let path = &uri[uri.find("/data").ok_or("the database lies elsewhere")?..];
-    right(&["db", "put", &format!("{root}/none?user=stranger"), "key", "value"], 6, &["PermissionDenied", "to do", "?user="])?;
-    right(&["db", "put", &format!("{uri}?user=stranger"), "key", "value"], 6, &["PermissionDenied", "?user="])?;
-    right(&["db", "get", &format!("{root}/no-database"), "key"], 3, &["NotFound", "there is no database here"])?;
-    right(&["db", "get", "hdfs://no-such-service/data/misuse", "key"], 2, &["Invalid", "to do", "HADOOP_CONF_DIR"])?;
-    right(&["db", "get", root.strip_suffix("/data").unwrap_or(root), "key"], 2, &["Invalid", "no directory"])?;
+    right(
+        &["db", "put", &format!("{root}/none?user=stranger"), "key", "value"],
+        6,
+        &["PermissionDenied", "to do", "?user="],
+    )?;
+    right(
+        &["db", "put", &format!("{uri}?user=stranger"), "key", "value"],
+        6,
+        &["PermissionDenied", "?user="],
+    )?;
+    right(
+        &["db", "get", &format!("{root}/no-database"), "key"],
+        3,
+        &["NotFound", "there is no database here"],
+    )?;
+    right(
+        &["db", "get", "hdfs://no-such-service/data/misuse", "key"],
+        2,
+        &["Invalid", "to do", "HADOOP_CONF_DIR"],
+    )?;
+    right(
+        &["db", "get", root.strip_suffix("/data").unwrap_or(root), "key"],
+        2,
+        &["Invalid", "no directory"],
+    )?;
     let nobody = format!("{}?retry_seconds=1", uri.replace(&server.address(), "127.0.0.1:9"));
     right(&["db", "get", &nobody, "key"], 7, &["Retry", "check host and port"])?;
     server.tell("safemode on")?;

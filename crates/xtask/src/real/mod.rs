@@ -1,7 +1,6 @@
 //! Real servers: what the project's own test server cannot show.
 //!
-//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → checkpoints and clones → random operations against an ordered map,
-//! and under many sets of options → demo → kill -9 in a loop → two writers and a standby that fight, behind bad connections → stop`.
+//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → checkpoints and clones → random operations against an ordered map, and under many sets of options → demo → kill -9 in a loop → two writers and a standby that fight, behind bad connections → stop`.
 
 mod broken;
 mod clones;
@@ -30,13 +29,15 @@ pub struct Arguments {
     /// About how long the demo writes on each, in seconds.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
-    /// How long random operations are compared with an ordered map on each, in seconds: once with the model test, once under many sets of options.
+    /// How long random operations are compared with an ordered map on each, in seconds: once with
+    /// the model test, once under many sets of options.
     #[arg(long, default_value_t = 60)]
     model_seconds: u32,
     /// How long two writers fight on each, in seconds.
     #[arg(long, default_value_t = 120)]
     fight_seconds: u32,
-    /// How cargo builds the command: `release`, or `test`, which takes a part of the time and shares what tests have built.
+    /// How cargo builds the command: `release`, or `test`, which takes a part of the time and
+    /// shares what tests have built.
     #[arg(long, default_value = "release", value_parser = ["release", "test"])]
     profile: String,
     /// Only servers that are built already: what CI does.
@@ -79,7 +80,11 @@ enum Stage {
 
 impl Arguments {
     fn wants(&self, stage: Stage) -> bool {
-        if self.quick { stage == Stage::Conformance } else { self.stages.is_empty() || self.stages.contains(&stage) }
+        if self.quick {
+            stage == Stage::Conformance
+        } else {
+            self.stages.is_empty() || self.stages.contains(&stage)
+        }
     }
 }
 
@@ -113,7 +118,11 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
             }
         };
         eprintln!("{kind} serves at {}", server.address());
-        let tried = if kind == Kind::S3sFs { broken::run(root, &server, &arguments.profile) } else { try_out(root, &server, arguments) };
+        let tried = if kind == Kind::S3sFs {
+            broken::run(root, &server, &arguments.profile)
+        } else {
+            try_out(root, &server, arguments)
+        };
         match tried {
             Ok(()) => passed.push(kind.to_string()),
             Err(error) => failed.push(format!("{kind}: {error}")),
@@ -126,12 +135,14 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 /// How long CI compares histories on one server, in seconds.
 const CI_SECONDS: u32 = 15;
 
-/// The suites of both interfaces on each store whose server is built here already, and on the first of them histories of the engine: what CI can afford.
-/// Says on which.
+/// The suites of both interfaces on each store whose server is built here already, and on the first
+/// of them histories of the engine: what CI can afford. Says on which.
 pub fn bounded_where_built(root: &Path) -> Result<String, String> {
     let mut passed = Vec::new();
     // HDFS takes minutes for it, and Java.
-    for kind in [Kind::Versitygw, Kind::Minio, Kind::Azurite].into_iter().filter(|kind| kind.program(true).is_ok()) {
+    for kind in
+        [Kind::Versitygw, Kind::Minio, Kind::Azurite].into_iter().filter(|kind| kind.program(true).is_ok())
+    {
         let server = Server::start(kind, true)?;
         let failed = |error| format!("{kind}: {error}");
         conformance(root, &server).map_err(failed)?;
@@ -146,29 +157,44 @@ pub fn bounded_where_built(root: &Path) -> Result<String, String> {
 
 /// Builds the suites of both interfaces.
 fn build_conformance(root: &Path, server: &Server) -> Result<(), String> {
-    let build = format!("build --quiet --profile test --package tombolo-storage --features {} --example conformance", server.feature());
+    let build = format!(
+        "build --quiet --profile test --package tombolo-storage --features {} --example conformance",
+        server.feature()
+    );
     cargo(root, server, &build, &[])
 }
 
 fn conformance(root: &Path, server: &Server) -> Result<(), String> {
     // As tests are built: most of it is there already when they have run.
-    let conformance =
-        format!("run --quiet --profile test --package tombolo-storage --features {} --example conformance --", server.feature());
+    let conformance = format!(
+        "run --quiet --profile test --package tombolo-storage --features {} --example conformance --",
+        server.feature()
+    );
     cargo(root, server, &conformance, &[server.uri("conformance").into()])
 }
 
 /// The engine's model test, on databases of its own.
 fn model(root: &Path, server: &Server, seconds: u32) -> Result<(), String> {
-    let test = format!("test --quiet --package tombolo --features {} --test it -- --nocapture --exact", server.feature());
+    let test = format!(
+        "test --quiet --package tombolo --features {} --test it -- --nocapture --exact",
+        server.feature()
+    );
     let (store, seconds) = (server.uri("model"), seconds.to_string());
     let environment = [("TOMBOLO_TEST_STORE", store.as_str()), ("TOMBOLO_TEST_SECONDS", &seconds)];
-    cargo_with(root, server, &test, &["model::a_database_on_the_store_that_is_named_is_an_ordered_map".into()], &environment)
+    cargo_with(
+        root,
+        server,
+        &test,
+        &["model::a_database_on_the_store_that_is_named_is_an_ordered_map".into()],
+        &environment,
+    )
 }
 
 /// Histories of the simulator's scenario, under many sets of options.
 fn metamorphic(root: &Path, server: &Server, seconds: u32) -> Result<(), String> {
     let command = format!(
-        "run --quiet --profile test --package tombolo-simulator --features {} -- --seconds {seconds} --seed {} --store",
+        "run --quiet --profile test --package tombolo-simulator --features {} -- --seconds {seconds} --seed \
+        {} --store",
         server.feature(),
         std::process::id()
     );
@@ -182,14 +208,25 @@ fn list(names: &[String]) -> String {
 fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), String> {
     if arguments.wants(Stage::Conformance) {
         if server.kind() == Kind::Hdfs {
-            // What needs no cluster: CI builds neither the feature nor its tests, which would take it more than a minute.
-            cargo(root, server, "test --quiet --package tombolo-storage --features hdfs --lib backend::hdfs", &[])?;
+            // What needs no cluster: CI builds neither the feature nor its tests, which would take
+            // it more than a minute.
+            cargo(
+                root,
+                server,
+                "test --quiet --package tombolo-storage --features hdfs --lib backend::hdfs",
+                &[],
+            )?;
         }
         conformance(root, server)?;
     }
     let tombolo = |words: &[&str], store: &str| {
-        let command = format!("run --quiet --profile {} --package tombolo-cli --features {} --", arguments.profile, server.feature());
-        let rest: Vec<OsString> = words.iter().map(OsString::from).chain([server.uri(store).into()]).collect();
+        let command = format!(
+            "run --quiet --profile {} --package tombolo-cli --features {} --",
+            arguments.profile,
+            server.feature()
+        );
+        let rest: Vec<OsString> =
+            words.iter().map(OsString::from).chain([server.uri(store).into()]).collect();
         cargo(root, server, &command, &rest)
     };
     if arguments.wants(Stage::Doctor) {
@@ -211,7 +248,10 @@ fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), St
         tombolo(&["demo", "--seconds", &arguments.seconds.to_string(), "--store"], "demo")?;
     }
     if arguments.wants(Stage::Crash) {
-        tombolo(&["crash", "--life-ms", "1500", "--rounds", &arguments.rounds.to_string(), "--store"], "crash")?;
+        tombolo(
+            &["crash", "--life-ms", "1500", "--rounds", &arguments.rounds.to_string(), "--store"],
+            "crash",
+        )?;
     }
     if arguments.wants(Stage::Fight) {
         tombolo(&["fight", "--seconds", &arguments.fight_seconds.to_string(), "--store"], "fight")?;
@@ -223,7 +263,13 @@ fn cargo(root: &Path, server: &Server, line: &str, rest: &[OsString]) -> Result<
     cargo_with(root, server, line, rest, &[])
 }
 
-fn cargo_with(root: &Path, server: &Server, line: &str, rest: &[OsString], environment: &[(&str, &str)]) -> Result<(), String> {
+fn cargo_with(
+    root: &Path,
+    server: &Server,
+    line: &str,
+    rest: &[OsString],
+    environment: &[(&str, &str)],
+) -> Result<(), String> {
     let shown: Vec<_> = rest.iter().map(|argument| argument.to_string_lossy()).collect();
     let set: String = environment.iter().map(|(name, value)| format!("{name}={value} ")).collect();
     eprintln!("$ {set}cargo {line} {}", shown.join(" "));

@@ -21,7 +21,8 @@ const ETCD_VERSION: &str = "v3.6.5";
 
 /// The account that every Azurite has, and its key: both are in its documentation.
 const AZURITE_ACCOUNT: &str = "devstoreaccount1";
-const AZURITE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+const AZURITE_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 const USER: &str = "tombolo";
 /// What signs requests to the servers of S3.
@@ -29,10 +30,10 @@ pub const PASSWORD: &str = "tombolo-tests-only";
 const BUCKET: &str = "bucket";
 
 /// How long a server may take to listen.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// How long it may take to do what it is told.
-const TELL_PATIENCE: Duration = Duration::from_secs(120);
+const TELL_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,7 +48,8 @@ pub enum Kind {
     Hdfs,
     /// etcd, where nodes announce themselves; it is no store. A minute to build.
     Etcd,
-    /// A server of S3 whose conditional put lets several win: it is there to be refused. A minute to build.
+    /// A server of S3 whose conditional put lets several win: it is there to be refused. A minute
+    /// to build.
     S3sFs,
 }
 
@@ -71,7 +73,8 @@ impl Kind {
     }
 
     /// All of them.
-    pub const ALL: [Kind; 6] = [Kind::Versitygw, Kind::Minio, Kind::Azurite, Kind::Hdfs, Kind::Etcd, Kind::S3sFs];
+    pub const ALL: [Kind; 6] =
+        [Kind::Versitygw, Kind::Minio, Kind::Azurite, Kind::Hdfs, Kind::Etcd, Kind::S3sFs];
 
     /// The program to start, built when it is not there.
     pub fn program(self, cached: bool) -> Result<PathBuf, String> {
@@ -92,7 +95,8 @@ impl Kind {
         if cached {
             return Err("it is not built yet: cargo xtask real builds it".to_owned());
         }
-        std::fs::create_dir_all(cache.join("bin")).map_err(|error| format!("making {}: {error}", cache.display()))?;
+        std::fs::create_dir_all(cache.join("bin"))
+            .map_err(|error| format!("making {}: {error}", cache.display()))?;
         let mut build = match self {
             Kind::Versitygw | Kind::Minio => {
                 let mut go = Command::new("go");
@@ -104,25 +108,42 @@ impl Kind {
             Kind::Etcd => {
                 // Its module replaces others, so that it is built from a module that requires it.
                 let module = cache.join("etcd");
-                std::fs::create_dir_all(&module).map_err(|error| format!("making {}: {error}", module.display()))?;
+                std::fs::create_dir_all(&module)
+                    .map_err(|error| format!("making {}: {error}", module.display()))?;
                 let mut shell = Command::new("sh");
                 shell
                     .arg("-ec")
-                    .arg("test -f go.mod || go mod init tombolo-real-etcd; go get \"$1@$2\"; go build -o \"$3\" \"$1\"")
+                    .arg(
+                        "test -f go.mod || go mod init tombolo-real-etcd; go get \"$1@$2\"; go build \
+                        -o \"$3\" \"$1\"",
+                    )
                     .arg("build");
                 shell.args([ETCD, ETCD_VERSION]).arg(&program).current_dir(&module);
                 shell
             }
             Kind::Azurite => {
                 let mut npm = Command::new("npm");
-                npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(cache.join("azurite")).arg(AZURITE);
+                npm.args(["install", "--no-audit", "--no-fund", "--prefix"])
+                    .arg(cache.join("azurite"))
+                    .arg(AZURITE);
                 npm
             }
             Kind::Hdfs => hdfs::fetch(&cache)?,
             Kind::S3sFs => {
-                // Not as it is released: how fast it is does not matter, and this is built in a third of the time.
+                // Not as it is released: how fast it is does not matter, and this is built in a
+                // third of the time.
                 let mut cargo = Command::new(env!("CARGO"));
-                cargo.args(["install", "--quiet", "--debug", "--locked", "--features", "binary", "--version", S3S_FS.1, S3S_FS.0]);
+                cargo.args([
+                    "install",
+                    "--quiet",
+                    "--debug",
+                    "--locked",
+                    "--features",
+                    "binary",
+                    "--version",
+                    S3S_FS.1,
+                    S3S_FS.0,
+                ]);
                 cargo.arg("--root").arg(cache.join("s3s-fs")).current_dir(&cache);
                 cargo
             }
@@ -153,7 +174,11 @@ impl Server {
         let program = kind.program(cached)?;
         let port = free_port()?;
         let directory = std::env::temp_dir().join(format!("tombolo-real-{kind}-{}", std::process::id()));
-        let data = directory.join(if kind.has_plain_bucket() { format!("data/{BUCKET}") } else { "data".to_owned() });
+        let data = directory.join(if kind.has_plain_bucket() {
+            format!("data/{BUCKET}")
+        } else {
+            "data".to_owned()
+        });
         std::fs::create_dir_all(&data).map_err(|error| format!("making {}: {error}", data.display()))?;
         let data = directory.join("data");
         let address = format!("127.0.0.1:{port}");
@@ -161,7 +186,11 @@ impl Server {
             Kind::Etcd => return Err("it is no store".to_owned()),
             Kind::Versitygw => {
                 let mut command = Command::new(&program);
-                command.args(["--port", &address, "posix"]).arg(&data).env("ROOT_ACCESS_KEY", USER).env("ROOT_SECRET_KEY", PASSWORD);
+                command
+                    .args(["--port", &address, "posix"])
+                    .arg(&data)
+                    .env("ROOT_ACCESS_KEY", USER)
+                    .env("ROOT_SECRET_KEY", PASSWORD);
                 command
             }
             Kind::Minio => {
@@ -172,7 +201,10 @@ impl Server {
             }
             Kind::Azurite => {
                 let mut command = Command::new("node");
-                command.arg(&program).args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string(), "--location"]).arg(&data);
+                command
+                    .arg(&program)
+                    .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string(), "--location"])
+                    .arg(&data);
                 command.args(["--skipApiVersionCheck", "--disableTelemetry", "--silent"]);
                 command
             }
@@ -180,15 +212,30 @@ impl Server {
             Kind::S3sFs => {
                 let mut command = Command::new(&program);
                 command
-                    .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--access-key", USER, "--secret-key", PASSWORD])
+                    .args([
+                        "--host",
+                        "127.0.0.1",
+                        "--port",
+                        &port.to_string(),
+                        "--access-key",
+                        USER,
+                        "--secret-key",
+                        PASSWORD,
+                    ])
                     .arg(&data);
                 command
             }
         };
-        let log = std::fs::File::create(directory.join("log")).map_err(|error| format!("making its log: {error}"))?;
+        let log = std::fs::File::create(directory.join("log"))
+            .map_err(|error| format!("making its log: {error}"))?;
         let errors = log.try_clone().map_err(|error| format!("making its log: {error}"))?;
         let stdin = if kind == Kind::Hdfs { Stdio::piped() } else { Stdio::null() };
-        let child = command.stdin(stdin).stdout(log).stderr(errors).spawn().map_err(|error| format!("starting it: {error}"))?;
+        let child = command
+            .stdin(stdin)
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(|error| format!("starting it: {error}"))?;
         let mut server = Server { kind, port, child, directory };
         server.wait_until_it_listens()?;
         if kind == Kind::Azurite {
@@ -210,7 +257,9 @@ impl Server {
     /// The same by way of what listens at `address` and passes on to it.
     pub fn uri_by_way_of(&self, address: &str, database: &str) -> String {
         match self.kind {
-            Kind::Azurite => format!("az://{BUCKET}/{database}?endpoint=http://{address}/{AZURITE_ACCOUNT}&account={AZURITE_ACCOUNT}"),
+            Kind::Azurite => format!(
+                "az://{BUCKET}/{database}?endpoint=http://{address}/{AZURITE_ACCOUNT}&account={AZURITE_ACCOUNT}"
+            ),
             Kind::Hdfs => format!("hdfs://{address}{}/{database}", hdfs::DIRECTORY),
             _ => format!("s3://{BUCKET}/{database}?endpoint=http://{address}"),
         }
@@ -224,14 +273,21 @@ impl Server {
     /// What its users are told through the environment.
     pub fn credentials(&self) -> Vec<(&'static str, &'static str)> {
         match self.kind {
-            Kind::Azurite => vec![("AZURE_STORAGE_ACCOUNT_NAME", AZURITE_ACCOUNT), ("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY)],
+            Kind::Azurite => vec![
+                ("AZURE_STORAGE_ACCOUNT_NAME", AZURITE_ACCOUNT),
+                ("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY),
+            ],
             Kind::Hdfs => vec![("HADOOP_USER_NAME", USER)],
-            _ => vec![("AWS_ACCESS_KEY_ID", USER), ("AWS_SECRET_ACCESS_KEY", PASSWORD), ("AWS_REGION", "us-east-1")],
+            _ => vec![
+                ("AWS_ACCESS_KEY_ID", USER),
+                ("AWS_SECRET_ACCESS_KEY", PASSWORD),
+                ("AWS_REGION", "us-east-1"),
+            ],
         }
     }
 
     fn wait_until_it_listens(&mut self) -> Result<(), String> {
-        let end = Instant::now() + START_PATIENCE * if self.kind == Kind::Hdfs { 4 } else { 1 };
+        let end = Instant::now() + START_TIME_MAX * if self.kind == Kind::Hdfs { 4 } else { 1 };
         let is_ready = |server: &Server| match server.kind {
             Kind::Hdfs => server.said(READY).is_some(),
             _ => TcpStream::connect(server.address()).is_ok(),
@@ -260,8 +316,11 @@ impl Server {
     fn said(&self, word: &str) -> Option<String> {
         let log = self.log();
         let whole = &log[..log.rfind('\n').map_or(0, |end| end + 1)];
-        let rest =
-            |line: &str| line.strip_prefix(word).filter(|rest| rest.is_empty() || rest.starts_with(' ')).map(|rest| rest.trim().to_owned());
+        let rest = |line: &str| {
+            line.strip_prefix(word)
+                .filter(|rest| rest.is_empty() || rest.starts_with(' '))
+                .map(|rest| rest.trim().to_owned())
+        };
         whole.lines().find_map(rest)
     }
 
@@ -278,9 +337,10 @@ impl Server {
     /// Has a server that obeys do something; what it answers.
     pub fn tell(&self, what: &str) -> Result<String, String> {
         let mut stdin = self.child.stdin.as_ref().ok_or("it obeys nobody")?;
-        let number = format!("{}", (1..).find(|number| self.said(&number.to_string()).is_none()).unwrap_or(0));
+        let number =
+            format!("{}", (1..).find(|number| self.said(&number.to_string()).is_none()).unwrap_or(0));
         writeln!(stdin, "{number} {what}").map_err(|error| format!("telling it to {what}: {error}"))?;
-        let end = Instant::now() + TELL_PATIENCE;
+        let end = Instant::now() + TELL_TIME_MAX;
         loop {
             if let Some(answer) = self.said(&number) {
                 let done = answer.strip_prefix("ok").map(|rest| rest.trim().to_owned());
@@ -293,7 +353,8 @@ impl Server {
         }
     }
 
-    /// Azure's containers are made by a signed request; node, which runs the emulator, has what signing takes.
+    /// Azure's containers are made by a signed request; node, which runs the emulator, has what
+    /// signing takes.
     fn make_container(&self) -> Result<(), String> {
         let script = r"
 const crypto = require('crypto'), http = require('http');
@@ -326,6 +387,7 @@ impl Drop for Server {
 }
 
 pub fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("finding a free port: {error}"))?;
+    let listener =
+        TcpListener::bind("127.0.0.1:0").map_err(|error| format!("finding a free port: {error}"))?;
     Ok(listener.local_addr().map_err(|error| format!("finding a free port: {error}"))?.port())
 }

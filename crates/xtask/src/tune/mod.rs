@@ -1,12 +1,14 @@
-//! How far the defaults are from the best settings: a random search over what a user may set, at equal memory and compression.
+//! How far the defaults are from the best settings: a random search over what a user may set, at
+//! equal memory and compression.
 //!
 //! ```text
 //! search:   default, candidate, default, candidate, …   each with the default run beside it
 //! confirm:  default, best, default, best, …             rounds of their own: the best of many noisy runs looks better than it is
 //! ```
 //!
-//! A run's score is the geometric mean, over the benchmarks, of its rate by that of the default beside it. The verdict is the median of the
-//! confirming rounds with its bootstrap interval: the defaults hold when not all of it lies beyond what is allowed.
+//! A run's score is the geometric mean, over the benchmarks, of its rate by that of the default
+//! beside it. The verdict is the median of the confirming rounds with its bootstrap interval: the
+//! defaults hold when not all of it lies beyond what is allowed.
 
 mod settings;
 
@@ -30,7 +32,8 @@ pub struct Arguments {
     /// Rounds that confirm the best of them; fewer than 5 give no interval.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(5..=100))]
     rounds: u32,
-    /// Keys of the database in the search; the rounds that confirm have up to a quarter more, so that each load ends elsewhere.
+    /// Keys of the database in the search; the rounds that confirm have up to a quarter more, so
+    /// that each load ends elsewhere.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     num: u64,
     /// Memory of each, equal for all.
@@ -72,15 +75,26 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     for nth in 1..=arguments.candidates {
         let candidate = Candidate::draw(&mut random, arguments.memory_bytes);
         let scored = pair(root, arguments, &candidate, arguments.num, nth % 2 == 0)?;
-        eprintln!("candidate {nth} of {}: {:.3} of the default with {candidate}", arguments.candidates, scored.score);
+        eprintln!(
+            "candidate {nth} of {}: {:.3} of the default with {candidate}",
+            arguments.candidates, scored.score
+        );
         searched.push(scored);
     }
-    let best = searched.iter().max_by(|one, other| one.score.total_cmp(&other.score)).ok_or("no candidate was run")?.candidate.clone();
+    let best = searched
+        .iter()
+        .max_by(|one, other| one.score.total_cmp(&other.score))
+        .ok_or("no candidate was run")?
+        .candidate
+        .clone();
     let mut confirmed = Vec::new();
     for round in 1..=arguments.rounds {
         let num = keys_of_round(arguments.num, round, arguments.rounds);
         let scored = pair(root, arguments, &best, num, round % 2 == 0)?;
-        eprintln!("round {round} of {}, {num} keys: {:.3} of the default with {best}", arguments.rounds, scored.score);
+        eprintln!(
+            "round {round} of {}, {num} keys: {:.3} of the default with {best}",
+            arguments.rounds, scored.score
+        );
         confirmed.push(scored);
     }
     let scores: Vec<f64> = confirmed.iter().map(|scored| scored.score).collect();
@@ -99,7 +113,8 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     verdict(&found, arguments.allowed_percent)
 }
 
-/// Keys of a round, from `num` to a quarter more, evenly. How many runs a load leaves depends on where it ends, by more than the settings are apart: 6 % more keys have turned 1.14 into 0.87.
+/// Keys of a round, from `num` to a quarter more, evenly. How many runs a load leaves depends on
+/// where it ends, by more than the settings are apart: 6 % more keys have turned 1.14 into 0.87.
 fn keys_of_round(num: u64, round: u32, rounds: u32) -> u64 {
     num + num / 4 * u64::from(round - 1) / u64::from((rounds - 1).max(1))
 }
@@ -112,28 +127,44 @@ fn verdict(found: &Spread, allowed_percent: f64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the defaults are more than {allowed_percent} % from the best settings found: {low:.3} at least; look at what they have in common"
+        "the defaults are more than {allowed_percent} % from the best settings found: {low:.3} at least; \
+        look at what they have in common"
     ))
 }
 
 fn print(best: &Candidate, confirmed: &[Scored], found: &Spread) {
-    println!("| best settings found against the defaults | ratio (median of {} rounds) | least to most |", confirmed.len());
+    println!(
+        "| best settings found against the defaults | ratio (median of {} rounds) | least to most |",
+        confirmed.len()
+    );
     println!("|---|---|---|");
-    let names: Vec<&String> = confirmed.first().map(|scored| scored.ratios.iter().map(|(name, _)| name).collect()).unwrap_or_default();
+    let names: Vec<&String> = confirmed
+        .first()
+        .map(|scored| scored.ratios.iter().map(|(name, _)| name).collect())
+        .unwrap_or_default();
     for (place, name) in names.iter().enumerate() {
-        let ratios: Vec<f64> = confirmed.iter().filter_map(|scored| scored.ratios.get(place).map(|(_, ratio)| *ratio)).collect();
+        let ratios: Vec<f64> =
+            confirmed.iter().filter_map(|scored| scored.ratios.get(place).map(|(_, ratio)| *ratio)).collect();
         if let Some(Spread { median, least, most, .. }) = spread_with_interval(&ratios) {
             println!("| {name} | {median:.3} | {least:.3} to {most:.3} |");
         }
     }
-    let interval = found.interval.map_or_else(String::new, |(low, high)| format!("; 95 % interval of the median {low:.3} to {high:.3}"));
+    let interval = found.interval.map_or_else(String::new, |(low, high)| {
+        format!("; 95 % interval of the median {low:.3} to {high:.3}")
+    });
     println!("| geometric mean{interval} | {:.3} | {:.3} to {:.3} |", found.median, found.least, found.most);
     println!();
     println!("best settings: {best}");
 }
 
 /// A candidate and the default beside it, either first.
-fn pair(root: &Path, arguments: &Arguments, candidate: &Candidate, num: u64, default_first: bool) -> Result<Scored, String> {
+fn pair(
+    root: &Path,
+    arguments: &Arguments,
+    candidate: &Candidate,
+    num: u64,
+    default_first: bool,
+) -> Result<Scored, String> {
     let default = Candidate::default();
     let (rates, default_rates) = if default_first {
         let first = rates(root, arguments, &default, num)?;
@@ -144,8 +175,11 @@ fn pair(root: &Path, arguments: &Arguments, candidate: &Candidate, num: u64, def
     if !rates.iter().map(|(name, _)| name).eq(default_rates.iter().map(|(name, _)| name)) {
         return Err(format!("a benchmark gave no rate with {candidate}, or with the defaults"));
     }
-    let ratios: Vec<(String, f64)> =
-        rates.into_iter().zip(default_rates).map(|((name, mine), (_, default))| (name, mine / default)).collect();
+    let ratios: Vec<(String, f64)> = rates
+        .into_iter()
+        .zip(default_rates)
+        .map(|((name, mine), (_, default))| (name, mine / default))
+        .collect();
     let score = geometric_mean(ratios.iter().map(|(_, ratio)| *ratio));
     if score.is_finite() {
         Ok(Scored { candidate: candidate.clone(), ratios, score })
@@ -160,11 +194,35 @@ fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The rates of one run in a fresh database, by benchmark, in order.
-fn rates(root: &Path, arguments: &Arguments, candidate: &Candidate, num: u64) -> Result<Vec<(String, f64)>, String> {
+fn rates(
+    root: &Path,
+    arguments: &Arguments,
+    candidate: &Candidate,
+    num: u64,
+) -> Result<Vec<(String, f64)>, String> {
     let mut command = Command::new(env!("CARGO"));
     command
-        .args(["run", "--quiet", "--release", "--package", "tombolo-cli", "--", "bench", "--json", "-", "--key-size", "20"])
-        .args(["--benchmarks", &arguments.benchmarks.join(","), "--num", &num.to_string(), "--seed", &arguments.seed.to_string()])
+        .args([
+            "run",
+            "--quiet",
+            "--release",
+            "--package",
+            "tombolo-cli",
+            "--",
+            "bench",
+            "--json",
+            "-",
+            "--key-size",
+            "20",
+        ])
+        .args([
+            "--benchmarks",
+            &arguments.benchmarks.join(","),
+            "--num",
+            &num.to_string(),
+            "--seed",
+            &arguments.seed.to_string(),
+        ])
         .args(["--setting", &format!("memory_bytes={}", arguments.memory_bytes)])
         .args(candidate.arguments())
         .current_dir(root);
@@ -174,14 +232,24 @@ fn rates(root: &Path, arguments: &Arguments, candidate: &Candidate, num: u64) ->
     }
     let output = command.output().map_err(|error| format!("cannot start cargo: {error}"))?;
     if !output.status.success() {
-        return Err(format!("bench with {candidate} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+        return Err(format!(
+            "bench with {candidate} ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        ));
     }
     if let Some(directory) = &directory {
-        std::fs::remove_dir_all(directory).map_err(|error| format!("removing {}: {error}", directory.display()))?;
+        std::fs::remove_dir_all(directory)
+            .map_err(|error| format!("removing {}: {error}", directory.display()))?;
     }
-    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).map_err(|error| format!("bench printed no JSON: {error}"))?;
-    let rate =
-        |row: &Value| Some((row["benchmark"].as_str()?.to_owned(), row["operations_per_second"].as_f64().filter(|rate| *rate > 0.0)?));
+    let rows: Vec<Value> =
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("bench printed no JSON: {error}"))?;
+    let rate = |row: &Value| {
+        Some((
+            row["benchmark"].as_str()?.to_owned(),
+            row["operations_per_second"].as_f64().filter(|rate| *rate > 0.0)?,
+        ))
+    };
     let rates: Vec<_> = rows.iter().filter_map(rate).collect();
     if rates.is_empty() { Err("bench printed no rate".to_owned()) } else { Ok(rates) }
 }
@@ -199,12 +267,20 @@ mod tests {
 
     #[test]
     fn each_round_has_other_keys() {
-        assert_eq!((1..=5).map(|round| keys_of_round(1000, round, 5)).collect::<Vec<_>>(), [1000, 1062, 1125, 1187, 1250]);
+        assert_eq!(
+            (1..=5).map(|round| keys_of_round(1000, round, 5)).collect::<Vec<_>>(),
+            [1000, 1062, 1125, 1187, 1250]
+        );
     }
 
     #[test]
     fn defaults_fail_only_when_the_whole_interval_is_beyond() {
-        let found = |low: f64, high: f64| Spread { median: f64::midpoint(low, high), least: low, most: high, interval: Some((low, high)) };
+        let found = |low: f64, high: f64| Spread {
+            median: f64::midpoint(low, high),
+            least: low,
+            most: high,
+            interval: Some((low, high)),
+        };
         assert!(verdict(&found(0.9, 1.05), 10.0).is_ok());
         assert!(verdict(&found(1.05, 1.3), 10.0).is_ok(), "it may as well be noise");
         assert!(verdict(&found(1.11, 1.3), 10.0).is_err());

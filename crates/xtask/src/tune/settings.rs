@@ -19,7 +19,10 @@ impl Candidate {
         let memtable = power(memory_bytes / 64, memory_bytes / 4);
         let block = power(2048, 65536);
         let filter = random.random_range(6..=14);
-        Candidate { settings: vec![("memtable_bytes", memtable)], keyspace_settings: vec![("block_bytes", block), ("filter_bits", filter)] }
+        Candidate {
+            settings: vec![("memtable_bytes", memtable)],
+            keyspace_settings: vec![("block_bytes", block), ("filter_bits", filter)],
+        }
     }
 
     /// As `bench` takes them.
@@ -33,7 +36,12 @@ impl Candidate {
 
 impl fmt::Display for Candidate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<String> = self.settings.iter().chain(&self.keyspace_settings).map(|(name, value)| format!("{name}={value}")).collect();
+        let all: Vec<String> = self
+            .settings
+            .iter()
+            .chain(&self.keyspace_settings)
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         if all.is_empty() { formatter.write_str("the defaults") } else { formatter.write_str(&all.join(" ")) }
     }
 }

@@ -1,7 +1,8 @@
 //! `tombolo bench latency`: how much of a remote store's latency reaches who reads and writes.
 //!
-//! `load once, in memory → for each latency: misses by what is in flight, multi-gets, seeks, writes → rows, judged`. What a row is compared with is measured in
-//! the same run: the raw ranged read of the same store, the same engine with all requests one after another, the same engine on files of this host.
+//! `load once, in memory → for each latency: misses by what is in flight, multi-gets, seeks, writes → rows, judged`.
+//! What a row is compared with is measured in the same run: the raw ranged read of the same store,
+//! the same engine with all requests one after another, the same engine on files of this host.
 
 mod place;
 mod report;
@@ -94,9 +95,14 @@ impl Arguments {
             return usage(format!("seconds is {}: it must be from 0.1 to 3600", self.seconds));
         }
         if !(1000..=NUM_MAX).contains(&self.num) || !(1..=1 << 20).contains(&self.value_size) {
-            return usage(format!("num must be from 1,000 to {}, value-size from 1 to 1,048,576", text::count(NUM_MAX)));
+            return usage(format!(
+                "num must be from 1,000 to {}, value-size from 1 to 1,048,576",
+                text::count(NUM_MAX)
+            ));
         }
-        if self.in_flight.is_empty() || !self.in_flight.iter().all(|at_once| (1..=IN_FLIGHT_MAX).contains(at_once)) {
+        if self.in_flight.is_empty()
+            || !self.in_flight.iter().all(|at_once| (1..=IN_FLIGHT_MAX).contains(at_once))
+        {
             return usage(format!("in-flight takes numbers from 1 to {IN_FLIGHT_MAX}"));
         }
         if !(1..=100).contains(&self.rounds) {
@@ -146,10 +152,17 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     let is_quiet = results.is_standard_output();
     let mut run = Run { arguments, output, is_quiet, interrupted: &interrupted, rows: Vec::new() };
     let machine = Machine::look();
-    run.say(format!("machine  {} × {}, {}, load {:.2}", machine.cores, machine.processor, machine.system, machine.load))?;
+    run.say(format!(
+        "machine  {} × {}, {}, load {:.2}",
+        machine.cores, machine.processor, machine.system, machine.load
+    ))?;
     let reads = arguments.only.iter().any(|part| *part != Part::Writes);
     let place = if reads {
-        run.say(format!("loading {} keys of 20 + {} B into memory …", text::count(arguments.num), arguments.value_size))?;
+        run.say(format!(
+            "loading {} keys of 20 + {} B into memory …",
+            text::count(arguments.num),
+            arguments.value_size
+        ))?;
         let place = Place::load(arguments.num, arguments.value_size, arguments.seed)?;
         run.say(format!("loaded   {}", place.shape()))?;
         Some(place)
@@ -173,7 +186,10 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
         write(&mut run, name, *latency)?;
     }
     let missed = run.rows.iter().filter(|row| row.is_missed()).count();
-    run.say(format!("\n{} rows with a bar, {missed} of them miss it", run.rows.iter().filter(|row| row.bar.is_some()).count()))?;
+    run.say(format!(
+        "\n{} rows with a bar, {missed} of them miss it",
+        run.rows.iter().filter(|row| row.bar.is_some()).count()
+    ))?;
     let objects: Vec<_> = run.rows.iter().map(Row::to_json).collect();
     results.write(output, &objects)
 }
@@ -203,7 +219,8 @@ fn read_misses(run: &mut Run<'_>, place: &Place, name: &str, latency: Latency, c
                 .note(format!("{} at once are let through", far.in_flight_max()?)),
         )?;
         let tail = got.p99.as_secs_f64() / got.p50.as_secs_f64().max(1e-9);
-        let least_told = format!("least {least:.2}, raw {:.2}", raw.p99.as_secs_f64() / raw.p50.as_secs_f64().max(1e-9));
+        let least_told =
+            format!("least {least:.2}, raw {:.2}", raw.p99.as_secs_f64() / raw.p50.as_secs_f64().max(1e-9));
         run.row(row("get miss p99/p50", at_once).ratio(tail).bar(Bar::at_most(1.8)).note(least_told))?;
         run.row(row("extra requests", at_once).ratio(got.extra).bar(Bar::at_most(0.05)))?;
         if let Some((_, rate)) = before.filter(|(count, _)| count * 2 == at_once) {
@@ -220,7 +237,9 @@ fn read_misses(run: &mut Run<'_>, place: &Place, name: &str, latency: Latency, c
 fn read_several(run: &mut Run<'_>, place: &Place, name: &str, latency: Latency) -> Result<()> {
     let (duration, keys, seed) = (run.duration(), run.arguments.num, run.arguments.seed);
     let row = |measure, in_flight| Row::new(name, measure, in_flight);
-    for (part, measure, paper, bar) in [(Part::MultiGet, "multi-get", 0.49, 0.25), (Part::Seek, "seek + 10", 0.43, 0.35)] {
+    for (part, measure, paper, bar) in
+        [(Part::MultiGet, "multi-get", 0.49, 0.25), (Part::Seek, "seek + 10", 0.43, 0.35)]
+    {
         if !run.arguments.wants(part) {
             continue;
         }
@@ -243,7 +262,11 @@ fn read_several(run: &mut Run<'_>, place: &Place, name: &str, latency: Latency) 
         let (parallel, at_once) = measured(&far)?;
         far.close()?;
         let least = place.least_at_once(latency, requests);
-        run.row(row(measure, 1).of(&serial, None).note(format!("one request after another, {requests:.1} a call")))?;
+        run.row(
+            row(measure, 1)
+                .of(&serial, None)
+                .note(format!("one request after another, {requests:.1} a call")),
+        )?;
         let told = format!("{at_once:.1} a call; least {least:.2}");
         run.row(row(measure, 1).of(&parallel, Some(&serial)).bar(Bar::at_most(bar)).paper(paper).note(told))?;
     }
@@ -251,9 +274,10 @@ fn read_several(run: &mut Run<'_>, place: &Place, name: &str, latency: Latency) 
 }
 
 fn write(run: &mut Run<'_>, name: &str, latency: Latency) -> Result<()> {
-    for (writing, measure, paper, bar) in
-        [(Writing::Sequential, "write in order", 262.4 / 264.1, 1.0), (Writing::Random, "write at random", 19.2 / 26.0, 0.92)]
-    {
+    for (writing, measure, paper, bar) in [
+        (Writing::Sequential, "write in order", 262.4 / 264.1, 1.0),
+        (Writing::Random, "write at random", 19.2 / 26.0, 0.92),
+    ] {
         let mut ratios = Vec::new();
         let mut told = Vec::new();
         for round in 0..run.arguments.rounds {
@@ -263,7 +287,11 @@ fn write(run: &mut Run<'_>, name: &str, latency: Latency) -> Result<()> {
                     Some((name, _)) => format!("{}?latency={name}", scratch.uri()),
                     None => scratch.uri().to_owned(),
                 };
-                run.say(format_args!("  round {}: {measure} to {} …", round + 1, latency.map_or("this host", |(name, _)| name)))?;
+                run.say(format_args!(
+                    "  round {}: {measure} to {} …",
+                    round + 1,
+                    latency.map_or("this host", |(name, _)| name)
+                ))?;
                 work::writes(&store, writing, run.arguments.num, run.arguments.value_size, run.arguments.seed)
             };
             // In turn, so that a machine that slows down slows both.
@@ -275,12 +303,19 @@ fn write(run: &mut Run<'_>, name: &str, latency: Latency) -> Result<()> {
                 (rates(Some((name, latency)))?, near)
             };
             ratios.push(far.0 / near.0.max(1e-9));
-            let told_of = |(accepted, settled): (f64, f64)| format!("{:.0} ({:.0})", accepted / 1e3, settled / 1e3);
+            let told_of =
+                |(accepted, settled): (f64, f64)| format!("{:.0} ({:.0})", accepted / 1e3, settled / 1e3);
             told.push(format!("{} / {} k/s", told_of(far), told_of(near)));
         }
         ratios.sort_by(f64::total_cmp);
         let median = ratios[ratios.len() / 2];
-        run.row(Row::new(name, measure, 1).ratio(median).bar(Bar::at_least(bar)).paper(paper).note(told.join(", ")))?;
+        run.row(
+            Row::new(name, measure, 1)
+                .ratio(median)
+                .bar(Bar::at_least(bar))
+                .paper(paper)
+                .note(told.join(", ")),
+        )?;
     }
     Ok(())
 }

@@ -45,7 +45,13 @@ impl Far {
 
     /// Reads of the store so far, whoever for.
     pub(super) fn reads(&self) -> u64 {
-        self.db.requests().counted.iter().filter(|counted| counted.kind == RequestKind::Read).map(|counted| counted.requests).sum()
+        self.db
+            .requests()
+            .counted
+            .iter()
+            .filter(|counted| counted.kind == RequestKind::Read)
+            .map(|counted| counted.requests)
+            .sum()
     }
 
     /// Reads that somebody waited for so far, and second requests for them.
@@ -55,7 +61,8 @@ impl Far {
     }
 }
 
-/// Memory for reading, for so many bytes of keys and values: most blocks are not in it, all filters and indexes are.
+/// Memory for reading, for so many bytes of keys and values: most blocks are not in it, all filters
+/// and indexes are.
 fn memory_bytes(data_bytes: u64) -> u64 {
     (data_bytes / 8).clamp(4 << 20, 64 << 20)
 }
@@ -69,7 +76,11 @@ impl Place {
         let parsed = Uri::parse(&uri)?;
         let objects = registry.open_object_store(&env, &parsed)?;
         let logs = registry.open_log_store(&env, &parsed, None, &objects)?;
-        let db = Db::builder(&uri).stores(Arc::clone(&objects), Arc::clone(&logs)).mode(OpenMode::Create).open().wait()?;
+        let db = Db::builder(&uri)
+            .stores(Arc::clone(&objects), Arc::clone(&logs))
+            .mode(OpenMode::Create)
+            .open()
+            .wait()?;
         fill(&db, Writing::Random, keys, value_bytes, seed)?;
         settle(&db)?;
         let shape = shape_of(&db);
@@ -92,12 +103,21 @@ impl Place {
     }
 
     fn throttled(&self, latency: Latency) -> Arc<dyn ObjectStore> {
-        Arc::new(ThrottleObjectStore::new(&self.env, Arc::clone(&self.objects), Throttle { latency, ..Throttle::default() }))
+        Arc::new(ThrottleObjectStore::new(
+            &self.env,
+            Arc::clone(&self.objects),
+            Throttle { latency, ..Throttle::default() },
+        ))
     }
 
     /// The store as it is, and what lies in it that is large.
     pub(super) fn raw(&self, latency: Latency) -> Result<(Arc<dyn ObjectStore>, Vec<ObjectInfo>)> {
-        let listed = self.env.block_on(self.objects.list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 1000))?;
+        let listed = self.env.block_on(self.objects.list(
+            Request::new(Purpose::Verify, Epoch::NONE),
+            "",
+            None,
+            1000,
+        ))?;
         let large: Vec<_> = listed.objects.into_iter().filter(|object| object.length > 1 << 20).collect();
         if large.is_empty() {
             return Err(Failure::Usage("no table is larger than a megabyte: say a larger --num".into()));
@@ -119,13 +139,17 @@ impl Place {
     fn open_on(&self, objects: Arc<dyn ObjectStore>) -> Result<Far> {
         let memory = format!("memory_bytes={}", self.memory_bytes);
         let options = Options::parse([memory.as_str(), "automatic_compaction=false"])?;
-        let builder = Db::builder(&self.uri).env(self.env.clone()).stores(objects, Arc::clone(&self.logs)).options(options);
+        let builder = Db::builder(&self.uri)
+            .env(self.env.clone())
+            .stores(objects, Arc::clone(&self.logs))
+            .options(options);
         let db = builder.mode(OpenMode::Open).open().wait()?;
         let keyspace = db.default_keyspace();
         Ok(Far { db, keyspace })
     }
 
-    /// The least ratio of the 99th percentile to the median that a second request for one read in twenty reaches, with the best delay.
+    /// The least ratio of the 99th percentile to the median that a second request for one read in
+    /// twenty reaches, with the best delay.
     pub(super) fn least_p99(&self, latency: Latency) -> f64 {
         let draw = || latency.draw(&self.env).as_secs_f64();
         let first = |number| first(&self.env, latency, number);
@@ -134,13 +158,18 @@ impl Place {
         firsts.sort_by(f64::total_cmp);
         let median = firsts[DRAWS / 2].max(1e-9);
         let p99_with = |delay: f64| {
-            let mut took: Vec<f64> =
-                pairs.iter().map(|(first, second)| if *first > delay { first.min(delay + second) } else { *first }).collect();
+            let mut took: Vec<f64> = pairs
+                .iter()
+                .map(|(first, second)| if *first > delay { first.min(delay + second) } else { *first })
+                .collect();
             took.sort_by(f64::total_cmp);
             took[DRAWS / 100 * 99]
         };
         // Delays that one read in twenty exceeds, or fewer.
-        let least = [0.95, 0.96, 0.97, 0.98].map(|share| p99_with(firsts[share_of(DRAWS, share)])).into_iter().fold(f64::MAX, f64::min);
+        let least = [0.95, 0.96, 0.97, 0.98]
+            .map(|share| p99_with(firsts[share_of(DRAWS, share)]))
+            .into_iter()
+            .fold(f64::MAX, f64::min);
         least / median
     }
 
@@ -150,19 +179,25 @@ impl Place {
     }
 }
 
-/// What a request takes in seconds: one in as many as there are nodes goes to the slow one, the second request for it does not.
+/// What a request takes in seconds: one in as many as there are nodes goes to the slow one, the
+/// second request for it does not.
 fn first(env: &Env, latency: Latency, number: usize) -> f64 {
     let nodes = usize::try_from(latency.nodes).unwrap_or(usize::MAX);
     let is_slow = nodes > 0 && number.is_multiple_of(nodes);
     (latency.draw(env) + if is_slow { latency.slow_node } else { Duration::ZERO }).as_secs_f64()
 }
 
-/// The ratio of medians that so many requests (a mean) at once have to the same one after another: the slowest of them to their sum. Who makes fewer of them,
-/// or some twice, can be below.
+/// The ratio of medians that so many requests (a mean) at once have to the same one after another:
+/// the slowest of them to their sum. Who makes fewer of them, or some twice, can be below.
 fn least_at_once(env: &Env, latency: Latency, requests: f64) -> f64 {
-    let calls = || (1..=DRAWS).map(|call| share_of(call, requests)..share_of(call + 1, requests)).filter(|range| !range.is_empty());
+    let calls = || {
+        (1..=DRAWS)
+            .map(|call| share_of(call, requests)..share_of(call + 1, requests))
+            .filter(|range| !range.is_empty())
+    };
     let median = |of: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| {
-        let mut took: Vec<f64> = calls().map(|range| of(&mut range.map(|number| first(env, latency, number)))).collect();
+        let mut took: Vec<f64> =
+            calls().map(|range| of(&mut range.map(|number| first(env, latency, number)))).collect();
         took.sort_by(f64::total_cmp);
         took.get(took.len() / 2).copied().unwrap_or(0.0)
     };

@@ -43,7 +43,16 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(latency: &str, measure: &'static str, in_flight: usize) -> Row {
-        Row { latency: latency.to_owned(), measure, in_flight, took: None, ratio: None, bar: None, paper: None, note: String::new() }
+        Row {
+            latency: latency.to_owned(),
+            measure,
+            in_flight,
+            took: None,
+            ratio: None,
+            bar: None,
+            paper: None,
+            note: String::new(),
+        }
     }
 
     /// With what calls took; the ratio is that of the medians.
@@ -81,7 +90,16 @@ impl Row {
     pub(super) fn columns() -> String {
         format!(
             "{:<10} {:<18} {:>9} {:>8} {:>10} {:>10} {:>10} {:>7} {:>7} {:>6}  note",
-            "latency", "measure", "in flight", "calls", "per second", "p50 µs", "p99 µs", "ratio", "bar", "paper"
+            "latency",
+            "measure",
+            "in flight",
+            "calls",
+            "per second",
+            "p50 µs",
+            "p99 µs",
+            "ratio",
+            "bar",
+            "paper"
         )
     }
 
@@ -90,11 +108,15 @@ impl Row {
         let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
         // Writing to a string does not fail.
         let _ = match self.took {
-            Some((calls, rate, p50, p99)) => write!(text, " {calls:>8} {rate:>10.0} {:>10.0} {:>10.0}", micros(p50), micros(p99)),
+            Some((calls, rate, p50, p99)) => {
+                write!(text, " {calls:>8} {rate:>10.0} {:>10.0} {:>10.0}", micros(p50), micros(p99))
+            }
             None => write!(text, " {:>8} {:>10} {:>10} {:>10}", "", "", "", ""),
         };
         let ratio = |ratio: Option<f64>| ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}"));
-        let bar = self.bar.map_or_else(String::new, |bar| format!("{} {}", if bar.at_most { "≤" } else { "≥" }, bar.value));
+        let bar = self
+            .bar
+            .map_or_else(String::new, |bar| format!("{} {}", if bar.at_most { "≤" } else { "≥" }, bar.value));
         let verdict = match (self.bar.is_some(), self.is_missed()) {
             (false, _) => "",
             (true, false) => "met ",

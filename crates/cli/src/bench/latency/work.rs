@@ -36,7 +36,14 @@ pub(super) struct Took {
 impl Took {
     fn of(latencies: &Latencies, elapsed: Duration, cpu: Duration) -> Took {
         let percentile = |percent| latencies.percentile(percent);
-        Took { calls: latencies.count(), p50: percentile(50.0), p99: percentile(99.0), elapsed, cpu, extra: 0.0 }
+        Took {
+            calls: latencies.count(),
+            p50: percentile(50.0),
+            p99: percentile(99.0),
+            elapsed,
+            cpu,
+            extra: 0.0,
+        }
     }
 
     /// Calls in a second.
@@ -78,7 +85,8 @@ fn repeat(
         let threads: Vec<_> = (0..at_once).map(|number| scope.spawn(move || one(number))).collect();
         let mut all = Latencies::new();
         for thread in threads {
-            let latencies = thread.join().map_err(|_| Failure::Check("a measuring thread panicked".into()))??;
+            let latencies =
+                thread.join().map_err(|_| Failure::Check("a measuring thread panicked".into()))??;
             all.merge(&latencies);
         }
         Ok::<_, Failure>(all)
@@ -87,7 +95,14 @@ fn repeat(
 }
 
 /// Gets, of which those that took less than `missed` found all in memory, and do not count.
-pub(super) fn misses(far: &Far, keys: u64, at_once: usize, missed: Duration, duration: Duration, seed: u64) -> Result<Took> {
+pub(super) fn misses(
+    far: &Far,
+    keys: u64,
+    at_once: usize,
+    missed: Duration,
+    duration: Duration,
+    seed: u64,
+) -> Result<Took> {
     let (reads, hedges) = far.hedges()?;
     let blocking = far.db.blocking().default_keyspace();
     let took = repeat(at_once, duration, seed, |random| {
@@ -115,7 +130,11 @@ pub(super) fn raw(
     repeat(at_once, duration, seed, |random| {
         let object = &objects[random.random_range(0..objects.len())];
         let start = random.random_range(0..object.length - RAW_END_BYTES);
-        match env.block_on(store.read(Request::new(Purpose::Get, Epoch::NONE), &object.name, start..start + RAW_BYTES)) {
+        match env.block_on(store.read(
+            Request::new(Purpose::Get, Epoch::NONE),
+            &object.name,
+            start..start + RAW_BYTES,
+        )) {
             // A table that was merged away is deleted some time after.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             read => Ok(read.map(|_| true)?),
@@ -127,7 +146,8 @@ pub(super) fn raw(
 pub(super) fn multi_gets(far: &Far, keys: u64, duration: Duration, seed: u64) -> Result<Took> {
     repeat(1, duration, seed, |random| {
         let start = random.random_range(0..keys - MULTI_GET_KEYS * MULTI_GET_STRIDE);
-        let wanted: Vec<_> = (0..MULTI_GET_KEYS).map(|number| key(start + number * MULTI_GET_STRIDE)).collect();
+        let wanted: Vec<_> =
+            (0..MULTI_GET_KEYS).map(|number| key(start + number * MULTI_GET_STRIDE)).collect();
         match far.keyspace.multi_get(&wanted).try_take() {
             Ok(values) => values.map(|_| false).map_err(Failure::from),
             Err(missed) => found(missed.wait()?.iter().all(Option::is_some)).map(|()| true),
@@ -135,7 +155,8 @@ pub(super) fn multi_gets(far: &Far, keys: u64, duration: Duration, seed: u64) ->
     })
 }
 
-/// A seek and some steps, one after another; those that took less than `missed` found all in memory.
+/// A seek and some steps, one after another; those that took less than `missed` found all in
+/// memory.
 pub(super) fn seeks(far: &Far, keys: u64, missed: Duration, duration: Duration, seed: u64) -> Result<Took> {
     repeat(1, duration, seed, |random| {
         let begun = Instant::now();
@@ -158,10 +179,13 @@ pub(super) enum Writing {
 
 /// Writes all keys, each once.
 pub(super) fn fill(db: &Db, writing: Writing, keys: u64, value_bytes: usize, seed: u64) -> Result<()> {
-    // A step that shares no factor with their number visits all of them, each far from the one before.
+    // A step that shares no factor with their number visits all of them, each far from the one
+    // before.
     let step = match writing {
         Writing::Sequential => 1,
-        Writing::Random => (keys / 1000 * 618 + 1..).find(|step| greatest_common_divisor(*step, keys) == 1).unwrap_or(1),
+        Writing::Random => {
+            (keys / 1000 * 618 + 1..).find(|step| greatest_common_divisor(*step, keys) == 1).unwrap_or(1)
+        }
     };
     let mut random = random(seed, 0);
     let values = Values::new(ValueSizes::Fixed(value_bytes), 0.5, &mut random);
@@ -191,8 +215,15 @@ pub(super) fn settle(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// Writes per second to a fresh database: as its writer sees it, and up to when all is flushed and compacted.
-pub(super) fn writes(store: &str, writing: Writing, keys: u64, value_bytes: usize, seed: u64) -> Result<(f64, f64)> {
+/// Writes per second to a fresh database: as its writer sees it, and up to when all is flushed and
+/// compacted.
+pub(super) fn writes(
+    store: &str,
+    writing: Writing,
+    keys: u64,
+    value_bytes: usize,
+    seed: u64,
+) -> Result<(f64, f64)> {
     let db = Db::builder(store).mode(OpenMode::Create).open().wait()?;
     let begun = Instant::now();
     let rate = || keys as f64 / begun.elapsed().as_secs_f64().max(1e-9);

@@ -1,5 +1,5 @@
-//! The script of the crash test: which operations each batch holds is a function of seed, round, thread and number, so that writer and
-//! oracle need no words about it.
+//! The script of the crash test: which operations each batch holds is a function of seed, round,
+//! thread and number, so that writer and oracle need no words about it.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,11 @@ pub fn batch(keys: u32, seed: u64, round: u64, thread: u8, number: u64) -> Scrip
             let key = key(thread, random.random_range(0..keys));
             let value = random.random_bool(0.85).then(|| {
                 // Mostly short, now and then one that spans blocks and pages.
-                let length = if random.random_bool(0.02) { random.random_range(0..40_000) } else { random.random_range(0..300) };
+                let length = if random.random_bool(0.02) {
+                    random.random_range(0..40_000)
+                } else {
+                    random.random_range(0..300)
+                };
                 let mut value = vec![0; length];
                 random.fill_bytes(&mut value);
                 value
@@ -67,7 +71,8 @@ pub fn batch(keys: u32, seed: u64, round: u64, thread: u8, number: u64) -> Scrip
     Scripted { writes, durability }
 }
 
-/// A value as the oracle knows it: so the oracle of a soak takes some megabytes, and not what the database takes several times over.
+/// A value as the oracle knows it: so the oracle of a soak takes some megabytes, and not what the
+/// database takes several times over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     bytes: usize,
@@ -105,7 +110,8 @@ impl State {
     /// A key holds this value from here on, or none.
     pub fn set(&mut self, keyspace: usize, key: &[u8], value: Option<&[u8]>) {
         if keyspace == 0 && key.len() == 2 && key[1] == b'!' {
-            self.marker = value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))).unwrap_or(0);
+            self.marker =
+                value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))).unwrap_or(0);
         }
         let place = (keyspace, key.to_vec());
         match value {
@@ -134,7 +140,11 @@ impl State {
     pub fn digest(&self) -> u64 {
         let mut bytes = Vec::new();
         for ((keyspace, key), value) in &self.values {
-            bytes.extend([*keyspace as u64, key.len() as u64, value.bytes as u64, value.hash].map(u64::to_le_bytes).concat());
+            bytes.extend(
+                [*keyspace as u64, key.len() as u64, value.bytes as u64, value.hash]
+                    .map(u64::to_le_bytes)
+                    .concat(),
+            );
             bytes.extend(key);
         }
         tombolo_format::checksum::key_hash(&bytes)
@@ -142,12 +152,20 @@ impl State {
 
     /// The first place in which two states differ, and how, in words.
     pub fn difference(&self, found: &State) -> Option<((usize, Vec<u8>), String)> {
-        let say = |value: Option<&Known>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.bytes));
+        let say = |value: Option<&Known>| {
+            value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.bytes))
+        };
         let places = self.values.keys().chain(found.values.keys());
-        let different = places.into_iter().find(|place| self.values.get(*place) != found.values.get(*place))?;
+        let different =
+            places.into_iter().find(|place| self.values.get(*place) != found.values.get(*place))?;
         let (expected, there) = (self.values.get(different), found.values.get(different));
         let key = crate::text::escape(&different.1);
-        let mut words = format!("key {key} of keyspace {}: expected {}, found {}", KEYSPACES[different.0], say(expected), say(there));
+        let mut words = format!(
+            "key {key} of keyspace {}: expected {}, found {}",
+            KEYSPACES[different.0],
+            say(expected),
+            say(there)
+        );
         if let (Some(expected), Some(there)) = (expected, there)
             && expected.bytes == there.bytes
         {

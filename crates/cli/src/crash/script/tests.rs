@@ -3,7 +3,9 @@ use super::*;
 #[test]
 fn a_batch_is_a_function_of_its_place() {
     assert_eq!(batch(KEYS, 1, 2, 0, 3), batch(KEYS, 1, 2, 0, 3));
-    for other in [batch(KEYS, 2, 2, 0, 3), batch(KEYS, 1, 3, 0, 3), batch(KEYS, 1, 2, 1, 3), batch(KEYS, 1, 2, 0, 4)] {
+    for other in
+        [batch(KEYS, 2, 2, 0, 3), batch(KEYS, 1, 3, 0, 3), batch(KEYS, 1, 2, 1, 3), batch(KEYS, 1, 2, 0, 4)]
+    {
         assert_ne!(batch(KEYS, 1, 2, 0, 3), other);
     }
 }

@@ -15,7 +15,8 @@ pub enum Lines {
 }
 
 /// What a line of JSON must be.
-const WANTED: &str = "write {\"key\":…,\"value\":…}, each a string, or {\"hex\":\"00ff\"} for bytes that are no UTF-8";
+const WANTED: &str =
+    "write {\"key\":…,\"value\":…}, each a string, or {\"hex\":\"00ff\"} for bytes that are no UTF-8";
 
 impl Lines {
     /// Reads a line.
@@ -50,7 +51,8 @@ impl Lines {
 }
 
 fn parse_json(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let parsed: Value = serde_json::from_slice(line).map_err(|error| format!("no JSON ({error}): {WANTED}"))?;
+    let parsed: Value =
+        serde_json::from_slice(line).map_err(|error| format!("no JSON ({error}): {WANTED}"))?;
     let Value::Object(mut fields) = parsed else { return Err(format!("no JSON object: {WANTED}")) };
     let mut take = |name: &str| {
         let value = fields.remove(name).ok_or_else(|| format!("without {name:?}: {WANTED}"))?;
@@ -66,14 +68,17 @@ fn parse_json(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
 fn bytes_of(value: Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.into_bytes()),
-        Value::Object(fields) if fields.len() == 1 => Form::Hexadecimal.parse(fields.get("hex")?.as_str()?).ok(),
+        Value::Object(fields) if fields.len() == 1 => {
+            Form::Hexadecimal.parse(fields.get("hex")?.as_str()?).ok()
+        }
         _ => None,
     }
 }
 
 fn show_json(bytes: &[u8], line: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
-        // Writing to memory cannot fail; were it to, the line would be no JSON and say so when it is read.
+        // Writing to memory cannot fail; were it to, the line would be no JSON and say so when it
+        // is read.
         Ok(text) => drop(serde_json::to_writer(&mut *line, text)),
         Err(_) => {
             line.extend_from_slice(b"{\"hex\":\"");
@@ -85,7 +90,9 @@ fn show_json(bytes: &[u8], line: &mut Vec<u8>) {
 
 fn parse_tsv(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     let text = std::str::from_utf8(line).map_err(|_| "no UTF-8: write such bytes as \\xHH".to_owned())?;
-    let Some((key, value)) = text.split_once('\t') else { return Err("without a tab between key and value".to_owned()) };
+    let Some((key, value)) = text.split_once('\t') else {
+        return Err("without a tab between key and value".to_owned());
+    };
     if value.contains('\t') {
         return Err("with more than one tab: write a tab that is part of a key or value as \\t".to_owned());
     }

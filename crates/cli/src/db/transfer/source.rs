@@ -1,4 +1,5 @@
-//! Lines of a pipe or a file, read by a thread of its own: a command that waits for input still sees Ctrl-C.
+//! Lines of a pipe or a file, read by a thread of its own: a command that waits for input still
+//! sees Ctrl-C.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,8 @@ use crate::failure::{Failure, Result};
 /// Bytes of a chunk, and chunks that are read ahead.
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNKS_AHEAD: usize = 4;
-/// Most bytes of a line: a value of 64 MiB whose every byte is an escape of six characters does not fit, and of four does.
+/// Most bytes of a line: a value of 64 MiB whose every byte is an escape of six characters does not
+/// fit, and of four does.
 const LINE_BYTES_MAX: usize = 320 << 20;
 /// How often a waiting command looks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
@@ -53,7 +55,8 @@ impl Source {
         Source { name, chunks, held: Vec::new(), at: 0, searched: 0, ended: false, number: 0 }
     }
 
-    /// The next line, without its end (`\n` or `\r\n`); `None` after the last. `entries`: those of the lines before it.
+    /// The next line, without its end (`\n` or `\r\n`); `None` after the last. `entries`: those of
+    /// the lines before it.
     ///
     /// # Errors
     /// `Interrupted`; what reading failed with; a line that is too long.
@@ -95,8 +98,12 @@ impl Source {
         self.at = 0;
         let chunk = loop {
             match self.chunks.recv_timeout(LOOK) {
-                Ok(chunk) => break chunk.map_err(|error| Failure::io(error, format!("reading {}", self.name)))?,
-                Err(RecvTimeoutError::Timeout) if interrupted.load(Ordering::Relaxed) => return Err(Failure::Interrupted),
+                Ok(chunk) => {
+                    break chunk.map_err(|error| Failure::io(error, format!("reading {}", self.name)))?;
+                }
+                Err(RecvTimeoutError::Timeout) if interrupted.load(Ordering::Relaxed) => {
+                    return Err(Failure::Interrupted);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break Vec::new(),
             }

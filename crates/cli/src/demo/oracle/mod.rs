@@ -1,9 +1,13 @@
-//! What must be in the database, what may be, and what must not: judged from what the writers said over their pipes.
+//! What must be in the database, what may be, and what must not: judged from what the writers said
+//! over their pipes.
 //!
 //! - Acknowledged: must be there, whoever was killed when.
-//! - Announced, not acknowledged: may be there, whole, and only if everything its writer announced before is there too.
-//! - Begun by a stale writer after its successor had opened the database: must not be there, nor ever have been acknowledged.
-//! - The newest record of a path: that of the last journal entry of that path, in the order of the takeovers.
+//! - Announced, not acknowledged: may be there, whole, and only if everything its writer announced
+//!   before is there too.
+//! - Begun by a stale writer after its successor had opened the database: must not be there, nor
+//!   ever have been acknowledged.
+//! - The newest record of a path: that of the last journal entry of that path, in the order of the
+//!   takeovers.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -37,7 +41,8 @@ pub struct History {
     pub replayed_bytes: u64,
     /// Its epoch.
     pub epoch: u64,
-    /// Writes announced when its successor had opened the database: later ones must not take effect.
+    /// Writes announced when its successor had opened the database: later ones must not take
+    /// effect.
     boundary: Option<usize>,
 }
 
@@ -111,11 +116,18 @@ impl Oracle {
                 writer.first_acknowledged.get_or_insert(now);
                 let at = usize::try_from(sequence - 1).unwrap_or(usize::MAX);
                 if writer.boundary.is_some_and(|boundary| at >= boundary) {
-                    self.wrong.add(|| format!("writer {number} was acknowledged write {sequence}, begun after it had lost the database"));
+                    self.wrong.add(|| {
+                        format!(
+                            "writer {number} was acknowledged write {sequence}, begun \
+                        after it had lost the database"
+                        )
+                    });
                 }
                 match writer.writes.get_mut(at) {
                     Some(write) => write.acknowledged = true,
-                    None => self.wrong.add(|| format!("writer {number} was acknowledged write {sequence}, which it never announced")),
+                    None => self.wrong.add(|| {
+                        format!("writer {number} was acknowledged write {sequence}, which it never announced")
+                    }),
                 }
             }
             Message::Refused { .. } => writer.refused += 1,
@@ -125,7 +137,8 @@ impl Oracle {
         }
     }
 
-    /// Writer `number`, stopped, has been taken over: what it announces from here on must not take effect.
+    /// Writer `number`, stopped, has been taken over: what it announces from here on must not take
+    /// effect.
     pub fn taken_over(&mut self, number: u32) {
         if let Some(writer) = self.writers.get_mut(number as usize - 1) {
             writer.boundary = Some(writer.writes.len());
@@ -176,7 +189,8 @@ pub struct Verdict {
 }
 
 impl<'a> Check<'a> {
-    /// Begins; `journal` is to be called with every entry of the journal in order, then `file` with every entry of `files`.
+    /// Begins; `journal` is to be called with every entry of the journal in order, then `file` with
+    /// every entry of `files`.
     pub fn new(oracle: &'a mut Oracle) -> Check<'a> {
         let wrong = std::mem::take(&mut oracle.wrong);
         Check { oracle, newest: HashMap::new(), next: (1, 1), files: 0, lost: Findings::default(), wrong }
@@ -193,17 +207,26 @@ impl<'a> Check<'a> {
         }
         if self.next.1 != sequence {
             let missing = self.next.1;
-            self.wrong.add(|| format!("of writer {number}, write {sequence} is there and {missing}, begun before it, is not"));
+            self.wrong.add(|| {
+                format!(
+                    "of writer {number}, write {sequence} is there and {missing}, begun before it, is not"
+                )
+            });
         }
         self.next = (number, sequence + 1);
         let at = usize::try_from(sequence.wrapping_sub(1)).unwrap_or(usize::MAX);
         let writer = (number as usize).checked_sub(1).and_then(|index| self.oracle.writers.get_mut(index));
-        let Some((boundary, write)) = writer.and_then(|writer| Some((writer.boundary, writer.writes.get_mut(at)?))) else {
-            self.wrong.add(|| format!("write {sequence} of writer {number} is there, which never announced it"));
+        let Some((boundary, write)) =
+            writer.and_then(|writer| Some((writer.boundary, writer.writes.get_mut(at)?)))
+        else {
+            self.wrong
+                .add(|| format!("write {sequence} of writer {number} is there, which never announced it"));
             return;
         };
         if boundary.is_some_and(|boundary| at >= boundary) {
-            self.wrong.add(|| format!("write {sequence} of writer {number} is there, begun after it had lost the database"));
+            self.wrong.add(|| {
+                format!("write {sequence} of writer {number} is there, begun after it had lost the database")
+            });
         }
         if xxh3_64(value) != write.journal_hash {
             self.wrong.add(|| format!("write {sequence} of writer {number} is there with another content"));
@@ -218,7 +241,9 @@ impl<'a> Check<'a> {
         let newest = self.oracle.paths.get(path).and_then(|path| self.newest.remove(path));
         match newest {
             Some(hash) if hash == xxh3_64(&[record, path].concat()) => {}
-            Some(_) => self.wrong.add(|| format!("{} has another record than its last write", text::escape(path))),
+            Some(_) => {
+                self.wrong.add(|| format!("{} has another record than its last write", text::escape(path)))
+            }
             None => self.wrong.add(|| format!("{} has a record and no write", text::escape(path))),
         }
     }
@@ -230,13 +255,19 @@ impl<'a> Check<'a> {
             for (at, write) in writer.writes.iter().enumerate() {
                 entries += u64::from(write.found);
                 if write.acknowledged && !write.found {
-                    self.lost.add(|| format!("write {} of writer {}, acknowledged, is not there", at + 1, index + 1));
+                    self.lost.add(|| {
+                        format!("write {} of writer {}, acknowledged, is not there", at + 1, index + 1)
+                    });
                 }
             }
         }
         for path in self.newest.keys() {
-            let name =
-                self.oracle.paths.iter().find(|(_, number)| *number == path).map_or_else(String::new, |(name, _)| text::escape(name));
+            let name = self
+                .oracle
+                .paths
+                .iter()
+                .find(|(_, number)| *number == path)
+                .map_or_else(String::new, |(name, _)| text::escape(name));
             self.wrong.add(|| format!("{name} was written and has no record: a batch is not whole"));
         }
         Verdict { entries, files: self.files, lost: self.lost, wrong: self.wrong }

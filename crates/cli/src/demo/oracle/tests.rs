@@ -1,7 +1,8 @@
 use super::super::writer::journal_key;
 use super::*;
 
-/// Two writers: the first announced 4 writes and was acknowledged 2 of them before the second took over; the second wrote `a` again.
+/// Two writers: the first announced 4 writes and was acknowledged 2 of them before the second took
+/// over; the second wrote `a` again.
 fn oracle() -> Oracle {
     let mut oracle = Oracle::default();
     let now = Instant::now();
@@ -28,12 +29,16 @@ fn intent(sequence: u64, path: &str, writer: u32) -> Message {
     Message::Intent { sequence, record: record(sequence, writer), path: path.as_bytes().to_vec() }
 }
 
-/// Reads back journal entries (writer, sequence, path) and files (path, writer, sequence of its record).
+/// Reads back journal entries (writer, sequence, path) and files (path, writer, sequence of its
+/// record).
 fn read_back(journal: &[(u32, u64, &str)], files: &[(&str, u32, u64)]) -> Verdict {
     let mut oracle = oracle();
     let mut check = Check::new(&mut oracle);
     for (writer, sequence, path) in journal {
-        check.journal(&journal_key(*writer, *sequence), &[record(*sequence, *writer), path.as_bytes().to_vec()].concat());
+        check.journal(
+            &journal_key(*writer, *sequence),
+            &[record(*sequence, *writer), path.as_bytes().to_vec()].concat(),
+        );
     }
     for (path, writer, sequence) in files {
         check.file(path.as_bytes(), &record(*sequence, *writer));
@@ -89,8 +94,14 @@ fn other_content_half_batches_and_strangers_are_wrong() {
     // A record nobody wrote.
     assert_eq!(judge(&ACKNOWLEDGED, &[("a", 2, 1), ("b", 1, 2), ("x", 1, 1)]), (0, 1));
     // A journal entry nobody announced, and one of a writer that never was.
-    assert_eq!(judge(&[(1, 1, "a"), (1, 2, "b"), (2, 1, "a"), (2, 2, "b")], &[("a", 2, 1), ("b", 1, 2)]), (0, 1));
-    assert_eq!(judge(&[(1, 1, "a"), (1, 2, "b"), (2, 1, "a"), (9, 1, "b")], &[("a", 2, 1), ("b", 1, 2)]), (0, 1));
+    assert_eq!(
+        judge(&[(1, 1, "a"), (1, 2, "b"), (2, 1, "a"), (2, 2, "b")], &[("a", 2, 1), ("b", 1, 2)]),
+        (0, 1)
+    );
+    assert_eq!(
+        judge(&[(1, 1, "a"), (1, 2, "b"), (2, 1, "a"), (9, 1, "b")], &[("a", 2, 1), ("b", 1, 2)]),
+        (0, 1)
+    );
     // Another path under a right key.
     assert_eq!(judge(&[(1, 1, "a"), (1, 2, "x"), (2, 1, "a")], &[("a", 2, 1), ("b", 1, 2)]), (0, 1));
 }

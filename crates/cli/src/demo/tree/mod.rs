@@ -71,11 +71,16 @@ impl Record {
 
 /// The part of /usr that is indexed when no other source is named.
 pub fn default_source() -> PathBuf {
-    ["/usr/share", "/usr/lib", "/usr"].iter().map(PathBuf::from).find(|path| path.is_dir()).unwrap_or_else(|| PathBuf::from("/"))
+    ["/usr/share", "/usr/lib", "/usr"]
+        .iter()
+        .map(PathBuf::from)
+        .find(|path| path.is_dir())
+        .unwrap_or_else(|| PathBuf::from("/"))
 }
 
-/// Calls `found` with every regular file below `folder`, sorted in each folder, until it says to stop; links are not followed.
-/// Returns whether the walk came to its end, and how many folders could not be read.
+/// Calls `found` with every regular file below `folder`, sorted in each folder, until it says to
+/// stop; links are not followed. Returns whether the walk came to its end, and how many folders
+/// could not be read.
 pub fn walk(folder: &Path, found: &mut impl FnMut(PathBuf) -> bool) -> (bool, u64) {
     let mut unreadable = 0;
     let mut waiting = vec![folder.to_path_buf()];
@@ -84,8 +89,9 @@ pub fn walk(folder: &Path, found: &mut impl FnMut(PathBuf) -> bool) -> (bool, u6
             unreadable += 1;
             continue;
         };
-        let mut entries: Vec<_> =
-            entries.filter_map(|entry| entry.ok().and_then(|entry| Some((entry.path(), entry.file_type().ok()?)))).collect();
+        let mut entries: Vec<_> = entries
+            .filter_map(|entry| entry.ok().and_then(|entry| Some((entry.path(), entry.file_type().ok()?))))
+            .collect();
         entries.sort_by(|left, right| left.0.cmp(&right.0));
         for (path, kind) in entries {
             if kind.is_dir() {
@@ -98,8 +104,14 @@ pub fn walk(folder: &Path, found: &mut impl FnMut(PathBuf) -> bool) -> (bool, u6
     (true, unreadable)
 }
 
-/// Looks at a file. Its content is read only when `known` says nothing about this size and time; `go_on` is asked between pieces.
-pub fn look(path: &Path, known: Option<Record>, buffer: &mut [u8], go_on: &impl Fn() -> bool) -> io::Result<Record> {
+/// Looks at a file. Its content is read only when `known` says nothing about this size and time;
+/// `go_on` is asked between pieces.
+pub fn look(
+    path: &Path,
+    known: Option<Record>,
+    buffer: &mut [u8],
+    go_on: &impl Fn() -> bool,
+) -> io::Result<Record> {
     let metadata = fs::symlink_metadata(path)?;
     let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
     let mut record = Record {
@@ -112,7 +124,9 @@ pub fn look(path: &Path, known: Option<Record>, buffer: &mut [u8], go_on: &impl 
         checksum: 0,
     };
     record.checksum = match known {
-        Some(known) if known.size == record.size && known.changed_nanos == record.changed_nanos => known.checksum,
+        Some(known) if known.size == record.size && known.changed_nanos == record.changed_nanos => {
+            known.checksum
+        }
         _ => checksum(path, buffer, go_on)?,
     };
     Ok(record)

@@ -4,7 +4,15 @@ use super::*;
 
 #[test]
 fn records_are_read_as_they_were_written() {
-    let record = Record { writer: 1, mode: 0o100_644, sequence: 3, size: 4, modified_nanos: -5, changed_nanos: 6, checksum: u64::MAX };
+    let record = Record {
+        writer: 1,
+        mode: 0o100_644,
+        sequence: 3,
+        size: 4,
+        modified_nanos: -5,
+        changed_nanos: 6,
+        checksum: u64::MAX,
+    };
     assert_eq!(record.encode().len(), RECORD_BYTES);
     assert_eq!(Record::decode(&record.encode()), Some(record));
     assert_eq!(Record::decode(&[0; RECORD_BYTES - 1]), None);
@@ -41,6 +49,9 @@ fn content_is_read_once_and_again_when_it_changed() {
     let marked = Record { checksum: 42, ..first };
     assert_eq!(look(&path, Some(marked), &mut buffer, &|| true).unwrap().checksum, 42);
     fs::write(&path, "four").unwrap();
-    assert_eq!(look(&path, Some(marked), &mut buffer, &|| true).unwrap().checksum, xxhash_rust::xxh3::xxh3_64(b"four"));
+    assert_eq!(
+        look(&path, Some(marked), &mut buffer, &|| true).unwrap().checksum,
+        xxhash_rust::xxh3::xxh3_64(b"four")
+    );
     assert!(look(&path, None, &mut buffer, &|| false).is_err());
 }

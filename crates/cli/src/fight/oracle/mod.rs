@@ -1,14 +1,19 @@
 //! What is known of a fight, and whether what was seen is possible.
 //!
-//! Each writer tells what it finds when it opens, before it writes, then each batch before it writes it, and each acknowledgement. Batches are
-//! numbered from 1 in each epoch and thread, one at a time; the last write of each is a marker of its epoch and number. So whoever looks
-//! at a thread's keys sees the state after a prefix: `epochs before the marker's, each up to where it ended, then the marker's batches up to its number`.
+//! Each writer tells what it finds when it opens, before it writes, then each batch before it
+//! writes it, and each acknowledgement. Batches are numbered from 1 in each epoch and thread, one
+//! at a time; the last write of each is a marker of its epoch and number. So whoever looks at a
+//! thread's keys sees the state after a prefix:
+//! `epochs before the marker's, each up to where it ended, then the marker's batches up to its number`.
 //!
 //! Judged at the end, once all pipes are read to their ends:
-//! 1. An epoch ended where the next epoch found it: not before its last acknowledged batch, not after its last announced one, however late either was heard.
+//! 1. An epoch ended where the next epoch found it: not before its last acknowledged batch, not
+//!    after its last announced one, however late either was heard.
 //! 2. Each later epoch finds it ended there still: nothing of a stale writer appears.
-//! 3. Whatever was seen, by writers, readers and clones, is the state after such a prefix, whole, and nothing beyond the end of an epoch.
-//! 4. What a reader shows never goes back. A checkpoint holds what was acknowledged before it was asked for.
+//! 3. Whatever was seen, by writers, readers and clones, is the state after such a prefix, whole,
+//!    and nothing beyond the end of an epoch.
+//! 4. What a reader shows never goes back. A checkpoint holds what was acknowledged before it was
+//!    asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,7 +102,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Judges all of it; `batch` says what a batch of an epoch holds. The last opening must be one that nobody wrote after.
+    /// Judges all of it; `batch` says what a batch of an epoch holds. The last opening must be one
+    /// that nobody wrote after.
     ///
     /// # Errors
     /// What is impossible, in words.
@@ -106,10 +112,16 @@ impl Oracle {
         for (epoch, heard) in &self.heard {
             let end = ends.get(epoch).copied().unwrap_or(0);
             if end < heard.acknowledged {
-                return Err(format!("batch {} of epoch {epoch} was acknowledged, and the next epoch found {end}", heard.acknowledged));
+                return Err(format!(
+                    "batch {} of epoch {epoch} was acknowledged, and the next epoch found {end}",
+                    heard.acknowledged
+                ));
             }
             if end > heard.announced {
-                return Err(format!("batch {end} of epoch {epoch} is there, and {} was the last one announced", heard.announced));
+                return Err(format!(
+                    "batch {end} of epoch {epoch} is there, and {} was the last one announced",
+                    heard.announced
+                ));
             }
         }
         self.order()?;
@@ -123,7 +135,8 @@ impl Oracle {
         })
     }
 
-    /// Where each epoch but the last ended, as the next one found it; what later ones found must agree.
+    /// Where each epoch but the last ended, as the next one found it; what later ones found must
+    /// agree.
     fn ends(&self) -> Result<BTreeMap<u64, u64>, String> {
         let mut ends = BTreeMap::new();
         let (mut before, mut last) = (0, Place::default());
@@ -135,7 +148,8 @@ impl Oracle {
                 ends.insert(before, 0);
             } else {
                 return Err(format!(
-                    "epoch {epoch} found batch {} of epoch {} as the last one, after epoch {before} had found batch {} of epoch {}",
+                    "epoch {epoch} found batch {} of epoch {} as the last one, after epoch {before} had \
+                    found batch {} of epoch {}",
                     found.number, found.epoch, last.number, last.epoch
                 ));
             }
@@ -151,12 +165,20 @@ impl Oracle {
             match looker {
                 Looker::Opening(_) => {}
                 Looker::Reader(number) => {
-                    if let Some(earlier) = shown.insert(*looker, sight.place).filter(|earlier| *earlier > sight.place) {
-                        return Err(format!("reader {number} showed {earlier:?}, and then {:?}", sight.place));
+                    if let Some(earlier) =
+                        shown.insert(*looker, sight.place).filter(|earlier| *earlier > sight.place)
+                    {
+                        return Err(format!(
+                            "reader {number} showed {earlier:?}, and then {:?}",
+                            sight.place
+                        ));
                     }
                 }
                 Looker::Clone(least) if sight.place < *least => {
-                    return Err(format!("a checkpoint holds {:?}, and {least:?} was acknowledged before it was asked for", sight.place));
+                    return Err(format!(
+                        "a checkpoint holds {:?}, and {least:?} was acknowledged before it was asked for",
+                        sight.place
+                    ));
                 }
                 Looker::Clone(_) => {}
             }
@@ -174,7 +196,9 @@ impl Oracle {
         let mut compare = |place: Place, state: &State| {
             for (looker, sight) in wanted.remove(&place).unwrap_or_default() {
                 if sight.digest != state.digest() {
-                    return Err(format!("{looker:?} saw at {place:?} something else than what its batches give"));
+                    return Err(format!(
+                        "{looker:?} saw at {place:?} something else than what its batches give"
+                    ));
                 }
             }
             Ok(())
@@ -197,15 +221,20 @@ impl Oracle {
         }
     }
 
-    /// Acknowledgements that lie beyond what a later epoch has found already: no later word can make them right.
+    /// Acknowledgements that lie beyond what a later epoch has found already: no later word can
+    /// make them right.
     pub fn lost_so_far(&self) -> Option<String> {
         let epochs: BTreeSet<_> = self.openings.keys().copied().collect();
         self.heard.iter().find_map(|(epoch, heard)| {
             let next = epochs.range(epoch + 1..).next()?;
             let found = self.openings.get(next)?.place;
             let end = if found.epoch == *epoch { found.number } else { 0 };
-            (heard.acknowledged > end)
-                .then(|| format!("batch {} of epoch {epoch} was acknowledged, and epoch {next} found {found:?}", heard.acknowledged))
+            (heard.acknowledged > end).then(|| {
+                format!(
+                    "batch {} of epoch {epoch} was acknowledged, and epoch {next} found {found:?}",
+                    heard.acknowledged
+                )
+            })
         })
     }
 }

@@ -29,7 +29,8 @@ fn wrote(oracle: &mut Oracle, epoch: u64, announced: u64, acknowledged: u64) {
     (1..=acknowledged).for_each(|number| oracle.acknowledged(epoch, number));
 }
 
-/// Epoch 3 writes 10 of which 8 are acknowledged and 9 there; 5 writes nothing; 7 writes 4; 9 finds all.
+/// Epoch 3 writes 10 of which 8 are acknowledged and 9 there; 5 writes nothing; 7 writes 4; 9 finds
+/// all.
 fn fight() -> Oracle {
     let mut oracle = Oracle::default();
     oracle.saw(Looker::Opening(3), sight(&[])).unwrap();
@@ -63,7 +64,11 @@ fn a_lost_acknowledgement_is_noticed() {
     assert_eq!(oracle.lost_so_far(), None);
     oracle.acknowledged(3, 10);
     assert!(oracle.lost_so_far().unwrap().contains("batch 10 of epoch 3"));
-    assert!(end(&mut oracle, sight(&[(3, 9), (7, 4)])).unwrap_err().contains("batch 10 of epoch 3 was acknowledged"));
+    assert!(
+        end(&mut oracle, sight(&[(3, 9), (7, 4)]))
+            .unwrap_err()
+            .contains("batch 10 of epoch 3 was acknowledged")
+    );
 }
 
 #[test]
@@ -77,7 +82,9 @@ fn a_stale_write_that_appears_is_noticed() {
     // Of the epoch that wrote nothing, as far as its successor saw.
     let mut oracle = fight();
     wrote(&mut oracle, 5, 3, 0);
-    assert!(end(&mut oracle, sight(&[(3, 9), (5, 3)])).unwrap_err().contains("epoch 9 found batch 3 of epoch 5"));
+    assert!(
+        end(&mut oracle, sight(&[(3, 9), (5, 3)])).unwrap_err().contains("epoch 9 found batch 3 of epoch 5")
+    );
 }
 
 #[test]

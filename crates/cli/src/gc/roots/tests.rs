@@ -14,9 +14,13 @@ fn found(names: &[String]) -> (Vec<String>, u64) {
 
 /// As one would say it, with all names at hand.
 fn expected(names: &[String]) -> (Vec<String>, u64) {
-    let databases: BTreeSet<String> = names.iter().filter_map(|name| database_of(name)).map(str::to_owned).collect();
+    let databases: BTreeSet<String> =
+        names.iter().filter_map(|name| database_of(name)).map(str::to_owned).collect();
     let names: BTreeSet<_> = names.iter().collect();
-    let outside = names.iter().filter(|name| !databases.iter().any(|database| name.starts_with(database.as_str()))).count();
+    let outside = names
+        .iter()
+        .filter(|name| !databases.iter().any(|database| name.starts_with(database.as_str())))
+        .count();
     (databases.into_iter().collect(), outside as u64)
 }
 
@@ -30,7 +34,11 @@ fn databases_are_found_at_any_depth_and_what_is_outside_is_counted() {
         (named(&["a/0000/table/x", "a/LIFE", "a/zz", "b/x", "c"]), vec!["a/"], 2),
         // One in another, one whose name begins another's, and names that only look like it.
         (named(&["a/LIFE", "a/b/LIFE", "a/b/t", "ab/LIFE", "ab/c", "abc/d"]), vec!["a/", "a/b/", "ab/"], 1),
-        (named(&["myLIFE", "x/incarnation/readme", "x/incarnation/deep/fffffffffffffffe", "x/LIFE/y"]), vec![], 4),
+        (
+            named(&["myLIFE", "x/incarnation/readme", "x/incarnation/deep/fffffffffffffffe", "x/LIFE/y"]),
+            vec![],
+            4,
+        ),
         (named(&["x/incarnation/LIFE", "x/t"]), vec!["x/incarnation/"], 1),
     ] {
         assert_eq!(found(&names), (databases.into_iter().map(str::to_owned).collect(), outside), "{names:?}");
@@ -47,8 +55,9 @@ fn whatever_the_names_they_are_judged_as_with_all_of_them_at_hand() {
         usize::try_from(random >> 33).unwrap_or(0) % bound
     };
     for _ in 0..2000 {
-        let names: Vec<String> =
-            (0..below(30)).map(|_| (0..=below(4)).map(|_| parts[below(parts.len())]).collect::<Vec<_>>().join("/")).collect();
+        let names: Vec<String> = (0..below(30))
+            .map(|_| (0..=below(4)).map(|_| parts[below(parts.len())]).collect::<Vec<_>>().join("/"))
+            .collect();
         assert_eq!(found(&names), expected(&names), "{names:?}");
     }
 }

@@ -25,7 +25,10 @@ struct State {
 
 impl Batch {
     /// A batch of which some results are there, and the jobs for the rest.
-    pub(super) fn new(held: Vec<Option<io::Result<Vec<u8>>>>, jobs: impl FnOnce(&Arc<Batch>) -> Vec<Job>) -> (Arc<Batch>, Vec<Job>) {
+    pub(super) fn new(
+        held: Vec<Option<io::Result<Vec<u8>>>>,
+        jobs: impl FnOnce(&Arc<Batch>) -> Vec<Job>,
+    ) -> (Arc<Batch>, Vec<Job>) {
         let missing = held.iter().filter(|held| held.is_none()).count();
         let batch = Arc::new(Batch(Mutex::new(State { results: held, missing, waker: None })));
         let jobs = jobs(&batch);
@@ -88,7 +91,13 @@ pub(super) enum Next {
 }
 
 impl Job {
-    pub(super) fn new(file: &Arc<Readable>, batch: &Arc<Batch>, index: usize, offset: u64, length: usize) -> Job {
+    pub(super) fn new(
+        file: &Arc<Readable>,
+        batch: &Arc<Batch>,
+        index: usize,
+        offset: u64,
+        length: usize,
+    ) -> Job {
         let align = file.direct.map_or(1, |alignment| alignment.read);
         let before = usize::try_from(offset % align as u64).unwrap_or(0);
         let wanted = if length == 0 { 0 } else { (before + length).next_multiple_of(align) };
@@ -132,14 +141,17 @@ impl Job {
     /// Takes an answer of the kernel.
     pub(super) fn answer(mut self, answer: io::Result<usize>) -> Next {
         match answer {
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => return Next::Again(self),
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                return Next::Again(self);
+            }
             Err(error) => {
                 self.end(Err(error));
                 return Next::Done;
             }
             Ok(count) => {
                 self.filled = (self.filled + count).min(self.wanted);
-                // Past the page cache only the end of the file comes in a piece that is not aligned.
+                // Past the page cache only the end of the file comes in a piece that is not
+                // aligned.
                 let whole = self.file.direct.is_none_or(|alignment| count.is_multiple_of(alignment.read));
                 if count > 0 && self.filled < self.wanted && whole {
                     return Next::Again(self);

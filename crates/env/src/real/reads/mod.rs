@@ -1,18 +1,25 @@
-//! Reads of files in batches: what the page cache holds at once, the rest many at a time without a thread each.
+//! Reads of files in batches: what the page cache holds at once, the rest many at a time without a
+//! thread each.
 //!
-//! 1. A range of a buffered file is tried with `RWF_NOWAIT`: what the page cache holds is copied on the calling thread (about 1 µs for
-//!    4 KiB), without a hand-over.
-//! 2. What is left goes to the engine of this process: an io_uring with one thread that reaps (`ring`), or, where the kernel
-//!    does not let us, a bounded pool of threads that call `pread` (`pool`).
-//! 3. A thread that waits with nothing else to do (`Env::block_on`) reads itself: the hand-over to another thread and back would cost a
-//!    quarter of what the device takes. A single read is a `pread`; several go to an io_uring of its own (`own_ring`), with one system call
-//!    that returns when all have ended. Who waits for a moment as well, as whoever has a deadline does, must be back for it and hands its reads over.
+//! 1. A range of a buffered file is tried with `RWF_NOWAIT`: what the page cache holds is copied on
+//!    the calling thread (about 1 µs for 4 KiB), without a hand-over.
+//! 2. What is left goes to the engine of this process: an io_uring with one thread that reaps
+//!    (`ring`), or, where the kernel does not let us, a bounded pool of threads that call `pread`
+//!    (`pool`).
+//! 3. A thread that waits with nothing else to do (`Env::block_on`) reads itself: the hand-over to
+//!    another thread and back would cost a quarter of what the device takes. A single read is a
+//!    `pread`; several go to an io_uring of its own (`own_ring`), with one system call that returns
+//!    when all have ended. Who waits for a moment as well, as whoever has a deadline does, must be
+//!    back for it and hands its reads over.
 //!
-//! Files opened past the page cache need aligned memory, offsets and lengths: a read is widened here, and cut to what was asked for.
+//! Files opened past the page cache need aligned memory, offsets and lengths: a read is widened
+//! here, and cut to what was asked for.
 //!
 //! Invariants:
-//! - A job owns its buffer and its file until the kernel is done with them, whatever became of the future that waits.
-//! - At most `IN_FLIGHT_MAX` reads are with the kernel, and those that threads make themselves; more wait in a queue, in order.
+//! - A job owns its buffer and its file until the kernel is done with them, whatever became of the
+//!   future that waits.
+//! - At most `IN_FLIGHT_MAX` reads are with the kernel, and those that threads make themselves;
+//!   more wait in a queue, in order.
 
 mod job;
 mod own_ring;
@@ -73,10 +80,12 @@ fn engine(choice: Choice) -> &'static (Engine, Result<(), String>) {
     static BEST: OnceLock<(Engine, Result<(), String>)> = OnceLock::new();
     static THREADS: OnceLock<(Engine, Result<(), String>)> = OnceLock::new();
     match choice {
-        Choice::Best => BEST.get_or_init(|| match facts::io_uring().and_then(|()| ring::Ring::start(IN_FLIGHT_MAX)) {
-            Ok(ring) => (Engine::Ring(ring), Ok(())),
-            Err(reason) => (pool(), Err(reason)),
-        }),
+        Choice::Best => {
+            BEST.get_or_init(|| match facts::io_uring().and_then(|()| ring::Ring::start(IN_FLIGHT_MAX)) {
+                Ok(ring) => (Engine::Ring(ring), Ok(())),
+                Err(reason) => (pool(), Err(reason)),
+            })
+        }
         Choice::Threads => THREADS.get_or_init(|| (pool(), Err("threads were asked for".into()))),
     }
 }
@@ -108,7 +117,8 @@ impl Waiting {
         Waiting { outer_is_timed: TIMED.replace(is_timed) }
     }
 
-    /// The thread has nothing else to do: it makes the reads itself, unless it waits for a moment as well.
+    /// The thread has nothing else to do: it makes the reads itself, unless it waits for a moment
+    /// as well.
     pub(super) fn idle(&self) {
         let mut jobs = DEFERRED.take();
         match jobs.len() {
@@ -144,7 +154,8 @@ fn run_together(jobs: Vec<Job>) {
     hand_over(left);
 }
 
-/// Runs something on a thread that waits, that belongs to others who wait: nothing that it begins is left to this thread.
+/// Runs something on a thread that waits, that belongs to others who wait: nothing that it begins
+/// is left to this thread.
 pub(super) fn not_waiting(run: impl FnOnce()) {
     let depth = WAITING.replace(0);
     run();
@@ -166,10 +177,12 @@ fn by_choice(jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
     jobs.into_iter().partition(|job| job.choice == Choice::Best)
 }
 
-/// Fills a buffer by reads that do not wait, and says how much of it, which is less only at the end of the file; `None` when not all came so.
+/// Fills a buffer by reads that do not wait, and says how much of it, which is less only at the end
+/// of the file; `None` when not all came so.
 ///
-/// A read that must not wait may answer with no bytes within the file as well (`preadv2(2)`, bugs): then the file's length decides, asked for
-/// after the answer. A file that grows meanwhile is read once more.
+/// A read that must not wait may answer with no bytes within the file as well (`preadv2(2)`, bugs):
+/// then the file's length decides, asked for after the answer. A file that grows meanwhile is read
+/// once more.
 fn fill_cached(
     offset: u64,
     buffer: &mut [u8],
@@ -195,7 +208,8 @@ thread_local! {
     static SHOWN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A thread keeps a buffer of at most so many bytes to show things in: a block, or a partition of an index.
+/// A thread keeps a buffer of at most so many bytes to show things in: a block, or a partition of
+/// an index.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// An open file as reads see it.
@@ -225,7 +239,8 @@ impl Readable {
         Some(buffer)
     }
 
-    /// Shows what the page cache holds of a range, if it holds all of it, in a buffer that the thread keeps.
+    /// Shows what the page cache holds of a range, if it holds all of it, in a buffer that the
+    /// thread keeps.
     pub(in crate::real) fn with_held(&self, offset: u64, length: usize, show: &mut dyn FnMut(&[u8])) -> bool {
         if self.direct.is_some() {
             return false;
@@ -249,7 +264,9 @@ impl Readable {
         if self.waits_always.load(Ordering::Relaxed) {
             return None;
         }
-        let read = |rest: &mut [u8], position| preadv2(&self.file, &mut [IoSliceMut::new(rest)], position, ReadWriteFlags::NOWAIT);
+        let read = |rest: &mut [u8], position| {
+            preadv2(&self.file, &mut [IoSliceMut::new(rest)], position, ReadWriteFlags::NOWAIT)
+        };
         let file_bytes = || self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
         match fill_cached(offset, buffer, read, file_bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
@@ -264,7 +281,8 @@ impl Readable {
 
     /// Reads on the calling thread.
     pub(in crate::real) fn read_now(self: &Arc<Self>, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        let (batch, mut jobs) = Batch::new(vec![None], |batch| vec![Job::new(self, batch, 0, offset, length)]);
+        let (batch, mut jobs) =
+            Batch::new(vec![None], |batch| vec![Job::new(self, batch, 0, offset, length)]);
         if let Some(job) = jobs.pop() {
             job.run();
         }
@@ -272,15 +290,23 @@ impl Readable {
         results.pop().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))
     }
 
-    /// Reads ranges of (offset, length); each result is shorter than asked only at the end of the file.
-    pub(in crate::real) fn read_many(self: Arc<Self>, ranges: &[(u64, usize)]) -> BoxFuture<'static, Vec<io::Result<Vec<u8>>>> {
-        let held: Vec<_> = ranges.iter().map(|(offset, length)| self.read_cached(*offset, *length).map(Ok)).collect();
+    /// Reads ranges of (offset, length); each result is shorter than asked only at the end of the
+    /// file.
+    pub(in crate::real) fn read_many(
+        self: Arc<Self>,
+        ranges: &[(u64, usize)],
+    ) -> BoxFuture<'static, Vec<io::Result<Vec<u8>>>> {
+        let held: Vec<_> =
+            ranges.iter().map(|(offset, length)| self.read_cached(*offset, *length).map(Ok)).collect();
         if held.iter().all(Option::is_some) {
             return Box::pin(std::future::ready(held.into_iter().flatten().collect()));
         }
         let missing: Vec<usize> = (0..held.len()).filter(|index| held[*index].is_none()).collect();
         let (batch, jobs) = Batch::new(held, |batch| {
-            missing.iter().map(|index| Job::new(&self, batch, *index, ranges[*index].0, ranges[*index].1)).collect()
+            missing
+                .iter()
+                .map(|index| Job::new(&self, batch, *index, ranges[*index].0, ranges[*index].1))
+                .collect()
         });
         Box::pin(Reading { batch, jobs })
     }

@@ -1,10 +1,13 @@
-//! Small io_urings for threads that wait for several reads at once: one system call hands them over and waits for them, and no other
-//! thread has to run in between. Taken from a list when needed, and put back.
+//! Small io_urings for threads that wait for several reads at once: one system call hands them over
+//! and waits for them, and no other thread has to run in between. Taken from a list when needed,
+//! and put back.
 //!
 //! Invariants:
-//! 1. A job lies in `jobs` from before its entry is pushed until after its answer was taken from the completion queue: the kernel's
-//!    pointer into its buffer is valid all that time, and nothing else touches the buffer.
-//! 2. A ring is never dropped: what is with the kernel when its thread ends by a panic keeps its memory.
+//! 1. A job lies in `jobs` from before its entry is pushed until after its answer was taken from
+//!    the completion queue: the kernel's pointer into its buffer is valid all that time, and
+//!    nothing else touches the buffer.
+//! 2. A ring is never dropped: what is with the kernel when its thread ends by a panic keeps its
+//!    memory.
 //! 3. At most `ENTRIES` jobs are with the kernel: neither queue of the ring is ever full.
 
 use std::collections::VecDeque;
@@ -15,10 +18,12 @@ use parking_lot::Mutex;
 
 use super::job::{Job, Next};
 
-/// Reads of one ring with the kernel at once: a multi-get of some dozens, and what a device answers side by side.
+/// Reads of one ring with the kernel at once: a multi-get of some dozens, and what a device answers
+/// side by side.
 const ENTRIES: u32 = 64;
 
-/// Rings at most; each takes a descriptor and some 10 kB of the kernel's. Threads beyond them use the ring that all share.
+/// Rings at most; each takes a descriptor and some 10 kB of the kernel's. Threads beyond them use
+/// the ring that all share.
 const RINGS_MAX: usize = 64;
 
 static RINGS: Mutex<Rings> = Mutex::new(Rings { free: Vec::new(), made: 0 });
@@ -56,14 +61,20 @@ fn take() -> Option<&'static mut OwnRing> {
         }
         rings.made += 1;
     }
-    // Answers are wanted when the thread asks for them: nothing needs to interrupt it (not every kernel knows that).
-    let Ok(ring) = IoUring::builder().setup_coop_taskrun().build(ENTRIES).or_else(|_| IoUring::new(ENTRIES)) else {
+    // Answers are wanted when the thread asks for them: nothing needs to interrupt it (not every
+    // kernel knows that).
+    let Ok(ring) = IoUring::builder().setup_coop_taskrun().build(ENTRIES).or_else(|_| IoUring::new(ENTRIES))
+    else {
         // No descriptors, or no memory, just now.
         RINGS.lock().made -= 1;
         return None;
     };
     let places = ENTRIES as usize;
-    Some(Box::leak(Box::new(OwnRing { ring, jobs: (0..places).map(|_| None).collect(), free: (0..places).rev().collect() })))
+    Some(Box::leak(Box::new(OwnRing {
+        ring,
+        jobs: (0..places).map(|_| None).collect(),
+        free: (0..places).rev().collect(),
+    })))
 }
 
 impl OwnRing {
@@ -78,7 +89,8 @@ impl OwnRing {
             let wanted = if queue.is_empty() { in_flight } else { 1 };
             match self.ring.submit_and_wait(wanted) {
                 Ok(_) => {}
-                // Interrupted, or the kernel is short of memory: what was not taken is handed over again.
+                // Interrupted, or the kernel is short of memory: what was not taken is handed over
+                // again.
                 Err(error) if matches!(error.raw_os_error(), Some(4 | 11 | 16)) => std::thread::yield_now(),
                 Err(error) => panic!("io_uring did not take {in_flight} reads: {error}"),
             }
@@ -111,7 +123,8 @@ impl OwnRing {
             };
             let job = self.jobs[place].insert(job);
             let entry = job.entry().user_data(place as u64);
-            // SAFETY: the job in `place` owns its buffer and keeps its file open until its answer was taken (invariants 1 and 2).
+            // SAFETY: the job in `place` owns its buffer and keeps its file open until its answer
+            // was taken (invariants 1 and 2).
             let pushed = unsafe { submission.push(&entry) };
             assert!(pushed.is_ok(), "the submission queue has as many entries as there are places");
         }

@@ -1,9 +1,11 @@
 //! An io_uring shared by all threads: whoever reads submits, one thread reaps.
 //!
 //! Invariants:
-//! 1. A job lies in `jobs` from before its entry is pushed until after its answer was taken from the completion queue: the kernel's
-//!    pointer into its buffer is valid all that time, and nothing else touches the buffer.
-//! 2. Entries are pushed, and submitted, under the lock `submission` only; answers are taken by the reaping thread only.
+//! 1. A job lies in `jobs` from before its entry is pushed until after its answer was taken from
+//!    the completion queue: the kernel's pointer into its buffer is valid all that time, and
+//!    nothing else touches the buffer.
+//! 2. Entries are pushed, and submitted, under the lock `submission` only; answers are taken by the
+//!    reaping thread only.
 //! 3. At most as many jobs are with the kernel as the completion queue has room for: none is lost.
 
 use std::collections::VecDeque;
@@ -50,7 +52,11 @@ impl Ring {
     pub(super) fn start(entries: u32) -> Result<Arc<Ring>, String> {
         let ring = IoUring::new(entries).map_err(|error| format!("it does not start: {error}"))?;
         let slots = entries as usize;
-        let jobs = Jobs { slots: (0..slots).map(|_| None).collect(), free: (0..slots).rev().collect(), queue: VecDeque::new() };
+        let jobs = Jobs {
+            slots: (0..slots).map(|_| None).collect(),
+            free: (0..slots).rev().collect(),
+            queue: VecDeque::new(),
+        };
         let ring = Arc::new(Ring { ring, submission: Mutex::new(()), jobs: Mutex::new(jobs) });
         let reaper = Arc::clone(&ring);
         let started = threads::start("tombolo-reads", move || reaper.reap());
@@ -83,21 +89,30 @@ impl Ring {
             return;
         }
         {
-            // SAFETY: the submission queue is used under the lock `submission` alone, which is held.
+            // SAFETY: the submission queue is used under the lock `submission` alone, which is
+            // held.
             let mut queue = unsafe { self.ring.submission_shared() };
             for entry in &entries {
-                // SAFETY: the job in the entry's slot owns its buffer and keeps its file open until its answer was taken (invariant 1).
+                // SAFETY: the job in the entry's slot owns its buffer and keeps its file open until
+                // its answer was taken (invariant 1).
                 let pushed = unsafe { queue.push(entry) };
-                assert!(pushed.is_ok(), "the submission queue has as many entries as there are slots, and each submission empties it");
+                assert!(
+                    pushed.is_ok(),
+                    "the submission queue has as many entries as there are slots, and each submission \
+                    empties it"
+                );
             }
         }
         let mut submitted = 0;
         while submitted < entries.len() {
             match self.ring.submit() {
                 Ok(count) => submitted += count,
-                // The kernel is short of memory, or its completion queue is full: the reaping thread makes room.
+                // The kernel is short of memory, or its completion queue is full: the reaping
+                // thread makes room.
                 Err(error) if matches!(error.raw_os_error(), Some(4 | 11 | 16)) => std::thread::yield_now(),
-                Err(error) => panic!("io_uring took {submitted} of {} reads and then no more: {error}", entries.len()),
+                Err(error) => {
+                    panic!("io_uring took {submitted} of {} reads and then no more: {error}", entries.len())
+                }
             }
         }
         drop(submission);
@@ -110,7 +125,8 @@ impl Ring {
             // SAFETY: nothing to submit and no argument: the call only waits for an answer.
             let waited = unsafe { self.ring.submitter().enter::<()>(0, 1, ENTER_GETEVENTS, None) };
             if waited.is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
-                // Answers are in memory that is shared with the kernel: they are seen without waiting too.
+                // Answers are in memory that is shared with the kernel: they are seen without
+                // waiting too.
                 std::thread::sleep(WAIT_FAILED);
             }
             {
@@ -123,7 +139,9 @@ impl Ring {
             }
             let done: Vec<(Job, i32)> = {
                 let mut jobs = self.jobs.lock();
-                let slots = answers.drain(..).filter_map(|(slot, result)| usize::try_from(slot).ok().map(|slot| (slot, result)));
+                let slots = answers
+                    .drain(..)
+                    .filter_map(|(slot, result)| usize::try_from(slot).ok().map(|slot| (slot, result)));
                 let mut done = Vec::new();
                 for (slot, result) in slots {
                     if let Some(job) = jobs.slots.get_mut(slot).and_then(Option::take) {

@@ -34,7 +34,9 @@ fn a_cached_read_beyond_the_end_is_short() {
     let path = directory.path().join("file");
     std::fs::write(&path, [7; 1000]).unwrap();
     let file = Readable::new(fs::File::open(path).unwrap(), None, Choice::Threads);
-    for (offset, length, expected) in [(0, 1000, 1000), (900, 200, 100), (1000, 10, 0), (5000, 10, 0), (0, 0, 0)] {
+    for (offset, length, expected) in
+        [(0, 1000, 1000), (900, 200, 100), (1000, 10, 0), (5000, 10, 0), (0, 0, 0)]
+    {
         // What the file system cannot answer without waiting is not answered here.
         if let Some(read) = file.read_cached(offset, length) {
             assert_eq!(read, vec![7; expected], "{length} bytes at {offset}");
@@ -51,7 +53,9 @@ fn past_the_page_cache_whole_blocks_of_the_device_are_read_not_pages() {
     std::fs::write(&path, [7; 20_000]).unwrap();
     let alignment = facts::Alignment { read: 512, write: 4096 };
     let file = Readable::new(fs::File::open(path).unwrap(), Some(alignment), Choice::Threads);
-    for (offset, length, position, bytes) in [(4000, 200, 3584, 1024), (512, 512, 512, 512), (8191, 4610, 7680, 5632)] {
+    for (offset, length, position, bytes) in
+        [(4000, 200, 3584, 1024), (512, 512, 512, 512), (8191, 4610, 7680, 5632)]
+    {
         let (_, mut jobs) = Batch::new(vec![None], |batch| vec![Job::new(&file, batch, 0, offset, length)]);
         let mut job = jobs.remove(0);
         assert_eq!((job.position(), job.rest().len()), (position, bytes), "{length} bytes at {offset}");
@@ -71,10 +75,15 @@ fn a_thread_makes_many_reads_by_itself() {
     let bytes: Vec<u8> = (0..100_000_u32).map(|place| (place % 251) as u8).collect();
     std::fs::write(&path, &bytes).unwrap();
     let file = Readable::new(fs::File::open(path).unwrap(), None, Choice::Best);
-    let ranges: Vec<(u64, usize)> = (0..300).map(|index| (index * 337, 700)).chain([(200_000, 5), (7, 0)]).collect();
+    let ranges: Vec<(u64, usize)> =
+        (0..300).map(|index| (index * 337, 700)).chain([(200_000, 5), (7, 0)]).collect();
     for _ in 0..2 {
         let (batch, jobs) = Batch::new(ranges.iter().map(|_| None).collect(), |batch| {
-            ranges.iter().enumerate().map(|(index, (offset, length))| Job::new(&file, batch, index, *offset, *length)).collect()
+            ranges
+                .iter()
+                .enumerate()
+                .map(|(index, (offset, length))| Job::new(&file, batch, index, *offset, *length))
+                .collect()
         });
         assert!(own_ring::run(jobs).is_empty());
         let read = batch.take().expect("all have ended");

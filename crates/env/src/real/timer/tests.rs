@@ -41,7 +41,8 @@ fn poll(sleep: &mut super::Sleep, waker: &Waker) -> Poll<()> {
 fn sleepers_wake_in_the_order_of_their_moments() {
     let (timer, woken) = (Timer::default(), Arc::new(Woken::default()));
     let begun = Instant::now();
-    // The last one asked for is the first to wake: the thread must look again. Equal moments wake in the order of asking.
+    // The last one asked for is the first to wake: the thread must look again. Equal moments wake
+    // in the order of asking.
     let moments = [90, 60, 60, 30].map(|millis| begun + Duration::from_millis(millis));
     let mut sleeps: Vec<_> = moments.iter().map(|moment| timer.sleep_until(*moment)).collect();
     for (name, sleep) in (0..).zip(&mut sleeps) {

@@ -1,8 +1,11 @@
-//! libibverbs, as far as it is used: its structures, and its functions, looked up when a device is first asked for.
+//! libibverbs, as far as it is used: its structures, and its functions, looked up when a device is
+//! first asked for.
 //!
-//! A program that is built with it starts where the library is not installed. Structures are laid out as version 1.1 of the library's binary interface
-//! does, which has been kept since 2007; the assertions below hold what `infiniband/verbs.h` of rdma-core 44 says on 64-bit machines. Calls on the fast path are no
-//! functions of the library but of a device's driver, reached through the context.
+//! A program that is built with it starts where the library is not installed. Structures are laid
+//! out as version 1.1 of the library's binary interface does, which has been kept since 2007; the
+//! assertions below hold what `infiniband/verbs.h` of rdma-core 44 says on 64-bit machines. Calls
+//! on the fast path are no functions of the library but of a device's driver, reached through the
+//! context.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::offset_of;
@@ -17,7 +20,8 @@ pub(super) struct Opaque {
 pub(super) type PollCq = unsafe extern "C" fn(*mut Cq, c_int, *mut WorkCompletion) -> c_int;
 pub(super) type ReqNotifyCq = unsafe extern "C" fn(*mut Cq, c_int) -> c_int;
 pub(super) type PostSend = unsafe extern "C" fn(*mut Qp, *mut SendRequest, *mut *mut SendRequest) -> c_int;
-pub(super) type PostReceive = unsafe extern "C" fn(*mut Qp, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int;
+pub(super) type PostReceive =
+    unsafe extern "C" fn(*mut Qp, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int;
 
 /// `ibv_context`, its beginning.
 #[repr(C)]
@@ -209,15 +213,24 @@ pub(super) struct WorkCompletion {
 const _: () = {
     assert!(offset_of!(Context, poll_cq) == 96 && offset_of!(Context, req_notify_cq) == 104);
     assert!(offset_of!(Context, post_send) == 208 && offset_of!(Context, post_receive) == 216);
-    assert!(offset_of!(Qp, number) == 52 && offset_of!(Mr, local_key) == 36 && offset_of!(Mr, remote_key) == 40);
+    assert!(
+        offset_of!(Qp, number) == 52 && offset_of!(Mr, local_key) == 36 && offset_of!(Mr, remote_key) == 40
+    );
     assert!(offset_of!(CompletionChannel, descriptor) == 8);
     assert!(size_of::<PortAttributes>() == 52 && offset_of!(PortAttributes, lid) == 34);
     assert!(size_of::<GidEntry>() == 32 && offset_of!(GidEntry, kind) == 24);
-    assert!(size_of::<QpInit>() == 64 && offset_of!(QpInit, capacity) == 32 && offset_of!(QpInit, kind) == 52);
-    assert!(size_of::<Route>() == 32 && offset_of!(Route, own_gid_index) == 20 && offset_of!(Route, lid) == 24);
+    assert!(
+        size_of::<QpInit>() == 64 && offset_of!(QpInit, capacity) == 32 && offset_of!(QpInit, kind) == 52
+    );
+    assert!(
+        size_of::<Route>() == 32 && offset_of!(Route, own_gid_index) == 20 && offset_of!(Route, lid) == 24
+    );
     assert!(offset_of!(Route, is_global) == 29 && offset_of!(Route, port) == 30);
     assert!(size_of::<QpAttributes>() == 144 && offset_of!(QpAttributes, route) == 56);
-    assert!(offset_of!(QpAttributes, partition_key_index) == 120 && offset_of!(QpAttributes, remote_reads_max) == 127);
+    assert!(
+        offset_of!(QpAttributes, partition_key_index) == 120
+            && offset_of!(QpAttributes, remote_reads_max) == 127
+    );
     assert!(offset_of!(QpAttributes, timeout) == 130 && offset_of!(QpAttributes, rate) == 136);
     assert!(size_of::<SendRequest>() == 128 && offset_of!(SendRequest, remote_key) == 48);
     assert!(size_of::<ReceiveRequest>() == 32 && size_of::<Piece>() == 16);
@@ -246,7 +259,8 @@ macro_rules! library {
                 Ok(Library {
                     $($field: {
                         let address = symbol(handle, $symbol)?;
-                        // SAFETY: the symbol is a function of the library, whose header declares it with these arguments and this result.
+                        // SAFETY: the symbol is a function of the library, whose header declares it
+                        // with these arguments and this result.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> $result>(address) }
                     },)*
                 })
@@ -284,8 +298,9 @@ pub(super) fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     let load = || {
         let library = Library::load()?;
-        // Children of this process must not take pages along that a card writes to. Kernels from 5.12 on copy them when they are made, and need no more.
-        // SAFETY: the call may be made at any time before memory is registered, which this module alone does, later.
+        // Children of this process must not take pages along that a card writes to. Kernels from
+        // 5.12 on copy them when they are made, and need no more. SAFETY: the call may be made at
+        // any time before memory is registered, which this module alone does, later.
         let _refused = unsafe { (library.fork_init)() };
         Ok(library)
     };
@@ -293,7 +308,8 @@ pub(super) fn library() -> Result<&'static Library, String> {
 }
 
 fn open() -> Result<*mut c_void, String> {
-    // SAFETY: a string with its zero; the library's initialisers are those of a system's library, fit for any process.
+    // SAFETY: a string with its zero; the library's initialisers are those of a system's library,
+    // fit for any process.
     let handle = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     // Never closed: the functions stay.
     if handle.is_null() { Err(format!("libibverbs is not there: {}", said())) } else { Ok(handle) }
@@ -307,7 +323,8 @@ fn symbol(handle: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {
 
 /// What the loader says of its last failure on this thread.
 fn said() -> String {
-    // SAFETY: the call takes nothing; what it returns is null, or a string that stays until this thread's next call of the loader.
+    // SAFETY: the call takes nothing; what it returns is null, or a string that stays until this
+    // thread's next call of the loader.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "no reason given".to_owned();

@@ -1,4 +1,5 @@
-//! Remote memory (RDMA): cards that write to the memory of other hosts, through libibverbs. A safe face for what one-sided writes need.
+//! Remote memory (RDMA): cards that write to the memory of other hosts, through libibverbs. A safe
+//! face for what one-sided writes need.
 //!
 //! ```text
 //! writer:  Device ─ Memory (source) ─ QueuePair::source ──────── write ────────▶ card ─▶ card ─▶ Memory (target)  :owner
@@ -6,17 +7,22 @@
 //!                                       Channel                                        Device ─ QueuePair::target
 //! ```
 //!
-//! **What a completion says.** The queue pair is reliable and connected: a write that succeeded is with the other host's card, which has begun to store it to that host's memory,
-//! and writes complete in the order in which they were posted. When a processor of that host sees the bytes is another matter; it does for certain once a
-//! completion of the same queue pair, which the card stores behind them, is seen there. [`QueuePair::drained`] is that completion.
+//! **What a completion says.** The queue pair is reliable and connected: a write that succeeded is
+//! with the other host's card, which has begun to store it to that host's memory, and writes
+//! complete in the order in which they were posted. When a processor of that host sees the bytes is
+//! another matter; it does for certain once a completion of the same queue pair, which the card
+//! stores behind them, is seen there. [`QueuePair::drained`] is that completion.
 //!
-//! **What revoking is.** [`QueuePair::fail`] puts the target's queue pair in the error state, in which it takes no more packets; its one posted
-//! receive is flushed, and the completion of that says that the pair has drained. Then [`QueuePair::end`] and [`Memory::end`]: the kernel returns from the latter once the
-//! card no longer knows the memory, before it lets go of the pages. What arrives afterwards is refused by the card.
+//! **What revoking is.** [`QueuePair::fail`] puts the target's queue pair in the error state, in
+//! which it takes no more packets; its one posted receive is flushed, and the completion of that
+//! says that the pair has drained. Then [`QueuePair::end`] and [`Memory::end`]: the kernel returns
+//! from the latter once the card no longer knows the memory, before it lets go of the pages. What
+//! arrives afterwards is refused by the card.
 //!
-//! Nothing here can write to memory that is not registered: a card that is asked for more answers with an error. So `unsafe` are the calls of the library, and the pointers
-//! that it hands out; the rules are: each is destroyed once, after whatever was made of it ([`Arc`]s and the order of fields), and memory that could
-//! not be deregistered is never given back.
+//! Nothing here can write to memory that is not registered: a card that is asked for more answers
+//! with an error. So `unsafe` are the calls of the library, and the pointers that it hands out; the
+//! rules are: each is destroyed once, after whatever was made of it ([`Arc`]s and the order of
+//! fields), and memory that could not be deregistered is never given back.
 //!
 //! Thread safety: the library's calls may be made from any thread.
 
@@ -39,8 +45,8 @@ use parking_lot::Mutex;
 use super::words;
 use crate::memory::Region;
 use library::{
-    Capacity, CompletionChannel, Context, Cq, GidEntry, Library, Mr, Opaque, Piece, PortAttributes, Qp, QpAttributes, QpInit,
-    ReceiveRequest, SendRequest, WorkCompletion,
+    Capacity, CompletionChannel, Context, Cq, GidEntry, Library, Mr, Opaque, Piece, PortAttributes, Qp,
+    QpAttributes, QpInit, ReceiveRequest, SendRequest, WorkCompletion,
 };
 
 /// `IBV_PORT_ACTIVE`.
@@ -69,8 +75,9 @@ const OPERATION_WRITE: u32 = 0;
 const SIGNALED: u32 = 2;
 /// `IBV_WC_SUCCESS`.
 const SUCCEEDED: u32 = 0;
-/// An answer is waited for 4.096 µs · 2^15, some 0.13 s, and asked for so often again: one to four seconds until a pair whose other side is gone fails. Not 7 times: the
-/// kernel's software card takes that for endless.
+/// An answer is waited for 4.096 µs · 2^15, some 0.13 s, and asked for so often again: one to four
+/// seconds until a pair whose other side is gone fails. Not 7 times: the kernel's software card
+/// takes that for endless.
 const TIMEOUT: u8 = 15;
 const RETRIES: u8 = 6;
 /// The token of the receive that says when a target has drained.
@@ -108,7 +115,8 @@ impl Choice<'_> {
             None => (place, None),
             Some((port, gid)) => (port, Some(gid.parse().ok()?)),
         };
-        Some(Choice { device, port: port.parse().ok().filter(|port| *port > 0)?, gid }).filter(|choice| !choice.device.is_empty())
+        Some(Choice { device, port: port.parse().ok().filter(|port| *port > 0)?, gid })
+            .filter(|choice| !choice.device.is_empty())
     }
 }
 
@@ -129,7 +137,8 @@ struct Opened {
     gid_index: u8,
 }
 
-// SAFETY: the library's objects are bound to no thread, and its calls may be made from any; they are destroyed by the last owner alone.
+// SAFETY: the library's objects are bound to no thread, and its calls may be made from any; they
+// are destroyed by the last owner alone.
 unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
@@ -142,8 +151,9 @@ impl fmt::Debug for Device {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: the domain and the context are this value's own, and whatever was made of them held a reference to it. Where one of them could not be
-        // destroyed these are refused, and stay.
+        // SAFETY: the domain and the context are this value's own, and whatever was made of them
+        // held a reference to it. Where one of them could not be destroyed these are refused, and
+        // stay.
         unsafe {
             (self.library.dealloc_pd)(self.domain.as_ptr());
             (self.library.close_device)(self.context.as_ptr());
@@ -152,31 +162,40 @@ impl Drop for Opened {
 }
 
 impl Device {
-    /// Opens `DEVICE`, `DEVICE:PORT` or `DEVICE:PORT/GID`, its port 1 and a routable address of it unless they are said; `None`: the first device
-    /// with a port that is up.
+    /// Opens `DEVICE`, `DEVICE:PORT` or `DEVICE:PORT/GID`, its port 1 and a routable address of it
+    /// unless they are said; `None`: the first device with a port that is up.
     ///
     /// # Errors
-    /// `Unsupported` where the library is not installed; `NotFound` when there is no such device; `InvalidInput` for a text that names none; what the
-    /// system says.
+    /// `Unsupported` where the library is not installed; `NotFound` when there is no such device;
+    /// `InvalidInput` for a text that names none; what the system says.
     pub fn open(which: Option<&str>) -> io::Result<Device> {
-        let library = library::library().map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
+        let library =
+            library::library().map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
         let choice = match which {
             None => None,
             Some(text) => Some(Choice::parse(text).ok_or_else(|| {
-                io::Error::new(io::ErrorKind::InvalidInput, format!("{text:?} is no device: write DEVICE, DEVICE:PORT or DEVICE:PORT/GID"))
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("{text:?} is no device: write DEVICE, DEVICE:PORT or DEVICE:PORT/GID"),
+                )
             })?),
         };
         let mut count = 0;
         // SAFETY: the library stores one number at the address.
         let list = unsafe { (library.get_device_list)(&raw mut count) };
         let list = made(list, "the devices cannot be listed")?;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, format!("there is no RDMA device {}", which.unwrap_or_default()));
+        let mut last = io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("there is no RDMA device {}", which.unwrap_or_default()),
+        );
         let mut opened = None;
         for at in 0..usize::try_from(count).unwrap_or(0) {
             // SAFETY: the list has `count` devices, and lives until it is freed below.
             let device = unsafe { *list.as_ptr().add(at) };
-            // SAFETY: a device of the list, whose name is a string with its zero that lives as long.
-            let name = unsafe { CStr::from_ptr((library.get_device_name)(device)) }.to_string_lossy().into_owned();
+            // SAFETY: a device of the list, whose name is a string with its zero that lives as
+            // long.
+            let name =
+                unsafe { CStr::from_ptr((library.get_device_name)(device)) }.to_string_lossy().into_owned();
             if choice.as_ref().is_some_and(|choice| choice.device != name) {
                 continue;
             }
@@ -197,11 +216,20 @@ impl Device {
 
     /// # Safety
     /// `device` is of a list that was not freed.
-    unsafe fn open_listed(library: &'static Library, device: *mut Opaque, name: String, port: u8, gid: Option<u8>) -> io::Result<Device> {
+    unsafe fn open_listed(
+        library: &'static Library,
+        device: *mut Opaque,
+        name: String,
+        port: u8,
+        gid: Option<u8>,
+    ) -> io::Result<Device> {
         // SAFETY: the caller's promise.
         let context = made(unsafe { (library.open_device)(device) }, &format!("{name} cannot be opened"))?;
         // SAFETY: a context that was just opened.
-        let domain = match made(unsafe { (library.alloc_pd)(context.as_ptr()) }, &format!("{name} has no protection domain left")) {
+        let domain = match made(
+            unsafe { (library.alloc_pd)(context.as_ptr()) },
+            &format!("{name} has no protection domain left"),
+        ) {
             Ok(domain) => domain,
             Err(error) => {
                 // SAFETY: nothing was made of it.
@@ -209,7 +237,18 @@ impl Device {
                 return Err(error);
             }
         };
-        let mut opened = Opened { name, library, context, domain, port, lid: 0, mtu: 1, is_ethernet: false, gid: [0; 16], gid_index: 0 };
+        let mut opened = Opened {
+            name,
+            library,
+            context,
+            domain,
+            port,
+            lid: 0,
+            mtu: 1,
+            is_ethernet: false,
+            gid: [0; 16],
+            gid_index: 0,
+        };
         opened.look_at_port(gid)?;
         Ok(Device(Arc::new(opened)))
     }
@@ -232,7 +271,10 @@ impl Opened {
         let code = unsafe { (self.library.query_port)(self.context.as_ptr(), self.port, &raw mut port) };
         done(code, &format!("port {} of {}", self.port, self.name))?;
         if port.state != PORT_ACTIVE {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("port {} of {} is down", self.port, self.name)));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("port {} of {} is down", self.port, self.name),
+            ));
         }
         (self.lid, self.mtu, self.is_ethernet) = (port.lid, port.active_mtu, port.is_ethernet());
         let entries = 0..u32::try_from(port.gid_table_length).unwrap_or(0).min(GIDS_MAX);
@@ -245,7 +287,12 @@ impl Opened {
                 (*kind == GID_ROUTABLE, is_ipv4, u8::MAX - index)
             }),
         };
-        let none = || io::Error::new(io::ErrorKind::NotFound, format!("port {} of {} has no such address", self.port, self.name));
+        let none = || {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("port {} of {} has no such address", self.port, self.name),
+            )
+        };
         let (index, (gid, _)) = chosen.ok_or_else(none)?;
         (self.gid_index, self.gid) = (index, gid);
         Ok(())
@@ -256,7 +303,9 @@ impl Opened {
         let mut entry = GidEntry::default();
         let bytes = size_of::<GidEntry>();
         // SAFETY: an open context; the library fills no more than the bytes that it is told of.
-        let code = unsafe { (self.library.query_gid)(self.context.as_ptr(), self.port.into(), index, &raw mut entry, 0, bytes) };
+        let code = unsafe {
+            (self.library.query_gid)(self.context.as_ptr(), self.port.into(), index, &raw mut entry, 0, bytes)
+        };
         (code == 0 && entry.gid != [0; 16]).then_some((entry.gid, entry.kind))
     }
 }
@@ -276,7 +325,8 @@ pub struct Endpoint {
     pub gid: [u8; 16],
 }
 
-/// Memory that a card may read, and where it is a target also writes to, for others who have the key.
+/// Memory that a card may read, and where it is a target also writes to, for others who have the
+/// key.
 pub struct Memory {
     registration: Option<NonNull<Mr>>,
     /// `None` once it was leaked.
@@ -286,7 +336,8 @@ pub struct Memory {
     remote_key: u32,
 }
 
-// SAFETY: the registration and the memory are this value's own and bound to no thread; all access to the bytes is atomic.
+// SAFETY: the registration and the memory are this value's own and bound to no thread; all access
+// to the bytes is atomic.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -318,12 +369,25 @@ impl Memory {
         let Opened { library, domain, .. } = *device.0;
         let region = Region::new(bytes)?;
         let (base, length) = (region.base(), region.length());
-        // SAFETY: the domain of an open device; the bytes are mapped, and stay so until the registration has gone (`Memory::end`).
-        let registration = unsafe { (library.reg_mr)(domain.as_ptr(), base.as_ptr().cast(), length, access.cast_signed()) };
-        let registration = made(registration, &format!("{length} bytes cannot be registered with {} (ulimit -l)", device.name()))?;
-        // SAFETY: the library's structure, which stays until it is deregistered and whose keys do not change.
-        let (local_key, remote_key) = unsafe { (registration.as_ref().local_key, registration.as_ref().remote_key) };
-        Ok(Memory { registration: Some(registration), region: Some(region), device: device.clone(), local_key, remote_key })
+        // SAFETY: the domain of an open device; the bytes are mapped, and stay so until the
+        // registration has gone (`Memory::end`).
+        let registration =
+            unsafe { (library.reg_mr)(domain.as_ptr(), base.as_ptr().cast(), length, access.cast_signed()) };
+        let registration = made(
+            registration,
+            &format!("{length} bytes cannot be registered with {} (ulimit -l)", device.name()),
+        )?;
+        // SAFETY: the library's structure, which stays until it is deregistered and whose keys do
+        // not change.
+        let (local_key, remote_key) =
+            unsafe { (registration.as_ref().local_key, registration.as_ref().remote_key) };
+        Ok(Memory {
+            registration: Some(registration),
+            region: Some(region),
+            device: device.clone(),
+            local_key,
+            remote_key,
+        })
     }
 
     fn base(&self) -> *mut u8 {
@@ -347,7 +411,11 @@ impl Memory {
 
     fn range(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.length()), "range {offset}+{length} lies outside {} registered bytes", self.length());
+        assert!(
+            end.is_some_and(|end| end <= self.length()),
+            "range {offset}+{length} lies outside {} registered bytes",
+            self.length()
+        );
         self.base().wrapping_add(offset)
     }
 
@@ -357,7 +425,8 @@ impl Memory {
     /// When the range lies outside.
     pub fn read(&self, offset: usize, buffer: &mut [u8]) {
         let address = self.range(offset, buffer.len());
-        // SAFETY: the range was checked; the region lives as long as this value, and is accessed here and by cards only.
+        // SAFETY: the range was checked; the region lives as long as this value, and is accessed
+        // here and by cards only.
         unsafe { words::load(address, buffer) };
     }
 
@@ -371,7 +440,8 @@ impl Memory {
         unsafe { words::store(address, bytes) };
     }
 
-    /// Takes the memory away from the card: from its return on the card neither reads nor writes it, and refuses whoever asks for that. The bytes stay.
+    /// Takes the memory away from the card: from its return on the card neither reads nor writes
+    /// it, and refuses whoever asks for that. The bytes stay.
     ///
     /// # Errors
     /// What the system says; then the card may go on, and the memory is kept for ever.
@@ -396,7 +466,8 @@ impl Drop for Memory {
     }
 }
 
-/// Tells of completions of the queue pairs that were made with it, by a descriptor that becomes readable.
+/// Tells of completions of the queue pairs that were made with it, by a descriptor that becomes
+/// readable.
 pub struct Channel {
     channel: NonNull<CompletionChannel>,
     /// Held while an event is taken, and while a queue is destroyed that one may be of.
@@ -423,17 +494,23 @@ impl Channel {
     pub fn new(device: &Device) -> io::Result<Arc<Channel>> {
         // SAFETY: an open context.
         let channel = unsafe { (device.0.library.create_channel)(device.0.context.as_ptr()) };
-        let channel = Channel { channel: made(channel, "a completion channel")?, taking: Mutex::new(()), device: device.clone() };
+        let channel = Channel {
+            channel: made(channel, "a completion channel")?,
+            taking: Mutex::new(()),
+            device: device.clone(),
+        };
         rustix::io::ioctl_fionbio(channel.descriptor(), true)?;
         Ok(Arc::new(channel))
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel's descriptor, which is open as long as the channel, and thus as this borrow.
+        // SAFETY: the channel's descriptor, which is open as long as the channel, and thus as this
+        // borrow.
         unsafe { BorrowedFd::borrow_raw(self.channel.as_ref().descriptor) }
     }
 
-    /// A descriptor that becomes readable when one of the queue pairs that are [armed](QueuePair::arm) has completions.
+    /// A descriptor that becomes readable when one of the queue pairs that are
+    /// [armed](QueuePair::arm) has completions.
     ///
     /// # Errors
     /// What the system says.
@@ -454,7 +531,8 @@ impl Channel {
         if code != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a queue that lives: whoever destroys it holds the lock, and the kernel forgets its events then.
+        // SAFETY: a queue that lives: whoever destroys it holds the lock, and the kernel forgets
+        // its events then.
         unsafe { (library.ack_cq_events)(queue, 1) };
         Ok(context.addr())
     }
@@ -472,7 +550,8 @@ impl Drop for Channel {
 pub struct Completed {
     /// As it was posted with.
     pub token: u64,
-    /// `Err`: the card's reason, by number (`ibv_wc_status`), and its maker's. Nothing posted behind it succeeds.
+    /// `Err`: the card's reason, by number (`ibv_wc_status`), and its maker's. Nothing posted
+    /// behind it succeeds.
     pub outcome: Result<(), (u32, u32)>,
 }
 
@@ -500,11 +579,18 @@ impl fmt::Debug for QueuePair {
 }
 
 impl QueuePair {
-    /// One that writes to others' memory, at most `writes_max` at once; `channel` is told of completions, with `token`. `first_packet` is any number.
+    /// One that writes to others' memory, at most `writes_max` at once; `channel` is told of
+    /// completions, with `token`. `first_packet` is any number.
     ///
     /// # Errors
     /// What the system says.
-    pub fn source(device: &Device, channel: &Arc<Channel>, token: usize, writes_max: u32, first_packet: u32) -> io::Result<QueuePair> {
+    pub fn source(
+        device: &Device,
+        channel: &Arc<Channel>,
+        token: usize,
+        writes_max: u32,
+        first_packet: u32,
+    ) -> io::Result<QueuePair> {
         QueuePair::create(device, Some((Arc::clone(channel), token)), writes_max, first_packet, 0)
     }
 
@@ -527,16 +613,29 @@ impl QueuePair {
     ) -> io::Result<QueuePair> {
         let Opened { library, context, domain, .. } = *device.0;
         let told = channel.as_ref().map_or(std::ptr::null_mut(), |(channel, _)| channel.channel.as_ptr());
-        // A number in the clothes of an address: the library gives it back, and looks at it no further.
+        // A number in the clothes of an address: the library gives it back, and looks at it no
+        // further.
         let token = std::ptr::without_provenance_mut(channel.as_ref().map_or(0, |(_, token)| *token));
         let channel = channel.map(|(channel, _)| channel);
         let entries = c_int::try_from(writes_max + 1).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: an open context, and a channel of it that lives, or none.
         let completions = unsafe { (library.create_cq)(context.as_ptr(), entries, token, told, 0) };
         let completions = made(completions, "a completion queue")?;
-        let mut pair =
-            QueuePair { pair: None, completions, number: 0, first_packet: first_packet & 0x00ff_ffff, channel, device: device.clone() };
-        let capacity = Capacity { sends_max: writes_max, receives_max: 1, send_pieces_max: 1, receive_pieces_max: 1, inline_bytes_max: 0 };
+        let mut pair = QueuePair {
+            pair: None,
+            completions,
+            number: 0,
+            first_packet: first_packet & 0x00ff_ffff,
+            channel,
+            device: device.clone(),
+        };
+        let capacity = Capacity {
+            sends_max: writes_max,
+            receives_max: 1,
+            send_pieces_max: 1,
+            receive_pieces_max: 1,
+            inline_bytes_max: 0,
+        };
         let mut init = QpInit {
             context: std::ptr::null_mut(),
             send_cq: completions.as_ptr(),
@@ -546,12 +645,15 @@ impl QueuePair {
             kind: RELIABLE_CONNECTED,
             signals_all: 0,
         };
-        // SAFETY: the domain of an open device, and a queue of it that lives longer: it is destroyed behind the pair.
+        // SAFETY: the domain of an open device, and a queue of it that lives longer: it is
+        // destroyed behind the pair.
         let created = made(unsafe { (library.create_qp)(domain.as_ptr(), &raw mut init) }, "a queue pair")?;
         pair.pair = Some(created);
-        // SAFETY: the library's structure, which lives until the pair is destroyed, and whose number does not change.
+        // SAFETY: the library's structure, which lives until the pair is destroyed, and whose
+        // number does not change.
         pair.number = unsafe { created.as_ref().number };
-        let change = QpAttributes { state: STATE_INIT, port: pair.device.0.port, access, ..QpAttributes::default() };
+        let change =
+            QpAttributes { state: STATE_INIT, port: pair.device.0.port, access, ..QpAttributes::default() };
         pair.modify(change, SET_INIT)?;
         Ok(pair)
     }
@@ -559,10 +661,17 @@ impl QueuePair {
     /// Where it is.
     pub fn endpoint(&self) -> Endpoint {
         let Opened { lid, mtu, gid, .. } = *self.device.0;
-        Endpoint { queue: self.number, first_packet: self.first_packet, lid, mtu: u8::try_from(mtu).unwrap_or(1), gid }
+        Endpoint {
+            queue: self.number,
+            first_packet: self.first_packet,
+            lid,
+            mtu: u8::try_from(mtu).unwrap_or(1),
+            gid,
+        }
     }
 
-    /// Connects it with `other`, which is connected with this one too. A source writes from here on; a target must have been connected before.
+    /// Connects it with `other`, which is connected with this one too. A source writes from here
+    /// on; a target must have been connected before.
     ///
     /// # Errors
     /// What the system says: no way to the other's address, say.
@@ -601,20 +710,32 @@ impl QueuePair {
     fn modify(&self, mut change: QpAttributes, set: c_int) -> io::Result<()> {
         let Some(pair) = self.pair else { return Err(io::ErrorKind::NotConnected.into()) };
         // SAFETY: a pair that lives; the library reads the attributes that `set` names.
-        done(unsafe { (self.device.0.library.modify_qp)(pair.as_ptr(), &raw mut change, set) }, "a queue pair does not change its state")
+        done(
+            unsafe { (self.device.0.library.modify_qp)(pair.as_ptr(), &raw mut change, set) },
+            "a queue pair does not change its state",
+        )
     }
 
-    /// Posts a write of bytes of `source` to `address` of the other side's memory with that key. Its completion bears `token`. When more are on their way than the
-    /// pair was made for it is refused.
+    /// Posts a write of bytes of `source` to `address` of the other side's memory with that key.
+    /// Its completion bears `token`. When more are on their way than the pair was made for it is
+    /// refused.
     ///
-    /// The bytes are read while the write is on its way: whoever changes them meanwhile changes what is written.
+    /// The bytes are read while the write is on its way: whoever changes them meanwhile changes
+    /// what is written.
     ///
     /// # Errors
     /// What the card's driver says. Nothing was posted.
     ///
     /// # Panics
     /// When the range lies outside of `source`.
-    pub fn write(&self, token: u64, source: &Memory, range: Range<usize>, address: u64, key: u32) -> io::Result<()> {
+    pub fn write(
+        &self,
+        token: u64,
+        source: &Memory,
+        range: Range<usize>,
+        address: u64,
+        key: u32,
+    ) -> io::Result<()> {
         let local = source.range(range.start, range.len());
         let Some(pair) = self.pair else { return Err(io::ErrorKind::NotConnected.into()) };
         let length = u32::try_from(range.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -632,10 +753,13 @@ impl QueuePair {
             rest: [0; 9],
         };
         let mut refused = std::ptr::null_mut();
-        // SAFETY: a pair that lives, and so its context, whose driver has the call; it copies what the request says before it returns. The bytes
-        // are read later, by a card that knows them by their key: as long as they are registered they are there.
+        // SAFETY: a pair that lives, and so its context, whose driver has the call; it copies what
+        // the request says before it returns. The bytes are read later, by a card that knows them
+        // by their key: as long as they are registered they are there.
         let code = unsafe {
-            let Some(post) = (*pair.as_ref().context).post_send else { return Err(io::ErrorKind::Unsupported.into()) };
+            let Some(post) = (*pair.as_ref().context).post_send else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             post(pair.as_ptr(), &raw mut request, &raw mut refused)
         };
         done(code, "a write was not posted")
@@ -644,24 +768,34 @@ impl QueuePair {
     /// The receive that nothing is ever sent for.
     fn post_drain(&self) -> io::Result<()> {
         let Some(pair) = self.pair else { return Err(io::ErrorKind::NotConnected.into()) };
-        let mut request = ReceiveRequest { token: DRAIN, next: std::ptr::null_mut(), pieces: std::ptr::null_mut(), pieces_count: 0 };
+        let mut request = ReceiveRequest {
+            token: DRAIN,
+            next: std::ptr::null_mut(),
+            pieces: std::ptr::null_mut(),
+            pieces_count: 0,
+        };
         let mut refused = std::ptr::null_mut();
         // SAFETY: as for `write`; no memory goes with it.
         let code = unsafe {
-            let Some(post) = (*pair.as_ref().context).post_receive else { return Err(io::ErrorKind::Unsupported.into()) };
+            let Some(post) = (*pair.as_ref().context).post_receive else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             post(pair.as_ptr(), &raw mut request, &raw mut refused)
         };
         done(code, "a receive was not posted")
     }
 
-    /// Has the channel told of the next completion: for once. What completed before is not told of, and must be looked for behind this call.
+    /// Has the channel told of the next completion: for once. What completed before is not told of,
+    /// and must be looked for behind this call.
     ///
     /// # Errors
     /// What the card's driver says.
     pub fn arm(&self) -> io::Result<()> {
         // SAFETY: a queue that lives, and so its context, whose driver has the call.
         let code = unsafe {
-            let Some(arm) = (*self.completions.as_ref().context).req_notify_cq else { return Err(io::ErrorKind::Unsupported.into()) };
+            let Some(arm) = (*self.completions.as_ref().context).req_notify_cq else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             arm(self.completions.as_ptr(), 0)
         };
         done(code, "completions are not told of")
@@ -673,9 +807,12 @@ impl QueuePair {
     /// What the card's driver says.
     pub fn completed(&self) -> io::Result<Option<Completed>> {
         let mut completion = WorkCompletion::default();
-        // SAFETY: a queue that lives, and so its context, whose driver has the call; there is room for one completion.
+        // SAFETY: a queue that lives, and so its context, whose driver has the call; there is room
+        // for one completion.
         let count = unsafe {
-            let Some(poll) = (*self.completions.as_ref().context).poll_cq else { return Err(io::ErrorKind::Unsupported.into()) };
+            let Some(poll) = (*self.completions.as_ref().context).poll_cq else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             poll(self.completions.as_ptr(), 1, &raw mut completion)
         };
         match count {
@@ -697,8 +834,9 @@ impl QueuePair {
         self.modify(QpAttributes { state: STATE_ERROR, ..QpAttributes::default() }, SET_STATE)
     }
 
-    /// Whether a target that has [failed](QueuePair::fail) has drained: whatever the other side knows to be written is seen by this processor, and nothing follows.
-    /// Does not wait; once it has said so it is not asked again.
+    /// Whether a target that has [failed](QueuePair::fail) has drained: whatever the other side
+    /// knows to be written is seen by this processor, and nothing follows. Does not wait; once it
+    /// has said so it is not asked again.
     ///
     /// # Errors
     /// What the card's driver says.
@@ -730,7 +868,8 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         let _stays = self.end();
         let _taking = self.channel.as_ref().map(|channel| channel.taking.lock());
-        // SAFETY: this value's own, and destroyed once; nobody takes an event of it meanwhile. Where its pair stays this is refused, and the queue stays too.
+        // SAFETY: this value's own, and destroyed once; nobody takes an event of it meanwhile.
+        // Where its pair stays this is refused, and the queue stays too.
         unsafe { (self.device.0.library.destroy_cq)(self.completions.as_ptr()) };
     }
 }

@@ -5,7 +5,8 @@ use super::{Entry, Name, Stream, Tape, is_playing, note, play};
 /// A history of one generator: choices below 10 until one is 0, at most eight, then a value.
 fn history(drawn: &[u64]) -> (Vec<u64>, u64) {
     let stream = Stream::open(5, 7);
-    let choices = drawn.iter().map(|drawn| stream.choose(10, *drawn)).take_while(|choice| *choice > 0).collect();
+    let choices =
+        drawn.iter().map(|drawn| stream.choose(10, *drawn)).take_while(|choice| *choice > 0).collect();
     (choices, stream.value(99))
 }
 
@@ -91,10 +92,22 @@ fn notes_are_kept_while_a_history_is_played() {
 
 #[test]
 fn text_says_a_tape() {
-    let entries =
-        [Entry::Choice(0), Entry::Choice(31), Entry::Choice(0), Entry::Choice(0), Entry::Choice(0), Entry::Value(0xABC), Entry::Choice(0)];
-    let tape =
-        Tape([(Name { seed: 16, concern: 2, nth: 0 }, entries.to_vec()), (Name { seed: 17, concern: 2, nth: 1 }, Vec::new())].into());
+    let entries = [
+        Entry::Choice(0),
+        Entry::Choice(31),
+        Entry::Choice(0),
+        Entry::Choice(0),
+        Entry::Choice(0),
+        Entry::Value(0xABC),
+        Entry::Choice(0),
+    ];
+    let tape = Tape(
+        [
+            (Name { seed: 16, concern: 2, nth: 0 }, entries.to_vec()),
+            (Name { seed: 17, concern: 2, nth: 1 }, Vec::new()),
+        ]
+        .into(),
+    );
     assert_eq!(tape.to_string(), "10.2.0:0,1f,*3,=abc,0;11.2.1:");
     assert_eq!(tape.to_string().parse(), Ok(tape.clone()));
     assert_eq!(tape.trimmed().to_string(), "10.2.0:0,1f,*3,=abc");

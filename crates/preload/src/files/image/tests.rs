@@ -148,8 +148,11 @@ fn appends_cost_little_more_than_their_bytes_and_are_merged() {
         image.apply(&merge);
         image.merged(&merge);
         rows.apply(&merge);
-        written +=
-            plan.iter().chain(&merge).map(|change| if let Change::Put(_, bytes) = change { bytes.len() as u64 } else { 0 }).sum::<u64>();
+        written += plan
+            .iter()
+            .chain(&merge)
+            .map(|change| if let Change::Put(_, bytes) = change { bytes.len() as u64 } else { 0 })
+            .sum::<u64>();
     }
     assert!(written <= appends * 50 * 21 / 10, "{written} bytes for {} of appends", appends * 50);
     let blocks = appends * 50 / BLOCK_BYTES + 1;

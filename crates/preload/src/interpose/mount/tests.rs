@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Two threads open a file that is not there: the second finds the first one's placeholder before the database has the name.
+/// Two threads open a file that is not there: the second finds the first one's placeholder before
+/// the database has the name.
 #[test]
 fn a_placeholder_that_was_just_made_is_not_taken_over() {
     let directory = tempfile::tempdir().unwrap();

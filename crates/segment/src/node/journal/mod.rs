@@ -1,17 +1,24 @@
-//! A node's copy on a local disk: all requests that changed something, in their order, as frames of log segments ([`tombolo_format::log_frame`]).
+//! A node's copy on a local disk: all requests that changed something, in their order, as frames of
+//! log segments ([`tombolo_format::log_frame`]).
 //!
-//! A life of a node has a directory of its own, `life-{incarnation}-{disk|copy}`, with files `journal-{number}`. A frame's payload is a request's kind
-//! (2 bytes), 6 zeros and its body as on the wire ([`crate::wire::body`]); its stream is the number of the first file that is still needed. Whoever
-//! replays them has the life's regions again ([`recover`]).
+//! A life of a node has a directory of its own, `life-{incarnation}-{disk|copy}`, with files
+//! `journal-{number}`. A frame's payload is a request's kind (2 bytes), 6 zeros and its body as on
+//! the wire ([`crate::wire::body`]); its stream is the number of the first file that is still
+//! needed. Whoever replays them has the life's regions again ([`recover`]).
 //!
 //! 1. [`Journal::note`] takes a request, under the lock that it was carried out under.
-//! 2. One task at a time writes what was noted meanwhile, and makes it durable with one `fdatasync` for all.
-//! 3. Once files hold twice what lives, a copy of what lives is noted behind them ([`Journal::begin_cleaning`]), and they go.
+//! 2. One task at a time writes what was noted meanwhile, and makes it durable with one `fdatasync`
+//!    for all.
+//! 3. Once files hold twice what lives, a copy of what lives is noted behind them
+//!    ([`Journal::begin_cleaning`]), and they go.
 //!
 //! Invariants:
-//! 1. A file's name and header are durable before a frame in it counts as durable; a file is full of durable frames before the next one is begun, whose
-//!    header says where it ended. Its durable-through slot then says that there is a next one, and after a clean stop where the last one ends.
-//! 2. After a failed write or sync nothing is durable any more: the node must end, and another life of it finds what was durable before.
+//! 1. A file's name and header are durable before a frame in it counts as durable; a file is full
+//!    of durable frames before the next one is begun, whose header says where it ended. Its
+//!    durable-through slot then says that there is a next one, and after a clean stop where the
+//!    last one ends.
+//! 2. After a failed write or sync nothing is durable any more: the node must end, and another life
+//!    of it finds what was durable before.
 //! 3. A file is deleted only once a durable frame says that it is not needed.
 
 pub(super) mod recover;
@@ -26,7 +33,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, File, TaskClass, completion};
 use tombolo_format::log_frame::{
-    DURABLE_SLOT_OFFSET, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, encode_durable_slot, frame_bytes_max,
+    DURABLE_SLOT_OFFSET, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity,
+    encode_durable_slot, frame_bytes_max,
 };
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
@@ -34,7 +42,8 @@ use tombolo_storage::{Error, ErrorKind, Result};
 use crate::message::{Body, NodeIncarnation, Request};
 use crate::wire::body::Message;
 
-/// Bytes of a file beyond which the next is begun; few in tests, so that they come to see many files.
+/// Bytes of a file beyond which the next is begun; few in tests, so that they come to see many
+/// files.
 const FILE_BYTES: u32 = if cfg!(test) { 128 << 10 } else { 64 << 20 };
 /// Bytes of a payload before the request's body.
 const KIND_BYTES: usize = 8;
@@ -115,11 +124,26 @@ fn file_path(directory: &Path, number: u32) -> PathBuf {
 }
 
 impl Journal {
-    /// The journal of a life, behind what its directory has. The first file is made when something is noted.
+    /// The journal of a life, behind what its directory has. The first file is made when something
+    /// is noted.
     pub(super) fn new(env: &Env, directory: PathBuf, life: NodeIncarnation, end: End) -> Arc<Journal> {
         let current = Current { file: None, byte: FILE_BYTES, end, bytes: 0 };
-        let queue = Queue { items: Vec::new(), bytes: 0, noted: 0, durable: 0, waiting: Vec::new(), is_writing: false, failed: None };
-        Arc::new(Journal { env: env.clone(), directory, life, queue: Mutex::new(queue), current: Mutex::new(current) })
+        let queue = Queue {
+            items: Vec::new(),
+            bytes: 0,
+            noted: 0,
+            durable: 0,
+            waiting: Vec::new(),
+            is_writing: false,
+            failed: None,
+        };
+        Arc::new(Journal {
+            env: env.clone(),
+            directory,
+            life,
+            queue: Mutex::new(queue),
+            current: Mutex::new(current),
+        })
     }
 
     /// Takes a request that was carried out; gives the number to wait for.
@@ -137,7 +161,9 @@ impl Journal {
             queue.is_writing = true;
             drop(queue);
             let journal = Arc::clone(self);
-            self.env.spawn(TaskClass::Foreground, "journal of a node", async move { journal.write_all().await }).detach();
+            self.env
+                .spawn(TaskClass::Foreground, "journal of a node", async move { journal.write_all().await })
+                .detach();
         }
         noted
     }
@@ -149,7 +175,9 @@ impl Journal {
     pub(super) async fn durable(&self, noted: u64) -> Result<()> {
         match self.wait_for(noted) {
             Ok(None) => Ok(()),
-            Ok(Some(done)) => done.await.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the node ends"))),
+            Ok(Some(done)) => {
+                done.await.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the node ends")))
+            }
             Err(error) => Err(error),
         }
     }
@@ -199,11 +227,14 @@ impl Journal {
             }
             (std::mem::take(&mut queue.items), queue.noted)
         };
-        let written = self.write(&items).map_err(|error| {
-            Error::io(error, "the node ends, for its disk failed: writing its journal", self.directory.display()).advice(
-                "mend the disk or free space, then start a node on that directory again: it answers for all that was acknowledged there",
+        let written =
+            self.write(&items).map_err(|error| {
+                Error::io(error, "the node ends, for its disk failed: writing its \
+                journal", self.directory.display()).advice(
+                "mend the disk or free space, then start a node on that directory again: it answers for all \
+                that was acknowledged there",
             )
-        });
+            });
         let mut queue = self.queue.lock();
         match &written {
             Ok(()) => {
@@ -215,8 +246,9 @@ impl Journal {
                 queue.failed = Some(error.clone());
             }
         }
-        let (done, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut queue.waiting).into_iter().partition(|(number, _)| *number <= noted || written.is_err());
+        let (done, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut queue.waiting)
+            .into_iter()
+            .partition(|(number, _)| *number <= noted || written.is_err());
         queue.waiting = waiting;
         drop(queue);
         for (_, completer) in done {
@@ -265,7 +297,11 @@ impl Journal {
     }
 
     fn offset(&self, current: &Current) -> u64 {
-        if current.file.is_none() { current.end.offset } else { identity(self.life, current.end.number).offset(current.byte) }
+        if current.file.is_none() {
+            current.end.offset
+        } else {
+            identity(self.life, current.end.number).offset(current.byte)
+        }
     }
 
     /// Begins the next file. Gives where the one before it ends: all up to there is durable.
@@ -275,7 +311,10 @@ impl Journal {
         let next = new_file(&self.env, &self.directory, self.life, number, end)?;
         if let Some(full) = current.file.replace(next) {
             // That the next one exists, so that its loss is noticed.
-            let slot = encode_durable_slot(&identity(self.life, current.end.number), identity(self.life, number).offset(0));
+            let slot = encode_durable_slot(
+                &identity(self.life, current.end.number),
+                identity(self.life, number).offset(0),
+            );
             full.write_all_at(&slot, DURABLE_SLOT_OFFSET as u64)?;
             full.sync_data()?;
         }
@@ -289,7 +328,8 @@ impl Journal {
         current.is_some_and(|current| current.bytes > 2 * live + CLEAN_BYTES_MIN)
     }
 
-    /// Begins another file: what lives is to be noted from here on, then [`Journal::end_cleaning`] called with the file's number.
+    /// Begins another file: what lives is to be noted from here on, then [`Journal::end_cleaning`]
+    /// called with the file's number.
     pub(super) async fn begin_cleaning(self: &Arc<Journal>) -> Result<u32> {
         let noted = self.add(Item::Roll);
         self.durable(noted).await?;
@@ -305,7 +345,8 @@ impl Journal {
         for old in recover::files(&self.env, &self.directory).map_err(gone)? {
             if old < number {
                 self.env.files().remove_file(&file_path(&self.directory, old)).map_err(gone)?;
-                // Each before the next: were a later one gone and an earlier one still there, the gap would be damage.
+                // Each before the next: were a later one gone and an earlier one still there, the
+                // gap would be damage.
                 self.env.files().sync_directory(&self.directory).map_err(gone)?;
             }
         }
@@ -320,7 +361,10 @@ impl Journal {
         let clean = || {
             if let Some(file) = &current.file {
                 let identity = identity(self.life, current.end.number);
-                file.write_all_at(&encode_durable_slot(&identity, identity.offset(current.byte)), DURABLE_SLOT_OFFSET as u64)?;
+                file.write_all_at(
+                    &encode_durable_slot(&identity, identity.offset(current.byte)),
+                    DURABLE_SLOT_OFFSET as u64,
+                )?;
                 file.sync_data()?;
             }
             match self.env.files().create_new(&self.directory.join(recover::CLEAN)) {
@@ -356,14 +400,25 @@ const fn header_bytes() -> u32 {
 }
 
 /// Makes a file whose predecessor ends at `end`, with its name durable.
-fn new_file(env: &Env, directory: &Path, life: NodeIncarnation, number: u32, end: u64) -> io::Result<Arc<dyn File>> {
+fn new_file(
+    env: &Env,
+    directory: &Path,
+    life: NodeIncarnation,
+    number: u32,
+    end: u64,
+) -> io::Result<Arc<dyn File>> {
     let file = env.files().create_new(&file_path(directory, number))?;
     match file.allocate(u64::from(FILE_BYTES)) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
         allocated => allocated?,
     }
     let identity = identity(life, number);
-    let header = SegmentHeader { identity, capacity: u64::from(FILE_BYTES), predecessor_end: end, boot_id: env.boot_id() };
+    let header = SegmentHeader {
+        identity,
+        capacity: u64::from(FILE_BYTES),
+        predecessor_end: end,
+        boot_id: env.boot_id(),
+    };
     file.write_all_at(&header.encode(0), 0)?;
     file.sync_data()?;
     env.files().sync_directory(directory)?;

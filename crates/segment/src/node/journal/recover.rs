@@ -1,7 +1,8 @@
 //! What a node finds of its earlier lives on its disk.
 //!
-//! Whatever is found is read only: nothing is made or appended there any more, so that what a damaged end of a journal may have held (a seal,
-//! a tombstone) can not be contradicted. New regions belong to a new life.
+//! Whatever is found is read only: nothing is made or appended there any more, so that what a
+//! damaged end of a journal may have held (a seal, a tombstone) can not be contradicted. New
+//! regions belong to a new life.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use tombolo_env::{Access, Env};
 use tombolo_format::Result as FormatResult;
 use tombolo_format::codec::Reader;
 use tombolo_format::log_frame::{
-    DURABLE_SLOT_OFFSET, FrameScanner, SEGMENT_HEADER_BYTES, SegmentHeader, Verdict, decode_durable_slot, greatest_durable_through,
+    DURABLE_SLOT_OFFSET, FrameScanner, SEGMENT_HEADER_BYTES, SegmentHeader, Verdict, decode_durable_slot,
+    greatest_durable_through,
 };
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
@@ -47,13 +49,17 @@ fn parse_directory(name: &str) -> Option<(NodeIncarnation, NodeMedium)> {
         "copy" => NodeMedium::MemoryWithCopy,
         _ => return None,
     };
-    (life.len() == 16).then(|| u64::from_str_radix(life, 16).ok()).flatten().map(|life| (NodeIncarnation(life), medium))
+    (life.len() == 16)
+        .then(|| u64::from_str_radix(life, 16).ok())
+        .flatten()
+        .map(|life| (NodeIncarnation(life), medium))
 }
 
 /// Numbers of a journal's files, in order.
 pub(super) fn files(env: &Env, directory: &Path) -> io::Result<Vec<u32>> {
     let names = env.files().list_atomically(directory)?;
-    let mut numbers: Vec<u32> = names.iter().filter_map(|entry| entry.name.strip_prefix("journal-")?.parse().ok()).collect();
+    let mut numbers: Vec<u32> =
+        names.iter().filter_map(|entry| entry.name.strip_prefix("journal-")?.parse().ok()).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -61,7 +67,8 @@ pub(super) fn files(env: &Env, directory: &Path) -> io::Result<Vec<u32>> {
 /// What the name of a life's directory ends with once the life is over.
 const GONE: &str = ".gone";
 
-/// Deletes a life's directory. It has another name first, so that what is left of it when that breaks off is taken for no life.
+/// Deletes a life's directory. It has another name first, so that what is left of it when that
+/// breaks off is taken for no life.
 pub(super) fn remove_life(env: &Env, directory: &Path) -> io::Result<()> {
     let mut gone = directory.as_os_str().to_owned();
     gone.push(GONE);
@@ -92,7 +99,9 @@ pub(in crate::node) fn all(env: &Env, root: &Path) -> Result<Vec<Found>> {
             remove_gone(env, &root.join(&entry.name)).map_err(failed)?;
             continue;
         }
-        let Some((life, medium)) = parse_directory(&entry.name).filter(|_| entry.is_directory) else { continue };
+        let Some((life, medium)) = parse_directory(&entry.name).filter(|_| entry.is_directory) else {
+            continue;
+        };
         let directory = root.join(&entry.name);
         match recover(env, &directory, life, medium).map_err(failed)? {
             Some(found) if found.regions.occupancy().regions > 0 => lives.push(found),
@@ -107,16 +116,24 @@ pub(in crate::node) fn all(env: &Env, root: &Path) -> Result<Vec<Found>> {
 }
 
 /// Replays a life. `None`: what it had acknowledged is not known to be here.
-fn recover(env: &Env, directory: &Path, life: NodeIncarnation, medium: NodeMedium) -> io::Result<Option<Found>> {
+fn recover(
+    env: &Env,
+    directory: &Path,
+    life: NodeIncarnation,
+    medium: NodeMedium,
+) -> io::Result<Option<Found>> {
     let is_clean = env.files().metadata(&directory.join(CLEAN)).is_ok();
     if medium == NodeMedium::MemoryWithCopy && !is_clean && !is_enabled(Mutant::NodeTrustsUncleanCopy) {
-        tracing::warn!(%life, "an earlier life answered from memory and did not end cleanly: what its disk holds counts for nothing");
+        tracing::warn!(%life, "an earlier life answered from memory and did not end cleanly: what its disk \
+            holds counts for nothing");
         return Ok(None);
     }
     remove_unfinished(env, directory, life)?;
     let mut replay = Replay { regions: Regions::new(life, u64::MAX), needed: 0, sequence: 0, damage: None };
     let numbers = files(env, directory)?;
-    let (Some(first), Some(last)) = (numbers.first().copied(), numbers.last().copied()) else { return Ok(None) };
+    let (Some(first), Some(last)) = (numbers.first().copied(), numbers.last().copied()) else {
+        return Ok(None);
+    };
     if !numbers.iter().copied().eq(first..=last) {
         replay.damage = Some("a file is missing".to_owned());
     }
@@ -125,7 +142,8 @@ fn recover(env: &Env, directory: &Path, life: NodeIncarnation, medium: NodeMediu
     for (index, number) in numbers.iter().copied().enumerate() {
         let Some(file) = next_file.take() else { break };
         next_file = numbers.get(index + 1).map(|next| read(env, directory, *next)).transpose()?;
-        let known = next_file.as_ref().and_then(|next| Some(SegmentHeader::decode(next).ok()?.predecessor_end));
+        let known =
+            next_file.as_ref().and_then(|next| Some(SegmentHeader::decode(next).ok()?.predecessor_end));
         if replay.damage.is_none() {
             offset = replay.file(&file, number, known, next_file.is_none());
         }
@@ -135,7 +153,8 @@ fn recover(env: &Env, directory: &Path, life: NodeIncarnation, medium: NodeMediu
     }
     let Replay { mut regions, needed, sequence, damage } = replay;
     if let Some(damage) = &damage {
-        tracing::error!(%life, directory = %directory.display(), damage, "the journal of an earlier life is damaged: it answers for regions that were sealed before");
+        tracing::error!(%life, directory = %directory.display(), damage, "the journal of an earlier life is \
+            damaged: it answers for regions that were sealed before");
     }
     regions.freeze(damage.is_none());
     let end = End { number: last + 1, offset, needed, sequence };
@@ -188,7 +207,9 @@ impl Replay {
             self.damage = Some(format!("the header of file {number}"));
             return begin;
         }
-        let slot = file.get(DURABLE_SLOT_OFFSET..SEGMENT_HEADER_BYTES).and_then(|slot| decode_durable_slot(&identity, slot));
+        let slot = file
+            .get(DURABLE_SLOT_OFFSET..SEGMENT_HEADER_BYTES)
+            .and_then(|slot| decode_durable_slot(&identity, slot));
         if is_last && slot.is_some_and(|slot| slot >= identity.offset(0) + (1 << 32)) {
             self.damage = Some(format!("file {} is missing", number + 1));
         }
@@ -223,7 +244,8 @@ impl Replay {
 
     fn replay(&mut self, message: Message) {
         if let Message::Request(request) = message {
-            // Whatever was refused then is not in the journal; what is refused now (a copy of what was there already) changes nothing.
+            // Whatever was refused then is not in the journal; what is refused now (a copy of what
+            // was there already) changes nothing.
             self.regions.replay(request);
         }
     }
@@ -244,7 +266,9 @@ pub(crate) fn take(env: &Env, root: &Path) -> Result<std::sync::Arc<dyn tombolo_
     let failed = |error| Error::io(error, "taking a node's disk", root.display());
     env.files().create_directories(root).map_err(failed)?;
     let file = match env.files().create_new(&path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => env.files().open(&path, Access::ReadWrite),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            env.files().open(&path, Access::ReadWrite)
+        }
         file => file,
     };
     let file = file.map_err(failed)?;

@@ -1,4 +1,5 @@
-//! A node's disk after crashes at every operation, after damage of every kind of byte, and after cleaning.
+//! A node's disk after crashes at every operation, after damage of every kind of byte, and after
+//! cleaning.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,11 +30,13 @@ fn options(is_synced: bool) -> NodeOptions {
     }
 }
 
-/// Requests to a life: regions made, grown, sealed, freed, and one sealed unseen. The last region stays open.
+/// Requests to a life: regions made, grown, sealed, freed, and one sealed unseen. The last region
+/// stays open.
 fn script(incarnation: NodeIncarnation) -> Vec<Request> {
     let mut requests = Vec::new();
     for id in 1..REGIONS {
-        let segment = SegmentIdentity { incarnation: 1, epoch: 3, lane: 0, segment: u32::try_from(id).expect("few") };
+        let segment =
+            SegmentIdentity { incarnation: 1, epoch: 3, lane: 0, segment: u32::try_from(id).expect("few") };
         let mut add = |epoch, body| requests.push(Request { incarnation, region: RegionId(id), epoch, body });
         add(Epoch(3), Body::Create { database: 9, segment, bytes_max: 1 << 20 });
         let (mut offset, mut predecessor) = (0, first_digest(9, &segment));
@@ -58,8 +61,11 @@ fn script(incarnation: NodeIncarnation) -> Vec<Request> {
 /// What a life that was found answers to whoever takes over.
 fn answers(regions: &mut Regions) -> Vec<Answer> {
     let incarnation = regions.incarnation();
-    let mut ask = |id, body| regions.handle(Request { incarnation, region: RegionId(id), epoch: LATER, body });
-    (1..=REGIONS).flat_map(|id| [ask(id, Body::Seal), ask(id, Body::Read { from: 0, bytes_max: READ_BYTES_MAX })]).collect()
+    let mut ask =
+        |id, body| regions.handle(Request { incarnation, region: RegionId(id), epoch: LATER, body });
+    (1..=REGIONS)
+        .flat_map(|id| [ask(id, Body::Seal), ask(id, Body::Read { from: 0, bytes_max: READ_BYTES_MAX })])
+        .collect()
 }
 
 fn model(requests: &[Request]) -> Regions {
@@ -96,7 +102,11 @@ fn run(process: &Process, is_synced: bool) -> (Option<NodeIncarnation>, usize) {
 /// What the next process finds of a life.
 fn found(process: &Process, life: NodeIncarnation) -> Option<Vec<Answer>> {
     let (lives, _lock) = wake(process, &options(true)).expect("the disk works");
-    lives.earlier.into_iter().find(|found| found.regions.incarnation() == life).map(|mut found| answers(&mut found.regions))
+    lives
+        .earlier
+        .into_iter()
+        .find(|found| found.regions.incarnation() == life)
+        .map(|mut found| answers(&mut found.regions))
 }
 
 fn everything_acknowledged_is_found(crash: Crash) {
@@ -112,11 +122,14 @@ fn everything_acknowledged_is_found(crash: Crash) {
         let Some(life) = life else { continue };
         let requests = script(life);
         // What was under way when it crashed took effect, or not.
-        let mut possible: Vec<Regions> =
-            (acknowledged..=(acknowledged + 1).min(requests.len())).map(|end| model(&requests[..end])).collect();
+        let mut possible: Vec<Regions> = (acknowledged..=(acknowledged + 1).min(requests.len()))
+            .map(|end| model(&requests[..end]))
+            .collect();
         match found(&world.process("node again"), life) {
             None => assert!(possible.iter().any(|model| model.occupancy().regions == 0), "mutation {number}"),
-            Some(found) => assert!(possible.iter_mut().any(|model| answers(model) == found), "mutation {number}"),
+            Some(found) => {
+                assert!(possible.iter_mut().any(|model| answers(model) == found), "mutation {number}")
+            }
         }
     }
 }
@@ -185,8 +198,10 @@ fn damage_shortens_no_answer() {
     let (world, life) = stopped(3);
     let expected = answers(&mut model(&script(life)));
     let image = world.host(0).disk_image();
-    let directory = recover::life_directory(std::path::Path::new("/node"), life, crate::message::NodeMedium::Disk);
-    let places = (0..100).chain(500..530).chain((4096..128 << 10).step_by(977)).chain((4096..9000).step_by(61));
+    let directory =
+        recover::life_directory(std::path::Path::new("/node"), life, crate::message::NodeMedium::Disk);
+    let places =
+        (0..100).chain(500..530).chain((4096..128 << 10).step_by(977)).chain((4096..9000).step_by(61));
     let mut refused = 0;
     for (number, at) in [0, 1].into_iter().flat_map(|number| places.clone().map(move |at| (number, at))) {
         let host = world.host(0);
@@ -214,12 +229,16 @@ fn after_a_clean_stop_no_damage_shortens_an_answer() {
 fn a_missing_file_is_damage() {
     let (world, life) = stopped(4);
     let process = world.process("somebody");
-    let directory = recover::life_directory(std::path::Path::new("/node"), life, crate::message::NodeMedium::Disk);
+    let directory =
+        recover::life_directory(std::path::Path::new("/node"), life, crate::message::NodeMedium::Disk);
     let expected = answers(&mut model(&script(life)));
     process.files().remove_file(&file_path(&directory, 1)).expect("it is there");
     let found_then = found(&process, life).expect("the first file is there");
     let damaged = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Damaged { .. }));
-    assert!(found_then.iter().zip(&expected).all(|(found, expected)| damaged(found) || found == expected), "another length than before");
+    assert!(
+        found_then.iter().zip(&expected).all(|(found, expected)| damaged(found) || found == expected),
+        "another length than before"
+    );
     assert!(found_then.iter().any(damaged));
     process.files().remove_file(&file_path(&directory, 0)).expect("it is there");
     process.kill();
@@ -261,15 +280,22 @@ fn cleaning_keeps_all_that_lives_whenever_the_power_goes() {
     let life = life.expect("it came to its end");
     let expected = answers(&mut model(&script(life)));
     let names: Vec<PathBuf> = process.host().all_files().into_iter().map(|(path, _)| path).collect();
-    let is_old = |path: &PathBuf| ["journal-00000000", "journal-00000001"].iter().any(|old| path.ends_with(old));
+    let is_old =
+        |path: &PathBuf| ["journal-00000000", "journal-00000001"].iter().any(|old| path.ends_with(old));
     assert!(!names.iter().any(is_old), "{names:?}");
     assert!(found(&process, life) == Some(expected));
-    // Of what was not made durable, this or that is there: of several files that are deleted at the end, too.
+    // Of what was not made durable, this or that is there: of several files that are deleted at the
+    // end, too.
     let attempts = |number| if number + 4 > mutations { 100 } else { 1 };
-    for (number, attempt) in (1..=mutations).flat_map(|number| (0..attempts(number)).map(move |attempt| (number, attempt))) {
+    for (number, attempt) in
+        (1..=mutations).flat_map(|number| (0..attempts(number)).map(move |attempt| (number, attempt)))
+    {
         let (process, life, _) = cleaned(number * 100 + attempt, Some(number));
         if let Some(life) = life {
-            assert!(found(&process, life) == Some(answers(&mut model(&script(life)))), "mutation {number}, attempt {attempt}");
+            assert!(
+                found(&process, life) == Some(answers(&mut model(&script(life)))),
+                "mutation {number}, attempt {attempt}"
+            );
         }
     }
 }
@@ -279,7 +305,8 @@ fn what_is_sealed_while_its_journal_is_cleaned_keeps_its_bytes() {
     let world = World::new(2);
     let process = world.process("node");
     let env = process.env();
-    let seal = |incarnation, id| Request { incarnation, region: RegionId(id), epoch: Epoch(5), body: Body::Seal };
+    let seal =
+        |incarnation, id| Request { incarnation, region: RegionId(id), epoch: Epoch(5), body: Body::Seal };
     let life = process.run(async move {
         let node = Node::start(&env, options(true)).await.expect("it starts");
         let life = node.status().incarnation;
@@ -351,8 +378,16 @@ fn of_a_life_that_is_over_nothing_is_left_whenever_the_power_goes() {
         let found = found(&world.process("a third"), life);
         let damaged = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Damaged { .. }));
         assert!(!found.iter().flatten().any(damaged), "mutation {number}");
-        let left = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains(&life.to_string())).count();
-        assert!(found.is_some() || left == 0, "mutation {number}: {left} files of a life that answers nothing");
+        let left = world
+            .host(0)
+            .all_files()
+            .into_iter()
+            .filter(|(path, _)| path.to_string_lossy().contains(&life.to_string()))
+            .count();
+        assert!(
+            found.is_some() || left == 0,
+            "mutation {number}: {left} files of a life that answers nothing"
+        );
     }
 }
 
@@ -374,12 +409,19 @@ fn a_node_whose_disk_failed_ends_whichever_life_it_was() {
             env.sleep(Duration::from_secs(1)).await;
             let line = crate::node::Line { client: 1, is_superseded: false.into() };
             let refused = node.shared.handle(&line, script(current).remove(1)).map(|(answer, _)| answer);
-            assert_eq!(refused, Err(crate::wire::hello::Farewell::Ending), "what it carries out it could not keep");
+            assert_eq!(
+                refused,
+                Err(crate::wire::hello::Farewell::Ending),
+                "what it carries out it could not keep"
+            );
             assert!(node.drain().await.is_err(), "nobody waits for what cannot come");
             node.failure()
         });
         let told = error.flatten().expect("it failed").to_string();
-        assert!(told.contains("the node ends") && told.contains("start a node on that directory again"), "{told}");
+        assert!(
+            told.contains("the node ends") && told.contains("start a node on that directory again"),
+            "{told}"
+        );
     }
 }
 
@@ -393,7 +435,8 @@ fn an_earlier_life_goes_once_its_last_region_is_freed() {
             let node = Node::start(&env, options(true)).await.expect("it starts");
             let before = node.status();
             for id in [1, 3, 4] {
-                let free = Request { incarnation: life, region: RegionId(id), epoch: LATER, body: Body::Free };
+                let free =
+                    Request { incarnation: life, region: RegionId(id), epoch: LATER, body: Body::Free };
                 assert_eq!(node.shared.lives.lock().handle(free).0, Answer::Freed);
             }
             env.sleep(Duration::from_secs(3)).await;
@@ -402,7 +445,12 @@ fn an_earlier_life_goes_once_its_last_region_is_freed() {
         .expect("alive");
     assert_eq!((before.regions, before.bytes_taken, after.regions, after.bytes_taken), (3, 3 << 20, 0, 0));
     assert!(before.incarnation != life && after.bytes_free() == 64 << 20);
-    let left = world.host(0).all_files().into_iter().filter(|(path, _)| path.to_string_lossy().contains(&life.to_string())).count();
+    let left = world
+        .host(0)
+        .all_files()
+        .into_iter()
+        .filter(|(path, _)| path.to_string_lossy().contains(&life.to_string()))
+        .count();
     assert_eq!(left, 0);
 }
 

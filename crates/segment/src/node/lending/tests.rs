@@ -50,7 +50,11 @@ fn no_more_is_wanted_back_than_is_needed() {
     let (mut regions, mut lending) = (Regions::new(LIFE, 1 << 20), Lending::new(&env, Some(directory)));
     let ask = |number, epoch, body| Request { incarnation: LIFE, region: RegionId(number), epoch, body };
     for number in 0..5 {
-        regions.handle(ask(number, OWNER, Body::Create { database: 9, segment: SEGMENT, bytes_max: BYTES_MAX }));
+        regions.handle(ask(
+            number,
+            OWNER,
+            Body::Create { database: 9, segment: SEGMENT, bytes_max: BYTES_MAX },
+        ));
         assert!(lending.share(&mut regions, LIFE, RegionId(number), OWNER).is_some());
     }
     let wanted_back = |regions: &mut Regions| {
@@ -88,7 +92,9 @@ fn a_writer_that_cannot_be_stopped_leaves_no_answer() {
             lending.prepare(regions, &request).unwrap_or_else(|| regions.handle(request))
         };
         let read = Body::Read { from: 0, bytes_max: 1000 };
-        assert!(matches!(ask(&mut regions, Epoch::NONE, read.clone()), Answer::Bytes(bytes) if bytes.len() == length as usize));
+        assert!(
+            matches!(ask(&mut regions, Epoch::NONE, read.clone()), Answer::Bytes(bytes) if bytes.len() == length as usize)
+        );
         if is_sealed {
             ask(&mut regions, LATER, Body::Seal);
         } else {
@@ -103,6 +109,10 @@ fn a_writer_that_cannot_be_stopped_leaves_no_answer() {
             assert_eq!(ask(&mut regions, epoch, body), damaged, "sealed: {is_sealed}");
         }
         assert_eq!(ask(&mut regions, LATER, Body::Free), Answer::Freed);
-        assert_eq!(regions.occupancy().bytes_taken, u64::from(BYTES_MAX), "the card's memory is nobody's any more");
+        assert_eq!(
+            regions.occupancy().bytes_taken,
+            u64::from(BYTES_MAX),
+            "the card's memory is nobody's any more"
+        );
     }
 }

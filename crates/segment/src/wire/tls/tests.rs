@@ -52,7 +52,8 @@ struct Setup {
 impl Setup {
     fn new() -> Setup {
         let world = World::new(7);
-        let (node, writer) = (world.add_host("node").process("node"), world.add_host("writer").process("writer"));
+        let (node, writer) =
+            (world.add_host("node").process("node"), world.add_host("writer").process("writer"));
         Setup { world, node, writer }
     }
 
@@ -70,7 +71,11 @@ impl Setup {
             share: None,
             rdma: None,
         };
-        let _node = setup.node.run(async move { Node::start(&env, options).await }).expect("alive").expect("it starts");
+        let _node = setup
+            .node
+            .run(async move { Node::start(&env, options).await })
+            .expect("alive")
+            .expect("it starts");
         let peer = TcpPeer::new(&setup.writer, ADDRESS, writer);
         setup.world.run_until(peer.status()).expect("answered")
     }
@@ -87,7 +92,10 @@ const YEAR: i32 = 4000;
 #[test]
 fn who_shows_a_certificate_that_the_other_believes_is_welcome() {
     let (of_nodes, of_writers) = (Authority::new("of nodes"), Authority::new("of writers"));
-    let status = Setup::ask(Some(of_nodes.side("node", YEAR, &of_writers)), Some(of_writers.side("a writer", YEAR, &of_nodes)));
+    let status = Setup::ask(
+        Some(of_nodes.side("node", YEAR, &of_writers)),
+        Some(of_writers.side("a writer", YEAR, &of_nodes)),
+    );
     assert_eq!(status.expect("welcome").bytes_max, 64 << 20);
 }
 
@@ -144,8 +152,9 @@ fn what_is_no_pem_is_told_with_its_file() {
 fn noise_instead_of_a_handshake_ends_the_connection() {
     let ours = Authority::new("ours");
     let world = World::new(8);
-    let ended =
-        met(&world, ours.side("node", YEAR, &ours), |loud| Box::pin(async move { loud.write_all(&[0x16; 4096]).await.expect("open") }));
+    let ended = met(&world, ours.side("node", YEAR, &ours), |loud| {
+        Box::pin(async move { loud.write_all(&[0x16; 4096]).await.expect("open") })
+    });
     assert!(ended.is_err());
 }
 

@@ -21,7 +21,8 @@ pub(super) struct Write {
 }
 
 impl Write {
-    /// The value that operation `number` writes: it names its operation, so that no two are equal; half of it compresses.
+    /// The value that operation `number` writes: it names its operation, so that no two are equal;
+    /// half of it compresses.
     pub(super) fn value(&self, number: usize) -> Option<Vec<u8>> {
         let mut value = format!("{number}:").into_bytes();
         let mut filler = Random::fixed(number as u64, 7);
@@ -77,9 +78,16 @@ pub(super) enum Answer {
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Answer {
-    pub(super) fn entries<'a>(entries: impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>, forward: bool) -> Answer {
+    pub(super) fn entries<'a>(
+        entries: impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
+        forward: bool,
+    ) -> Answer {
         let owned = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
-        Answer::Entries(if forward { entries.map(owned).collect() } else { entries.rev().map(owned).collect() })
+        Answer::Entries(if forward {
+            entries.map(owned).collect()
+        } else {
+            entries.rev().map(owned).collect()
+        })
     }
 }
 
@@ -155,10 +163,16 @@ impl Model {
         let Some(map) = self.content.get(keyspace) else { return Answer::None };
         match action {
             Action::Get(_, key) => Answer::Value(map.get(key).cloned()),
-            Action::MultiGet(_, keys) => Answer::Values(keys.iter().map(|key| map.get(key).cloned()).collect()),
+            Action::MultiGet(_, keys) => {
+                Answer::Values(keys.iter().map(|key| map.get(key).cloned()).collect())
+            }
             Action::Scan(_, from, to, _) if from >= to => Answer::Entries(Vec::new()),
-            Action::Scan(_, from, to, forward) => Answer::entries(map.range(from.clone()..to.clone()), *forward),
-            Action::Prefix(_, prefix, forward) => Answer::entries(map.iter().filter(|(key, _)| key.starts_with(prefix)), *forward),
+            Action::Scan(_, from, to, forward) => {
+                Answer::entries(map.range(from.clone()..to.clone()), *forward)
+            }
+            Action::Prefix(_, prefix, forward) => {
+                Answer::entries(map.iter().filter(|(key, _)| key.starts_with(prefix)), *forward)
+            }
             Action::Walk(_, key) => {
                 let on = map.range(key.clone()..).take(WALK_ENTRIES);
                 let back = map.range(..=key.clone()).rev().take(WALK_ENTRIES);
@@ -188,15 +202,19 @@ fn action(random: &mut Random) -> Action {
         0..=49 => {
             let count = if random.percent(30) { 2 + random.index(8) } else { 1 };
             let writes = (0..count).map(|_| write(random)).collect();
-            let durability = [Durability::Unlogged, Durability::Accepted, Durability::Accepted, Durability::Durable][random.index(4)];
+            let durability =
+                [Durability::Unlogged, Durability::Accepted, Durability::Accepted, Durability::Durable]
+                    [random.index(4)];
             Action::Write(writes, durability, random.percent(30))
         }
         50..=56 => Action::Get(keyspace(random), key(random)),
         57..=60 => Action::MultiGet(keyspace(random), (0..random.below(9)).map(|_| key(random)).collect()),
         61..=66 => Action::Scan(keyspace(random), key(random), key(random), random.percent(50)),
-        67..=69 => {
-            Action::Prefix(keyspace(random), [&b"key-0"[..], b"key", b"other-01", b""][random.index(4)].to_vec(), random.percent(50))
-        }
+        67..=69 => Action::Prefix(
+            keyspace(random),
+            [&b"key-0"[..], b"key", b"other-01", b""][random.index(4)].to_vec(),
+            random.percent(50),
+        ),
         70..=72 => Action::Walk(keyspace(random), key(random)),
         73..=75 => Action::Create(["orders", "users"][random.index(2)].to_owned()),
         76 => Action::Drop(["orders", "users"][random.index(2)].to_owned()),

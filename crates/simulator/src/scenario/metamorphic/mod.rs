@@ -9,8 +9,9 @@
 //! - `sets` has the option sets: memory, blocks, compression, filters, forms of the log, stores.
 //! - `real` runs histories on a real store, in real time.
 //!
-//! So that the answers are the same under every set, what a crash may or may not keep is settled before it: unlogged writes are flushed, and a
-//! durable write ends what was only accepted. The other scenarios crash anywhere.
+//! So that the answers are the same under every set, what a crash may or may not keep is settled
+//! before it: unlogged writes are flushed, and a durable write ends what was only accepted. The
+//! other scenarios crash anywhere.
 
 mod history;
 mod real;
@@ -19,7 +20,9 @@ mod sets;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo::{Batch, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot};
+use tombolo::{
+    Batch, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot,
+};
 use tombolo_env::Env;
 use tombolo_env::simulated::Crash;
 
@@ -64,7 +67,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(set: &'static OptionSet, stores: (String, Option<String>), options: Options, actions: &Arc<Vec<Action>>) -> Shared {
+    fn new(
+        set: &'static OptionSet,
+        stores: (String, Option<String>),
+        options: Options,
+        actions: &Arc<Vec<Action>>,
+    ) -> Shared {
         let (registry, model) = (Registry::with_defaults(), Arc::new(Mutex::new(Model::default())));
         Shared { set, stores, options, registry, actions: Arc::clone(actions), model }
     }
@@ -78,19 +86,24 @@ struct Ended {
 
 fn run_set(run: &Run, set: &'static OptionSet, actions: &Arc<Vec<Action>>) -> Result<(), Violation> {
     let stores = (set.stores.0.to_owned(), Some(set.stores.1.to_owned()));
-    let options = Options::parse(set.options.iter().copied()).map_err(|error| unexpected("the set", &error))?;
+    let options =
+        Options::parse(set.options.iter().copied()).map_err(|error| unexpected("the set", &error))?;
     let shared = Shared::new(set, stores, options, actions);
     let mut next = 0;
     loop {
         let process = run.world.process("user");
         let life = live(process.env(), shared.clone(), next);
         let ended = match process.run(life) {
-            None => return Err(Violation::new(format!("the process ended by itself after operation {next}"))),
+            None => {
+                return Err(Violation::new(format!("the process ended by itself after operation {next}")));
+            }
             Some(ended) => ended?,
         };
         let mut oracle = run.oracle.lock();
         oracle.report.opened += 1;
-        oracle.report.writes += actions[next..ended.next].iter().filter(|action| matches!(action, Action::Write(..))).count() as u64;
+        oracle.report.writes +=
+            actions[next..ended.next].iter().filter(|action| matches!(action, Action::Write(..))).count()
+                as u64;
         oracle.report.verified += (ended.next - next) as u64;
         next = ended.next;
         match ended.crash {
@@ -113,7 +126,9 @@ async fn live(env: Env, shared: Shared, first: usize) -> Result<Ended, Violation
         snapshots: Vec::new(),
         unlogged: false,
     };
-    life.check_all().await.map_err(|violation| violation.at(format!("after opening, before operation {first}")))?;
+    life.check_all()
+        .await
+        .map_err(|violation| violation.at(format!("after opening, before operation {first}")))?;
     for number in first..life.shared.actions.len() {
         let action = life.shared.actions[number].clone();
         if let Action::Crash(crash) = action {
@@ -122,7 +137,10 @@ async fn live(env: Env, shared: Shared, first: usize) -> Result<Ended, Violation
             return Ok(Ended { next: number + 1, crash: Some(crash) });
         }
         let expected = life.shared.model.lock().apply(&action, number);
-        let answered = life.act(&action, number).await.map_err(|error| unexpected(&format!("operation {number}, {action:?}"), &error))?;
+        let answered = life
+            .act(&action, number)
+            .await
+            .map_err(|error| unexpected(&format!("operation {number}, {action:?}"), &error))?;
         if answered != expected {
             return Err(Violation::new(format!(
                 "operation {number}, {action:?}: answered {}, expected {}",
@@ -135,7 +153,10 @@ async fn live(env: Env, shared: Shared, first: usize) -> Result<Ended, Violation
     life.check_all().await.map_err(|violation| violation.at("the end"))?;
     let report = life.db.verify().await.map_err(|error| unexpected("verifying", &error))?;
     if !report.damage.is_empty() {
-        return Err(Violation::new(format!("verify finds damage where none is: {}", report.damage.join("; "))));
+        return Err(Violation::new(format!(
+            "verify finds damage where none is: {}",
+            report.damage.join("; ")
+        )));
     }
     life.snapshots.clear();
     life.db.close().await.map_err(|error| unexpected("closing", &error))?;
@@ -242,18 +263,26 @@ impl Life {
                 let successor = open(&self.env, &self.shared).await?;
                 let stale = std::mem::replace(&mut self.db, successor);
                 let refused = stale.default_keyspace().put(b"stale", b"never").await;
-                return Ok(Answer::Fenced(refused.is_err_and(|error| error.kind() == tombolo::ErrorKind::Fenced)));
+                return Ok(Answer::Fenced(
+                    refused.is_err_and(|error| error.kind() == tombolo::ErrorKind::Fenced),
+                ));
             }
             Action::Get(keyspace, key) => {
                 let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
                 let value = keyspace.get(key).await?;
                 let with = keyspace.get_with(key, <[u8]>::to_vec).await?;
-                return Ok(if value.as_deref() == with.as_deref() { Answer::Value(with) } else { Answer::Disagree });
+                return Ok(if value.as_deref() == with.as_deref() {
+                    Answer::Value(with)
+                } else {
+                    Answer::Disagree
+                });
             }
             Action::MultiGet(keyspace, keys) => {
                 let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
                 let values = keyspace.multi_get(keys).await?;
-                return Ok(Answer::Values(values.into_iter().map(|value| value.map(|value| value.to_vec())).collect()));
+                return Ok(Answer::Values(
+                    values.into_iter().map(|value| value.map(|value| value.to_vec())).collect(),
+                ));
             }
             Action::Scan(keyspace, from, to, forward) => {
                 let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
@@ -268,7 +297,8 @@ impl Life {
                 return walk(&keyspace, key).await;
             }
             Action::ReadSnapshot(keyspace, nth) => {
-                let (Some(keyspace), Some(snapshot)) = (self.keyspace(keyspace), self.snapshots.get(*nth)) else {
+                let (Some(keyspace), Some(snapshot)) = (self.keyspace(keyspace), self.snapshots.get(*nth))
+                else {
                     return Ok(Answer::None);
                 };
                 return entries(snapshot.scan::<&[u8]>(&keyspace, ..), nth % 2 == 0).await;
@@ -283,8 +313,10 @@ impl Life {
 
     /// Calls a write, without waiting for its end.
     fn write(&mut self, writes: &[Write], durability: Durability, number: usize) -> Result<(), Error> {
-        let known: Vec<(Keyspace, &Write)> =
-            writes.iter().filter_map(|write| self.keyspace(&write.keyspace).map(|keyspace| (keyspace, write))).collect();
+        let known: Vec<(Keyspace, &Write)> = writes
+            .iter()
+            .filter_map(|write| self.keyspace(&write.keyspace).map(|keyspace| (keyspace, write)))
+            .collect();
         self.unlogged |= durability == Durability::Unlogged && !known.is_empty();
         let op = match &known[..] {
             [] => return Ok(()),
@@ -310,13 +342,16 @@ impl Life {
     /// Reads everything, both ways.
     async fn check_all(&mut self) -> Result<(), Violation> {
         let content = self.shared.model.lock().content.clone();
-        let names: Vec<String> = self.db.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect();
+        let names: Vec<String> =
+            self.db.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect();
         if !names.iter().eq(content.keys()) {
             return Err(Violation::new(format!("keyspaces are {names:?}, expected {:?}", content.keys())));
         }
         for keyspace in self.db.keyspaces() {
             for forward in [true, false] {
-                let found = entries(keyspace.scan::<&[u8]>(..), forward).await.map_err(|error| unexpected("reading all", &error))?;
+                let found = entries(keyspace.scan::<&[u8]>(..), forward)
+                    .await
+                    .map_err(|error| unexpected("reading all", &error))?;
                 let expected = Answer::entries(content[keyspace.name()].iter(), forward);
                 if found != expected {
                     return Err(Violation::new(format!(
@@ -348,7 +383,8 @@ async fn walk(keyspace: &Keyspace, key: &[u8]) -> Result<Answer, Error> {
     let mut cursor = keyspace.cursor::<&[u8]>(..);
     let mut found = Vec::new();
     for forward in [true, false] {
-        let mut valid = if forward { cursor.seek_async(key).await? } else { cursor.seek_for_prev_async(key).await? };
+        let mut valid =
+            if forward { cursor.seek_async(key).await? } else { cursor.seek_for_prev_async(key).await? };
         for _ in 0..history::WALK_ENTRIES {
             if !valid {
                 break;
@@ -364,9 +400,17 @@ impl Answer {
     fn show(&self) -> String {
         match self {
             Answer::Value(value) => format!("{:?}", value.as_deref().map(show)),
-            Answer::Values(values) => format!("{:?}", values.iter().map(|value| value.as_deref().map(show)).collect::<Vec<_>>()),
+            Answer::Values(values) => {
+                format!("{:?}", values.iter().map(|value| value.as_deref().map(show)).collect::<Vec<_>>())
+            }
             Answer::Entries(entries) => {
-                format!("{:?}", entries.iter().map(|(key, value)| format!("{}={}", show(key), show(value))).collect::<Vec<_>>())
+                format!(
+                    "{:?}",
+                    entries
+                        .iter()
+                        .map(|(key, value)| format!("{}={}", show(key), show(value)))
+                        .collect::<Vec<_>>()
+                )
             }
             other => format!("{other:?}"),
         }

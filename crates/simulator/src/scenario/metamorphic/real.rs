@@ -1,8 +1,9 @@
 //! The same histories on a real store, in real time: `cargo xtask real --stage metamorphic`.
 //!
-//! `seed → history → for each set of options: a database of its own below the URI → what each operation answers → destroyed`. The sets keep their options,
-//! and lie on one store, whose own log they have. What is a crash in the simulated world is here a handle that is dropped, with all that it was doing,
-//! and another that takes the database over: processes that are killed are `tombolo crash`'s.
+//! `seed → history → for each set of options: a database of its own below the URI → what each operation answers → destroyed`.
+//! The sets keep their options, and lie on one store, whose own log they have. What is a crash in
+//! the simulated world is here a handle that is dropped, with all that it was doing, and another
+//! that takes the database over: processes that are killed are `tombolo crash`'s.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,8 +61,8 @@ pub fn on_store(env: &Env, real: Real<'_>) -> Result<Ran, Violation> {
             if env.now() >= end && ran.sets > 0 {
                 return Ok(ran);
             }
-            ran.opened +=
-                run_set(env, real, set, &actions).map_err(|violation| violation.at(format!("seed {seed}, option set {:?}", set.name)))?;
+            ran.opened += run_set(env, real, set, &actions)
+                .map_err(|violation| violation.at(format!("seed {seed}, option set {:?}", set.name)))?;
             ran.sets += 1;
             ran.operations += actions.len() as u64;
         }
@@ -70,13 +71,20 @@ pub fn on_store(env: &Env, real: Real<'_>) -> Result<Ran, Violation> {
 }
 
 /// Runs a history under a set; how often it opened the database.
-fn run_set(env: &Env, real: Real<'_>, set: &'static OptionSet, actions: &Arc<Vec<Action>>) -> Result<u64, Violation> {
+fn run_set(
+    env: &Env,
+    real: Real<'_>,
+    set: &'static OptionSet,
+    actions: &Arc<Vec<Action>>,
+) -> Result<u64, Violation> {
     let name = format!("{:016x}", env.random_u64());
     let mut store = real.store.clone();
     store.rest = format!("{}-{name}", store.rest.trim_end_matches('/'));
     let cache = real.scratch.join(&name).display().to_string();
-    let options: Vec<String> = set.options.iter().map(|option| option.replace(SIMULATED_CACHE, &cache)).collect();
-    let options = Options::parse(options.iter().map(String::as_str)).map_err(|error| unexpected("the set", &error))?;
+    let options: Vec<String> =
+        set.options.iter().map(|option| option.replace(SIMULATED_CACHE, &cache)).collect();
+    let options =
+        Options::parse(options.iter().map(String::as_str)).map_err(|error| unexpected("the set", &error))?;
     let shared = Shared::new(set, (store.to_string(), None), options, actions);
     let (mut next, mut opened) = (0, 0);
     while next < actions.len() {
@@ -95,7 +103,11 @@ mod tests {
     #[test]
     fn a_directory_of_this_host_is_a_store_as_well() {
         let env = Env::real();
-        let directory = std::env::temp_dir().join(format!("tombolo-metamorphic-{}-{:x}", std::process::id(), env.random_u64()));
+        let directory = std::env::temp_dir().join(format!(
+            "tombolo-metamorphic-{}-{:x}",
+            std::process::id(),
+            env.random_u64()
+        ));
         let store = Uri::parse(&format!("file://{}/db", directory.display())).unwrap();
         let real = Real { store: &store, scratch: &directory, seed: 3, limit: Duration::ZERO };
         let ran = on_store(&env, real);

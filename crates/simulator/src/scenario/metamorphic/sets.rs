@@ -34,11 +34,18 @@ const fn set(
 /// Least memory; a flush for every few writes.
 const TINY: &[&str] = &["memory_bytes=1048576", "memtable_bytes=4096"];
 const SMALL: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384"];
-const SMALL_BY_HAND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384", "automatic_compaction=false"];
+const SMALL_BY_HAND: &[&str] =
+    &["memory_bytes=1048576", "memtable_bytes=16384", "automatic_compaction=false"];
 const TINY_BY_HAND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=4096", "automatic_compaction=false"];
 const LARGE: &[&str] = &["memory_bytes=8388608", "memtable_bytes=1048576"];
-const SLOW_BACKGROUND: &[&str] = &["memory_bytes=1048576", "memtable_bytes=8192", "background_bytes_per_second_max=1048576"];
-const FLASH: &[&str] = &["memory_bytes=1048576", "memtable_bytes=16384", "flash_cache_directory=/cache/flash", "flash_cache_bytes=4194304"];
+const SLOW_BACKGROUND: &[&str] =
+    &["memory_bytes=1048576", "memtable_bytes=8192", "background_bytes_per_second_max=1048576"];
+const FLASH: &[&str] = &[
+    "memory_bytes=1048576",
+    "memtable_bytes=16384",
+    "flash_cache_directory=/cache/flash",
+    "flash_cache_bytes=4194304",
+];
 const FEW_IN_FLIGHT: &[&str] = &["memory_bytes=1048576", "memtable_bytes=8192", "writes_in_flight_max=1"];
 
 pub(super) const SETS: &[OptionSet] = &[
@@ -49,14 +56,24 @@ pub(super) const SETS: &[OptionSet] = &[
     set("tiny memtables, compaction by hand", MAPPED, TINY_BY_HAND, &[]),
     set("tiny memtables, written log, compaction by hand", WRITTEN, TINY_BY_HAND, &["compression=none"]),
     set("no flush but those asked for", MAPPED, LARGE, &[]),
-    set("no flush but those asked for, written log", WRITTEN, LARGE, &["compression=zstd", "block_bytes=65536"]),
+    set(
+        "no flush but those asked for, written log",
+        WRITTEN,
+        LARGE,
+        &["compression=zstd", "block_bytes=65536"],
+    ),
     set("log in another directory", ELSEWHERE, SMALL, &[]),
     set("log in another directory, by hand", ELSEWHERE, SMALL_BY_HAND, &["filter_bits=0"]),
     set("no compression", MAPPED, SMALL, &["compression=none"]),
     set("no compression, smallest blocks", WRITTEN, SMALL, &["compression=none", "block_bytes=1024"]),
     set("ZSTD", MAPPED, SMALL, &["compression=zstd"]),
     set("ZSTD, smallest blocks", WRITTEN, TINY, &["compression=zstd", "block_bytes=1024"]),
-    set("LZ4, smallest blocks, no filter", MAPPED, TINY, &["compression=lz4", "block_bytes=1024", "filter_bits=0"]),
+    set(
+        "LZ4, smallest blocks, no filter",
+        MAPPED,
+        TINY,
+        &["compression=lz4", "block_bytes=1024", "filter_bits=0"],
+    ),
     set("largest blocks", MAPPED, SMALL, &["block_bytes=1048576"]),
     set("no filter", WRITTEN, SMALL, &["filter_bits=0"]),
     set("one filter bit", MAPPED, TINY, &["filter_bits=1"]),
@@ -64,7 +81,12 @@ pub(super) const SETS: &[OptionSet] = &[
     set("one write in flight", MAPPED, FEW_IN_FLIGHT, &[]),
     set("one write in flight, written log", WRITTEN, FEW_IN_FLIGHT, &["block_bytes=2048"]),
     set("direct IO", DIRECT, SMALL, &[]),
-    set("direct IO, written log, smallest blocks", DIRECT_WRITTEN, TINY, &["compression=none", "block_bytes=1024"]),
+    set(
+        "direct IO, written log, smallest blocks",
+        DIRECT_WRITTEN,
+        TINY,
+        &["compression=none", "block_bytes=1024"],
+    ),
     set("a flash cache", DIRECT, FLASH, &[]),
     set("slow background work", MAPPED, SLOW_BACKGROUND, &[]),
     set("last level by ZSTD", MAPPED, TINY, &["compression=none", "compression_lowest=zstd"]),

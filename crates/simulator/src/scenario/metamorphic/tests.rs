@@ -22,7 +22,11 @@ fn every_setting_is_in_some_set() {
     let settings = Options::SETTINGS.iter().chain(KeyspaceOptions::SETTINGS);
     for setting in settings {
         let has = |texts: &[&str]| texts.iter().any(|text| text.split('=').next() == Some(setting.name));
-        assert!(SETS.iter().any(|set| has(set.options) || has(set.keyspace)), "give {} a set in sets.rs", setting.name);
+        assert!(
+            SETS.iter().any(|set| has(set.options) || has(set.keyspace)),
+            "give {} a set in sets.rs",
+            setting.name
+        );
     }
 }
 

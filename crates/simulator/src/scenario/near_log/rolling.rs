@@ -1,5 +1,5 @@
-//! A writer takes a log over and lives on, while all nodes are started again, one after the other, and lose their memory each time. No write fails, and
-//! whoever takes over from it finds all.
+//! A writer takes a log over and lives on, while all nodes are started again, one after the other,
+//! and lose their memory each time. No write fails, and whoever takes over from it finds all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,8 @@ struct Living {
 impl Living {
     fn start(run: &Run, setup: &Setup, name: &str, random: &mut Random) -> Living {
         let (process, violation) = (run.world.process(name), Arc::new(Mutex::new(None)));
-        let (inside, setup, oracle, chance) = (process.clone(), setup.clone(), run.oracle.clone(), Random::new(random.next(), 3));
+        let (inside, setup, oracle, chance) =
+            (process.clone(), setup.clone(), run.oracle.clone(), Random::new(random.next(), 3));
         let told = Arc::clone(&violation);
         let life = async move {
             if let Err(stop) = live(&inside, &setup, &oracle, chance).await {
@@ -76,7 +77,8 @@ pub(super) fn run(run: &Run, form: Form, random: &mut Random) -> Result<(), Viol
     let first = run.world.process("first");
     run.life(&first, &setup, writes, false, "writing to a log of its own")?;
     run.crash(std::slice::from_ref(&first), Crash::Kill);
-    let shared = run.world.host(0).all_files().into_iter().any(|(path, _)| path.starts_with(SHARED_DIRECTORY));
+    let shared =
+        run.world.host(0).all_files().into_iter().any(|(path, _)| path.starts_with(SHARED_DIRECTORY));
     if shared != (form == Form::NearShared) {
         return Err(Violation::new(format!("nodes of {form:?} share memory with the writer: {shared}")));
     }
@@ -87,6 +89,12 @@ pub(super) fn run(run: &Run, form: Form, random: &mut Random) -> Result<(), Viol
         living.judged()?;
         run.crash(std::slice::from_ref(&living.process), Crash::Kill);
     }
-    run.life(&run.world.process("last"), &setup, Vec::new(), true, "opening after all nodes were started again")?;
+    run.life(
+        &run.world.process("last"),
+        &setup,
+        Vec::new(),
+        true,
+        "opening after all nodes were started again",
+    )?;
     run.verify(&setup)
 }

@@ -1,4 +1,5 @@
-//! Counts what takeovers of logs did with regions: nothing that a client sees tells it, so it is heard from the log's own events.
+//! Counts what takeovers of logs did with regions: nothing that a client sees tells it, so it is
+//! heard from the log's own events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

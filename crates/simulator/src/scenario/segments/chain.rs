@@ -1,4 +1,5 @@
-//! The chain of records that a segment's configurations are published in: slots, filled by put-if-absent.
+//! The chain of records that a segment's configurations are published in: slots, filled by
+//! put-if-absent.
 
 use tombolo_format::segment_record::Digest;
 use tombolo_segment::call::Member;

@@ -1,4 +1,5 @@
-//! What must hold of every log: what was acknowledged is found, what was served or shown is never taken back, what is named holds what it should.
+//! What must hold of every log: what was acknowledged is found, what was served or shown is never
+//! taken back, what is named holds what it should.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,9 @@ impl Checker {
             Answer::Sealed(extent) => {
                 let before = self.sealed_by.insert(region, epoch).filter(|before| *before > epoch);
                 if let Some(before) = before {
-                    return Err(Violation::new(format!("a region that epoch {before} has sealed is sealed by epoch {epoch}")));
+                    return Err(Violation::new(format!(
+                        "a region that epoch {before} has sealed is sealed by epoch {epoch}"
+                    )));
                 }
                 *extent
             }
@@ -61,10 +64,18 @@ impl Checker {
         Ok(())
     }
 
-    /// A process publishes a configuration of a log, of which `needed` bytes must be on q of its regions: each of these has said so to it, and holds
-    /// them for as long as its node lives.
-    pub(super) fn proposed(&mut self, process: usize, log: u64, members: &[Member], needed: u32, quorum: usize) -> Result<(), Violation> {
-        let holds = |member: &&Member| self.told.get(&(process, member.region)).is_some_and(|told| *told >= needed);
+    /// A process publishes a configuration of a log, of which `needed` bytes must be on q of its
+    /// regions: each of these has said so to it, and holds them for as long as its node lives.
+    pub(super) fn proposed(
+        &mut self,
+        process: usize,
+        log: u64,
+        members: &[Member],
+        needed: u32,
+        quorum: usize,
+    ) -> Result<(), Violation> {
+        let holds =
+            |member: &&Member| self.told.get(&(process, member.region)).is_some_and(|told| *told >= needed);
         let held_by = members.iter().filter(holds).count();
         if held_by < quorum {
             return Err(Violation::new(format!(
@@ -87,9 +98,9 @@ impl Checker {
             self.acknowledgements += 1;
         }
         match known.served {
-            Some(served) if end > served => {
-                Err(Violation::new(format!("log {log}: {end} bytes acknowledged after a takeover served {served}")))
-            }
+            Some(served) if end > served => Err(Violation::new(format!(
+                "log {log}: {end} bytes acknowledged after a takeover served {served}"
+            ))),
             _ => Ok(()),
         }
     }
@@ -103,13 +114,22 @@ impl Checker {
             return violation(format!("a takeover serves {length} bytes that are not what was written"));
         }
         if length < known.acknowledged {
-            return violation(format!("a takeover serves {length} bytes of {} acknowledged", known.acknowledged));
+            return violation(format!(
+                "a takeover serves {length} bytes of {} acknowledged",
+                known.acknowledged
+            ));
         }
         if length < known.shown {
-            return violation(format!("a takeover serves {length} bytes of {} that a follower showed", known.shown));
+            return violation(format!(
+                "a takeover serves {length} bytes of {} that a follower showed",
+                known.shown
+            ));
         }
         if known.served.is_some_and(|before| before != length) {
-            return violation(format!("a takeover serves {length} bytes, one before served {:?}", known.served));
+            return violation(format!(
+                "a takeover serves {length} bytes, one before served {:?}",
+                known.served
+            ));
         }
         known.served = Some(length);
         Ok(())

@@ -1,7 +1,9 @@
-//! The protocol of replicated segments alone: its state machines, real nodes without IO, and a network that drops, delays, repeats and reorders.
+//! The protocol of replicated segments alone: its state machines, real nodes without IO, and a
+//! network that drops, delays, repeats and reorders.
 //!
-//! Processes claim one after the other, or on top of each other, take older logs over and write their own; they are paused and killed anywhere.
-//! Nodes lose their memory, and bytes in it rot. Thousands of histories in a second: what the whole engine does with a log is judged elsewhere.
+//! Processes claim one after the other, or on top of each other, take older logs over and write
+//! their own; they are paused and killed anywhere. Nodes lose their memory, and bytes in it rot.
+//! Thousands of histories in a second: what the whole engine does with a log is judged elsewhere.
 
 mod chain;
 mod checker;
@@ -44,7 +46,8 @@ enum Message {
         tag: Tag,
         call: Call,
     },
-    /// An append that its node has checked, and appends now; only where a mutant makes two steps of it.
+    /// An append that its node has checked, and appends now; only where a mutant makes two steps of
+    /// it.
     Checked {
         process: usize,
         tag: Tag,
@@ -91,7 +94,8 @@ impl World {
     fn new(seed: u64) -> World {
         let random = Random::new(seed, 41);
         let (copies, quorum, count) = [(3, 2, 4), (3, 2, 3), (5, 3, 6), (3, 2, 5)][(seed % 4) as usize];
-        let node = |at: usize| Node { address: format!("n{at}").into(), domain: format!("d{}", at % 3).into() };
+        let node =
+            |at: usize| Node { address: format!("n{at}").into(), domain: format!("d{}", at % 3).into() };
         World {
             random,
             shape: Shape { copies, quorum },
@@ -119,13 +123,19 @@ impl World {
 
     /// Lets a process go on, and takes what it says to the network.
     fn step_process(&mut self, at: usize) -> Result<(), Violation> {
-        let Some(process) = self.processes[at].as_mut().filter(|process| !process.is_paused) else { return Ok(()) };
+        let Some(process) = self.processes[at].as_mut().filter(|process| !process.is_paused) else {
+            return Ok(());
+        };
         process.claim_late(&mut self.chain);
         let said = process.step(&mut self.checker, self.now)?;
         if let Some(Put { record: Record::Configuration { members, .. }, log, needed, .. }) = &said.put {
             self.checker.proposed(at, *log, members, *needed, self.shape.quorum)?;
         }
-        self.messages.extend(said.calls.into_iter().map(|(tag, call)| Message::Request { process: at, tag, call }));
+        self.messages.extend(said.calls.into_iter().map(|(tag, call)| Message::Request {
+            process: at,
+            tag,
+            call,
+        }));
         self.messages.extend(said.put.map(|put| Message::Put { process: at, put }));
         if process.has_ended {
             self.processes[at] = None;
@@ -137,12 +147,16 @@ impl World {
     fn deliver(&mut self, message: Message) -> Result<(), Violation> {
         self.say(|| words::message(&message));
         match message {
-            Message::Request { process, tag, call } if is_enabled(Mutant::RegionCheckedApart) && self.would_append(&call) => {
+            Message::Request { process, tag, call }
+                if is_enabled(Mutant::RegionCheckedApart) && self.would_append(&call) =>
+            {
                 self.messages.push(Message::Checked { process, tag, call });
                 Ok(())
             }
             Message::Request { process, tag, call } => self.request(process, tag, call),
-            Message::Checked { process, tag, call } => mutant::with(Mutant::RegionAppendsAfterSeal, || self.request(process, tag, call)),
+            Message::Checked { process, tag, call } => {
+                mutant::with(Mutant::RegionAppendsAfterSeal, || self.request(process, tag, call))
+            }
             Message::Answer { process, tag, id, outcome } => {
                 let now = self.now;
                 if let Some(process) = &mut self.processes[process] {
@@ -174,7 +188,9 @@ impl World {
     fn request(&mut self, process: usize, tag: Tag, call: Call) -> Result<(), Violation> {
         let node = self.node(&call.node).filter(|node| self.silent != Some(*node));
         let (region, epoch, life) = (call.request.region, call.request.epoch, call.request.incarnation);
-        let said = node.map(|node| self.regions[node].handle(call.request)).map(|said| self.as_it_is_now((life, region), said));
+        let said = node
+            .map(|node| self.regions[node].handle(call.request))
+            .map(|said| self.as_it_is_now((life, region), said));
         self.say(|| format!("    {}", words::answer(said.as_ref())));
         if let Some(said) = &said {
             self.checker.answered(process, tag.1, region, epoch, said)?;
@@ -220,12 +236,18 @@ impl World {
     fn lose(&mut self, message: Message) {
         self.say(|| format!("lost: {}", words::message(&message)));
         match message {
-            Message::Request { process, tag, call } if self.random.percent(50) && call.id != CallId::nobodys() => {
+            Message::Request { process, tag, call }
+                if self.random.percent(50) && call.id != CallId::nobodys() =>
+            {
                 self.messages.push(Message::Answer { process, tag, id: call.id, outcome: Err(Lost) });
             }
             // A put is made again until its outcome is known: the chain's own task sees to it.
             Message::Put { process, put } => {
-                self.messages.push(Message::PutEnded { process, attempt: put.attempt, outcome: Published::Unknown });
+                self.messages.push(Message::PutEnded {
+                    process,
+                    attempt: put.attempt,
+                    outcome: Published::Unknown,
+                });
             }
             Message::PutEnded { process, attempt, .. } => {
                 self.messages.push(Message::PutEnded { process, attempt, outcome: Published::Unknown });
@@ -260,11 +282,16 @@ impl World {
         let logs = self.chain.logs(self.chain.tip());
         let Some((log, members, _)) = logs.get(self.random.index(logs.len().max(1))) else { return Ok(()) };
         let member = members[self.random.index(members.len())].clone();
-        let Some(node) = self.nodes.iter().position(|node| node.address == member.node) else { return Ok(()) };
+        let Some(node) = self.nodes.iter().position(|node| node.address == member.node) else {
+            return Ok(());
+        };
         let body = Body::Read { from: 0, bytes_max: 1 << 20 };
-        let request = Request { incarnation: member.incarnation, region: member.region, epoch: Epoch::NONE, body };
+        let request =
+            Request { incarnation: member.incarnation, region: member.region, epoch: Epoch::NONE, body };
         match self.regions[node].handle(request) {
-            Answer::Bytes(bytes) => self.checker.shown(*log, committed(first_digest(DATABASE, &identity(*log)), 0, &bytes).end),
+            Answer::Bytes(bytes) => {
+                self.checker.shown(*log, committed(first_digest(DATABASE, &identity(*log)), 0, &bytes).end)
+            }
             _ => Ok(()),
         }
     }
@@ -361,18 +388,23 @@ impl World {
         }
     }
 
-    /// Whether a takeover of a log needs no more than what is there: so many of its regions answer as the failure model says, and it can be copied.
+    /// Whether a takeover of a log needs no more than what is there: so many of its regions answer
+    /// as the failure model says, and it can be copied.
     fn is_recoverable(&self, (_, members, settled): &Newest) -> bool {
         let answers = |member: &&Member| {
             let node = self.nodes.iter().position(|node| node.address == member.node);
             let is_sound = !self.rotten.contains(&(member.incarnation, member.region));
-            is_sound && node.is_some_and(|node| self.silent != Some(node) && self.regions[node].incarnation() == member.incarnation)
+            is_sound
+                && node.is_some_and(|node| {
+                    self.silent != Some(node) && self.regions[node].incarnation() == member.incarnation
+                })
         };
         let missing = members.len() - members.iter().filter(answers).count();
         if settled.is_some() { missing < members.len() } else { missing < self.shape.quorum }
     }
 
-    /// All heals but one node, if the failure model allows; a last process must serve all, unless more was lost than that.
+    /// All heals but one node, if the failure model allows; a last process must serve all, unless
+    /// more was lost than that.
     fn end(&mut self) -> Result<(), Violation> {
         self.is_healed = true;
         let logs = self.chain.logs(self.chain.tip());
@@ -387,14 +419,18 @@ impl World {
         let last = self.processes.len() - 1;
         for _ in 0..END_STEPS_MAX {
             self.steps += 1;
-            let Some(process) = &self.processes[last] else { return Err(Violation::new("the last process was fenced by nobody")) };
+            let Some(process) = &self.processes[last] else {
+                return Err(Violation::new("the last process was fenced by nobody"));
+            };
             if process.is_serving() {
                 return Ok(());
             }
             if let Some(blocked) = process.blocked {
                 let log = logs.iter().find(|log| log.0 == blocked);
                 return match log.filter(|log| self.is_recoverable(log)) {
-                    Some(_) => Err(Violation::new(format!("a takeover of log {blocked} ends though no more was lost than may be"))),
+                    Some(_) => Err(Violation::new(format!(
+                        "a takeover of log {blocked} ends though no more was lost than may be"
+                    ))),
                     None => Ok(()),
                 };
             }
@@ -433,6 +469,12 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
             ..Report::default()
         });
     };
-    let place = format!("n {}, q {}, {} nodes, step {}", world.shape.copies, world.shape.quorum, world.nodes.len(), world.steps);
+    let place = format!(
+        "n {}, q {}, {} nodes, step {}",
+        world.shape.copies,
+        world.shape.quorum,
+        world.nodes.len(),
+        world.steps
+    );
     Err(Failure::new(NAME, seed, place, what))
 }

@@ -1,4 +1,5 @@
-//! A process: claims, takes the logs of older epochs over, writes its own, until it learns that it is fenced.
+//! A process: claims, takes the logs of older epochs over, writes its own, until it learns that it
+//! is fenced.
 
 use tombolo_env::Instant;
 use tombolo_format::log_frame::SegmentIdentity;
@@ -15,7 +16,8 @@ use super::checker::Checker;
 use crate::failure::Violation;
 use crate::random::Random;
 
-/// Which machine of a process a call belongs to: the number of the log, and whether it is the takeover's seal and fetch.
+/// Which machine of a process a call belongs to: the number of the log, and whether it is the
+/// takeover's seal and fetch.
 pub(super) type Tag = (u64, bool);
 
 /// Most bytes of a segment here.
@@ -80,9 +82,17 @@ impl Process {
         let seals_first = is_enabled(Mutant::SegmentSealsBeforeClaim);
         let epoch = if seals_first { before + 1 } else { chain.claim() };
         // What was there before the claim is not all that older epochs have published.
-        let known = if is_enabled(Mutant::SegmentListsBeforeClaim) { before.saturating_sub(1) } else { before };
+        let known =
+            if is_enabled(Mutant::SegmentListsBeforeClaim) { before.saturating_sub(1) } else { before };
         let old = chain.logs(known).into_iter().map(|(log, members, settled)| {
-            let recovery = Recovery { shape, database: DATABASE, segment: identity(log), epoch: Epoch(epoch), settled, is_mark: |_| false };
+            let recovery = Recovery {
+                shape,
+                database: DATABASE,
+                segment: identity(log),
+                epoch: Epoch(epoch),
+                settled,
+                is_mark: |_| false,
+            };
             (log, Old::Recovering { takeover: Takeover::new(recovery, members.clone()), members })
         });
         Process {
@@ -106,7 +116,8 @@ impl Process {
         self.tip >= self.epoch
     }
 
-    /// What one would do who seals in the name of an epoch that has not begun: it claims when all is sealed, on top of whatever was published meanwhile.
+    /// What one would do who seals in the name of an epoch that has not begun: it claims when all
+    /// is sealed, on top of whatever was published meanwhile.
     pub(super) fn claim_late(&mut self, chain: &mut Chain) {
         if !self.has_claimed() && !self.old.iter().any(|(_, old)| matches!(old, Old::Recovering { .. })) {
             self.epoch = chain.claim();
@@ -116,7 +127,8 @@ impl Process {
 
     fn job(&mut self, log: u64) -> Job {
         let fresh = u128::from(self.random.next()) << 64;
-        let first_region = if is_enabled(Mutant::SegmentRegionNamesRepeated) { u128::from(log) << 64 } else { fresh };
+        let first_region =
+            if is_enabled(Mutant::SegmentRegionNamesRepeated) { u128::from(log) << 64 } else { fresh };
         Job {
             shape: self.shape,
             database: DATABASE,
@@ -172,7 +184,13 @@ impl Process {
     }
 
     /// What came of a put that this process made.
-    pub(super) fn put_ended(&mut self, attempt: u64, outcome: Published, checker: &mut Checker, now: Instant) -> Result<(), Violation> {
+    pub(super) fn put_ended(
+        &mut self,
+        attempt: u64,
+        outcome: Published,
+        checker: &mut Checker,
+        now: Instant,
+    ) -> Result<(), Violation> {
         let Some(put) = self.put.clone().filter(|put| put.attempt == attempt) else { return Ok(()) };
         if outcome == Published::Known {
             self.tip = put.slot;
@@ -211,10 +229,13 @@ impl Process {
         let log = self.own_log;
         if let Some(own) = &mut self.own {
             checker.acknowledged(log, own.acknowledged())?;
-            if own.has_proposal() && (self.put.is_none() || self.put.as_ref().is_some_and(|put| put.log == log)) {
+            if own.has_proposal()
+                && (self.put.is_none() || self.put.as_ref().is_some_and(|put| put.log == log))
+            {
                 let members = own.take_proposal().unwrap_or_default();
                 let needed = own.acknowledged();
-                said.put = Some(propose(&mut self.put, self.tip, &mut self.random, (log, members, None), needed));
+                said.put =
+                    Some(propose(&mut self.put, self.tip, &mut self.random, (log, members, None), needed));
             }
             said.calls.extend(own.take_calls().into_iter().map(|call| ((log, false), call)));
             self.has_ended |= own.ended().is_some();
@@ -222,7 +243,13 @@ impl Process {
         Ok(said)
     }
 
-    fn step_old(&mut self, at: usize, said: &mut Said, checker: &mut Checker, now: Instant) -> Result<(), Violation> {
+    fn step_old(
+        &mut self,
+        at: usize,
+        said: &mut Said,
+        checker: &mut Checker,
+        now: Instant,
+    ) -> Result<(), Violation> {
         let (log, has_claimed) = (self.old[at].0, self.has_claimed());
         if let Old::Recovering { takeover, members } = &mut self.old[at].1 {
             said.calls.extend(takeover.take_calls().into_iter().map(|call| ((log, true), call)));
@@ -233,7 +260,8 @@ impl Process {
                 Progress::Recovered(recovered) => {
                     let holders = takeover.holders();
                     // What goes on holding it is not freed.
-                    let members: Vec<Member> = members.iter().filter(|member| !holders.contains(member)).cloned().collect();
+                    let members: Vec<Member> =
+                        members.iter().filter(|member| !holders.contains(member)).cloned().collect();
                     let length = u32::try_from(recovered.records.len()).unwrap_or(u32::MAX);
                     if is_enabled(Mutant::SegmentServedBeforePublished) {
                         checker.served(log, length, recovered.digest)?;
@@ -242,7 +270,8 @@ impl Process {
                         said.calls.extend(free(log, &members, self.epoch));
                     }
                     let job = self.job(log);
-                    let mut writer = Writer::copying(job, &recovered.records, recovered.digest, holders, &self.nodes);
+                    let mut writer =
+                        Writer::copying(job, &recovered.records, recovered.digest, holders, &self.nodes);
                     writer.tick(now);
                     self.old[at].1 = Old::Copying { writer, members, length, digest: recovered.digest };
                 }
@@ -253,7 +282,13 @@ impl Process {
             if has_claimed && writer.has_proposal() && (self.put.is_none() || is_own_put) {
                 let regions = writer.take_proposal().unwrap_or_default();
                 let settled = Some((*length, *digest));
-                said.put = Some(propose(&mut self.put, self.tip, &mut self.random, (log, regions, settled), *length));
+                said.put = Some(propose(
+                    &mut self.put,
+                    self.tip,
+                    &mut self.random,
+                    (log, regions, settled),
+                    *length,
+                ));
             }
             said.calls.extend(writer.take_calls().into_iter().map(|call| ((log, false), call)));
             self.has_ended |= writer.ended().is_some();
@@ -273,7 +308,13 @@ impl Process {
 }
 
 /// The put that is on its way already, or one of a fresh attempt.
-fn propose(put: &mut Option<Put>, tip: u64, random: &mut Random, (log, members, settled): Newest, needed: u32) -> Put {
+fn propose(
+    put: &mut Option<Put>,
+    tip: u64,
+    random: &mut Random,
+    (log, members, settled): Newest,
+    needed: u32,
+) -> Put {
     let record = Record::Configuration { log, members, settled };
     let fresh = || Put { slot: tip + 1, attempt: random.next(), record, log, needed };
     put.get_or_insert_with(fresh).clone()
@@ -281,7 +322,12 @@ fn propose(put: &mut Option<Put>, tip: u64, random: &mut Random, (log, members, 
 
 fn free(log: u64, members: &[Member], epoch: u64) -> Vec<(Tag, Call)> {
     let one = |member: &Member| {
-        let request = Request { incarnation: member.incarnation, region: member.region, epoch: Epoch(epoch), body: Body::Free };
+        let request = Request {
+            incarnation: member.incarnation,
+            region: member.region,
+            epoch: Epoch(epoch),
+            body: Body::Free,
+        };
         ((log, true), Call { id: CallId::nobodys(), node: member.node.clone(), request })
     };
     members.iter().map(one).collect()

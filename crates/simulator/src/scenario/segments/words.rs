@@ -51,8 +51,12 @@ fn record(record: &Record) -> String {
     match record {
         Record::Claim => "a claim".to_owned(),
         Record::Configuration { log, members, settled } => {
-            let members: Vec<String> = members.iter().map(|member| format!("{} on {}", region(member.region), member.node)).collect();
-            let settled = settled.map(|(length, _)| format!(", settled at {length} bytes")).unwrap_or_default();
+            let members: Vec<String> = members
+                .iter()
+                .map(|member| format!("{} on {}", region(member.region), member.node))
+                .collect();
+            let settled =
+                settled.map(|(length, _)| format!(", settled at {length} bytes")).unwrap_or_default();
             format!("log {log} is on {}{settled}", members.join(", "))
         }
     }
@@ -62,11 +66,15 @@ fn record(record: &Record) -> String {
 pub(super) fn message(message: &Message) -> String {
     match message {
         Message::Request { process, call: made, .. } => format!("from process {process}: {}", call(made)),
-        Message::Checked { process, call: made, .. } => format!("from process {process}, checked before: {}", call(made)),
+        Message::Checked { process, call: made, .. } => {
+            format!("from process {process}, checked before: {}", call(made))
+        }
         Message::Answer { process, outcome, tag: (log, _), .. } => {
             format!("to process {process}, log {log}: {}", answer(outcome.as_ref().ok()))
         }
-        Message::Put { process, put } => format!("from process {process}: put into slot {}: {}", put.slot, record(&put.record)),
+        Message::Put { process, put } => {
+            format!("from process {process}: put into slot {}: {}", put.slot, record(&put.record))
+        }
         Message::PutEnded { process, outcome, .. } => {
             let outcome = match outcome {
                 Published::Known => "holds its slot",

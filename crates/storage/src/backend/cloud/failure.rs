@@ -1,4 +1,5 @@
-//! What a failed request means: the kind of error, whether it may have taken effect, and what to do.
+//! What a failed request means: the kind of error, whether it may have taken effect, and what to
+//! do.
 //!
 //! | came | kind | may have taken effect |
 //! |---|---|---|
@@ -13,7 +14,8 @@
 //! | a connection that broke, was cut short, or timed out | `Retry` | yes |
 //! | whatever came from who gives out credentials, 404 too; 429, 408 and 5xx from there | `PermissionDenied`; `Retry` | no |
 //!
-//! `SlowDown` of 503 as well: MinIO says it of a change that too few of its drives took in time, and those that did may keep it.
+//! `SlowDown` of 503 as well: MinIO says it of a change that too few of its drives took in time,
+//! and those that did may keep it.
 
 use object_store::client::HttpErrorKind;
 
@@ -48,7 +50,8 @@ const THROTTLED: [&str; 10] = [
     "TooManyRequests",
     "rateLimitExceeded",
 ];
-const EXPIRED: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"];
+const EXPIRED: [&str; 4] =
+    ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"];
 const WRONG: [&str; 8] = [
     "XAdminUserNotFound",
     "InvalidAccessKeyId",
@@ -59,25 +62,37 @@ const WRONG: [&str; 8] = [
     "NoAuthenticationInformation",
     "XAmzContentSHA256Mismatch",
 ];
-const NO_BUCKET: [&str; 4] = ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "AllAccessDisabled"];
-/// What services say of an object that is not there; a refusal of a request for a length has no code.
-const ABSENT: [&str; 7] = ["", "NoSuchKey", "NoSuchVersion", "NoSuchUpload", "NotFound", "BlobNotFound", "notFound"];
+const NO_BUCKET: [&str; 4] =
+    ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "AllAccessDisabled"];
+/// What services say of an object that is not there; a refusal of a request for a length has no
+/// code.
+const ABSENT: [&str; 7] =
+    ["", "NoSuchKey", "NoSuchVersion", "NoSuchUpload", "NotFound", "BlobNotFound", "notFound"];
 const FULL: [&str; 4] = ["XMinioStorageFull", "QuotaExceeded", "InsufficientStorage", "AccountQuotaExceeded"];
 
-const RENEW: &str = "renew the credentials (AWS_SESSION_TOKEN, a role, a SAS); writes resume by themselves once new ones are found";
-const CHECK_KEYS: &str = "check the credentials in the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, or \
+const RENEW: &str = "renew the credentials (AWS_SESSION_TOKEN, a role, a SAS); writes resume by themselves \
+    once new ones are found";
+const CHECK_KEYS: &str = "check the credentials in the environment: AWS_ACCESS_KEY_ID and \
+    AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, or \
                           AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY";
-const GIVE_RIGHTS: &str = "give the account the rights to list, read, put and delete objects under the database's prefix";
-const CHECK_BOTH: &str = "check the credentials in the environment: AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; and whether the account may list, \
+const GIVE_RIGHTS: &str =
+    "give the account the rights to list, read, put and delete objects under the database's prefix";
+const CHECK_BOTH: &str = "check the credentials in the environment: AZURE_STORAGE_ACCOUNT_NAME and \
+    AZURE_STORAGE_ACCOUNT_KEY; and whether the account may list, \
                           read, put and delete objects under the database's prefix, from this network";
-const NO_KEYS: &str = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, or \
+const NO_KEYS: &str = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
+    GOOGLE_APPLICATION_CREDENTIALS, or \
                        AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or give this machine a role";
-const NO_KEYS_NOW: &str = "look at the service that gives this machine its credentials; requests go on by themselves once it answers";
-const NOT_OF_OBJECTS: &str = "what the store says is not about an object: check the credentials, the endpoint and the bucket";
+const NO_KEYS_NOW: &str = "look at the service that gives this machine its credentials; requests go on by \
+    themselves once it answers";
+const NOT_OF_OBJECTS: &str =
+    "what the store says is not about an object: check the credentials, the endpoint and the bucket";
 const CREATE_BUCKET: &str = "check the name and the region, or create the bucket";
-const WAIT: &str = "the store throttles; requests are made again more slowly. If it stays, spread the load or ask for a higher limit";
+const WAIT: &str = "the store throttles; requests are made again more slowly. If it stays, spread the load \
+    or ask for a higher limit";
 const REACH: &str = "check the endpoint, the region and the network between";
-const WAIT_LONGER: &str = "it is made again for a while (retry_seconds). If it stays, look at the network between and at the store's load, or give a \
+const WAIT_LONGER: &str = "it is made again for a while (retry_seconds). If it stays, look at the network \
+    between and at the store's load, or give a \
                            request more time: timeout_seconds";
 const SET_CLOCK: &str = "set this machine's clock: requests are signed with its time";
 const SET_REGION: &str = "name the bucket's region: ?region=eu-central-1";
@@ -88,7 +103,9 @@ impl Failure {
         let code = answer.code.as_deref().unwrap_or_default();
         let (kind, is_uncertain, advice) = match (answer.status, answer.transport) {
             // Nothing was asked of the store: no word on objects, and no effect.
-            (Some(408 | 429 | 500..=599), _) if answer.is_for_credentials => (ErrorKind::Retry, false, Some(NO_KEYS_NOW)),
+            (Some(408 | 429 | 500..=599), _) if answer.is_for_credentials => {
+                (ErrorKind::Retry, false, Some(NO_KEYS_NOW))
+            }
             _ if answer.is_for_credentials => (ErrorKind::PermissionDenied, false, Some(NO_KEYS)),
             (Some(status), _) => by_status(status, code),
             (None, Some(HttpErrorKind::Connect)) => (ErrorKind::Retry, false, Some(REACH)),
@@ -138,13 +155,19 @@ fn by_status(status: u16, code: &str) -> (ErrorKind, bool, Option<&'static str>)
         // Azure says so of networks and rights, its emulator of a wrong key.
         (_, "AuthorizationFailure") => denied(CHECK_BOTH),
         (_, code) if NO_BUCKET.contains(&code) => (ErrorKind::Invalid, false, Some(CREATE_BUCKET)),
-        (_, code) if FULL.contains(&code) => {
-            (ErrorKind::OutOfSpace, false, Some("free space, or raise the quota; writes resume by themselves"))
-        }
+        (_, code) if FULL.contains(&code) => (
+            ErrorKind::OutOfSpace,
+            false,
+            Some("free space, or raise the quota; writes resume by themselves"),
+        ),
         (503, code) if THROTTLED.contains(&code) => (ErrorKind::Retry, true, Some(WAIT)),
         (_, code) if THROTTLED.contains(&code) => (ErrorKind::Retry, false, Some(WAIT)),
-        (409, "ConditionalRequestConflict" | "OperationAborted") | (400, "RequestTimeout") => (ErrorKind::Retry, false, None),
-        (_, "AuthorizationHeaderMalformed" | "PermanentRedirect") | (301 | 307 | 308, _) => (ErrorKind::Invalid, false, Some(SET_REGION)),
+        (409, "ConditionalRequestConflict" | "OperationAborted") | (400, "RequestTimeout") => {
+            (ErrorKind::Retry, false, None)
+        }
+        (_, "AuthorizationHeaderMalformed" | "PermanentRedirect") | (301 | 307 | 308, _) => {
+            (ErrorKind::Invalid, false, Some(SET_REGION))
+        }
         // What is wrongly taken for absent would be taken for lost, or made anew.
         (404, code) if !ABSENT.contains(&code) => denied(NOT_OF_OBJECTS),
         (404, _) => (ErrorKind::NotFound, false, None),
@@ -152,24 +175,34 @@ fn by_status(status: u16, code: &str) -> (ErrorKind, bool, Option<&'static str>)
         (401, _) => denied(CHECK_KEYS),
         (403, _) => denied(GIVE_RIGHTS),
         (429, _) => (ErrorKind::Retry, false, Some(WAIT)),
-        (507, _) => (ErrorKind::OutOfSpace, false, Some("free space, or raise the quota; writes resume by themselves")),
-        (501 | 405, _) => (ErrorKind::Unsupported, false, Some("use a store that can do this: docs/storage.md says what is asked of it")),
+        (507, _) => (
+            ErrorKind::OutOfSpace,
+            false,
+            Some("free space, or raise the quota; writes resume by themselves"),
+        ),
+        (501 | 405, _) => (
+            ErrorKind::Unsupported,
+            false,
+            Some("use a store that can do this: docs/storage.md says what is asked of it"),
+        ),
         (408 | 500..=599 | 200..=299, _) => (ErrorKind::Retry, true, None),
         _ => (ErrorKind::Invalid, false, None),
     }
 }
 
-/// No refusal was heard on the wire: the client itself refused, or could not make sense of an answer. That an object is not there, or is, is the
-/// store's to say.
+/// No refusal was heard on the wire: the client itself refused, or could not make sense of an
+/// answer. That an object is not there, or is, is the store's to say.
 fn by_error(error: &object_store::Error) -> (ErrorKind, bool, Option<&'static str>) {
     use object_store::Error as E;
     match error {
         E::NotSupported { .. } | E::NotImplemented { .. } => (ErrorKind::Unsupported, false, None),
         E::PermissionDenied { .. } => (ErrorKind::PermissionDenied, false, Some(GIVE_RIGHTS)),
         E::Unauthenticated { .. } => (ErrorKind::PermissionDenied, false, Some(CHECK_KEYS)),
-        E::InvalidPath { .. } => {
-            (ErrorKind::Invalid, false, Some("an object that is not the database's lies under its prefix: move it away"))
-        }
+        E::InvalidPath { .. } => (
+            ErrorKind::Invalid,
+            false,
+            Some("an object that is not the database's lies under its prefix: move it away"),
+        ),
         // An answer of success that broke off, or made no sense.
         _ => (ErrorKind::Retry, true, None),
     }

@@ -12,11 +12,18 @@ const PAGE_KEYS_MAX: usize = 1000;
 /// Foreign keys that a list of one name steps over.
 const FOREIGN_KEYS_MAX: usize = 16;
 
-/// Pages without a key, one after another, that a list goes on behind. Azure gives them where its partitions meet, and for directories.
+/// Pages without a key, one after another, that a list goes on behind. Azure gives them where its
+/// partitions meet, and for directories.
 const EMPTY_PAGES_MAX: usize = 256;
 
 impl CloudObjectStore {
-    pub(super) async fn list_names(&self, request: Request, prefix: &str, after: Option<&ObjectName>, limit: usize) -> Result<Listed> {
+    pub(super) async fn list_names(
+        &self,
+        request: Request,
+        prefix: &str,
+        after: Option<&ObjectName>,
+        limit: usize,
+    ) -> Result<Listed> {
         if !ObjectName::may_begin_with(prefix) {
             return Ok(Listed { objects: Vec::new(), more: false });
         }
@@ -32,13 +39,16 @@ impl CloudObjectStore {
         }
     }
 
-    /// The smallest name, at one moment: what took several requests is asked for once more, and believed when nothing changed.
+    /// The smallest name, at one moment: what took several requests is asked for once more, and
+    /// believed when nothing changed.
     async fn first(&self, request: Request, prefix: &str, after: Option<String>) -> Result<Listed> {
         let found = self.walk_to_first(request, prefix, after.clone()).await?;
         if found.requests > 1 && self.walk_to_first(request, prefix, after).await?.last != found.last {
-            return Err(
-                Error::new(ErrorKind::Retry, "names changed while what lies before them was stepped over").object(self.place(prefix))
-            );
+            return Err(Error::new(
+                ErrorKind::Retry,
+                "names changed while what lies before them was stepped over",
+            )
+            .object(self.place(prefix)));
         }
         Ok(found.listed)
     }
@@ -54,9 +64,12 @@ impl CloudObjectStore {
             }
             after = page.last;
         }
-        Err(Error::new(ErrorKind::Invalid, format!("{FOREIGN_KEYS_MAX} keys under {prefix:?} are no names of objects"))
-            .object(self.place(prefix))
-            .advice("give the database a prefix of its own, and move away what is not its own"))
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{FOREIGN_KEYS_MAX} keys under {prefix:?} are no names of objects"),
+        )
+        .object(self.place(prefix))
+        .advice("give the database a prefix of its own, and move away what is not its own"))
     }
 
     fn place(&self, prefix: &str) -> String {
@@ -64,7 +77,13 @@ impl CloudObjectStore {
     }
 
     /// A page, put together from as many requests as foreign keys and short pages make necessary.
-    async fn page(&self, request: Request, prefix: &str, mut after: Option<String>, limit: usize) -> Result<Listed> {
+    async fn page(
+        &self,
+        request: Request,
+        prefix: &str,
+        mut after: Option<String>,
+        limit: usize,
+    ) -> Result<Listed> {
         let mut objects: Vec<ObjectInfo> = Vec::new();
         loop {
             let page = self.keys(request, prefix, after, limit - objects.len()).await?;
@@ -77,14 +96,21 @@ impl CloudObjectStore {
         }
     }
 
-    /// At most `count` keys: one request, and more of them only behind pages that have no key and are not the last. Without a key there is
-    /// none any more.
-    async fn keys(&self, request: Request, prefix: &str, after: Option<String>, count: usize) -> Result<Page> {
+    /// At most `count` keys: one request, and more of them only behind pages that have no key and
+    /// are not the last. Without a key there is none any more.
+    async fn keys(
+        &self,
+        request: Request,
+        prefix: &str,
+        after: Option<String>,
+        count: usize,
+    ) -> Result<Page> {
         const DOING: &str = "listing objects";
         let (client, prefix) = (self.client(), self.bucket().key_text(prefix));
         let place = self.bucket().place("");
-        // Its client leaves out the key that is the prefix itself. So it is asked for what begins with less, from just before the prefix on, where no
-        // name of ours can be; what comes behind the last key with the prefix is the end.
+        // Its client leaves out the key that is the prefix itself. So it is asked for what begins
+        // with less, from just before the prefix on, where no name of ours can be; what comes
+        // behind the last key with the prefix is the end.
         let is_widened = self.bucket().counts_the_offset() && !prefix.is_empty() && !prefix.ends_with('/');
         // Azure counts the name to start after, which is then left out.
         let asked = count + usize::from(after.is_some() && self.bucket().counts_the_offset());
@@ -104,16 +130,27 @@ impl CloudObjectStore {
                     page_token,
                     ..PaginatedListOptions::default()
                 };
-                let found = wire::listen(client.list_paginated(prefix, options)).await.map_err(|failure| failure.error(DOING, &place))?;
+                let found = wire::listen(client.list_paginated(prefix, options))
+                    .await
+                    .map_err(|failure| failure.error(DOING, &place))?;
                 if !found.result.objects.is_empty() || found.page_token.is_none() {
                     return Ok((found, requests));
                 }
                 page_token = found.page_token;
             }
             // Whoever took this for the end would miss what is there.
-            Err(Error::new(ErrorKind::Retry, format!("{DOING}: {EMPTY_PAGES_MAX} pages without a key, and the list goes on"))
-                .object(&place)
-                .advice("try again later; if it stays, look for what else fills the bucket, or give the database a bucket of its own"))
+            Err(Error::new(
+                ErrorKind::Retry,
+                format!(
+                    "{DOING}: {EMPTY_PAGES_MAX} pages without a key, and \
+                the list goes on"
+                ),
+            )
+            .object(&place)
+            .advice(
+                "try again later; if it stays, look for what else fills the bucket, or give the \
+                    database a bucket of its own",
+            ))
         };
         let (found, requests) = self.run(request, DOING, Effect::Nothing, work).await?;
         let more = found.page_token.is_some() || found.result.objects.len() > count;
@@ -126,7 +163,8 @@ impl CloudObjectStore {
                 page.last = page.last.filter(|_| !page.listed.objects.is_empty());
                 return Ok(page);
             }
-            // A key that ends in a slash, as consoles make for folders, comes without it: it seems to lie outside, or to come again.
+            // A key that ends in a slash, as consoles make for folders, comes without it: it seems
+            // to lie outside, or to come again.
             if !key.starts_with(&prefix) || Some(key) == before.as_deref() {
                 page.last = Some(format!("{key}/"));
                 continue;

@@ -1,15 +1,23 @@
-//! Stores of the cloud: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, and whatever speaks their protocols.
+//! Stores of the cloud: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, and
+//! whatever speaks their protocols.
 //!
-//! The crate object_store speaks the protocols; this module gives its requests the contract of [`ObjectStore`]:
+//! The crate object_store speaks the protocols; this module gives its requests the contract of
+//! [`ObjectStore`]:
 //!
-//! - every request runs on the runtime of remote stores ([`crate::backend::remote`]), the more urgent first, up to its deadline;
-//! - an error says whether the request may have taken effect (`failure`), from what came over the wire (`wire`);
-//! - a put whose answer was lost is made again until the store says what holds the name, and told apart by its attempt's mark (`put`);
-//! - objects that come in pieces are one put, or an upload of parts while the pieces come (`writer`).
+//! - every request runs on the runtime of remote stores ([`crate::backend::remote`]), the more
+//!   urgent first, up to its deadline;
+//! - an error says whether the request may have taken effect (`failure`), from what came over the
+//!   wire (`wire`);
+//! - a put whose answer was lost is made again until the store says what holds the name, and told
+//!   apart by its attempt's mark (`put`);
+//! - objects that come in pieces are one put, or an upload of parts while the pieces come
+//!   (`writer`).
 //!
-//! Nothing here is tried again without bound: waiting for a store that fails is the retry layer's, and the log's.
+//! Nothing here is tried again without bound: waiting for a store that fails is the retry layer's,
+//! and the log's.
 //!
-//! Promise 4: a list of one name is one request for one key. All three protocols answer lists in ascending order from one consistent view.
+//! Promise 4: a list of one name is one request for one key. All three protocols answer lists in
+//! ascending order from one consistent view.
 
 mod failure;
 mod list;
@@ -43,11 +51,12 @@ use crate::backend::remote::{Attempts, Effect, THREADS, Tasks};
 use crate::facts::Fact;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, LogStore, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Registry, Request,
-    Result, Survival, Uri,
+    Error, ErrorKind, Listed, LogStore, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose,
+    PutOutcome, Registry, Request, Result, Survival, Uri,
 };
 
-/// Objects up to this size are copied by reading and putting them: two requests, of which the second's outcome can be told.
+/// Objects up to this size are copied by reading and putting them: two requests, of which the
+/// second's outcome can be told.
 const COPY_THROUGH_BYTES_MAX: u64 = 8 << 20;
 
 /// Requests on their way at once, of one store.
@@ -86,16 +95,23 @@ impl CloudObjectStore {
     /// The store that a URI names. Sends nothing.
     ///
     /// # Errors
-    /// `Invalid` for what is wrong with the URI, or with what the environment says about the account.
+    /// `Invalid` for what is wrong with the URI, or with what the environment says about the
+    /// account.
     pub fn open(env: &Env, uri: &Uri) -> Result<CloudObjectStore> {
         let (bucket, client) = place::open(uri)?;
         let tasks = Tasks::new(env, IN_FLIGHT_MAX)?;
         let client = ClientHandle(client);
-        Ok(CloudObjectStore { shared: Arc::new(Shared { tasks, client, bucket, meter: Arc::new(Meter::of_network()) }) })
+        Ok(CloudObjectStore {
+            shared: Arc::new(Shared { tasks, client, bucket, meter: Arc::new(Meter::of_network()) }),
+        })
     }
 
     /// Runs work in the background whose requests are counted.
-    fn spawn(&self, purpose: Purpose, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
+    fn spawn(
+        &self,
+        purpose: Purpose,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<JoinHandle<()>> {
         self.shared.tasks.runtime.spawn(wire::counted(Arc::clone(&self.shared.meter), purpose, work))
     }
 
@@ -136,14 +152,19 @@ impl CloudObjectStore {
         work: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> Result<T> {
         let place = self.bucket().place(name.as_str());
-        self.run(request, doing, Effect::Nothing, async move { wire::listen(work).await.map_err(|failure| failure.error(doing, &place)) })
-            .await
+        self.run(request, doing, Effect::Nothing, async move {
+            wire::listen(work).await.map_err(|failure| failure.error(doing, &place))
+        })
+        .await
     }
 
     /// An object's length, and nothing else of it.
     async fn head(&self, request: Request, name: &ObjectName) -> Result<u64> {
         let (client, key) = (self.client(), self.key(name)?);
-        self.ask(request, "asking for an object's length", name, async move { client.head(&key).await.map(|meta| meta.size) }).await
+        self.ask(request, "asking for an object's length", name, async move {
+            client.head(&key).await.map(|meta| meta.size)
+        })
+        .await
     }
 
     async fn delete_now(&self, request: Request, name: &ObjectName) -> Result<()> {
@@ -158,7 +179,9 @@ impl CloudObjectStore {
                     Err(failure) if failure.kind == ErrorKind::NotFound => return Ok(()),
                     // Deleting again does no harm: names are not used again.
                     Err(failure) if failure.is_uncertain && attempts.again().await => {}
-                    Err(failure) if failure.is_uncertain || attempts.any() => return Err(failure.unknown(DOING, &place)),
+                    Err(failure) if failure.is_uncertain || attempts.any() => {
+                        return Err(failure.unknown(DOING, &place));
+                    }
                     Err(failure) => return Err(failure.error(DOING, &place)),
                 }
             }
@@ -171,7 +194,9 @@ impl CloudObjectStore {
         const DOING: &str = "copying an object";
         let (client, place) = (self.client(), self.bucket().place(from.as_ref()));
         let source = from.clone();
-        let head = async move { wire::listen(client.head(&source)).await.map_err(|failure| failure.error(DOING, &place)) };
+        let head = async move {
+            wire::listen(client.head(&source)).await.map_err(|failure| failure.error(DOING, &place))
+        };
         let length = self.run(request, DOING, Effect::Nothing, head).await?.size;
         if length <= COPY_THROUGH_BYTES_MAX {
             let (client, place) = (self.client(), self.bucket().place(from.as_ref()));
@@ -182,24 +207,29 @@ impl CloudObjectStore {
             let bytes = self.run(request, DOING, Effect::Nothing, read).await?;
             return self.put(request, to, bytes).await;
         }
-        let (client, key, place, env) = (self.client(), self.key(to)?, self.bucket().place(to.as_str()), self.env().clone());
+        let (client, key, place, env) =
+            (self.client(), self.key(to)?, self.bucket().place(to.as_str()), self.env().clone());
         let work = async move {
             let options = CopyOptions::new().with_mode(CopyMode::Create);
             match wire::hear(client.copy_opts(&from, &key, options)).await {
-                Ok(((), answer)) if answer.copy == CopyStatus::Pending => match comes_about(&*client, &env, &key, length).await {
-                    Ok(CopyStatus::Made) => Ok(PutOutcome::Created),
-                    Ok(CopyStatus::Pending) => {
-                        Err(Error::new(ErrorKind::OutcomeUnknown, format!("{DOING}: the service has not made in time what it accepted"))
-                            .object(place)
-                            .advice("look at the name later: it holds nothing until the copy is made"))
+                Ok(((), answer)) if answer.copy == CopyStatus::Pending => {
+                    match comes_about(&*client, &env, &key, length).await {
+                        Ok(CopyStatus::Made) => Ok(PutOutcome::Created),
+                        Ok(CopyStatus::Pending) => Err(Error::new(
+                            ErrorKind::OutcomeUnknown,
+                            format!("{DOING}: the service has not made in time what it accepted"),
+                        )
+                        .object(place)
+                        .advice("look at the name later: it holds nothing until the copy is made")),
+                        Ok(CopyStatus::GivenUp) => Err(Error::new(
+                            ErrorKind::OutcomeUnknown,
+                            format!("{DOING}: the service has given up what it accepted"),
+                        )
+                        .object(place)
+                        .advice("copy to another name: this one holds an empty object")),
+                        Err(failure) => Err(failure.unknown(DOING, &place)),
                     }
-                    Ok(CopyStatus::GivenUp) => {
-                        Err(Error::new(ErrorKind::OutcomeUnknown, format!("{DOING}: the service has given up what it accepted"))
-                            .object(place)
-                            .advice("copy to another name: this one holds an empty object"))
-                    }
-                    Err(failure) => Err(failure.unknown(DOING, &place)),
-                },
+                }
                 Ok(_) => Ok(PutOutcome::Created),
                 Err(Failure { kind: ErrorKind::AlreadyExists, .. }) => Ok(PutOutcome::Exists),
                 Err(failure) if failure.is_uncertain => Err(failure.unknown(DOING, &place)),
@@ -211,10 +241,16 @@ impl CloudObjectStore {
 }
 
 impl ObjectStore for CloudObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, _placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        _placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             begin(self.env(), request, "creating an object").await?;
-            Ok(Box::new(writer::CloudWriter::new(self.clone(), request, name.clone())?) as Box<dyn ObjectWriter>)
+            Ok(Box::new(writer::CloudWriter::new(self.clone(), request, name.clone())?)
+                as Box<dyn ObjectWriter>)
         })
     }
 
@@ -234,11 +270,21 @@ impl ObjectStore for CloudObjectStore {
         })
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(self.read_range(request, name, range))
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(self.read_several(request, name, ranges))
     }
 
@@ -246,7 +292,13 @@ impl ObjectStore for CloudObjectStore {
         Box::pin(self.head(request, name))
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         Box::pin(self.list_names(request, prefix, after, limit))
     }
 
@@ -254,7 +306,12 @@ impl ObjectStore for CloudObjectStore {
         Box::pin(self.delete_now(request, name))
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move { self.copy_from(request, self.key(from)?, to).await })
     }
 
@@ -262,9 +319,15 @@ impl ObjectStore for CloudObjectStore {
         Some(format!("{}{}", self.bucket().identity(), self.bucket().key(name.as_str()).ok()?))
     }
 
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+    fn adopt<'a>(
+        &'a self,
+        request: Request,
+        place: &'a str,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         Box::pin(async move {
-            match place.strip_prefix(self.bucket().identity().as_str()).and_then(|key| Path::parse(key).ok()) {
+            match place.strip_prefix(self.bucket().identity().as_str()).and_then(|key| Path::parse(key).ok())
+            {
                 Some(key) => self.copy_from(request, key, to).await.map(Some),
                 None => Ok(None),
             }
@@ -276,7 +339,8 @@ impl ObjectStore for CloudObjectStore {
             let began = self.env().now();
             self.list_names(request, "", None, 1).await?;
             let took = self.env().now().since(began);
-            let reached = Fact::fine("bucket", format!("{}, answers a list in {took:.1?}", self.bucket().identity()));
+            let reached =
+                Fact::fine("bucket", format!("{}, answers a list in {took:.1?}", self.bucket().identity()));
             let threads = Fact::fine("requests", format!("{THREADS} threads, {IN_FLIGHT_MAX} at once"));
             Ok(vec![reached, threads, self.bucket().transport()])
         })
@@ -286,7 +350,8 @@ impl ObjectStore for CloudObjectStore {
         true
     }
 
-    // Those of the large operators do not; servers on top of a file system do, and nothing in their answers tells.
+    // Those of the large operators do not; servers on top of a file system do, and nothing in their
+    // answers tells.
     fn lists_may_walk(&self) -> bool {
         true
     }
@@ -296,16 +361,20 @@ impl ObjectStore for CloudObjectStore {
     }
 
     fn survival(&self) -> Survival {
-        let durable =
-            "survives whatever the store's operator promises for an object that was acknowledged; no loss of this machine matters";
+        let durable = "survives whatever the store's operator promises for an object that was acknowledged; \
+            no loss of this machine matters";
         Survival {
             store: self.describe(),
             accepted: durable.into(),
             durable: durable.into(),
             notes: vec![
-                "One writer at a time, decided by the store's put-if-absent: it is tried by many at once when a database is created.".into(),
-                "Versioning, replication to another bucket and object lock are the bucket's own; lifecycle rules that delete or move objects \
-                 under this prefix damage the database, save one that ends unfinished multipart uploads, which it should have."
+                "One writer at a time, decided by the store's put-if-absent: it is tried by many at once \
+                when a database is created."
+                    .into(),
+                "Versioning, replication to another bucket and object lock are the bucket's own; lifecycle \
+                rules that delete or move objects \
+                 under this prefix damage the database, save one that ends unfinished multipart uploads, \
+                 which it should have."
                     .into(),
             ],
         }
@@ -316,14 +385,24 @@ impl ObjectStore for CloudObjectStore {
     }
 }
 
-/// Waits for a copy that the service goes on with: what became of it. Until it is made its name holds nothing.
-async fn comes_about(client: &dyn Client, env: &Env, key: &Path, length: u64) -> std::result::Result<CopyStatus, Failure> {
-    let mut attempts = Attempts::patient(env);
+/// Waits for a copy that the service goes on with: what became of it. Until it is made its name
+/// holds nothing.
+async fn comes_about(
+    client: &dyn Client,
+    env: &Env,
+    key: &Path,
+    length: u64,
+) -> std::result::Result<CopyStatus, Failure> {
+    let mut attempts = Attempts::persistent(env);
     while attempts.again().await {
         match wire::hear(client.head(key)).await {
             Ok((_, answer)) if answer.copy == CopyStatus::GivenUp => return Ok(CopyStatus::GivenUp),
-            Ok((meta, answer)) if answer.copy == CopyStatus::Made && meta.size == length => return Ok(CopyStatus::Made),
-            Err(failure) if !matches!(failure.kind, ErrorKind::Retry | ErrorKind::NotFound) => return Err(failure),
+            Ok((meta, answer)) if answer.copy == CopyStatus::Made && meta.size == length => {
+                return Ok(CopyStatus::Made);
+            }
+            Err(failure) if !matches!(failure.kind, ErrorKind::Retry | ErrorKind::NotFound) => {
+                return Err(failure);
+            }
             _ => {}
         }
     }

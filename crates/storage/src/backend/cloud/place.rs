@@ -9,8 +9,8 @@
 //! | `timeout_seconds=30` | all | how long one request may take |
 //! | `anonymous=yes` | all | requests are not signed: a public bucket, or a service that asks for nothing |
 //!
-//! Credentials come from the environment, from files that it names, or from the machine's own role, as object_store finds them; never from a
-//! URI, and never into a message.
+//! Credentials come from the environment, from files that it names, or from the machine's own role,
+//! as object_store finds them; never from a URI, and never into a message.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -59,7 +59,8 @@ impl Bucket {
         let mut parameters = Vec::new();
         parameters.extend(self.account.as_ref().map(|account| format!("account={account}")));
         parameters.extend(self.endpoint.as_ref().map(|endpoint| format!("endpoint={endpoint}")));
-        let parameters = if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) };
+        let parameters =
+            if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) };
         let slash = if self.prefix.is_empty() { "" } else { "/" };
         format!("{}://{}{slash}{}{parameters}", self.scheme, self.bucket, self.prefix)
     }
@@ -77,7 +78,8 @@ impl Bucket {
 
     /// An object's key.
     pub(super) fn key(&self, name: &str) -> Result<Path> {
-        Path::parse(self.key_text(name)).map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()).object(name))
+        Path::parse(self.key_text(name))
+            .map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()).object(name))
     }
 
     /// The name that a key stands for; `None` when it is of another prefix.
@@ -98,9 +100,11 @@ impl Bucket {
     pub(super) fn transport(&self) -> Fact {
         match self.has_tls {
             true => Fact::fine("transport", "TLS"),
-            false => {
-                Fact::warning("transport", "no TLS", "whoever is on the network reads and changes what is stored: use an https endpoint")
-            }
+            false => Fact::warning(
+                "transport",
+                "no TLS",
+                "whoever is on the network reads and changes what is stored: use an https endpoint",
+            ),
         }
     }
 }
@@ -120,23 +124,38 @@ fn is_loopback(url: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Refuses an endpoint that is none, or that sends in the clear over a network without the user's word.
+/// Refuses an endpoint that is none, or that sends in the clear over a network without the user's
+/// word.
 fn check_endpoint(uri: &Uri, endpoint: &str) -> Result<bool> {
     let is_plain = endpoint.starts_with("http://");
-    let has_place = endpoint.split_once("://").is_some_and(|(_, rest)| !rest.is_empty() && !rest.contains(['@', '?', '#']));
+    let has_place = endpoint
+        .split_once("://")
+        .is_some_and(|(_, rest)| !rest.is_empty() && !rest.contains(['@', '?', '#']));
     if !(is_plain || endpoint.starts_with("https://")) || !has_place {
         return Err(invalid(uri, format_args!("the endpoint {:?}", shown(endpoint)))
             .advice("write it as a URL without credentials: endpoint=https://host:port"));
     }
     if is_plain && !is_loopback(endpoint) && !uri.flag("allow_http")? {
-        return Err(invalid(uri, format_args!("the endpoint {:?}, which is not on this machine and has no TLS,", shown(endpoint)))
-            .advice("use https, or say allow_http=yes: whoever is on the network then reads and changes what is stored"));
+        return Err(invalid(
+            uri,
+            format_args!(
+                "the endpoint {:?}, which is not on this machine and has no \
+            TLS,",
+                shown(endpoint)
+            ),
+        )
+        .advice(
+            "use https, or say allow_http=yes: whoever is on the network then reads and changes \
+                what is stored",
+        ));
     }
     Ok(!is_plain)
 }
 
 fn timeout(uri: &Uri) -> Result<Duration> {
-    let Some(text) = uri.parameter("timeout_seconds") else { return Ok(Duration::from_secs(TIMEOUT_SECONDS)) };
+    let Some(text) = uri.parameter("timeout_seconds") else {
+        return Ok(Duration::from_secs(TIMEOUT_SECONDS));
+    };
     match text.parse() {
         Ok(seconds @ 1..=TIMEOUT_SECONDS_MAX) => Ok(Duration::from_secs(seconds)),
         _ => Err(invalid(uri, format_args!("timeout_seconds={text}"))
@@ -149,7 +168,20 @@ fn timeout(uri: &Uri) -> Result<Duration> {
 pub(super) fn open(uri: &Uri) -> Result<(Bucket, Arc<dyn Client>)> {
     let scheme = match SCHEMES.into_iter().find(|scheme| *scheme == uri.scheme) {
         Some(scheme) => scheme,
-        None => return Err(invalid(uri, format_args!("the scheme {:?}", uri.scheme)).expected(SCHEMES.join(", "))),
+        None => {
+            return Err(invalid(
+                uri,
+                format_args!(
+                    "the scheme \
+                {:?}",
+                    uri.scheme
+                ),
+            )
+            .expected(SCHEMES.join(
+                ", \
+                ",
+            )));
+        }
     };
     uri.allow_parameters(match scheme {
         "s3" => &["endpoint", "region", "allow_http", "anonymous", "timeout_seconds"],
@@ -161,11 +193,13 @@ pub(super) fn open(uri: &Uri) -> Result<(Bucket, Arc<dyn Client>)> {
     let prefix = prefix.trim_end_matches('/');
     let proper = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if bucket.is_empty() || bucket.len() > 255 || !bucket.bytes().all(proper) {
-        return Err(invalid(uri, "no bucket").advice(format!("name it, and a prefix of the database's own: {scheme}://bucket/orders")));
+        return Err(invalid(uri, "no bucket")
+            .advice(format!("name it, and a prefix of the database's own: {scheme}://bucket/orders")));
     }
     if !prefix.is_empty() {
-        ObjectName::new(prefix)
-            .map_err(|error| invalid(uri, "a prefix that is no name").source(error).advice("use letters, digits and . _ - ~"))?;
+        ObjectName::new(prefix).map_err(|error| {
+            invalid(uri, "a prefix that is no name").source(error).advice("use letters, digits and . _ - ~")
+        })?;
     }
     let endpoint = uri.parameter("endpoint").map(|endpoint| endpoint.trim_end_matches('/').to_owned());
     let mut bucket = Bucket {
@@ -204,7 +238,8 @@ fn refused(uri: &Uri, error: &object_store::Error) -> Error {
     while let Some(next) = cause.source() {
         cause = next;
     }
-    invalid(uri, format_args!("{cause},")).advice("docs/operations.md says how a store of the cloud is told its account and credentials")
+    invalid(uri, format_args!("{cause},"))
+        .advice("docs/operations.md says how a store of the cloud is told its account and credentials")
 }
 
 fn open_s3(uri: &Uri, bucket: &mut Bucket) -> Result<Arc<dyn Client>> {
@@ -272,7 +307,12 @@ mod tests {
 
     #[test]
     fn names_are_keys_under_the_prefix_and_back() {
-        for (uri, key) in [("s3://b/p/q?region=r", "p/q/a/b"), ("s3://b?region=r", "a/b"), ("s3://b/", "a/b"), ("s3://b/p/", "p/a/b")] {
+        for (uri, key) in [
+            ("s3://b/p/q?region=r", "p/q/a/b"),
+            ("s3://b?region=r", "a/b"),
+            ("s3://b/", "a/b"),
+            ("s3://b/p/", "p/a/b"),
+        ] {
             let bucket = bucket(uri);
             assert_eq!(bucket.key_text("a/b"), key, "{uri}");
             assert_eq!(bucket.name(key), Some("a/b"), "{uri}");
@@ -280,7 +320,10 @@ mod tests {
         assert_eq!(bucket("s3://b/p").name("pq/a"), None);
         assert_eq!(bucket("s3://b/p").name("p"), None);
         assert_eq!(bucket("s3://b/p/").describe(), "s3://b/p");
-        assert_eq!(bucket("s3://b/p?endpoint=http://127.0.0.1:7/&region=r").describe(), "s3://b/p?endpoint=http://127.0.0.1:7");
+        assert_eq!(
+            bucket("s3://b/p?endpoint=http://127.0.0.1:7/&region=r").describe(),
+            "s3://b/p?endpoint=http://127.0.0.1:7"
+        );
     }
 
     #[test]
@@ -288,9 +331,13 @@ mod tests {
         for here in ["http://127.0.0.1:7070", "http://localhost", "http://[::1]:9/x", "http://127.9.9.9/"] {
             assert!(is_loopback(here), "{here}");
         }
-        for elsewhere in
-            ["http://10.0.0.1", "http://localhost.example.com", "http://[2001:db8::1]", "http://127.0.0.1.example.com", "http://"]
-        {
+        for elsewhere in [
+            "http://10.0.0.1",
+            "http://localhost.example.com",
+            "http://[2001:db8::1]",
+            "http://127.0.0.1.example.com",
+            "http://",
+        ] {
             assert!(!is_loopback(elsewhere), "{elsewhere}");
         }
     }

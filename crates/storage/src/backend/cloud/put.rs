@@ -1,9 +1,11 @@
 //! Put-if-absent, and what becomes of one whose answer was lost.
 //!
-//! Each call marks its object with a number of its own. An answer that was lost leaves three possibilities: the object is in place, it is not,
-//! or it will be. So the same put is made again: `Created` settles it, and so does a name that is taken, since then a read shows whose mark it has.
-//! Where a store keeps no marks, the bytes are compared. What is still not known after some attempts is `OutcomeUnknown`: the manifest and the log
-//! go on from there, with the same bytes to the same name. Of a table nobody does, so that it has more attempts, at what was refused too.
+//! Each call marks its object with a number of its own. An answer that was lost leaves three
+//! possibilities: the object is in place, it is not, or it will be. So the same put is made again:
+//! `Created` settles it, and so does a name that is taken, since then a read shows whose mark it
+//! has. Where a store keeps no marks, the bytes are compared. What is still not known after some
+//! attempts is `OutcomeUnknown`: the manifest and the log go on from there, with the same bytes to
+//! the same name. Of a table nobody does, so that it has more attempts, at what was refused too.
 
 use std::sync::Arc;
 
@@ -38,9 +40,13 @@ impl Put {
         loop {
             let attributes = Attributes::from_iter([(Attribute::Metadata(MARK.into()), mark.clone())]);
             let options = PutOptions { mode: PutMode::Create, attributes, ..PutOptions::default() };
-            let failure = match wire::listen(self.client.put_opts(&self.key, self.payload.clone(), options)).await {
+            let failure = match wire::listen(self.client.put_opts(&self.key, self.payload.clone(), options))
+                .await
+            {
                 Ok(_) => return Ok(PutOutcome::Created),
-                Err(failure) if failure.kind == ErrorKind::AlreadyExists && !is_unknown => return Ok(PutOutcome::Exists),
+                Err(failure) if failure.kind == ErrorKind::AlreadyExists && !is_unknown => {
+                    return Ok(PutOutcome::Exists);
+                }
                 Err(failure) if failure.kind == ErrorKind::AlreadyExists => match self.is_ours(&mark).await {
                     Some(true) => return Ok(PutOutcome::Created),
                     Some(false) => return Ok(PutOutcome::Exists),
@@ -49,9 +55,13 @@ impl Put {
                 Err(failure) => failure,
             };
             is_unknown |= failure.is_uncertain;
-            let passes = is_unknown || (failure.kind == ErrorKind::Retry && self.attempts.are_patient());
+            let passes = is_unknown || (failure.kind == ErrorKind::Retry && self.attempts.are_persistent());
             if !passes || !self.attempts.again().await {
-                return Err(if is_unknown { failure.unknown(DOING, &self.place) } else { failure.error(DOING, &self.place) });
+                return Err(if is_unknown {
+                    failure.unknown(DOING, &self.place)
+                } else {
+                    failure.error(DOING, &self.place)
+                });
             }
         }
     }

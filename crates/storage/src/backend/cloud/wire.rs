@@ -1,9 +1,11 @@
 //! What came over the wire: status and code of a refusal, or how the transport failed.
 //!
-//! object_store turns answers into errors that no longer say all of it. So its HTTP client is wrapped: the last answer of a request's task is
-//! kept beside the task (the first refusal, once there is one), and [`listen`] puts it together with the error.
+//! object_store turns answers into errors that no longer say all of it. So its HTTP client is
+//! wrapped: the last answer of a request's task is kept beside the task (the first refusal, once
+//! there is one), and [`listen`] puts it together with the error.
 //!
-//! The same place sees every request that goes out, and what the service will charge for: within [`counted`] each is counted.
+//! The same place sees every request that goes out, and what the service will charge for: within
+//! [`counted`] each is counted.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -16,7 +18,8 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService, ReqwestConnector,
 };
 use reqwest::Method;
 use reqwest::header::{CONTENT_LENGTH, HeaderValue};
@@ -49,7 +52,8 @@ pub(super) struct Answer {
     pub(super) code: Option<String>,
     /// How the transport failed.
     pub(super) transport: Option<HttpErrorKind>,
-    /// The status of an answer of success; the error came with its body, or of what the client made of it.
+    /// The status of an answer of success; the error came with its body, or of what the client made
+    /// of it.
     pub(super) success: Option<u16>,
     /// Of a copy that Azure has accepted, or by which the object that was looked at came about.
     pub(super) copy: CopyStatus,
@@ -57,7 +61,8 @@ pub(super) struct Answer {
     pub(super) is_for_credentials: bool,
 }
 
-/// Chooses who does the cryptography of TLS, before the first client is made: without it there is none.
+/// Chooses who does the cryptography of TLS, before the first client is made: without it there is
+/// none.
 pub(super) fn choose_tls() {
     // Fails when another part of the program has chosen already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -76,7 +81,11 @@ tokio::task_local! {
 }
 
 /// Does `work`; `meter` counts what it sends.
-pub(super) fn counted<T>(meter: Arc<Meter>, purpose: Purpose, work: impl Future<Output = T>) -> impl Future<Output = T> {
+pub(super) fn counted<T>(
+    meter: Arc<Meter>,
+    purpose: Purpose,
+    work: impl Future<Output = T>,
+) -> impl Future<Output = T> {
     COUNTING.scope(Counting { meter, purpose }, work)
 }
 
@@ -94,7 +103,10 @@ impl Counting {
         match response {
             // Of a length that was asked for nothing comes but the length.
             Ok(response) if response.status().is_success() && kind != RequestKind::Length => {
-                let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+                let length = response
+                    .headers()
+                    .get(CONTENT_LENGTH)
+                    .and_then(|length| length.to_str().ok()?.parse().ok());
                 meter.received(purpose, kind, length.unwrap_or(0));
             }
             Ok(response) if response.status().is_success() => {}
@@ -106,9 +118,12 @@ impl Counting {
 /// What a request asks for, in the protocols of S3, Google and Azure.
 fn kind_of(request: &HttpRequest) -> RequestKind {
     let query = request.uri().query().unwrap_or_default();
-    let has = |wanted: &str| query.split('&').any(|pair| pair == wanted || pair.split('=').next() == Some(wanted));
+    let has =
+        |wanted: &str| query.split('&').any(|pair| pair == wanted || pair.split('=').next() == Some(wanted));
     let headers = request.headers();
-    let is_copy = ["x-amz-copy-source", "x-ms-copy-source", "x-goog-copy-source"].iter().any(|name| headers.contains_key(*name));
+    let is_copy = ["x-amz-copy-source", "x-ms-copy-source", "x-goog-copy-source"]
+        .iter()
+        .any(|name| headers.contains_key(*name));
     match *request.method() {
         Method::GET if has("list-type") || has("comp=list") => RequestKind::List,
         Method::GET => RequestKind::Read,
@@ -129,7 +144,9 @@ pub(super) async fn listen<T>(work: impl Future<Output = object_store::Result<T>
 }
 
 /// As [`listen`]; a success comes with what was heard as well.
-pub(super) async fn hear<T>(work: impl Future<Output = object_store::Result<T>>) -> Result<(T, Answer), Failure> {
+pub(super) async fn hear<T>(
+    work: impl Future<Output = object_store::Result<T>>,
+) -> Result<(T, Answer), Failure> {
     let heard = async {
         let result = work.await;
         let answer = ANSWER.with(RefCell::take);
@@ -143,8 +160,9 @@ pub(super) async fn hear<T>(work: impl Future<Output = object_store::Result<T>>)
 
 /// Makes the clients of one store, which listen.
 ///
-/// A builder makes one for each source of credentials, and the store's own last: whoever is not the last is asked for credentials, wherever that
-/// is, and what it says of those is no word on objects.
+/// A builder makes one for each source of credentials, and the store's own last: whoever is not the
+/// last is asked for credentials, wherever that is, and what it says of those is no word on
+/// objects.
 #[derive(Debug, Default)]
 pub(super) struct Connector {
     /// Clients made so far.
@@ -173,8 +191,8 @@ impl Listening {
     }
 }
 
-/// Keeps an answer. The store's first refusal stays: nothing is tried again within a call, so that whatever follows is cleaning up, as giving
-/// up an upload is after a copy that failed.
+/// Keeps an answer. The store's first refusal stays: nothing is tried again within a call, so that
+/// whatever follows is cleaning up, as giving up an upload is after a copy that failed.
 fn note(answer: Answer) {
     let _ = ANSWER.try_with(|heard| {
         let mut heard = heard.borrow_mut();
@@ -190,7 +208,8 @@ impl HttpService for Listening {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let heard = Answer { is_for_credentials: self.is_for_credentials(), ..Answer::default() };
         let counting = Counting::begin(&request, heard.is_for_credentials);
-        let is_batch = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "comp=batch"));
+        let is_batch =
+            request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "comp=batch"));
         let response = self.client.execute(request).await;
         if let Some((counting, kind)) = counting {
             counting.end(kind, &response);
@@ -224,14 +243,19 @@ impl HttpService for Listening {
         }
         let (parts, body) = response.into_parts();
         let body = beginning(body, REFUSAL_BYTES_MAX).await;
-        let code = parts.headers.get("x-ms-error-code").and_then(|code| code.to_str().ok()).map(str::to_owned).or_else(|| code_of(&body));
+        let code = parts
+            .headers
+            .get("x-ms-error-code")
+            .and_then(|code| code.to_str().ok())
+            .map(str::to_owned)
+            .or_else(|| code_of(&body));
         note(Answer { status: Some(status.as_u16()), code, ..heard });
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }
 
-/// The beginning of a refusal's body, and no more of it than is looked at: who sends it may go on for ever. What breaks off is as good, because the status
-/// is known and says enough.
+/// The beginning of a refusal's body, and no more of it than is looked at: who sends it may go on
+/// for ever. What breaks off is as good, because the status is known and says enough.
 async fn beginning(mut body: HttpResponseBody, bytes_max: usize) -> Bytes {
     let mut beginning = BytesMut::new();
     while beginning.len() < bytes_max
@@ -245,7 +269,8 @@ async fn beginning(mut body: HttpResponseBody, bytes_max: usize) -> Bytes {
     beginning.freeze()
 }
 
-/// The first refusal in the answer to a batch, whose parts are answers: Azure deletes by batches of one, and accepts each batch as such.
+/// The first refusal in the answer to a batch, whose parts are answers: Azure deletes by batches of
+/// one, and accepts each batch as such.
 fn refusal_in_batch(body: &[u8]) -> Option<(u16, Option<String>)> {
     let text = String::from_utf8_lossy(body.get(..body.len().min(REFUSAL_BYTES_MAX))?);
     let mut lines = text.lines();
@@ -254,7 +279,9 @@ fn refusal_in_batch(body: &[u8]) -> Option<(u16, Option<String>)> {
         (!(200..300).contains(&status)).then_some(status)
     })?;
     let headers = lines.take_while(|line| !line.is_empty());
-    let code = headers.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("x-ms-error-code"));
+    let code = headers
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("x-ms-error-code"));
     Some((status, code.map(|(_, code)| code.trim().to_owned()).filter(|code| code.len() < 100)))
 }
 
@@ -275,9 +302,15 @@ mod tests {
     #[test]
     fn a_refusal_in_a_batch_is_found() {
         let part = |answer: &str| {
-            format!("--batchresponse_1\r\nContent-Type: application/http\r\nContent-ID: 0\r\n\r\n{answer}\r\n\r\n--batchresponse_1--")
+            format!(
+                "--batchresponse_1\r\nContent-Type: application/http\r\nContent-ID: \
+                0\r\n\r\n{answer}\r\n\r\n--batchresponse_1--"
+            )
         };
-        let absent = part("HTTP/1.1 404 The specified blob does not exist.\r\nx-ms-request-id: 1\r\nX-Ms-Error-Code: BlobNotFound");
+        let absent = part(
+            "HTTP/1.1 404 The specified blob does not exist.\r\nx-ms-request-id: 1\r\nX-Ms-Error-Code: \
+            BlobNotFound",
+        );
         assert_eq!(refusal_in_batch(absent.as_bytes()), Some((404, Some("BlobNotFound".into()))));
         assert_eq!(refusal_in_batch(part("HTTP/1.1 503 Busy").as_bytes()), Some((503, None)));
         assert_eq!(refusal_in_batch(part("HTTP/1.1 202 Accepted\r\nx-ms-error-code: none").as_bytes()), None);
@@ -305,15 +338,25 @@ mod tests {
         let given = Arc::<AtomicUsize>::default();
         let body = HttpResponseBody::new(Endless(Arc::clone(&given)));
         let read = tombolo_env::Env::real().block_on(beginning(body, REFUSAL_BYTES_MAX));
-        assert_eq!((read.len(), given.load(Ordering::Relaxed)), (REFUSAL_BYTES_MAX, REFUSAL_BYTES_MAX.div_ceil(1000)));
-        let short = tombolo_env::Env::real().block_on(beginning(Bytes::from_static(b"<Code>SlowDown</Code>").into(), REFUSAL_BYTES_MAX));
+        assert_eq!(
+            (read.len(), given.load(Ordering::Relaxed)),
+            (REFUSAL_BYTES_MAX, REFUSAL_BYTES_MAX.div_ceil(1000))
+        );
+        let short = tombolo_env::Env::real()
+            .block_on(beginning(Bytes::from_static(b"<Code>SlowDown</Code>").into(), REFUSAL_BYTES_MAX));
         assert_eq!(code_of(&short).as_deref(), Some("SlowDown"));
     }
 
     #[test]
     fn codes_are_found_in_refusals() {
-        assert_eq!(code_of(b"<Error><Code>SlowDown</Code><Message>m</Message></Error>").as_deref(), Some("SlowDown"));
-        assert_eq!(code_of(br#"{"error": {"errors": [{"reason": "rateLimitExceeded"}]}}"#).as_deref(), Some("rateLimitExceeded"));
+        assert_eq!(
+            code_of(b"<Error><Code>SlowDown</Code><Message>m</Message></Error>").as_deref(),
+            Some("SlowDown")
+        );
+        assert_eq!(
+            code_of(br#"{"error": {"errors": [{"reason": "rateLimitExceeded"}]}}"#).as_deref(),
+            Some("rateLimitExceeded")
+        );
         assert_eq!(code_of(b"<html>502 Bad Gateway</html>"), None);
         assert_eq!(code_of(b""), None);
     }

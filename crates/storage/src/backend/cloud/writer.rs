@@ -1,11 +1,15 @@
-//! Objects whose bytes come in pieces: one put when they are few, an upload of parts while they come otherwise.
+//! Objects whose bytes come in pieces: one put when they are few, an upload of parts while they
+//! come otherwise.
 //!
-//! A put is exclusive; an upload is not, in any of the protocols: a name is looked at before the upload is completed, and names of tables are fresh
-//! (rule 6), so that two uploads of one name do not meet. An upload that is dropped is given up in the background; one whose process died is left
-//! to the bucket's lifecycle rule, since it is neither listed nor read.
+//! A put is exclusive; an upload is not, in any of the protocols: a name is looked at before the
+//! upload is completed, and names of tables are fresh (rule 6), so that two uploads of one name do
+//! not meet. An upload that is dropped is given up in the background; one whose process died is
+//! left to the bucket's lifecycle rule, since it is neither listed nor read.
 //!
-//! Whatever fails in passing is made again for [`REMOTE_PATIENCE`](crate::registry::REMOTE_PATIENCE), whatever the URI's `retry_seconds` says: beginning, sending
-//! and completing do no harm when they are done twice, and nobody above repeats them ([`crate::layer::retry`]).
+//! Whatever fails in passing is made again for
+//! [`REMOTE_RETRY_TIME_MAX`](crate::registry::REMOTE_RETRY_TIME_MAX), whatever the URI's
+//! `retry_seconds` says: beginning, sending and completing do no harm when they are done twice, and
+//! nobody above repeats them ([`crate::layer::retry`]).
 //!
 //! Invariant: at most one part is being filled and [`PARTS_IN_FLIGHT_MAX`] are on their way.
 
@@ -25,7 +29,8 @@ use crate::backend::begin;
 use crate::backend::remote::{Attempts, Effect};
 use crate::{Error, ErrorKind, ObjectInfo, ObjectName, ObjectWriter, PutOutcome, Request, Result};
 
-/// Bytes of a part, the last one apart: above what every protocol asks for, and 80 GB in the 10,000 parts that S3 allows.
+/// Bytes of a part, the last one apart: above what every protocol asks for, and 80 GB in the 10,000
+/// parts that S3 allows.
 pub(super) const PART_BYTES: usize = 8 << 20;
 
 /// Parts on their way at once.
@@ -65,7 +70,17 @@ pub(super) struct CloudWriter {
 impl CloudWriter {
     pub(super) fn new(store: CloudObjectStore, request: Request, name: ObjectName) -> Result<CloudWriter> {
         let (key, place) = (store.key(&name)?, store.bucket().place(name.as_str()));
-        Ok(CloudWriter { store, request, name, key, place, filling: Vec::new(), filling_bytes: 0, length: 0, upload: None })
+        Ok(CloudWriter {
+            store,
+            request,
+            name,
+            key,
+            place,
+            filling: Vec::new(),
+            filling_bytes: 0,
+            length: 0,
+            upload: None,
+        })
     }
 
     /// Adds bytes, and sends the parts that are full.
@@ -123,10 +138,14 @@ impl CloudWriter {
 
     async fn begin_upload(&self) -> Result<String> {
         const DOING: &str = "beginning an upload";
-        let (client, key, place, env) = (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
+        let (client, key, place, env) =
+            (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
         let work = async move {
-            // One that was begun without our knowing is never completed, and neither listed nor read.
-            in_passing(&env, || client.create_multipart(&key)).await.map_err(|failure| failure.error(DOING, &place))
+            // One that was begun without our knowing is never completed, and neither listed nor
+            // read.
+            in_passing(&env, || client.create_multipart(&key))
+                .await
+                .map_err(|failure| failure.error(DOING, &place))
         };
         self.store.run(self.request, DOING, Effect::Nothing, work).await
     }
@@ -136,7 +155,7 @@ impl CloudWriter {
         let info = ObjectInfo { name: self.name.clone(), length: self.length };
         if self.upload.is_none() {
             let payload = std::mem::take(&mut self.filling).into_iter().collect();
-            let attempts = Attempts::patient(self.store.env());
+            let attempts = Attempts::persistent(self.store.env());
             return match self.store.put_payload(self.request, &self.name, payload, attempts).await? {
                 PutOutcome::Created => Ok(info),
                 PutOutcome::Exists => Err(self.taken()),
@@ -161,7 +180,8 @@ impl CloudWriter {
     /// Whether the name holds an object.
     async fn is_taken(&self) -> Result<bool> {
         const DOING: &str = "looking for an object of this name";
-        let (client, key, place, env) = (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
+        let (client, key, place, env) =
+            (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
         let work = async move {
             match in_passing(&env, || client.head(&key)).await {
                 Ok(_) => Ok(true),
@@ -181,10 +201,11 @@ impl CloudWriter {
         const DOING: &str = "completing an upload";
         let Some(upload) = &mut self.upload else { return Ok(()) };
         let (id, parts) = (upload.id.clone(), std::mem::take(&mut upload.parts));
-        let (client, key, place, env) = (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
+        let (client, key, place, env) =
+            (self.store.client(), self.key.clone(), self.place.clone(), self.store.env().clone());
         let length = self.length;
         let work = async move {
-            let (mut attempts, mut is_unknown) = (Attempts::patient(&env), false);
+            let (mut attempts, mut is_unknown) = (Attempts::persistent(&env), false);
             loop {
                 let failure = match wire::listen(client.complete_multipart(&key, &id, parts.clone())).await {
                     Ok(_) => return Ok(()),
@@ -195,7 +216,11 @@ impl CloudWriter {
                     return Ok(());
                 }
                 if !(is_unknown || failure.kind == ErrorKind::Retry) || !attempts.again().await {
-                    return Err(if is_unknown { failure.unknown(DOING, &place) } else { failure.error(DOING, &place) });
+                    return Err(if is_unknown {
+                        failure.unknown(DOING, &place)
+                    } else {
+                        failure.error(DOING, &place)
+                    });
                 }
             }
         };
@@ -208,7 +233,11 @@ async fn arrived(upload: &mut Upload, place: &str) -> Result<()> {
     let Some(waiting) = upload.waiting.pop_front() else { return Ok(()) };
     match waiting.await {
         Some(part) => upload.parts.push(part?),
-        None => return Err(Error::new(ErrorKind::Closed, "the runtime ended while a part was on its way").object(place)),
+        None => {
+            return Err(
+                Error::new(ErrorKind::Closed, "the runtime ended while a part was on its way").object(place)
+            );
+        }
     }
     Ok(())
 }
@@ -227,17 +256,21 @@ impl Part {
     /// Sending a part again replaces it: any failure that passes is tried again.
     async fn send(self) -> Result<PartId> {
         let client = self.store.client();
-        let sent = in_passing(self.store.env(), || client.put_part(&self.key, &self.id, self.index, self.payload.clone())).await;
+        let sent = in_passing(self.store.env(), || {
+            client.put_part(&self.key, &self.id, self.index, self.payload.clone())
+        })
+        .await;
         sent.map_err(|failure| failure.error("sending a part of an object", &self.place))
     }
 }
 
-/// Makes a request that does no harm when it is made twice, again and again while it fails in passing.
+/// Makes a request that does no harm when it is made twice, again and again while it fails in
+/// passing.
 async fn in_passing<T, F>(env: &Env, make: impl Fn() -> F) -> std::result::Result<T, Failure>
 where
     F: Future<Output = object_store::Result<T>>,
 {
-    let mut attempts = Attempts::patient(env);
+    let mut attempts = Attempts::persistent(env);
     loop {
         match wire::listen(make()).await {
             Err(failure) if failure.kind == ErrorKind::Retry && attempts.again().await => {}
@@ -250,8 +283,10 @@ impl ObjectWriter for CloudWriter {
     fn append(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             begin(self.store.env(), self.request, "appending to an object").await?;
-            // A copy of what is small beside the buffer that it is a part of: it waits here for the rest of its part.
-            let bytes = if bytes.len() < PART_BYTES / 64 { BytesMut::from(&bytes[..]).freeze() } else { bytes };
+            // A copy of what is small beside the buffer that it is a part of: it waits here for the
+            // rest of its part.
+            let bytes =
+                if bytes.len() < PART_BYTES / 64 { BytesMut::from(&bytes[..]).freeze() } else { bytes };
             self.add(bytes).await
         })
     }
@@ -267,7 +302,8 @@ impl Drop for CloudWriter {
         let (client, key) = (self.store.client(), self.key.clone());
         self.store.spawn(self.request.purpose, async move {
             if let Err(failure) = wire::listen(client.abort_multipart(&key, &upload.id)).await {
-                tracing::debug!(?failure, %key, "an upload that was given up stays for the bucket's lifecycle rule");
+                tracing::debug!(?failure, %key, "an upload that was given up stays for the bucket's \
+                    lifecycle rule");
             }
         });
     }

@@ -1,8 +1,10 @@
 //! The client, and another one when it falls silent.
 //!
-//! The crate hdfs-native keeps one connection to a NameNode, on which all requests travel, and waits for their answers without end. So each is waited
-//! for with a limit here; when it passes, the connection is taken for dead and the client replaced. A client's own tasks (its connections, the
-//! renewal of leases) run on a runtime of its own and end with it, once the last request that it serves has.
+//! The crate hdfs-native keeps one connection to a NameNode, on which all requests travel, and
+//! waits for their answers without end. So each is waited for with a limit here; when it passes,
+//! the connection is taken for dead and the client replaced. A client's own tasks (its connections,
+//! the renewal of leases) run on a runtime of its own and end with it, once the last request that
+//! it serves has.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -53,7 +55,8 @@ impl Connected {
         if let Some(user) = &settings.user {
             builder = builder.with_user(user);
         }
-        let client = builder.build().map_err(|error| Failure::judge(&error).error("opening HDFS", &settings.url))?;
+        let client =
+            builder.build().map_err(|error| Failure::judge(&error).error("opening HDFS", &settings.url))?;
         Ok(Connected { client, generation, _runtime: runtime })
     }
 }
@@ -78,7 +81,10 @@ impl Cluster {
     }
 
     /// One request.
-    pub(super) async fn ask<T, F>(&self, request: impl FnOnce(Arc<Connected>) -> F) -> std::result::Result<T, Failure>
+    pub(super) async fn ask<T, F>(
+        &self,
+        request: impl FnOnce(Arc<Connected>) -> F,
+    ) -> std::result::Result<T, Failure>
     where
         F: Future<Output = hdfs_native::Result<T>>,
     {
@@ -110,7 +116,8 @@ impl Cluster {
         }
         match Connected::new(&self.settings, generation + 1) {
             Ok(connected) => {
-                tracing::debug!(url = %self.settings.url, "the connection to HDFS fell silent; another is made");
+                tracing::debug!(url = %self.settings.url, "the connection to HDFS fell silent; another is \
+                    made");
                 *current = Arc::new(connected);
             }
             // The one that there is may come to its senses.

@@ -1,4 +1,5 @@
-//! What a failed request means: the kind of error, whether it may have taken effect, and what to do.
+//! What a failed request means: the kind of error, whether it may have taken effect, and what to
+//! do.
 //!
 //! | came | kind | may have taken effect |
 //! |---|---|---|
@@ -12,7 +13,8 @@
 //! | a connection that broke, an answer that makes no sense, silence | `Retry` | yes |
 //! | any other refusal | `Retry` | yes |
 //!
-//! A NameNode that refuses has done nothing. What is not known to be a refusal counts as uncertain all the same: asking again settles it.
+//! A NameNode that refuses has done nothing. What is not known to be a refusal counts as uncertain
+//! all the same: asking again settles it.
 
 use std::io;
 
@@ -23,24 +25,32 @@ use crate::{Error, ErrorKind};
 /// Most bytes of what a node says that are shown: some answer with whole stacks.
 const SAID_BYTES_MAX: usize = 300;
 
-const SAFE_MODE: &str =
-    "the NameNode changes nothing while it is in safe mode: see `hdfs dfsadmin -safemode get`; requests go on by themselves";
-const STANDBY: &str = "no NameNode is active: see `hdfs haadmin -getAllServiceState`; requests go on by themselves";
+const SAFE_MODE: &str = "the NameNode changes nothing while it is in safe mode: see `hdfs dfsadmin \
+    -safemode get`; requests go on by themselves";
+const STANDBY: &str =
+    "no NameNode is active: see `hdfs haadmin -getAllServiceState`; requests go on by themselves";
 const BUSY: &str = "the NameNode is starting or busy; requests are made again for a while (retry_seconds)";
-const GIVE_RIGHTS: &str = "give the user the rights to list, read, write and delete in the database's directory, or name another: ?user=…";
+const GIVE_RIGHTS: &str = "give the user the rights to list, read, write and delete in the database's \
+    directory, or name another: ?user=…";
 const KERBEROS: &str = "check the ticket (`klist`) and the Hadoop configuration that HADOOP_CONF_DIR names";
 const FREE_SPACE: &str = "free space or raise the quota (`hdfs dfs -count -q`); writes resume by themselves";
-const DATANODES: &str = "look at the DataNodes (`hdfs dfsadmin -report`); requests are made again for a while (retry_seconds)";
-const CHECK_BLOCKS: &str = "see which blocks are missing: `hdfs fsck` with the path; requests are made again for a while (retry_seconds)";
+const DATANODES: &str =
+    "look at the DataNodes (`hdfs dfsadmin -report`); requests are made again for a while (retry_seconds)";
+const CHECK_BLOCKS: &str = "see which blocks are missing: `hdfs fsck` with the path; requests are made \
+    again for a while (retry_seconds)";
 const CHECK_PATH: &str = "choose a directory whose parts are directories, and that nothing else uses";
-const REACH: &str = "check host and port of the NameNode (fs.defaultFS of its core-site.xml) and the network between";
-const CONFIGURE: &str = "write the port (hdfs://host:8020/path), or let HADOOP_CONF_DIR name a configuration that has this name service";
-const WAIT_LONGER: &str = "it is made again for a while (retry_seconds). If it stays, look at the network and at the NameNode's load, or give a request more \
+const REACH: &str =
+    "check host and port of the NameNode (fs.defaultFS of its core-site.xml) and the network between";
+const CONFIGURE: &str = "write the port (hdfs://host:8020/path), or let HADOOP_CONF_DIR name a \
+    configuration that has this name service";
+const WAIT_LONGER: &str = "it is made again for a while (retry_seconds). If it stays, look at the network \
+    and at the NameNode's load, or give a request more \
                            time: timeout_seconds";
 const NOT_BUILT: &str = "use a directory outside encryption zones: this program has no client for their keys";
 
 /// What a NameNode says of a path where a file cannot be, besides that none is there.
-const NO_FILE: [&str; 3] = ["ParentNotDirectoryException", "PathIsNotEmptyDirectoryException", "PathIsNotDirectoryException"];
+const NO_FILE: [&str; 3] =
+    ["ParentNotDirectoryException", "PathIsNotEmptyDirectoryException", "PathIsNotDirectoryException"];
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,24 +68,48 @@ impl Failure {
     /// Nothing came back in time.
     pub(super) fn silence() -> Failure {
         let what = "no answer in time".to_owned();
-        Failure { kind: ErrorKind::Retry, is_uncertain: true, is_no_file: false, what, advice: Some(WAIT_LONGER) }
+        Failure {
+            kind: ErrorKind::Retry,
+            is_uncertain: true,
+            is_no_file: false,
+            what,
+            advice: Some(WAIT_LONGER),
+        }
     }
 
     /// Nothing of that name is there, or no file.
     pub(super) fn absent() -> Failure {
-        Failure { kind: ErrorKind::NotFound, is_uncertain: false, is_no_file: true, what: "no such object".to_owned(), advice: None }
+        Failure {
+            kind: ErrorKind::NotFound,
+            is_uncertain: false,
+            is_no_file: true,
+            what: "no such object".to_owned(),
+            advice: None,
+        }
     }
 
     /// Less came than was asked for, and was there.
     pub(super) fn short(wanted: usize, came: usize) -> Failure {
         let what = format!("{came} bytes came instead of {wanted}");
-        Failure { kind: ErrorKind::Retry, is_uncertain: true, is_no_file: false, what, advice: Some(CHECK_BLOCKS) }
+        Failure {
+            kind: ErrorKind::Retry,
+            is_uncertain: true,
+            is_no_file: false,
+            what,
+            advice: Some(CHECK_BLOCKS),
+        }
     }
 
     /// Directories that no program of ours makes.
     pub(super) fn too_deep() -> Failure {
         let what = "directories lie too deep".to_owned();
-        Failure { kind: ErrorKind::Invalid, is_uncertain: false, is_no_file: false, what, advice: Some(CHECK_PATH) }
+        Failure {
+            kind: ErrorKind::Invalid,
+            is_uncertain: false,
+            is_no_file: false,
+            what,
+            advice: Some(CHECK_PATH),
+        }
     }
 
     /// What an error of the client means.
@@ -90,11 +124,21 @@ impl Failure {
             },
             E::AlreadyExists(_) => (ErrorKind::AlreadyExists, false, None),
             E::FileNotFound(_) | E::IsADirectoryError(_) => (ErrorKind::NotFound, false, None),
-            E::InvalidArgument(said) if said.contains("No NameNode") => (ErrorKind::Invalid, false, Some(CONFIGURE)),
-            E::InvalidPath(_) | E::InvalidArgument(_) | E::UrlParseError(_) | E::XmlParseError(_) => (ErrorKind::Invalid, false, None),
-            E::UnsupportedFeature(said) if said.contains("encryption zone") => (ErrorKind::Unsupported, false, Some(NOT_BUILT)),
-            E::UnsupportedFeature(_) | E::UnsupportedErasureCodingPolicy(_) | E::TrashNotEnabled => (ErrorKind::Unsupported, false, None),
-            E::SASLError(_) | E::GSSAPIError(..) | E::NoSASLMechanism => (ErrorKind::PermissionDenied, false, Some(KERBEROS)),
+            E::InvalidArgument(said) if said.contains("No NameNode") => {
+                (ErrorKind::Invalid, false, Some(CONFIGURE))
+            }
+            E::InvalidPath(_) | E::InvalidArgument(_) | E::UrlParseError(_) | E::XmlParseError(_) => {
+                (ErrorKind::Invalid, false, None)
+            }
+            E::UnsupportedFeature(said) if said.contains("encryption zone") => {
+                (ErrorKind::Unsupported, false, Some(NOT_BUILT))
+            }
+            E::UnsupportedFeature(_) | E::UnsupportedErasureCodingPolicy(_) | E::TrashNotEnabled => {
+                (ErrorKind::Unsupported, false, None)
+            }
+            E::SASLError(_) | E::GSSAPIError(..) | E::NoSASLMechanism => {
+                (ErrorKind::PermissionDenied, false, Some(KERBEROS))
+            }
             E::DataTransferError(_) | E::ChecksumError | E::BlocksNotFound(_) | E::ErasureCodingError(_) => {
                 (ErrorKind::Retry, true, Some(CHECK_BLOCKS))
             }
@@ -103,12 +147,16 @@ impl Failure {
             }
         };
         let what = match error {
-            E::RPCError(class, said) | E::FatalRPCError(class, said) => format!("the NameNode says {}: {}", short(class), first_line(said)),
+            E::RPCError(class, said) | E::FatalRPCError(class, said) => {
+                format!("the NameNode says {}: {}", short(class), first_line(said))
+            }
             E::DataTransferError(said) => format!("the DataNodes failed: {}", first_line(said)),
             error => first_line(&error.to_string()).to_owned(),
         };
         let is_no_file = match error {
-            E::RPCError(class, said) => kind == ErrorKind::NotFound || NO_FILE.contains(&short(class)) || is_below_a_file(said),
+            E::RPCError(class, said) => {
+                kind == ErrorKind::NotFound || NO_FILE.contains(&short(class)) || is_below_a_file(said)
+            }
             _ => kind == ErrorKind::NotFound,
         };
         Failure { kind, is_uncertain, is_no_file, what, advice }
@@ -137,10 +185,14 @@ impl Failure {
 /// Whether no connection came about, so that nothing was asked.
 fn is_before_request(error: &io::Error) -> bool {
     use io::ErrorKind as Io;
-    matches!(error.kind(), Io::ConnectionRefused | Io::AddrNotAvailable | Io::HostUnreachable | Io::NetworkUnreachable)
+    matches!(
+        error.kind(),
+        Io::ConnectionRefused | Io::AddrNotAvailable | Io::HostUnreachable | Io::NetworkUnreachable
+    )
 }
 
-/// Whether the NameNode met a file where a directory should be. Whoever may not do everything is told so as of a denied access.
+/// Whether the NameNode met a file where a directory should be. Whoever may not do everything is
+/// told so as of a denied access.
 fn is_below_a_file(said: &str) -> bool {
     first_line(said).ends_with("(is not a directory)")
 }
@@ -168,13 +220,17 @@ fn by_class(class: &str, said: &str) -> (ErrorKind, bool, Option<&'static str>) 
         // A writer whose lease is gone has lost its file: to be written again.
         "LeaseExpiredException" | "RecoveryInProgressException" => refused(ErrorKind::Retry, None),
         "FileNotFoundException" | "PathNotFoundException" => refused(ErrorKind::NotFound, None),
-        "FileAlreadyExistsException" | "AlreadyBeingCreatedException" => refused(ErrorKind::AlreadyExists, None),
+        "FileAlreadyExistsException" | "AlreadyBeingCreatedException" => {
+            refused(ErrorKind::AlreadyExists, None)
+        }
         "AccessControlException" if is_below_a_file(said) => refused(ErrorKind::Invalid, Some(CHECK_PATH)),
         // The second when a part of the path may not be passed through.
         "AccessControlException" | "TraverseAccessControlException" | "AuthorizationException" => {
             refused(ErrorKind::PermissionDenied, Some(GIVE_RIGHTS))
         }
-        "SaslException" | "GSSException" | "InvalidToken" => refused(ErrorKind::PermissionDenied, Some(KERBEROS)),
+        "SaslException" | "GSSException" | "InvalidToken" => {
+            refused(ErrorKind::PermissionDenied, Some(KERBEROS))
+        }
         "NSQuotaExceededException"
         | "DSQuotaExceededException"
         | "QuotaByStorageTypeExceededException"
@@ -188,8 +244,14 @@ fn by_class(class: &str, said: &str) -> (ErrorKind, bool, Option<&'static str>) 
         | "InvalidPathException"
         | "SnapshotException"
         | "UnresolvedLinkException" => refused(ErrorKind::Invalid, Some(CHECK_PATH)),
-        "IOException" if said.contains("must both be directories") => refused(ErrorKind::Invalid, Some(CHECK_PATH)),
-        "IOException" if said.contains("could only be written to") || said.contains("could only be replicated to") => no_targets(said),
+        "IOException" if said.contains("must both be directories") => {
+            refused(ErrorKind::Invalid, Some(CHECK_PATH))
+        }
+        "IOException"
+            if said.contains("could only be written to") || said.contains("could only be replicated to") =>
+        {
+            no_targets(said)
+        }
         "RpcNoSuchMethodException" | "RpcNoSuchProtocolException" | "UnsupportedOperationException" => {
             refused(ErrorKind::Unsupported, Some("use HDFS of version 3, or 2.7 at least"))
         }
@@ -197,7 +259,8 @@ fn by_class(class: &str, said: &str) -> (ErrorKind, bool, Option<&'static str>) 
     }
 }
 
-/// The NameNode finds no DataNode for a block: they are full when some run and none of them is left out, and away otherwise.
+/// The NameNode finds no DataNode for a block: they are full when some run and none of them is left
+/// out, and away otherwise.
 fn no_targets(said: &str) -> (ErrorKind, bool, Option<&'static str>) {
     let are_there = !said.contains("There are 0 datanode(s) running") && said.contains("datanode(s) running");
     match are_there && said.contains("no node(s) are excluded") {
@@ -219,18 +282,54 @@ mod tests {
     fn a_refusal_is_certain_and_has_its_kind() {
         for (class, said, kind) in [
             ("java.io.FileNotFoundException", "File does not exist: /a", ErrorKind::NotFound),
-            ("org.apache.hadoop.fs.FileAlreadyExistsException", "rename destination /a already exists", ErrorKind::AlreadyExists),
-            ("org.apache.hadoop.security.AccessControlException", "Permission denied: user=x", ErrorKind::PermissionDenied),
-            ("org.apache.hadoop.security.token.SecretManager$InvalidToken", "expired", ErrorKind::PermissionDenied),
+            (
+                "org.apache.hadoop.fs.FileAlreadyExistsException",
+                "rename destination /a already exists",
+                ErrorKind::AlreadyExists,
+            ),
+            (
+                "org.apache.hadoop.security.AccessControlException",
+                "Permission denied: user=x",
+                ErrorKind::PermissionDenied,
+            ),
+            (
+                "org.apache.hadoop.security.token.SecretManager$InvalidToken",
+                "expired",
+                ErrorKind::PermissionDenied,
+            ),
             ("org.apache.hadoop.ipc.StandbyException", "not supported in state standby", ErrorKind::Retry),
             ("org.apache.hadoop.hdfs.server.namenode.SafeModeException", "Cannot create", ErrorKind::Retry),
-            ("org.apache.hadoop.ipc.RetriableException", "Cannot rename. Name node is in safe mode.", ErrorKind::Retry),
+            (
+                "org.apache.hadoop.ipc.RetriableException",
+                "Cannot rename. Name node is in safe mode.",
+                ErrorKind::Retry,
+            ),
             ("org.apache.hadoop.hdfs.protocol.DSQuotaExceededException", "over", ErrorKind::OutOfSpace),
-            ("org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException", "long", ErrorKind::Invalid),
-            ("org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException", "many", ErrorKind::OutOfSpace),
-            ("org.apache.hadoop.fs.ParentNotDirectoryException", "/a (is not a directory)", ErrorKind::Invalid),
-            ("org.apache.hadoop.security.AccessControlException", "/a (is not a directory)", ErrorKind::Invalid),
-            ("java.io.IOException", "Source /t and destination /a must both be directories", ErrorKind::Invalid),
+            (
+                "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException",
+                "long",
+                ErrorKind::Invalid,
+            ),
+            (
+                "org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException",
+                "many",
+                ErrorKind::OutOfSpace,
+            ),
+            (
+                "org.apache.hadoop.fs.ParentNotDirectoryException",
+                "/a (is not a directory)",
+                ErrorKind::Invalid,
+            ),
+            (
+                "org.apache.hadoop.security.AccessControlException",
+                "/a (is not a directory)",
+                ErrorKind::Invalid,
+            ),
+            (
+                "java.io.IOException",
+                "Source /t and destination /a must both be directories",
+                ErrorKind::Invalid,
+            ),
         ] {
             assert_eq!(judged(class, said), (kind, false), "{class}: {said}");
         }
@@ -238,14 +337,28 @@ mod tests {
 
     #[test]
     fn only_what_the_name_node_says_is_absent_is() {
-        let no_file = |class: &str| Failure::judge(&HdfsError::RPCError(class.to_owned(), String::new())).is_no_file;
-        assert!(no_file("java.io.FileNotFoundException") && no_file("org.apache.hadoop.fs.ParentNotDirectoryException"));
-        assert!(no_file("org.apache.hadoop.fs.PathIsNotEmptyDirectoryException") && Failure::absent().is_no_file);
-        let below = HdfsError::RPCError("org.apache.hadoop.security.AccessControlException".into(), "/a (is not a directory)\n\tat".into());
+        let no_file =
+            |class: &str| Failure::judge(&HdfsError::RPCError(class.to_owned(), String::new())).is_no_file;
+        assert!(
+            no_file("java.io.FileNotFoundException")
+                && no_file("org.apache.hadoop.fs.ParentNotDirectoryException")
+        );
+        assert!(
+            no_file("org.apache.hadoop.fs.PathIsNotEmptyDirectoryException") && Failure::absent().is_no_file
+        );
+        let below = HdfsError::RPCError(
+            "org.apache.hadoop.security.AccessControlException".into(),
+            "/a (is not a directory)\n\tat".into(),
+        );
         assert!(Failure::judge(&below).is_no_file);
-        assert!(!no_file("org.apache.hadoop.security.AccessControlException") && !no_file("java.io.IOException"));
+        assert!(
+            !no_file("org.apache.hadoop.security.AccessControlException") && !no_file("java.io.IOException")
+        );
         assert!(!no_file("org.apache.hadoop.ipc.RetriableException") && !Failure::silence().is_no_file);
-        assert!(!Failure::judge(&HdfsError::BlocksNotFound("/a".into())).is_no_file, "a file whose blocks are missing is there");
+        assert!(
+            !Failure::judge(&HdfsError::BlocksNotFound("/a".into())).is_no_file,
+            "a file whose blocks are missing is there"
+        );
     }
 
     #[test]
@@ -265,12 +378,19 @@ mod tests {
         }
         assert!(Failure::silence().is_uncertain);
         let fatal = HdfsError::FatalRPCError("org.apache.hadoop.ipc.StandbyException".into(), String::new());
-        assert!(Failure::judge(&fatal).is_uncertain, "a connection that the node gave up may have carried other requests");
+        assert!(
+            Failure::judge(&fatal).is_uncertain,
+            "a connection that the node gave up may have carried other requests"
+        );
     }
 
     #[test]
     fn full_nodes_and_absent_ones_are_told_apart() {
-        let said = |nodes: &str| format!("File /t could only be written to 0 of the 1 minReplication nodes. {nodes} in this operation.");
+        let said = |nodes: &str| {
+            format!(
+                "File /t could only be written to 0 of the 1 minReplication nodes. {nodes} in this operation."
+            )
+        };
         for (nodes, kind) in [
             ("There are 3 datanode(s) running and no node(s) are excluded", ErrorKind::OutOfSpace),
             ("There are 1 datanode(s) running and 1 node(s) are excluded", ErrorKind::Retry),
@@ -283,9 +403,15 @@ mod tests {
     #[test]
     fn messages_are_one_line_with_what_to_do() {
         let long = format!("{}\n\tat org.apache", "ü".repeat(400));
-        let failure = Failure::judge(&HdfsError::RPCError("org.apache.hadoop.security.AccessControlException".into(), long));
+        let failure = Failure::judge(&HdfsError::RPCError(
+            "org.apache.hadoop.security.AccessControlException".into(),
+            long,
+        ));
         let text = failure.error("reading an object", "hdfs://h:1/a").to_string();
-        assert!(text.contains("AccessControlException: üü") && !text.contains("org.apache") && text.len() < 800, "{text}");
+        assert!(
+            text.contains("AccessControlException: üü") && !text.contains("org.apache") && text.len() < 800,
+            "{text}"
+        );
         assert!(text.contains("hdfs://h:1/a") && text.contains("?user="), "{text}");
         let unknown = Failure::silence().unknown("naming an object", "hdfs://h:1/a");
         assert_eq!(unknown.kind(), ErrorKind::OutcomeUnknown);

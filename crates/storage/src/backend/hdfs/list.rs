@@ -1,13 +1,16 @@
 //! Lists: an ascending walk over directories, made durable before it is believed.
 //!
-//! What is atomic: a NameNode answers a directory in ascending order of names, a page (dfs.ls.limit, 1000 entries) at a time, each page under its
-//! lock. Names that match a prefix within one directory lie side by side. So the page that shows the first of them, or shows that there is none,
-//! shows at its one moment all that lies behind the end of the page before, which lies before all that match: the smallest of them, at one moment,
-//! whatever happened between the pages. Longer lists are put together from a moment for each page.
+//! What is atomic: a NameNode answers a directory in ascending order of names, a page
+//! (dfs.ls.limit, 1000 entries) at a time, each page under its lock. Names that match a prefix
+//! within one directory lie side by side. So the page that shows the first of them, or shows that
+//! there is none, shows at its one moment all that lies behind the end of the page before, which
+//! lies before all that match: the smallest of them, at one moment, whatever happened between the
+//! pages. Longer lists are put together from a moment for each page.
 //!
 //! What is durable: all that the NameNode showed, since the store settles behind the walk.
 //!
-//! A walk begins at the beginning of a directory, since the client offers no other way: a page that begins after a name costs the pages before it.
+//! A walk begins at the beginning of a directory, since the client offers no other way: a page that
+//! begins after a name costs the pages before it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,8 +32,8 @@ const DEPTH_MAX: usize = 256;
 /// An entry of a directory: its name, to which a directory's `/` is added, and its length.
 type Entry = (String, u64);
 
-/// Puts the entries of a directory, which come in the order of their bare names, into the order of the names of objects: what lies in the directory `a`
-/// comes behind `a-b` and `a.b`.
+/// Puts the entries of a directory, which come in the order of their bare names, into the order of
+/// the names of objects: what lies in the directory `a` comes behind `a-b` and `a.b`.
 #[derive(Debug, Default)]
 struct Order {
     /// Directories whose turn has not come.
@@ -38,7 +41,8 @@ struct Order {
 }
 
 impl Order {
-    /// What can be shown once `entry` was met: directories that come before it, then, if it is no directory, itself.
+    /// What can be shown once `entry` was met: directories that come before it, then, if it is no
+    /// directory, itself.
     fn met(&mut self, entry: Entry) -> Vec<Entry> {
         let mut due = Vec::new();
         while self.waiting.peek().is_some_and(|Reverse(first)| *first < entry.0) {
@@ -58,7 +62,8 @@ impl Order {
     }
 }
 
-/// Whether nothing that matches comes behind a name of the same directory, whose entries come in the order of their bare names.
+/// Whether nothing that matches comes behind a name of the same directory, whose entries come in
+/// the order of their bare names.
 fn is_behind(name: &str, prefix: &str) -> bool {
     name > prefix && !name.starts_with(prefix)
 }
@@ -75,7 +80,11 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Walks the directory whose objects' names begin with `base` (empty, or ending in `/`).
-    fn directory<'b>(&'b mut self, base: String, depth: usize) -> BoxFuture<'b, std::result::Result<(), Failure>> {
+    fn directory<'b>(
+        &'b mut self,
+        base: String,
+        depth: usize,
+    ) -> BoxFuture<'b, std::result::Result<(), Failure>> {
         Box::pin(async move {
             if depth > DEPTH_MAX {
                 return Err(Failure::too_deep());
@@ -85,7 +94,11 @@ impl Walk<'_> {
             let entries = self.connected.client.list_status_iter(&path, false);
             let mut order = Order::default();
             loop {
-                let next = self.store.cluster().wait(self.connected, 1, async { entries.next().await.transpose() }).await;
+                let next = self
+                    .store
+                    .cluster()
+                    .wait(self.connected, 1, async { entries.next().await.transpose() })
+                    .await;
                 let status = match next {
                     Ok(Some(status)) => status,
                     Ok(None) => break,
@@ -94,7 +107,10 @@ impl Walk<'_> {
                     Err(failure) => return Err(failure),
                 };
                 // Of a file itself there is one entry, which is no name in it.
-                let Some(name) = status.path.strip_prefix(&path).and_then(|name| name.strip_prefix('/')) else { continue };
+                let Some(name) = status.path.strip_prefix(&path).and_then(|name| name.strip_prefix('/'))
+                else {
+                    continue;
+                };
                 let slash = if status.isdir { "/" } else { "" };
                 let is_last = is_behind(&format!("{base}{name}"), self.prefix);
                 for due in order.met((format!("{name}{slash}"), status.length as u64)) {
@@ -115,13 +131,19 @@ impl Walk<'_> {
         self.found.len() >= self.wanted
     }
 
-    async fn entry(&mut self, base: &str, (entry, length): Entry, depth: usize) -> std::result::Result<(), Failure> {
+    async fn entry(
+        &mut self,
+        base: &str,
+        (entry, length): Entry,
+        depth: usize,
+    ) -> std::result::Result<(), Failure> {
         let name = format!("{base}{entry}");
         if self.is_full() || !may_match(&name, self.prefix, self.after) {
             return Ok(());
         }
         match entry.strip_suffix('/') {
-            // What no object can be called, the directory of temporary files among it, is not looked at.
+            // What no object can be called, the directory of temporary files among it, is not
+            // looked at.
             Some(directory) if ObjectName::new(directory).is_ok() => self.directory(name, depth + 1).await,
             Some(_) => Ok(()),
             None => {
@@ -133,11 +155,17 @@ impl Walk<'_> {
 }
 
 impl HdfsObjectStore {
-    async fn walk(&self, prefix: &str, after: Option<&ObjectName>, limit: usize) -> std::result::Result<Listed, Failure> {
+    async fn walk(
+        &self,
+        prefix: &str,
+        after: Option<&ObjectName>,
+        limit: usize,
+    ) -> std::result::Result<Listed, Failure> {
         let base = prefix.rfind('/').map_or("", |slash| &prefix[..=slash]);
         let connected = self.cluster().connected();
         let after = after.map(ObjectName::as_str);
-        let mut walk = Walk { store: self, connected: &connected, prefix, after, wanted: limit + 1, found: Vec::new() };
+        let mut walk =
+            Walk { store: self, connected: &connected, prefix, after, wanted: limit + 1, found: Vec::new() };
         walk.directory(base.to_owned(), 0).await?;
         let mut objects = walk.found;
         let more = objects.len() > limit;
@@ -146,7 +174,13 @@ impl HdfsObjectStore {
         Ok(Listed { objects, more })
     }
 
-    pub(super) async fn list_names(&self, request: Request, prefix: &str, after: Option<&ObjectName>, limit: usize) -> Result<Listed> {
+    pub(super) async fn list_names(
+        &self,
+        request: Request,
+        prefix: &str,
+        after: Option<&ObjectName>,
+        limit: usize,
+    ) -> Result<Listed> {
         const DOING: &str = "listing objects";
         let limit = limit.min(LIST_PAGE_MAX);
         let base = prefix.rfind('/').map_or("", |slash| &prefix[..slash]);
@@ -194,14 +228,18 @@ mod tests {
         }
     }
 
-    /// A walk may end where this says so, for every prefix: what comes later in the order of bare names never matches.
+    /// A walk may end where this says so, for every prefix: what comes later in the order of bare
+    /// names never matches.
     #[test]
     fn a_walk_ends_only_behind_all_that_match() {
         let names = ["a", "a-b", "a.b", "a0", "b", "b-", "b0", "ba", "c"];
         for prefix in ["", "a", "a-", "b", "b0", "bb", "c", "d"] {
             for (index, name) in names.iter().enumerate() {
                 if is_behind(name, prefix) {
-                    assert!(names[index..].iter().all(|later| !later.starts_with(prefix)), "{prefix} ended at {name}");
+                    assert!(
+                        names[index..].iter().all(|later| !later.starts_with(prefix)),
+                        "{prefix} ended at {name}"
+                    );
                 }
             }
         }

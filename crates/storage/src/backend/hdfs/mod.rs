@@ -1,22 +1,27 @@
 //! A directory of HDFS: `hdfs://host:port/path`, `hdfs://nameservice/path`.
 //!
-//! The crate hdfs-native speaks the protocols; this module gives its requests the contract of [`ObjectStore`]:
+//! The crate hdfs-native speaks the protocols; this module gives its requests the contract of
+//! [`ObjectStore`]:
 //!
-//! - every request runs on the runtime of remote stores ([`crate::backend::remote`]), the more urgent first, up to its deadline, and each step of it
-//!   is waited for with a limit (`client`);
+//! - every request runs on the runtime of remote stores ([`crate::backend::remote`]), the more
+//!   urgent first, up to its deadline, and each step of it is waited for with a limit (`client`);
 //! - an error says whether the request may have taken effect (`failure`);
-//! - an object's bytes go to a temporary file, which a rename without overwriting gives its name (`put`, `writer`): the NameNode shows a file from its
-//!   creation on, before it has bytes, so that creating the object's own name would show half an object;
+//! - an object's bytes go to a temporary file, which a rename without overwriting gives its name
+//!   (`put`, `writer`): the NameNode shows a file from its creation on, before it has bytes, so
+//!   that creating the object's own name would show half an object;
 //! - a list walks directories in ascending order, and is settled before it is believed (`list`).
 //!
-//! What is durable: of a closed file every block, synced with its directory by each DataNode of its pipeline; of a name, what the NameNode's journal
-//! holds. A NameNode answers reads from memory, which is ahead of its journal. So whatever concludes something from what it saw (a list, a name that
-//! was found taken, a rename that was found to have landed) makes a change of its own before it says so: the journal is written in order, and has
-//! all that came before once it has that. [`HdfsObjectStore::settle`] is such a change.
+//! What is durable: of a closed file every block, synced with its directory by each DataNode of its
+//! pipeline; of a name, what the NameNode's journal holds. A NameNode answers reads from memory,
+//! which is ahead of its journal. So whatever concludes something from what it saw (a list, a name
+//! that was found taken, a rename that was found to have landed) makes a change of its own before
+//! it says so: the journal is written in order, and has all that came before once it has that.
+//! [`HdfsObjectStore::settle`] is such a change.
 //!
 //! Invariants:
 //! - A name under the root names whole and durable bytes.
-//! - Nothing but [`Temporary`](put::Temporary) and sweeping touches `.tmp=/`, and no name of an object begins so.
+//! - Nothing but [`Temporary`](put::Temporary) and sweeping touches `.tmp=/`, and no name of an
+//!   object begins so.
 
 mod client;
 mod failure;
@@ -44,8 +49,8 @@ use crate::backend::remote::{Attempts, Effect, THREADS, Tasks};
 use crate::facts::Fact;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Registry, Request, Result, Survival,
-    Uri,
+    Error, ErrorKind, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
+    Registry, Request, Result, Survival, Uri,
 };
 
 /// Requests on their way at once, of one store.
@@ -57,13 +62,14 @@ const LOCATED_MAX: usize = 4 * 4096;
 /// Bytes that are given to the client, or copied, at once.
 const PIECE_BYTES: usize = 8 << 20;
 
-/// Where files lie until they have their name. Hidden from Hadoop's own jobs by its point, from lists by a byte that no object's name has.
+/// Where files lie until they have their name. Hidden from Hadoop's own jobs by its point, from
+/// lists by a byte that no object's name has.
 const TEMPORARY_DIRECTORY: &str = ".tmp=";
 /// How the names of temporary files end.
 const SUFFIX: &str = ".partial";
 
-/// A temporary file that has not changed for so long, by the NameNode's clock, belongs to nobody. One that does all the same is missed when it is
-/// to get its name, and nothing took effect.
+/// A temporary file that has not changed for so long, by the NameNode's clock, belongs to nobody.
+/// One that does all the same is missed when it is to get its name, and nothing took effect.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 const DIRECTORY_MODE: u32 = 0o755;
@@ -124,7 +130,8 @@ impl HdfsObjectStore {
     /// What an object's length is, on the runtime.
     async fn length_now(&self, name: &ObjectName) -> std::result::Result<u64, Failure> {
         let path = self.place().path(name.as_str());
-        let status = self.cluster().ask(|connected| async move { connected.client.get_file_info(&path).await }).await;
+        let status =
+            self.cluster().ask(|connected| async move { connected.client.get_file_info(&path).await }).await;
         match status {
             Ok(status) if status.isdir => Err(Failure::absent()),
             Ok(status) => Ok(status.length as u64),
@@ -136,17 +143,25 @@ impl HdfsObjectStore {
     async fn head(&self, request: Request, name: &ObjectName) -> Result<u64> {
         const DOING: &str = "asking for an object's length";
         let (store, name) = (self.clone(), name.clone());
-        let work =
-            async move { store.length_now(&name).await.map_err(|failure| failure.error(DOING, &store.place().shown(name.as_str()))) };
+        let work = async move {
+            store
+                .length_now(&name)
+                .await
+                .map_err(|failure| failure.error(DOING, &store.place().shown(name.as_str())))
+        };
         self.run(request, DOING, Effect::Nothing, work).await
     }
 
-    /// Makes all durable that the NameNode showed before: a change that means nothing, after which its journal has what came earlier. Where there is
-    /// no directory yet, nothing was shown.
+    /// Makes all durable that the NameNode showed before: a change that means nothing, after which
+    /// its journal has what came earlier. Where there is no directory yet, nothing was shown.
     async fn settle(&self) -> std::result::Result<(), Failure> {
         let root = self.place().root().to_owned();
         let now = u64::try_from(self.env().unix_time().as_millis()).unwrap_or(SAME_TIME);
-        match self.cluster().ask(|connected| async move { connected.client.set_times(&root, now, SAME_TIME).await }).await {
+        match self
+            .cluster()
+            .ask(|connected| async move { connected.client.set_times(&root, now, SAME_TIME).await })
+            .await
+        {
             Err(failure) if failure.is_no_file => Ok(()),
             settled => settled,
         }
@@ -154,7 +169,8 @@ impl HdfsObjectStore {
 
     /// Deletes a file; `false` when there is none.
     async fn delete_file(&self, path: String) -> std::result::Result<bool, Failure> {
-        match self.cluster().ask(|connected| async move { connected.client.delete(&path, false).await }).await {
+        match self.cluster().ask(|connected| async move { connected.client.delete(&path, false).await }).await
+        {
             Err(failure) if failure.is_no_file => Ok(false),
             deleted => deleted,
         }
@@ -162,7 +178,8 @@ impl HdfsObjectStore {
 
     async fn delete_now(&self, request: Request, name: &ObjectName) -> Result<()> {
         const DOING: &str = "deleting an object";
-        let (store, path, shown) = (self.clone(), self.place().path(name.as_str()), self.place().shown(name.as_str()));
+        let (store, path, shown) =
+            (self.clone(), self.place().path(name.as_str()), self.place().shown(name.as_str()));
         self.shared.located.forget(name);
         let work = async move {
             let mut attempts = Attempts::new(store.env());
@@ -171,7 +188,9 @@ impl HdfsObjectStore {
                     Ok(_) => return Ok(()),
                     // Deleting again does no harm: names are not used again.
                     Err(failure) if failure.is_uncertain && attempts.again().await => {}
-                    Err(failure) if failure.is_uncertain || attempts.any() => return Err(failure.unknown(DOING, &shown)),
+                    Err(failure) if failure.is_uncertain || attempts.any() => {
+                        return Err(failure.unknown(DOING, &shown));
+                    }
                     Err(failure) => return Err(failure.error(DOING, &shown)),
                 }
             }
@@ -185,9 +204,12 @@ impl HdfsObjectStore {
         let mut writer = Box::new(writer::HdfsWriter::new(self.clone(), request, to.clone()));
         let mut position = 0;
         while position < length {
-            let bytes = self.read_range(request, from, position..length.min(position + PIECE_BYTES as u64)).await?;
+            let bytes =
+                self.read_range(request, from, position..length.min(position + PIECE_BYTES as u64)).await?;
             if bytes.is_empty() {
-                return Err(Error::new(ErrorKind::Retry, "an object became shorter while it was copied").object(from));
+                return Err(
+                    Error::new(ErrorKind::Retry, "an object became shorter while it was copied").object(from)
+                );
             }
             position += bytes.len() as u64;
             writer.append(bytes).await?;
@@ -199,12 +221,14 @@ impl HdfsObjectStore {
         }
     }
 
-    /// Removes temporary files that have not changed for long. The directory's own time says what the NameNode's clock was when last one came or
-    /// went, so that no clock of ours is asked; where nothing comes or goes, nothing is swept.
+    /// Removes temporary files that have not changed for long. The directory's own time says what
+    /// the NameNode's clock was when last one came or went, so that no clock of ours is asked;
+    /// where nothing comes or goes, nothing is swept.
     async fn sweep_now(&self) -> std::result::Result<u64, Failure> {
         let directory = self.place().path(TEMPORARY_DIRECTORY);
         let asked = directory.clone();
-        let status = self.cluster().ask(|connected| async move { connected.client.get_file_info(&asked).await }).await;
+        let status =
+            self.cluster().ask(|connected| async move { connected.client.get_file_info(&asked).await }).await;
         let now = match status {
             Ok(status) => status.modification_time,
             Err(failure) if failure.is_no_file => return Ok(0),
@@ -213,7 +237,9 @@ impl HdfsObjectStore {
         let mut removed = 0;
         let connected = self.cluster().connected();
         let files = connected.client.list_status_iter(&directory, false);
-        while let Some(file) = self.cluster().wait(&connected, 1, async { files.next().await.transpose() }).await? {
+        while let Some(file) =
+            self.cluster().wait(&connected, 1, async { files.next().await.transpose() }).await?
+        {
             if !file.isdir && is_abandoned(&file.path, file.modification_time, now) {
                 removed += u64::from(self.delete_file(file.path).await?);
             }
@@ -225,15 +251,23 @@ impl HdfsObjectStore {
 /// Whether a file of the directory of temporary files belongs to nobody. Times are in milliseconds.
 fn is_abandoned(path: &str, changed: u64, now: u64) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
-    let is_ours = name.strip_suffix(SUFFIX).is_some_and(|stem| stem.len() == 32 && stem.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let is_ours = name
+        .strip_suffix(SUFFIX)
+        .is_some_and(|stem| stem.len() == 32 && stem.bytes().all(|byte| byte.is_ascii_hexdigit()));
     is_ours && u128::from(now.saturating_sub(changed)) > ABANDONED.as_millis()
 }
 
 impl ObjectStore for HdfsObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, _placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        _placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             begin(self.env(), request, "creating an object").await?;
-            Ok(Box::new(writer::HdfsWriter::new(self.clone(), request, name.clone())) as Box<dyn ObjectWriter>)
+            Ok(Box::new(writer::HdfsWriter::new(self.clone(), request, name.clone()))
+                as Box<dyn ObjectWriter>)
         })
     }
 
@@ -253,11 +287,21 @@ impl ObjectStore for HdfsObjectStore {
         })
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(self.read_range(request, name, range))
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(self.read_several(request, name, ranges))
     }
 
@@ -265,7 +309,13 @@ impl ObjectStore for HdfsObjectStore {
         Box::pin(self.head(request, name))
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         Box::pin(self.list_names(request, prefix, after, limit))
     }
 
@@ -273,14 +323,21 @@ impl ObjectStore for HdfsObjectStore {
         Box::pin(self.delete_now(request, name))
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(self.copy_through(request, from, to))
     }
 
     fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
         const DOING: &str = "sweeping temporary files";
         let store = self.clone();
-        let work = async move { store.sweep_now().await.map_err(|failure| failure.error(DOING, &store.place().describe())) };
+        let work = async move {
+            store.sweep_now().await.map_err(|failure| failure.error(DOING, &store.place().describe()))
+        };
         Box::pin(self.run(request, DOING, Effect::Nothing, work))
     }
 
@@ -289,13 +346,16 @@ impl ObjectStore for HdfsObjectStore {
             let began = self.env().now();
             self.list_names(request, "", None, 1).await?;
             let took = self.env().now().since(began);
-            let reached = Fact::fine("directory", format!("{}, answers a list in {took:.1?}", self.place().describe()));
+            let reached =
+                Fact::fine("directory", format!("{}, answers a list in {took:.1?}", self.place().describe()));
             let threads = Fact::fine("requests", format!("{THREADS} threads, {IN_FLIGHT_MAX} at once"));
             let replicas = match self.cluster().settings().replication {
                 None => Fact::fine("replication", "the cluster's default"),
-                Some(1) => {
-                    Fact::warning("replication", "1", "the loss of one disk loses objects: leave it to the cluster, or say replication=3")
-                }
+                Some(1) => Fact::warning(
+                    "replication",
+                    "1",
+                    "the loss of one disk loses objects: leave it to the cluster, or say replication=3",
+                ),
                 Some(replicas) => Fact::fine("replication", replicas.to_string()),
             };
             Ok(vec![reached, threads, replicas])
@@ -307,18 +367,25 @@ impl ObjectStore for HdfsObjectStore {
     }
 
     fn survival(&self) -> Survival {
-        let durable = "survives the loss of this machine, and of all but one of the DataNodes that keep a block; each has synced it. Names survive what the \
+        let durable = "survives the loss of this machine, and of all but one of the DataNodes that keep a \
+            block; each has synced it. Names survive what the \
                        NameNode's journal survives";
         Survival {
             store: self.describe(),
             accepted: durable.into(),
             durable: durable.into(),
             notes: vec![
-                "One writer at a time, decided by renames without overwriting: they are tried by many at once when a database is created.".into(),
-                "Of two NameNodes the one that lost its role must be kept from answering, reads too: dfs.ha.fencing.methods must end it. Observers and \
-                 routers that read from them are not asked, but cannot be told apart when they are named with a port: name the NameNodes."
+                "One writer at a time, decided by renames without overwriting: they are tried by many at \
+                once when a database is created."
                     .into(),
-                "Snapshots of the directory keep the space of what is deleted; a quota is met as a full store.".into(),
+                "Of two NameNodes the one that lost its role must be kept from answering, reads too: \
+                dfs.ha.fencing.methods must end it. Observers and \
+                 routers that read from them are not asked, but cannot be told apart when they are named \
+                 with a port: name the NameNodes."
+                    .into(),
+                "Snapshots of the directory keep the space of what is deleted; a quota is met as a full \
+                store."
+                    .into(),
             ],
         }
     }
@@ -339,8 +406,10 @@ fn open_log(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>) -> Result<Arc<
 
 /// Registers `hdfs://`.
 pub(crate) fn register(registry: &mut Registry) {
-    registry
-        .register_remote_object_store("hdfs", Arc::new(|env, uri| Ok(Arc::new(HdfsObjectStore::open(env, uri)?) as Arc<dyn ObjectStore>)));
+    registry.register_remote_object_store(
+        "hdfs",
+        Arc::new(|env, uri| Ok(Arc::new(HdfsObjectStore::open(env, uri)?) as Arc<dyn ObjectStore>)),
+    );
     registry.register_log_store("hdfs", Arc::new(open_log));
 }
 
@@ -353,10 +422,18 @@ mod tests {
         let day = 24 * 60 * 60 * 1000;
         let ours = format!("/x/.tmp=/{}{SUFFIX}", "0a".repeat(16));
         assert!(is_abandoned(&ours, 0, day + 1));
-        assert!(!is_abandoned(&ours, 0, day) && !is_abandoned(&ours, day, 0), "young, or of a clock that went back");
-        for foreign in ["/x/.tmp=/a.partial", "/x/.tmp=/letter", &ours.replace(SUFFIX, ""), &ours.replace("0a", "0g")] {
+        assert!(
+            !is_abandoned(&ours, 0, day) && !is_abandoned(&ours, day, 0),
+            "young, or of a clock that went back"
+        );
+        for foreign in
+            ["/x/.tmp=/a.partial", "/x/.tmp=/letter", &ours.replace(SUFFIX, ""), &ours.replace("0a", "0g")]
+        {
             assert!(!is_abandoned(foreign, 0, 10 * day), "{foreign}");
         }
-        assert!(ObjectName::new(format!("{TEMPORARY_DIRECTORY}/a")).is_err(), "an object could be among the temporary files");
+        assert!(
+            ObjectName::new(format!("{TEMPORARY_DIRECTORY}/a")).is_err(),
+            "an object could be among the temporary files"
+        );
     }
 }

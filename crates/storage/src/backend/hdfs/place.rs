@@ -6,7 +6,8 @@
 //! | `replication=3` | how many DataNodes keep each block; otherwise the cluster's default |
 //! | `timeout_seconds=30` | how long one request may take |
 //!
-//! `hdfs://host:port/path` names a NameNode, `hdfs://name/path` a name service of the Hadoop configuration that HADOOP_CONF_DIR (or HADOOP_HOME) names.
+//! `hdfs://host:port/path` names a NameNode, `hdfs://name/path` a name service of the Hadoop
+//! configuration that HADOOP_CONF_DIR (or HADOOP_HOME) names.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ const NAME_BYTES_MAX: usize = 255;
 /// What HDFS allows of one part of a path, unless it is told otherwise.
 const SEGMENT_BYTES_MAX: usize = 255;
 
-/// How long the client waits before it asks all NameNodes of a name service once more, and how often it does: trying again for longer is ours.
+/// How long the client waits before it asks all NameNodes of a name service once more, and how
+/// often it does: trying again for longer is ours.
 const ROUNDS: [(&str, &str); 3] = [
     ("dfs.client.failover.max.attempts", "3"),
     ("dfs.client.failover.sleep.base.millis", "100"),
@@ -67,9 +69,18 @@ fn invalid(uri: &Uri, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, format!("{what} in {}", uri.shown()))
 }
 
-fn number<T: TryFrom<u64> + std::fmt::Display>(uri: &Uri, name: &str, example: u64, max: u64) -> Result<Option<T>> {
+fn number<T: TryFrom<u64> + std::fmt::Display>(
+    uri: &Uri,
+    name: &str,
+    example: u64,
+    max: u64,
+) -> Result<Option<T>> {
     let Some(text) = uri.parameter(name) else { return Ok(None) };
-    let number = text.parse().ok().filter(|number| (1..=max).contains(number)).and_then(|number| T::try_from(number).ok());
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (1..=max).contains(number))
+        .and_then(|number| T::try_from(number).ok());
     match number {
         Some(number) => Ok(Some(number)),
         None => Err(invalid(uri, format_args!("{name}={text}"))
@@ -80,9 +91,12 @@ fn number<T: TryFrom<u64> + std::fmt::Display>(uri: &Uri, name: &str, example: u
 
 /// The host, and the port if there is one.
 fn split_authority(uri: &Uri, authority: &str) -> Result<Option<u16>> {
-    let teach = "write hdfs://host:8020/orders, or hdfs://name/orders with a name service of the Hadoop configuration";
+    let teach = "write hdfs://host:8020/orders, or hdfs://name/orders with a name service of the Hadoop \
+        configuration";
     let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, port)) if address.parse::<core::net::Ipv6Addr>().is_ok() => (address, port.strip_prefix(':')),
+        Some((address, port)) if address.parse::<core::net::Ipv6Addr>().is_ok() => {
+            (address, port.strip_prefix(':'))
+        }
         Some(_) => return Err(invalid(uri, format_args!("the address {authority:?}")).advice(teach)),
         None => match authority.split_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -104,16 +118,27 @@ fn split_authority(uri: &Uri, authority: &str) -> Result<Option<u16>> {
 fn path_of(uri: &Uri, path: &str) -> Result<String> {
     let mut clean = String::new();
     for segment in path.split('/').filter(|segment| !segment.is_empty() && *segment != ".") {
-        if segment == ".." || segment == ".reserved" || segment == ".snapshot" || segment.contains(':') || segment.len() > SEGMENT_BYTES_MAX
+        if segment == ".."
+            || segment == ".reserved"
+            || segment == ".snapshot"
+            || segment.contains(':')
+            || segment.len() > SEGMENT_BYTES_MAX
         {
-            return Err(invalid(uri, format_args!("{segment:?}, which no directory may be called,"))
-                .advice(format!("write the path that is meant, of parts without a colon and of at most {SEGMENT_BYTES_MAX} bytes")));
+            return Err(invalid(uri, format_args!("{segment:?}, which no directory may be called,")).advice(
+                format!(
+                    "write the path that is meant, of parts without a colon and of at most \
+                    {SEGMENT_BYTES_MAX} bytes"
+                ),
+            ));
         }
         clean.push('/');
         clean.push_str(segment);
     }
     match clean.is_empty() {
-        true => Err(invalid(uri, "no directory").advice("name one of the database's own: hdfs://host:8020/orders")),
+        true => {
+            Err(invalid(uri, "no directory")
+                .advice("name one of the database's own: hdfs://host:8020/orders"))
+        }
         false => Ok(clean),
     }
 }
@@ -131,16 +156,23 @@ pub(super) fn open(uri: &Uri) -> Result<(Place, Settings)> {
     let place = Place { authority, path: path_of(uri, path)? };
     let user = uri.parameter("user");
     let proper = |byte: u8| byte.is_ascii_alphanumeric() || b"-._@/".contains(&byte);
-    if let Some(user) = user.filter(|user| user.is_empty() || user.len() > NAME_BYTES_MAX || !user.bytes().all(proper)) {
-        return Err(invalid(uri, format_args!("the user {user:?}")).advice("name a user of the cluster: user=orders"));
+    if let Some(user) =
+        user.filter(|user| user.is_empty() || user.len() > NAME_BYTES_MAX || !user.bytes().all(proper))
+    {
+        return Err(
+            invalid(uri, format_args!("the user {user:?}")).advice("name a user of the cluster: user=orders")
+        );
     }
-    let timeout = number(uri, "timeout_seconds", TIMEOUT_SECONDS, TIMEOUT_SECONDS_MAX)?.unwrap_or(TIMEOUT_SECONDS);
-    let mut configuration: Vec<(String, String)> = ROUNDS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let timeout =
+        number(uri, "timeout_seconds", TIMEOUT_SECONDS, TIMEOUT_SECONDS_MAX)?.unwrap_or(TIMEOUT_SECONDS);
+    let mut configuration: Vec<(String, String)> =
+        ROUNDS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     configuration.push(("dfs.client.socket-timeout".into(), (timeout * 1000).to_string()));
     match port {
         // One NameNode: whoever tries again knows better when.
         Some(_) => configuration.push(("dfs.client.failover.max.attempts".into(), "0".into())),
-        // Never an observer, which shows what was: a list must show what returned before it began, from whomever.
+        // Never an observer, which shows what was: a list must show what returned before it began,
+        // from whomever.
         None => configuration.push((
             format!("dfs.client.failover.proxy.provider.{}", place.authority),
             "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider".into(),
@@ -170,7 +202,11 @@ mod tests {
 
     #[test]
     fn names_are_paths_below_the_directory() {
-        for uri in ["hdfs://nn:8020/data/orders", "hdfs://NN:8020//data/./orders/", "hdfs://nn:8020/data/orders?user=u&replication=2"] {
+        for uri in [
+            "hdfs://nn:8020/data/orders",
+            "hdfs://NN:8020//data/./orders/",
+            "hdfs://nn:8020/data/orders?user=u&replication=2",
+        ] {
             let (place, _) = opened(uri);
             assert_eq!(place.describe(), "hdfs://nn:8020/data/orders", "{uri}");
             assert_eq!((place.root(), &*place.path("a/b")), ("/data/orders", "/data/orders/a/b"));
@@ -182,15 +218,22 @@ mod tests {
     #[test]
     fn what_the_uri_says_reaches_the_client() {
         let (_, settings) = opened("hdfs://nn:8020/x?user=u&replication=2&timeout_seconds=7");
-        assert_eq!((settings.user.as_deref(), settings.replication, settings.timeout), (Some("u"), Some(2), Duration::from_secs(7)));
+        assert_eq!(
+            (settings.user.as_deref(), settings.replication, settings.timeout),
+            (Some("u"), Some(2), Duration::from_secs(7))
+        );
         assert_eq!(settings.url, "hdfs://nn:8020");
         assert_eq!(configured(&settings, "dfs.client.socket-timeout").as_deref(), Some("7000"));
         assert_eq!(configured(&settings, "dfs.client.failover.max.attempts").as_deref(), Some("0"));
         let (_, service) = opened("hdfs://Cluster/x");
         assert_eq!(configured(&service, "dfs.client.failover.max.attempts").as_deref(), Some("3"));
-        let provider = configured(&service, "dfs.client.failover.proxy.provider.Cluster").expect("a provider");
+        let provider =
+            configured(&service, "dfs.client.failover.proxy.provider.Cluster").expect("a provider");
         assert!(provider.ends_with(".ConfiguredFailoverProxyProvider"), "observers are asked: {provider}");
-        assert_eq!((service.user, service.replication, service.timeout), (None, None, Duration::from_secs(TIMEOUT_SECONDS)));
+        assert_eq!(
+            (service.user, service.replication, service.timeout),
+            (None, None, Duration::from_secs(TIMEOUT_SECONDS))
+        );
     }
 
     #[test]

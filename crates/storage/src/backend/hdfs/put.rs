@@ -1,15 +1,19 @@
 //! How an object comes to its name, and what becomes of a rename whose answer was lost.
 //!
 //! 1. The bytes go to a file under `.tmp=/`, whose name is chosen at random for this one attempt.
-//! 2. The file is closed. The last packet of each block makes its DataNodes sync the file and its directory before they say that they have it.
-//! 3. A rename without overwriting gives it its name. The NameNode decides under its lock, so that one of many wins, and answers when its journal
-//!    has it.
-//! 4. Whoever finds the name taken deletes its own file, and says so when that has been done: the journal then has all that led to the answer.
+//! 2. The file is closed. The last packet of each block makes its DataNodes sync the file and its
+//!    directory before they say that they have it.
+//! 3. A rename without overwriting gives it its name. The NameNode decides under its lock, so that
+//!    one of many wins, and answers when its journal has it.
+//! 4. Whoever finds the name taken deletes its own file, and says so when that has been done: the
+//!    journal then has all that led to the answer.
 //!
-//! An answer that was lost leaves three possibilities: the file has its name, it has not, or it will have. So it is renamed again ([`Naming`]). When
-//! that finds the name taken, the file was still there, and once it is deleted no rename of it can succeed any more. When it finds no such file, the
-//! file was renamed, or swept away, which a look at the name tells. What is still not known after some attempts is `OutcomeUnknown`: the manifest and
-//! the log go on from there, with the same bytes to the same name.
+//! An answer that was lost leaves three possibilities: the file has its name, it has not, or it
+//! will have. So it is renamed again ([`Naming`]). When that finds the name taken, the file was
+//! still there, and once it is deleted no rename of it can succeed any more. When it finds no such
+//! file, the file was renamed, or swept away, which a look at the name tells. What is still not
+//! known after some attempts is `OutcomeUnknown`: the manifest and the log go on from there, with
+//! the same bytes to the same name.
 
 use std::sync::Arc;
 
@@ -100,7 +104,8 @@ impl Temporary {
     }
 }
 
-/// The error of what did not take effect: that the file is missing or in the way is not said of the object.
+/// The error of what did not take effect: that the file is missing or in the way is not said of the
+/// object.
 pub(super) fn unnamed_error(failure: &Failure, shown: &str) -> Error {
     let kind = match failure.kind {
         ErrorKind::NotFound | ErrorKind::AlreadyExists => ErrorKind::Retry,
@@ -127,7 +132,8 @@ enum Event {
     Done,
     /// The name is taken, and the file was there.
     Taken,
-    /// The file is not there, or the directory that it should go to. Of a look: the object is not ours.
+    /// The file is not there, or the directory that it should go to. Of a look: the object is not
+    /// ours.
     Missing,
     /// It was refused for another reason.
     Refused,
@@ -176,7 +182,8 @@ impl Naming {
             (Step::MakeDirectory, Event::Done) => Turn::Go(Step::Rename),
             (Step::MakeDirectory, Event::Lost) => Turn::Again(Step::MakeDirectory),
             (Step::MakeDirectory, _) => refused,
-            // The file is gone, and the name is another's, or nobody's: it was swept away, or renamed and deleted since.
+            // The file is gone, and the name is another's, or nobody's: it was swept away, or
+            // renamed and deleted since.
             (Step::Look, Event::Missing) => Turn::Unknown,
             (Step::Discard, Event::Done | Event::Missing) => Turn::Exists,
             (Step::Look | Step::Discard, _) => Turn::Again(step),
@@ -211,7 +218,11 @@ impl Unnamed {
 
     async fn rename(&self, to: &str) -> std::result::Result<bool, Failure> {
         let (from, to) = (self.0.path.clone(), to.to_owned());
-        self.store().cluster().ask(|connected| async move { connected.client.rename(&from, &to, false).await }).await.map(|()| true)
+        self.store()
+            .cluster()
+            .ask(|connected| async move { connected.client.rename(&from, &to, false).await })
+            .await
+            .map(|()| true)
     }
 
     async fn make_directory(&self, to: &str) -> std::result::Result<bool, Failure> {
@@ -231,7 +242,9 @@ impl Unnamed {
         };
         let is_ours = match known {
             Known::Length(known) => length == *known,
-            Known::Bytes(known) => length == known.len() as u64 && self.store().read_now(name, 0..length, None).await? == *known,
+            Known::Bytes(known) => {
+                length == known.len() as u64 && self.store().read_now(name, 0..length, None).await? == *known
+            }
         };
         if is_ours {
             self.store().settle().await?;
@@ -252,7 +265,8 @@ impl Unnamed {
     /// Gives it its name, if that is free.
     pub(super) async fn name(mut self, name: &ObjectName, known: &Known) -> Result<PutOutcome> {
         const DOING: &str = "naming an object";
-        let (to, shown) = (self.store().place().path(name.as_str()), self.store().place().shown(name.as_str()));
+        let (to, shown) =
+            (self.store().place().path(name.as_str()), self.store().place().shown(name.as_str()));
         let (mut naming, mut attempts) = (Naming::default(), Attempts::new(self.store().env()));
         let mut step = Step::Rename;
         loop {
@@ -311,7 +325,10 @@ mod tests {
     fn told(events: &[(Step, Event)]) -> Turn {
         let (mut naming, mut turn) = (Naming::default(), Turn::Go(Step::Rename));
         for (step, event) in events {
-            assert!(matches!(turn, Turn::Go(next) | Turn::Again(next) if next == *step), "{step:?} after {turn:?} in {events:?}");
+            assert!(
+                matches!(turn, Turn::Go(next) | Turn::Again(next) if next == *step),
+                "{step:?} after {turn:?} in {events:?}"
+            );
             turn = naming.next(*step, *event);
         }
         turn
@@ -326,7 +343,11 @@ mod tests {
         assert_eq!(told(&[(Rename, Taken), (Discard, Done)]), Turn::Exists);
         assert_eq!(told(&[(Rename, Taken), (Discard, Missing)]), Turn::Exists);
         assert_eq!(told(&[(Rename, Missing), (MakeDirectory, Done), (Rename, Done)]), Turn::Created);
-        assert_eq!(told(&[(Rename, Missing), (MakeDirectory, Done), (Rename, Missing)]), Turn::Fail, "the file was swept away");
+        assert_eq!(
+            told(&[(Rename, Missing), (MakeDirectory, Done), (Rename, Missing)]),
+            Turn::Fail,
+            "the file was swept away"
+        );
         assert_eq!(told(&[(Rename, Missing), (MakeDirectory, Taken)]), Turn::Fail, "a file is in the way");
     }
 
@@ -341,13 +362,21 @@ mod tests {
         assert_eq!(told(&gone), Turn::Go(Look));
         assert_eq!(told(&[&gone[..], &[(Look, Done)]].concat()), Turn::Created);
         assert_eq!(told(&[&gone[..], &[(Look, Missing)]].concat()), Turn::Unknown);
-        assert_eq!(told(&[&gone[..], &[(Look, Lost), (Look, Refused), (Look, Done)]].concat()), Turn::Created);
+        assert_eq!(
+            told(&[&gone[..], &[(Look, Lost), (Look, Refused), (Look, Done)]].concat()),
+            Turn::Created
+        );
         assert_eq!(told(&[(Rename, Lost), (Rename, Missing), (MakeDirectory, Refused)]), Turn::Again(Rename));
-        // Taken, and the file was there: once it is deleted, the lost rename cannot land. Until then, it can.
+        // Taken, and the file was there: once it is deleted, the lost rename cannot land. Until
+        // then, it can.
         assert_eq!(told(&[(Rename, Lost), (Rename, Taken)]), Turn::Go(Discard));
         assert_eq!(told(&[(Rename, Lost), (Rename, Taken), (Discard, Lost)]), Turn::Again(Discard));
         assert_eq!(told(&[(Rename, Lost), (Rename, Taken), (Discard, Done)]), Turn::Exists);
-        assert_eq!(told(&[(Rename, Lost), (Rename, Taken), (Discard, Missing)]), Turn::Go(Look), "it landed all the same");
+        assert_eq!(
+            told(&[(Rename, Lost), (Rename, Taken), (Discard, Missing)]),
+            Turn::Go(Look),
+            "it landed all the same"
+        );
         let (mut naming, all) = (Naming::default(), [Done, Taken, Missing, Refused, Lost]);
         naming.next(Rename, Lost);
         for step in [Rename, MakeDirectory, Look, Discard] {

@@ -1,8 +1,9 @@
 //! Ranged reads, of one range or several.
 //!
-//! Where the blocks of a table lie is remembered ([`crate::backend::handles`]), so that a miss asks a DataNode and nobody else. What was remembered
-//! may be out of date, since blocks move: a read that fails asks the NameNode once more. Everything else is looked up for each read: who asks for a
-//! record of the manifest asks what the name holds now.
+//! Where the blocks of a table lie is remembered ([`crate::backend::handles`]), so that a miss asks
+//! a DataNode and nobody else. What was remembered may be out of date, since blocks move: a read
+//! that fails asks the NameNode once more. Everything else is looked up for each read: who asks for
+//! a record of the manifest asks what the name holds now.
 
 use std::fmt;
 use std::ops::Range;
@@ -53,14 +54,17 @@ impl HdfsObjectStore {
         }
     }
 
-    /// Reads on the runtime. With `kept` where the blocks lie is remembered, and asked for again when that is out of date.
+    /// Reads on the runtime. With `kept` where the blocks lie is remembered, and asked for again
+    /// when that is out of date.
     pub(super) async fn read_now(
         &self,
         name: &ObjectName,
         range: Range<u64>,
         kept: Option<Request>,
     ) -> std::result::Result<Bytes, Failure> {
-        let keeps = kept.is_some_and(|request| matches!(request.purpose, Purpose::Get | Purpose::Scan | Purpose::Compaction));
+        let keeps = kept.is_some_and(|request| {
+            matches!(request.purpose, Purpose::Get | Purpose::Scan | Purpose::Compaction)
+        });
         let remembered = if keeps { self.shared.located.get(name) } else { None };
         if let Some(located) = &remembered {
             match self.fetch(located, &range).await {
@@ -88,7 +92,12 @@ impl HdfsObjectStore {
         if bytes.len() == end - start { Ok(bytes) } else { Err(Failure::short(end - start, bytes.len())) }
     }
 
-    pub(super) async fn read_range(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
+    pub(super) async fn read_range(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
         const DOING: &str = "reading an object";
         if range.start >= range.end {
             return self.head(request, name).await.map(|_| Bytes::new());
@@ -101,13 +110,19 @@ impl HdfsObjectStore {
         self.run(request, DOING, Effect::Nothing, work).await
     }
 
-    pub(super) async fn read_several(&self, request: Request, name: &ObjectName, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    pub(super) async fn read_several(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Bytes>> {
         let spans = plan(ranges, GAP_BYTES_MAX);
         if spans.is_empty() && !ranges.is_empty() {
             self.head(request, name).await?;
         }
-        let reads =
-            spans.iter().map(|span| -> BoxFuture<'_, Result<Bytes>> { Box::pin(self.read_range(request, name, span.range.clone())) });
+        let reads = spans.iter().map(|span| -> BoxFuture<'_, Result<Bytes>> {
+            Box::pin(self.read_range(request, name, span.range.clone()))
+        });
         let read = all(reads.collect(), SPANS_IN_FLIGHT_MAX).await;
         let mut found = vec![Bytes::new(); ranges.len()];
         for (span, bytes) in spans.iter().zip(read) {

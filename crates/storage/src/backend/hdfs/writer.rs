@@ -1,6 +1,8 @@
-//! Objects whose bytes come in pieces: written to a temporary file while they come, which gets its name at the end.
+//! Objects whose bytes come in pieces: written to a temporary file while they come, which gets its
+//! name at the end.
 //!
-//! Invariant: at most [`FILLING_BYTES`] and what the client has on its way to the DataNodes (6 MiB) are held.
+//! Invariant: at most [`FILLING_BYTES`] and what the client has on its way to the DataNodes (6 MiB)
+//! are held.
 
 use bytes::{Bytes, BytesMut};
 use tombolo_env::BoxFuture;
@@ -37,7 +39,12 @@ pub(super) struct HdfsWriter {
 }
 
 /// Sends pieces to a file, which is made when there is none.
-async fn send(store: &HdfsObjectStore, file: File, pieces: Vec<Bytes>, shown: &str) -> Result<Box<Temporary>> {
+async fn send(
+    store: &HdfsObjectStore,
+    file: File,
+    pieces: Vec<Bytes>,
+    shown: &str,
+) -> Result<Box<Temporary>> {
     let sent = async {
         let mut file = match file {
             File::Begun(file) => file,
@@ -53,7 +60,15 @@ async fn send(store: &HdfsObjectStore, file: File, pieces: Vec<Bytes>, shown: &s
 
 impl HdfsWriter {
     pub(super) fn new(store: HdfsObjectStore, request: Request, name: ObjectName) -> HdfsWriter {
-        HdfsWriter { store, request, name, filling: Vec::new(), filling_bytes: 0, length: 0, file: File::None }
+        HdfsWriter {
+            store,
+            request,
+            name,
+            filling: Vec::new(),
+            filling_bytes: 0,
+            length: 0,
+            file: File::None,
+        }
     }
 
     fn shown(&self) -> String {
@@ -63,23 +78,29 @@ impl HdfsWriter {
     /// The file, which is lost until it is given back.
     fn take_file(&mut self) -> Result<File> {
         match std::mem::replace(&mut self.file, File::Lost) {
-            File::Lost => Err(Error::new(ErrorKind::Retry, "an earlier piece of the object failed").object(self.shown())),
+            File::Lost => {
+                Err(Error::new(ErrorKind::Retry, "an earlier piece of the object failed")
+                    .object(self.shown()))
+            }
             file => Ok(file),
         }
     }
 
     async fn flush(&mut self) -> Result<()> {
-        let (store, file, pieces, shown) = (self.store.clone(), self.take_file()?, std::mem::take(&mut self.filling), self.shown());
+        let (store, file, pieces, shown) =
+            (self.store.clone(), self.take_file()?, std::mem::take(&mut self.filling), self.shown());
         self.filling_bytes = 0;
         let work = async move { send(&store, file, pieces, &shown).await };
-        self.file = File::Begun(self.store.run(self.request, "appending to an object", Effect::Nothing, work).await?);
+        self.file =
+            File::Begun(self.store.run(self.request, "appending to an object", Effect::Nothing, work).await?);
         Ok(())
     }
 
     async fn end(mut self) -> Result<ObjectInfo> {
         const DOING: &str = "finishing an object";
         let info = ObjectInfo { name: self.name.clone(), length: self.length };
-        let (store, file, pieces, shown) = (self.store.clone(), self.take_file()?, std::mem::take(&mut self.filling), self.shown());
+        let (store, file, pieces, shown) =
+            (self.store.clone(), self.take_file()?, std::mem::take(&mut self.filling), self.shown());
         let name = self.name.clone();
         let work = async move {
             let file = send(&store, file, pieces, &shown).await?;
@@ -88,7 +109,9 @@ impl HdfsWriter {
         };
         match self.store.run(self.request, DOING, Effect::Change, work).await? {
             (PutOutcome::Created, info, _) => Ok(info),
-            (PutOutcome::Exists, _, shown) => Err(Error::new(ErrorKind::AlreadyExists, "the object exists").object(shown)),
+            (PutOutcome::Exists, _, shown) => {
+                Err(Error::new(ErrorKind::AlreadyExists, "the object exists").object(shown))
+            }
         }
     }
 }
@@ -97,8 +120,10 @@ impl ObjectWriter for HdfsWriter {
     fn append(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             begin(self.store.env(), self.request, "appending to an object").await?;
-            // A copy of what is small beside the buffer that it is a part of: it waits here for more.
-            let bytes = if bytes.len() < FILLING_BYTES / 8 { BytesMut::from(&bytes[..]).freeze() } else { bytes };
+            // A copy of what is small beside the buffer that it is a part of: it waits here for
+            // more.
+            let bytes =
+                if bytes.len() < FILLING_BYTES / 8 { BytesMut::from(&bytes[..]).freeze() } else { bytes };
             self.length += bytes.len() as u64;
             self.filling_bytes += bytes.len();
             self.filling.push(bytes);

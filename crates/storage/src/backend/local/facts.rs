@@ -13,21 +13,32 @@ const AVAILABLE_NEEDED: u64 = 256 << 20;
 /// Room below which it is time to act.
 const AVAILABLE_WANTED: u64 = 2 << 30;
 
-/// File systems on which hard links, locks and whole lists are known to work as the store needs them.
+/// File systems on which hard links, locks and whole lists are known to work as the store needs
+/// them.
 const KNOWN: &[&str] = &["ext4", "xfs", "tmpfs", "overlay", "simulated"];
 
 impl LocalObjectStore {
     /// Judges the file system that holds the root, or its nearest parent that exists.
     pub(super) fn judge(&self) -> Result<Vec<Fact>> {
         let files = self.files();
-        let at = self.shared.root.ancestors().find(|ancestor| files.metadata(ancestor).is_ok()).unwrap_or(Path::new("/"));
+        let at = self
+            .shared
+            .root
+            .ancestors()
+            .find(|ancestor| files.metadata(ancestor).is_ok())
+            .unwrap_or(Path::new("/"));
         let fail = |error| Error::io(error, "looking at a file system", at.display());
         let facts = files.facts(at).map_err(fail)?;
-        let mut judged = vec![file_system(&facts, &files.kind(at).map_err(fail)?), options(&facts), durability(&facts)];
+        let mut judged =
+            vec![file_system(&facts, &files.kind(at).map_err(fail)?), options(&facts), durability(&facts)];
         judged.push(space(files.space(at).map_err(fail)?.available));
         judged.push(match &facts.direct_io {
             Ok(alignment) => Fact::fine("direct io", format!("works, in units of {alignment} bytes")),
-            Err(reason) => Fact::warning("direct io", reason.clone(), "io=direct is not possible here; io=buffered works"),
+            Err(reason) => Fact::warning(
+                "direct io",
+                reason.clone(),
+                "io=direct is not possible here; io=buffered works",
+            ),
         });
         judged.push(match facts.rotational {
             Some(true) => Fact::warning(
@@ -47,17 +58,23 @@ fn file_system(facts: &FileSystemFacts, kind: &FileSystemKind) -> Fact {
         FileSystemKind::Network(name) => Fact::bad(
             "file system",
             format!("{name}, of a network"),
-            "a fence cannot keep two hosts apart here: use a local disk, or vouch for a single host with ?single_host=yes",
+            "a fence cannot keep two hosts apart here: use a local disk, or vouch for a single host with \
+            ?single_host=yes",
         ),
         FileSystemKind::CopyOnWrite(name) => Fact::warning(
             "file system",
             format!("{name}, which copies on write"),
-            "a full disk would kill a process that stores through a mapping: the log is in written form here unless form=mapped is said; leave it so",
+            "a full disk would kill a process that stores through a mapping: the log is in written form \
+            here unless form=mapped is said; leave it so",
         ),
-        FileSystemKind::Local if facts.in_memory => {
-            Fact::bad("file system", format!("{}, in memory", facts.name), "everything is lost with the host: use a disk")
+        FileSystemKind::Local if facts.in_memory => Fact::bad(
+            "file system",
+            format!("{}, in memory", facts.name),
+            "everything is lost with the host: use a disk",
+        ),
+        FileSystemKind::Local if KNOWN.contains(&facts.name.as_str()) => {
+            Fact::fine("file system", facts.name.clone())
         }
-        FileSystemKind::Local if KNOWN.contains(&facts.name.as_str()) => Fact::fine("file system", facts.name.clone()),
         FileSystemKind::Local => Fact::warning(
             "file system",
             facts.name.clone(),
@@ -75,7 +92,8 @@ fn options(facts: &FileSystemFacts) -> Fact {
         Fact::bad(
             "mount options",
             value,
-            "syncs do not reach the medium: mount it with barriers, or a loss of power loses acknowledged writes",
+            "syncs do not reach the medium: mount it with barriers, or a loss of power loses acknowledged \
+            writes",
         )
     } else if has("sync") {
         Fact::warning("mount options", value, "every write waits for the medium: mount it without sync")
@@ -89,14 +107,22 @@ fn durability(facts: &FileSystemFacts) -> Fact {
         _ if facts.in_memory => Fact::bad("durability", "none: memory", "use a disk"),
         Some(true) => Fact::fine("durability", "a volatile cache that each sync flushes"),
         Some(false) => Fact::fine("durability", "no volatile cache by the device's word"),
-        None => Fact::warning("durability", "not told", "make sure that the device keeps what a sync acknowledged"),
+        None => Fact::warning(
+            "durability",
+            "not told",
+            "make sure that the device keeps what a sync acknowledged",
+        ),
     }
 }
 
 fn space(available: u64) -> Fact {
     let value = format!("{} free", bytes_text(available));
     match available {
-        0..AVAILABLE_NEEDED => Fact::bad("space", value, "free space: writes stop soon, and resume by themselves when there is room"),
+        0..AVAILABLE_NEEDED => Fact::bad(
+            "space",
+            value,
+            "free space: writes stop soon, and resume by themselves when there is room",
+        ),
         AVAILABLE_NEEDED..AVAILABLE_WANTED => {
             Fact::warning("space", value, "compaction needs room for its output beside its input: free space")
         }

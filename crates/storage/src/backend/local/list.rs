@@ -1,8 +1,9 @@
 //! Listing: an ascending walk over directories.
 //!
-//! What is atomic: the names of one directory come in one answer of the file system. A prefix within one directory, with no matching
-//! directory beside the objects, is therefore answered as of one moment. A prefix that spans directories is walked in ascending
-//! order of names, one moment per directory: a name made behind the walk's back is not shown, while a name shown was there.
+//! What is atomic: the names of one directory come in one answer of the file system. A prefix
+//! within one directory, with no matching directory beside the objects, is therefore answered as of
+//! one moment. A prefix that spans directories is walked in ascending order of names, one moment
+//! per directory: a name made behind the walk's back is not shown, while a name shown was there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -22,7 +23,8 @@ const LIST_PAGE_MAX: usize = 4096;
 /// Directories below one another.
 const DEPTH_MAX: usize = 256;
 
-/// How often a directory is listed again because names of it were deleted before their lengths were asked for.
+/// How often a directory is listed again because names of it were deleted before their lengths were
+/// asked for.
 const ATTEMPTS_MAX: usize = 1000;
 
 struct Walk<'a> {
@@ -34,8 +36,9 @@ struct Walk<'a> {
     found: Vec<ObjectInfo>,
 }
 
-/// What a directory holds, the smallest first; a directory sorts as what lies in it. A heap: who wants the first name of many (the newest
-/// record, among the claims of years) does not pay for their order.
+/// What a directory holds, the smallest first; a directory sorts as what lies in it. A heap: who
+/// wants the first name of many (the newest record, among the claims of years) does not pay for
+/// their order.
 fn order(entries: Vec<DirectoryEntry>) -> BinaryHeap<Reverse<String>> {
     let name = |DirectoryEntry { mut name, is_directory }| {
         if is_directory {
@@ -60,16 +63,26 @@ impl Walk<'_> {
             }
             self.found.truncate(before);
         }
-        Err(Error::new(ErrorKind::Retry, "objects are deleted faster than they are listed").object(path.display()))
+        Err(Error::new(ErrorKind::Retry, "objects are deleted faster than they are listed")
+            .object(path.display()))
     }
 
-    /// One listing of a directory; `false` when a name was gone before its length was known, and is `missing` from now on: listed
-    /// again and still without a file, it is no object (a link to nowhere) and is passed over.
-    fn attempt(&mut self, path: &Path, base: &str, depth: usize, missing: &mut BTreeSet<String>) -> Result<bool> {
+    /// One listing of a directory; `false` when a name was gone before its length was known, and is
+    /// `missing` from now on: listed again and still without a file, it is no object (a link to
+    /// nowhere) and is passed over.
+    fn attempt(
+        &mut self,
+        path: &Path,
+        base: &str,
+        depth: usize,
+        missing: &mut BTreeSet<String>,
+    ) -> Result<bool> {
         let files = self.store.files();
         let entries = match files.list_atomically(path) {
             Ok(entries) => entries,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(true),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(true);
+            }
             Err(error) => return Err(Error::io(error, "listing objects", path.display())),
         };
         // Names of this directory are about to be shown: they must be there after a loss of power.
@@ -81,7 +94,8 @@ impl Walk<'_> {
                 continue;
             }
             if let Some(directory) = entry.strip_suffix('/') {
-                let reserved = directory == LOG_DIRECTORY || base.is_empty() && directory == TEMPORARY_DIRECTORY;
+                let reserved =
+                    directory == LOG_DIRECTORY || base.is_empty() && directory == TEMPORARY_DIRECTORY;
                 if !reserved && ObjectName::new(directory).is_ok() {
                     self.directory(&path.join(directory), &name, depth + 1)?;
                 }
@@ -94,7 +108,9 @@ impl Walk<'_> {
                         }
                         continue;
                     }
-                    Err(error) => return Err(Error::io(error, "listing objects", path.join(&entry).display())),
+                    Err(error) => {
+                        return Err(Error::io(error, "listing objects", path.join(&entry).display()));
+                    }
                 }
                 if !durable && !is_enabled(Mutant::ObjectListedBeforeDirectorySync) {
                     self.make_durable(path)?;
@@ -124,12 +140,19 @@ impl LocalObjectStore {
         let limit = limit.min(LIST_PAGE_MAX);
         let base = prefix.rfind('/').map_or("", |slash| &prefix[..=slash]);
         let unnameable = !base.is_empty() && ObjectName::new(base.trim_end_matches('/')).is_err();
-        let reserved = base.split('/').any(|segment| segment == LOG_DIRECTORY) || base.split('/').next() == Some(TEMPORARY_DIRECTORY);
+        let reserved = base.split('/').any(|segment| segment == LOG_DIRECTORY)
+            || base.split('/').next() == Some(TEMPORARY_DIRECTORY);
         if unnameable || reserved {
             // No object has such a name; a prefix that goes up (`../`) ends here too.
             return Ok(Listed { objects: Vec::new(), more: false });
         }
-        let mut walk = Walk { store: self, prefix, after: after.map(ObjectName::as_str), wanted: limit + 1, found: Vec::new() };
+        let mut walk = Walk {
+            store: self,
+            prefix,
+            after: after.map(ObjectName::as_str),
+            wanted: limit + 1,
+            found: Vec::new(),
+        };
         walk.directory(&self.shared.root.join(base), base, 0)?;
         let more = walk.found.len() > limit;
         walk.found.truncate(limit);

@@ -2,19 +2,24 @@
 //!
 //! An object's name is its path under the root. How an object comes to be, in this order:
 //!
-//! 1. its bytes are written to a temporary file under `tmp/`, whose lock says that its process lives;
+//! 1. its bytes are written to a temporary file under `tmp/`, whose lock says that its process
+//!    lives;
 //! 2. the bytes are made durable (`fdatasync`);
-//! 3. a hard link gives them their name: the link fails when the name is taken, which is put-if-absent;
-//! 4. the directory is made durable; only then is the creation acknowledged. Whoever finds the name taken, or lists it, makes
-//!    the directory durable too before saying so: nothing that was concluded from an answer is undone by a loss of power.
+//! 3. a hard link gives them their name: the link fails when the name is taken, which is
+//!    put-if-absent;
+//! 4. the directory is made durable; only then is the creation acknowledged. Whoever finds the name
+//!    taken, or lists it, makes the directory durable too before saying so: nothing that was
+//!    concluded from an answer is undone by a loss of power.
 //!
 //! Invariants:
 //! - A name under the root, `tmp/` apart, names whole and durable bytes.
-//! - Directories named `log` belong to the local log. They are neither listed nor written to through here; nor is `tmp`.
+//! - Directories named `log` belong to the local log. They are neither listed nor written to
+//!   through here; nor is `tmp`.
 //! - A directory is durable, with all its parents up to the root, before a name is made in it.
 //!
-//! Calls that change something are made on the calling thread. Reads go down as batches ([`tombolo_env::File::read_many`]): what the page
-//! cache holds is copied at once, for the rest no thread is held. With `io=direct` tables pass the page cache by.
+//! Calls that change something are made on the calling thread. Reads go down as batches
+//! ([`tombolo_env::File::read_many`]): what the page cache holds is copied at once, for the rest no
+//! thread is held. With `io=direct` tables pass the page cache by.
 
 mod facts;
 mod list;
@@ -42,8 +47,8 @@ use crate::facts::Fact;
 use crate::mutant::{Mutant, is_enabled};
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Life, Listed, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Registry, Request, Result,
-    Survival, Uri,
+    Error, ErrorKind, Life, Listed, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
+    Registry, Request, Result, Survival, Uri,
 };
 use temporary::Temporary;
 
@@ -62,7 +67,8 @@ const KNOWN_DIRECTORIES_MAX: usize = 4096;
 /// Of the files kept open, one in so many may be one that compaction reads.
 const PASSING_PART: usize = 8;
 
-/// Objects in a directory. Cheap to clone; any number of processes of one host may use one directory.
+/// Objects in a directory. Cheap to clone; any number of processes of one host may use one
+/// directory.
 #[derive(Clone, Debug)]
 pub struct LocalObjectStore {
     shared: Arc<Shared>,
@@ -90,18 +96,19 @@ pub struct LocalOptions {
     pub direct: bool,
 }
 
-/// Refuses a network file system unless the user vouches that one host alone uses it. A path that does not exist yet is judged by
-/// its nearest parent that does.
+/// Refuses a network file system unless the user vouches that one host alone uses it. A path that
+/// does not exist yet is judged by its nearest parent that does.
 ///
 /// # Errors
 /// `Unsupported` when refused; what the file system says otherwise.
 pub fn check_file_system(env: &Env, path: &Path, single_host: bool) -> Result<()> {
     match file_system_kind(env, path)? {
-        FileSystemKind::Network(kind) if !single_host => {
-            Err(Error::new(ErrorKind::Unsupported, format!("a network file system ({kind}) cannot keep two hosts apart"))
-                .object(path.display())
-                .advice("use a local disk; if one host alone uses this directory, say so with ?single_host=yes"))
-        }
+        FileSystemKind::Network(kind) if !single_host => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("a network file system ({kind}) cannot keep two hosts apart"),
+        )
+        .object(path.display())
+        .advice("use a local disk; if one host alone uses this directory, say so with ?single_host=yes")),
         _ => Ok(()),
     }
 }
@@ -115,7 +122,9 @@ pub fn file_system_kind(env: &Env, path: &Path) -> Result<FileSystemKind> {
         match env.files().kind(ancestor) {
             Ok(kind) => return Ok(kind),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-            Err(error) => return Err(Error::io(error, "asking for the kind of a file system", ancestor.display())),
+            Err(error) => {
+                return Err(Error::io(error, "asking for the kind of a file system", ancestor.display()));
+            }
         }
     }
     Ok(FileSystemKind::Local)
@@ -125,7 +134,8 @@ pub fn file_system_kind(env: &Env, path: &Path) -> Result<FileSystemKind> {
 fn check_direct(env: &Env, root: &Path) -> Result<()> {
     let files = env.files();
     let at = root.ancestors().find(|ancestor| files.metadata(ancestor).is_ok()).unwrap_or(Path::new("/"));
-    let facts = files.facts(at).map_err(|error| Error::io(error, "looking at a file system", at.display()))?;
+    let facts =
+        files.facts(at).map_err(|error| Error::io(error, "looking at a file system", at.display()))?;
     let Err(reason) = facts.direct_io else { return Ok(()) };
     Err(Error::new(ErrorKind::Unsupported, format!("direct io: {reason}"))
         .object(root.display())
@@ -136,27 +146,41 @@ impl LocalObjectStore {
     /// The store in the directory `root`, which is made when the first object is.
     ///
     /// # Errors
-    /// `Invalid` when `root` is a file; `Unsupported` on a network file system, see [`check_file_system`], and for direct IO where the
-    /// file system does not do it.
+    /// `Invalid` when `root` is a file; `Unsupported` on a network file system, see
+    /// [`check_file_system`], and for direct IO where the file system does not do it.
     pub fn new(env: &Env, root: impl Into<PathBuf>, options: LocalOptions) -> Result<LocalObjectStore> {
         let root = root.into();
         check_file_system(env, &root, options.single_host)?;
         match env.files().metadata(&root) {
             Ok(metadata) if !metadata.is_directory => {
-                return Err(Error::new(ErrorKind::Invalid, "a file where a directory of objects was expected")
-                    .object(root.display())
-                    .advice("name a directory, or a path that does not exist yet"));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    "a file where a directory of objects was expected",
+                )
+                .object(root.display())
+                .advice("name a directory, or a path that does not exist yet"));
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io(error, "looking at the directory of objects", root.display())),
+            Err(error) => {
+                return Err(Error::io(error, "looking at the directory of objects", root.display()));
+            }
         }
         if options.direct {
             check_direct(env, &root)?;
         }
         let handles = Handles::new(env.files().open_files_max());
-        let (reserve, passing) = (reserve::Reserve::default(), Handles::new(env.files().open_files_max() / PASSING_PART));
-        let shared = Shared { env: env.clone(), root, known_directories: Mutex::default(), handles, options, reserve, passing };
+        let (reserve, passing) =
+            (reserve::Reserve::default(), Handles::new(env.files().open_files_max() / PASSING_PART));
+        let shared = Shared {
+            env: env.clone(),
+            root,
+            known_directories: Mutex::default(),
+            handles,
+            options,
+            reserve,
+            passing,
+        };
         Ok(LocalObjectStore { shared: Arc::new(shared) })
     }
 
@@ -187,12 +211,14 @@ impl LocalObjectStore {
             return Ok(());
         }
         self.files().create_directories(directory)?;
-        // Whoever made one of them a moment ago may not have synced it yet: the file about to be made here must not hang on that.
+        // Whoever made one of them a moment ago may not have synced it yet: the file about to be
+        // made here must not hang on that.
         for ancestor in directory.ancestors().skip(1) {
             let outside = !ancestor.starts_with(&self.shared.root);
             match self.files().sync_directory(ancestor) {
                 Ok(()) => {}
-                // Above the root, others' directories may be closed to us; what is there already was there before us.
+                // Above the root, others' directories may be closed to us; what is there already
+                // was there before us.
                 Err(error) if outside && error.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(error) => return Err(error),
             }
@@ -212,13 +238,15 @@ impl LocalObjectStore {
         self.shared.known_directories.lock().remove(directory);
     }
 
-    /// Gives the durable bytes of `from` the name `to`. An outcome is returned only when the directory is durable; `NotFound` means
-    /// that `from` is gone.
+    /// Gives the durable bytes of `from` the name `to`. An outcome is returned only when the
+    /// directory is durable; `NotFound` means that `from` is gone.
     fn publish(&self, from: &Path, to: &Path) -> Result<PutOutcome> {
         let directory = to.parent().unwrap_or(&self.shared.root);
         let link = || -> Result<io::Result<()>> {
             self.ensure_directory(directory).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => name_is_taken_by_tree(directory),
+                io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                    name_is_taken_by_tree(directory)
+                }
                 _ => Error::io(error, "making a directory for objects", directory.display()),
             })?;
             if is_enabled(Mutant::ObjectPutReplaces) {
@@ -228,7 +256,8 @@ impl LocalObjectStore {
         };
         let mut linked = link()?;
         if matches!(&linked, Err(error) if error.kind() == io::ErrorKind::NotFound) {
-            // Somebody removed the directory since this process made it (or the source: then this fails again).
+            // Somebody removed the directory since this process made it (or the source: then this
+            // fails again).
             self.forget_directory(directory);
             linked = link()?;
         }
@@ -241,8 +270,10 @@ impl LocalObjectStore {
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.found_taken(to),
             Err(error) => {
-                // Full, no right, too many links: no link was made. Of an error of the device that is not certain.
-                let refused = matches!(error.kind(), io::ErrorKind::TooManyLinks | io::ErrorKind::CrossesDevices);
+                // Full, no right, too many links: no link was made. Of an error of the device that
+                // is not certain.
+                let refused =
+                    matches!(error.kind(), io::ErrorKind::TooManyLinks | io::ErrorKind::CrossesDevices);
                 let error = Error::io(error, "naming an object", to.display());
                 let certain = refused || !matches!(error.kind(), ErrorKind::Retry | ErrorKind::Bug);
                 Err(if certain { error } else { unknown_outcome(error, to) })
@@ -253,9 +284,9 @@ impl LocalObjectStore {
     /// As [`LocalObjectStore::publish`], for a temporary file.
     fn publish_temporary(&self, temporary: &Temporary, to: &Path) -> Result<PutOutcome> {
         self.publish(temporary.path(), to).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                Error::new(ErrorKind::Retry, "a temporary file was taken away").object(temporary.path().display()).source(error)
-            }
+            ErrorKind::NotFound => Error::new(ErrorKind::Retry, "a temporary file was taken away")
+                .object(temporary.path().display())
+                .source(error),
             _ => error,
         })
     }
@@ -273,7 +304,9 @@ impl LocalObjectStore {
     }
 
     fn sync_names(&self, directory: &Path) -> Result<()> {
-        self.files().sync_directory(directory).map_err(|error| Error::io(error, "making names durable", directory.display()))
+        self.files()
+            .sync_directory(directory)
+            .map_err(|error| Error::io(error, "making names durable", directory.display()))
     }
 
     fn put(&self, request: Request, name: &ObjectName, bytes: &[u8]) -> Result<PutOutcome> {
@@ -302,14 +335,17 @@ impl LocalObjectStore {
             Ok(()) if is_enabled(Mutant::ObjectDeletedWithoutDirectorySync) => Ok(()),
             Ok(()) => self.sync_names(path.parent().unwrap_or(&self.shared.root)),
             Err(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => Ok(()),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+                    Ok(())
+                }
                 _ => Err(Error::io(error, "deleting an object", path.display())),
             },
         }
     }
 
     async fn copy_bytes(&self, request: Request, from: &ObjectName, to: &ObjectName) -> Result<PutOutcome> {
-        let mut writer = writer::LocalWriter::new(self, request, to, Placement::new(ObjectKind::Other, Life::Medium))?;
+        let mut writer =
+            writer::LocalWriter::new(self, request, to, Placement::new(ObjectKind::Other, Life::Medium))?;
         let mut offset = 0;
         loop {
             let bytes = self.read_range(request, from, offset..offset + writer::BUFFER_BYTES as u64).await?;
@@ -324,7 +360,8 @@ impl LocalObjectStore {
     }
 }
 
-/// Names form a tree: an object cannot have the name of a directory, nor a directory that of an object.
+/// Names form a tree: an object cannot have the name of a directory, nor a directory that of an
+/// object.
 fn name_is_taken_by_tree(path: &Path) -> Error {
     Error::new(ErrorKind::Invalid, "no object's name may be a directory of another's")
         .object(path.display())
@@ -343,7 +380,12 @@ fn unknown_outcome(error: Error, path: &Path) -> Error {
 }
 
 impl ObjectStore for LocalObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "creating an object").await?;
             Ok(Box::new(writer::LocalWriter::new(self, request, name, placement)?) as Box<dyn ObjectWriter>)
@@ -363,18 +405,34 @@ impl ObjectStore for LocalObjectStore {
         })
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "reading an object").await?;
             self.read_range(request, name, range).await
         })
     }
 
-    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+    fn with_held(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        range: Range<u64>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> bool {
         self.show_held(request, name, range, show)
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "reading an object").await?;
             self.read_many(request, name, ranges).await
@@ -393,7 +451,13 @@ impl ObjectStore for LocalObjectStore {
         })
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "listing objects").await?;
             self.walk(prefix, after, limit)
@@ -407,7 +471,12 @@ impl ObjectStore for LocalObjectStore {
         })
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
             begin(&self.shared.env, request, "copying an object").await?;
             let (from_path, to_path) = (self.path(from)?, self.path(to)?);
@@ -417,8 +486,12 @@ impl ObjectStore for LocalObjectStore {
                 Err(error) => return Err(read::read_error(error, &from_path)),
             }
             match self.publish(&from_path, &to_path) {
-                // One file has a limited number of names (65,000 on ext4): go on with a file of its own.
-                Err(error) if matches!(error.kind(), ErrorKind::Unsupported) || has_cause(&error, io::ErrorKind::TooManyLinks) => {
+                // One file has a limited number of names (65,000 on ext4): go on with a file of its
+                // own.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Unsupported)
+                        || has_cause(&error, io::ErrorKind::TooManyLinks) =>
+                {
                     self.copy_bytes(request, from, to).await
                 }
                 outcome => outcome,
@@ -431,7 +504,12 @@ impl ObjectStore for LocalObjectStore {
         path.to_str().map(|path| format!("{PLACE_PREFIX}{path}"))
     }
 
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+    fn adopt<'a>(
+        &'a self,
+        request: Request,
+        place: &'a str,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         Box::pin(async move {
             let Some(from) = place.strip_prefix(PLACE_PREFIX).map(Path::new) else { return Ok(None) };
             begin(&self.shared.env, request, "naming an object of another store").await?;
@@ -441,7 +519,8 @@ impl ObjectStore for LocalObjectStore {
                 Err(error) => return Err(read::read_error(error, from)),
             }
             match self.publish(from, &self.path(to)?) {
-                // Another file system, one without links, or a file that has as many names as it can have.
+                // Another file system, one without links, or a file that has as many names as it
+                // can have.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Unsupported)
                         || has_cause(&error, io::ErrorKind::CrossesDevices)
@@ -469,15 +548,19 @@ impl ObjectStore for LocalObjectStore {
     }
 
     fn survival(&self) -> Survival {
-        let durable = "survives the end of the process, a crash of the host and a loss of power; does not survive the loss of the disk";
+        let durable = "survives the end of the process, a crash of the host and a loss of power; does not \
+            survive the loss of the disk";
         Survival {
             store: self.describe(),
             accepted: durable.into(),
             durable: durable.into(),
             notes: vec![
-                "Any number of processes of one host may use the directory; two hosts may not, and network file systems are refused."
+                "Any number of processes of one host may use the directory; two hosts may not, and network \
+                file systems are refused."
                     .into(),
-                "A disk that lies about flushes (a volatile cache without protection) can lose what it acknowledged.".into(),
+                "A disk that lies about flushes (a volatile cache without protection) can lose what it \
+                acknowledged."
+                    .into(),
             ],
         }
     }
@@ -500,7 +583,8 @@ fn has_cause(error: &Error, kind: io::ErrorKind) -> bool {
 
 /// Parameters of `file://` that concern the objects.
 const OBJECT_PARAMETERS: &[&str] = &["io", "single_host"];
-/// Parameters of `file://` that concern the log. A store's own log is named by the store's URI, so that either takes both.
+/// Parameters of `file://` that concern the log. A store's own log is named by the store's URI, so
+/// that either takes both.
 const LOG_PARAMETERS: &[&str] = &["form"];
 
 fn options_of(uri: &Uri) -> Result<LocalOptions> {

@@ -1,7 +1,8 @@
 //! Reading objects.
 //!
-//! Tables are read through files kept open ([`crate::backend::handles`]). Manifest records, pins and everything else are opened by name for each
-//! read: who asks for those asks what the name holds now.
+//! Tables are read through files kept open ([`crate::backend::handles`]). Manifest records, pins
+//! and everything else are opened by name for each read: who asks for those asks what the name
+//! holds now.
 
 use std::io;
 use std::ops::Range;
@@ -15,7 +16,8 @@ use super::LocalObjectStore;
 use crate::backend::within;
 use crate::{Error, ErrorKind, ObjectName, Purpose, Request, Result};
 
-/// Ranges that lie this near to each other are read as one: a page read for nothing costs less than a system call.
+/// Ranges that lie this near to each other are read as one: a page read for nothing costs less than
+/// a system call.
 const GAP_BYTES_MAX: u64 = 4096;
 
 /// Most bytes read as one because they lie near.
@@ -35,12 +37,15 @@ pub(super) fn not_found(path: &Path) -> Error {
 /// An error of reading, in which every way of not being an object is `NotFound`.
 pub(super) fn read_error(error: io::Error, path: &Path) -> Error {
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => not_found(path),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+            not_found(path)
+        }
         _ => Error::io(error, "reading an object", path.display()),
     }
 }
 
-/// Whether the process, or the host, may not open another file (EMFILE, ENFILE, which have no kind of their own).
+/// Whether the process, or the host, may not open another file (EMFILE, ENFILE, which have no kind
+/// of their own).
 fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }
@@ -78,8 +83,10 @@ impl LocalObjectStore {
             return Ok(handle);
         }
         let path = self.path(name)?;
-        let access = if kept.is_some() && self.shared.options.direct { Access::ReadDirect } else { Access::Read };
-        let open = || self.files().open(&path, access).and_then(|file| file.length().map(|length| (file, length)));
+        let access =
+            if kept.is_some() && self.shared.options.direct { Access::ReadDirect } else { Access::Read };
+        let open =
+            || self.files().open(&path, access).and_then(|file| file.length().map(|length| (file, length)));
         let opened = match open() {
             Err(error) if is_out_of_files(&error) => {
                 // What is kept open only for speed gives way.
@@ -101,11 +108,18 @@ impl LocalObjectStore {
     }
 
     /// Reads spans of an open object, all at once; each lies within its length.
-    async fn fetch(&self, request: Request, handle: &Handle, name: &ObjectName, spans: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    async fn fetch(
+        &self,
+        request: Request,
+        handle: &Handle,
+        name: &ObjectName,
+        spans: &[Range<u64>],
+    ) -> Result<Vec<Bytes>> {
         let mut ranges = Vec::with_capacity(spans.len());
         for span in spans {
-            let length = usize::try_from(span.end - span.start)
-                .map_err(|_| Error::new(ErrorKind::Invalid, "a range larger than memory").object(name).offset(span.start))?;
+            let length = usize::try_from(span.end - span.start).map_err(|_| {
+                Error::new(ErrorKind::Invalid, "a range larger than memory").object(name).offset(span.start)
+            })?;
             ranges.push((span.start, length));
         }
         let path = || self.shared.root.join(name.as_str());
@@ -122,7 +136,12 @@ impl LocalObjectStore {
         ranges.into_iter().zip(results).map(check).collect()
     }
 
-    pub(super) async fn read_range(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
+    pub(super) async fn read_range(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
         let handle = self.open(request, name)?;
         let span = range.start.min(handle.length)..range.end.min(handle.length);
         if span.is_empty() {
@@ -132,8 +151,15 @@ impl LocalObjectStore {
         Ok(read.pop().unwrap_or_default())
     }
 
-    /// Shows what the page cache has of a range, if it has all of it. The file must be open already: opening one may wait.
-    pub(super) fn show_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+    /// Shows what the page cache has of a range, if it has all of it. The file must be open
+    /// already: opening one may wait.
+    pub(super) fn show_held(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        range: Range<u64>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> bool {
         if self.shared.options.direct || !matches!(request.purpose, Purpose::Get | Purpose::Scan) {
             return false;
         }
@@ -143,16 +169,24 @@ impl LocalObjectStore {
         length.is_some_and(|length| handle.file.with_held(span.start, length, show))
     }
 
-    pub(super) async fn read_many(&self, request: Request, name: &ObjectName, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    pub(super) async fn read_many(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Bytes>> {
         let handle = self.open(request, name)?;
-        let cut: Vec<Range<u64>> = ranges.iter().map(|range| range.start.min(handle.length)..range.end.min(handle.length)).collect();
+        let cut: Vec<Range<u64>> =
+            ranges.iter().map(|range| range.start.min(handle.length)..range.end.min(handle.length)).collect();
         let merged = merge(&cut);
         let spans: Vec<Range<u64>> = merged.iter().map(|(span, _)| span.clone()).collect();
         let read = self.fetch(request, &handle, name, &spans).await?;
         let mut result = vec![Bytes::new(); ranges.len()];
         for ((span, members), bytes) in merged.into_iter().zip(read) {
             for index in members {
-                let within = |position: u64| usize::try_from(position - span.start).unwrap_or(bytes.len()).min(bytes.len());
+                let within = |position: u64| {
+                    usize::try_from(position - span.start).unwrap_or(bytes.len()).min(bytes.len())
+                };
                 result[index] = bytes.slice(within(cut[index].start)..within(cut[index].end));
             }
         }

@@ -1,9 +1,11 @@
 //! Space kept back for what makes space.
 //!
-//! On a full disk compaction, flush and the manifest must go on, for they are what frees tables and logs. So, once space runs low, a file
-//! `tmp/reserve` takes some of it. Where one of those requests then finds the disk full, half of the reserve is given back and the
-//! request goes on; so often until nothing is left. It is built again when there is room, and removed when there is plenty.
-//! New segments of a log leave that much free as well ([`leaves_room`]), so that user writes stop before what trims the log does.
+//! On a full disk compaction, flush and the manifest must go on, for they are what frees tables and
+//! logs. So, once space runs low, a file `tmp/reserve` takes some of it. Where one of those
+//! requests then finds the disk full, half of the reserve is given back and the request goes on; so
+//! often until nothing is left. It is built again when there is room, and removed when there is
+//! plenty. New segments of a log leave that much free as well ([`leaves_room`]), so that user
+//! writes stop before what trims the log does.
 //!
 //! Invariants:
 //! - One process at a time owns the file, by its lock, and no other touches it.
@@ -19,7 +21,8 @@ use tombolo_env::{Access, Env, File, Space};
 use super::{LocalObjectStore, TEMPORARY_DIRECTORY};
 use crate::{Error, ErrorKind, Purpose, Request, Result};
 
-/// Name of the file in the directory of temporary files. A sweep leaves it alone: it does not end as theirs do.
+/// Name of the file in the directory of temporary files. A sweep leaves it alone: it does not end
+/// as theirs do.
 pub(super) const NAME: &str = "reserve";
 
 /// The largest reserve: a table of full size, beside which a compaction frees its inputs.
@@ -48,7 +51,8 @@ fn target(space: Space) -> u64 {
     if bytes < BYTES_MIN { 0 } else { bytes }
 }
 
-/// Whether `bytes` can be taken for a log and what makes space still finds room. A disk that does not tell has room.
+/// Whether `bytes` can be taken for a log and what makes space still finds room. A disk that does
+/// not tell has room.
 pub(crate) fn leaves_room(env: &Env, directory: &Path, bytes: u64) -> bool {
     env.files().space(directory).map_or(true, |space| space.available >= bytes.saturating_add(target(space)))
 }
@@ -56,7 +60,9 @@ pub(crate) fn leaves_room(env: &Env, directory: &Path, bytes: u64) -> bool {
 /// Whether a request makes space, sooner or later.
 fn may_draw(request: Request) -> bool {
     match request.purpose {
-        Purpose::Open | Purpose::Manifest | Purpose::Flush | Purpose::Compaction | Purpose::Collection => true,
+        Purpose::Open | Purpose::Manifest | Purpose::Flush | Purpose::Compaction | Purpose::Collection => {
+            true
+        }
         Purpose::Log | Purpose::Get | Purpose::Scan | Purpose::Verify | Purpose::Application => false,
     }
 }
@@ -78,7 +84,8 @@ impl Reserve {
             return;
         }
         let wanted = target(space);
-        // Twice as much must stay free: a reserve that fills the disk itself would be drawn at once.
+        // Twice as much must stay free: a reserve that fills the disk itself would be drawn at
+        // once.
         if held.bytes < wanted && space.available >= (wanted - held.bytes) + wanted {
             held.build(store, wanted);
         }
@@ -111,7 +118,8 @@ impl Held {
         }
         let Some(file) = &self.file else { return };
         if self.bytes < wanted {
-            // Space that is not there, or a file system that cannot take it: there is no reserve, or a smaller one.
+            // Space that is not there, or a file system that cannot take it: there is no reserve,
+            // or a smaller one.
             let _ = file.allocate(wanted);
             self.bytes = file.length().unwrap_or(self.bytes);
             tracing::info!(bytes = self.bytes, "space runs low; a reserve is kept");
@@ -135,26 +143,37 @@ fn open(store: &LocalObjectStore) -> io::Result<Option<Arc<dyn File>>> {
     let path = path(store);
     store.ensure_directory(&store.shared.root.join(TEMPORARY_DIRECTORY))?;
     let file = match store.files().create_new(&path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => store.files().open(&path, Access::ReadWrite)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            store.files().open(&path, Access::ReadWrite)?
+        }
         created => created?,
     };
     Ok(file.try_lock()?.then_some(file))
 }
 
 impl LocalObjectStore {
-    /// Gives space back for the next attempt at what ended with `error` and cannot simply go on: after a sync that failed nothing is
-    /// known of what was written.
+    /// Gives space back for the next attempt at what ended with `error` and cannot simply go on:
+    /// after a sync that failed nothing is known of what was written.
     pub(super) fn draw_after(&self, request: Request, error: &Error) {
         if error.kind() == ErrorKind::OutOfSpace && may_draw(request) && self.shared.reserve.draw() {
             tracing::warn!(%error, "the disk is full; the reserve gives space back for another attempt");
         }
     }
 
-    /// Makes `attempt`, and again with what the reserve gives back while the disk is full, if the request is one that makes space.
-    pub(super) fn with_reserve<T>(&self, request: Request, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    /// Makes `attempt`, and again with what the reserve gives back while the disk is full, if the
+    /// request is one that makes space.
+    pub(super) fn with_reserve<T>(
+        &self,
+        request: Request,
+        mut attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         loop {
             match attempt() {
-                Err(error) if error.kind() == ErrorKind::OutOfSpace && may_draw(request) && self.shared.reserve.draw() => {
+                Err(error)
+                    if error.kind() == ErrorKind::OutOfSpace
+                        && may_draw(request)
+                        && self.shared.reserve.draw() =>
+                {
                     tracing::warn!(%error, "the disk is full; the reserve gives space back");
                 }
                 outcome => return outcome,

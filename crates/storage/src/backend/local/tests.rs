@@ -21,7 +21,9 @@ fn placement() -> Placement {
 
 /// Bytes that differ from object to object and from place to place.
 fn pattern(seed: u64, length: usize) -> Bytes {
-    (0..length as u64).map(|index| (index.wrapping_mul(31) ^ seed.wrapping_mul(131)).to_le_bytes()[0] | 1).collect()
+    (0..length as u64)
+        .map(|index| (index.wrapping_mul(31) ^ seed.wrapping_mul(131)).to_le_bytes()[0] | 1)
+        .collect()
 }
 
 async fn put(store: &LocalObjectStore, to: &str, bytes: Bytes) -> Result<PutOutcome> {

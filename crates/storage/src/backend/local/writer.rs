@@ -1,11 +1,13 @@
 //! Objects that come in pieces.
 //!
-//! Through the page cache, an object's dirty pages are bounded: after each megabyte its writing back begins, and the megabytes before it are
-//! waited for. What the sync at the end has left to do is then small, and a log on the same device does not wait behind
-//! a whole table in its queue. Past the page cache (`io=direct`), whole buffers are written, in space taken ahead, and the last one is
-//! padded and cut.
+//! Through the page cache, an object's dirty pages are bounded: after each megabyte its writing
+//! back begins, and the megabytes before it are waited for. What the sync at the end has left to do
+//! is then small, and a log on the same device does not wait behind a whole table in its queue.
+//! Past the page cache (`io=direct`), whole buffers are written, in space taken ahead, and the last
+//! one is padded and cut.
 //!
-//! Invariant: after a failed write, or a failed writing out, the object is never finished: what the file holds is not known.
+//! Invariant: after a failed write, or a failed writing out, the object is never finished: what the
+//! file holds is not known.
 
 use std::path::PathBuf;
 
@@ -15,9 +17,13 @@ use tombolo_env::{BoxFuture, Env};
 use super::LocalObjectStore;
 use super::temporary::Temporary;
 use crate::backend::begin;
-use crate::{Error, ErrorKind, ObjectInfo, ObjectKind, ObjectName, ObjectWriter, Placement, PutOutcome, Request, Result};
+use crate::{
+    Error, ErrorKind, ObjectInfo, ObjectKind, ObjectName, ObjectWriter, Placement, PutOutcome, Request,
+    Result,
+};
 
-/// Bytes held in memory before they are written: one system call for each quarter of a megabyte. A multiple of every alignment.
+/// Bytes held in memory before they are written: one system call for each quarter of a megabyte. A
+/// multiple of every alignment.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
 /// Bytes after which writing back begins. Twice as many are dirty at most.
@@ -49,7 +55,12 @@ pub(super) struct LocalWriter {
 }
 
 impl LocalWriter {
-    pub(super) fn new(store: &LocalObjectStore, request: Request, name: &ObjectName, placement: Placement) -> Result<LocalWriter> {
+    pub(super) fn new(
+        store: &LocalObjectStore,
+        request: Request,
+        name: &ObjectName,
+        placement: Placement,
+    ) -> Result<LocalWriter> {
         let path = store.path(name)?;
         let mut temporary = store.with_reserve(request, || Temporary::create(store))?;
         store.shared.reserve.tend(store, request);
@@ -98,7 +109,8 @@ impl LocalWriter {
 
     fn write_through(&mut self, bytes: &[u8]) -> Result<()> {
         if self.failed {
-            return Err(Error::new(ErrorKind::Closed, "an earlier write to this object failed").object(self.path.display()));
+            return Err(Error::new(ErrorKind::Closed, "an earlier write to this object failed")
+                .object(self.path.display()));
         }
         if !bytes.is_empty() {
             self.failed = true;
@@ -146,7 +158,9 @@ impl LocalWriter {
         self.flush_last()?;
         // Some file systems find out here that the disk is full.
         self.temporary.sync().inspect_err(|error| self.store.draw_after(self.request, error))?;
-        let outcome = self.store.with_reserve(self.request, || self.store.publish_temporary(&self.temporary, &self.path))?;
+        let outcome = self
+            .store
+            .with_reserve(self.request, || self.store.publish_temporary(&self.temporary, &self.path))?;
         Ok((outcome, ObjectInfo { name: self.name, length: self.written }))
     }
 }
@@ -165,7 +179,9 @@ impl ObjectWriter for LocalWriter {
             let path = self.path.clone();
             match self.publish()? {
                 (PutOutcome::Created, info) => Ok(info),
-                (PutOutcome::Exists, _) => Err(Error::new(ErrorKind::AlreadyExists, "the object exists").object(path.display())),
+                (PutOutcome::Exists, _) => {
+                    Err(Error::new(ErrorKind::AlreadyExists, "the object exists").object(path.display()))
+                }
             }
         })
     }

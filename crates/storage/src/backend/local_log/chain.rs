@@ -1,7 +1,9 @@
-//! Which segments make a lane, and how far each counts: the chain of predecessors, read back from the disk.
+//! Which segments make a lane, and how far each counts: the chain of predecessors, read back from
+//! the disk.
 //!
-//! Every begun segment says where the lane left the one before. From the newest one back to the replay point this gives the chain; what is not on it was
-//! given up after a failed sync, or is older than the replay point.
+//! Every begun segment says where the lane left the one before. From the newest one back to the
+//! replay point this gives the chain; what is not on it was given up after a failed sync, or is
+//! older than the replay point.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +14,8 @@ use tombolo_env::memory::Buffer;
 use tombolo_env::{Access, Env, File};
 use tombolo_format::FormatError;
 use tombolo_format::log_frame::{
-    DURABLE_SLOT_BYTES, DURABLE_SLOT_OFFSET, Frame, NoFrame, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, decode_durable_slot,
-    decode_frame,
+    DURABLE_SLOT_BYTES, DURABLE_SLOT_OFFSET, Frame, NoFrame, SEGMENT_HEADER_BYTES, SegmentHeader,
+    SegmentIdentity, decode_durable_slot, decode_frame,
 };
 
 use super::lane::FIRST_BYTE;
@@ -47,11 +49,15 @@ pub(super) struct Piece {
 /// # Errors
 /// `Corrupt` for a segment that is cut, or is another log's; `Unsupported` for a newer format.
 pub(super) fn survey(env: &Env, directory: &Path, lane: SegmentIdentity) -> Result<Vec<Begun>> {
-    let entries = env.files().list_atomically(directory).map_err(|error| Error::io(error, "listing a log", directory.display()))?;
+    let entries = env
+        .files()
+        .list_atomically(directory)
+        .map_err(|error| Error::io(error, "listing a log", directory.display()))?;
     let mut begun = Vec::new();
     for entry in entries {
         if let Some(number) = segment_number(&entry.name)
-            && let Some(segment) = look(env, &directory.join(&entry.name), SegmentIdentity { segment: number, ..lane })?
+            && let Some(segment) =
+                look(env, &directory.join(&entry.name), SegmentIdentity { segment: number, ..lane })?
         {
             begun.push(segment);
         }
@@ -88,25 +94,37 @@ fn look(env: &Env, path: &Path, identity: SegmentIdentity) -> Result<Option<Begu
     }
     let length = file.length().map_err(failed)?;
     if length < header.capacity {
-        return Err(Error::corrupt(path.display(), length, format!("a segment of {} bytes", header.capacity), format!("{length} bytes")));
+        return Err(Error::corrupt(
+            path.display(),
+            length,
+            format!("a segment of {} bytes", header.capacity),
+            format!("{length} bytes"),
+        ));
     }
     Ok(Some(Begun {
         identity,
         path: path.to_path_buf(),
         capacity: u32::try_from(header.capacity).unwrap_or(u32::MAX),
         predecessor: LogOffset(header.predecessor_end),
-        durable_through: decode_durable_slot(&identity, &page[DURABLE_SLOT_OFFSET..][..DURABLE_SLOT_BYTES]).map(LogOffset),
+        durable_through: decode_durable_slot(&identity, &page[DURABLE_SLOT_OFFSET..][..DURABLE_SLOT_BYTES])
+            .map(LogOffset),
     }))
 }
 
 /// The chain that ends in segment `last`, from `from` on; `None` when a link is missing.
 pub(super) fn link(begun: &[Begun], last: u32, from: LogOffset) -> Option<Vec<Piece>> {
-    let find = |number: u32| begun.binary_search_by_key(&number, |segment| segment.identity.segment).ok().map(|index| &begun[index]);
+    let find = |number: u32| {
+        begun
+            .binary_search_by_key(&number, |segment| segment.identity.segment)
+            .ok()
+            .map(|index| &begun[index])
+    };
     let mut pieces: Vec<Piece> = Vec::new();
     let mut segment = find(last)?;
     let mut bound = None;
     loop {
-        let start = if from.segment() == segment.identity.segment { from.byte().max(FIRST_BYTE) } else { FIRST_BYTE };
+        let start =
+            if from.segment() == segment.identity.segment { from.byte().max(FIRST_BYTE) } else { FIRST_BYTE };
         let start = bound.map_or(start, |bound: u32| start.min(bound));
         pieces.push(Piece { segment: segment.clone(), start, bound });
         let before = segment.predecessor;
@@ -127,14 +145,24 @@ pub(super) fn link(begun: &[Begun], last: u32, from: LogOffset) -> Option<Vec<Pi
 pub(super) fn load(env: &Env, segment: &Begun, start: u32, end: u32) -> Result<(Arc<dyn File>, Buffer)> {
     let failed = |error| Error::io(error, "reading a log segment", segment.path.display());
     let file = match env.files().open(&segment.path, Access::ReadWrite) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
             env.files().open(&segment.path, Access::Read)
         }
         opened => opened,
     }
     .map_err(failed)?;
     if end > segment.capacity {
-        return Err(Error::corrupt(segment.path.display(), u64::from(segment.capacity), format!("bytes up to {end}"), "the segment's end"));
+        return Err(Error::corrupt(
+            segment.path.display(),
+            u64::from(segment.capacity),
+            format!("bytes up to {end}"),
+            "the segment's end",
+        ));
     }
     let mut bytes = Buffer::zeroed(end as usize).map_err(failed)?;
     let start = (start as usize).min(bytes.len());
@@ -153,7 +181,11 @@ pub(super) fn load(env: &Env, segment: &Begun, start: u32, end: u32) -> Result<(
 }
 
 /// The frame at `byte`.
-pub(super) fn frame_at<'a>(bytes: &'a [u8], byte: u32, identity: &SegmentIdentity) -> std::result::Result<Frame<'a>, NoFrame> {
+pub(super) fn frame_at<'a>(
+    bytes: &'a [u8],
+    byte: u32,
+    identity: &SegmentIdentity,
+) -> std::result::Result<Frame<'a>, NoFrame> {
     match decode_frame(bytes, byte, identity) {
         Err(no) if is_enabled(Mutant::LogAcceptsForeignFrames) => {
             let earlier = (0..identity.segment).map(|segment| SegmentIdentity { segment, ..*identity });

@@ -1,8 +1,10 @@
-//! The control page of a lane: identity, fence word, and what the writer says about itself. Mapped by the writer and by every fencer.
+//! The control page of a lane: identity, fence word, and what the writer says about itself. Mapped
+//! by the writer and by every fencer.
 //!
-//! The fence (rule 8) is two words in two places. The writer stores its record, then loads the fence word; the fencer stores the word, then loads the
-//! records; a full fence lies between on both sides. So at least one of them sees the other. Everything else on the page only sharpens what a
-//! scan finds, and is believed only under its check.
+//! The fence (rule 8) is two words in two places. The writer stores its record, then loads the
+//! fence word; the fencer stores the word, then loads the records; a full fence lies between on
+//! both sides. So at least one of them sees the other. Everything else on the page only sharpens
+//! what a scan finds, and is believed only under its check.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,24 +44,35 @@ impl Word {
 /// Where the boot id of the writer's host lies: two words, low first.
 const BOOT_ID_OFFSET: usize = LANE_WORDS_OFFSET + 192;
 
-/// The check of a word's value: a bijection of the value, so that no damage to one of the two goes unseen; set with every append, so cheap.
+/// The check of a word's value: a bijection of the value, so that no damage to one of the two goes
+/// unseen; set with every append, so cheap.
 fn check(owner: &LaneHeader, word: Word, value: u64) -> u64 {
     let identity = owner.incarnation ^ owner.epoch.rotate_left(32) ^ (u64::from(owner.lane) << 16);
     (value ^ !identity ^ word.place() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
 /// Opens the page of a lane that the manifest names, and reads it once.
-fn read_page(env: &Env, directory: &Path, owner: LaneHeader, access: Access) -> Result<(PathBuf, Arc<dyn File>, [u8; LANE_PAGE_BYTES])> {
+fn read_page(
+    env: &Env,
+    directory: &Path,
+    owner: LaneHeader,
+    access: Access,
+) -> Result<(PathBuf, Arc<dyn File>, [u8; LANE_PAGE_BYTES])> {
     let path = directory.join(CONTROL_NAME);
     let file = env.files().open(&path, access).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::corrupt(path.display(), 0, "the control page of a log that the manifest names", "no file"),
+        std::io::ErrorKind::NotFound => {
+            Error::corrupt(path.display(), 0, "the control page of a log that the manifest names", "no file")
+        }
         _ => Error::io(error, "opening a log", path.display()),
     })?;
     let mut bytes = [0; LANE_PAGE_BYTES];
     read_exact_at(&*file, &mut bytes, 0).map_err(|error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => {
-            Error::corrupt(path.display(), 0, format!("{LANE_PAGE_BYTES} bytes"), format!("{} bytes", file.length().unwrap_or(0)))
-        }
+        std::io::ErrorKind::UnexpectedEof => Error::corrupt(
+            path.display(),
+            0,
+            format!("{LANE_PAGE_BYTES} bytes"),
+            format!("{} bytes", file.length().unwrap_or(0)),
+        ),
         _ => Error::io(error, "reading a log's control page", path.display()),
     })?;
     let found = LaneHeader::decode(&bytes).map_err(|error| Error::format(path.display(), 0, error))?;
@@ -108,13 +121,15 @@ impl PageRead {
     }
 }
 
-/// How the writer's own words get into the page. The fence word is always stored through the mapping: a successor raises it by one atomic
-/// operation, while a write of its bytes could show, between two successors, a word that is not raised.
+/// How the writer's own words get into the page. The fence word is always stored through the
+/// mapping: a successor raises it by one atomic operation, while a write of its bytes could show,
+/// between two successors, a word that is not raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Words {
     /// Through the mapping, without a system call.
     Mapped,
-    /// By `pwrite`: where the file system copies on write, a full disk is then no end of the process.
+    /// By `pwrite`: where the file system copies on write, a full disk is then no end of the
+    /// process.
     Written,
 }
 
@@ -151,11 +166,14 @@ impl Control {
     /// `Corrupt` when it is missing, cut, damaged, or another's.
     pub(super) fn open(env: &Env, directory: &Path, owner: LaneHeader) -> Result<Control> {
         let (path, file, _) = read_page(env, directory, owner, Access::ReadWrite)?;
-        let page = file.map(LANE_PAGE_BYTES).map_err(|error| Error::io(error, "mapping a log's control page", path.display()))?;
+        let page = file
+            .map(LANE_PAGE_BYTES)
+            .map_err(|error| Error::io(error, "mapping a log's control page", path.display()))?;
         Ok(Control { words: Words::Mapped, file, page, path, owner })
     }
 
-    /// The boot of the host in which the writer lived. Damaged, it is no host's: then less is known about the tail, and nothing wrong.
+    /// The boot of the host in which the writer lived. Damaged, it is no host's: then less is known
+    /// about the tail, and nothing wrong.
     pub(super) fn boot_id(&self) -> u128 {
         let word = |offset| u128::from(self.page.load_u64(offset));
         word(BOOT_ID_OFFSET) | (word(BOOT_ID_OFFSET + 8) << 64)
@@ -167,7 +185,8 @@ impl Control {
         self.page.full_fence();
     }
 
-    /// The writer's load: fences it from every store before, and tells which later epoch has raised the word.
+    /// The writer's load: fences it from every store before, and tells which later epoch has raised
+    /// the word.
     #[inline]
     pub(super) fn raised_by(&self, env: &Env) -> Option<Epoch> {
         if !is_enabled(Mutant::LogAcceptsWithoutFullFence) {
@@ -182,20 +201,22 @@ impl Control {
         check(&self.owner, word, value)
     }
 
-    /// Sets a checked word: for the writer alone. Durable when the kernel writes the page back, or with [`Control::sync`].
+    /// Sets a checked word: for the writer alone. Durable when the kernel writes the page back, or
+    /// with [`Control::sync`].
     pub(super) fn set(&self, word: Word, offset: LogOffset) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&offset.0.to_le_bytes());
         bytes[8..].copy_from_slice(&self.check(word, offset.0).to_le_bytes());
         match self.words {
             Words::Mapped => self.page.write(word.place(), &bytes),
-            // An older word only sharpens less, and a torn one says nothing; what fills the disk is told by the log's own writes.
+            // An older word only sharpens less, and a torn one says nothing; what fills the disk is
+            // told by the log's own writes.
             Words::Written => drop(self.file.write_all_at(&bytes, word.place() as u64)),
         }
     }
 
-    /// Raises a checked word to `offset` if it is lower. Of two that race, the loser's check may stay with the winner's value: then the word says
-    /// nothing, which is safe.
+    /// Raises a checked word to `offset` if it is lower. Of two that race, the loser's check may
+    /// stay with the winner's value: then the word says nothing, which is safe.
     pub(super) fn raise_word(&self, word: Word, offset: LogOffset) {
         let before = self.page.fetch_max_u64(word.place(), offset.0);
         self.page.store_u64(word.place() + 8, self.check(word, before.max(offset.0)));
@@ -210,13 +231,18 @@ impl Control {
 
     /// Makes the page durable.
     pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|error| Error::io(error, "syncing a log's control page", self.path.display()))
+        self.file
+            .sync_data()
+            .map_err(|error| Error::io(error, "syncing a log's control page", self.path.display()))
     }
 
     /// The error that a fenced writer gets.
     pub(super) fn fenced(&self, by: Epoch) -> Error {
-        Error::new(ErrorKind::Fenced, format!("epoch {by} has fenced this log; what was in flight is of unknown outcome"))
-            .object(self.path.display())
-            .advice("this handle is finished: open the database again, which takes it over")
+        Error::new(
+            ErrorKind::Fenced,
+            format!("epoch {by} has fenced this log; what was in flight is of unknown outcome"),
+        )
+        .object(self.path.display())
+        .advice("this handle is finished: open the database again, which takes it over")
     }
 }

@@ -1,9 +1,10 @@
-//! A successor ends an older epoch's lane: raise the word, find the end, make everything before it durable.
+//! A successor ends an older epoch's lane: raise the word, find the end, make everything before it
+//! durable.
 //!
 //! Takeover, step 2. Every step may be done again, by any later epoch, at any time.
 //!
-//! What a fence read lies below the end that it found, and nobody may change it any more: it is kept for the replay that follows, so that a log
-//! is read once.
+//! What a fence read lies below the end that it found, and nobody may change it any more: it is
+//! kept for the replay that follows, so that a log is read once.
 
 use std::path::Path;
 
@@ -33,7 +34,9 @@ struct Loaded {
 
 impl Loaded {
     fn of(&self, piece: &Piece, bound: u32) -> Option<Bytes> {
-        let is_read = self.identity == piece.segment.identity && self.start <= piece.start && bound as usize <= self.bytes.len();
+        let is_read = self.identity == piece.segment.identity
+            && self.start <= piece.start
+            && bound as usize <= self.bytes.len();
         is_read.then(|| self.bytes.slice(..bound as usize))
     }
 }
@@ -59,17 +62,40 @@ impl Kept {
 
     fn keep(&mut self, piece: &Piece, bytes: Buffer) {
         if self.bytes() + bytes.len() <= KEPT_BYTES_MAX {
-            self.0.push(Loaded { identity: piece.segment.identity, start: piece.start, bytes: Bytes::from_owner(bytes) });
+            self.0.push(Loaded {
+                identity: piece.segment.identity,
+                start: piece.start,
+                bytes: Bytes::from_owner(bytes),
+            });
         }
     }
 }
 
-/// Fences a lane and returns its sealed length, with what it read, which is sound and final below that length.
-pub(super) fn fence(env: &Env, directory: &Path, lane: SegmentIdentity, epoch: Epoch, from: LogOffset) -> Result<(LogOffset, Kept)> {
+/// Fences a lane and returns its sealed length, with what it read, which is sound and final below
+/// that length.
+pub(super) fn fence(
+    env: &Env,
+    directory: &Path,
+    lane: SegmentIdentity,
+    epoch: Epoch,
+    from: LogOffset,
+) -> Result<(LogOffset, Kept)> {
     let control = Control::open(env, directory, owner_of(lane))?;
     let same_boot = control.boot_id() == env.boot_id();
     let words = |word| control.get(word);
-    let scan = || Scan { env, directory, lane, words: &words, from, same_boot, makes_durable: true, kept: Kept::default() }.run();
+    let scan = || {
+        Scan {
+            env,
+            directory,
+            lane,
+            words: &words,
+            from,
+            same_boot,
+            makes_durable: true,
+            kept: Kept::default(),
+        }
+        .run()
+    };
     env.preemption_point();
     let (sealed, kept) = if is_enabled(Mutant::LogFenceReadsBeforeWord) {
         let scanned = scan()?;
@@ -110,7 +136,8 @@ pub(super) struct Scan<'a> {
 struct Stop {
     byte: u32,
     reason: NoFrame,
-    /// A whole frame behind, in the very bytes that were scanned: a live writer may complete the one at `byte` at any moment.
+    /// A whole frame behind, in the very bytes that were scanned: a live writer may complete the
+    /// one at `byte` at any moment.
     later: Option<Evidence>,
 }
 
@@ -119,8 +146,13 @@ impl Scan<'_> {
     pub(super) fn run(mut self) -> Result<(LogOffset, Kept)> {
         let begun = survey(self.env, self.directory, self.lane)?;
         self.env.preemption_point();
-        // The newest segment that hangs together with the replay point. A newer one that does not was never synced, or something is damaged.
-        let pieces = begun.iter().rev().find_map(|last| link(&begun, last.identity.segment, self.from)).unwrap_or_default();
+        // The newest segment that hangs together with the replay point. A newer one that does not
+        // was never synced, or something is damaged.
+        let pieces = begun
+            .iter()
+            .rev()
+            .find_map(|last| link(&begun, last.identity.segment, self.from))
+            .unwrap_or_default();
         let mut end = None;
         for (index, piece) in pieces.iter().enumerate() {
             if let Some(stop) = self.piece(piece)? {
@@ -138,7 +170,8 @@ impl Scan<'_> {
         Ok((end, self.kept))
     }
 
-    /// Scans one segment and makes what it found durable. Answers where it stopped, and why, unless it holds everything up to its bound.
+    /// Scans one segment and makes what it found durable. Answers where it stopped, and why, unless
+    /// it holds everything up to its bound.
     fn piece(&mut self, piece: &Piece) -> Result<Option<Stop>> {
         let bound = piece.bound.unwrap_or(piece.segment.capacity);
         let (file, bytes) = load(self.env, &piece.segment, piece.start, bound)?;
@@ -146,22 +179,27 @@ impl Scan<'_> {
         let reason = loop {
             match frame_at(&bytes, byte, &piece.segment.identity) {
                 Ok(frame) => byte = frame.end,
-                Err(NoFrame::Flags(flags)) => return Err(no_frame(NoFrame::Flags(flags), byte, &piece.segment.path)),
+                Err(NoFrame::Flags(flags)) => {
+                    return Err(no_frame(NoFrame::Flags(flags), byte, &piece.segment.path));
+                }
                 Err(reason) => break reason,
             }
         };
         self.env.preemption_point();
         if self.makes_durable && !is_enabled(Mutant::LogFenceWithoutSync) {
-            let failed = |error| Error::io(error, "making a fenced log durable", piece.segment.path.display());
+            let failed =
+                |error| Error::io(error, "making a fenced log durable", piece.segment.path.display());
             let from = self.not_durable_from(piece);
             if self.same_boot && from < byte && !is_enabled(Mutant::LogFenceTrustsCleanPages) {
-                // After a failed writeback that only the writer learned of, the pages are clean, and a sync alone would lie.
+                // After a failed writeback that only the writer learned of, the pages are clean,
+                // and a sync alone would lie.
                 file.write_all_at(&bytes[from as usize..byte as usize], u64::from(from)).map_err(failed)?;
                 self.env.preemption_point();
             }
             file.sync_data().map_err(failed)?;
         }
-        let later = (piece.bound != Some(byte)).then(|| greatest_durable_through(&bytes, byte, &piece.segment.identity));
+        let later = (piece.bound != Some(byte))
+            .then(|| greatest_durable_through(&bytes, byte, &piece.segment.identity));
         self.kept.keep(piece, bytes);
         Ok(later.map(|later| Stop { byte, reason, later }))
     }
@@ -183,7 +221,8 @@ impl Scan<'_> {
             return Ok(horizon);
         }
         let damaged = |why: String| {
-            Err(no_frame(stop.reason, stop.byte, &piece.segment.path).context(format!("the log holds less than is known of it: {why}")))
+            Err(no_frame(stop.reason, stop.byte, &piece.segment.path)
+                .context(format!("the log holds less than is known of it: {why}")))
         };
         // What was scanned up to the segment's end has told all that its frames know.
         let scanned = piece.bound.is_none().then_some((end.segment(), stop.later));
@@ -201,7 +240,10 @@ impl Scan<'_> {
                 return damaged("its next segment was begun since the host started".into());
             }
             if let Some(later) = stop.later {
-                return damaged(format!("a whole frame lies behind at byte {}, stored since the host started", later.byte));
+                return damaged(format!(
+                    "a whole frame lies behind at byte {}, stored since the host started",
+                    later.byte
+                ));
             }
         }
         Ok(horizon)
@@ -209,14 +251,19 @@ impl Scan<'_> {
 
     /// No segment hangs together with the replay point: nothing after it may be known to have been.
     fn judge_missing(&self, begun: &[Begun]) -> Result<()> {
-        let known = if is_enabled(Mutant::LogBadFrameIsAlwaysTail) { None } else { self.known_durable(begun, self.from, None)? };
+        let known = if is_enabled(Mutant::LogBadFrameIsAlwaysTail) {
+            None
+        } else {
+            self.known_durable(begun, self.from, None)?
+        };
         let accepted = (self.words)(Word::Accepted).filter(|_| self.same_boot);
         let lost = known.max(accepted).filter(|known| *known > self.from);
         // A log is named only after its first segment is durable.
         let first_missing = self.from == LogOffset::ZERO;
         if lost.is_some() || first_missing {
             let up_to = lost.map_or_else(|| "segment 1".to_owned(), |lost| format!("segments up to {lost}"));
-            let found: Vec<String> = begun.iter().map(|segment| segment.identity.segment.to_string()).collect();
+            let found: Vec<String> =
+                begun.iter().map(|segment| segment.identity.segment.to_string()).collect();
             return Err(Error::corrupt(
                 self.directory.display(),
                 u64::from(self.from.byte()),
@@ -227,16 +274,25 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The greatest durable end that anything tells: the control page, headers, and frames at or behind `end`. `scanned` is what those of
-    /// one segment tell, if that is known.
-    fn known_durable(&self, begun: &[Begun], end: LogOffset, scanned: Option<(u32, Option<Evidence>)>) -> Result<Option<LogOffset>> {
+    /// The greatest durable end that anything tells: the control page, headers, and frames at or
+    /// behind `end`. `scanned` is what those of one segment tell, if that is known.
+    fn known_durable(
+        &self,
+        begun: &[Begun],
+        end: LogOffset,
+        scanned: Option<(u32, Option<Evidence>)>,
+    ) -> Result<Option<LogOffset>> {
         let mut known = (self.words)(Word::Durable);
         for segment in begun {
             known = known.max(segment.durable_through);
             if let Some((_, told)) = scanned.filter(|(scanned, _)| *scanned == segment.identity.segment) {
                 known = known.max(told.map(|evidence| LogOffset(evidence.durable_through)));
             } else if segment.identity.segment >= end.segment() {
-                let start = if segment.identity.segment == end.segment() { end.byte().max(FIRST_BYTE) } else { FIRST_BYTE };
+                let start = if segment.identity.segment == end.segment() {
+                    end.byte().max(FIRST_BYTE)
+                } else {
+                    FIRST_BYTE
+                };
                 let (_, bytes) = load(self.env, segment, start, segment.capacity)?;
                 let told = greatest_durable_through(&bytes, start, &segment.identity);
                 known = known.max(told.map(|evidence| LogOffset(evidence.durable_through)));

@@ -1,10 +1,13 @@
 //! Who syncs, and who waits: durable commits of one lane group by themselves.
 //!
-//! At most one leads, and does one round of syncing after the other as long as somebody waits. A round covers all that was accepted when it
-//! began; whoever comes meanwhile belongs to the next. No IO here, and no clock.
+//! At most one leads, and does one round of syncing after the other as long as somebody waits. A
+//! round covers all that was accepted when it began; whoever comes meanwhile belongs to the next.
+//! No IO here, and no clock.
 //!
-//! Threads that write again as soon as a write is durable would fall into two halves, each of which waits for the other's sync. So a leader looks for those
-//! that the last round let go ([`Group::missing`]), for a part of the time that a sync takes; where they do not come, more and more seldom.
+//! Threads that write again as soon as a write is durable would fall into two halves, each of which
+//! waits for the other's sync. So a leader looks for those that the last round let go
+//! ([`Group::missing`]), for a part of the time that a sync takes; where they do not come, more and
+//! more seldom.
 
 use tombolo_env::{Completer, Completion, completion};
 
@@ -55,16 +58,18 @@ pub(super) struct Group {
     waiters: Vec<(LogOffset, Waiter)>,
     /// Who waited when the last round ended, its leader and those that it let go included.
     crowd: usize,
-    /// Rounds before which nobody is looked for, and how many they are the next time that it is in vain.
+    /// Rounds before which nobody is looked for, and how many they are the next time that it is in
+    /// vain.
     rounds_without: u32,
-    patience_lost: u32,
+    rounds_lost: u32,
 }
 
 /// Most rounds in a row before which nobody is looked for.
 const ROUNDS_WITHOUT_MAX: u32 = 64;
 
 impl Group {
-    /// How many of those that waited in the last round are not here, before a round that is worth waiting for them. `leader`: 1 if the leader is one of them.
+    /// How many of those that waited in the last round are not here, before a round that is worth
+    /// waiting for them. `leader`: 1 if the leader is one of them.
     pub(super) fn begin_gathering(&mut self, leader: usize) -> usize {
         if self.rounds_without > 0 {
             self.rounds_without -= 1;
@@ -76,14 +81,18 @@ impl Group {
     /// How many of them are not here.
     pub(super) fn missing(&self, leader: usize) -> usize {
         // A task that nobody waits for has all the time.
-        if self.waiters.len() + leader == 0 { 0 } else { self.crowd.saturating_sub(self.waiters.len() + leader) }
+        if self.waiters.len() + leader == 0 {
+            0
+        } else {
+            self.crowd.saturating_sub(self.waiters.len() + leader)
+        }
     }
 
     /// After it: of `missing` then some have come.
     pub(super) fn end_gathering(&mut self, missing: usize, leader: usize) {
         let is_vain = self.missing(leader) * 2 > missing;
-        self.patience_lost = if is_vain { (self.patience_lost * 2).clamp(1, ROUNDS_WITHOUT_MAX) } else { 0 };
-        self.rounds_without = self.patience_lost;
+        self.rounds_lost = if is_vain { (self.rounds_lost * 2).clamp(1, ROUNDS_WITHOUT_MAX) } else { 0 };
+        self.rounds_without = self.rounds_lost;
     }
 
     /// A thread wants to wait for `end`.
@@ -109,13 +118,23 @@ impl Group {
         !std::mem::replace(&mut self.leading, true)
     }
 
-    /// After a round: everything before `durable` is durable, or the lane failed. `may_hand_over`: the leader is a thread that wants to go its way.
-    /// The finished waiters are to be woken outside the lock.
-    pub(super) fn round_ended(&mut self, durable: LogOffset, failure: Option<&crate::Error>, may_hand_over: bool) -> (Finished, Next) {
+    /// After a round: everything before `durable` is durable, or the lane failed. `may_hand_over`:
+    /// the leader is a thread that wants to go its way. The finished waiters are to be woken
+    /// outside the lock.
+    pub(super) fn round_ended(
+        &mut self,
+        durable: LogOffset,
+        failure: Option<&crate::Error>,
+        may_hand_over: bool,
+    ) -> (Finished, Next) {
         debug_assert!(self.leading);
         // A leader that may hand over is a thread that waited itself.
         self.crowd = self.waiters.len() + usize::from(may_hand_over);
-        let mut finished = Finished { waiters: Vec::new(), result: failure.map_or(Ok(()), |error| Err(error.clone())), lead: None };
+        let mut finished = Finished {
+            waiters: Vec::new(),
+            result: failure.map_or(Ok(()), |error| Err(error.clone())),
+            lead: None,
+        };
         let is_done = |end: LogOffset| failure.is_some() || end <= durable;
         let mut index = 0;
         while index < self.waiters.len() {
@@ -130,7 +149,8 @@ impl Group {
             return (finished, Next::Rest);
         }
         if may_hand_over
-            && let Some(index) = self.waiters.iter().position(|(_, waiter)| matches!(waiter, Waiter::Thread(_)))
+            && let Some(index) =
+                self.waiters.iter().position(|(_, waiter)| matches!(waiter, Waiter::Thread(_)))
             && let (_, Waiter::Thread(completer)) = self.waiters.swap_remove(index)
         {
             finished.lead = Some(completer);

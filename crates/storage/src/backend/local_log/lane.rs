@@ -1,13 +1,14 @@
 //! One lane of this epoch's log: append, roll, sync, and what to do when a sync fails.
 //!
-//! Write path, steps 3 (accepted) and 4 (durable). An append holds the writer's lock, never the group's while it waits for anything; a leader
-//! of syncs holds neither while it syncs.
+//! Write path, steps 3 (accepted) and 4 (durable). An append holds the writer's lock, never the
+//! group's while it waits for anything; a leader of syncs holds neither while it syncs.
 //!
 //! Invariants:
 //! 1. `durable <= accepted`; both only rise; only the leader raises `durable`.
 //! 2. Once a raised fence word was seen, nothing more is stored.
 //! 3. Everything accepted and not durable is in `unsynced`.
-//! 4. After a sync that failed, and whose bytes were not moved, no sync says anything: the next one may succeed over pages that were given up.
+//! 4. After a sync that failed, and whose bytes were not moved, no sync says anything: the next one
+//!    may succeed over pages that were given up.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,8 +20,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Env, OnPanic, TaskClass, completion};
 use tombolo_format::log_frame::{
-    DURABLE_SLOT_OFFSET, FRAME_PAYLOAD_BYTES_MAX, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentIdentity, encode_durable_slot,
-    frame_bytes_max,
+    DURABLE_SLOT_OFFSET, FRAME_PAYLOAD_BYTES_MAX, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
+    SegmentIdentity, encode_durable_slot, frame_bytes_max,
 };
 
 use super::LocalLogOptions;
@@ -68,8 +69,8 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) state: State,
-    /// A sync failed and its bytes were not moved, or the lane was given up: nothing more becomes durable. Set by the leader, who alone leads, or by who
-    /// gives up.
+    /// A sync failed and its bytes were not moved, or the lane was given up: nothing more becomes
+    /// durable. Set by the leader, who alone leads, or by who gives up.
     pub(super) lost: Option<Error>,
     pub(super) segment: Arc<Segment>,
     /// The next frame's byte. Invariant: a multiple of 8, at most the segment's capacity.
@@ -82,7 +83,8 @@ pub(super) struct Writer {
     pub(super) full_bytes: u64,
     unsynced: Unsynced,
     said: Said,
-    /// How far the lane was given back. Invariant: at most the replay point that the manifest holds durably.
+    /// How far the lane was given back. Invariant: at most the replay point that the manifest holds
+    /// durably.
     pub(super) trimmed: LogOffset,
     /// Somebody watches whether the lane rests.
     pub(super) watched: bool,
@@ -97,8 +99,10 @@ struct Said {
 }
 
 impl Said {
-    /// Whether the frame at `at` has to say that all before `durable` is durable: when it is the first that begins in its page, and when more is durable than was said. So whatever a
-    /// damaged page takes, every page behind it that a frame begins in says what was durable (rule 9). The others save bytes.
+    /// Whether the frame at `at` has to say that all before `durable` is durable: when it is the
+    /// first that begins in its page, and when more is durable than was said. So whatever a damaged
+    /// page takes, every page behind it that a frame begins in says what was durable (rule 9). The
+    /// others save bytes.
     #[inline]
     fn says(&self, at: LogOffset, durable: LogOffset) -> bool {
         const PAGE_BYTES: u64 = 4096;
@@ -142,7 +146,8 @@ pub(super) struct Lane {
     rounds_are_small: AtomicBool,
 }
 
-/// The part of a sync's time for which a leader looks for whoever the last round let go, and the longest.
+/// The part of a sync's time for which a leader looks for whoever the last round let go, and the
+/// longest.
 const GATHER_PART: u64 = 2;
 const GATHER_NANOS_MAX: u64 = 200_000;
 /// A round of syncs that covers fewer bytes is small.
@@ -160,7 +165,8 @@ impl Lane {
     ) -> Result<Lane> {
         let place = directory.display().to_string();
         let supply = Arc::new(Supply::new(env, directory, options));
-        let segment = supply.take(u64::from(FIRST_BYTE), u64::from(options.segment_bytes_min), Blocks::Zeroed)?;
+        let segment =
+            supply.take(u64::from(FIRST_BYTE), u64::from(options.segment_bytes_min), Blocks::Zeroed)?;
         let start = LogOffset::new(segment.number, FIRST_BYTE);
         let lane = Lane {
             env: env.clone(),
@@ -225,18 +231,23 @@ impl Lane {
     pub(super) fn append(self: &Arc<Lane>, entry: &LogAppend<'_>) -> Result<Appended> {
         let payload_bytes = entry.payload_bytes();
         if payload_bytes > FRAME_PAYLOAD_BYTES_MAX {
-            let message = format!("a log entry of {payload_bytes} bytes; {FRAME_PAYLOAD_BYTES_MAX} are the most");
+            let message =
+                format!("a log entry of {payload_bytes} bytes; {FRAME_PAYLOAD_BYTES_MAX} are the most");
             return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
         }
         let bytes = frame_bytes_max(payload_bytes);
         let mut writer = self.writer.lock();
         self.check_open(&writer.state)?;
         let unsynced = writer.unsynced.bytes();
-        if unsynced > 0 && unsynced + bytes > self.options.unsynced_bytes_max.min(writer.unsynced.bytes_max()) {
+        if unsynced > 0 && unsynced + bytes > self.options.unsynced_bytes_max.min(writer.unsynced.bytes_max())
+        {
             self.begin_sync();
-            return Err(Error::new(ErrorKind::Busy, format!("{unsynced} bytes of the log wait for their sync; nothing took effect"))
-                .object(&self.place)
-                .advice("wait until what was appended is durable, then append again"));
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("{unsynced} bytes of the log wait for their sync; nothing took effect"),
+            )
+            .object(&self.place)
+            .advice("wait until what was appended is durable, then append again"));
         }
         let mut attempt = 0;
         let end = loop {
@@ -250,11 +261,16 @@ impl Lane {
             match self.store_frame(&mut writer, entry) {
                 Ok(end) => break end?,
                 Err(error) => {
-                    // Part or all of the frame may be there. The next segment's predecessor ends before it.
+                    // Part or all of the frame may be there. The next segment's predecessor ends
+                    // before it.
                     writer.broken = true;
                     attempt += 1;
                     if attempt > 1 || tombolo_env::simulated::is_crash(&error) {
-                        return Err(self.unknown(Error::io(error, "appending to the log", writer.segment.path.display())));
+                        return Err(self.unknown(Error::io(
+                            error,
+                            "appending to the log",
+                            writer.segment.path.display(),
+                        )));
                     }
                 }
             }
@@ -275,7 +291,8 @@ impl Lane {
             durable_through: if says { durable.0 } else { 0 },
         };
         let segment = Arc::clone(&writer.segment);
-        let checked_before = is_enabled(Mutant::LogFenceWordCheckedBeforeStore).then(|| self.control.raised_by(&self.env));
+        let checked_before =
+            is_enabled(Mutant::LogFenceWordCheckedBeforeStore).then(|| self.control.raised_by(&self.env));
         let frame = writer.unsynced.encode(&header, writer.position, entry.parts);
         let bytes = frame.len();
         self.env.preemption_point();
@@ -320,7 +337,11 @@ impl Lane {
 
     /// Goes over into the next segment, with room for `bytes`. On an error nothing took effect.
     pub(super) fn roll(&self, writer: &mut Writer, bytes: u64) -> Result<()> {
-        let taken = self.supply.take(u64::from(FIRST_BYTE) + bytes, writer.live_bytes().next_power_of_two(), self.blocks(writer));
+        let taken = self.supply.take(
+            u64::from(FIRST_BYTE) + bytes,
+            writer.live_bytes().next_power_of_two(),
+            self.blocks(writer),
+        );
         let next = taken.map_err(|error| self.or_fenced(error))?;
         let predecessor = LogOffset::new(writer.segment.number, writer.position);
         if let Err(error) = self.begin_segment(&next, predecessor) {
@@ -342,11 +363,14 @@ impl Lane {
     /// What the next segment is to be made of, as the one in use is used.
     fn blocks(&self, writer: &Writer) -> Blocks {
         let syncs = self.syncs_wanted.load(Ordering::Relaxed);
-        let pays = syncs > 0 && syncs.saturating_mul(self.options.zeroed_sync_bytes) >= u64::from(writer.position - FIRST_BYTE);
+        let pays = syncs > 0
+            && syncs.saturating_mul(self.options.zeroed_sync_bytes)
+                >= u64::from(writer.position - FIRST_BYTE);
         if pays { Blocks::Zeroed } else { Blocks::Reserved }
     }
 
-    /// What a failure means: a successor frees the log of whom it has fenced, and with it the directory.
+    /// What a failure means: a successor frees the log of whom it has fenced, and with it the
+    /// directory.
     fn or_fenced(&self, error: Error) -> Error {
         match self.control.raised_by(&self.env) {
             Some(by) => self.control.fenced(by).source(error),
@@ -419,7 +443,13 @@ impl Lane {
                 Joined::Wait(waiting) => match self.env.block_on(waiting) {
                     Some(Wake::Done(result)) => return result,
                     Some(Wake::Lead) => {}
-                    None => return Err(Error::new(ErrorKind::Closed, "the world ended before a sync of the log did").object(&self.place)),
+                    None => {
+                        return Err(Error::new(
+                            ErrorKind::Closed,
+                            "the world ended before a sync of the log did",
+                        )
+                        .object(&self.place));
+                    }
                 },
             }
             let (next, failure) = self.lead_round(true);
@@ -470,7 +500,9 @@ impl Lane {
                     self.set_durable(self.accepted());
                     break None;
                 }
-                Err(error) if moves == MOVES_MAX || tombolo_env::simulated::is_crash(&error) => break Some(self.fail(error)),
+                Err(error) if moves == MOVES_MAX || tombolo_env::simulated::is_crash(&error) => {
+                    break Some(self.fail(error));
+                }
                 Err(error) => {
                     moves += 1;
                     if let Err(error) = self.move_unsynced(&error) {
@@ -479,22 +511,25 @@ impl Lane {
                 }
             }
         };
-        self.round_nanos.store(self.env.now().since(began).as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
-        let (finished, next) = self.group.lock().round_ended(self.durable_through(), failure.as_ref(), may_hand_over);
+        self.round_nanos
+            .store(self.env.now().since(began).as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+        let (finished, next) =
+            self.group.lock().round_ended(self.durable_through(), failure.as_ref(), may_hand_over);
         // It leads no more.
         ends_on_panic.disarm();
         finished.wake();
         (next, failure)
     }
 
-    /// Lets those run that the last round let go: what they write now shares the sync that is about to begin.
+    /// Lets those run that the last round let go: what they write now shares the sync that is about
+    /// to begin.
     fn gather(&self, leader: usize) {
         let missing = self.group.lock().begin_gathering(leader);
         if missing == 0 || self.env.is_simulated() {
             return;
         }
-        let patience = (self.round_nanos.load(Ordering::Relaxed) / GATHER_PART).min(GATHER_NANOS_MAX);
-        let deadline = self.env.now() + Duration::from_nanos(patience);
+        let time_max = (self.round_nanos.load(Ordering::Relaxed) / GATHER_PART).min(GATHER_NANOS_MAX);
+        let deadline = self.env.now() + Duration::from_nanos(time_max);
         while self.env.now() < deadline && self.group.lock().missing(leader) > 0 {
             self.env.let_others_run();
         }
@@ -536,7 +571,8 @@ impl Lane {
     fn set_durable(&self, target: LogOffset) {
         // Told before anybody is acknowledged: a follower that looks afterwards must see it.
         self.control.set(Word::Durable, target);
-        self.rounds_are_small.store(target.0.saturating_sub(self.durable_through().0) < SMALL_ROUND_BYTES, Ordering::Relaxed);
+        self.rounds_are_small
+            .store(target.0.saturating_sub(self.durable_through().0) < SMALL_ROUND_BYTES, Ordering::Relaxed);
         self.durable.store(target.0, Ordering::Release);
         let mut writer = self.writer.lock();
         writer.unsynced.release(target);
@@ -545,7 +581,8 @@ impl Lane {
         }
     }
 
-    /// After a failed sync: the unsynced copy goes to a new segment, frames first and header last, and the lane goes on there.
+    /// After a failed sync: the unsynced copy goes to a new segment, frames first and header last,
+    /// and the lane goes on there.
     fn move_unsynced(&self, cause: &io::Error) -> Result<()> {
         let mut writer = self.writer.lock();
         let moved = self.move_unsynced_of(&mut writer, cause);
@@ -559,14 +596,20 @@ impl Lane {
         if let State::Ended(error) = &writer.state {
             return Err(error.clone());
         }
-        tracing::warn!(error = %cause, log = %self.place, "a sync of the log failed; its unsynced bytes go to a new segment");
+        tracing::warn!(error = %cause, log = %self.place, "a sync of the log failed; its unsynced bytes go \
+            to a new segment");
         let durable = self.durable_through();
         let bytes = u64::from(FIRST_BYTE) + writer.unsynced.bytes_from(durable) as u64;
         let next = match self.supply.take(bytes, writer.live_bytes().next_power_of_two(), Blocks::Reserved) {
             Ok(next) => next,
             Err(error) => return Err(self.end(writer, error)),
         };
-        let moved = writer.unsynced.move_to(self.identity_of(&writer.segment), durable, self.identity_of(&next), FIRST_BYTE);
+        let moved = writer.unsynced.move_to(
+            self.identity_of(&writer.segment),
+            durable,
+            self.identity_of(&next),
+            FIRST_BYTE,
+        );
         let moved_bytes = u32::try_from(moved.len()).unwrap_or(0);
         let stored = next.store(FIRST_BYTE, moved, Store::Mapped).and_then(|()| {
             // Who sees the header sees the frames.
@@ -588,7 +631,8 @@ impl Lane {
         writer.full_bytes += u64::from(writer.position - FIRST_BYTE);
         let mut void_bytes = 0;
         for full in &mut writer.full {
-            // A fencer may have sealed the lane in the poisoned segment: it stays until it is trimmed.
+            // A fencer may have sealed the lane in the poisoned segment: it stays until it is
+            // trimmed.
             let counts_to = match full.segment.number.cmp(&durable.segment()) {
                 std::cmp::Ordering::Less => full.end,
                 std::cmp::Ordering::Equal => durable.byte(),
@@ -617,12 +661,17 @@ impl Lane {
     }
 
     fn end(&self, writer: &mut Writer, cause: Error) -> Error {
-        // Never a kind that says that nothing took effect: accepted entries may be found again, or not.
-        let kind = if cause.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::OutcomeUnknown };
-        let error = Error::new(kind, format!("the log's disk fails; what was not durable may or may not be found again: {cause}"))
-            .object(&self.place)
-            .source(cause)
-            .advice("see to the disk, then open the database again");
+        // Never a kind that says that nothing took effect: accepted entries may be found again, or
+        // not.
+        let kind =
+            if cause.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::OutcomeUnknown };
+        let error = Error::new(
+            kind,
+            format!("the log's disk fails; what was not durable may or may not be found again: {cause}"),
+        )
+        .object(&self.place)
+        .source(cause)
+        .advice("see to the disk, then open the database again");
         writer.state = State::Ended(error.clone());
         error
     }
@@ -633,7 +682,11 @@ impl Lane {
         {
             let mut writer = self.writer.lock();
             writer.trimmed = writer.trimmed.max(before);
-            while writer.full.front().is_some_and(|full| full.segment.number < before.segment().min(writer.segment.number)) {
+            while writer
+                .full
+                .front()
+                .is_some_and(|full| full.segment.number < before.segment().min(writer.segment.number))
+            {
                 retired.extend(writer.take_oldest());
             }
         }
@@ -644,7 +697,10 @@ impl Lane {
     }
 
     pub(super) fn pressure(&self) -> Pressure {
-        Pressure { live_bytes: self.writer.lock().live_bytes(), wanted_bytes_max: self.options.wanted_bytes_max }
+        Pressure {
+            live_bytes: self.writer.lock().live_bytes(),
+            wanted_bytes_max: self.options.wanted_bytes_max,
+        }
     }
 
     /// Verifies that no later epoch has raised the fence word.
@@ -662,7 +718,8 @@ impl Lane {
             State::Ended(error) => error.clone(),
             _ => given_up(&self.place),
         };
-        // A leader that is at its syncs moves nothing any more; those who wait for it are told what it found.
+        // A leader that is at its syncs moves nothing any more; those who wait for it are told what
+        // it found.
         writer.lost.get_or_insert_with(|| error.clone());
         writer.state = State::Ended(error);
         let accepted = self.accepted();

@@ -5,13 +5,16 @@
 //! {directory}/{incarnation:016x}/log/{epoch:016x}-{lane:04x}/{n:08x}      segment n: a header page, then frames
 //! ```
 //!
-//! Two forms of the same bytes, chosen at each open: **mapped** stores a frame through a shared mapping, without a system call, unless syncs cover
-//! little; **written** by one `pwrite`. Both fence alike (rule 8): store the frame, full fence, read the fence word, accept. Appends are durable by `fdatasync`, shared by
-//! all who wait (`group`).
+//! Two forms of the same bytes, chosen at each open: **mapped** stores a frame through a shared
+//! mapping, without a system call, unless syncs cover little; **written** by one `pwrite`. Both
+//! fence alike (rule 8): store the frame, full fence, read the fence word, accept. Appends are
+//! durable by `fdatasync`, shared by all who wait (`group`).
 //!
-//! Data flow: `lane` (append, roll, sync) takes segments from `supply`, keeps the unsynced copy in `unsynced`, and stores through `segment`; `rest` gives
-//! space back when nothing is written; a successor goes through `fence` and `read`, a follower through `follow` and `read`; they find their way along
-//! `chain`. The decision record `docs/decisions/2026-11-21-local-log.md` has the protocol, its invariants and its failure cases.
+//! Data flow: `lane` (append, roll, sync) takes segments from `supply`, keeps the unsynced copy in
+//! `unsynced`, and stores through `segment`; `rest` gives space back when nothing is written; a
+//! successor goes through `fence` and `read`, a follower through `follow` and `read`; they find
+//! their way along `chain`. The decision record `docs/decisions/2026-11-21-local-log.md` has the
+//! protocol, its invariants and its failure cases.
 
 mod chain;
 mod control;
@@ -42,8 +45,8 @@ use crate::fenced::Fenced;
 use crate::lanes::{Lanes, LogLane, world_ended};
 use crate::log_memory::LaneMemory;
 use crate::{
-    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
-    ObjectStore, Pressure, Registry, Result, Survival, Uri,
+    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader,
+    LogRecord, LogStore, ObjectStore, Pressure, Registry, Result, Survival, Uri,
 };
 
 /// First byte of a record's configuration.
@@ -66,20 +69,25 @@ pub enum Form {
 pub struct LocalLogOptions {
     /// How records get into the file.
     pub form: Form,
-    /// The user vouches that one host alone uses the directory, though its file system is a network's.
+    /// The user vouches that one host alone uses the directory, though its file system is a
+    /// network's.
     pub single_host: bool,
-    /// Bytes of a lane's first segments. They double with what is live, so that a small database has a small log.
+    /// Bytes of a lane's first segments. They double with what is live, so that a small database
+    /// has a small log.
     pub segment_bytes_min: u32,
     /// Bytes of a segment at most, unless one entry needs more.
     pub segment_bytes_max: u32,
-    /// Segments up to this size are zeroed though nobody waits for syncs, and kept though nothing in them is live.
+    /// Segments up to this size are zeroed though nobody waits for syncs, and kept though nothing
+    /// in them is live.
     pub small_segment_bytes: u32,
-    /// Larger ones are zeroed where somebody waits for a sync after so many bytes or fewer. Without it each such sync changes metadata, and a
-    /// journal writes tens of KiB; with it each byte is written twice.
+    /// Larger ones are zeroed where somebody waits for a sync after so many bytes or fewer. Without
+    /// it each such sync changes metadata, and a journal writes tens of KiB; with it each byte is
+    /// written twice.
     pub zeroed_sync_bytes: u64,
     /// A sync begins by itself when so many bytes wait for one, or a quarter of what may.
     pub unsynced_sync_bytes: usize,
-    /// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for a sync: their copy is kept in memory.
+    /// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait
+    /// for a sync: their copy is kept in memory.
     pub unsynced_bytes_max: usize,
     /// Bytes not yet trimmed beyond which the log wants its oldest data flushed.
     pub wanted_bytes_max: u64,
@@ -114,9 +122,14 @@ pub struct LocalLogStore {
 }
 
 impl LocalLogStore {
-    /// Logs under `directory`. With `is_paired` that is the directory of the database's objects too, and the identity holds wherever it is
-    /// moved. Touches nothing.
-    pub fn new(env: &Env, directory: impl Into<PathBuf>, is_paired: bool, options: LocalLogOptions) -> LocalLogStore {
+    /// Logs under `directory`. With `is_paired` that is the directory of the database's objects
+    /// too, and the identity holds wherever it is moved. Touches nothing.
+    pub fn new(
+        env: &Env,
+        directory: impl Into<PathBuf>,
+        is_paired: bool,
+        options: LocalLogOptions,
+    ) -> LocalLogStore {
         LocalLogStore {
             env: env.clone(),
             directory: directory.into(),
@@ -154,14 +167,20 @@ impl LocalLogStore {
         let path = self.lane_directory(self.life(context), log.id);
         let expected = LocalLogStore::configuration(self.life(context));
         match log.configuration.first() {
-            Some(&version) if version > CONFIGURATION_VERSION => {
-                Err(Error::new(ErrorKind::Unsupported, format!("a newer version wrote the log's record ({version})"))
-                    .object(path.display())
-                    .advice("use the version of Tombolo that wrote the database, or a newer one"))
-            }
+            Some(&version) if version > CONFIGURATION_VERSION => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("a newer version wrote the log's record ({version})"),
+            )
+            .object(path.display())
+            .advice("use the version of Tombolo that wrote the database, or a newer one")),
             _ if log.configuration == expected => Ok(path),
-            _ => Err(Error::corrupt(path.display(), 0, format!("the log record {expected:02x?}"), format!("{:02x?}", log.configuration))
-                .context("the manifest names a log that is no local one of this database")),
+            _ => Err(Error::corrupt(
+                path.display(),
+                0,
+                format!("the log record {expected:02x?}"),
+                format!("{:02x?}", log.configuration),
+            )
+            .context("the manifest names a log that is no local one of this database")),
         }
     }
 
@@ -169,7 +188,9 @@ impl LocalLogStore {
         let directory = self.lane_directory(self.life(context), id);
         let identity = self.lane_identity(context, id);
         let files = self.env.files();
-        files.create_directories(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
+        files
+            .create_directories(&directory)
+            .map_err(|error| Error::io(error, "making a log", directory.display()))?;
         let words = match self.options.form {
             Form::Written if copies_on_write(&self.env, &directory) => Words::Written,
             _ => Words::Mapped,
@@ -177,14 +198,19 @@ impl LocalLogStore {
         let control = Control::create(&self.env, &directory, owner_of(identity), words)?;
         let held = LaneMemory::new(&context.memory);
         let lane = Lane::create(&self.env, &self.options, directory.clone(), identity, control, held)?;
-        files.sync_directory(&directory).map_err(|error| Error::io(error, "making a log", directory.display()))?;
+        files
+            .sync_directory(&directory)
+            .map_err(|error| Error::io(error, "making a log", directory.display()))?;
         Ok(Arc::new(lane))
     }
 
     /// Makes lanes, and publishes them.
     async fn begin(&self, context: &LogContext, lanes: Range<u32>) -> Result<Arc<dyn Log>> {
         let logs = self.logs(self.life(context));
-        self.env.files().create_directories(&logs).map_err(|error| Error::io(error, "making a log", logs.display()))?;
+        self.env
+            .files()
+            .create_directories(&logs)
+            .map_err(|error| Error::io(error, "making a log", logs.display()))?;
         let mut made = Vec::new();
         for lane in lanes.clone() {
             match self.make_lane(context, LogId { epoch: context.epoch, lane }) {
@@ -193,7 +219,9 @@ impl LocalLogStore {
                     // Nothing names them yet. One that another call of this epoch made stays.
                     let kept = u32::from(error.kind() != ErrorKind::AlreadyExists);
                     for lane in lanes.start..lane + kept {
-                        let _ = self.remove(&self.lane_directory(self.life(context), LogId { epoch: context.epoch, lane }));
+                        let _ = self.remove(
+                            &self.lane_directory(self.life(context), LogId { epoch: context.epoch, lane }),
+                        );
                     }
                     return Err(error);
                 }
@@ -201,7 +229,10 @@ impl LocalLogStore {
             self.env.yield_now().await;
         }
         let configuration = LocalLogStore::configuration(self.life(context));
-        let record = |lane| LogRecord { id: LogId { epoch: context.epoch, lane }, configuration: configuration.clone() };
+        let record = |lane| LogRecord {
+            id: LogId { epoch: context.epoch, lane },
+            configuration: configuration.clone(),
+        };
         context.chain.publish_all(lanes.map(record).collect()).await?;
         Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
     }
@@ -222,12 +253,17 @@ impl LocalLogStore {
             }
         }
         match files.remove_directory(directory) {
-            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => Err(error),
+            Err(error)
+                if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) =>
+            {
+                Err(error)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Deletes logs of older epochs that the manifest does not name: a predecessor died before it could. Best effort.
+    /// Deletes logs of older epochs that the manifest does not name: a predecessor died before it
+    /// could. Best effort.
     fn collect(&self, context: &LogContext) {
         let logs = self.logs(self.life(context));
         let named: Vec<LogId> = context.chain.named().into_iter().map(|record| record.id).collect();
@@ -236,7 +272,8 @@ impl LocalLogStore {
             if entry.is_directory && id.epoch < context.epoch && !named.contains(&id) {
                 let directory = logs.join(&entry.name);
                 if let Err(error) = self.remove(&directory) {
-                    tracing::warn!(%error, path = %directory.display(), "a log that nothing names stays for now");
+                    tracing::warn!(%error, path = %directory.display(), "a log that nothing names stays for \
+                        now");
                 }
             }
         }
@@ -246,7 +283,10 @@ impl LocalLogStore {
 /// What a lane's directory name stands for.
 fn parse_lane_name(name: &str) -> Option<LogId> {
     let (epoch, lane) = name.split_once('-')?;
-    let id = LogId { epoch: Epoch(u64::from_str_radix(epoch, 16).ok()?), lane: u32::from_str_radix(lane, 16).ok()? };
+    let id = LogId {
+        epoch: Epoch(u64::from_str_radix(epoch, 16).ok()?),
+        lane: u32::from_str_radix(lane, 16).ok()?,
+    };
     (format!("{:016x}-{:04x}", id.epoch.0, id.lane) == name).then_some(id)
 }
 
@@ -254,7 +294,10 @@ impl LogStore for LocalLogStore {
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
         Box::pin(async move {
             if lanes == 0 || lanes > LANES_MAX {
-                return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible"),
+                ));
             }
             self.fenced.clear();
             self.env.yield_now().await;
@@ -274,7 +317,12 @@ impl LogStore for LocalLogStore {
         })
     }
 
-    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+    fn fence<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move {
             let directory = self.find(context, log)?;
             context.check_older(log, "fences", directory.display())?;
@@ -305,7 +353,12 @@ impl LogStore for LocalLogStore {
         })
     }
 
-    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+    fn tail<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
             let directory = self.find(context, log)?;
             self.env.yield_now().await;
@@ -334,7 +387,11 @@ impl LogStore for LocalLogStore {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 listed => listed.map_err(failed)?,
             };
-            for id in entries.iter().filter_map(|entry| parse_lane_name(&entry.name)).filter(|id| id.epoch < context.epoch) {
+            for id in entries
+                .iter()
+                .filter_map(|entry| parse_lane_name(&entry.name))
+                .filter(|id| id.epoch < context.epoch)
+            {
                 self.remove(&self.lane_directory(self.life(context), id)).map_err(failed)?;
             }
             // What somebody else has put there keeps its directory.
@@ -349,34 +406,50 @@ impl LogStore for LocalLogStore {
         let (form, failing, switch) = match self.options.form {
             Form::Mapped => (
                 "mapped",
-                "A device that fails under a mapping kills the process (SIGBUS; no handler is put into your program). What was durable is found \
+                "A device that fails under a mapping kills the process (SIGBUS; no handler is put into your \
+                program). What was durable is found \
                  again if the device still reads.",
                 "form=written",
             ),
-            Form::Written => ("written", "A device that fails is an error of the write or sync concerned.", "form=mapped"),
+            Form::Written => {
+                ("written", "A device that fails is an error of the write or sync concerned.", "form=mapped")
+            }
         };
         let mut notes = vec![
             failing.to_owned(),
             format!("This is the {form} form; {switch} gives the other, at any open."),
-            "After a failed sync the unsynced bytes go to a new file before anything is acknowledged as durable; a disk that keeps failing ends \
+            "After a failed sync the unsynced bytes go to a new file before anything is acknowledged as \
+            durable; a disk that keeps failing ends \
              the handle with an error."
                 .to_owned(),
-            "Damage below what was durable is found and reported. It cannot be told from a torn tail only after a loss of power, in the last \
-             records made durable, when neither a later record, nor a clean close, nor the control page (written back by the kernel within half a \
+            "Damage below what was durable is found and reported. It cannot be told from a torn tail only \
+            after a loss of power, in the last \
+             records made durable, when neither a later record, nor a clean close, nor the control page \
+             (written back by the kernel within half a \
              minute) says that they were."
                 .to_owned(),
             "A takeover fences processes of this host only.".to_owned(),
         ];
         if self.options.form == Form::Mapped && copies_on_write(&self.env, &self.directory) {
-            notes.push("This file system copies on write: when it is full, the process is killed (SIGBUS). Use form=written.".to_owned());
+            notes.push(
+                "This file system copies on write: when it is full, the process is killed (SIGBUS). \
+                Use form=written."
+                    .to_owned(),
+            );
         }
         if self.options.single_host {
-            notes.push("single_host=yes: you vouch that no other host opens this database; two at once lose data.".to_owned());
+            notes.push(
+                "single_host=yes: you vouch that no other host opens this database; two at once lose data."
+                    .to_owned(),
+            );
         }
         Survival {
             store: format!("the local log in {} ({form})", self.directory.display()),
-            accepted: "survives the end of the process, kill -9 included; not a crash of the host or a loss of power".into(),
-            durable: "survives a crash of the host and a loss of power, as far as the disk keeps what fdatasync acknowledged; not the loss of the \
+            accepted: "survives the end of the process, kill -9 included; not a crash of the host or a loss \
+                of power"
+                .into(),
+            durable: "survives a crash of the host and a loss of power, as far as the disk keeps what \
+                fdatasync acknowledged; not the loss of the \
                       disk"
                 .into(),
             notes,
@@ -388,7 +461,8 @@ impl LogStore for LocalLogStore {
     }
 }
 
-/// `file:///path?form=mapped|written&single_host=yes|no`, the log of the objects in the same directory, or of others.
+/// `file:///path?form=mapped|written&single_host=yes|no`, the log of the objects in the same
+/// directory, or of others.
 fn open_uri(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>) -> Result<Arc<dyn LogStore>> {
     uri.allow_parameters(&["form", "io", "single_host"])?;
     let directory = uri.path()?;
@@ -399,13 +473,15 @@ fn open_uri(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>) -> Result<Arc<
         None if copies_on_write(env, &directory) => Form::Written,
         None => LocalLogOptions::default().form,
     };
-    let options = LocalLogOptions { form, single_host: uri.flag("single_host")?, ..LocalLogOptions::default() };
+    let options =
+        LocalLogOptions { form, single_host: uri.flag("single_host")?, ..LocalLogOptions::default() };
     let is_paired = objects.describe() == format!("file://{}", directory.display());
     check_file_system(env, &directory, options.single_host)?;
     Ok(Arc::new(LocalLogStore::new(env, directory, is_paired, options)))
 }
 
-/// Whether what is overwritten in a directory needs new room. Where that cannot be told, opening will say why.
+/// Whether what is overwritten in a directory needs new room. Where that cannot be told, opening
+/// will say why.
 fn copies_on_write(env: &Env, directory: &Path) -> bool {
     matches!(file_system_kind(env, directory), Ok(FileSystemKind::CopyOnWrite(_)))
 }
@@ -459,7 +535,10 @@ impl LogLane for Arc<Lane> {
         Box::pin(async move {
             self.give_back();
             let closed = match self.stop() {
-                Ok(end) => Lane::durable(self, end).await.unwrap_or_else(|| Err(world_ended())).and_then(|()| self.note_durable()),
+                Ok(end) => Lane::durable(self, end)
+                    .await
+                    .unwrap_or_else(|| Err(world_ended()))
+                    .and_then(|()| self.note_durable()),
                 Err(error) => Err(error),
             };
             // However it ended: whoever has closed a log may delete its directory.

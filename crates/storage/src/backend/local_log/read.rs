@@ -11,12 +11,19 @@ use super::fence::Kept;
 use crate::{Error, LogEntry, LogOffset, LogReader, LogRun, RUN_ENTRIES_MAX, Result, RunEntry};
 
 /// A reader of `from..to`. Segments of which `kept` has the bytes are not read again.
-pub(super) fn open(env: &Env, directory: &Path, lane: SegmentIdentity, (from, to): (LogOffset, LogOffset), kept: Kept) -> Result<Reader> {
+pub(super) fn open(
+    env: &Env,
+    directory: &Path,
+    lane: SegmentIdentity,
+    (from, to): (LogOffset, LogOffset),
+    kept: Kept,
+) -> Result<Reader> {
     let mut pieces = Vec::new();
     if from < to {
         let begun = survey(env, directory, lane)?;
         let Some(linked) = link(&begun, to.segment(), from) else {
-            let found: Vec<String> = begun.iter().map(|segment| segment.identity.segment.to_string()).collect();
+            let found: Vec<String> =
+                begun.iter().map(|segment| segment.identity.segment.to_string()).collect();
             return Err(Error::corrupt(
                 directory.display(),
                 u64::from(from.byte()),
@@ -62,7 +69,9 @@ impl Reader {
             while self.byte < bound && entries.len() < entries_max {
                 let frame = match frame_at(&self.segment, self.byte, &piece.segment.identity) {
                     Ok(frame) => frame,
-                    Err(reason) if entries.is_empty() => return Err(no_frame(reason, self.byte, &piece.segment.path)),
+                    Err(reason) if entries.is_empty() => {
+                        return Err(no_frame(reason, self.byte, &piece.segment.path));
+                    }
                     // Once those before it are read.
                     Err(_) => break,
                 };

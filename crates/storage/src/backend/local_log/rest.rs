@@ -1,12 +1,14 @@
-//! A lane at rest gives space back: segments made ahead that are much larger than what is live, and the segment in use when nothing in it is.
+//! A lane at rest gives space back: segments made ahead that are much larger than what is live, and
+//! the segment in use when nothing in it is.
 //!
-//! A lane rests when next to nothing was appended for a while after a trim. At full rate it never does, so nothing is given back that is
-//! wanted again at once.
+//! A lane rests when next to nothing was appended for a while after a trim. At full rate it never
+//! does, so nothing is given back that is wanted again at once.
 //!
-//! The segment in use is given back by going over into a small one. The replay point is the old one's end then, and the new one's header
-//! says that it begins there, so the chain back to the replay point needs the old one no more. A fencer that found the old one and not the
-//! new one's header must still be able to read it, so the rule of frames holds for it as well: store the header, full fence, read the fence word, and
-//! only if it is not raised delete.
+//! The segment in use is given back by going over into a small one. The replay point is the old
+//! one's end then, and the new one's header says that it begins there, so the chain back to the
+//! replay point needs the old one no more. A fencer that found the old one and not the new one's
+//! header must still be able to read it, so the rule of frames holds for it as well: store the
+//! header, full fence, read the fence word, and only if it is not raised delete.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +26,8 @@ const REST: Duration = Duration::from_millis(200);
 const REST_BYTES: u32 = 24 << 10;
 
 impl Lane {
-    /// Looks after a trim whether there is something to give back, and has it given back once the lane rests.
+    /// Looks after a trim whether there is something to give back, and has it given back once the
+    /// lane rests.
     pub(super) fn watch_for_rest(self: &Arc<Lane>) {
         let mut seen = {
             let mut writer = self.writer.lock();
@@ -47,7 +50,8 @@ impl Lane {
         self.env.spawn(TaskClass::Background, "log rest", watching).detach();
     }
 
-    /// Gives back if the lane has rested since `seen`; whether there is still something to watch for.
+    /// Gives back if the lane has rested since `seen`; whether there is still something to watch
+    /// for.
     fn watch(self: &Arc<Lane>, seen: &mut LogOffset) -> bool {
         {
             let mut writer = self.writer.lock();
@@ -62,7 +66,8 @@ impl Lane {
         false
     }
 
-    /// Whether nothing that the lane holds is needed any more. Then only the segment in use is left.
+    /// Whether nothing that the lane holds is needed any more. Then only the segment in use is
+    /// left.
     fn is_all_trimmed(&self, writer: &Writer) -> bool {
         let end = LogOffset::new(writer.segment.number, writer.position);
         writer.full.is_empty()
@@ -84,7 +89,8 @@ impl Lane {
     /// Bytes that are needed still, but for those of the oldest full segment that are not.
     fn needed_bytes(writer: &Writer) -> u64 {
         let is_in_use = writer.trimmed.segment() == writer.segment.number;
-        let from = if is_in_use { writer.trimmed.byte().clamp(FIRST_BYTE, writer.position) } else { FIRST_BYTE };
+        let from =
+            if is_in_use { writer.trimmed.byte().clamp(FIRST_BYTE, writer.position) } else { FIRST_BYTE };
         writer.full_bytes + u64::from(writer.position - from)
     }
 

@@ -11,27 +11,32 @@ use super::Form;
 use super::lane::FIRST_BYTE;
 use crate::backend::local::reserve::leaves_room;
 
-/// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and a store through the mapping dirties a whole
-/// folio. A durable append of 512 bytes then writes to the device: 4 to 8 KiB with pieces of 4 KiB, 20 KiB with 16 KiB, 1 MiB with 1 MiB.
+/// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and a
+/// store through the mapping dirties a whole folio. A durable append of 512 bytes then writes to
+/// the device: 4 to 8 KiB with pieces of 4 KiB, 20 KiB with 16 KiB, 1 MiB with 1 MiB.
 const ZERO_BYTES: usize = 4 << 10;
 
-/// Pages are let go of before a sync in pieces of this size: for less, as with a sync for each entry, it is not worth a call of the kernel.
+/// Pages are let go of before a sync in pieces of this size: for less, as with a sync for each
+/// entry, it is not worth a call of the kernel.
 const LET_GO_BYTES_MIN: u32 = 64 << 10;
 
-/// How a new segment comes by its blocks. Either way it reads as zeros, and the disk's space is taken when it is made.
+/// How a new segment comes by its blocks. Either way it reads as zeros, and the disk's space is
+/// taken when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocks {
-    /// Every block is written once. Then a sync of what is stored in them changes no metadata: for writes that are synced.
+    /// Every block is written once. Then a sync of what is stored in them changes no metadata: for
+    /// writes that are synced.
     Zeroed,
-    /// The blocks are only taken (`fallocate`), and each is written when a frame comes. The first sync of each changes metadata.
+    /// The blocks are only taken (`fallocate`), and each is written when a frame comes. The first
+    /// sync of each changes metadata.
     Reserved,
 }
 
 /// How bytes are stored in a segment that is mapped; both show the same bytes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Store {
-    /// Through the mapping: no call of the kernel, but the first store to a page after its sync is a page fault, and the page's next sync interrupts
-    /// the other processors.
+    /// Through the mapping: no call of the kernel, but the first store to a page after its sync is
+    /// a page fault, and the page's next sync interrupts the other processors.
     Mapped,
     /// By `pwrite`: a call, and neither of these.
     Written,
@@ -44,16 +49,21 @@ pub(super) fn segment_name(number: u32) -> String {
 
 /// The number that a file's name stands for.
 pub(super) fn segment_number(name: &str) -> Option<u32> {
-    let proper = name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let proper =
+        name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     if proper { u32::from_str_radix(name, 16).ok() } else { None }
 }
 
 /// Whether an error says that there is no room, which zeroing would not find either.
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }
 
-/// An open segment. The descriptor stays open until it is retired, so that an error of a writeback is not forgotten with it.
+/// An open segment. The descriptor stays open until it is retired, so that an error of a writeback
+/// is not forgotten with it.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) number: u32,
@@ -68,9 +78,17 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Makes a segment that reads as zeros, durably with its name. On an error nothing of it is left. `StorageFull` already where flush and
-    /// compaction, which free segments, would find no room.
-    pub(super) fn create(env: &Env, directory: &Path, number: u32, capacity: u32, blocks: Blocks, form: Form) -> io::Result<Segment> {
+    /// Makes a segment that reads as zeros, durably with its name. On an error nothing of it is
+    /// left. `StorageFull` already where flush and compaction, which free segments, would find no
+    /// room.
+    pub(super) fn create(
+        env: &Env,
+        directory: &Path,
+        number: u32,
+        capacity: u32,
+        blocks: Blocks,
+        form: Form,
+    ) -> io::Result<Segment> {
         if !leaves_room(env, directory, u64::from(capacity)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -81,7 +99,9 @@ impl Segment {
             .and_then(|()| env.files().sync_directory(directory))
             .and_then(|()| Segment::map(&*file, capacity, form));
         match made {
-            Ok(mapping) => Ok(Segment { number, capacity, path, file, mapping, gone_to: AtomicU32::new(FIRST_BYTE) }),
+            Ok(mapping) => {
+                Ok(Segment { number, capacity, path, file, mapping, gone_to: AtomicU32::new(FIRST_BYTE) })
+            }
             Err(error) => {
                 // Best effort: what stays behind is not begun, and goes with the log.
                 let _ = env.files().remove_file(&path);
@@ -90,7 +110,8 @@ impl Segment {
         }
     }
 
-    /// Where the file system cannot take blocks without writing them they are zeroed, whatever was asked for.
+    /// Where the file system cannot take blocks without writing them they are zeroed, whatever was
+    /// asked for.
     fn take_blocks(file: &dyn File, capacity: u32, blocks: Blocks) -> io::Result<()> {
         if blocks == Blocks::Reserved {
             match file.allocate(u64::from(capacity)) {
@@ -125,7 +146,14 @@ impl Segment {
         env.files().rename(&self.path, &path)?;
         env.files().sync_directory(directory)?;
         let (file, mapping) = (Arc::clone(&self.file), self.mapping.clone());
-        Ok(Segment { number, capacity: self.capacity, path, file, mapping, gone_to: AtomicU32::new(FIRST_BYTE) })
+        Ok(Segment {
+            number,
+            capacity: self.capacity,
+            path,
+            file,
+            mapping,
+            gone_to: AtomicU32::new(FIRST_BYTE),
+        })
     }
 
     /// Stores bytes: a memory copy, or one `pwrite`. After an error any part of them may be there.
@@ -140,7 +168,8 @@ impl Segment {
         }
     }
 
-    /// Makes everything stored so far durable, of which nothing before `end` will be stored to again. For one caller at a time.
+    /// Makes everything stored so far durable, of which nothing before `end` will be stored to
+    /// again. For one caller at a time.
     pub(super) fn sync_to(&self, end: u32) -> io::Result<()> {
         if let Some(mapping) = &self.mapping {
             let from = self.gone_to.load(Ordering::Relaxed);

@@ -1,8 +1,10 @@
 //! Segments made ahead of need, so that a writer seldom waits for one.
 //!
 //! Invariants:
-//! 1. A number is given out once per lane; the segment in use has the greatest number of all that were ever taken.
-//! 2. Once [`Supply::close`] has come to its end nothing is made any more: the log's directory is its owner's to delete.
+//! 1. A number is given out once per lane; the segment in use has the greatest number of all that
+//!    were ever taken.
+//! 2. Once [`Supply::close`] has come to its end nothing is made any more: the log's directory is
+//!    its owner's to delete.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,17 +17,21 @@ use super::segment::{Blocks, Segment};
 use super::{Form, LocalLogOptions};
 use crate::{Error, ErrorKind, Result};
 
-/// A segment that is zeroed while its writer waits is no larger than it must be, or than this; and any, where a larger one finds no room.
+/// A segment that is zeroed while its writer waits is no larger than it must be, or than this; and
+/// any, where a larger one finds no room.
 const HURRIED_BYTES: u64 = 1 << 20;
 
-/// The same for one that is only reserved. Reading so many pages into the cache takes some ten milliseconds.
+/// The same for one that is only reserved. Reading so many pages into the cache takes some ten
+/// milliseconds.
 const HURRIED_RESERVED_BYTES: u64 = 16 << 20;
 
-/// A lane at rest keeps no segment that is more than so many times as large as the next one would be.
+/// A lane at rest keeps no segment that is more than so many times as large as the next one would
+/// be.
 const EXCESS_FACTOR: u64 = 4;
 
-/// Room in the segment in use at which the next one is made anew. Zeroing the largest takes a tenth of a second, in which a fast writer
-/// fills less than this; the later it is made, the better it is known whether it is to be zeroed.
+/// Room in the segment in use at which the next one is made anew. Zeroing the largest takes a tenth
+/// of a second, in which a fast writer fills less than this; the later it is made, the better it is
+/// known whether it is to be zeroed.
 const ROOM_BYTES: u64 = 16 << 20;
 
 /// Page granularity of segments.
@@ -82,14 +88,17 @@ impl Supply {
         let capacity = u32::try_from(bytes).unwrap_or(u32::MAX);
         match Segment::create(&self.env, &self.directory, number, capacity, blocks, self.form) {
             Ok(segment) => Ok(Arc::new(segment)),
-            Err(error) => Err(Error::io(error, "making a log segment; nothing took effect", self.directory.display())),
+            Err(error) => {
+                Err(Error::io(error, "making a log segment; nothing took effect", self.directory.display()))
+            }
         }
     }
 
     /// A segment with room for `bytes`: the one made ahead, or one made now.
     ///
     /// # Errors
-    /// `OutOfSpace` and whatever else the file system says; nothing took effect, and a later call tries again.
+    /// `OutOfSpace` and whatever else the file system says; nothing took effect, and a later call
+    /// tries again.
     pub(super) fn take(&self, bytes: u64, wanted: u64, blocks: Blocks) -> Result<Arc<Segment>> {
         let number = {
             let mut state = self.state.lock();
@@ -127,13 +136,19 @@ impl Supply {
         wanted.clamp(self.bytes_min, self.bytes_max)
     }
 
-    /// What somebody should do now, while the segment in use has `room` left: make the next one, `wanted` bytes long within the limits. Says
-    /// so once. A large segment is made anew only shortly before it is needed: by then a flush may have retired one, which need not be
-    /// zeroed.
-    pub(super) fn wants_preparing(self: &Arc<Supply>, room: u64, wanted: u64, blocks: impl Fn() -> Blocks) -> Option<Preparation> {
+    /// What somebody should do now, while the segment in use has `room` left: make the next one,
+    /// `wanted` bytes long within the limits. Says so once. A large segment is made anew only
+    /// shortly before it is needed: by then a flush may have retired one, which need not be zeroed.
+    pub(super) fn wants_preparing(
+        self: &Arc<Supply>,
+        room: u64,
+        wanted: u64,
+        blocks: impl Fn() -> Blocks,
+    ) -> Option<Preparation> {
         let mut state = self.state.lock();
         let wanted = self.within_limits(wanted);
-        let now = room < ROOM_BYTES || state.stock.as_ref().is_some_and(|stock| u64::from(stock.capacity) >= wanted);
+        let now = room < ROOM_BYTES
+            || state.stock.as_ref().is_some_and(|stock| u64::from(stock.capacity) >= wanted);
         if !now || state.ready.is_some() || state.preparing || state.failed || state.closed {
             return None;
         }
@@ -141,7 +156,8 @@ impl Supply {
         Some(Preparation { supply: Arc::clone(self), wanted, blocks: blocks() })
     }
 
-    /// Whether a segment of `capacity` is much larger than what a lane with so many live bytes needs next.
+    /// Whether a segment of `capacity` is much larger than what a lane with so many live bytes
+    /// needs next.
     pub(super) fn is_excess(&self, capacity: u32, live_bytes: u64) -> bool {
         let wanted = self.within_limits(live_bytes.next_power_of_two());
         u64::from(capacity) > self.small_bytes.max(EXCESS_FACTOR * wanted)
@@ -150,11 +166,15 @@ impl Supply {
     /// Whether a segment that is not in use is.
     pub(super) fn holds_excess(&self, live_bytes: u64) -> bool {
         let state = self.state.lock();
-        [&state.ready, &state.stock].into_iter().flatten().any(|spare| self.is_excess(spare.capacity, live_bytes))
+        [&state.ready, &state.stock]
+            .into_iter()
+            .flatten()
+            .any(|spare| self.is_excess(spare.capacity, live_bytes))
     }
 
-    /// Deletes segments that are not in use and much larger than what is live. Until what it returns is dropped none is made ahead but by it:
-    /// the smallest. `None` while one is being made, and once the supply is closed.
+    /// Deletes segments that are not in use and much larger than what is live. Until what it
+    /// returns is dropped none is made ahead but by it: the smallest. `None` while one is being
+    /// made, and once the supply is closed.
     pub(super) fn begin_resting(self: &Arc<Supply>, live_bytes: u64) -> Option<Preparation> {
         let discarded = {
             let state = &mut *self.state.lock();
@@ -165,7 +185,8 @@ impl Supply {
             let spares = [&mut state.ready, &mut state.stock];
             spares.map(|spare| spare.take_if(|spare| self.is_excess(spare.capacity, live_bytes)))
         };
-        let resting = Preparation { supply: Arc::clone(self), wanted: self.bytes_min, blocks: Blocks::Zeroed };
+        let resting =
+            Preparation { supply: Arc::clone(self), wanted: self.bytes_min, blocks: Blocks::Zeroed };
         for segment in discarded {
             self.discard(segment);
         }
@@ -260,12 +281,14 @@ impl Supply {
             // A successor frees the log of whom it has fenced.
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, path = %segment.path.display(), "a retired log segment stays until its log is freed");
+            tracing::warn!(%error, path = %segment.path.display(), "a retired log segment stays until its \
+                log is freed");
         }
     }
 }
 
-/// A segment that is to be made ahead. Whether it was made or given up, the supply knows when this is dropped.
+/// A segment that is to be made ahead. Whether it was made or given up, the supply knows when this
+/// is dropped.
 #[derive(Debug)]
 pub(super) struct Preparation {
     supply: Arc<Supply>,

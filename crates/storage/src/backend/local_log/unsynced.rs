@@ -1,6 +1,8 @@
-//! The copy of what no sync has covered yet, kept outside the mapping: after a failed sync the pages may hold anything.
+//! The copy of what no sync has covered yet, kept outside the mapping: after a failed sync the
+//! pages may hold anything.
 //!
-//! Frames are encoded here once, and stored in the segment from here, so that the copy costs no copying.
+//! Frames are encoded here once, and stored in the segment from here, so that the copy costs no
+//! copying.
 
 use std::collections::VecDeque;
 
@@ -21,7 +23,10 @@ struct Piece {
 
 impl Piece {
     fn end(&self) -> LogOffset {
-        LogOffset::new(self.segment, self.byte.saturating_add(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)))
+        LogOffset::new(
+            self.segment,
+            self.byte.saturating_add(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)),
+        )
     }
 }
 
@@ -59,7 +64,9 @@ impl Unsynced {
         let length = header.frame_bytes(parts.iter().map(|part| part.len()).sum());
         // A piece never grows beyond what the books know of it, an empty one neither.
         let fits = |piece: &Piece| {
-            piece.segment == header.identity.segment && piece.end().byte() == byte && piece.bytes.len() + length <= piece.bytes.capacity()
+            piece.segment == header.identity.segment
+                && piece.end().byte() == byte
+                && piece.bytes.len() + length <= piece.bytes.capacity()
         };
         if !self.pieces.back().is_some_and(fits) {
             let mut bytes = std::mem::take(&mut self.spare);
@@ -115,16 +122,25 @@ impl Unsynced {
         self.held.set(self.capacity);
     }
 
-    /// Encodes everything from `durable` on anew, for another segment, as one piece from `byte` on; it takes the place of the old copy.
-    /// Returns the bytes: not more than before. All before `byte` of the new segment is durable, as its header says: its predecessor ends at `durable`.
-    pub(super) fn move_to(&mut self, old: SegmentIdentity, durable: LogOffset, new: SegmentIdentity, byte: u32) -> &[u8] {
+    /// Encodes everything from `durable` on anew, for another segment, as one piece from `byte` on;
+    /// it takes the place of the old copy. Returns the bytes: not more than before. All before
+    /// `byte` of the new segment is durable, as its header says: its predecessor ends at `durable`.
+    pub(super) fn move_to(
+        &mut self,
+        old: SegmentIdentity,
+        durable: LogOffset,
+        new: SegmentIdentity,
+        byte: u32,
+    ) -> &[u8] {
         let mut moved: Vec<u8> = Vec::with_capacity(self.bytes.max(PIECE_BYTES));
         for piece in &self.pieces {
-            let start = if durable.segment() == piece.segment { piece.byte.max(durable.byte()) } else { piece.byte };
+            let start =
+                if durable.segment() == piece.segment { piece.byte.max(durable.byte()) } else { piece.byte };
             if piece.end() <= LogOffset::new(piece.segment, start) || piece.segment < durable.segment() {
                 continue;
             }
-            // The scanner counts from the segment's start; the zeros before are never touched, so they take no memory.
+            // The scanner counts from the segment's start; the zeros before are never touched, so
+            // they take no memory.
             let mut image = vec![0; piece.byte as usize + piece.bytes.len()];
             image[piece.byte as usize..].copy_from_slice(&piece.bytes);
             let identity = SegmentIdentity { segment: piece.segment, ..old };
@@ -153,7 +169,9 @@ impl Unsynced {
             total += match piece.segment.cmp(&durable.segment()) {
                 std::cmp::Ordering::Less => 0,
                 std::cmp::Ordering::Greater => piece.bytes.len(),
-                std::cmp::Ordering::Equal => piece.bytes.len().saturating_sub(durable.byte().saturating_sub(piece.byte) as usize),
+                std::cmp::Ordering::Equal => {
+                    piece.bytes.len().saturating_sub(durable.byte().saturating_sub(piece.byte) as usize)
+                }
             };
         }
         total

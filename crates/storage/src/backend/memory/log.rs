@@ -1,10 +1,11 @@
 //! Logs in memory: a lane is a list of entries under a lock.
 //!
-//! Append and fence take the same lock, so that an append is either within the sealed length or refused. An entry is durable the
-//! moment it is accepted, in the sense of this store: as long as the process lives.
+//! Append and fence take the same lock, so that an append is either within the sealed length or
+//! refused. An entry is durable the moment it is accepted, in the sense of this store: as long as
+//! the process lives.
 //!
-//! Offsets count what a frame would take (header and payload, rounded up to 8 bytes), in segments of bounded size, so that the
-//! engine sees the arithmetic of a log on disk.
+//! Offsets count what a frame would take (header and payload, rounded up to 8 bytes), in segments
+//! of bounded size, so that the engine sees the arithmetic of a log on disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -16,8 +17,8 @@ use tombolo_env::{BoxFuture, Completion, Env, completion};
 
 use crate::lanes::given_up;
 use crate::{
-    Appended, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord, LogStore,
-    Pressure, Result, Survival,
+    Appended, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset,
+    LogReader, LogRecord, LogStore, Pressure, Result, Survival,
 };
 
 /// Bytes that an entry takes besides its payload.
@@ -35,7 +36,8 @@ const CONFIGURATION_VERSION: u8 = 1;
 /// One lane of one epoch.
 #[derive(Debug, Default)]
 struct Lane {
-    /// Entries with the offsets they begin and end at. Invariant: ascending; the last ends at `end`.
+    /// Entries with the offsets they begin and end at. Invariant: ascending; the last ends at
+    /// `end`.
     entries: VecDeque<(LogOffset, LogOffset, LogEntry)>,
     /// Invariant: never falls.
     end: LogOffset,
@@ -92,7 +94,11 @@ impl MemoryLogStore {
         if log.configuration != self.configuration() {
             return Err(Error::new(ErrorKind::Corrupt, "the manifest names a log of another store")
                 .object(self.place(log.id))
-                .expected(format!("a configuration of {} bytes for {}", self.configuration().len(), self.identity()))
+                .expected(format!(
+                    "a configuration of {} bytes for {}",
+                    self.configuration().len(),
+                    self.identity()
+                ))
                 .found(String::from_utf8_lossy(log.configuration.get(1..).unwrap_or_default()))
                 .advice("open the database with the log that it was created with"));
         }
@@ -112,7 +118,9 @@ impl MemoryLogStore {
                     return Err(fenced(&self.place(id)));
                 }
                 if fresh.end != LogOffset::ZERO || fresh.closed {
-                    return Err(Error::new(ErrorKind::Bug, "an epoch opened its log twice").object(self.place(id)));
+                    return Err(
+                        Error::new(ErrorKind::Bug, "an epoch opened its log twice").object(self.place(id))
+                    );
                 }
             }
             records.push(LogRecord { id, configuration: self.configuration() });
@@ -126,11 +134,12 @@ impl MemoryLogStore {
         self.check(log)?;
         match self.shared.lanes.lock().get(&(context.life(false), log.id)) {
             Some(lane) => Ok(Arc::clone(lane)),
-            None => {
-                Err(Error::new(ErrorKind::Corrupt, "a log that the manifest names is gone: it was in the memory of a process that ended")
-                    .object(self.place(log.id))
-                    .advice("its writes since the last flush are lost; restore the database from a copy"))
-            }
+            None => Err(Error::new(
+                ErrorKind::Corrupt,
+                "a log that the manifest names is gone: it was in the memory of a process that ended",
+            )
+            .object(self.place(log.id))
+            .advice("its writes since the last flush are lost; restore the database from a copy")),
         }
     }
 }
@@ -140,7 +149,8 @@ impl LogStore for MemoryLogStore {
         Box::pin(async move {
             let log = self.begin(context, 0..lanes).await?;
             let (life, named) = (context.life(false), context.chain.named());
-            let is_garbage = |id: LogId| id.epoch < context.epoch && !named.iter().any(|record| record.id == id);
+            let is_garbage =
+                |id: LogId| id.epoch < context.epoch && !named.iter().any(|record| record.id == id);
             self.shared.lanes.lock().retain(|(of, id), _| *of != life || !is_garbage(*id));
             Ok(log)
         })
@@ -150,7 +160,12 @@ impl LogStore for MemoryLogStore {
         Box::pin(self.begin(context, lane..lane + 1))
     }
 
-    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, _from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+    fn fence<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        _from: LogOffset,
+    ) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move {
             self.env.yield_now().await;
             let sealed = {
@@ -184,11 +199,22 @@ impl LogStore for MemoryLogStore {
                     .expected(format!("bytes {from} to {to}"))
                     .found(format!("bytes {trimmed} to {end}")));
             }
-            Ok(Box::new(MemoryReader { env: self.env.clone(), lane, next: from, to, place: self.place(log.id) }) as Box<dyn LogReader>)
+            Ok(Box::new(MemoryReader {
+                env: self.env.clone(),
+                lane,
+                next: from,
+                to,
+                place: self.place(log.id),
+            }) as Box<dyn LogReader>)
         })
     }
 
-    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+    fn tail<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
             let to = self.lane(context, log)?.lock().end;
             self.read(context, log, from, to.max(from)).await
@@ -208,7 +234,10 @@ impl LogStore for MemoryLogStore {
     fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.env.yield_now().await;
-            self.shared.lanes.lock().retain(|(life, id), _| *life != context.life(false) || id.epoch >= context.epoch);
+            self.shared
+                .lanes
+                .lock()
+                .retain(|(life, id), _| *life != context.life(false) || id.epoch >= context.epoch);
             Ok(())
         })
     }
@@ -216,9 +245,14 @@ impl LogStore for MemoryLogStore {
     fn survival(&self) -> Survival {
         Survival {
             store: self.identity(),
-            accepted: "survives as long as this process lives; the end of the process, however it comes, loses it".into(),
+            accepted:
+                "survives as long as this process lives; the end of the process, however it comes, loses it"
+                    .into(),
             durable: "the same as accepted: this log is in memory only".into(),
-            notes: vec!["For tests and for data that may be lost. A database whose log is gone is not opened again.".into()],
+            notes: vec![
+                "For tests and for data that may be lost. A database whose log is gone is not opened again."
+                    .into(),
+            ],
         }
     }
 
@@ -244,7 +278,10 @@ impl MemoryLog {
     fn lane(&self, lane: u32) -> Result<(&Mutex<Lane>, &str)> {
         match self.lanes.get(lane as usize) {
             Some((lane, place)) => Ok((lane, place)),
-            None => Err(Error::new(ErrorKind::Invalid, format!("lane {lane} of a log of {} lanes", self.lanes.len()))),
+            None => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("lane {lane} of a log of {} lanes", self.lanes.len()),
+            )),
         }
     }
 }
@@ -273,7 +310,11 @@ impl Log for MemoryLog {
             return Err(fenced(place));
         }
         let in_segment = u64::from(lane.end.byte());
-        let start = if in_segment + bytes > SEGMENT_BYTES_MAX { LogOffset::new(lane.end.segment() + 1, 0) } else { lane.end };
+        let start = if in_segment + bytes > SEGMENT_BYTES_MAX {
+            LogOffset::new(lane.end.segment() + 1, 0)
+        } else {
+            lane.end
+        };
         let end = LogOffset(start.0 + bytes);
         lane.entries.push_back((start, end, entry.to_entry()));
         lane.end = end;
@@ -384,7 +425,10 @@ impl LogReader for MemoryReader {
                     .object(&self.place)
                     .offset(self.next.0)
                     .expected(format!("an entry that ends by {}", self.to))
-                    .found(found.map_or_else(|| "nothing".into(), |(start, end, _)| format!("one from {start} to {end}")))),
+                    .found(found.map_or_else(
+                        || "nothing".into(),
+                        |(start, end, _)| format!("one from {start} to {end}"),
+                    ))),
             }
         })
     }

@@ -1,7 +1,9 @@
-//! `mem://name`: objects and logs in this process's memory, for tests, examples and data that may be lost.
+//! `mem://name`: objects and logs in this process's memory, for tests, examples and data that may
+//! be lost.
 //!
-//! Accepted and durable mean the same here: it survives as long as this process does. All handles of one name share one store, so
-//! that a takeover inside a process works as it would between processes.
+//! Accepted and durable mean the same here: it survives as long as this process does. All handles
+//! of one name share one store, so that a takeover inside a process works as it would between
+//! processes.
 
 mod log;
 mod objects;

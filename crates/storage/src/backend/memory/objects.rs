@@ -1,7 +1,7 @@
 //! Objects in memory: an ordered map under a lock.
 //!
-//! Invariant: every request takes effect in one step under the lock, between two scheduling points, so that a simulation meets it
-//! both before and after others' requests.
+//! Invariant: every request takes effect in one step under the lock, between two scheduling points,
+//! so that a simulation meets it both before and after others' requests.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -14,7 +14,8 @@ use tombolo_env::{BoxFuture, Env};
 use crate::backend::begin;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result, Survival,
+    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
+    Request, Result, Survival,
 };
 
 /// Most names of one page.
@@ -58,7 +59,8 @@ impl MemoryObjectStore {
     fn find(&self, name: &ObjectName) -> Result<Bytes> {
         match self.shared.objects.lock().get(name) {
             Some(bytes) => Ok(bytes.clone()),
-            None => Err(Error::new(ErrorKind::NotFound, "no such object").object(format!("{}/{name}", self.describe()))),
+            None => Err(Error::new(ErrorKind::NotFound, "no such object")
+                .object(format!("{}/{name}", self.describe()))),
         }
     }
 }
@@ -71,10 +73,20 @@ fn cut(bytes: &Bytes, range: &Range<u64>) -> Bytes {
 }
 
 impl ObjectStore for MemoryObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, _placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        _placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             begin(&self.env, request, "creating an object").await?;
-            Ok(Box::new(MemoryWriter { store: self.clone(), request, name: name.clone(), bytes: BytesMut::new() }) as Box<dyn ObjectWriter>)
+            Ok(Box::new(MemoryWriter {
+                store: self.clone(),
+                request,
+                name: name.clone(),
+                bytes: BytesMut::new(),
+            }) as Box<dyn ObjectWriter>)
         })
     }
 
@@ -101,7 +113,12 @@ impl ObjectStore for MemoryObjectStore {
         })
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(async move {
             begin(&self.env, request, "reading an object").await?;
             let bytes = cut(&self.find(name)?, &range);
@@ -110,7 +127,12 @@ impl ObjectStore for MemoryObjectStore {
         })
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             begin(&self.env, request, "reading an object").await?;
             let bytes = self.find(name)?;
@@ -128,13 +150,20 @@ impl ObjectStore for MemoryObjectStore {
         })
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         Box::pin(async move {
             begin(&self.env, request, "listing objects").await?;
             let listed = {
                 let objects = self.shared.objects.lock();
                 let limit = limit.min(LIST_PAGE_MAX);
-                // Names that begin with the prefix are contiguous; `after` may lie before, within or behind them.
+                // Names that begin with the prefix are contiguous; `after` may lie before, within
+                // or behind them.
                 let lower: Bound<&str> = match after {
                     Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
                     _ => Bound::Included(prefix),
@@ -160,7 +189,12 @@ impl ObjectStore for MemoryObjectStore {
         })
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
             begin(&self.env, request, "copying an object").await?;
             let outcome = self.find(from).map(|bytes| self.shared.insert(to, bytes));
@@ -170,7 +204,8 @@ impl ObjectStore for MemoryObjectStore {
     }
 
     fn survival(&self) -> Survival {
-        let durable = "survives as long as this process lives; the end of the process, however it comes, loses it";
+        let durable =
+            "survives as long as this process lives; the end of the process, however it comes, loses it";
         Survival {
             store: self.describe(),
             accepted: durable.into(),
@@ -210,7 +245,9 @@ impl ObjectWriter for MemoryWriter {
                     self.store.env.yield_now().await;
                     Ok(ObjectInfo { name: self.name, length })
                 }
-                PutOutcome::Exists => Err(Error::new(ErrorKind::AlreadyExists, "the object exists").object(&self.name)),
+                PutOutcome::Exists => {
+                    Err(Error::new(ErrorKind::AlreadyExists, "the object exists").object(&self.name))
+                }
             }
         })
     }

@@ -1,8 +1,10 @@
-//! A successor ends an older epoch's lane: it walks the slots from the replay point on and seals the first empty one (rule 10).
+//! A successor ends an older epoch's lane: it walks the slots from the replay point on and seals
+//! the first empty one (rule 10).
 //!
-//! Takeover, step 2. Reads run ahead in parallel; only the seal is ordered. Every step may be done again, by any later epoch, at any time:
-//! the first seal counts. What is read on the way is kept for the replay, as far as a lane's share of the memory goes; beyond that the walk reads
-//! headers, and the replay the rest.
+//! Takeover, step 2. Reads run ahead in parallel; only the seal is ordered. Every step may be done
+//! again, by any later epoch, at any time: the first seal counts. What is read on the way is kept
+//! for the replay, as far as a lane's share of the memory goes; beyond that the walk reads headers,
+//! and the replay the rest.
 
 use std::collections::VecDeque;
 
@@ -12,9 +14,9 @@ use tombolo_format::log_object::{LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES,
 
 use super::place::{Place, contradiction};
 use super::{KEPT_BYTES_MAX, PUTS_IN_FLIGHT_MAX};
+use crate::backoff::{Backoff, is_passing};
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
-use crate::patience::{Backoff, is_passing};
 use crate::{Epoch, Error, ErrorKind, LogOffset, Purpose, PutOutcome, Result};
 
 /// What is read at once, at most: of each object an equal part, which is all of most.
@@ -27,10 +29,12 @@ const HEAD_BYTES_MIN: usize = 4 << 10;
 /// What tells what a slot holds.
 const HEADER_BYTES: usize = SEAL_BYTES;
 
-/// Slots read at once by a follower at first: the one behind where it stands, which mostly is not there yet.
+/// Slots read at once by a follower at first: the one behind where it stands, which mostly is not
+/// there yet.
 const FOLLOWER_READS_MIN: u32 = 1;
 
-/// Slots read at once: in the first round what a small log has with the slots behind its end, then more and more.
+/// Slots read at once: in the first round what a small log has with the slots behind its end, then
+/// more and more.
 const READS_MIN: u32 = 16;
 pub(super) const READS_MAX: u32 = 64;
 
@@ -92,17 +96,30 @@ enum Slot {
 }
 
 /// Fences a lane and returns its sealed length, with what was read on the way.
-pub(super) async fn fence(place: &Place, by: Epoch, from: LogOffset, memory: LaneMemory) -> Result<(LogOffset, Heads)> {
+pub(super) async fn fence(
+    place: &Place,
+    by: Epoch,
+    from: LogOffset,
+    memory: LaneMemory,
+) -> Result<(LogOffset, Heads)> {
     Walk { place, by, from, end: from, heads: Heads::new(from.segment(), memory), keeps: true }.run().await
 }
 
-/// How far a lane that nobody may have sealed yet holds data without a gap: no fence takes any of it back, since a seal goes into the first empty slot.
+/// How far a lane that nobody may have sealed yet holds data without a gap: no fence takes any of
+/// it back, since a seal goes into the first empty slot.
 ///
-/// The slot where the follower stands is looked at last, and the one before the end: trimming deletes in ascending order, so that what is there
-/// still says that the slot behind was empty, and not emptied.
-pub(super) async fn follow(place: &Place, epoch: Epoch, from: LogOffset, memory: LaneMemory) -> Result<(LogOffset, Heads)> {
+/// The slot where the follower stands is looked at last, and the one before the end: trimming
+/// deletes in ascending order, so that what is there still says that the slot behind was empty, and
+/// not emptied.
+pub(super) async fn follow(
+    place: &Place,
+    epoch: Epoch,
+    from: LogOffset,
+    memory: LaneMemory,
+) -> Result<(LogOffset, Heads)> {
     let stands = from.segment();
-    let mut walk = Walk { place, by: epoch, from, end: from, heads: Heads::new(stands + 1, memory), keeps: true };
+    let mut walk =
+        Walk { place, by: epoch, from, end: from, heads: Heads::new(stands + 1, memory), keeps: true };
     let (mut slot, mut reads) = (stands + 1, FOLLOWER_READS_MIN);
     loop {
         let head_bytes = walk.head_bytes(reads);
@@ -189,7 +206,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Where the object of a slot ends. The replay point may lie anywhere in its slot; slot 0 holds nothing.
+    /// Where the object of a slot ends. The replay point may lie anywhere in its slot; slot 0 holds
+    /// nothing.
     fn end_of(&self, slot: u32, bytes: u32) -> LogOffset {
         if slot == 0 { LogOffset::ZERO } else { LogOffset::new(slot, bytes).max(self.from) }
     }
@@ -204,7 +222,9 @@ impl Walk<'_> {
     async fn look_again(&mut self, stands: u32, last: u32) -> Result<()> {
         let slots = [stands, last];
         let slots = if stands == last { &slots[..1] } else { &slots };
-        let reads = slots.iter().map(|slot| -> BoxFuture<'_, Result<Slot>> { Box::pin(self.read_one(*slot, HEADER_BYTES)) });
+        let reads = slots
+            .iter()
+            .map(|slot| -> BoxFuture<'_, Result<Slot>> { Box::pin(self.read_one(*slot, HEADER_BYTES)) });
         for (slot, found) in slots.iter().zip(all(reads.collect(), slots.len()).await) {
             match found? {
                 Slot::Data { head, bytes, .. } if *slot == stands => {
@@ -231,7 +251,8 @@ impl Walk<'_> {
     /// Reads the starts of some slots at once.
     async fn read(&self, first: u32, count: u32, head_bytes: usize) -> Result<Vec<Slot>> {
         let slots = first..first.saturating_add(count);
-        let reads = slots.map(|slot| -> BoxFuture<'_, Result<Slot>> { Box::pin(self.read_one(slot, head_bytes)) });
+        let reads =
+            slots.map(|slot| -> BoxFuture<'_, Result<Slot>> { Box::pin(self.read_one(slot, head_bytes)) });
         all(reads.collect(), READS_MAX as usize).await.into_iter().collect()
     }
 
@@ -239,13 +260,16 @@ impl Walk<'_> {
         let read = self.place.read(Purpose::Open, self.by, slot, 0..head_bytes as u64).await?;
         let Some(head) = read else { return Ok(Slot::Empty) };
         let name = self.place.name(slot)?;
-        match LogObject::decode(&head, &self.place.identity(slot)).map_err(|error| Error::format(&name, 0, error))? {
+        match LogObject::decode(&head, &self.place.identity(slot))
+            .map_err(|error| Error::format(&name, 0, error))?
+        {
             LogObject::Seal { sealed, .. } => Ok(Slot::Seal(LogOffset(sealed))),
             LogObject::Data { bytes, known_through, .. } => Ok(Slot::Data { head, bytes, known_through }),
         }
     }
 
-    /// Tells the end from a hole: an object behind an empty slot that knew the slot to be taken means that one was lost (rule 9).
+    /// Tells the end from a hole: an object behind an empty slot that knew the slot to be taken
+    /// means that one was lost (rule 9).
     async fn check_gap(&self, slot: u32, behind: &[Slot]) -> Result<()> {
         if slot == self.from.segment() {
             return Err(self.gone(slot, "nothing"));
@@ -258,7 +282,10 @@ impl Walk<'_> {
         };
         let knows = (1..).zip(behind.iter().take(GAP_READS as usize).chain(&more)).any(knows);
         // A live writer may have put both meanwhile.
-        if !knows || is_enabled(Mutant::LogObjectGapIsAlwaysEnd) || !matches!(self.read_one(slot, HEADER_BYTES).await?, Slot::Empty) {
+        if !knows
+            || is_enabled(Mutant::LogObjectGapIsAlwaysEnd)
+            || !matches!(self.read_one(slot, HEADER_BYTES).await?, Slot::Empty)
+        {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Corrupt, "a log object is missing that was acknowledged")
@@ -275,10 +302,13 @@ impl Walk<'_> {
         loop {
             let outcome = self.place.put(self.by, slot, bytes.clone()).await;
             match outcome {
-                Ok(PutOutcome::Exists) if is_enabled(Mutant::LogObjectSealNotReadAgain) => return Ok(Slot::Seal(self.end)),
+                Ok(PutOutcome::Exists) if is_enabled(Mutant::LogObjectSealNotReadAgain) => {
+                    return Ok(Slot::Seal(self.end));
+                }
                 Ok(PutOutcome::Created) => return Ok(Slot::Seal(self.end)),
                 Ok(PutOutcome::Exists) => match self.read_one(slot, HEADER_BYTES).await? {
-                    // The log was freed meanwhile: the slots before are empty too, which the next round tells.
+                    // The log was freed meanwhile: the slots before are empty too, which the next
+                    // round tells.
                     Slot::Empty if backoff.is_exhausted(&self.place.env) => {
                         return Err(contradiction(&self.place.name(slot)?).context("sealing a log"));
                     }
@@ -286,7 +316,8 @@ impl Walk<'_> {
                     found => return Ok(found),
                 },
                 Err(error)
-                    if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown) && !backoff.is_exhausted(&self.place.env) => {}
+                    if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown)
+                        && !backoff.is_exhausted(&self.place.env) => {}
                 Err(error) => return Err(error.context("sealing a log")),
             }
             backoff.pause(&self.place.env).await;

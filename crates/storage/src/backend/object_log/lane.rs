@@ -1,17 +1,21 @@
-//! One lane of this epoch's log: entries are gathered into objects, which are put into the next slots.
+//! One lane of this epoch's log: entries are gathered into objects, which are put into the next
+//! slots.
 //!
-//! Write path, steps 3 and 4, which are one here. The first entry that finds nothing on its way begins a put; those that come meanwhile wait
-//! together for the next one, unless they fill an object, which then goes at once. Writers who wait come again when they are told: the next put waits a
-//! moment for them, so that all share an object instead of every other one.
+//! Write path, steps 3 and 4, which are one here. The first entry that finds nothing on its way
+//! begins a put; those that come meanwhile wait together for the next one, unless they fill an
+//! object, which then goes at once. Writers who wait come again when they are told: the next put
+//! waits a moment for them, so that all share an object instead of every other one.
 //!
 //! Invariants:
-//! 1. `acknowledged <` every slot in `outstanding`, and an entry is acknowledged only when its slot and all before were seen to hold the bytes
-//!    that were put (rule 10).
-//! 2. A slot's bytes never change once it was taken to be put, and a put of unknown outcome is made again until a read shows what holds it.
+//! 1. `acknowledged <` every slot in `outstanding`, and an entry is acknowledged only when its slot
+//!    and all before were seen to hold the bytes that were put (rule 10).
+//! 2. A slot's bytes never change once it was taken to be put, and a put of unknown outcome is made
+//!    again until a read shows what holds it.
 //! 3. Once a seal, or anything foreign, was met, nothing more is put and nothing more acknowledged.
 //!
-//! A store that refuses ends nothing: what was taken is tried on for as long as the lane is open, whoever waits for it is told after about half a minute
-//! that it is of unknown outcome, and appends are refused until the store has taken an object.
+//! A store that refuses ends nothing: what was taken is tried on for as long as the lane is open,
+//! whoever waits for it is told after about half a minute that it is of unknown outcome, and
+//! appends are refused until the store has taken an object.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,30 +25,37 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, OnPanic, TaskClass, completion};
 use tombolo_format::log_frame::{FRAME_PAYLOAD_BYTES_MAX, FrameHeader, frame_bytes_max};
-use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES, encode_data_header};
+use tombolo_format::log_object::{
+    LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LogObject, SEAL_BYTES, encode_data_header,
+};
 
 use super::PUTS_IN_FLIGHT_MAX;
 use super::place::{OBJECT_BYTES_MAX, Place, contradiction};
+use crate::backoff::{Backoff, is_passing, may_have_landed, with_backoff};
 use crate::lanes::world_ended;
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
-use crate::patience::{Backoff, is_passing, may_have_landed, patiently};
-use crate::{Appended, Epoch, Error, ErrorKind, LogAppend, LogOffset, Pressure, Purpose, PutOutcome, Request, Result};
+use crate::{
+    Appended, Epoch, Error, ErrorKind, LogAppend, LogOffset, Pressure, Purpose, PutOutcome, Request, Result,
+};
 
-/// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for their acknowledgement.
+/// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for
+/// their acknowledgement.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes not yet trimmed beyond which the log wants its oldest data flushed.
 const WANTED_BYTES_MAX: u64 = 256 << 20;
 
-/// Objects not yet trimmed beyond which it does, however small they are: a takeover reads them 64 at once, each a round trip.
+/// Objects not yet trimmed beyond which it does, however small they are: a takeover reads them 64
+/// at once, each a round trip.
 const WANTED_OBJECTS_MAX: usize = 1024;
 
-/// How often an error that does not pass by itself is met again before those who wait are told: about half a minute. Rights and credentials are
-/// mended by people, who may take hours.
+/// How often an error that does not pass by itself is met again before those who wait are told:
+/// about half a minute. Rights and credentials are mended by people, who may take hours.
 const REFUSALS_MAX: u32 = 40;
 
-/// The next put waits at most this part of what a put takes for those who were just told, and so long.
+/// The next put waits at most this part of what a put takes for those who were just told, and so
+/// long.
 const GATHER_OF_LATENCY: u32 = 16;
 const GATHER_MAX: Duration = Duration::from_millis(4);
 /// Where puts take less, waiting costs as much as it brings.
@@ -79,7 +90,8 @@ struct Writer {
     open: Vec<u8>,
     /// Full ones that wait for their turn, oldest first.
     full: VecDeque<(u32, Bytes)>,
-    /// Put tasks that run. Invariant: at most [`PUTS_IN_FLIGHT_MAX`]; not 0 while anything waits to be put.
+    /// Put tasks that run. Invariant: at most [`PUTS_IN_FLIGHT_MAX`]; not 0 while anything waits to
+    /// be put.
     putting: u32,
     /// Slots taken and not acknowledged. Those before the first are.
     outstanding: BTreeMap<u32, Outstanding>,
@@ -123,7 +135,11 @@ pub(super) struct Lane {
 
 impl Lane {
     /// Begins a lane with its slot 0, durably.
-    pub(super) async fn begin(place: Place, object_bytes_wanted: usize, memory: LaneMemory) -> Result<Arc<Lane>> {
+    pub(super) async fn begin(
+        place: Place,
+        object_bytes_wanted: usize,
+        memory: LaneMemory,
+    ) -> Result<Arc<Lane>> {
         let writer_id = place.env.random_u64();
         let writer = Writer {
             state: State::Open,
@@ -178,7 +194,8 @@ impl Lane {
         let payload_bytes = entry.payload_bytes();
         let bytes = frame_bytes_max(payload_bytes);
         if payload_bytes > FRAME_PAYLOAD_BYTES_MAX || LOG_OBJECT_HEADER_BYTES + bytes > OBJECT_BYTES_MAX {
-            let message = format!("a log entry of {payload_bytes} bytes; it must fit an object of {OBJECT_BYTES_MAX}");
+            let message =
+                format!("a log entry of {payload_bytes} bytes; it must fit an object of {OBJECT_BYTES_MAX}");
             return Err(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
         }
         self.place.env.preemption_point();
@@ -187,8 +204,13 @@ impl Lane {
         if let Some(error) = &writer.refused {
             return Err(refusal(error));
         }
-        if writer.waiting_bytes > 0 && writer.waiting_bytes + bytes > WAITING_BYTES_MAX.min(writer.memory.bytes_max()) {
-            let message = format!("{} bytes of the log are on their way to the store; nothing took effect", writer.waiting_bytes);
+        if writer.waiting_bytes > 0
+            && writer.waiting_bytes + bytes > WAITING_BYTES_MAX.min(writer.memory.bytes_max())
+        {
+            let message = format!(
+                "{} bytes of the log are on their way to the store; nothing took effect",
+                writer.waiting_bytes
+            );
             return Err(Error::new(ErrorKind::Busy, message)
                 .object(&self.place)
                 .advice("wait until what was appended is durable, then append again"));
@@ -197,7 +219,9 @@ impl Lane {
             self.fill(&mut writer);
         }
         if writer.slot == u32::MAX {
-            return Err(Error::new(ErrorKind::Closed, "the lane has no more slots").object(&self.place).advice("open the database again"));
+            return Err(Error::new(ErrorKind::Closed, "the lane has no more slots")
+                .object(&self.place)
+                .advice("open the database again"));
         }
         if writer.open.is_empty() {
             writer.open.resize(LOG_OBJECT_HEADER_BYTES, 0);
@@ -240,7 +264,12 @@ impl Lane {
     /// Ends the open object: it has its slot, and its bytes stay as they are.
     fn fill(&self, writer: &mut Writer) {
         let mut open = std::mem::take(&mut writer.open);
-        let header = encode_data_header(&self.place.identity(writer.slot), offset_in(&open), self.writer_id, writer.acknowledged);
+        let header = encode_data_header(
+            &self.place.identity(writer.slot),
+            offset_in(&open),
+            self.writer_id,
+            writer.acknowledged,
+        );
         open[..LOG_OBJECT_HEADER_BYTES].copy_from_slice(&header);
         writer.live.push_back((writer.slot, open.len()));
         writer.live_bytes += open.len() as u64;
@@ -248,11 +277,15 @@ impl Lane {
         writer.slot += 1;
     }
 
-    /// What to put next: a full object, unless it is too far ahead of what is acknowledged; or the open one when nothing else is on its way.
-    /// `None` ends the put task.
+    /// What to put next: a full object, unless it is too far ahead of what is acknowledged; or the
+    /// open one when nothing else is on its way. `None` ends the put task.
     fn next(&self) -> Option<(u32, Bytes)> {
         let mut writer = self.writer.lock();
-        if writer.full.is_empty() && writer.putting == 1 && !writer.open.is_empty() && !matches!(writer.state, State::Ended(_)) {
+        if writer.full.is_empty()
+            && writer.putting == 1
+            && !writer.open.is_empty()
+            && !matches!(writer.state, State::Ended(_))
+        {
             self.fill(&mut writer);
         }
         let slot_max = writer.acknowledged.saturating_add(PUTS_IN_FLIGHT_MAX);
@@ -272,7 +305,10 @@ impl Lane {
     async fn put_on(self: Arc<Lane>) {
         // A task that panics leaves a lane that has ended, and nobody who waits for it.
         let _ends = OnPanic::new(|| {
-            let error = Error::new(ErrorKind::Bug, "putting the log panicked: what was in flight may or may not be found again");
+            let error = Error::new(
+                ErrorKind::Bug,
+                "putting the log panicked: what was in flight may or may not be found again",
+            );
             self.end(error.advice("open the database again"));
         });
         while let Some((slot, bytes)) = self.next() {
@@ -288,7 +324,8 @@ impl Lane {
         }
     }
 
-    /// Waits a moment for those who were told just now, when there were several and nothing else is on its way.
+    /// Waits a moment for those who were told just now, when there were several and nothing else is
+    /// on its way.
     async fn gather(&self) {
         let env = &self.place.env;
         let (begun, wait) = {
@@ -301,7 +338,8 @@ impl Lane {
         for look in 1..=GATHER_LOOKS {
             {
                 let writer = self.writer.lock();
-                let is_alone = writer.putting == 1 && writer.full.is_empty() && matches!(writer.state, State::Open);
+                let is_alone =
+                    writer.putting == 1 && writer.full.is_empty() && matches!(writer.state, State::Open);
                 if !is_alone || writer.waiters.len() >= writer.told {
                     return;
                 }
@@ -310,8 +348,9 @@ impl Lane {
         }
     }
 
-    /// Puts bytes into a slot until it was seen what the slot holds. Gives up only with the lane: while it begins, since nothing names it yet and what
-    /// lands late is garbage; or when it has ended, or was closed.
+    /// Puts bytes into a slot until it was seen what the slot holds. Gives up only with the lane:
+    /// while it begins, since nothing names it yet and what lands late is garbage; or when it has
+    /// ended, or was closed.
     async fn hold(&self, slot: u32, bytes: Bytes, refused: Refused) -> Result<()> {
         let (mut backoff, mut refusals, mut is_unknown) = (Backoff::new(), 0, false);
         loop {
@@ -323,7 +362,8 @@ impl Lane {
                 Ok(PutOutcome::Exists) => match self.compare(slot, &bytes).await {
                     Ok(Found::Ours) => return Ok(()),
                     Ok(Found::Other(error)) => return Err(error),
-                    // It was there, and is gone: a successor that has all of it has freed it. The next put tells.
+                    // It was there, and is gone: a successor that has all of it has freed it. The
+                    // next put tells.
                     Ok(Found::Nothing) => {
                         let error = contradiction(&self.place.name(slot)?);
                         if self.refused_for_long(&mut refusals, slot, &error, refused) {
@@ -338,7 +378,12 @@ impl Lane {
                         }
                     }
                 },
-                Err(error) if is_enabled(Mutant::LogObjectUnknownTakenAsHeld) && error.kind() == ErrorKind::OutcomeUnknown => return Ok(()),
+                Err(error)
+                    if is_enabled(Mutant::LogObjectUnknownTakenAsHeld)
+                        && error.kind() == ErrorKind::OutcomeUnknown =>
+                {
+                    return Ok(());
+                }
                 Err(error) if is_passing(&error) => {}
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {}
                 Err(error) => {
@@ -354,7 +399,8 @@ impl Lane {
         }
     }
 
-    /// One refusal more, which after too many is told to those who wait. Whether nobody is there who would try on.
+    /// One refusal more, which after too many is told to those who wait. Whether nobody is there
+    /// who would try on.
     fn refused_for_long(&self, refusals: &mut u32, slot: u32, error: &Error, refused: Refused) -> bool {
         tracing::warn!(%error, slot, "the store refuses the log; trying again");
         *refusals += 1;
@@ -382,15 +428,19 @@ impl Lane {
         let name = self.place.name(slot)?;
         Ok(Found::Other(match LogObject::decode(&found, &self.place.identity(slot)) {
             Ok(LogObject::Seal { by, .. }) => self.fenced(by),
-            Ok(LogObject::Data { writer, .. }) => {
-                Error::corrupt(name, 64, format!("writer {:016x}", self.writer_id), format!("writer {writer:016x}"))
-                    .context("another process writes this epoch's log")
-            }
+            Ok(LogObject::Data { writer, .. }) => Error::corrupt(
+                name,
+                64,
+                format!("writer {:016x}", self.writer_id),
+                format!("writer {writer:016x}"),
+            )
+            .context("another process writes this epoch's log"),
             Err(error) => Error::format(name, 0, error),
         }))
     }
 
-    /// The store has refused for long: those who wait are told, and nothing more is taken until it takes an object.
+    /// The store has refused for long: those who wait are told, and nothing more is taken until it
+    /// takes an object.
     fn refuse(&self, error: &Error) {
         let waiters = {
             let mut writer = self.writer.lock();
@@ -401,9 +451,12 @@ impl Lane {
     }
 
     fn fenced(&self, by: u64) -> Error {
-        Error::new(ErrorKind::Fenced, format!("epoch {by} has sealed this log; what was in flight is of unknown outcome"))
-            .object(&self.place)
-            .advice("this handle is finished: open the database again, which takes it over")
+        Error::new(
+            ErrorKind::Fenced,
+            format!("epoch {by} has sealed this log; what was in flight is of unknown outcome"),
+        )
+        .object(&self.place)
+        .advice("this handle is finished: open the database again, which takes it over")
     }
 
     /// A slot was seen to hold what was put, which took so long: acknowledges what can be.
@@ -429,20 +482,25 @@ impl Lane {
             {
                 let (slot, outstanding) = first.remove_entry();
                 writer.acknowledged = slot;
-                writer.durable = writer.durable.max(LogOffset::new(slot, u32::try_from(outstanding.bytes).unwrap_or(u32::MAX)));
-                writer.waiting_bytes = writer.waiting_bytes.saturating_sub(outstanding.bytes - LOG_OBJECT_HEADER_BYTES);
+                writer.durable = writer
+                    .durable
+                    .max(LogOffset::new(slot, u32::try_from(outstanding.bytes).unwrap_or(u32::MAX)));
+                writer.waiting_bytes =
+                    writer.waiting_bytes.saturating_sub(outstanding.bytes - LOG_OBJECT_HEADER_BYTES);
             }
             let waiting_bytes = writer.waiting_bytes;
             writer.memory.set(waiting_bytes);
             let durable = writer.durable;
-            let (done, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut writer.waiters).into_iter().partition(|(end, _)| *end <= durable);
+            let (done, waiting): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut writer.waiters).into_iter().partition(|(end, _)| *end <= durable);
             (writer.waiters, writer.told) = (waiting, done.len());
             done
         };
         wake(done, &Ok(()));
     }
 
-    /// Ends the lane with an error: everyone who waits gets it, and never a kind that says that nothing took effect.
+    /// Ends the lane with an error: everyone who waits gets it, and never a kind that says that
+    /// nothing took effect.
     pub(super) fn end(&self, error: Error) {
         let (waiters, error) = {
             let mut writer = self.writer.lock();
@@ -464,10 +522,13 @@ impl Lane {
     }
 
     fn ended(&self, kind: ErrorKind, cause: Error) -> Error {
-        Error::new(kind, format!("the log has ended; what was in flight may or may not be found again: {cause}"))
-            .object(&self.place)
-            .source(cause)
-            .advice("see to what the store says, then open the database again")
+        Error::new(
+            kind,
+            format!("the log has ended; what was in flight may or may not be found again: {cause}"),
+        )
+        .object(&self.place)
+        .source(cause)
+        .advice("see to what the store says, then open the database again")
     }
 
     /// A ticket for `end` being durable.
@@ -480,7 +541,8 @@ impl Lane {
                 (State::Ended(error), _) => Err(error.clone()),
                 (_, Some(error)) => Err(late(error)),
                 _ if end > writer.end => {
-                    Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", writer.end)).object(&self.place))
+                    Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", writer.end))
+                        .object(&self.place))
                 }
                 _ => {
                     writer.waiters.push((end, completer));
@@ -496,8 +558,8 @@ impl Lane {
         self.writer.lock().durable
     }
 
-    /// Deletes what lies before the object that holds `before`, in the background. What fails is tried again with the next trim, and goes with the log
-    /// at last.
+    /// Deletes what lies before the object that holds `before`, in the background. What fails is
+    /// tried again with the next trim, and goes with the log at last.
     pub(super) fn trim(self: &Arc<Lane>, before: LogOffset) {
         {
             let mut writer = self.writer.lock();
@@ -516,10 +578,14 @@ impl Lane {
             writer.is_trimming = true;
         }
         let lane = Arc::clone(self);
-        self.place.env.spawn(TaskClass::Background, "log trim", async move { lane.delete_trimmed().await }).detach();
+        self.place
+            .env
+            .spawn(TaskClass::Background, "log trim", async move { lane.delete_trimmed().await })
+            .detach();
     }
 
-    /// Deletes slot after slot, up to one that cannot be deleted: whatever is there says that all behind it is.
+    /// Deletes slot after slot, up to one that cannot be deleted: whatever is there says that all
+    /// behind it is.
     async fn delete_trimmed(self: Arc<Lane>) {
         let (place, request) = (&self.place, Request::new(Purpose::Collection, self.epoch()));
         loop {
@@ -532,7 +598,7 @@ impl Lane {
                 writer.deleted
             };
             let deleted = match place.name(slot) {
-                Ok(name) => patiently(&place.env, || place.objects.delete(request, &name)).await,
+                Ok(name) => with_backoff(&place.env, || place.objects.delete(request, &name)).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = deleted {
@@ -550,9 +616,10 @@ impl Lane {
         Pressure { live_bytes: writer.live_bytes + writer.open.len() as u64, wanted_bytes_max }
     }
 
-    /// Whether the lane is sealed. A seal lies in the slot that was the first empty one: behind all that is acknowledged, and at most in the one that
-    /// comes after all that were begun. An empty slot before that proves nothing: an object of it may have landed, have been sealed behind, and
-    /// been freed by a successor who has all of it.
+    /// Whether the lane is sealed. A seal lies in the slot that was the first empty one: behind all
+    /// that is acknowledged, and at most in the one that comes after all that were begun. An empty
+    /// slot before that proves nothing: an object of it may have landed, have been sealed behind,
+    /// and been freed by a successor who has all of it.
     pub(super) async fn confirm(&self) -> Result<()> {
         let (mut slot, last) = {
             let writer = self.writer.lock();
@@ -571,7 +638,9 @@ impl Lane {
                 continue;
             };
             let name = self.place.name(slot)?;
-            match LogObject::decode(&found, &self.place.identity(slot)).map_err(|error| Error::format(name, 0, error))? {
+            match LogObject::decode(&found, &self.place.identity(slot))
+                .map_err(|error| Error::format(name, 0, error))?
+            {
                 LogObject::Data { .. } => slot += 1,
                 LogObject::Seal { by, .. } => {
                     let error = self.fenced(by);
@@ -582,7 +651,8 @@ impl Lane {
         }
     }
 
-    /// Makes all durable, and takes nothing more. When this returns nothing is put any more, well or not.
+    /// Makes all durable, and takes nothing more. When this returns nothing is put any more, well
+    /// or not.
     pub(super) async fn close(&self) -> Result<()> {
         let end = self.stop()?;
         let closed = self.durable(end).await.unwrap_or_else(|| Err(world_ended()));
@@ -619,7 +689,8 @@ enum Found {
     Ours,
     /// Nothing any more.
     Nothing,
-    /// Something else, as an error: `Fenced` for a seal; `Corrupt`, and `Unsupported` for what a newer version wrote.
+    /// Something else, as an error: `Fenced` for a seal; `Corrupt`, and `Unsupported` for what a
+    /// newer version wrote.
     Other(Error),
 }
 
@@ -631,16 +702,28 @@ fn refused_with(error: Error, is_unknown: bool) -> Error {
 
 /// Of what was taken, and not in the store after half a minute.
 fn late(error: &Error) -> Error {
-    Error::new(ErrorKind::DeadlineExceeded, format!("the store has refused the log for long, and is tried on: {error}"))
-        .source(error.clone())
-        .advice("mend what the store complains of: what was written goes to the log by itself then, and new writes are taken again")
+    Error::new(
+        ErrorKind::DeadlineExceeded,
+        format!(
+            "the store has refused the log for long, and is tried \
+        on: {error}"
+        ),
+    )
+    .source(error.clone())
+    .advice(
+        "mend what the store complains of: what was written goes to the log by itself then, and new \
+            writes are taken again",
+    )
 }
 
 /// Of what is not taken while the store refuses.
 fn refusal(error: &Error) -> Error {
-    const WHAT: &str = "the store refuses the log: nothing took effect, and writes are taken again as soon as it takes the log";
+    const WHAT: &str = "the store refuses the log: nothing took effect, and writes are taken again as soon \
+        as it takes the log";
     match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::OutOfSpace | ErrorKind::Invalid | ErrorKind::Unsupported => error.clone().context(WHAT),
+        ErrorKind::PermissionDenied | ErrorKind::OutOfSpace | ErrorKind::Invalid | ErrorKind::Unsupported => {
+            error.clone().context(WHAT)
+        }
         _ => Error::new(ErrorKind::Retry, format!("{WHAT}: {error}")).source(error.clone()),
     }
 }

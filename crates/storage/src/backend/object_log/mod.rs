@@ -1,23 +1,28 @@
-//! The log as objects, on any object store: what a database on shared storage has without a log of its own (rules 7 and 10).
+//! The log as objects, on any object store: what a database on shared storage has without a log of
+//! its own (rules 7 and 10).
 //!
 //! ```text
 //! {incarnation:016x}/log-objects/{epoch:016x}/{lane:04x}/{slot:08x}
 //! ```
 //!
-//! - Slot 0 begins a lane, before the lane is named. The writer puts its frames into the following slots, one object for each group of
-//!   commits (`lane`).
-//! - A successor walks the slots from the replay point on and puts a **seal** into the first empty one (`fence`). Put-if-absent lets either
-//!   the writer's object or the seal have the slot: whoever comes second sees what won.
-//! - What lies before the replay point is deleted; so is the rest with its log, seals excepted, which are never deleted.
+//! - Slot 0 begins a lane, before the lane is named. The writer puts its frames into the following
+//!   slots, one object for each group of commits (`lane`).
+//! - A successor walks the slots from the replay point on and puts a **seal** into the first empty
+//!   one (`fence`). Put-if-absent lets either the writer's object or the seal have the slot:
+//!   whoever comes second sees what won.
+//! - What lies before the replay point is deleted; so is the rest with its log, seals excepted,
+//!   which are never deleted.
 //!
-//! Accepted is durable here: an entry is acknowledged when its object and all before it were seen to be in place.
+//! Accepted is durable here: an entry is acknowledged when its object and all before it were seen
+//! to be in place.
 //!
 //! Invariants:
 //! 1. A slot is only ever put with the same bytes by its writer, who never leaves one out.
 //! 2. The slot of the replay point is there as long as the log is named.
 //! 3. At most `PUTS_IN_FLIGHT_MAX` slots lie between what is acknowledged and the last one put.
 //!
-//! Cost: one put for each group of commits; nothing when idle. A takeover reads each object once and puts one.
+//! Cost: one put for each group of commits; nothing when idle. A takeover reads each object once
+//! and puts one.
 
 mod fence;
 mod lane;
@@ -36,14 +41,14 @@ use tombolo_format::log_object::SEAL_BYTES;
 
 use self::lane::Lane;
 use self::place::Place;
+use crate::backoff::delete_under;
 use crate::fenced::Fenced;
 use crate::lanes::{Lanes, LogLane, given_up, wait};
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
-use crate::patience::delete_under;
 use crate::{
-    Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, ObjectName,
-    ObjectStore, Pressure, Purpose, Registry, Request, Result, Survival, Uri,
+    Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord,
+    LogStore, ObjectName, ObjectStore, Pressure, Purpose, Registry, Request, Result, Survival, Uri,
 };
 
 /// How a record's configuration begins.
@@ -78,10 +83,17 @@ pub struct ObjectLogStore {
 }
 
 impl ObjectLogStore {
-    /// Logs in `objects`. With `is_paired` that is the database's own store, and the identity holds wherever it is moved.
+    /// Logs in `objects`. With `is_paired` that is the database's own store, and the identity holds
+    /// wherever it is moved.
     pub fn new(env: &Env, objects: Arc<dyn ObjectStore>, is_paired: bool) -> ObjectLogStore {
         let fenced = Arc::new(Fenced::new(KEPT_BYTES_MAX));
-        ObjectLogStore { env: env.clone(), objects, is_paired, object_bytes_wanted: OBJECT_BYTES_WANTED, fenced }
+        ObjectLogStore {
+            env: env.clone(),
+            objects,
+            is_paired,
+            object_bytes_wanted: OBJECT_BYTES_WANTED,
+            fenced,
+        }
     }
 
     /// The same with smaller objects, so that a short history has several on their way.
@@ -113,13 +125,19 @@ impl ObjectLogStore {
         }
         let tag = &CONFIGURATION[..CONFIGURATION.len() - 1];
         match log.configuration.strip_prefix(tag).and_then(<[u8]>::first) {
-            Some(&version) if version > 1 => {
-                Err(Error::new(ErrorKind::Unsupported, format!("a newer version wrote the log's record ({version})"))
-                    .object(place)
-                    .advice("use the version of Tombolo that wrote the database, or a newer one"))
-            }
-            _ => Err(Error::corrupt(place, 0, format!("the log record {expected:02x?}"), format!("{:02x?}", log.configuration))
-                .context("the manifest names a log that is no log of objects of this database")),
+            Some(&version) if version > 1 => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("a newer version wrote the log's record ({version})"),
+            )
+            .object(place)
+            .advice("use the version of Tombolo that wrote the database, or a newer one")),
+            _ => Err(Error::corrupt(
+                place,
+                0,
+                format!("the log record {expected:02x?}"),
+                format!("{:02x?}", log.configuration),
+            )
+            .context("the manifest names a log that is no log of objects of this database")),
         }
     }
 
@@ -137,23 +155,34 @@ impl ObjectLogStore {
         Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
     }
 
-    /// Deletes the data of logs of older epochs that the manifest does not name: a predecessor died before it could, or wrote after it was
-    /// fenced. Best effort.
+    /// Deletes the data of logs of older epochs that the manifest does not name: a predecessor died
+    /// before it could, or wrote after it was fenced. Best effort.
     async fn collect(self, context: LogContext) {
         let named: Vec<LogId> = context.chain.named().into_iter().map(|record| record.id).collect();
         let life = self.life(&context);
         let prefix = Place::all(life);
-        let garbage = move |name: &ObjectName| Place::log_of(name, life).is_some_and(|id| id.epoch < context.epoch && !named.contains(&id));
+        let garbage = move |name: &ObjectName| {
+            Place::log_of(name, life).is_some_and(|id| id.epoch < context.epoch && !named.contains(&id))
+        };
         if let Err(error) = self.delete_data(context.epoch, &prefix, garbage).await {
             tracing::warn!(%error, "log objects that nothing names stay for now");
         }
     }
 
-    /// Deletes the data objects under `prefix` of which `which` is true. Seals stay: a late put of a fenced writer must find them.
-    async fn delete_data(&self, epoch: Epoch, prefix: &str, which: impl Fn(&ObjectName) -> bool) -> Result<()> {
+    /// Deletes the data objects under `prefix` of which `which` is true. Seals stay: a late put of
+    /// a fenced writer must find them.
+    async fn delete_data(
+        &self,
+        epoch: Epoch,
+        prefix: &str,
+        which: impl Fn(&ObjectName) -> bool,
+    ) -> Result<()> {
         let request = Request::new(Purpose::Collection, epoch);
         let is_seal = |length: u64| length == SEAL_BYTES as u64 && !is_enabled(Mutant::LogObjectSealDeleted);
-        delete_under(&self.env, &*self.objects, request, prefix, |info| !is_seal(info.length) && which(&info.name)).await
+        delete_under(&self.env, &*self.objects, request, prefix, |info| {
+            !is_seal(info.length) && which(&info.name)
+        })
+        .await
     }
 }
 
@@ -161,7 +190,10 @@ impl LogStore for ObjectLogStore {
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
         Box::pin(async move {
             if lanes == 0 || lanes > LANES_MAX {
-                return Err(Error::new(ErrorKind::Invalid, format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible")));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("a log of {lanes} lanes; 1 to {LANES_MAX} are possible"),
+                ));
             }
             self.fenced.clear();
             let log = self.begin(context, 0..lanes).await?;
@@ -175,11 +207,17 @@ impl LogStore for ObjectLogStore {
         Box::pin(self.begin(context, lane..lane + 1))
     }
 
-    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
+    fn fence<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<LogOffset>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
             context.check_older(log, "fences", &place)?;
-            let (sealed, heads) = fence::fence(&place, context.epoch, from, LaneMemory::new(&context.memory)).await?;
+            let (sealed, heads) =
+                fence::fence(&place, context.epoch, from, LaneMemory::new(&context.memory)).await?;
             self.fenced.keep(self.life(context), log.id, heads.bytes(), heads);
             Ok(sealed)
         })
@@ -196,16 +234,24 @@ impl LogStore for ObjectLogStore {
             let place = self.find(context, log)?;
             let heads = self.fenced.take(self.life(context), log.id);
             let memory = LaneMemory::new(&context.memory);
-            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, to, memory)) as Box<dyn LogReader>)
+            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, to, memory))
+                as Box<dyn LogReader>)
         })
     }
 
-    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+    fn tail<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
         Box::pin(async move {
             let place = self.find(context, log)?;
-            let (end, heads) = fence::follow(&place, context.epoch, from, LaneMemory::new(&context.memory)).await?;
+            let (end, heads) =
+                fence::follow(&place, context.epoch, from, LaneMemory::new(&context.memory)).await?;
             let memory = LaneMemory::new(&context.memory);
-            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, end, memory)) as Box<dyn LogReader>)
+            Ok(Box::new(read::Reader::new(place, context.epoch, heads, from, end, memory))
+                as Box<dyn LogReader>)
         })
     }
 
@@ -229,11 +275,17 @@ impl LogStore for ObjectLogStore {
     fn survival(&self) -> Survival {
         let objects = self.objects.survival();
         let notes = [
-            "Accepted is durable here: a write is acknowledged as either when its log object, and every earlier one, is in the store."
+            "Accepted is durable here: a write is acknowledged as either when its log object, and every \
+            earlier one, is in the store."
                 .to_owned(),
-            "Writes that come while an object is on its way share the next one: each waits for one to two round trips to the store."
+            "Writes that come while an object is on its way share the next one: each waits for one to two \
+            round trips to the store."
                 .to_owned(),
-            format!("A write may take {} bytes of log at most, which is one object.", place::OBJECT_BYTES_MAX),
+            format!(
+                "A write may take {} bytes of log at most, which is one \
+                object.",
+                place::OBJECT_BYTES_MAX
+            ),
             "A takeover fences writers on any machine: the store's put-if-absent decides.".to_owned(),
         ];
         Survival {
@@ -258,7 +310,9 @@ pub(crate) fn register(registry: &mut Registry) {
                 ErrorKind::Invalid,
                 format!("{} names a place: this log lies in the database's own store", uri.shown()),
             )
-            .advice("write objects:// alone, or name a store that keeps its logs as objects: s3://bucket/log"));
+            .advice(
+                "write objects:// alone, or name a store that keeps its logs as objects: s3://bucket/log",
+            ));
         }
         Ok(Arc::new(ObjectLogStore::new(env, Arc::clone(objects), true)) as Arc<dyn LogStore>)
     };

@@ -1,9 +1,11 @@
 //! Reads a sealed lane back, entry by entry. What was sealed must be there.
 //!
-//! Objects are asked for ahead, many side by side, whole, and come while the entries of those before are worked on: a round trip each would make a
-//! takeover's replay, and each round of a follower, as long as the log is.
+//! Objects are asked for ahead, many side by side, whole, and come while the entries of those
+//! before are worked on: a round trip each would make a takeover's replay, and each round of a
+//! follower, as long as the log is.
 //!
-//! Invariant: what is asked for and held takes at most [`READ_AHEAD_BYTES_MAX`], and a lane's share of the memory; one object goes in any case.
+//! Invariant: what is asked for and held takes at most [`READ_AHEAD_BYTES_MAX`], and a lane's share
+//! of the memory; one object goes in any case.
 
 use std::collections::VecDeque;
 
@@ -19,11 +21,13 @@ use crate::lanes::world_ended;
 use crate::log_memory::LaneMemory;
 use crate::{Epoch, Error, LogEntry, LogOffset, LogReader, Purpose, Result};
 
-/// Bytes of objects that are asked for ahead, at most: with the usual 25 ms to the first byte, as much as a fast network brings meanwhile.
+/// Bytes of objects that are asked for ahead, at most: with the usual 25 ms to the first byte, as
+/// much as a fast network brings meanwhile.
 const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
 
-/// What is asked of an object whose length nobody knows, until longer ones were met: as many as are read at once are what is read ahead. Of the
-/// first ones only so many are asked for, since each that is longer takes a round trip of its own.
+/// What is asked of an object whose length nobody knows, until longer ones were met: as many as are
+/// read at once are what is read ahead. Of the first ones only so many are asked for, since each
+/// that is longer takes a round trip of its own.
 const GUESS_BYTES: usize = READ_AHEAD_BYTES_MAX / READS_MAX as usize;
 const GUESSES_MIN: usize = 4;
 
@@ -58,7 +62,8 @@ pub(super) struct Reader {
     heads_bytes: usize,
     /// The next slot to be asked for.
     asked: u32,
-    /// Invariant: the objects of the slots right before `asked`, oldest first, that `step` has not come to.
+    /// Invariant: the objects of the slots right before `asked`, oldest first, that `step` has not
+    /// come to.
     ahead: VecDeque<Ahead>,
     ahead_bytes: usize,
     /// What to ask of an object whose length nobody knows.
@@ -72,7 +77,14 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(place: Place, epoch: Epoch, heads: Heads, from: LogOffset, to: LogOffset, memory: LaneMemory) -> Reader {
+    pub(super) fn new(
+        place: Place,
+        epoch: Epoch,
+        heads: Heads,
+        from: LogOffset,
+        to: LogOffset,
+        memory: LaneMemory,
+    ) -> Reader {
         // Slot 0 holds nothing.
         let next = from.max(LogOffset::new(1, 0));
         let passed = next.segment().saturating_sub(heads.first) as usize;
@@ -84,7 +96,21 @@ impl Reader {
         let guess = GUESS_BYTES.min(memory.bytes_max()).max(1);
         let (ahead, ahead_bytes, object) = (VecDeque::new(), 0, None);
         let guesses = GUESSES_MIN;
-        let mut reader = Reader { place, epoch, next, to, heads, heads_bytes, asked, ahead, ahead_bytes, guess, guesses, object, memory };
+        let mut reader = Reader {
+            place,
+            epoch,
+            next,
+            to,
+            heads,
+            heads_bytes,
+            asked,
+            ahead,
+            ahead_bytes,
+            guess,
+            guesses,
+            object,
+            memory,
+        };
         reader.pass_what_was_read();
         reader
     }
@@ -123,7 +149,9 @@ impl Reader {
             };
             let bytes = self.ahead_bytes + length;
             let held = self.heads_bytes - self.heads.front().map_or(0, Bytes::len) + bytes;
-            let is_room = bytes <= READ_AHEAD_BYTES_MAX && held <= self.memory.bytes_max() && self.ahead.len() < count_max;
+            let is_room = bytes <= READ_AHEAD_BYTES_MAX
+                && held <= self.memory.bytes_max()
+                && self.ahead.len() < count_max;
             if !self.ahead.is_empty() && !is_room {
                 break;
             }
@@ -152,7 +180,9 @@ impl Reader {
     async fn load(&mut self, slot: u32) -> Result<Bytes> {
         self.object = None;
         self.ask_ahead();
-        let Some(Ahead { head, rest, bytes: counted }) = self.ahead.pop_front() else { return Err(missing(&self.place, slot)) };
+        let Some(Ahead { head, rest, bytes: counted }) = self.ahead.pop_front() else {
+            return Err(missing(&self.place, slot));
+        };
         self.ahead_bytes -= counted;
         let mut object = match rest {
             Some(rest) => {
@@ -162,19 +192,30 @@ impl Reader {
             None => head,
         };
         let name = self.place.name(slot)?;
-        let header = LogObject::decode(&object, &self.place.identity(slot)).map_err(|error| Error::format(&name, 0, error))?;
+        let header = LogObject::decode(&object, &self.place.identity(slot))
+            .map_err(|error| Error::format(&name, 0, error))?;
         let LogObject::Data { bytes, .. } = header else {
-            return Err(Error::corrupt(name, 56, "data", "a seal").context("a log ends before its recorded length"));
+            return Err(
+                Error::corrupt(name, 56, "data", "a seal").context("a log ends before its recorded length")
+            );
         };
         let bytes = bytes as usize;
         self.guess = self.guess.max(bytes.next_power_of_two()).min(OBJECT_BYTES_WANTED);
         self.guesses = (self.guesses * 2).min(READS_MAX as usize);
         if object.len() < bytes {
-            let rest = self.place.read(Purpose::Open, self.epoch, slot, object.len() as u64..bytes as u64 + 1).await?;
+            let rest = self
+                .place
+                .read(Purpose::Open, self.epoch, slot, object.len() as u64..bytes as u64 + 1)
+                .await?;
             object = join(&object, rest.ok_or_else(|| missing(&self.place, slot))?);
         }
         if object.len() != bytes {
-            return Err(Error::corrupt(name, object.len() as u64, format!("{bytes} bytes"), format!("{} bytes", object.len())));
+            return Err(Error::corrupt(
+                name,
+                object.len() as u64,
+                format!("{bytes} bytes"),
+                format!("{} bytes", object.len()),
+            ));
         }
         Ok(object)
     }

@@ -1,6 +1,7 @@
 //! A log store with faults.
 //!
-//! Appends and syncs are synchronous: a delay there postpones the word that an entry is accepted or durable, not the call.
+//! Appends and syncs are synchronous: a delay there postpones the word that an entry is accepted or
+//! durable, not the call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,10 @@ use tombolo_env::{BoxFuture, Completion, Env, TaskClass, completion};
 use super::objects::{injected, meet};
 use super::plan::{Fault, FaultPlan};
 use crate::layer::RequestKind;
-use crate::{Appended, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure, Purpose, Result, Survival};
+use crate::{
+    Appended, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure,
+    Purpose, Result, Survival,
+};
 use crate::{Epoch, Error, ErrorKind};
 
 /// Wraps a log store; a [`FaultPlan`] says what goes wrong.
@@ -32,12 +36,24 @@ impl FaultLogStore {
     }
 
     fn opened(&self, context: &LogContext, inner: Arc<dyn Log>, first: u32) -> Arc<dyn Log> {
-        Arc::new(FaultLog { env: self.env.clone(), inner, plan: self.plan.clone(), epoch: context.epoch, first })
+        Arc::new(FaultLog {
+            env: self.env.clone(),
+            inner,
+            plan: self.plan.clone(),
+            epoch: context.epoch,
+            first,
+        })
     }
 
-    async fn ask<T>(&self, kind: RequestKind, name: &str, effect: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+    async fn ask<T>(
+        &self,
+        kind: RequestKind,
+        name: &str,
+        effect: impl AsyncFnOnce() -> Result<T>,
+    ) -> Result<T> {
         let faults = self.plan.ask(kind, Purpose::Open, name, 0);
-        let lost = faults.iter().any(|fault| matches!(fault, Fault::Unknown { landed: false } | Fault::Late(_)));
+        let lost =
+            faults.iter().any(|fault| matches!(fault, Fault::Unknown { landed: false } | Fault::Late(_)));
         let unknown = lost || faults.iter().any(|fault| matches!(fault, Fault::Unknown { landed: true }));
         let course = meet(&self.env, faults, kind, name).await?;
         if lost {
@@ -53,7 +69,8 @@ impl LogStore for FaultLogStore {
     fn open<'a>(&'a self, context: &'a LogContext, lanes: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
         Box::pin(async move {
             let name = context.epoch.to_string();
-            let log = self.ask(RequestKind::LogOpen, &name, async || self.inner.open(context, lanes).await).await?;
+            let log =
+                self.ask(RequestKind::LogOpen, &name, async || self.inner.open(context, lanes).await).await?;
             Ok(self.opened(context, log, 0))
         })
     }
@@ -61,15 +78,25 @@ impl LogStore for FaultLogStore {
     fn open_lane<'a>(&'a self, context: &'a LogContext, lane: u32) -> BoxFuture<'a, Result<Arc<dyn Log>>> {
         Box::pin(async move {
             let name = name_of(LogId { epoch: context.epoch, lane });
-            let log = self.ask(RequestKind::LogOpen, &name, async || self.inner.open_lane(context, lane).await).await?;
+            let log = self
+                .ask(RequestKind::LogOpen, &name, async || self.inner.open_lane(context, lane).await)
+                .await?;
             Ok(self.opened(context, log, lane))
         })
     }
 
-    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
-        Box::pin(
-            async move { self.ask(RequestKind::LogFence, &name_of(log.id), async || self.inner.fence(context, log, from).await).await },
-        )
+    fn fence<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<LogOffset>> {
+        Box::pin(async move {
+            self.ask(RequestKind::LogFence, &name_of(log.id), async || {
+                self.inner.fence(context, log, from).await
+            })
+            .await
+        })
     }
 
     fn read<'a>(
@@ -79,21 +106,39 @@ impl LogStore for FaultLogStore {
         from: LogOffset,
         to: LogOffset,
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
-        Box::pin(
-            async move { self.ask(RequestKind::LogRead, &name_of(log.id), async || self.inner.read(context, log, from, to).await).await },
-        )
+        Box::pin(async move {
+            self.ask(RequestKind::LogRead, &name_of(log.id), async || {
+                self.inner.read(context, log, from, to).await
+            })
+            .await
+        })
     }
 
-    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
-        Box::pin(async move { self.ask(RequestKind::LogRead, &name_of(log.id), async || self.inner.tail(context, log, from).await).await })
+    fn tail<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            self.ask(RequestKind::LogRead, &name_of(log.id), async || {
+                self.inner.tail(context, log, from).await
+            })
+            .await
+        })
     }
 
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.ask(RequestKind::LogFree, &name_of(log.id), async || self.inner.free(context, log).await).await })
+        Box::pin(async move {
+            self.ask(RequestKind::LogFree, &name_of(log.id), async || self.inner.free(context, log).await)
+                .await
+        })
     }
 
     fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.ask(RequestKind::LogFree, "all", async || self.inner.clear(context).await).await })
+        Box::pin(async move {
+            self.ask(RequestKind::LogFree, "all", async || self.inner.clear(context).await).await
+        })
     }
 
     fn survival(&self) -> Survival {
@@ -116,7 +161,8 @@ struct FaultLog {
 }
 
 impl FaultLog {
-    /// What a synchronous request meets: its delay, or its error; the error, too, that it fails with after it took effect.
+    /// What a synchronous request meets: its delay, or its error; the error, too, that it fails
+    /// with after it took effect.
     fn meet(&self, kind: RequestKind, lane: u32, bytes: u64) -> Result<(Option<Duration>, Result<()>)> {
         let name = name_of(LogId { epoch: self.epoch, lane: self.first + lane });
         let mut delay = None;
@@ -126,7 +172,9 @@ impl FaultLog {
                 Fault::Error(kind) => failure = Some(kind),
                 Fault::Delay(time) => delay = Some(time),
                 Fault::Unknown { landed: false } => failure = Some(ErrorKind::OutcomeUnknown),
-                Fault::Unknown { landed: true } => after = Err(injected(ErrorKind::OutcomeUnknown, kind, &name)),
+                Fault::Unknown { landed: true } => {
+                    after = Err(injected(ErrorKind::OutcomeUnknown, kind, &name))
+                }
                 Fault::Before(hook) | Fault::After(hook) => {
                     hook();
                     self.env.preemption_point();
@@ -148,7 +196,9 @@ impl FaultLog {
             .spawn(TaskClass::Foreground, "late-acceptance", async move {
                 let result = match inner {
                     None => Ok(()),
-                    Some(inner) => inner.await.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the log was closed"))),
+                    Some(inner) => inner
+                        .await
+                        .unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the log was closed"))),
                 };
                 sleep.await;
                 completer.complete(result);
@@ -168,7 +218,9 @@ impl Log for FaultLog {
         let appended = self.inner.append_parts(lane, entry)?;
         after?;
         Ok(match delay {
-            Some(delay) => Appended { end: appended.end, accepted: Some(self.postponed(appended.accepted, delay)) },
+            Some(delay) => {
+                Appended { end: appended.end, accepted: Some(self.postponed(appended.accepted, delay)) }
+            }
             None => appended,
         })
     }

@@ -9,7 +9,10 @@ use tombolo_env::{BoxFuture, Env};
 
 use super::plan::{Fault, FaultPlan, Hook, Lateness};
 use crate::layer::RequestKind;
-use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
+use crate::{
+    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
+    Request, Result,
+};
 
 /// Wraps a store; a [`FaultPlan`] says what goes wrong.
 #[derive(Clone, Debug)]
@@ -102,14 +105,24 @@ impl FaultObjectStore {
         result
     }
 
-    /// A request that changes the store. `effect` makes one more attempt at the change each time it is called.
-    async fn change<T, F>(&self, kind: RequestKind, request: Request, name: &str, bytes: u64, effect: F) -> Result<T>
+    /// A request that changes the store. `effect` makes one more attempt at the change each time it
+    /// is called.
+    async fn change<T, F>(
+        &self,
+        kind: RequestKind,
+        request: Request,
+        name: &str,
+        bytes: u64,
+        effect: F,
+    ) -> Result<T>
     where
         T: Send + 'static,
         F: Fn() -> BoxFuture<'static, Result<T>>,
     {
         let course = self.meet(kind, request, name, bytes).await?;
-        let unattended = |change: BoxFuture<'static, Result<T>>| -> BoxFuture<'static, ()> { Box::pin(async move { drop(change.await) }) };
+        let unattended = |change: BoxFuture<'static, Result<T>>| -> BoxFuture<'static, ()> {
+            Box::pin(async move { drop(change.await) })
+        };
         if let Some(lateness) = course.late {
             self.plan.later(&self.env, lateness, unattended(effect()));
             return Err(injected(ErrorKind::OutcomeUnknown, kind, name));
@@ -143,8 +156,11 @@ impl FaultObjectStore {
         self.env.sleep(apart).await;
         let later = self.inner.list(request, prefix, after, limit).await?;
         let (first, last) = if earlier_first { (earlier, later) } else { (later, earlier) };
-        let Some(seam) = first.objects.get(first.objects.len() / 2).map(|info| info.name.clone()) else { return Ok(last) };
-        let mut objects: Vec<ObjectInfo> = first.objects.iter().filter(|info| info.name <= seam).cloned().collect();
+        let Some(seam) = first.objects.get(first.objects.len() / 2).map(|info| info.name.clone()) else {
+            return Ok(last);
+        };
+        let mut objects: Vec<ObjectInfo> =
+            first.objects.iter().filter(|info| info.name <= seam).cloned().collect();
         objects.extend(last.objects.into_iter().filter(|info| info.name > seam));
         let more = last.more || objects.len() > limit;
         objects.truncate(limit);
@@ -152,7 +168,13 @@ impl FaultObjectStore {
     }
 
     /// The first name of one moment that is still there at a later one.
-    async fn walked_list(&self, request: Request, prefix: &str, after: Option<&ObjectName>, apart: std::time::Duration) -> Result<Listed> {
+    async fn walked_list(
+        &self,
+        request: Request,
+        prefix: &str,
+        after: Option<&ObjectName>,
+        apart: std::time::Duration,
+    ) -> Result<Listed> {
         let mut listed = self.inner.list(request, prefix, after, usize::MAX).await?;
         self.env.sleep(apart).await;
         for (place, info) in listed.objects.iter().enumerate() {
@@ -175,11 +197,22 @@ fn shorten(bytes: &Bytes, short: Option<u64>) -> Bytes {
 }
 
 impl ObjectStore for FaultObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             self.ask(RequestKind::Create, request, name.as_str(), 0, async |_: &Course| {
                 let inner = self.inner.create(request, name, placement).await?;
-                let writer = FaultWriter { store: self.clone(), request, name: name.clone(), inner: Some(inner), length: 0 };
+                let writer = FaultWriter {
+                    store: self.clone(),
+                    request,
+                    name: name.clone(),
+                    inner: Some(inner),
+                    length: 0,
+                };
                 Ok(Box::new(writer) as Box<dyn ObjectWriter>)
             })
             .await
@@ -203,7 +236,12 @@ impl ObjectStore for FaultObjectStore {
         })
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(async move {
             self.ask(RequestKind::Read, request, name.as_str(), span(&range), async |course: &Course| {
                 Ok(shorten(&self.inner.read(request, name, range).await?, course.short))
@@ -212,7 +250,12 @@ impl ObjectStore for FaultObjectStore {
         })
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             let bytes = ranges.iter().map(span).fold(0, u64::saturating_add);
             self.ask(RequestKind::ReadRanges, request, name.as_str(), bytes, async |course: &Course| {
@@ -225,16 +268,31 @@ impl ObjectStore for FaultObjectStore {
 
     fn length<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<u64>> {
         Box::pin(async move {
-            self.ask(RequestKind::Length, request, name.as_str(), 0, async |_: &Course| self.inner.length(request, name).await).await
+            self.ask(RequestKind::Length, request, name.as_str(), 0, async |_: &Course| {
+                self.inner.length(request, name).await
+            })
+            .await
         })
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         Box::pin(async move {
-            self.ask(RequestKind::List, request, prefix, limit as u64, async |course: &Course| match course.torn {
-                Some((earlier_first, apart)) if limit > 1 => self.torn_list(request, prefix, after, limit, earlier_first, apart).await,
-                Some((_, apart)) if self.plan.lists_walk() => self.walked_list(request, prefix, after, apart).await,
-                _ => self.inner.list(request, prefix, after, limit).await,
+            self.ask(RequestKind::List, request, prefix, limit as u64, async |course: &Course| {
+                match course.torn {
+                    Some((earlier_first, apart)) if limit > 1 => {
+                        self.torn_list(request, prefix, after, limit, earlier_first, apart).await
+                    }
+                    Some((_, apart)) if self.plan.lists_walk() => {
+                        self.walked_list(request, prefix, after, apart).await
+                    }
+                    _ => self.inner.list(request, prefix, after, limit).await,
+                }
             })
             .await
         })
@@ -250,7 +308,12 @@ impl ObjectStore for FaultObjectStore {
         })
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
             self.change(RequestKind::Copy, request, to.as_str(), 0, || {
                 let (inner, from, to) = (Arc::clone(&self.inner), from.clone(), to.clone());
@@ -260,7 +323,12 @@ impl ObjectStore for FaultObjectStore {
         })
     }
 
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+    fn adopt<'a>(
+        &'a self,
+        request: Request,
+        place: &'a str,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         Box::pin(async move {
             self.change(RequestKind::Copy, request, to.as_str(), 0, || {
                 let (inner, place, to) = (Arc::clone(&self.inner), place.to_owned(), to.clone());
@@ -271,10 +339,13 @@ impl ObjectStore for FaultObjectStore {
     }
 
     fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
-        Box::pin(async move { self.ask(RequestKind::Sweep, request, "", 0, async |_: &Course| self.inner.sweep(request).await).await })
+        Box::pin(async move {
+            self.ask(RequestKind::Sweep, request, "", 0, async |_: &Course| self.inner.sweep(request).await)
+                .await
+        })
     }
 
-    leave_to_inner!(place facts pulse must_prove_put_if_absent meter home survival describe);
+    leave_to_inner!(place facts performance must_prove_put_if_absent meter location survival describe);
 
     fn lists_may_walk(&self) -> bool {
         self.plan.lists_walk() || self.inner.lists_may_walk()
@@ -301,8 +372,12 @@ impl ObjectWriter for FaultWriter {
     fn append(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let Some(mut inner) = self.inner.take() else { return Err(self.broken()) };
-            // Any error on the way leaves the writer broken: what was taken of the piece is not known.
-            let course = self.store.meet(RequestKind::Append, self.request, self.name.as_str(), bytes.len() as u64).await?;
+            // Any error on the way leaves the writer broken: what was taken of the piece is not
+            // known.
+            let course = self
+                .store
+                .meet(RequestKind::Append, self.request, self.name.as_str(), bytes.len() as u64)
+                .await?;
             if let Some(short) = course.short {
                 inner.append(shorten(&bytes, Some(short))).await?;
                 return Err(injected(ErrorKind::Retry, RequestKind::Append, self.name.as_str()));

@@ -47,8 +47,8 @@ pub enum Fault {
     Error(ErrorKind),
     /// It begins this much later.
     Delay(Duration),
-    /// A read returns only this many bytes, although there are more; a piece of a stream is lost and its writer with it.
-    /// Reads of logs are not cut.
+    /// A read returns only this many bytes, although there are more; a piece of a stream is lost
+    /// and its writer with it. Reads of logs are not cut.
     Short(u64),
     /// A change fails with `OutcomeUnknown`; it took effect or it did not.
     Unknown {
@@ -59,10 +59,12 @@ pub enum Fault {
     Late(Lateness),
     /// A change takes effect now and once more later, whatever happened in between.
     Duplicate(Lateness),
-    /// A page of a list is put together from two moments. A list of one name is left alone, unless lists walk ([`FaultPlan::set_lists_walk`]): it
-    /// then shows the first of the names of the earlier moment that is still there at the later one.
+    /// A page of a list is put together from two moments. A list of one name is left alone, unless
+    /// lists walk ([`FaultPlan::set_lists_walk`]): it then shows the first of the names of the
+    /// earlier moment that is still there at the later one.
     TornList {
-        /// Whether its first names come from the earlier of the two moments; the last ones come from the other.
+        /// Whether its first names come from the earlier of the two moments; the last ones come
+        /// from the other.
         earlier_first: bool,
         /// The time between the two.
         apart: Duration,
@@ -82,7 +84,9 @@ impl fmt::Debug for Fault {
             Fault::Unknown { landed } => write!(formatter, "Unknown {{ landed: {landed} }}"),
             Fault::Late(lateness) => write!(formatter, "Late({lateness:?})"),
             Fault::Duplicate(lateness) => write!(formatter, "Duplicate({lateness:?})"),
-            Fault::TornList { earlier_first, apart } => write!(formatter, "TornList({earlier_first}, {apart:?})"),
+            Fault::TornList { earlier_first, apart } => {
+                write!(formatter, "TornList({earlier_first}, {apart:?})")
+            }
             Fault::Before(_) => formatter.write_str("Before"),
             Fault::After(_) => formatter.write_str("After"),
         }
@@ -168,7 +172,8 @@ impl Chances {
     };
 
     /// A bad day: one request in seven meets something.
-    pub const ROUGH: Chances = Chances { error: 0.03, delay: 0.05, unknown: 0.03, duplicate: 0.03, torn_list: 0.3, ..Chances::NONE };
+    pub const ROUGH: Chances =
+        Chances { error: 0.03, delay: 0.05, unknown: 0.03, duplicate: 0.03, torn_list: 0.3, ..Chances::NONE };
 }
 
 /// An effect that is still to come.
@@ -192,7 +197,13 @@ pub struct FaultPlan(Arc<Mutex<State>>);
 impl fmt::Debug for FaultPlan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.lock();
-        write!(formatter, "FaultPlan({} requests, {} faults so far, {} held)", state.requests, state.injected, state.held.len())
+        write!(
+            formatter,
+            "FaultPlan({} requests, {} faults so far, {} held)",
+            state.requests,
+            state.injected,
+            state.held.len()
+        )
     }
 }
 
@@ -243,7 +254,8 @@ impl FaultPlan {
         self.0.lock().full = full;
     }
 
-    /// Makes the store one whose lists may walk ([`ObjectStore::lists_may_walk`](crate::ObjectStore::lists_may_walk)), or not.
+    /// Makes the store one whose lists may walk
+    /// ([`ObjectStore::lists_may_walk`](crate::ObjectStore::lists_may_walk)), or not.
     pub fn set_lists_walk(&self, lists_walk: bool) {
         self.0.lock().lists_walk = lists_walk;
     }
@@ -267,7 +279,8 @@ impl FaultPlan {
         self.0.lock().held.len()
     }
 
-    /// Lets all held effects take place, in the order of their requests, and returns when they have.
+    /// Lets all held effects take place, in the order of their requests, and returns when they
+    /// have.
     pub async fn release(&self) {
         let held = std::mem::take(&mut self.0.lock().held);
         for pending in held {
@@ -308,8 +321,11 @@ impl FaultPlan {
             faults.push(rule.fault.clone());
         }
         state.draw(kind, &mut faults);
-        let fills =
-            kind.is_creation() || matches!(kind, RequestKind::Create | RequestKind::Append | RequestKind::LogAppend | RequestKind::LogOpen);
+        let fills = kind.is_creation()
+            || matches!(
+                kind,
+                RequestKind::Create | RequestKind::Append | RequestKind::LogAppend | RequestKind::LogOpen
+            );
         if state.full && fills {
             faults.push(Fault::Error(ErrorKind::OutOfSpace));
         }
@@ -324,11 +340,13 @@ impl State {
         if chances == Chances::NONE {
             return;
         }
-        // Each request draws the same number of times, so that one more fault does not shift all others.
+        // Each request draws the same number of times, so that one more fault does not shift all
+        // others.
         let mut drawn = [0.0; 5];
         drawn.fill_with(|| self.chance.random::<f64>());
         let [delay, error, unknown, duplicate, torn] = drawn;
-        let (time, late, which) = (self.chance.random::<f64>(), self.chance.random::<f64>(), self.chance.random_range(0..4_u32));
+        let (time, late, which) =
+            (self.chance.random::<f64>(), self.chance.random::<f64>(), self.chance.random_range(0..4_u32));
         let lateness = Lateness::After(chances.lateness_max.mul_f64(late));
         let object_change = kind.is_creation() || kind == RequestKind::Delete;
         if delay < chances.delay {

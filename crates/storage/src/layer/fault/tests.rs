@@ -8,7 +8,10 @@ use super::*;
 use crate::backend::memory::MemoryObjectStore;
 use crate::conformance;
 use crate::layer::RequestKind;
-use crate::{Epoch, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Result};
+use crate::{
+    Epoch, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request,
+    Result,
+};
 
 struct Bench {
     env: Env,
@@ -38,7 +41,12 @@ fn kind_of<T>(result: Result<T>) -> Option<ErrorKind> {
 impl Bench {
     fn put(&self, to: &str, bytes: &'static [u8]) -> Result<PutOutcome> {
         let placement = Placement::new(ObjectKind::Other, Life::Short);
-        self.env.block_on(self.store.put_if_absent(request(), &name(to), placement, Bytes::from_static(bytes)))
+        self.env.block_on(self.store.put_if_absent(
+            request(),
+            &name(to),
+            placement,
+            Bytes::from_static(bytes),
+        ))
     }
 
     /// What the store below holds.
@@ -54,16 +62,23 @@ impl Bench {
 #[test]
 fn without_faults_every_promise_is_kept() {
     let bench = bench(FaultPlan::scripted());
-    bench.env.block_on(conformance::object_store(&bench.env, Arc::new(bench.store.clone()))).expect("all promises");
+    bench
+        .env
+        .block_on(conformance::object_store(&bench.env, Arc::new(bench.store.clone())))
+        .expect("all promises");
     assert!(bench.plan.requests() > 500);
     assert_eq!(bench.plan.injected(), 0);
 }
 
 #[test]
 fn delays_and_torn_pages_keep_every_promise() {
-    let chances = Chances { delay: 0.2, torn_list: 1.0, delay_max: Duration::from_micros(50), ..Chances::NONE };
+    let chances =
+        Chances { delay: 0.2, torn_list: 1.0, delay_max: Duration::from_micros(50), ..Chances::NONE };
     let bench = bench(FaultPlan::random(7, chances));
-    bench.env.block_on(conformance::object_store(&bench.env, Arc::new(bench.store.clone()))).expect("all promises");
+    bench
+        .env
+        .block_on(conformance::object_store(&bench.env, Arc::new(bench.store.clone())))
+        .expect("all promises");
     assert!(bench.plan.injected() > 0);
 }
 
@@ -107,7 +122,13 @@ fn a_late_put_lands_when_it_is_let_go() {
     assert_eq!(bench.below("a").as_deref(), Some(&b"late"[..]));
 
     // What another put meanwhile, stays.
-    bench.plan.inject(Rule::new(|asked| asked.name == "b" && asked.kind == RequestKind::Put, Fault::Late(Lateness::Released)).times(1));
+    bench.plan.inject(
+        Rule::new(
+            |asked| asked.name == "b" && asked.kind == RequestKind::Put,
+            Fault::Late(Lateness::Released),
+        )
+        .times(1),
+    );
     assert_eq!(kind_of(bench.put("b", b"late")), Some(ErrorKind::OutcomeUnknown));
     assert_eq!(bench.put("b", b"other").expect("free until the late one lands"), PutOutcome::Created);
     bench.env.block_on(bench.plan.release());
@@ -154,7 +175,8 @@ fn a_short_stream_leaves_nothing_and_a_short_read_is_short() {
     bench.plan.inject(Rule::of_kind(RequestKind::Append, Fault::Short(2)).skip(1).times(1));
     let outcome = bench.env.block_on(async {
         let target = name("a");
-        let mut writer = bench.store.create(request(), &target, Placement::new(ObjectKind::Table, Life::Short)).await?;
+        let mut writer =
+            bench.store.create(request(), &target, Placement::new(ObjectKind::Table, Life::Short)).await?;
         writer.append(Bytes::from_static(b"whole")).await?;
         assert_eq!(kind_of(writer.append(Bytes::from_static(b"cut")).await), Some(ErrorKind::Retry));
         assert_eq!(kind_of(writer.append(Bytes::from_static(b"more")).await), Some(ErrorKind::Closed));
@@ -175,7 +197,8 @@ fn a_late_finish_shows_the_object_later() {
     bench.plan.inject(Rule::of_kind(RequestKind::Finish, Fault::Late(Lateness::Released)));
     let outcome = bench.env.block_on(async {
         let target = name("a");
-        let mut writer = bench.store.create(request(), &target, Placement::new(ObjectKind::Table, Life::Short)).await?;
+        let mut writer =
+            bench.store.create(request(), &target, Placement::new(ObjectKind::Table, Life::Short)).await?;
         writer.append(Bytes::from_static(b"bytes")).await?;
         writer.finish().await
     });
@@ -219,7 +242,8 @@ fn a_torn_page_is_of_two_moments_and_a_list_of_one_is_not() {
             let listing = store.list(request(), "", None, limit);
             let mut listing = std::pin::pin!(listing);
             // Poll the list to its first pause, then change what is there.
-            let first = std::future::poll_fn(|context| std::task::Poll::Ready(listing.as_mut().poll(context))).await;
+            let first =
+                std::future::poll_fn(|context| std::task::Poll::Ready(listing.as_mut().poll(context))).await;
             if let std::task::Poll::Ready(page) = first {
                 return page.expect("listed").objects;
             }
@@ -259,11 +283,14 @@ fn hooks_run_before_and_after_the_effect() {
 #[test]
 fn the_same_seed_brings_the_same_faults() {
     let history = |seed| {
-        let plan = FaultPlan::random(seed, Chances { error: 0.2, unknown: 0.2, duplicate: 0.2, ..Chances::NONE });
+        let plan =
+            FaultPlan::random(seed, Chances { error: 0.2, unknown: 0.2, duplicate: 0.2, ..Chances::NONE });
         let bench = bench(plan);
         (0..200).map(|index| kind_of(bench.put(&format!("n{index}"), b"x"))).collect::<Vec<_>>()
     };
     assert_eq!(history(1), history(1));
     assert_ne!(history(1), history(2));
-    assert!(history(1).contains(&Some(ErrorKind::Retry)) && history(1).contains(&Some(ErrorKind::OutcomeUnknown)));
+    assert!(
+        history(1).contains(&Some(ErrorKind::Retry)) && history(1).contains(&Some(ErrorKind::OutcomeUnknown))
+    );
 }

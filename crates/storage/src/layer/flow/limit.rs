@@ -1,5 +1,6 @@
-//! How many requests a store takes at once, found out by trying: one more for each round of requests while all places were used, half as many when
-//! the store refuses, and a tenth fewer a second while its median latency is high. Does nothing itself.
+//! How many requests a store takes at once, found out by trying: one more for each round of
+//! requests while all places were used, half as many when the store refuses, and a tenth fewer a
+//! second while its median latency is high. Does nothing itself.
 
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ use crate::mutant::{Mutant, is_enabled};
 pub(super) const LIMIT_FIRST: usize = 64;
 /// The fewest: enough for a read, a flush and a compaction.
 const LIMIT_MIN: usize = 4;
-/// The fewest to which it falls for latency alone: a store that is slow by itself does not gain by fewer.
+/// The fewest to which it falls for latency alone: a store that is slow by itself does not gain by
+/// fewer.
 const LIMIT_SLOW_MIN: usize = 32;
-/// At most one fall for latency in so long: a machine that stalls for some milliseconds looks like a slow store.
+/// At most one fall for latency in so long: a machine that stalls for some milliseconds looks like
+/// a slow store.
 const SLOW_FALLS_APART: Duration = Duration::from_secs(1);
 /// The most.
 pub(super) const LIMIT_MAX: usize = 128;
@@ -57,13 +60,17 @@ impl Limit {
     /// A request ended; gives the limit from now on when it changed.
     pub(super) fn step(&mut self, ended: Ended) -> Option<usize> {
         let before = self.places();
-        let refused = matches!(ended.failed, Some(ErrorKind::Retry | ErrorKind::Busy)) && !is_enabled(Mutant::FlowIgnoresRefusals);
+        let refused = matches!(ended.failed, Some(ErrorKind::Retry | ErrorKind::Busy))
+            && !is_enabled(Mutant::FlowIgnoresRefusals);
         let told = self.fell_at.is_none_or(|fell_at| ended.began >= fell_at);
         let is_slow = ended.is_slow && ended.was_full && before > LIMIT_SLOW_MIN;
         if refused && told {
             self.parts /= 2;
             self.fell_at = Some(ended.now);
-        } else if is_slow && told && self.fell_at.is_none_or(|fell_at| ended.now.since(fell_at) >= SLOW_FALLS_APART) {
+        } else if is_slow
+            && told
+            && self.fell_at.is_none_or(|fell_at| ended.now.since(fell_at) >= SLOW_FALLS_APART)
+        {
             self.parts = (self.parts / 10 * 9).max(LIMIT_SLOW_MIN * PARTS);
             self.fell_at = Some(ended.now);
         } else if ended.failed.is_none() && ended.was_full && !ended.is_slow {
@@ -79,7 +86,13 @@ mod tests {
     use super::*;
 
     fn ended(nanos: u64, failed: Option<ErrorKind>, was_full: bool, is_slow: bool) -> Ended {
-        Ended { began: Instant::from_nanos(nanos), now: Instant::from_nanos(nanos + 10), failed, was_full, is_slow }
+        Ended {
+            began: Instant::from_nanos(nanos),
+            now: Instant::from_nanos(nanos + 10),
+            failed,
+            was_full,
+            is_slow,
+        }
     }
 
     #[test]
@@ -92,7 +105,11 @@ mod tests {
         assert_eq!(limit.step(ended(5, None, false, false)), None, "places that are not used say nothing");
         assert_eq!(limit.step(ended(100, Some(ErrorKind::Retry), true, false)), Some(LIMIT_FIRST / 2));
         for nanos in 60..110 {
-            assert_eq!(limit.step(ended(nanos, Some(ErrorKind::Busy), true, false)), None, "began before it fell");
+            assert_eq!(
+                limit.step(ended(nanos, Some(ErrorKind::Busy), true, false)),
+                None,
+                "began before it fell"
+            );
         }
         assert_eq!(limit.step(ended(111, Some(ErrorKind::Busy), true, false)), Some(16));
         assert_eq!(limit.step(ended(2_000_000_000, None, true, true)), None, "few already");

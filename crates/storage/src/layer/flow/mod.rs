@@ -1,11 +1,14 @@
-//! How much of a remote store is asked for at once: neighbours share a request, others go side by side, in a number that follows the store.
+//! How much of a remote store is asked for at once: neighbours share a request, others go side by
+//! side, in a number that follows the store.
 //!
-//! - Requests have places on the way, as many as the store takes well (`limit`): the more urgent first. Who waits for a place waits until its deadline.
-//! - Several ranges of one call become requests of their own, side by side. Those that lie near each other share one: what lies between is read along where
-//!   that takes a fraction of the latency of a request, as measured (see [`Pulse::bytes_of_latency`]).
+//! - Requests have places on the way, as many as the store takes well (`limit`): the more urgent
+//!   first. Who waits for a place waits until its deadline.
+//! - Several ranges of one call become requests of their own, side by side. Those that lie near
+//!   each other share one: what lies between is read along where that takes a fraction of the
+//!   latency of a request, as measured (see [`StorePerformance::bytes_of_latency`]).
 //!
-//! A request that nobody waits for any more gives its place back at once. Pieces of objects have no places, their ends have: a writer holds none while the
-//! next piece is made.
+//! A request that nobody waits for any more gives its place back at once. Pieces of objects have no
+//! places, their ends have: a writer holds none while the next piece is made.
 
 mod limit;
 
@@ -24,9 +27,13 @@ use tombolo_env::{BoxFuture, Env, all};
 use self::limit::{Ended, LIMIT_FIRST, Limit};
 use crate::gate::{Gate, Place};
 use crate::spans::{cut, each_alone, plan};
-use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Pulse, PutOutcome, Request, Result};
+use crate::{
+    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
+    Request, Result, StorePerformance,
+};
 
-/// Gaps that are read along with one request, in bytes: where nothing is measured yet, at least, and at most.
+/// Gaps that are read along with one request, in bytes: where nothing is measured yet, at least,
+/// and at most.
 const GAP_BYTES_UNKNOWN: u64 = 64 << 10;
 const GAP_BYTES_MIN: u64 = 4 << 10;
 const GAP_BYTES_MAX: u64 = 256 << 10;
@@ -53,13 +60,14 @@ struct Shared {
 }
 
 impl FlowObjectStore {
-    /// Wraps `inner`, whose [`ObjectStore::pulse`] is asked for what is measured.
+    /// Wraps `inner`, whose [`ObjectStore::performance`] is asked for what is measured.
     pub fn new(env: &Env, inner: Arc<dyn ObjectStore>) -> FlowObjectStore {
         let shared = Shared { gate: Arc::new(Gate::new(LIMIT_FIRST)), limit: Some(Mutex::default()) };
         FlowObjectStore { env: env.clone(), inner, shared: Arc::new(shared) }
     }
 
-    /// Makes all requests one after another, and one for each range: what this layer is for, taken away, to compare with.
+    /// Makes all requests one after another, and one for each range: what this layer is for, taken
+    /// away, to compare with.
     pub fn one_by_one(env: &Env, inner: Arc<dyn ObjectStore>) -> FlowObjectStore {
         let shared = Shared { gate: Arc::new(Gate::new(1)), limit: None };
         FlowObjectStore { env: env.clone(), inner, shared: Arc::new(shared) }
@@ -94,7 +102,12 @@ impl FlowObjectStore {
 
 impl Shared {
     /// Waits for a request that has a place, and learns from it.
-    async fn watch<T>(&self, env: &Env, store: &dyn ObjectStore, made: BoxFuture<'_, Result<T>>) -> Result<T> {
+    async fn watch<T>(
+        &self,
+        env: &Env,
+        store: &dyn ObjectStore,
+        made: BoxFuture<'_, Result<T>>,
+    ) -> Result<T> {
         let began = env.now();
         let result = made.await;
         let Some(limit) = &self.limit else { return result };
@@ -105,7 +118,7 @@ impl Shared {
             now: env.now(),
             failed: result.as_ref().err().map(Error::kind),
             was_full: waiting > 0 || in_flight >= limit.places(),
-            is_slow: store.pulse().is_some_and(|pulse| pulse.is_slow),
+            is_slow: store.performance().is_some_and(|performance| performance.is_slow),
         };
         let changed = limit.step(ended);
         drop(limit);
@@ -117,15 +130,20 @@ impl Shared {
 }
 
 /// Gaps that are read along at a store.
-fn gap_bytes_max(pulse: Option<Pulse>) -> u64 {
-    match pulse.map(|pulse| pulse.bytes_of_latency()) {
+fn gap_bytes_max(performance: Option<StorePerformance>) -> u64 {
+    match performance.map(|performance| performance.bytes_of_latency()) {
         None | Some(0) => GAP_BYTES_UNKNOWN,
         Some(bytes) => (bytes / GAP_OF_LATENCY).clamp(GAP_BYTES_MIN, GAP_BYTES_MAX),
     }
 }
 
 impl ObjectStore for FlowObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         Box::pin(async move {
             let inner = self.one(request, self.inner.create(request, name, placement)).await?;
             Ok(Box::new(FlowWriter { inner, store: self.clone(), request }) as Box<dyn ObjectWriter>)
@@ -142,14 +160,24 @@ impl ObjectStore for FlowObjectStore {
         Box::pin(self.one(request, self.inner.put_if_absent(request, name, placement, bytes)))
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(self.one(request, self.inner.read(request, name, range)))
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         Box::pin(async move {
             let spans = match self.shared.limit {
-                Some(_) => plan(ranges, gap_bytes_max(self.inner.pulse())),
+                Some(_) => plan(ranges, gap_bytes_max(self.inner.performance())),
                 None => each_alone(ranges),
             };
             if spans.is_empty() {
@@ -172,7 +200,13 @@ impl ObjectStore for FlowObjectStore {
         Box::pin(self.one(request, self.inner.length(request, name)))
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         Box::pin(self.one(request, self.inner.list(request, prefix, after, limit)))
     }
 
@@ -180,22 +214,37 @@ impl ObjectStore for FlowObjectStore {
         Box::pin(self.one(request, self.inner.delete(request, name)))
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(self.one(request, self.inner.copy(request, from, to)))
     }
 
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+    fn adopt<'a>(
+        &'a self,
+        request: Request,
+        place: &'a str,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         Box::pin(self.one(request, self.inner.adopt(request, place, to)))
     }
 
-    fn pulse(&self) -> Option<Pulse> {
+    fn performance(&self) -> Option<StorePerformance> {
         let (in_flight, waiting) = self.shared.gate.load();
         let in_flight_max = self.shared.limit.as_ref()?.lock().places() as u64;
-        let pulse = self.inner.pulse().unwrap_or_default();
-        Some(Pulse { in_flight: in_flight as u64, waiting: waiting as u64, in_flight_max, ..pulse })
+        let performance = self.inner.performance().unwrap_or_default();
+        Some(StorePerformance {
+            in_flight: in_flight as u64,
+            waiting: waiting as u64,
+            in_flight_max,
+            ..performance
+        })
     }
 
-    leave_to_inner!(with_held place sweep facts meter home must_prove_put_if_absent lists_may_walk survival describe);
+    leave_to_inner!(with_held place sweep facts meter location must_prove_put_if_absent lists_may_walk survival describe);
 }
 
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 //! When a second request is made, decided from what the first ones took. Does nothing itself.
 //!
 //! Invariants:
-//! 1. Second requests are at most one for each [`READS_PER_HEDGE`] reads since the store was opened: each read earns that part of one.
-//! 2. A second request is made only after the first took longer than [`DELAY_PERMILLE`] of the reads of its size did lately, or than
-//!    [`DELAY_OF_MEDIAN_MAX`] times their median, be it of long or of the last ones.
+//! 1. Second requests are at most one for each [`READS_PER_HEDGE`] reads since the store was
+//!    opened: each read earns that part of one.
+//! 2. A second request is made only after the first took longer than [`DELAY_PERMILLE`] of the
+//!    reads of its size did lately, or than [`DELAY_OF_MEDIAN_MAX`] times their median, be it of
+//!    long or of the last ones.
 
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use tombolo_env::Instant;
 
 use super::latencies::Latencies;
 use crate::mutant::{Mutant, is_enabled};
-use crate::{ErrorKind, Pulse};
+use crate::{ErrorKind, StorePerformance};
 
 /// Reads for each second request, at least: 5 %.
 pub(super) const READS_PER_HEDGE: u32 = 20;
@@ -19,13 +21,16 @@ pub(super) const READS_PER_HEDGE: u32 = 20;
 /// Second requests that may be saved up for bad moments.
 const HEDGES_SAVED_MAX: u32 = 16;
 
-/// Of a thousand reads, so many were faster than the delay: somewhat fewer are late than may be hedged, so that there is one for the worst.
+/// Of a thousand reads, so many were faster than the delay: somewhat fewer are late than may be
+/// hedged, so that there is one for the worst.
 const DELAY_PERMILLE: u32 = 955;
 
-/// And at most so many times the median: where more than one read in twenty is far beyond it, each of those is late.
+/// And at most so many times the median: where more than one read in twenty is far beyond it, each
+/// of those is late.
 const DELAY_OF_MEDIAN_MAX: u32 = 3;
 
-/// Samples of a size before its median counts, so that what takes many times that is late, and before it is known where the slowest of twenty begin.
+/// Samples of a size before its median counts, so that what takes many times that is late, and
+/// before it is known where the slowest of twenty begin.
 const SAMPLES_MIN: u32 = 16;
 const SAMPLES_FOR_DELAY: u32 = 64;
 
@@ -40,10 +45,12 @@ const SLOW_FACTOR: f64 = 1.6;
 /// How many samples pass between two looks at the percentiles.
 const LOOK_EVERY: u32 = 16;
 
-/// After an error that passes (the store is busy, or refuses) no second request is made for so long.
+/// After an error that passes (the store is busy, or refuses) no second request is made for so
+/// long.
 const QUIET_AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// Second requests win where fewer than so many of a thousand do: then one of [`TRIED_ANYWAY`] is made, to see when they win again.
+/// Second requests win where fewer than so many of a thousand do: then one of [`TRIED_ANYWAY`] is
+/// made, to see when they win again.
 const WINS_PERMILLE_MIN: u32 = 60;
 const TRIED_ANYWAY: u32 = 16;
 /// How many outcomes have a say in it.
@@ -109,7 +116,11 @@ impl Known {
             let recent = self.recent.permille(500);
             let far_beyond = self.p50.min(recent) * DELAY_OF_MEDIAN_MAX;
             let is_tail_known = self.usual.total() >= SAMPLES_FOR_DELAY;
-            self.delay = Some(if is_tail_known { self.usual.permille(DELAY_PERMILLE).min(far_beyond) } else { far_beyond });
+            self.delay = Some(if is_tail_known {
+                self.usual.permille(DELAY_PERMILLE).min(far_beyond)
+            } else {
+                far_beyond
+            });
             self.is_slow = recent > self.p50.mul_f64(SLOW_FACTOR);
         }
     }
@@ -186,7 +197,8 @@ impl Judge {
     /// A second request ended before the first, or did not.
     pub(super) fn hedged(&mut self, won: bool) {
         self.won += u64::from(won);
-        self.wins_permille = (self.wins_permille * (WINS_WINDOW - 1) + if won { 1000 } else { 0 }) / WINS_WINDOW;
+        self.wins_permille =
+            (self.wins_permille * (WINS_WINDOW - 1) + if won { 1000 } else { 0 }) / WINS_WINDOW;
     }
 
     /// A request failed.
@@ -196,10 +208,10 @@ impl Judge {
         }
     }
 
-    pub(super) fn pulse(&self) -> Pulse {
+    pub(super) fn performance(&self) -> StorePerformance {
         let known = |known: &&Known| known.p50 > Duration::ZERO;
         let small = self.sizes.iter().find(known);
-        Pulse {
+        StorePerformance {
             latency_p50: small.map_or(Duration::ZERO, |small| small.p50),
             latency_p99: small.map_or(Duration::ZERO, |small| small.p99),
             bytes_per_second: self.bytes_per_second(),
@@ -208,7 +220,7 @@ impl Judge {
             hedges: self.hedges,
             hedges_won: self.won,
             hedges_suppressed: self.suppressed,
-            ..Pulse::default()
+            ..StorePerformance::default()
         }
     }
 
@@ -216,9 +228,12 @@ impl Judge {
     fn bytes_per_second(&self) -> u64 {
         let mut known = self.sizes.iter().filter(|known| known.p50 > Duration::ZERO);
         let (Some(small), Some(large)) = (known.next(), known.next_back()) else { return 0 };
-        let (bytes, longer) = (large.mean_bytes().saturating_sub(small.mean_bytes()), large.p50.saturating_sub(small.p50));
+        let (bytes, longer) =
+            (large.mean_bytes().saturating_sub(small.mean_bytes()), large.p50.saturating_sub(small.p50));
         match u64::try_from(longer.as_nanos()) {
-            Ok(nanos @ 1..) => u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(nanos)).unwrap_or(u64::MAX),
+            Ok(nanos @ 1..) => {
+                u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(nanos)).unwrap_or(u64::MAX)
+            }
             _ => 0,
         }
     }

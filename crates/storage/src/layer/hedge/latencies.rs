@@ -10,7 +10,8 @@ const EXPONENT_MAX: u32 = 36;
 const STEPS: u32 = 16;
 const CLASSES: usize = ((EXPONENT_MAX - EXPONENT_MIN) * STEPS) as usize;
 
-/// Counts of latencies by length. After so many samples all counts are halved, so that about twice as many of the last ones have a say.
+/// Counts of latencies by length. After so many samples all counts are halved, so that about twice
+/// as many of the last ones have a say.
 #[derive(Debug)]
 pub(super) struct Latencies {
     counts: Box<[u32; CLASSES]>,
@@ -43,7 +44,8 @@ impl Latencies {
         self.total
     }
 
-    /// What so many of a thousand samples do not exceed, rounded up by a class; zero without samples.
+    /// What so many of a thousand samples do not exceed, rounded up by a class; zero without
+    /// samples.
     pub(super) fn permille(&self, permille: u32) -> Duration {
         let wanted = u64::from(self.total) * u64::from(permille.min(1000));
         let mut seen = 0;
@@ -92,7 +94,10 @@ mod tests {
         for _ in 0..10_000 {
             latencies.add(Duration::from_millis(20));
         }
-        assert!(latencies.permille(10) >= Duration::from_millis(20) && latencies.total() <= 2000, "{latencies:?}");
+        assert!(
+            latencies.permille(10) >= Duration::from_millis(20) && latencies.total() <= 2000,
+            "{latencies:?}"
+        );
     }
 
     #[test]
@@ -101,7 +106,10 @@ mod tests {
             let class = class_of(Duration::from_nanos(nanos));
             assert!(class < CLASSES);
             if (1 << EXPONENT_MIN..1 << EXPONENT_MAX).contains(&nanos) {
-                assert!(end_of(class) > Duration::from_nanos(nanos) && end_of(class) <= Duration::from_nanos(nanos).mul_f64(1.07));
+                assert!(
+                    end_of(class) > Duration::from_nanos(nanos)
+                        && end_of(class) <= Duration::from_nanos(nanos).mul_f64(1.07)
+                );
             }
         }
     }

@@ -1,7 +1,9 @@
-//! A second request for what takes long, a read or a put of the log, at a store where one request in a hundred takes ten times as long as the others.
+//! A second request for what takes long, a read or a put of the log, at a store where one request
+//! in a hundred takes ten times as long as the others.
 //!
-//! Read path, between the retry layer and a remote store. After a delay that follows what reads of the same size took lately, the same range is asked for
-//! once more; the first answer counts, and the other request is given up. So a read waits for the slower of two only when both are slow.
+//! Read path, between the retry layer and a remote store. After a delay that follows what reads of
+//! the same size took lately, the same range is asked for once more; the first answer counts, and
+//! the other request is given up. So a read waits for the slower of two only when both are slow.
 //!
 //! | not hedged | because |
 //! |---|---|
@@ -14,11 +16,14 @@
 //! | most, while few second requests win | they only cost; one in sixteen is made to see when that changes |
 //! | before 16 reads of a size were seen | nothing is known; before 64 only what takes three medians is late for certain |
 //!
-//! Errors: those of the first request mean what they always do. One that passes waits for a second request that is on its way; any other ends the read.
-//! An error of the second request leaves the first one to answer. Deadlines go down with both requests. Of a put made twice the first success counts,
-//! and `Exists` is one: it may be this very object. Without any the outcome is unknown, unless both say that nothing took effect.
+//! Errors: those of the first request mean what they always do. One that passes waits for a second
+//! request that is on its way; any other ends the read. An error of the second request leaves the
+//! first one to answer. Deadlines go down with both requests. Of a put made twice the first success
+//! counts, and `Exists` is one: it may be this very object. Without any the outcome is unknown,
+//! unless both say that nothing took effect.
 //!
-//! Invariants: those of `judge`; and a read that ended, or was dropped, leaves no request of its own.
+//! Invariants: those of `judge`; and a read that ended, or was dropped, leaves no request of its
+//! own.
 
 mod judge;
 mod latencies;
@@ -37,9 +42,12 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Instant};
 
 use self::judge::{Judge, Size};
+use crate::backoff::may_have_landed;
 use crate::mutant::{Mutant, is_enabled};
-use crate::patience::may_have_landed;
-use crate::{Error, ErrorKind, ObjectName, ObjectStore, Placement, Priority, Pulse, Purpose, PutOutcome, Request, Result};
+use crate::{
+    Error, ErrorKind, ObjectName, ObjectStore, Placement, Priority, Purpose, PutOutcome, Request, Result,
+    StorePerformance,
+};
 
 /// Puts of the log are made twice up to this size.
 const PUT_BYTES_MAX: usize = 512 << 10;
@@ -63,7 +71,12 @@ impl HedgeObjectStore {
         HedgeObjectStore { env: env.clone(), inner, judge: Arc::default(), puts: Arc::default() }
     }
 
-    async fn read_once_or_twice(&self, request: Request, name: &ObjectName, range: Range<u64>) -> Result<Bytes> {
+    async fn read_once_or_twice(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
         let (size, began) = (Size::of(range.end.saturating_sub(range.start)), self.env.now());
         let delay = self.judge.lock().begin(size);
         let mut first = self.inner.read(request, name, range.clone());
@@ -84,7 +97,13 @@ impl HedgeObjectStore {
         self.first_ended(result, began)
     }
 
-    async fn put_once_or_twice(&self, request: Request, name: &ObjectName, placement: Placement, bytes: Bytes) -> Result<PutOutcome> {
+    async fn put_once_or_twice(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        placement: Placement,
+        bytes: Bytes,
+    ) -> Result<PutOutcome> {
         let (length, began) = (bytes.len() as u64, self.env.now());
         let size = Size::of(length);
         let ended = |result: Result<PutOutcome>| {
@@ -123,7 +142,8 @@ impl HedgeObjectStore {
         result
     }
 
-    /// The first answer of two requests, and whether it is the second's. What is left of the other is dropped.
+    /// The first answer of two requests, and whether it is the second's. What is left of the other
+    /// is dropped.
     async fn race<'a>(&self, first: Reading<'a>, second: Reading<'a>) -> (Result<Bytes>, bool) {
         let (mut first, mut second) = (Some(first), Some(second));
         let mut failed: Option<Error> = None;
@@ -162,13 +182,16 @@ impl HedgeObjectStore {
     }
 }
 
-/// The first success of two puts of the same bytes, and whether it is the second's; the error that both come to, without one.
+/// The first success of two puts of the same bytes, and whether it is the second's; the error that
+/// both come to, without one.
 async fn race_puts<'a>(first: Putting<'a>, second: Putting<'a>) -> (Result<PutOutcome>, bool) {
     let mut puts = [Some(first), Some(second)];
     let mut errors = [None, None];
     poll_fn(move |context| {
         for (which, put) in puts.iter_mut().enumerate() {
-            let Some(Poll::Ready(result)) = put.as_mut().map(|put| put.as_mut().poll(context)) else { continue };
+            let Some(Poll::Ready(result)) = put.as_mut().map(|put| put.as_mut().poll(context)) else {
+                continue;
+            };
             *put = None;
             match result {
                 Ok(outcome) => return Poll::Ready((Ok(outcome), which == 1)),
@@ -203,7 +226,12 @@ fn passes(error: &Error) -> bool {
 }
 
 impl ObjectStore for HedgeObjectStore {
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         if request.priority == Priority::High {
             Box::pin(self.read_once_or_twice(request, name, range))
         } else {
@@ -229,9 +257,9 @@ impl ObjectStore for HedgeObjectStore {
         }
     }
 
-    fn pulse(&self) -> Option<Pulse> {
-        Some(self.judge.lock().pulse())
+    fn performance(&self) -> Option<StorePerformance> {
+        Some(self.judge.lock().performance())
     }
 
-    leave_to_inner!(create with_held read_ranges length list delete copy place adopt sweep facts meter home must_prove_put_if_absent lists_may_walk survival describe);
+    leave_to_inner!(create with_held read_ranges length list delete copy place adopt sweep facts meter location must_prove_put_if_absent lists_may_walk survival describe);
 }

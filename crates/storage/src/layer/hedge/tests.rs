@@ -58,7 +58,12 @@ impl Bench {
     async fn put(&self) {
         let placement = Placement::new(ObjectKind::Table, Life::Long);
         self.store
-            .put_if_absent(request(), &name(), placement, Bytes::from(vec![7; usize::try_from(OBJECT_BYTES).expect("it fits")]))
+            .put_if_absent(
+                request(),
+                &name(),
+                placement,
+                Bytes::from(vec![7; usize::try_from(OBJECT_BYTES).expect("it fits")]),
+            )
             .await
             .expect("it puts");
     }
@@ -73,7 +78,14 @@ impl Bench {
                     for number in (first..count).step_by(usize::try_from(at_once).expect("few")) {
                         let (began, start) = (bench.env.now(), number * 20_480 % OBJECT_BYTES);
                         let store: &dyn ObjectStore = if plain { &*bench.plain } else { &bench.store };
-                        assert_eq!(store.read(request(), &name(), start..start + 4096).await.expect("it reads").len(), 4096);
+                        assert_eq!(
+                            store
+                                .read(request(), &name(), start..start + 4096)
+                                .await
+                                .expect("it reads")
+                                .len(),
+                            4096
+                        );
                         took.lock().push(bench.env.now().since(began));
                     }
                 })
@@ -87,8 +99,8 @@ impl Bench {
         took
     }
 
-    fn pulse(&self) -> Pulse {
-        self.store.pulse().expect("it measures")
+    fn performance(&self) -> StorePerformance {
+        self.store.performance().expect("it measures")
     }
 
     /// Requests that reached the store and were given up.
@@ -96,7 +108,8 @@ impl Bench {
         self.tracer.events().iter().filter(|event| event.outcome == Outcome::Dropped).count()
     }
 
-    /// The next read meets `first`, and the second request for it `second`, each after a long time or at once.
+    /// The next read meets `first`, and the second request for it `second`, each after a long time
+    /// or at once.
     fn next_two(&self, first: Fault, second: Fault) {
         self.plan.inject(Rule::of_kind(RequestKind::Read, first).times(1));
         self.plan.inject(Rule::of_kind(RequestKind::Read, second).skip(1).times(1));
@@ -112,23 +125,32 @@ fn every_promise_is_kept() {
     }
 }
 
-/// The slowest of a hundred reads are as fast as the body of the distribution, for one request more in twenty.
+/// The slowest of a hundred reads are as fast as the body of the distribution, for one request more
+/// in twenty.
 fn the_tail_is_cut() {
-    for (latency, at_once) in [(Latency::S3, 1), (Latency::S3, 64), (Latency::CLUSTER, 1), (Latency::CLUSTER, 64)] {
+    for (latency, at_once) in
+        [(Latency::S3, 1), (Latency::S3, 64), (Latency::CLUSTER, 1), (Latency::CLUSTER, 64)]
+    {
         simulate(of_latency(latency), move |bench| async move {
             bench.put().await;
             bench.read(false, 2000, at_once).await;
-            let (plain, before) = (bench.read(true, 20_000, at_once).await, bench.pulse());
+            let (plain, before) = (bench.read(true, 20_000, at_once).await, bench.performance());
             bench.tracer.reset();
             let hedged = bench.read(false, 20_000, at_once).await;
-            let pulse = bench.pulse();
+            let performance = bench.performance();
             let p99 = |took: &[Duration]| took[took.len() / 100 * 99];
             let ratio = p99(&hedged).as_secs_f64() / hedged[hedged.len() / 2].as_secs_f64();
-            let hedges = pulse.hedges - before.hedges;
-            let told =
-                format!("{at_once} at once: p99 {:?} → {:?}, {ratio:.2} of p50; {hedges} hedges, {pulse:?}", p99(&plain), p99(&hedged));
+            let hedges = performance.hedges - before.hedges;
+            let told = format!(
+                "{at_once} at once: p99 {:?} → {:?}, {ratio:.2} of p50; {hedges} hedges, {performance:?}",
+                p99(&plain),
+                p99(&hedged)
+            );
             assert!(ratio < 3.6, "{told}");
-            assert!(p99(&hedged).mul_f64(1.2) < p99(&plain) && hedged[19_980].mul_f64(2.0) < plain[19_980], "{told}");
+            assert!(
+                p99(&hedged).mul_f64(1.2) < p99(&plain) && hedged[19_980].mul_f64(2.0) < plain[19_980],
+                "{told}"
+            );
             assert!(hedges * 20 <= 20_000 + 20 * 16 && hedges > 500, "{told}");
             assert_eq!(bench.tracer.of_kind(RequestKind::Read).requests, 20_000 + hedges, "{told}");
             assert!(hedged[10_000] <= plain[10_000].mul_f64(1.05), "the median stays: {told}");
@@ -156,11 +178,14 @@ fn the_share_is_bounded() {
         bench.plan.inject(Rule::new(move |asked| slow(asked.kind), Fault::Delay(Duration::from_millis(300))));
         for _ in 0..20 {
             bench.read(false, 100, 10).await;
-            let pulse = bench.pulse();
-            assert!(pulse.hedges * 20 <= pulse.reads, "{pulse:?}");
+            let performance = bench.performance();
+            assert!(performance.hedges * 20 <= performance.reads, "{performance:?}");
         }
-        let pulse = bench.pulse();
-        assert!(pulse.hedges > 100 && pulse.hedges_won > 50 && pulse.hedges_suppressed > 200, "{pulse:?}");
+        let performance = bench.performance();
+        assert!(
+            performance.hedges > 100 && performance.hedges_won > 50 && performance.hedges_suppressed > 200,
+            "{performance:?}"
+        );
     });
 }
 
@@ -175,15 +200,20 @@ fn a_slow_store_is_left_alone() {
     simulate(of_latency(latency), |bench| async move {
         bench.put().await;
         bench.read(false, 4000, 10).await;
-        let well = bench.pulse();
+        let well = bench.performance();
         assert!(well.hedges > 20 && !well.is_slow, "{well:?}");
-        bench.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Delay(Duration::from_millis(20))).times(1000));
+        bench
+            .plan
+            .inject(Rule::of_kind(RequestKind::Read, Fault::Delay(Duration::from_millis(20))).times(1000));
         bench.read(false, 1000, 10).await;
-        let slow = bench.pulse();
+        let slow = bench.performance();
         assert!(slow.hedges - well.hedges <= 20, "those that were saved up, at most: {well:?} {slow:?}");
         bench.read(false, 4000, 10).await;
-        let again = bench.pulse();
-        assert!(!again.is_slow && again.hedges > slow.hedges + 20, "and helped again when it is well: {again:?}");
+        let again = bench.performance();
+        assert!(
+            !again.is_slow && again.hedges > slow.hedges + 20,
+            "and helped again when it is well: {again:?}"
+        );
     });
 }
 
@@ -194,13 +224,22 @@ fn a_store_that_is_slow_as_a_whole_is_left_alone() {
 
 /// Reads that vary a little: a second request comes too late for all of them.
 fn losing_is_given_up() {
-    simulate(of_latency(Latency { p99: Duration::from_millis(15), ..Latency::fixed(STEADY) }), |bench| async move {
-        bench.put().await;
-        bench.read(false, 10_000, 10).await;
-        let pulse = bench.pulse();
-        assert!(pulse.hedges * 100 <= pulse.reads, "at most one in a hundred: {pulse:?}");
-        assert!(pulse.hedges > 0 && pulse.hedges_won * 8 < pulse.hedges, "but tried now and then: {pulse:?}");
-    });
+    simulate(
+        of_latency(Latency { p99: Duration::from_millis(15), ..Latency::fixed(STEADY) }),
+        |bench| async move {
+            bench.put().await;
+            bench.read(false, 10_000, 10).await;
+            let performance = bench.performance();
+            assert!(
+                performance.hedges * 100 <= performance.reads,
+                "at most one in a hundred: {performance:?}"
+            );
+            assert!(
+                performance.hedges > 0 && performance.hedges_won * 8 < performance.hedges,
+                "but tried now and then: {performance:?}"
+            );
+        },
+    );
 }
 
 #[test]
@@ -219,8 +258,8 @@ fn an_overloaded_store_is_not_buried() {
     simulate(overloaded, |bench| async move {
         bench.put().await;
         bench.read(false, 12_000, 64).await;
-        let pulse = bench.pulse();
-        assert!(pulse.hedges * 100 <= pulse.reads, "at most one in a hundred: {pulse:?}");
+        let performance = bench.performance();
+        assert!(performance.hedges * 100 <= performance.reads, "at most one in a hundred: {performance:?}");
     });
 }
 
@@ -242,11 +281,16 @@ fn the_request_that_lost_is_given_up_and_so_are_both_when_nobody_waits() {
         bench.env.sleep(STEADY * 5).await;
         drop(task);
         bench.env.sleep(STEADY).await;
-        assert_eq!((bench.tracer.of_kind(RequestKind::Read).requests, bench.given_up()), (4, 3), "both of the second read");
+        assert_eq!(
+            (bench.tracer.of_kind(RequestKind::Read).requests, bench.given_up()),
+            (4, 3),
+            "both of the second read"
+        );
     });
 }
 
-/// First and second request each end well, with an error that passes, or with one that is the answer.
+/// First and second request each end well, with an error that passes, or with one that is the
+/// answer.
 fn errors_mean_what_they_do() {
     let late = Duration::from_millis(50);
     let ok = || Fault::Delay(Duration::ZERO);
@@ -285,13 +329,16 @@ fn a_first_request_that_fails_in_passing_waits_for_the_second() {
         });
         let (result, won) = bench.store.race(first, second).await;
         assert!(won && result.is_ok_and(|bytes| bytes == "x"));
-        let fails = |text: &'static str| -> Reading<'static> { Box::pin(async move { Err(Error::new(ErrorKind::Busy, text)) }) };
+        let fails = |text: &'static str| -> Reading<'static> {
+            Box::pin(async move { Err(Error::new(ErrorKind::Busy, text)) })
+        };
         let (result, won) = bench.store.race(fails("the first"), fails("the second")).await;
         assert!(!won && result.is_err_and(|error| error.message() == "the first"));
     });
 }
 
-/// After a few reads it is known what is far too long, though not where the slowest of twenty begin.
+/// After a few reads it is known what is far too long, though not where the slowest of twenty
+/// begin.
 #[test]
 fn what_takes_many_times_the_median_is_asked_for_twice_soon() {
     simulate(of_latency(Latency::fixed(STEADY)), |bench| async move {
@@ -299,15 +346,16 @@ fn what_takes_many_times_the_median_is_asked_for_twice_soon() {
         bench.read(false, 20, 1).await;
         bench.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Delay(STEADY)).times(1));
         let late = bench.read(false, 1, 1).await;
-        assert!(late[0] >= STEADY * 2 && bench.pulse().hedges == 0, "{late:?}");
+        assert!(late[0] >= STEADY * 2 && bench.performance().hedges == 0, "{late:?}");
         bench.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Delay(STEADY * 100)).times(1));
         let cut = bench.read(false, 1, 1).await;
         assert!(cut[0] < STEADY.mul_f64(4.5), "{cut:?}");
-        assert_eq!((bench.pulse().hedges, bench.pulse().hedges_won), (1, 1));
+        assert_eq!((bench.performance().hedges, bench.performance().hedges_won), (1, 1));
     });
 }
 
-/// Reads took long under load, and it is over: what takes three times as long as they do now is late, not what took long then.
+/// Reads took long under load, and it is over: what takes three times as long as they do now is
+/// late, not what took long then.
 #[test]
 fn what_is_late_is_known_soon_after_a_load_is_over() {
     let mut judge = Judge::default();
@@ -339,9 +387,13 @@ fn puts_of_the_log_are_made_twice_when_they_take_long() {
     simulate(of_latency(Latency::S3), |bench| async move {
         let mut took = Vec::new();
         for number in 0..3000u32 {
-            let (name, began) = (ObjectName::new(format!("log/{number:08}")).expect("a name"), bench.env.now());
+            let (name, began) =
+                (ObjectName::new(format!("log/{number:08}")).expect("a name"), bench.env.now());
             let placement = Placement::new(ObjectKind::Log, Life::Short);
-            let put = bench.store.put_if_absent(put_request(Purpose::Log), &name, placement, Bytes::from_static(b"frames")).await;
+            let put = bench
+                .store
+                .put_if_absent(put_request(Purpose::Log), &name, placement, Bytes::from_static(b"frames"))
+                .await;
             // `Exists` is what the second one finds where the first has landed.
             assert!(matches!(put, Ok(PutOutcome::Created | PutOutcome::Exists)), "{put:?}");
             assert_eq!(bench.plain.read(request(), &name, 0..100).await.expect("it is there"), "frames");
@@ -355,7 +407,11 @@ fn puts_of_the_log_are_made_twice_when_they_take_long() {
         for number in 0..300u32 {
             let name = ObjectName::new(format!("manifest/{number:08}")).expect("a name");
             let placement = Placement::new(ObjectKind::Log, Life::Short);
-            bench.store.put_if_absent(put_request(Purpose::Manifest), &name, placement, Bytes::new()).await.expect("it puts");
+            bench
+                .store
+                .put_if_absent(put_request(Purpose::Manifest), &name, placement, Bytes::new())
+                .await
+                .expect("it puts");
         }
         assert_eq!(bench.tracer.of_kind(RequestKind::Put).requests, 300);
     });
@@ -411,9 +467,9 @@ fn only_reads_that_somebody_waits_for_are_asked_for_twice() {
         bench.store.list(request(), "", None, 1).await.expect("it lists");
         let compaction = Request::new(Purpose::Compaction, Epoch::NONE);
         bench.store.read(compaction, &name(), 0..4096).await.expect("it reads");
-        assert_eq!((bench.pulse().hedges, bench.pulse().hedges_suppressed), (0, 0));
+        assert_eq!((bench.performance().hedges, bench.performance().hedges_suppressed), (0, 0));
         bench.store.read(request(), &name(), 0..4096).await.expect("it reads");
-        assert_eq!(bench.pulse().hedges, 1);
+        assert_eq!(bench.performance().hedges, 1);
     });
 }
 
@@ -437,9 +493,16 @@ fn bandwidth_is_measured() {
             let bytes = if number % 2 == 0 { 4096 } else { 4 << 20 };
             bench.store.read(request(), &name(), 0..bytes).await.expect("it reads");
         }
-        let pulse = bench.pulse();
-        assert!((60_000_000..130_000_000).contains(&pulse.bytes_per_second), "90 MB/s: {pulse:?}");
-        assert!((1_500_000..3_500_000).contains(&pulse.bytes_of_latency()), "25 ms of it: {}", pulse.bytes_of_latency());
+        let performance = bench.performance();
+        assert!(
+            (60_000_000..130_000_000).contains(&performance.bytes_per_second),
+            "90 MB/s: {performance:?}"
+        );
+        assert!(
+            (1_500_000..3_500_000).contains(&performance.bytes_of_latency()),
+            "25 ms of it: {}",
+            performance.bytes_of_latency()
+        );
     });
 }
 

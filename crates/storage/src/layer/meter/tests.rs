@@ -16,8 +16,9 @@ fn name(name: &str) -> ObjectName {
 fn of(store: &dyn ObjectStore, purpose: Purpose, kind: RequestKind) -> (u64, u64, u64, u64) {
     let counted = store.meter().expect("a meter").counted();
     let found = counted.into_iter().find(|counted| counted.purpose == purpose && counted.kind == kind);
-    found
-        .map_or((0, 0, 0, 0), |Counted { requests, failed, bytes_sent, bytes_received, .. }| (requests, failed, bytes_sent, bytes_received))
+    found.map_or((0, 0, 0, 0), |Counted { requests, failed, bytes_sent, bytes_received, .. }| {
+        (requests, failed, bytes_sent, bytes_received)
+    })
 }
 
 #[test]
@@ -76,9 +77,14 @@ fn requests_and_bytes_are_counted_by_purpose_and_kind_also_those_that_fail() {
 fn stores_of_a_registry_are_counted_once_each_attempt_and_what_the_host_holds() {
     let (env, directory) = (Env::real(), tempfile::tempdir().expect("a directory"));
     let uri = format!("file://{}?retry_seconds=1&latency_ms=1", directory.path().display());
-    let store = Registry::with_defaults().open_object_store(&env, &Uri::parse(&uri).expect("a URI")).expect("a store");
+    let store = Registry::with_defaults()
+        .open_object_store(&env, &Uri::parse(&uri).expect("a URI"))
+        .expect("a store");
     let again = MeterObjectStore::wrap(Arc::clone(&store));
-    assert!(Arc::ptr_eq(store.meter().expect("a meter"), again.meter().expect("a meter")), "what counts is not counted twice");
+    assert!(
+        Arc::ptr_eq(store.meter().expect("a meter"), again.meter().expect("a meter")),
+        "what counts is not counted twice"
+    );
     assert!(!store.meter().expect("a meter").goes_over_network());
     let get = Request::new(Purpose::Get, Epoch(3));
     let placement = Placement::new(ObjectKind::Table, Life::Long);

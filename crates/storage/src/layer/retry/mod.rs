@@ -9,12 +9,15 @@
 //! | anything else: it is the answer | never |
 //! | a piece of an object, or its end | never: the writer is used up, and the object is written again under a fresh name; buckets repeat them below |
 //!
-//! Pauses double from `pause_min` to `pause_max`, each shortened by chance to between a half and the whole, so that many do not come
-//! back at once. All requests of one layer together make at most `retries_per_second_max` attempts again: a store that comes back is
-//! not met by everyone who waits. A request gives up when it has waited for `patience`, when its deadline would pass in the pause,
-//! or at once when `waiting_max` others wait already; what it returns then is the store's own last error.
+//! Pauses double from `pause_min` to `pause_max`, each shortened by chance to between a half and
+//! the whole, so that many do not come back at once. All requests of one layer together make at
+//! most `retries_per_second_max` attempts again: a store that comes back is not met by everyone who
+//! waits. A request gives up when it has waited for `time_max`, when its deadline would pass in the
+//! pause, or at once when `waiting_max` others wait already; what it returns then is the store's
+//! own last error.
 //!
-//! Invariant: with a store that does not fail the layer adds no request, no pause and no allocation but the future's.
+//! Invariant: with a store that does not fail the layer adds no request, no pause and no allocation
+//! but the future's.
 
 mod objects;
 
@@ -37,7 +40,7 @@ use crate::{Error, ErrorKind, Request, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// How long a request waits in all.
-    pub patience: Duration,
+    pub time_max: Duration,
     /// The first pause.
     pub pause_min: Duration,
     /// The longest pause.
@@ -52,7 +55,7 @@ impl Default for RetryPolicy {
     /// Two minutes: what a restart of a storage service, or a hiccup of a network disk, takes.
     fn default() -> RetryPolicy {
         RetryPolicy {
-            patience: Duration::from_secs(120),
+            time_max: Duration::from_secs(120),
             pause_min: Duration::from_millis(10),
             pause_max: Duration::from_secs(5),
             retries_per_second_max: 100,
@@ -63,7 +66,7 @@ impl Default for RetryPolicy {
 
 /// What the requests of one layer share.
 #[derive(Debug)]
-struct Patience {
+struct Attempts {
     env: Env,
     policy: RetryPolicy,
     /// When the next attempt again may be made.
@@ -83,9 +86,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Patience {
-    fn new(env: &Env, policy: RetryPolicy) -> Arc<Patience> {
-        Arc::new(Patience {
+impl Attempts {
+    fn new(env: &Env, policy: RetryPolicy) -> Arc<Attempts> {
+        Arc::new(Attempts {
             env: env.clone(),
             policy,
             next: Mutex::new(Instant::from_nanos(0)),
@@ -97,11 +100,14 @@ impl Patience {
 
     fn wait_place(&self) -> Option<Waiting<'_>> {
         let max = self.policy.waiting_max;
-        let taken = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| (waiting < max).then_some(waiting + 1));
+        let taken = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+            (waiting < max).then_some(waiting + 1)
+        });
         taken.is_ok().then(|| Waiting(&self.waiting))
     }
 
-    /// When attempt number `attempt` (from 1) again may be made. A turn that lies after `last` is nobody's: whoever gives up keeps none.
+    /// When attempt number `attempt` (from 1) again may be made. A turn that lies after `last` is
+    /// nobody's: whoever gives up keeps none.
     fn turn(&self, now: Instant, attempt: u32, last: Instant) -> Instant {
         let RetryPolicy { pause_min, pause_max, retries_per_second_max, .. } = self.policy;
         let pause = pause_min.saturating_mul(1 << attempt.min(20)).div_f64(2.0).clamp(pause_min, pause_max);
@@ -131,19 +137,25 @@ impl Patience {
         let began = self.env.now();
         let Some(_place) = self.wait_place() else {
             self.given_up.fetch_add(1, Ordering::Relaxed);
-            return Err(error.context(format_args!("{kind} was not tried again: {} requests wait already", self.policy.waiting_max)));
+            return Err(error.context(format_args!(
+                "{kind} was not tried again: {} requests wait already",
+                self.policy.waiting_max
+            )));
         };
         tracing::warn!(request = kind.name(), %error, "a store fails; waiting for it");
-        let patience_ends = began + self.policy.patience;
-        let last = request.deadline.map_or(patience_ends, |deadline| deadline.min(patience_ends));
+        let give_up_at = began + self.policy.time_max;
+        let last = request.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
         for attempt in 1_u32.. {
             let turn = self.turn(self.env.now(), attempt, last);
             if request.deadline.is_some_and(|deadline| deadline <= turn) {
                 self.given_up.fetch_add(1, Ordering::Relaxed);
-                let message = format!("the deadline passed while a store failed; {kind} was tried {attempt} times and took no effect");
+                let message = format!(
+                    "the deadline passed while a store failed; {kind} was tried {attempt} times and took no \
+                    effect"
+                );
                 return Err(Error::new(ErrorKind::DeadlineExceeded, message).source(error));
             }
-            if turn > patience_ends {
+            if turn > give_up_at {
                 break;
             }
             self.env.sleep_until(turn).await;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env};
 
-use super::{Patience, RetryPolicy};
+use super::{Attempts, RetryPolicy};
 use crate::layer::RequestKind;
 use crate::{Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome, Request, Result};
 
@@ -15,13 +15,13 @@ use crate::{Listed, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome
 #[derive(Clone, Debug)]
 pub struct RetryObjectStore {
     inner: Arc<dyn ObjectStore>,
-    patience: Arc<Patience>,
+    attempts: Arc<Attempts>,
 }
 
 impl RetryObjectStore {
     /// Wraps `inner`.
     pub fn new(env: &Env, inner: Arc<dyn ObjectStore>, policy: RetryPolicy) -> RetryObjectStore {
-        RetryObjectStore { inner, patience: Patience::new(env, policy) }
+        RetryObjectStore { inner, attempts: Attempts::new(env, policy) }
     }
 
     /// The store below.
@@ -31,23 +31,31 @@ impl RetryObjectStore {
 
     /// Attempts that were made again so far.
     pub fn retries(&self) -> u64 {
-        self.patience.retries.load(Ordering::Relaxed)
+        self.attempts.retries.load(Ordering::Relaxed)
     }
 
     /// Requests that were given up so far.
     pub fn given_up(&self) -> u64 {
-        self.patience.given_up.load(Ordering::Relaxed)
+        self.attempts.given_up.load(Ordering::Relaxed)
     }
 
     /// Requests that wait now.
     pub fn waiting(&self) -> usize {
-        self.patience.waiting.load(Ordering::Relaxed)
+        self.attempts.waiting.load(Ordering::Relaxed)
     }
 }
 
 impl ObjectStore for RetryObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
-        Box::pin(self.patience.attempt(RequestKind::Create, request, move || self.inner.create(request, name, placement)))
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+        Box::pin(
+            self.attempts
+                .attempt(RequestKind::Create, request, move || self.inner.create(request, name, placement)),
+        )
     }
 
     fn put_if_absent<'a>(
@@ -57,42 +65,86 @@ impl ObjectStore for RetryObjectStore {
         placement: Placement,
         bytes: Bytes,
     ) -> BoxFuture<'a, Result<PutOutcome>> {
+        Box::pin(self.attempts.attempt(RequestKind::Put, request, move || {
+            self.inner.put_if_absent(request, name, placement, bytes.clone())
+        }))
+    }
+
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         Box::pin(
-            self.patience.attempt(RequestKind::Put, request, move || self.inner.put_if_absent(request, name, placement, bytes.clone())),
+            self.attempts
+                .attempt(RequestKind::Read, request, move || self.inner.read(request, name, range.clone())),
         )
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
-        Box::pin(self.patience.attempt(RequestKind::Read, request, move || self.inner.read(request, name, range.clone())))
-    }
-
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
-        Box::pin(self.patience.attempt(RequestKind::ReadRanges, request, move || self.inner.read_ranges(request, name, ranges)))
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+        Box::pin(
+            self.attempts.attempt(RequestKind::ReadRanges, request, move || {
+                self.inner.read_ranges(request, name, ranges)
+            }),
+        )
     }
 
     fn length<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(self.patience.attempt(RequestKind::Length, request, move || self.inner.length(request, name)))
+        Box::pin(
+            self.attempts.attempt(RequestKind::Length, request, move || self.inner.length(request, name)),
+        )
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
-        Box::pin(self.patience.attempt(RequestKind::List, request, move || self.inner.list(request, prefix, after, limit)))
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
+        Box::pin(
+            self.attempts
+                .attempt(RequestKind::List, request, move || self.inner.list(request, prefix, after, limit)),
+        )
     }
 
     fn delete<'a>(&'a self, request: Request, name: &'a ObjectName) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.patience.attempt(RequestKind::Delete, request, move || self.inner.delete(request, name)))
+        Box::pin(
+            self.attempts.attempt(RequestKind::Delete, request, move || self.inner.delete(request, name)),
+        )
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
-        Box::pin(self.patience.attempt(RequestKind::Copy, request, move || self.inner.copy(request, from, to)))
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
+        Box::pin(
+            self.attempts.attempt(RequestKind::Copy, request, move || self.inner.copy(request, from, to)),
+        )
     }
 
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
-        Box::pin(self.patience.attempt(RequestKind::Copy, request, move || self.inner.adopt(request, place, to)))
+    fn adopt<'a>(
+        &'a self,
+        request: Request,
+        place: &'a str,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+        Box::pin(
+            self.attempts.attempt(RequestKind::Copy, request, move || self.inner.adopt(request, place, to)),
+        )
     }
 
     fn sweep(&self, request: Request) -> BoxFuture<'_, Result<u64>> {
-        Box::pin(self.patience.attempt(RequestKind::Sweep, request, move || self.inner.sweep(request)))
+        Box::pin(self.attempts.attempt(RequestKind::Sweep, request, move || self.inner.sweep(request)))
     }
 
-    leave_to_inner!(with_held place facts pulse must_prove_put_if_absent lists_may_walk meter home survival describe);
+    leave_to_inner!(with_held place facts performance must_prove_put_if_absent lists_may_walk meter location survival describe);
 }

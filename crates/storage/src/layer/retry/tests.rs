@@ -22,7 +22,11 @@ fn bench(env: &Env, policy: RetryPolicy) -> Arc<Bench> {
 }
 
 /// Runs a test in a simulated world.
-fn simulate<F: Future<Output = ()> + Send + 'static>(seed: u64, policy: RetryPolicy, test: impl FnOnce(Arc<Bench>) -> F) {
+fn simulate<F: Future<Output = ()> + Send + 'static>(
+    seed: u64,
+    policy: RetryPolicy,
+    test: impl FnOnce(Arc<Bench>) -> F,
+) {
     let world = World::new(seed);
     let process = world.process("p");
     process.run(test(bench(&process.env(), policy))).expect("it lives");
@@ -44,7 +48,14 @@ impl Bench {
     }
 
     async fn put(&self, to: &str) -> Result<PutOutcome> {
-        self.store.put_if_absent(request(), &name(to), Placement::new(ObjectKind::Other, Life::Short), Bytes::from_static(b"x")).await
+        self.store
+            .put_if_absent(
+                request(),
+                &name(to),
+                Placement::new(ObjectKind::Other, Life::Short),
+                Bytes::from_static(b"x"),
+            )
+            .await
     }
 }
 
@@ -59,14 +70,26 @@ fn every_promise_is_kept_and_nothing_is_added() {
 #[test]
 fn every_promise_is_kept_over_a_store_that_fails_every_third_time() {
     for seed in 0..5 {
-        simulate(seed, RetryPolicy { retries_per_second_max: 1_000_000, ..RetryPolicy::default() }, |bench| async move {
-            // Pieces and ends are the writer's own: they are not made again.
-            let again = |kind: RequestKind| !matches!(kind, RequestKind::Append | RequestKind::Finish);
-            let retryable = move |asked: &crate::layer::fault::Asked<'_>| again(asked.kind) && asked.number.is_multiple_of(3);
-            bench.plan.inject(Rule::new(retryable, Fault::Error(ErrorKind::Retry)));
-            conformance::object_store(&bench.env, Arc::new(bench.store.clone())).await.expect("all promises");
-            assert!(bench.store.retries() > 100 && bench.store.given_up() == 0, "{}", bench.store.retries());
-        });
+        simulate(
+            seed,
+            RetryPolicy { retries_per_second_max: 1_000_000, ..RetryPolicy::default() },
+            |bench| async move {
+                // Pieces and ends are the writer's own: they are not made again.
+                let again = |kind: RequestKind| !matches!(kind, RequestKind::Append | RequestKind::Finish);
+                let retryable = move |asked: &crate::layer::fault::Asked<'_>| {
+                    again(asked.kind) && asked.number.is_multiple_of(3)
+                };
+                bench.plan.inject(Rule::new(retryable, Fault::Error(ErrorKind::Retry)));
+                conformance::object_store(&bench.env, Arc::new(bench.store.clone()))
+                    .await
+                    .expect("all promises");
+                assert!(
+                    bench.store.retries() > 100 && bench.store.given_up() == 0,
+                    "{}",
+                    bench.store.retries()
+                );
+            },
+        );
     }
 }
 
@@ -85,7 +108,7 @@ fn a_store_that_fails_for_a_minute_is_waited_for() {
 }
 
 #[test]
-fn patience_ends_with_the_stores_own_error() {
+fn the_time_for_retries_ends_with_the_stores_own_error() {
     simulate(3, RetryPolicy::default(), |bench| async move {
         bench.fail_for(ErrorKind::Retry, Duration::from_secs(3600));
         let began = bench.env.now();
@@ -104,7 +127,8 @@ fn a_deadline_is_not_slept_through() {
         bench.fail_for(ErrorKind::Retry, Duration::from_secs(60));
         let began = bench.env.now();
         let deadline = began + Duration::from_secs(7);
-        let error = bench.store.length(request().until(Some(deadline)), &name("a")).await.expect_err("too late");
+        let error =
+            bench.store.length(request().until(Some(deadline)), &name("a")).await.expect_err("too late");
         assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
         assert!(bench.env.now() <= deadline && bench.env.now().since(began) > Duration::from_secs(1));
     });
@@ -128,7 +152,8 @@ fn what_must_not_be_made_again_is_not() {
             assert_eq!(bench.put("a").await.expect_err("an answer").kind(), kind);
             assert_eq!(bench.plan.requests() - asked, 1, "{kind:?}");
         }
-        // A put that landed although it was said to be unknown: the caller finds out, nobody puts again.
+        // A put that landed although it was said to be unknown: the caller finds out, nobody puts
+        // again.
         bench.plan.inject(Rule::new(|_| true, Fault::Unknown { landed: true }).times(1));
         assert_eq!(bench.put("b").await.expect_err("unknown").kind(), ErrorKind::OutcomeUnknown);
         assert_eq!(bench.put("b").await.expect("known"), PutOutcome::Exists);
@@ -167,7 +192,7 @@ fn many_do_not_come_back_at_once() {
 
 #[test]
 fn those_who_gave_up_during_an_outage_keep_nobody_waiting_after_it() {
-    let policy = RetryPolicy { patience: Duration::from_secs(1), ..RetryPolicy::default() };
+    let policy = RetryPolicy { time_max: Duration::from_secs(1), ..RetryPolicy::default() };
     simulate(3, policy, |bench| async move {
         bench.fail_for(ErrorKind::Retry, Duration::from_secs(1));
         let soon = bench.env.now() + Duration::from_millis(1);

@@ -3,8 +3,9 @@
 //! A request's latency has three parts, each of which may be absent:
 //! - most take what a log-normal distribution says, given by its median and its 99th percentile;
 //! - a share takes a fixed long time instead;
-//! - ranges of objects are spread over nodes, of which one is slow. A second request for a range that is being read goes to the next node, as a client
-//!   does that has the replicas of a chunk to choose from.
+//! - ranges of objects are spread over nodes, of which one is slow. A second request for a range
+//!   that is being read goes to the next node, as a client does that has the replicas of a chunk to
+//!   choose from.
 //!
 //! Chance comes from `Env`, so that a seed of a simulated world draws the same latencies again.
 
@@ -51,7 +52,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// An object store of the cloud in the same region: small reads of 25 ms, one in a hundred of half a second, 90 MB/s for each request.
+    /// An object store of the cloud in the same region: small reads of 25 ms, one in a hundred of
+    /// half a second, 90 MB/s for each request.
     pub const S3: Latency = Latency {
         p50: Duration::from_millis(25),
         p99: Duration::from_millis(70),
@@ -62,8 +64,9 @@ impl Latency {
         bytes_per_second: 90_000_000,
     };
 
-    /// A cluster of chunk servers in the same data centre, as in "Disaggregating RocksDB: A Production Experience", table 2: reads of 0.74 ms, 2 ms at the
-    /// 99th percentile; one node of fifty takes 20 ms longer.
+    /// A cluster of chunk servers in the same data centre, as in "Disaggregating RocksDB: A
+    /// Production Experience", table 2: reads of 0.74 ms, 2 ms at the 99th percentile; one node of
+    /// fifty takes 20 ms longer.
     pub const CLUSTER: Latency = Latency {
         p50: Duration::from_micros(740),
         p99: Duration::from_millis(2),
@@ -90,8 +93,8 @@ impl Latency {
         }
     }
 
-    /// Reads a name, or `p50_us:740,p99_us:2000` and so on with any of the parts `slow_permille`, `slow_us`, `nodes`, `slow_node_us`,
-    /// `bytes_per_second`.
+    /// Reads a name, or `p50_us:740,p99_us:2000` and so on with any of the parts `slow_permille`,
+    /// `slow_us`, `nodes`, `slow_node_us`, `bytes_per_second`.
     ///
     /// # Errors
     /// `Invalid`, saying what may be written.
@@ -102,7 +105,8 @@ impl Latency {
         let invalid = |what: &str| {
             let names = Latency::NAMED.map(|(name, _)| name).join(" or ");
             Error::new(ErrorKind::Invalid, format!("{what} in the latency {text:?}")).expected(format!(
-                "{names}, or parts as in p50_us:740,p99_us:2000: p50_us, p99_us, slow_permille, slow_us, nodes, slow_node_us, bytes_per_second; \
+                "{names}, or parts as in p50_us:740,p99_us:2000: p50_us, p99_us, slow_permille, slow_us, \
+                nodes, slow_node_us, bytes_per_second; \
                  times up to {} µs",
                 LATENCY_MAX.as_micros()
             ))
@@ -147,14 +151,17 @@ impl Latency {
         let deviation = (self.p99.as_secs_f64() / self.p50.as_secs_f64()).ln() / DEVIATIONS_OF_P99;
         // A draw can be hours where p99 is far from p50, once in a great many.
         let factor = (deviation * normal(env)).exp();
-        Duration::try_from_secs_f64(self.p50.as_secs_f64() * factor).map_or(LATENCY_MAX, |latency| latency.min(LATENCY_MAX))
+        Duration::try_from_secs_f64(self.p50.as_secs_f64() * factor)
+            .map_or(LATENCY_MAX, |latency| latency.min(LATENCY_MAX))
     }
 
     /// What moving so many bytes takes after the first of them.
     pub(super) fn moves(&self, bytes: u64) -> Duration {
         match self.bytes_per_second {
             0 => Duration::ZERO,
-            rate => Duration::from_nanos(u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX)),
+            rate => Duration::from_nanos(
+                u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX),
+            ),
         }
     }
 }

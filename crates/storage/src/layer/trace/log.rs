@@ -1,4 +1,5 @@
-//! A log store whose requests are told. Latency of an append is that of the call; of a sync, until the lane is durable.
+//! A log store whose requests are told. Latency of an append is that of the call; of a sync, until
+//! the lane is durable.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use super::objects::Span;
 use super::{Tracer, outcome_of};
 use crate::layer::RequestKind;
 use crate::{
-    Appended, Error, ErrorKind, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Pressure, Purpose, Result,
-    Survival,
+    Appended, Error, ErrorKind, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
+    Pressure, Purpose, Result, Survival,
 };
 
 /// Wraps a log store; a [`Tracer`] sees each request.
@@ -29,7 +30,12 @@ impl TraceLogStore {
         TraceLogStore { inner, tracer }
     }
 
-    async fn told<T>(&self, kind: RequestKind, name: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn told<T>(
+        &self,
+        kind: RequestKind,
+        name: &str,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         if !self.tracer.is_on() {
             return request.await;
         }
@@ -45,8 +51,10 @@ impl LogStore for TraceLogStore {
         Box::pin(async move {
             let name = context.epoch.to_string();
             let inner = self.told(RequestKind::LogOpen, &name, self.inner.open(context, lanes)).await?;
-            let names = (0..inner.lanes()).map(|lane| name_of(LogId { epoch: context.epoch, lane })).collect();
-            Ok(Arc::new(TraceLog { env: context.env.clone(), inner, tracer: self.tracer.clone(), names }) as Arc<dyn Log>)
+            let names =
+                (0..inner.lanes()).map(|lane| name_of(LogId { epoch: context.epoch, lane })).collect();
+            Ok(Arc::new(TraceLog { env: context.env.clone(), inner, tracer: self.tracer.clone(), names })
+                as Arc<dyn Log>)
         })
     }
 
@@ -54,12 +62,24 @@ impl LogStore for TraceLogStore {
         Box::pin(async move {
             let name = name_of(LogId { epoch: context.epoch, lane });
             let inner = self.told(RequestKind::LogOpen, &name, self.inner.open_lane(context, lane)).await?;
-            Ok(Arc::new(TraceLog { env: context.env.clone(), inner, tracer: self.tracer.clone(), names: vec![name] }) as Arc<dyn Log>)
+            Ok(Arc::new(TraceLog {
+                env: context.env.clone(),
+                inner,
+                tracer: self.tracer.clone(),
+                names: vec![name],
+            }) as Arc<dyn Log>)
         })
     }
 
-    fn fence<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<LogOffset>> {
-        Box::pin(async move { self.told(RequestKind::LogFence, &name_of(log.id), self.inner.fence(context, log, from)).await })
+    fn fence<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<LogOffset>> {
+        Box::pin(async move {
+            self.told(RequestKind::LogFence, &name_of(log.id), self.inner.fence(context, log, from)).await
+        })
     }
 
     fn read<'a>(
@@ -69,15 +89,26 @@ impl LogStore for TraceLogStore {
         from: LogOffset,
         to: LogOffset,
     ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
-        Box::pin(async move { self.told(RequestKind::LogRead, &name_of(log.id), self.inner.read(context, log, from, to)).await })
+        Box::pin(async move {
+            self.told(RequestKind::LogRead, &name_of(log.id), self.inner.read(context, log, from, to)).await
+        })
     }
 
-    fn tail<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord, from: LogOffset) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
-        Box::pin(async move { self.told(RequestKind::LogRead, &name_of(log.id), self.inner.tail(context, log, from)).await })
+    fn tail<'a>(
+        &'a self,
+        context: &'a LogContext,
+        log: &'a LogRecord,
+        from: LogOffset,
+    ) -> BoxFuture<'a, Result<Box<dyn LogReader>>> {
+        Box::pin(async move {
+            self.told(RequestKind::LogRead, &name_of(log.id), self.inner.tail(context, log, from)).await
+        })
     }
 
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.told(RequestKind::LogFree, &name_of(log.id), self.inner.free(context, log)).await })
+        Box::pin(async move {
+            self.told(RequestKind::LogFree, &name_of(log.id), self.inner.free(context, log)).await
+        })
     }
 
     fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
@@ -107,7 +138,13 @@ impl TraceLog {
         self.names.get(lane as usize).map_or("?", String::as_str)
     }
 
-    fn told<T>(&self, kind: RequestKind, lane: u32, bytes: u64, request: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn told<T>(
+        &self,
+        kind: RequestKind,
+        lane: u32,
+        bytes: u64,
+        request: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         if !self.tracer.is_on() {
             return request();
         }
@@ -124,7 +161,9 @@ impl Log for TraceLog {
     }
 
     fn append_parts(&self, lane: u32, entry: &LogAppend<'_>) -> Result<Appended> {
-        self.told(RequestKind::LogAppend, lane, entry.payload_bytes() as u64, || self.inner.append_parts(lane, entry))
+        self.told(RequestKind::LogAppend, lane, entry.payload_bytes() as u64, || {
+            self.inner.append_parts(lane, entry)
+        })
     }
 
     fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {
@@ -136,7 +175,9 @@ impl Log for TraceLog {
         let closed = || Err(Error::new(ErrorKind::Closed, "the log was closed"));
         let began = self.tracer.begin();
         let (tracer, name) = (self.tracer.clone(), self.name(lane).to_string());
-        let tell = move |result: &Result<()>| tracer.end(began, Purpose::Log, RequestKind::LogSync, &name, 0, outcome_of(result));
+        let tell = move |result: &Result<()>| {
+            tracer.end(began, Purpose::Log, RequestKind::LogSync, &name, 0, outcome_of(result))
+        };
         if inner.is_ready() {
             let result = inner.try_take().unwrap_or_else(closed);
             tell(&result);

@@ -1,9 +1,11 @@
 //! The strace of every store: each request with purpose, kind, name, size, latency and outcome.
 //!
-//! A [`Tracer`] is shared by the stores that it watches and by whoever reads it. It keeps the last requests in a bounded ring, counts by
-//! purpose and kind, and calls a sink for each request if it was given one: [`JsonLines`] writes lines to a file of the world.
+//! A [`Tracer`] is shared by the stores that it watches and by whoever reads it. It keeps the last
+//! requests in a bounded ring, counts by purpose and kind, and calls a sink for each request if it
+//! was given one: [`JsonLines`] writes lines to a file of the world.
 //!
-//! Switched off it costs one relaxed load per request; switched on, two readings of the clock and two short locks.
+//! Switched off it costs one relaxed load per request; switched on, two readings of the clock and
+//! two short locks.
 
 mod event;
 mod log;
@@ -67,7 +69,12 @@ pub struct Tracer(Arc<Shared>);
 
 impl fmt::Debug for Tracer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Tracer({}, {} requests)", if self.is_on() { "on" } else { "off" }, self.0.number.load(Ordering::Relaxed))
+        write!(
+            formatter,
+            "Tracer({}, {} requests)",
+            if self.is_on() { "on" } else { "off" },
+            self.0.number.load(Ordering::Relaxed)
+        )
     }
 }
 
@@ -136,7 +143,15 @@ impl Tracer {
         self.0.env.now()
     }
 
-    fn end(&self, began: Instant, purpose: Purpose, kind: RequestKind, name: &str, bytes: u64, outcome: Outcome) {
+    fn end(
+        &self,
+        began: Instant,
+        purpose: Purpose,
+        kind: RequestKind,
+        name: &str,
+        bytes: u64,
+        outcome: Outcome,
+    ) {
         let shared = &*self.0;
         let latency = shared.env.now().since(began);
         {

@@ -8,7 +8,10 @@ use tombolo_env::{BoxFuture, Instant};
 
 use super::{Outcome, Tracer, outcome_of};
 use crate::layer::RequestKind;
-use crate::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request, Result};
+use crate::{
+    Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose, PutOutcome, Request,
+    Result,
+};
 
 /// Wraps a store; a [`Tracer`] sees each request.
 #[derive(Clone, Debug)]
@@ -29,7 +32,13 @@ pub(super) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    pub(super) fn begin(tracer: &'a Tracer, purpose: Purpose, kind: RequestKind, name: &'a str, bytes: u64) -> Span<'a> {
+    pub(super) fn begin(
+        tracer: &'a Tracer,
+        purpose: Purpose,
+        kind: RequestKind,
+        name: &'a str,
+        bytes: u64,
+    ) -> Span<'a> {
         Span { tracer, began: tracer.begin(), purpose, kind, name, bytes, outcome: Outcome::Dropped }
     }
 
@@ -84,7 +93,12 @@ impl TraceObjectStore {
 }
 
 impl ObjectStore for TraceObjectStore {
-    fn create<'a>(&'a self, request: Request, name: &'a ObjectName, placement: Placement) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
+    fn create<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        placement: Placement,
+    ) -> BoxFuture<'a, Result<Box<dyn ObjectWriter>>> {
         if !self.tracer.is_on() {
             return self.inner.create(request, name, placement);
         }
@@ -92,8 +106,13 @@ impl ObjectStore for TraceObjectStore {
             let span = self.span(request, RequestKind::Create, name.as_str(), 0);
             let result = self.inner.create(request, name, placement).await;
             span.end(outcome_of(&result));
-            let writer =
-                TraceWriter { inner: result?, tracer: self.tracer.clone(), purpose: request.purpose, name: name.clone(), length: 0 };
+            let writer = TraceWriter {
+                inner: result?,
+                tracer: self.tracer.clone(),
+                purpose: request.purpose,
+                name: name.clone(),
+                length: 0,
+            };
             Ok(Box::new(writer) as Box<dyn ObjectWriter>)
         })
     }
@@ -116,7 +135,12 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    fn read<'a>(&'a self, request: Request, name: &'a ObjectName, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>> {
+    fn read<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
         if !self.tracer.is_on() {
             return self.inner.read(request, name, range);
         }
@@ -128,7 +152,13 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    fn with_held(&self, request: Request, name: &ObjectName, range: Range<u64>, show: &mut dyn FnMut(&[u8])) -> bool {
+    fn with_held(
+        &self,
+        request: Request,
+        name: &ObjectName,
+        range: Range<u64>,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> bool {
         if !self.tracer.is_on() {
             return self.inner.with_held(request, name, range, show);
         }
@@ -144,7 +174,12 @@ impl ObjectStore for TraceObjectStore {
         shown
     }
 
-    fn read_ranges<'a>(&'a self, request: Request, name: &'a ObjectName, ranges: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+    fn read_ranges<'a>(
+        &'a self,
+        request: Request,
+        name: &'a ObjectName,
+        ranges: &'a [Range<u64>],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
         if !self.tracer.is_on() {
             return self.inner.read_ranges(request, name, ranges);
         }
@@ -169,14 +204,23 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    fn list<'a>(&'a self, request: Request, prefix: &'a str, after: Option<&'a ObjectName>, limit: usize) -> BoxFuture<'a, Result<Listed>> {
+    fn list<'a>(
+        &'a self,
+        request: Request,
+        prefix: &'a str,
+        after: Option<&'a ObjectName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Listed>> {
         if !self.tracer.is_on() {
             return self.inner.list(request, prefix, after, limit);
         }
         Box::pin(async move {
             let span = self.span(request, RequestKind::List, prefix, 0);
             let result = self.inner.list(request, prefix, after, limit).await;
-            span.end_with_bytes(outcome_of(&result), result.as_ref().map_or(0, |listed| listed.objects.len() as u64));
+            span.end_with_bytes(
+                outcome_of(&result),
+                result.as_ref().map_or(0, |listed| listed.objects.len() as u64),
+            );
             result
         })
     }
@@ -193,7 +237,12 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    fn copy<'a>(&'a self, request: Request, from: &'a ObjectName, to: &'a ObjectName) -> BoxFuture<'a, Result<PutOutcome>> {
+    fn copy<'a>(
+        &'a self,
+        request: Request,
+        from: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<PutOutcome>> {
         if !self.tracer.is_on() {
             return self.inner.copy(request, from, to);
         }
@@ -205,7 +254,12 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    fn adopt<'a>(&'a self, request: Request, place: &'a str, to: &'a ObjectName) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
+    fn adopt<'a>(
+        &'a self,
+        request: Request,
+        place: &'a str,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Option<PutOutcome>>> {
         if !self.tracer.is_on() {
             return self.inner.adopt(request, place, to);
         }
@@ -229,7 +283,7 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    leave_to_inner!(place facts pulse must_prove_put_if_absent lists_may_walk meter home survival describe);
+    leave_to_inner!(place facts performance must_prove_put_if_absent lists_may_walk meter location survival describe);
 }
 
 #[derive(Debug)]
@@ -248,7 +302,13 @@ impl ObjectWriter for TraceWriter {
             return self.inner.append(bytes);
         }
         Box::pin(async move {
-            let span = Span::begin(&self.tracer, self.purpose, RequestKind::Append, self.name.as_str(), bytes.len() as u64);
+            let span = Span::begin(
+                &self.tracer,
+                self.purpose,
+                RequestKind::Append,
+                self.name.as_str(),
+                bytes.len() as u64,
+            );
             let result = self.inner.append(bytes).await;
             span.end(outcome_of(&result));
             result

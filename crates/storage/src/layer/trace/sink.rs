@@ -12,8 +12,8 @@ use crate::{Error, Result};
 /// Lines held in memory before they are written.
 const BUFFER_BYTES: usize = 8 << 10;
 
-/// Writes each request as one line of JSON to the end of a file, which belongs to one writer at a time. A write that fails is passed over: a trace never breaks what it
-/// watches.
+/// Writes each request as one line of JSON to the end of a file, which belongs to one writer at a
+/// time. A write that fails is passed over: a trace never breaks what it watches.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
@@ -46,12 +46,17 @@ impl JsonLines {
         let path = path.as_ref();
         let failed = |error| Error::io(error, "opening a trace", path.display());
         let file = match env.files().create_new(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => env.files().open(path, Access::ReadWrite),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                env.files().open(path, Access::ReadWrite)
+            }
             made => made,
         };
         let file = file.map_err(failed)?;
         let offset = file.length().map_err(failed)?;
-        Ok(Arc::new(JsonLines { path: path.into(), state: Mutex::new(State { file, offset, buffer: Vec::new() }) }))
+        Ok(Arc::new(JsonLines {
+            path: path.into(),
+            state: Mutex::new(State { file, offset, buffer: Vec::new() }),
+        }))
     }
 
     /// The file.
@@ -64,7 +69,8 @@ impl JsonLines {
         self.state.lock().flush();
     }
 
-    /// A sink for [`super::Tracer::with_sink`]. Lines go out when 8 KiB have come together, on [`JsonLines::flush`] and at the end.
+    /// A sink for [`super::Tracer::with_sink`]. Lines go out when 8 KiB have come together, on
+    /// [`JsonLines::flush`] and at the end.
     pub fn sink(self: &Arc<JsonLines>) -> Sink {
         let lines = Arc::clone(self);
         Arc::new(move |event: &Event| {

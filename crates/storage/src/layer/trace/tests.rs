@@ -41,17 +41,28 @@ fn what_is_shown_counts_as_a_read_and_what_is_not_as_nothing() {
     let get = Request::new(Purpose::Get, Epoch(3));
     env.block_on(async {
         store
-            .put_if_absent(get, &name("a"), Placement::new(ObjectKind::Table, Life::Long), Bytes::from_static(b"12345"))
+            .put_if_absent(
+                get,
+                &name("a"),
+                Placement::new(ObjectKind::Table, Life::Long),
+                Bytes::from_static(b"12345"),
+            )
             .await
             .expect("put");
         store.read(get, &name("a"), 0..1).await.expect("read");
     });
     let before = tracer.events().len();
-    let shown: usize = (0..8).map(|_| usize::from(store.with_held(get, &name("a"), 1..3, &mut |held| assert_eq!(held, b"23")))).sum();
+    let shown: usize = (0..8)
+        .map(|_| usize::from(store.with_held(get, &name("a"), 1..3, &mut |held| assert_eq!(held, b"23"))))
+        .sum();
     assert!(!store.with_held(get, &name("b"), 1..3, &mut |_| panic!("there is no b")));
     let events = tracer.events().split_off(before);
     assert_eq!(events.len(), shown);
-    assert!(events.iter().all(|event| event.kind == RequestKind::Read && event.bytes == 2 && event.outcome == Outcome::Done));
+    assert!(
+        events.iter().all(|event| event.kind == RequestKind::Read
+            && event.bytes == 2
+            && event.outcome == Outcome::Done)
+    );
 }
 
 #[test]
@@ -62,7 +73,10 @@ fn every_promise_is_kept_on_and_off() {
         tracer.set_on(on);
         env.block_on(conformance::object_store(&env, Arc::new(traced(&env, &tracer)))).expect("all promises");
     }
-    assert!(tracer.of_kind(RequestKind::Put).requests > 100 && tracer.of_kind(RequestKind::Put).errors == 1, "the put over the limit");
+    assert!(
+        tracer.of_kind(RequestKind::Put).requests > 100 && tracer.of_kind(RequestKind::Put).errors == 1,
+        "the put over the limit"
+    );
 }
 
 #[test]
@@ -70,8 +84,11 @@ fn each_request_is_told() {
     let env = Env::real();
     let tracer = Tracer::new(&env);
     env.block_on(history(&traced(&env, &tracer)));
-    let told: Vec<_> =
-        tracer.events().iter().map(|event| (event.purpose, event.kind, event.name.clone(), event.bytes, event.outcome)).collect();
+    let told: Vec<_> = tracer
+        .events()
+        .iter()
+        .map(|event| (event.purpose, event.kind, event.name.clone(), event.bytes, event.outcome))
+        .collect();
     let expected = [
         (Purpose::Flush, RequestKind::Put, "a", 5, Outcome::Created),
         (Purpose::Flush, RequestKind::Put, "a", 5, Outcome::Exists),

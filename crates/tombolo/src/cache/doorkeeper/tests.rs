@@ -2,7 +2,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::*;
 
-/// A cache of so many blocks behind the door, out of which the block goes that came first unless it was found since.
+/// A cache of so many blocks behind the door, out of which the block goes that came first unless it
+/// was found since.
 struct Cache {
     door: Doorkeeper,
     residents: HashMap<u64, bool>,
@@ -17,7 +18,16 @@ struct Cache {
 impl Cache {
     fn new(blocks: usize) -> Cache {
         let door = Doorkeeper::new(blocks as u64 * BYTES_PER_PLACE);
-        Cache { door, residents: HashMap::new(), queue: VecDeque::new(), blocks, hits: 0, misses: 0, admitted: 0, state: 1 }
+        Cache {
+            door,
+            residents: HashMap::new(),
+            queue: VecDeque::new(),
+            blocks,
+            hits: 0,
+            misses: 0,
+            admitted: 0,
+            state: 1,
+        }
     }
 
     fn random(&mut self) -> u64 {
@@ -35,7 +45,8 @@ impl Cache {
         self.misses += 1;
         let (hits, entries) = (self.hits, self.residents.len() as u64);
         let is_full = self.residents.len() == self.blocks;
-        let hash = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ block.wrapping_mul(0xc2b2_ae3d_27d4_eb4f).rotate_right(31);
+        let hash = block.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ block.wrapping_mul(0xc2b2_ae3d_27d4_eb4f).rotate_right(31);
         if is_full && !self.door.knows(hash, || (hits, entries)) {
             return;
         }
@@ -51,7 +62,8 @@ impl Cache {
         self.queue.push_back(block);
     }
 
-    /// Looks at blocks from `first` on, evenly; the share of hits, and of misses that were admitted.
+    /// Looks at blocks from `first` on, evenly; the share of hits, and of misses that were
+    /// admitted.
     fn spread(&mut self, first: u64, blocks: u64, looks: u64) -> (f64, f64) {
         let before = (self.hits, self.misses, self.admitted);
         for _ in 0..looks {
@@ -80,7 +92,8 @@ fn blocks_that_fit_are_all_in_soon_after_others_were_read() {
     cache.spread(0, 3900, 100_000);
     let (hits, _) = cache.spread(0, 3900, 10_000);
     assert!(hits > 0.999, "{hits}");
-    // After a dozen reads of each of the others most of them are in: two dozen misses at 3 µs are forgotten soon.
+    // After a dozen reads of each of the others most of them are in: two dozen misses at 3 µs are
+    // forgotten soon.
     cache.spread(10_000, 3900, 12 * 3900);
     let (hits, _) = cache.spread(10_000, 3900, 10_000);
     assert!(hits > 0.85, "{hits} of the new ones are hits");

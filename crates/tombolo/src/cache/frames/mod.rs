@@ -1,24 +1,28 @@
 //! Memory of the block cache: frames, cut out of regions that are advised for huge pages.
 //!
-//! What a general allocator makes of blocks of some 8 KiB that come and go for hours is a heap of holes: it held a third more than was in
-//! use. Here a region is a [slab](slab) of frames of one size; a resident lies in one frame, and whoever holds it (cache, cursor, value)
-//! holds the frame.
+//! What a general allocator makes of blocks of some 8 KiB that come and go for hours is a heap of
+//! holes: it held a third more than was in use. Here a region is a [slab](slab) of frames of one
+//! size; a resident lies in one frame, and whoever holds it (cache, cursor, value) holds the frame.
 //!
 //! ```text
 //! region 2 MiB:  | frame 8 KiB | frame | frame | ...          sizes in steps of an eighth
 //! larger ones:   | frame                    |                 a region each
 //! ```
 //!
-//! Regions are a sixteenth of all that is held, so that a small cache stays small, up to a huge page. Read at random over 128 MiB, memory
-//! costs 140–180 ns on huge pages and 170–330 ns on pages of 4 KiB.
+//! Regions are a sixteenth of all that is held, so that a small cache stays small, up to a huge
+//! page. Read at random over 128 MiB, memory costs 140–180 ns on huge pages and 170–330 ns on pages
+//! of 4 KiB.
 //!
-//! Books: all regions are charged to the budget as the cache's while their frames are free; a frame that is taken is charged by whoever took it.
+//! Books: all regions are charged to the budget as the cache's while their frames are free; a frame
+//! that is taken is charged by whoever took it.
 //!
 //! Invariants:
-//! 1. A frame that is taken is no other's memory until it is dropped: its number is in no slab's `free`, and slabs share no region.
+//! 1. A frame that is taken is no other's memory until it is dropped: its number is in no slab's
+//!    `free`, and slabs share no region.
 //! 2. A region lives at least as long as each of its frames, which hold it.
 //!
-//! Thread safety: all is shared; one lock, held for some hundred nanoseconds (longer to choose a slab to give up: it looks at all), and not while memory is mapped or given back.
+//! Thread safety: all is shared; one lock, held for some hundred nanoseconds (longer to choose a
+//! slab to give up: it looks at all), and not while memory is mapped or given back.
 
 mod slab;
 
@@ -44,7 +48,8 @@ pub struct FrameMut(Frame);
 struct Frame {
     frames: Arc<Frames>,
     region: Arc<Region>,
-    /// Invariant: `offset..offset + length` lies within frame `index` of the slab, and so within `region`.
+    /// Invariant: `offset..offset + length` lies within frame `index` of the slab, and so within
+    /// `region`.
     offset: usize,
     length: usize,
     slab: usize,
@@ -66,9 +71,11 @@ impl FrameMut {
 
 impl AsRef<[u8]> for Frame {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the bytes lie within the region (invariant of `offset`), which this value keeps alive, and were zeroed when it was mapped, or written since.
-        // Nobody writes to them: a frame is this value's alone (invariant 1), and after `freeze` there is no `FrameMut` of it. Who had it before
-        // gave it back under the lock under which it was taken, so that those accesses are over.
+        // SAFETY: the bytes lie within the region (invariant of `offset`), which this value keeps
+        // alive, and were zeroed when it was mapped, or written since. Nobody writes to them: a
+        // frame is this value's alone (invariant 1), and after `freeze` there is no `FrameMut` of
+        // it. Who had it before gave it back under the lock under which it was taken, so that those
+        // accesses are over.
         unsafe { std::slice::from_raw_parts(self.region.base().as_ptr().add(self.offset), self.length) }
     }
 }
@@ -83,8 +90,11 @@ impl Deref for FrameMut {
 
 impl DerefMut for FrameMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; and this value, borrowed for as long as the slice lives, is the only one that leads to the frame.
-        unsafe { std::slice::from_raw_parts_mut(self.0.region.base().as_ptr().add(self.0.offset), self.0.length) }
+        // SAFETY: as above; and this value, borrowed for as long as the slice lives, is the only
+        // one that leads to the frame.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.0.region.base().as_ptr().add(self.0.offset), self.0.length)
+        }
     }
 }
 
@@ -131,7 +141,8 @@ pub(super) struct Frames {
 struct State {
     /// By number.
     slabs: Vec<Option<Slab>>,
-    /// Numbers of those that there are, with free frames, and that are not being evacuated; by bytes of a frame.
+    /// Numbers of those that there are, with free frames, and that are not being evacuated; by
+    /// bytes of a frame.
     open: BTreeMap<usize, Vec<usize>>,
     /// Bytes of all slabs.
     held_bytes: u64,
@@ -229,7 +240,8 @@ impl Frames {
         Arc::new(Frames { budget: Arc::clone(budget), state: Mutex::default() })
     }
 
-    /// A free frame of what is held, for the resident of `key`, of `bytes` at a multiple of `alignment`.
+    /// A free frame of what is held, for the resident of `key`, of `bytes` at a multiple of
+    /// `alignment`.
     pub fn take(self: &Arc<Self>, key: CacheKey, bytes: usize, alignment: usize) -> Option<FrameMut> {
         let frame_bytes = frame_bytes_for(bytes, alignment);
         let mut state = self.state.lock();
@@ -239,7 +251,10 @@ impl Frames {
         let index = slab.take(key)?;
         let begin = index as usize * frame_bytes;
         let offset = begin.next_multiple_of(alignment);
-        assert!(offset + bytes <= begin + frame_bytes, "a frame of {frame_bytes} bytes for {bytes} at a multiple of {alignment}");
+        assert!(
+            offset + bytes <= begin + frame_bytes,
+            "a frame of {frame_bytes} bytes for {bytes} at a multiple of {alignment}"
+        );
         let region = Arc::clone(slab.region());
         let is_full = slab.is_full();
         if is_full && let Some(open) = state.open.get_mut(&frame_bytes) {
@@ -249,10 +264,19 @@ impl Frames {
         let charged = frame_bytes as u64;
         self.budget.subtract_cached(charged);
         drop(state);
-        Some(FrameMut(Frame { frames: Arc::clone(self), region, offset, length: bytes, slab: number, index, bytes: charged }))
+        Some(FrameMut(Frame {
+            frames: Arc::clone(self),
+            region,
+            offset,
+            length: bytes,
+            slab: number,
+            index,
+            bytes: charged,
+        }))
     }
 
-    /// Maps another region, if the budget has room for it. What it leaves over keeps regions from coming and going with every buffer.
+    /// Maps another region, if the budget has room for it. What it leaves over keeps regions from
+    /// coming and going with every buffer.
     pub fn grow(&self, bytes: usize, alignment: usize) -> bool {
         let frame_bytes = frame_bytes_for(bytes, alignment);
         let mut state = self.state.lock();
@@ -265,7 +289,8 @@ impl Frames {
         let region = if is_room() {
             new()
         } else {
-            // What is kept for memtables gives way, and is what is needed as a rule. Its bytes are initialised as those of a new one are.
+            // What is kept for memtables gives way, and is what is needed as a rule. Its bytes are
+            // initialised as those of a new one are.
             let Some((spare, charge)) = self.budget.take_spare() else { return false };
             drop(charge);
             if !is_room() {
@@ -282,7 +307,8 @@ impl Frames {
 
     /// Whether a frame can be had without anything leaving for it.
     pub fn has_room(&self, bytes: usize, alignment: usize) -> bool {
-        self.state.lock().with_free_frame(frame_bytes_for(bytes, alignment)).is_some() || self.grow(bytes, alignment)
+        self.state.lock().with_free_frame(frame_bytes_for(bytes, alignment)).is_some()
+            || self.grow(bytes, alignment)
     }
 
     fn give_back(&self, number: usize, index: u32) {
@@ -318,17 +344,22 @@ impl Frames {
         if state.empty == 0 {
             return false;
         }
-        let number = state.slabs.iter().position(|slab| slab.as_ref().is_some_and(|slab| slab.is_empty() && !slab.is_evacuated()));
+        let number = state
+            .slabs
+            .iter()
+            .position(|slab| slab.as_ref().is_some_and(|slab| slab.is_empty() && !slab.is_evacuated()));
         let removed = number.and_then(|number| self.remove(&mut state, number));
         drop(state);
         removed.is_some()
     }
 
-    /// Begins to evacuate a slab: the one that holds least of those whose residents find free frames elsewhere; if there is none, of those of
-    /// the size that most are of, where most leave. Of equals, each in its turn. `None` when no slab of several frames can be.
+    /// Begins to evacuate a slab: the one that holds least of those whose residents find free
+    /// frames elsewhere; if there is none, of those of the size that most are of, where most leave.
+    /// Of equals, each in its turn. `None` when no slab of several frames can be.
     ///
-    /// Were it only the one that holds least, it would be one of a size of which there are few, over and over: a slab of four partitions of which
-    /// one is free holds less than any of a hundred full ones of blocks. Its partitions, which every read needs, would find no frame.
+    /// Were it only the one that holds least, it would be one of a size of which there are few,
+    /// over and over: a slab of four partitions of which one is free holds less than any of a
+    /// hundred full ones of blocks. Its partitions, which every read needs, would find no frame.
     pub fn begin_evacuation(&self) -> Option<Evacuation> {
         let mut state = self.state.lock();
         let mut sizes: BTreeMap<usize, OfSize> = BTreeMap::new();
@@ -340,7 +371,8 @@ impl Frames {
         let count = state.slabs.len();
         let hand = state.hand;
         let candidates = (0..count).map(|step| (hand + step) % count);
-        let candidates = candidates.filter_map(|number| Some((number, state.slab(number).filter(|slab| slab.may_be_evacuated())?)));
+        let candidates = candidates
+            .filter_map(|number| Some((number, state.slab(number).filter(|slab| slab.may_be_evacuated())?)));
         let (number, _) = candidates.min_by_key(|(_, slab)| {
             let of_size = sizes.get(&slab.frame_bytes()).copied().unwrap_or_default();
             let finds_frames = of_size.free - slab.free() >= slab.taken();

@@ -1,4 +1,5 @@
-//! A region cut into frames of one size, and which of them are taken. Books only: nothing here touches the memory.
+//! A region cut into frames of one size, and which of them are taken. Books only: nothing here
+//! touches the memory.
 
 use std::sync::Arc;
 
@@ -34,7 +35,8 @@ fn power_of_two_below(bytes: u64) -> usize {
 /// Bytes of a new region for such frames, when `held_bytes` are held of a budget of `budget_bytes`.
 pub(super) fn region_bytes(frame_bytes: usize, held_bytes: u64, budget_bytes: u64) -> usize {
     let largest = power_of_two_below(budget_bytes / 4 / REGIONS).clamp(page_bytes(), REGION_BYTES_MAX);
-    let wanted = power_of_two_below(held_bytes / REGIONS).clamp(REGION_BYTES_MIN, REGION_BYTES_MAX).min(largest);
+    let wanted =
+        power_of_two_below(held_bytes / REGIONS).clamp(REGION_BYTES_MIN, REGION_BYTES_MAX).min(largest);
     let least = (FRAMES_MIN * frame_bytes).next_power_of_two();
     if least <= largest { wanted.max(least) } else { frame_bytes.next_multiple_of(page_bytes()) }
 }
@@ -55,7 +57,14 @@ pub(super) struct Slab {
 impl Slab {
     pub(super) fn new(region: Region, frame_bytes: usize) -> Slab {
         let region = Arc::new(region);
-        let mut slab = Slab { region, frame_bytes, free: Vec::new(), keys: Vec::new(), is_evacuated: false, is_stuck: false };
+        let mut slab = Slab {
+            region,
+            frame_bytes,
+            free: Vec::new(),
+            keys: Vec::new(),
+            is_evacuated: false,
+            is_stuck: false,
+        };
         slab.cut(frame_bytes);
         slab
     }

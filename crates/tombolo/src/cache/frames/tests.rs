@@ -24,7 +24,9 @@ fn mark(number: u64) -> u8 {
 
 #[test]
 fn frames_waste_an_eighth_at_most_and_begin_at_cache_lines() {
-    for bytes in (1..if cfg!(miri) { 20 } else { 5000 }).chain([8191, 8192, 8193, 33_000, 1 << 20, (1 << 20) + 1]) {
+    for bytes in
+        (1..if cfg!(miri) { 20 } else { 5000 }).chain([8191, 8192, 8193, 33_000, 1 << 20, (1 << 20) + 1])
+    {
         let frame = frame_bytes(bytes);
         assert!(frame >= bytes && frame.is_multiple_of(64), "{frame} for {bytes}");
         assert!(frame <= 512.max(bytes + bytes / 8 + 1), "{frame} for {bytes}");
@@ -66,7 +68,10 @@ fn frames_are_apart_keep_what_they_hold_and_are_given_back() {
         if held.len() > 40 + (chance >> 40) as usize % 400 {
             let number = *held.keys().nth((chance >> 30) as usize % held.len()).unwrap();
             let bytes = held.remove(&number).unwrap();
-            assert!(bytes.iter().all(|byte| *byte == mark(number)), "the frame of step {number} in step {step}");
+            assert!(
+                bytes.iter().all(|byte| *byte == mark(number)),
+                "the frame of step {number} in step {step}"
+            );
         }
     }
     assert!(refused < steps / 2, "{refused} of {steps}");
@@ -106,7 +111,11 @@ fn nothing_grows_beyond_what_the_budget_leaves() {
         held.push(frame);
     }
     let bytes = frames.state.lock().held_bytes;
-    assert!(bytes <= budget.cache_bytes_max() && bytes > budget.cache_bytes_max() / 4 * 3, "{bytes} of {}", budget.cache_bytes_max());
+    assert!(
+        bytes <= budget.cache_bytes_max() && bytes > budget.cache_bytes_max() / 4 * 3,
+        "{bytes} of {}",
+        budget.cache_bytes_max()
+    );
 }
 
 #[test]

@@ -1,9 +1,12 @@
-//! A place for an entry that readers borrow from without counting: no cache line is written that another reader writes.
+//! A place for an entry that readers borrow from without counting: no cache line is written that
+//! another reader writes.
 //!
-//! Hazard pointers with debts, as in the crate `arc-swap`: who borrows notes the address in a slot of its own; who takes the entry out looks
-//! through all notes, counts once for each that it finds, and marks it as paid. A borrower whose note is paid when it ends owns that count. The
-//! difference is what taking out costs: here notes are read, and written only where the address is found; there each of nine for each thread is the
-//! target of a locked exchange, which was a fifth of the CPU of 32 threads that miss the cache.
+//! Hazard pointers with debts, as in the crate `arc-swap`: who borrows notes the address in a slot
+//! of its own; who takes the entry out looks through all notes, counts once for each that it finds,
+//! and marks it as paid. A borrower whose note is paid when it ends owns that count. The difference
+//! is what taking out costs: here notes are read, and written only where the address is found;
+//! there each of nine for each thread is the target of a locked exchange, which was a fifth of the
+//! CPU of 32 threads that miss the cache.
 //!
 //! ```text
 //! note:  null = free → address = borrowed → null
@@ -12,14 +15,18 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A borrower's entry has a count that cannot end before the borrowing does: the place's own, or the one that paid for its note.
-//! 2. A note is made before the place is looked at once more; an entry is taken out before the notes are looked at. All four are sequentially
-//!    consistent, so that the borrower sees the change, or the taker the note.
-//! 3. Only the thread that has a node turns a free note into one that is not; only its borrower frees it; takers turn borrowed into paid, and nothing
-//!    else. So a note is its borrower's alone until that frees it, on whatever thread.
-//! 4. Nodes live for ever: a note may outlive its thread. There are as many as threads borrowed at once, and one more for each six borrowings that
-//!    one thread has at once.
-//! 5. All notes are of entries: one that is made too late may be paid for by whoever takes out another entry, which has come to the same address.
+//! 1. A borrower's entry has a count that cannot end before the borrowing does: the place's own, or
+//!    the one that paid for its note.
+//! 2. A note is made before the place is looked at once more; an entry is taken out before the
+//!    notes are looked at. All four are sequentially consistent, so that the borrower sees the
+//!    change, or the taker the note.
+//! 3. Only the thread that has a node turns a free note into one that is not; only its borrower
+//!    frees it; takers turn borrowed into paid, and nothing else. So a note is its borrower's alone
+//!    until that frees it, on whatever thread.
+//! 4. Nodes live for ever: a note may outlive its thread. There are as many as threads borrowed at
+//!    once, and one more for each six borrowings that one thread has at once.
+//! 5. All notes are of entries: one that is made too late may be paid for by whoever takes out
+//!    another entry, which has come to the same address.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -67,13 +74,16 @@ thread_local! {
 }
 
 fn node_at(address: *mut Node) -> Option<&'static Node> {
-    // SAFETY: addresses of nodes come from `NODES` and `next` alone, where only leaked boxes are put.
+    // SAFETY: addresses of nodes come from `NODES` and `next` alone, where only leaked boxes are
+    // put.
     unsafe { address.as_ref() }
 }
 
 /// All nodes that were there when it began.
 fn nodes() -> impl Iterator<Item = &'static Node> {
-    std::iter::successors(node_at(NODES.load(Ordering::SeqCst)), |node| node_at(node.next.load(Ordering::Acquire)))
+    std::iter::successors(node_at(NODES.load(Ordering::SeqCst)), |node| {
+        node_at(node.next.load(Ordering::Acquire))
+    })
 }
 
 impl Node {
@@ -100,8 +110,11 @@ impl Node {
         if let Some(taken) = nodes().find_map(take) {
             return taken;
         }
-        let node: &'static mut Node =
-            Box::leak(Box::new(Node { notes: Default::default(), next: AtomicPtr::default(), taken: AtomicBool::new(true) }));
+        let node: &'static mut Node = Box::leak(Box::new(Node {
+            notes: Default::default(),
+            next: AtomicPtr::default(),
+            taken: AtomicBool::new(true),
+        }));
         let address = ptr::from_mut(node);
         let mut first = NODES.load(Ordering::Relaxed);
         loop {
@@ -144,7 +157,8 @@ fn note(address: *mut Entry) -> &'static Note {
     })
 }
 
-/// Frees the borrower's note; the entry that it was paid with, as `Arc::into_raw` gives it, if it was. The borrower owns a count of that.
+/// Frees the borrower's note; the entry that it was paid with, as `Arc::into_raw` gives it, if it
+/// was. The borrower owns a count of that.
 #[inline]
 fn free(note: &Note, address: *mut Entry) -> Option<*mut Entry> {
     match note.compare_exchange(address, ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire) {
@@ -179,8 +193,11 @@ impl Place {
             let note = note(address);
             let now = self.0.load(Ordering::SeqCst);
             match NonNull::new(now) {
-                // The place has a count of it, and the note was made before that was looked at: whoever takes it out finds the note (invariant 2).
-                Some(entry) if now.addr() == address.addr() => return Some(Guard { entry, note: Some(note) }),
+                // The place has a count of it, and the note was made before that was looked at:
+                // whoever takes it out finds the note (invariant 2).
+                Some(entry) if now.addr() == address.addr() => {
+                    return Some(Guard { entry, note: Some(note) });
+                }
                 _ => {
                     if let Some(paid) = free(note, address) {
                         // SAFETY: `free` gave an address from `Arc::into_raw`, and a count with it.
@@ -209,8 +226,8 @@ impl Place {
             if note.load(Ordering::SeqCst).addr() != old.addr() {
                 continue;
             }
-            // Before the mark: its borrower may end at once.
-            // SAFETY: `old` is from `Arc::into_raw`, and the place's count of it is ours until this function has given it on.
+            // Before the mark: its borrower may end at once. SAFETY: `old` is from `Arc::into_raw`,
+            // and the place's count of it is ours until this function has given it on.
             unsafe { Arc::increment_strong_count(old) };
             let paid = old.map_addr(|address| address | PAID);
             if note.compare_exchange(old, paid, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -233,7 +250,8 @@ pub(super) struct Guard {
     note: Option<&'static Note>,
 }
 
-// SAFETY: it is an `Arc<Entry>` in another form, which may be sent, and a note is freed on any thread.
+// SAFETY: it is an `Arc<Entry>` in another form, which may be sent, and a note is freed on any
+// thread.
 unsafe impl Send for Guard where Arc<Entry>: Send {}
 // SAFETY: it gives `&Entry` only, as `&Arc<Entry>` does.
 unsafe impl Sync for Guard where Arc<Entry>: Sync {}
@@ -242,7 +260,8 @@ impl Guard {
     /// The entry, counted.
     pub fn to_arc(&self) -> Arc<Entry> {
         let address = self.entry.as_ptr();
-        // SAFETY: it is alive as long as the guard is, and `address` is from `Arc::into_raw`; the count that is raised here is the result's.
+        // SAFETY: it is alive as long as the guard is, and `address` is from `Arc::into_raw`; the
+        // count that is raised here is the result's.
         unsafe {
             Arc::increment_strong_count(address);
             Arc::from_raw(address)
@@ -285,7 +304,8 @@ impl Deref for Guard {
 
     #[inline]
     fn deref(&self) -> &Entry {
-        // SAFETY: it is alive as long as the guard is (invariant 1), and nobody has it mutably: it lies in an `Arc`.
+        // SAFETY: it is alive as long as the guard is (invariant 1), and nobody has it mutably: it
+        // lies in an `Arc`.
         unsafe { self.entry.as_ref() }
     }
 }
@@ -299,7 +319,8 @@ impl Drop for Guard {
             Some(note) => free(note, address),
         };
         if let Some(owned) = owned {
-            // SAFETY: without a note the guard owns a count from `Arc::into_raw`; with one, `free` gave it one.
+            // SAFETY: without a note the guard owns a count from `Arc::into_raw`; with one, `free`
+            // gave it one.
             drop(unsafe { Arc::from_raw(owned) });
         }
     }

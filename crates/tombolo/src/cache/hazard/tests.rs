@@ -54,7 +54,8 @@ fn counts_are_made_of_borrowings_while_the_place_stands() {
     assert_eq!(weak.strong_count(), 0, "a place that goes lets go");
 }
 
-/// More at once than a node has notes, some of them ended by another thread, and some after the thread has ended.
+/// More at once than a node has notes, some of them ended by another thread, and some after the
+/// thread has ended.
 #[test]
 fn many_may_be_borrowed_at_once_and_by_threads_that_end() {
     let place = Place::default();
@@ -62,7 +63,9 @@ fn many_may_be_borrowed_at_once_and_by_threads_that_end() {
     let weak = Arc::downgrade(&first);
     place.swap(Some(first));
     let guards: Vec<Guard> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| (0..3 * NOTES).map(|_| place.load().unwrap()).collect::<Vec<_>>())).collect();
+        let threads: Vec<_> = (0..3)
+            .map(|_| scope.spawn(|| (0..3 * NOTES).map(|_| place.load().unwrap()).collect::<Vec<_>>()))
+            .collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     let notes: BTreeSet<_> = guards.iter().map(|guard| ptr::from_ref(guard.note.unwrap()).addr()).collect();
@@ -74,7 +77,8 @@ fn many_may_be_borrowed_at_once_and_by_threads_that_end() {
     assert_eq!(weak.strong_count(), 0);
 }
 
-/// Threads borrow, keep and hand on, while others take out and put in: what is read is always whole, and all is freed in the end.
+/// Threads borrow, keep and hand on, while others take out and put in: what is read is always
+/// whole, and all is freed in the end.
 #[test]
 fn borrowers_and_takers_race() {
     const PLACES: usize = 3;
@@ -93,7 +97,8 @@ fn borrowers_and_takers_race() {
                         seen.push(Arc::downgrade(&new));
                         let at = usize::try_from(round).unwrap() % PLACES;
                         let old = places[at].swap(Some(new));
-                        // Into another place, as when a table of slots grows: one entry in two of them.
+                        // Into another place, as when a table of slots grows: one entry in two of
+                        // them.
                         if let Some(old) = old.filter(|_| round % 7 == 0) {
                             drop(places[(at + 1) % PLACES].swap(Some(old)));
                         }

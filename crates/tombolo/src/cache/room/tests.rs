@@ -5,7 +5,8 @@ use crate::cache::tests::{block, key};
 fn evacuations_end_though_other_frames_of_what_they_move_are_held() {
     let cache = BlockCache::new(1 << 20);
     let bytes = block(0, 900).frame_bytes();
-    // One in each of several slabs, all for one key: as of cursors that hold older copies of a block that was moved again and again.
+    // One in each of several slabs, all for one key: as of cursors that hold older copies of a
+    // block that was moved again and again.
     let mut held: Vec<FrameMut> = (0..400).map(|_| cache.frame(key(0), bytes, 1).unwrap()).collect();
     let mut count = 0;
     held.retain(|_| {
@@ -19,8 +20,9 @@ fn evacuations_end_though_other_frames_of_what_they_move_are_held() {
     assert!(cache.get(&key(0)).is_some());
 }
 
-/// Index and filter partitions, each used every 64 reads, beside blocks that are hardly ever read twice. Two ways to lose them: a slab of few large
-/// frames holds least and is evacuated over and over; and a shard comes to hold next to nothing, and its hand goes round in no time.
+/// Index and filter partitions, each used every 64 reads, beside blocks that are hardly ever read
+/// twice. Two ways to lose them: a slab of few large frames holds least and is evacuated over and
+/// over; and a shard comes to hold next to nothing, and its hand goes round in no time.
 #[test]
 fn what_is_used_all_the_time_stays_while_blocks_of_other_sizes_come_and_go() {
     // Of a database of 2 million keys of 120 B.
@@ -42,6 +44,10 @@ fn what_is_used_all_the_time_stays_while_blocks_of_other_sizes_come_and_go() {
                 cache.insert(key(number), block(number, 7900 + usize::try_from(number % 300).unwrap()));
             }
         }
-        assert!(missed <= 30, "{missed} of 30,000 partitions were missed in {megabytes} MiB: {:?}", cache.stats());
+        assert!(
+            missed <= 30,
+            "{missed} of 30,000 partitions were missed in {megabytes} MiB: {:?}",
+            cache.stats()
+        );
     }
 }

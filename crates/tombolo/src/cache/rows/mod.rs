@@ -1,21 +1,28 @@
 //! Single rows of tables far away: what a small cache holds of keys that are hot and lie apart.
 //!
-//! A block of 8 KiB is kept for one hot row of 400 B as for twenty. Where a miss costs a request of 25 ms, the same memory holds twenty times as many hot keys
-//! if it holds rows. So a look-up that had to ask a far store, while the cache is full, leaves its row here; the next one finds it before it looks for the block.
+//! A block of 8 KiB is kept for one hot row of 400 B as for twenty. Where a miss costs a request of
+//! 25 ms, the same memory holds twenty times as many hot keys if it holds rows. So a look-up that
+//! had to ask a far store, while the cache is full, leaves its row here; the next one finds it
+//! before it looks for the block.
 //!
 //! ```text
 //! look-up → filter → row? → index → block? → store
 //! ```
 //!
-//! Rows lie one behind the other in chunks, found by a hash; chunks are queues, as in Yang et al., "FIFO queues are all you need for cache eviction" (S3-FIFO,
-//! 2023): a row comes into the young one, a tenth of all. What was found again there goes on to the main one, where what was used goes round; what was not leaves,
-//! and is remembered by 16 bits for a while: who comes back goes to the main queue at once.
+//! Rows lie one behind the other in chunks, found by a hash; chunks are queues, as in Yang et al.,
+//! "FIFO queues are all you need for cache eviction" (S3-FIFO, 2023): a row comes into the young
+//! one, a tenth of all. What was found again there goes on to the main one, where what was used
+//! goes round; what was not leaves, and is remembered by 16 bits for a while: who comes back goes
+//! to the main queue at once.
 //!
-//! How much of the cache rows take is found by looking which of the two is found more often for its bytes, rows or blocks: see [`Balance`].
+//! How much of the cache rows take is found by looking which of the two is found more often for its
+//! bytes, rows or blocks: see [`Balance`].
 //!
 //! Invariants:
-//! 1. A row is that of the newest entry of its key in its table, which never changes: it answers each look-up whose snapshot sees that entry, and no other.
-//! 2. What they take is charged to the budget as the cache's, and within [`Rows::bytes_max`], save for a chunk of each shard for as long as it is moved.
+//! 1. A row is that of the newest entry of its key in its table, which never changes: it answers
+//!    each look-up whose snapshot sees that entry, and no other.
+//! 2. What they take is charged to the budget as the cache's, and within [`Rows::bytes_max`], save
+//!    for a chunk of each shard for as long as it is moved.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -65,7 +72,8 @@ pub struct RowKey<'a> {
 impl RowKey<'_> {
     /// Of key and table.
     fn mixed(&self) -> u64 {
-        let mixed = (self.hash ^ self.table.random.rotate_left(23) ^ self.table.epoch.rotate_left(41)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.hash ^ self.table.random.rotate_left(23) ^ self.table.epoch.rotate_left(41))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ (mixed >> 32)
     }
 }
@@ -97,8 +105,9 @@ pub(super) struct Rows {
     budget: Arc<MemoryBudget>,
 }
 
-/// Which of rows and blocks was found more often for its bytes since it was last struck: the share goes that way, a step of a thirty-second. The average stands
-/// for what the next byte would bring; where both find the same, the share does not matter.
+/// Which of rows and blocks was found more often for its bytes since it was last struck: the share
+/// goes that way, a step of a thirty-second. The average stands for what the next byte would bring;
+/// where both find the same, the share does not matter.
 #[derive(Debug, Default)]
 struct Balance {
     row_hits: u64,
@@ -136,7 +145,8 @@ struct Shard {
     free: Vec<u32>,
     young: VecDeque<u32>,
     main: VecDeque<u32>,
-    /// Those that left young, by their hashes' low bits: 16 high ones, of which the latest stays; 0 is nobody.
+    /// Those that left young, by their hashes' low bits: 16 high ones, of which the latest stays; 0
+    /// is nobody.
     ghosts: Vec<u16>,
     /// What is charged.
     charged_bytes: u64,
@@ -196,7 +206,9 @@ impl<'a> Row<'a> {
     fn read(bytes: &'a [u8]) -> Option<Row<'a>> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
         let word = |at: usize| header.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-        let length = |at: usize| header.get(at..at + 4)?.try_into().ok().map(|bytes| u32::from_le_bytes(bytes) as usize);
+        let length = |at: usize| {
+            header.get(at..at + 4)?.try_into().ok().map(|bytes| u32::from_le_bytes(bytes) as usize)
+        };
         let (user_key, rest) = rest.split_at_checked(length(32)?)?;
         let value = rest.get(..length(36)?)?;
         let table = TableName { epoch: word(8)?, random: word(16)? };
@@ -241,7 +253,10 @@ impl Rows {
         let mut shard = self.shard(mixed).lock();
         let shard = &mut *shard;
         let spot = shard.index.get_mut(&mixed)?;
-        let row = shard.chunks.get(spot.chunk as usize).and_then(|chunk| Row::read(chunk.bytes.get(spot.offset as usize..)?))?;
+        let row = shard
+            .chunks
+            .get(spot.chunk as usize)
+            .and_then(|chunk| Row::read(chunk.bytes.get(spot.offset as usize..)?))?;
         if row.table != key.table || row.user_key != key.user_key || row.trailer.sequence() > snapshot {
             return None;
         }
@@ -251,7 +266,13 @@ impl Rows {
     }
 
     /// Takes a row in, while the cache is full: the newest entry of its key in its table.
-    pub(super) fn insert(&self, key: &RowKey<'_>, trailer: Trailer, value: &[u8], blocks: impl FnOnce() -> Blocks) {
+    pub(super) fn insert(
+        &self,
+        key: &RowKey<'_>,
+        trailer: Trailer,
+        value: &[u8],
+        blocks: impl FnOnce() -> Blocks,
+    ) {
         if key.user_key.len() + value.len() > ROW_BYTES_MAX || !self.is_full() {
             return;
         }
@@ -286,14 +307,17 @@ impl Rows {
         result
     }
 
-    /// Whether the cache takes about all that it may: before, blocks have room, and rows of them would take it twice.
+    /// Whether the cache takes about all that it may: before, blocks have room, and rows of them
+    /// would take it twice.
     fn is_full(&self) -> bool {
         self.budget.used(Category::Cache) >= self.budget.cache_bytes_max() / 8 * 7
     }
 
     /// What rows may take now.
     pub(super) fn bytes_max(&self) -> u64 {
-        self.budget.cache_bytes_max().saturating_sub(self.budget.cached_index_bytes()) * self.share.load(Ordering::Relaxed) / PARTS
+        self.budget.cache_bytes_max().saturating_sub(self.budget.cached_index_bytes())
+            * self.share.load(Ordering::Relaxed)
+            / PARTS
     }
 
     /// What they take.
@@ -311,7 +335,8 @@ impl Rows {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Gives a chunk back, if they take more than they may; says whether there was one. When nothing is left to the cache, none is left to them.
+    /// Gives a chunk back, if they take more than they may; says whether there was one. When
+    /// nothing is left to the cache, none is left to them.
     pub(super) fn give_way(&self) -> bool {
         if self.bytes() <= self.bytes_max() {
             return false;
@@ -340,7 +365,8 @@ impl Rows {
         }
         let (blocks, row_hits, row_bytes) = (blocks(), self.hits(), self.bytes());
         let of_rows = u128::from(row_hits - balance.row_hits) * u128::from(blocks.bytes.max(1));
-        let of_blocks = u128::from(blocks.hits.saturating_sub(balance.block_hits)) * u128::from(row_bytes.max(1));
+        let of_blocks =
+            u128::from(blocks.hits.saturating_sub(balance.block_hits)) * u128::from(row_bytes.max(1));
         *balance = Balance { row_hits, block_hits: blocks.hits, turns: 0 };
         let share = self.share.load(Ordering::Relaxed);
         let share = if of_rows >= of_blocks { share + PARTS / 32 } else { share.saturating_sub(PARTS / 32) };
@@ -380,7 +406,8 @@ impl Shard {
     /// Takes a row in; says how many chunks left for it.
     fn insert(&mut self, row: &Row<'_>, bytes_max: u64) -> usize {
         let beside = self.bytes() - ((self.young.len() + self.main.len()) * self.chunk_bytes) as u64;
-        let chunks_max = usize::try_from(bytes_max.saturating_sub(beside) / self.chunk_bytes as u64).unwrap_or(usize::MAX);
+        let chunks_max =
+            usize::try_from(bytes_max.saturating_sub(beside) / self.chunk_bytes as u64).unwrap_or(usize::MAX);
         let mut left = 0;
         while self.young.len() + self.main.len() >= chunks_max.max(1) {
             self.leave();
@@ -401,8 +428,11 @@ impl Shard {
     /// Puts a row at the end of a queue.
     fn append(&mut self, row: &Row<'_>, queue: Queue, uses: u8) {
         let chunks = if queue == Queue::Young { &self.young } else { &self.main };
-        let room =
-            |number: &u32| self.chunks.get(*number as usize).is_some_and(|chunk| chunk.bytes.len() + row.bytes() <= self.chunk_bytes);
+        let room = |number: &u32| {
+            self.chunks
+                .get(*number as usize)
+                .is_some_and(|chunk| chunk.bytes.len() + row.bytes() <= self.chunk_bytes)
+        };
         let number = match chunks.back().copied().filter(room) {
             Some(number) => number,
             None => self.new_chunk(queue),
@@ -433,10 +463,15 @@ impl Shard {
     /// The oldest chunk of a queue leaves: of young, if it has more than its part.
     fn leave(&mut self) {
         let all = self.young.len() + self.main.len();
-        let queue = if self.main.is_empty() || self.young.len() * YOUNG > all { Queue::Young } else { Queue::Main };
+        let queue =
+            if self.main.is_empty() || self.young.len() * YOUNG > all { Queue::Young } else { Queue::Main };
         let number = if queue == Queue::Young { self.young.pop_front() } else { self.main.pop_front() };
         let Some(number) = number else { return };
-        let bytes = self.chunks.get_mut(number as usize).map(|chunk| std::mem::take(&mut chunk.bytes)).unwrap_or_default();
+        let bytes = self
+            .chunks
+            .get_mut(number as usize)
+            .map(|chunk| std::mem::take(&mut chunk.bytes))
+            .unwrap_or_default();
         let mut rest = &bytes[..];
         while let Some(row) = Row::read(rest) {
             let offset = bytes.len() - rest.len();

@@ -57,7 +57,9 @@ impl Drop for Fixture {
 fn a_row_is_found_by_table_key_and_snapshot_and_by_nothing_else() {
     let fixture = Fixture::new(16 << 20);
     fixture.rows.insert(&key(1, b"a"), trailer(7), b"one", || NO_BLOCKS);
-    let get = |table, user_key: &[u8], snapshot| fixture.rows.get(&key(table, user_key), SequenceNumber(snapshot)).map(|(_, value)| value);
+    let get = |table, user_key: &[u8], snapshot| {
+        fixture.rows.get(&key(table, user_key), SequenceNumber(snapshot)).map(|(_, value)| value)
+    };
     assert_eq!(get(1, b"a", 7), Some(Bytes::from_static(b"one")));
     assert_eq!((get(1, b"a", 6), get(2, b"a", 7), get(1, b"b", 7)), (None, None, None));
     // Keys that share a hash are told apart.
@@ -82,13 +84,22 @@ fn what_they_take_is_charged_and_bounded_and_given_back() {
     for number in 0..100_000u64 {
         fixture.insert(number, &[7; 300]);
         // An index doubles at once.
-        assert!(fixture.rows.bytes() <= fixture.rows.bytes_max() / 8 * 9, "{} of {}", fixture.rows.bytes(), fixture.rows.bytes_max());
+        assert!(
+            fixture.rows.bytes() <= fixture.rows.bytes_max() / 8 * 9,
+            "{} of {}",
+            fixture.rows.bytes(),
+            fixture.rows.bytes_max()
+        );
     }
     assert_eq!(fixture.budget.used(Category::Cache), fixture.blocks_bytes + fixture.rows.bytes());
     let held: usize = fixture.rows.shards.iter().map(|shard| shard.lock().rows).sum();
     assert_eq!(held, fixture.rows.count());
     let found = (0..100_000).filter(|number| fixture.get(*number).is_some()).count();
-    assert!(found == held && found as u64 * 300 > fixture.rows.bytes() / 2, "{found} of {held} in {} bytes", fixture.rows.bytes());
+    assert!(
+        found == held && found as u64 * 300 > fixture.rows.bytes() / 2,
+        "{found} of {held} in {} bytes",
+        fixture.rows.bytes()
+    );
     let _everything = fixture.budget.charge(Category::Memtables, fixture.budget.cache_bytes_max());
     while fixture.rows.give_way() {}
     assert_eq!((fixture.rows.bytes(), fixture.rows.count()), (0, 0));
@@ -123,7 +134,8 @@ fn who_comes_back_goes_to_the_main_queue() {
         fixture.insert(number, &[1; 300]);
         let _ = fixture.get(number);
     }
-    let cold = |from: u64, count: u64| (from..from + count).for_each(|number| fixture.insert(number, &[2; 300]));
+    let cold =
+        |from: u64, count: u64| (from..from + count).for_each(|number| fixture.insert(number, &[2; 300]));
     cold(100_000, 12_000);
     let gone: Vec<u64> = (100_000..112_000).filter(|number| fixture.get(*number).is_none()).collect();
     assert!(gone.len() > 500, "{}", gone.len());

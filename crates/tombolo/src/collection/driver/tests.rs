@@ -22,8 +22,12 @@ struct Database {
     collector: Collector,
 }
 
-const REQUEST: Request =
-    Request { purpose: Purpose::Flush, priority: tombolo_storage::Priority::Normal, deadline: None, epoch: Epoch::NONE };
+const REQUEST: Request = Request {
+    purpose: Purpose::Flush,
+    priority: tombolo_storage::Priority::Normal,
+    deadline: None,
+    epoch: Epoch::NONE,
+};
 
 impl Database {
     fn new() -> Database {
@@ -31,7 +35,12 @@ impl Database {
         let env = world.process("writer").env();
         let store: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let manifest = env.block_on(Database::open(&env, &store, OpenMode::Create));
-        let keyspace = Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options: KeyspaceOptions::default() };
+        let keyspace = Edit::KeyspaceCreated {
+            id: 0,
+            name: "default".into(),
+            stream: 0,
+            options: KeyspaceOptions::default(),
+        };
         env.block_on(manifest.committed(vec![keyspace])).unwrap();
         let collector = Collector::new(manifest.clone());
         Database { _world: world, env, store, manifest, collector }
@@ -55,7 +64,10 @@ impl Database {
         for name in &names {
             self.object(*name).await;
         }
-        self.manifest.committed(names.iter().map(|name| Edit::TableAdded(table(*name))).collect()).await.unwrap();
+        self.manifest
+            .committed(names.iter().map(|name| Edit::TableAdded(table(*name))).collect())
+            .await
+            .unwrap();
         names
     }
 
@@ -94,10 +106,15 @@ const LEASE: Duration = Duration::from_secs(60);
 const READER: PinOptions = PinOptions { kind: PinKind::Reader, lease: Some(LEASE) };
 
 fn live(state: &State) -> Vec<TableName> {
-    state.tables().filter(|table| table.status == TableStatus::Live).map(|table| table.description.name).collect()
+    state
+        .tables()
+        .filter(|table| table.status == TableStatus::Live)
+        .map(|table| table.description.name)
+        .collect()
 }
 
-/// What a hundred readers cost: each pin is read once, side by side with the others, and released without a list.
+/// What a hundred readers cost: each pin is read once, side by side with the others, and released
+/// without a list.
 #[test]
 fn many_pins_are_read_side_by_side_and_released_without_a_list() {
     const LATENCY: Duration = Duration::from_millis(25);
@@ -105,7 +122,11 @@ fn many_pins_are_read_side_by_side_and_released_without_a_list() {
     let latency = Latency { p50: LATENCY, ..Latency::default() };
     let tracer = Tracer::new(&database.env);
     let traced = Arc::new(TraceObjectStore::new(Arc::clone(&database.store), tracer.clone()));
-    let slow: Arc<dyn ObjectStore> = Arc::new(ThrottleObjectStore::new(&database.env, traced, Throttle { latency, ..Throttle::default() }));
+    let slow: Arc<dyn ObjectStore> = Arc::new(ThrottleObjectStore::new(
+        &database.env,
+        traced,
+        Throttle { latency, ..Throttle::default() },
+    ));
     database.env.block_on(async {
         let names = database.tables(2).await;
         let mut pins = Vec::new();
@@ -133,8 +154,15 @@ fn many_pins_are_read_side_by_side_and_released_without_a_list() {
         for pin in &pins {
             pin.release().await.unwrap();
         }
-        assert_eq!((tracer.of_kind(RequestKind::List).requests, tracer.of_kind(RequestKind::Delete).requests), (0, 200));
-        let left = database.store.list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10).await.unwrap();
+        assert_eq!(
+            (tracer.of_kind(RequestKind::List).requests, tracer.of_kind(RequestKind::Delete).requests),
+            (0, 200)
+        );
+        let left = database
+            .store
+            .list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10)
+            .await
+            .unwrap();
         assert!(left.objects.is_empty(), "no pin is left, and no heartbeat: {left:?}");
         assert_eq!(collector.collect(|_| false).await.unwrap().deleted, names[..1]);
     });
@@ -145,7 +173,8 @@ fn many_pins_are_read_side_by_side_and_released_without_a_list() {
 fn a_pin_is_released_with_all_its_heartbeats() {
     let database = Database::new();
     let plan = FaultPlan::scripted();
-    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
+    let faulty: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
     database.env.block_on(async {
         let names = database.tables(1).await;
         let mut pin = pin(&database.env, &database.store, READER, |_| names.clone()).await.unwrap();
@@ -157,17 +186,23 @@ fn a_pin_is_released_with_all_its_heartbeats() {
         }
         plan.clear();
         pin.release().await.unwrap();
-        let left = database.store.list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10).await.unwrap();
+        let left = database
+            .store
+            .list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10)
+            .await
+            .unwrap();
         assert!(left.objects.is_empty(), "{left:?}");
     });
 }
 
-/// A pin that may be there still keeps its heartbeats: without them it would look like one whose heartbeats move under a list, and never expire.
+/// A pin that may be there still keeps its heartbeats: without them it would look like one whose
+/// heartbeats move under a list, and never expire.
 #[test]
 fn a_pin_that_may_be_there_still_keeps_its_heartbeats() {
     let database = Database::new();
     let plan = FaultPlan::scripted();
-    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
+    let faulty: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
     database.env.block_on(async {
         let names = database.tables(1).await;
         let mut pin = pin(&database.env, &database.store, READER, |_| names.clone()).await.unwrap();
@@ -177,7 +212,10 @@ fn a_pin_that_may_be_there_still_keeps_its_heartbeats() {
         assert_eq!(pin.release().await.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
         plan.clear();
         let objects = async || {
-            let listed = database.store.list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10).await;
+            let listed = database
+                .store
+                .list(REQUEST, &names::pin_prefix(database.manifest.incarnation()), None, 10)
+                .await;
             listed.unwrap().objects.len()
         };
         assert_eq!(objects().await, 2, "the pin and its heartbeat");
@@ -187,7 +225,8 @@ fn a_pin_that_may_be_there_still_keeps_its_heartbeats() {
     });
 }
 
-/// What left the version is deleted, save what a local reader or a pin uses; that follows when it is let go.
+/// What left the version is deleted, save what a local reader or a pin uses; that follows when it
+/// is let go.
 #[test]
 fn deletes_what_nobody_uses() {
     let database = Database::new();
@@ -202,19 +241,33 @@ fn deletes_what_nobody_uses() {
         assert!(database.manifest.state().table(free).is_none());
         assert_eq!(database.manifest.state().table(pinned).unwrap().status, TableStatus::Obsolete);
         let slot = database.manifest.state().slot();
-        assert_eq!(database.collector.collect(|name| name == used).await.unwrap(), Collected { deleted: vec![], kept: vec![pinned] });
-        assert_eq!(database.manifest.state().slot(), slot, "a table that is pinned still is not condemned again");
+        assert_eq!(
+            database.collector.collect(|name| name == used).await.unwrap(),
+            Collected { deleted: vec![], kept: vec![pinned] }
+        );
+        assert_eq!(
+            database.manifest.state().slot(),
+            slot,
+            "a table that is pinned still is not condemned again"
+        );
         let derived = checkpoint.derive(CHECKPOINT).await.unwrap();
         checkpoint.release().await.unwrap();
-        assert_eq!(database.collector.collect(|_| false).await.unwrap(), Collected { deleted: vec![used], kept: vec![pinned] });
+        assert_eq!(
+            database.collector.collect(|_| false).await.unwrap(),
+            Collected { deleted: vec![used], kept: vec![pinned] }
+        );
         derived.release().await.unwrap();
-        assert_eq!(database.collector.collect(|_| false).await.unwrap(), Collected { deleted: vec![pinned], kept: vec![] });
+        assert_eq!(
+            database.collector.collect(|_| false).await.unwrap(),
+            Collected { deleted: vec![pinned], kept: vec![] }
+        );
         assert_eq!(database.collector.collect(|_| false).await.unwrap(), Collected::default());
         assert!(database.exists(live).await);
     });
 }
 
-/// A reader that goes on putting heartbeats keeps its tables; one that stops loses them, and learns it.
+/// A reader that goes on putting heartbeats keeps its tables; one that stops loses them, and learns
+/// it.
 #[test]
 fn a_reader_without_heartbeats_loses_its_pin() {
     let database = Database::new();
@@ -238,19 +291,26 @@ fn a_reader_without_heartbeats_loses_its_pin() {
             database.env.sleep(LEASE).await;
         }
         assert!(!database.exists(names[0]).await && !database.exists(names[1]).await);
-        let pins = database.collector.io.list_all(&names::pin_prefix(database.manifest.incarnation())).await.unwrap();
+        let pins = database
+            .collector
+            .io
+            .list_all(&names::pin_prefix(database.manifest.incarnation()))
+            .await
+            .unwrap();
         assert!(pins.is_empty(), "{pins:?}");
     });
 }
 
-/// What a deleter does by whose clock a lease has run out, and which therefore does not look at the pin.
+/// What a deleter does by whose clock a lease has run out, and which therefore does not look at the
+/// pin.
 async fn ignore_pins(manifest: &Manifest, names: &[TableName]) {
     let of = |edit: fn(TableName) -> Edit| names.iter().map(|name| edit(*name)).collect::<Vec<_>>();
     manifest.committed(of(|name| Edit::TableCondemned { name })).await.unwrap();
     manifest.committed(of(|name| Edit::TableUnnamed { name })).await.unwrap();
 }
 
-/// A reader whose clock stood still, with its host, for longer than the lease: its own clock says that it holds, and the heartbeat finds out.
+/// A reader whose clock stood still, with its host, for longer than the lease: its own clock says
+/// that it holds, and the heartbeat finds out.
 fn a_heartbeat_finds_out_that_the_pin_was_ignored() {
     let database = Database::new();
     database.env.block_on(async {
@@ -270,7 +330,12 @@ fn a_heartbeat_finds_out_that_the_pin_was_ignored() {
         assert_eq!(reader.heartbeat().await.unwrap_err().kind(), ErrorKind::PinLost);
         assert_eq!(reader.check().unwrap_err().kind(), ErrorKind::PinLost);
         assert_eq!(reader.heartbeat().await.unwrap_err().kind(), ErrorKind::PinLost, "for good");
-        let pins = database.collector.io.list_all(&names::pin_prefix(database.manifest.incarnation())).await.unwrap();
+        let pins = database
+            .collector
+            .io
+            .list_all(&names::pin_prefix(database.manifest.incarnation()))
+            .await
+            .unwrap();
         assert!(pins.is_empty(), "{pins:?}");
     });
 }
@@ -283,10 +348,14 @@ fn a_pin_that_was_ignored_is_lost() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_heartbeat_without_proof_is_noticed() {
-    tombolo_storage::mutant::notices(Mutant::LeaseRenewedUnproven, a_heartbeat_finds_out_that_the_pin_was_ignored);
+    tombolo_storage::mutant::notices(
+        Mutant::LeaseRenewedUnproven,
+        a_heartbeat_finds_out_that_the_pin_was_ignored,
+    );
 }
 
-/// A reader whose clock stood still for longer than the lease, while nothing of what it keeps was deleted: it goes on with its pin, which is there.
+/// A reader whose clock stood still for longer than the lease, while nothing of what it keeps was
+/// deleted: it goes on with its pin, which is there.
 fn a_reader_that_lost_nothing_goes_on_with_its_pin() {
     let database = Database::new();
     database.env.block_on(async {
@@ -305,11 +374,19 @@ fn a_reader_that_lost_nothing_goes_on_with_its_pin() {
         database.make_obsolete(&[kept]).await;
         assert!(database.collector.collect(|_| false).await.unwrap().deleted.is_empty());
         reader.heartbeat().await.unwrap();
-        assert!(database.collector.collect(|_| false).await.unwrap().deleted.is_empty() && database.exists(kept).await);
+        assert!(
+            database.collector.collect(|_| false).await.unwrap().deleted.is_empty()
+                && database.exists(kept).await
+        );
         // The pin of one that stood still and lost something goes.
         database.env.sleep(LEASE * 2).await;
         assert_eq!(database.collector.collect(|_| false).await.unwrap().deleted, [kept]);
-        let pins = database.collector.io.list_all(&names::pin_prefix(database.manifest.incarnation())).await.unwrap();
+        let pins = database
+            .collector
+            .io
+            .list_all(&names::pin_prefix(database.manifest.incarnation()))
+            .await
+            .unwrap();
         assert_eq!(pins.len(), 1, "the checkpoint's: {pins:?}");
     });
 }
@@ -322,16 +399,21 @@ fn an_expired_pin_stays_while_its_tables_do() {
 #[cfg(feature = "mutants")]
 #[test]
 fn an_expired_pin_that_is_deleted_before_its_tables_is_noticed() {
-    tombolo_storage::mutant::notices(Mutant::LeasePinDeletedUnlost, a_reader_that_lost_nothing_goes_on_with_its_pin);
+    tombolo_storage::mutant::notices(
+        Mutant::LeasePinDeletedUnlost,
+        a_reader_that_lost_nothing_goes_on_with_its_pin,
+    );
 }
 
-/// A collector that has never looked at the pins condemns nothing that one of them keeps: were its process to end then, nobody would take that back.
+/// A collector that has never looked at the pins condemns nothing that one of them keeps: were its
+/// process to end then, nobody would take that back.
 #[test]
 fn the_first_pass_of_a_collector_looks_at_the_pins_before_it_condemns() {
     let database = Database::new();
     database.env.block_on(async {
         let names = database.tables(2).await;
-        let checkpoint = pin(&database.env, &database.store, CHECKPOINT, |_| names[..1].to_vec()).await.unwrap();
+        let checkpoint =
+            pin(&database.env, &database.store, CHECKPOINT, |_| names[..1].to_vec()).await.unwrap();
         database.make_obsolete(&names[..1]).await;
         let slot = database.manifest.state().slot();
         let collector = Collector::new(database.manifest.clone());
@@ -345,11 +427,13 @@ fn the_first_pass_of_a_collector_looks_at_the_pins_before_it_condemns() {
     });
 }
 
-/// A pin is derived from another while a collection runs: what the first keeps is never without a pin.
+/// A pin is derived from another while a collection runs: what the first keeps is never without a
+/// pin.
 fn a_collection_runs_while_a_pin_is_derived() {
     let database = Database::new();
     let plan = FaultPlan::scripted();
-    let slow: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
+    let slow: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
     database.env.block_on(async {
         let names = database.tables(2).await;
         let source = Arc::new(pin(&database.env, &slow, READER, live).await.unwrap());
@@ -377,10 +461,14 @@ fn a_derived_pin_keeps_its_source_until_then() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_source_released_before_its_derived_pin_counts_is_noticed() {
-    tombolo_storage::mutant::notices(Mutant::PinDerivedReleasesSource, a_collection_runs_while_a_pin_is_derived);
+    tombolo_storage::mutant::notices(
+        Mutant::PinDerivedReleasesSource,
+        a_collection_runs_while_a_pin_is_derived,
+    );
 }
 
-/// A table that is condemned cannot be pinned any more: the pinner gets another choice or an error, and leaves no pin.
+/// A table that is condemned cannot be pinned any more: the pinner gets another choice or an error,
+/// and leaves no pin.
 #[test]
 fn a_condemned_table_cannot_be_pinned() {
     let database = Database::new();
@@ -395,7 +483,8 @@ fn a_condemned_table_cannot_be_pinned() {
     });
 }
 
-/// Objects of earlier epochs that no record names are garbage; those of this epoch may be on their way into a record.
+/// Objects of earlier epochs that no record names are garbage; those of this epoch may be on their
+/// way into a record.
 #[test]
 fn orphans_of_earlier_epochs_are_deleted() {
     let database = Database::new();
@@ -409,7 +498,11 @@ fn orphans_of_earlier_epochs_are_deleted() {
         let in_flight = successor.fresh_table_name();
         database.object(in_flight).await;
         assert_eq!(collector.collect_orphans().await.unwrap(), [orphan]);
-        assert!(database.exists(named).await && database.exists(in_flight).await && !database.exists(orphan).await);
+        assert!(
+            database.exists(named).await
+                && database.exists(in_flight).await
+                && !database.exists(orphan).await
+        );
         assert_eq!(collector.discard(named).await.unwrap_err().kind(), ErrorKind::Bug);
         collector.discard(in_flight).await.unwrap();
         assert!(!database.exists(in_flight).await);
@@ -427,12 +520,14 @@ impl Database {
     }
 }
 
-/// A pin of unknown outcome is put again until it is known, but not faster than a failing store can bear.
+/// A pin of unknown outcome is put again until it is known, but not faster than a failing store can
+/// bear.
 #[test]
 fn a_store_that_refuses_a_pin_of_unknown_outcome_is_asked_ever_more_slowly() {
     let database = Database::new();
     let plan = FaultPlan::scripted();
-    let failing: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
+    let failing: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&database.env, Arc::clone(&database.store), plan.clone()));
     let puts = || Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::PermissionDenied)).times(60);
     plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: false }).times(1));
     plan.inject(puts().skip(1));

@@ -11,26 +11,33 @@ fn reader(beat: u64) -> Seen {
     Seen { id: 1, lease: Some(LEASE), beat }
 }
 
-/// A heartbeat that moves keeps a pin for ever; one that stands still for lease and margin, on the deleter's clock, does not.
+/// A heartbeat that moves keeps a pin for ever; one that stands still for lease and margin, on the
+/// deleter's clock, does not.
 #[test]
 fn expires_only_after_standing_still() {
     let mut watch = LeaseWatch::default();
-    assert!(watch.observe(at(1000), at(1001), MARGIN, &[reader(1)]).is_empty(), "first seen: its age is not known");
+    assert!(
+        watch.observe(at(1000), at(1001), MARGIN, &[reader(1)]).is_empty(),
+        "first seen: its age is not known"
+    );
     assert!(watch.observe(at(1035), at(1036), MARGIN, &[reader(1)]).is_empty());
     assert!(watch.observe(at(1035), at(1036), MARGIN, &[reader(2)]).is_empty(), "it moved");
     assert!(watch.observe(at(1070), at(1071), MARGIN, &[reader(2)]).is_empty());
     assert_eq!(watch.observe(at(1071), at(1072), MARGIN, &[reader(2)]), [1]);
 }
 
-/// The next heartbeat is put before the last one is deleted: a list that was put together from several moments may show neither, also twice in a row, and
-/// says only that somebody is there.
+/// The next heartbeat is put before the last one is deleted: a list that was put together from
+/// several moments may show neither, also twice in a row, and says only that somebody is there.
 #[test]
 fn a_heartbeat_that_a_list_misses_is_one_that_moves() {
     let mut watch = LeaseWatch::default();
     assert!(watch.observe(at(1000), at(1001), MARGIN, &[reader(7)]).is_empty());
     assert!(watch.observe(at(1040), at(1041), MARGIN, &[reader(0)]).is_empty());
     assert!(watch.observe(at(1080), at(1081), MARGIN, &[reader(0)]).is_empty());
-    assert!(watch.observe(at(1090), at(1091), MARGIN, &[reader(7)]).is_empty(), "it was missed, and is there still");
+    assert!(
+        watch.observe(at(1090), at(1091), MARGIN, &[reader(7)]).is_empty(),
+        "it was missed, and is there still"
+    );
     assert_eq!(watch.observe(at(1130), at(1131), MARGIN, &[reader(7)]), [1]);
 }
 
@@ -44,8 +51,8 @@ fn lasting_pins_do_not_expire() {
     }
 }
 
-/// When the deleter takes a lease for expired, the reader's side has ended: over all moments of a heartbeat, of its landing, of the list that
-/// first shows it, and of the list after.
+/// When the deleter takes a lease for expired, the reader's side has ended: over all moments of a
+/// heartbeat, of its landing, of the list that first shows it, and of the list after.
 #[test]
 fn the_deleter_expires_after_the_reader_has_given_up() {
     for put_began in 0..4u64 {
@@ -58,7 +65,8 @@ fn the_deleter_expires_after_the_reader_has_given_up() {
                             assert!(lease.renewed(at(put_began), at(put_ended)));
                             let mut watch = LeaseWatch::default();
                             watch.observe(at(list_began), at(list_ended), Duration::ZERO, &[reader(1)]);
-                            let expired = watch.observe(at(second_list), at(second_list), Duration::ZERO, &[reader(1)]);
+                            let expired =
+                                watch.observe(at(second_list), at(second_list), Duration::ZERO, &[reader(1)]);
                             assert!(expired.is_empty() || !lease.is_valid(at(second_list)));
                         }
                     }
@@ -84,7 +92,8 @@ mod mutants {
     use super::*;
     use tombolo_storage::mutant::{enable, notices};
 
-    /// Rule 13: a heartbeat counts from its beginning, a list that shows it from its end, and a margin is left for the rates of clocks.
+    /// Rule 13: a heartbeat counts from its beginning, a list that shows it from its end, and a
+    /// margin is left for the rates of clocks.
     #[test]
     fn spans_that_are_counted_from_the_wrong_end_are_caught() {
         notices(Mutant::LeaseCountedFromLanding, the_deleter_expires_after_the_reader_has_given_up);

@@ -1,8 +1,10 @@
-//! Several processes fight for a database in the simulated world, on a store with a bad day: late, duplicated and unknown outcomes, passing
-//! errors, delays, torn lists; processes are paused, woken and killed.
+//! Several processes fight for a database in the simulated world, on a store with a bad day: late,
+//! duplicated and unknown outcomes, passing errors, delays, torn lists; processes are paused, woken
+//! and killed.
 //!
-//! Checked for each seed: whatever was acknowledged before a load or an open began is in the state that it gives; slots and epochs of
-//! acknowledged edits rise together, so that no two epochs interleave; nothing that is named is missing; no unexpected error is seen.
+//! Checked for each seed: whatever was acknowledged before a load or an open began is in the state
+//! that it gives; slots and epochs of acknowledged edits rise together, so that no two epochs
+//! interleave; nothing that is named is missing; no unexpected error is seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +18,9 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription, TableName};
 use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::layer::fault::{Chances, FaultObjectStore, FaultPlan};
-use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Placement, Purpose, Request};
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Placement, Purpose, Request,
+};
 
 use crate::collection::Collector;
 use crate::manifest::{Manifest, ManifestOptions, OpenMode, State, TableStatus, load, names};
@@ -39,8 +43,10 @@ impl Ledger {
         for (stream, number) in before {
             let found = state.streams().get(stream).map_or(0, |sequence| sequence.0);
             if found < *number {
-                self.wrong
-                    .push(format!("{what}: process {stream} was acknowledged {number}, the state of slot {} has {found}", state.slot()));
+                self.wrong.push(format!(
+                    "{what}: process {stream} was acknowledged {number}, the state of slot {} has {found}",
+                    state.slot()
+                ));
             }
         }
     }
@@ -50,7 +56,15 @@ type Shared = Arc<Mutex<Ledger>>;
 
 fn is_expected(error: &Error) -> bool {
     use ErrorKind as Kind;
-    matches!(error.kind(), Kind::Fenced | Kind::Retry | Kind::OutcomeUnknown | Kind::Busy | Kind::Closed | Kind::DeadlineExceeded)
+    matches!(
+        error.kind(),
+        Kind::Fenced
+            | Kind::Retry
+            | Kind::OutcomeUnknown
+            | Kind::Busy
+            | Kind::Closed
+            | Kind::DeadlineExceeded
+    )
 }
 
 fn description(name: TableName) -> TableDescription {
@@ -129,7 +143,12 @@ impl Contender {
         let mut edits = vec![Edit::StreamReached { stream: self.stream, sequence: SequenceNumber(number) }];
         let state = manifest.state();
         if state.keyspace(0).is_none() {
-            edits.push(Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options: KeyspaceOptions::default() });
+            edits.push(Edit::KeyspaceCreated {
+                id: 0,
+                name: "default".into(),
+                stream: 0,
+                options: KeyspaceOptions::default(),
+            });
         } else if edit.is_multiple_of(3) {
             let name = manifest.fresh_table_name();
             let object = names::table(manifest.incarnation(), name);
@@ -144,7 +163,10 @@ impl Contender {
         let mut ledger = self.ledger.lock();
         ledger.reached.insert(self.stream, number);
         if let Some(other) = ledger.acknowledged.insert(slot, manifest.epoch()) {
-            ledger.wrong.push(format!("slot {slot} was acknowledged to epoch {other} and to epoch {}", manifest.epoch()));
+            ledger.wrong.push(format!(
+                "slot {slot} was acknowledged to epoch {other} and to epoch {}",
+                manifest.epoch()
+            ));
         }
         Ok(())
     }
@@ -164,7 +186,8 @@ impl Fight {
         let world = World::new(seed);
         let infrastructure = world.process("store").env();
         let base: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&infrastructure));
-        let plan = FaultPlan::random(seed, Chances { lateness_max: Duration::from_secs(20), ..Chances::ROUGH });
+        let plan =
+            FaultPlan::random(seed, Chances { lateness_max: Duration::from_secs(20), ..Chances::ROUGH });
         plan.set_lists_walk(seed % 4 == 1);
         Fight { world, infrastructure, base, plan, ledger: Shared::default(), processes: Vec::new() }
     }
@@ -208,7 +231,10 @@ impl Fight {
         for table in state.tables() {
             let object = names::table(Incarnation(1), table.description.name);
             let request = Request::new(Purpose::Verify, Epoch::NONE);
-            assert!(env.block_on(self.base.length(request, &object)).is_ok(), "seed {seed}: {object} is named, and gone");
+            assert!(
+                env.block_on(self.base.length(request, &object)).is_ok(),
+                "seed {seed}: {object} is named, and gone"
+            );
         }
         assert!(ledger.wrong.is_empty(), "seed {seed}: {:#?}", ledger.wrong);
     }
@@ -243,6 +269,9 @@ fn processes_that_fight_for_a_database_lose_nothing() {
         }
     }
     let [acknowledged, takeovers, deleted, faults] = totals;
-    println!("{seeds} seeds: {acknowledged} edits acknowledged, {takeovers} takeovers, {deleted} tables deleted, {faults} faults");
+    println!(
+        "{seeds} seeds: {acknowledged} edits acknowledged, {takeovers} takeovers, {deleted} tables deleted, \
+        {faults} faults"
+    );
     assert!(acknowledged > seeds * 50 && takeovers > seeds * 3 && deleted > seeds * 5 && faults > seeds * 50);
 }

@@ -1,4 +1,5 @@
-//! Compactions that somebody asked for: level by level, what lies in a range goes down, to the last level. Pure, as all picking.
+//! Compactions that somebody asked for: level by level, what lies in a range goes down, to the last
+//! level. Pure, as all picking.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use tombolo_format::manifest::TableName;
 use super::{Job, LEVEL_LAST, Picking, Reason, Targets, job, next_level, runs_that_may_go};
 use crate::version::{Levels, TableHandle};
 
-/// A compaction that somebody asked for: level by level, what lies in a range when the level's turn comes goes down, to the last level.
+/// A compaction that somebody asked for: level by level, what lies in a range when the level's turn
+/// comes goes down, to the last level.
 ///
-/// Only what is there when its level's turn comes takes part, so that it ends however much is written meanwhile.
+/// Only what is there when its level's turn comes takes part, so that it ends however much is
+/// written meanwhile.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) keyspace: u32,
@@ -23,7 +26,8 @@ pub(crate) struct Asked {
     level: u8,
     /// Tables of `level` whose turn it is; `None` before the turn.
     remaining: Option<BTreeSet<TableName>>,
-    /// Of level 0 what is not newer takes part, also once it has become one run with others; `None` before the turn.
+    /// Of level 0 what is not newer takes part, also once it has become one run with others; `None`
+    /// before the turn.
     newest: Option<SequenceNumber>,
     /// A damaged table stayed where it was.
     pub(crate) met_damage: Option<TableName>,
@@ -61,8 +65,10 @@ impl Asked {
                 0 => self.turn_of_level_0(&tables),
                 _ => self.remaining.take().unwrap_or_else(|| self.turn(&tables, picking)),
             };
-            let here: Vec<_> = tables.into_iter().filter(|table| remaining.contains(&table.description().name)).collect();
-            let (damaged, here): (Vec<_>, Vec<_>) = here.into_iter().partition(|table| picking.busy.is_damaged(table));
+            let here: Vec<_> =
+                tables.into_iter().filter(|table| remaining.contains(&table.description().name)).collect();
+            let (damaged, here): (Vec<_>, Vec<_>) =
+                here.into_iter().partition(|table| picking.busy.is_damaged(table));
             self.met_damage = self.met_damage.or(damaged.first().map(|table| table.description().name));
             if !here.is_empty() {
                 self.remaining = Some(here.iter().map(|table| table.description().name).collect());
@@ -77,15 +83,17 @@ impl Asked {
         Turn::Done
     }
 
-    /// The runs of level 0 that take part: all or none, for an older one must not stay behind. Told by what they hold and not by their names: a
-    /// job that runs may be making one run of several.
+    /// The runs of level 0 that take part: all or none, for an older one must not stay behind. Told
+    /// by what they hold and not by their names: a job that runs may be making one run of several.
     fn turn_of_level_0(&mut self, runs: &[Arc<TableHandle>]) -> BTreeSet<TableName> {
-        let newest_of_all = || runs.iter().map(|run| run.description().last_sequence).max().unwrap_or(SequenceNumber::ZERO);
+        let newest_of_all =
+            || runs.iter().map(|run| run.description().last_sequence).max().unwrap_or(SequenceNumber::ZERO);
         let none = SequenceNumber::ZERO;
         let is_met = || runs.iter().any(|run| self.is_in_range(run));
         let newest = self.newest.unwrap_or_else(|| if is_met() { newest_of_all() } else { none });
         self.newest = Some(newest);
-        let takes_part = |run: &&Arc<TableHandle>| newest > none && run.description().first_sequence <= newest;
+        let takes_part =
+            |run: &&Arc<TableHandle>| newest > none && run.description().first_sequence <= newest;
         runs.iter().filter(takes_part).map(|run| run.description().name).collect()
     }
 
@@ -104,7 +112,13 @@ impl Asked {
         tables.iter().filter(takes_part).map(|table| table.description().name).collect()
     }
 
-    fn job(&self, levels: &Levels, picking: &Picking<'_>, targets: &Targets, here: &[Arc<TableHandle>]) -> Option<Job> {
+    fn job(
+        &self,
+        levels: &Levels,
+        picking: &Picking<'_>,
+        targets: &Targets,
+        here: &[Arc<TableHandle>],
+    ) -> Option<Job> {
         if self.level == 0 {
             let wanted = |table: &Arc<TableHandle>| here.iter().any(|other| Arc::ptr_eq(table, other));
             let to = next_level(levels, targets, 0);
@@ -115,7 +129,12 @@ impl Asked {
         }
         let to = match self.level {
             LEVEL_LAST => LEVEL_LAST,
-            level => levels.sorted.iter().map(|(number, _)| *number).find(|number| *number > level).unwrap_or(LEVEL_LAST),
+            level => levels
+                .sorted
+                .iter()
+                .map(|(number, _)| *number)
+                .find(|number| *number > level)
+                .unwrap_or(LEVEL_LAST),
         };
         let run = levels.level(self.level)?;
         let bytes_max = picking.settings.table_bytes_at(to, targets.base).saturating_mul(8);
@@ -124,7 +143,9 @@ impl Asked {
             let mut bytes = 0;
             let fits = |next: &&Arc<TableHandle>| {
                 bytes += next.description().length;
-                bytes <= bytes_max && picking.busy.is_free(next) && here.iter().any(|other| Arc::ptr_eq(next, other))
+                bytes <= bytes_max
+                    && picking.busy.is_free(next)
+                    && here.iter().any(|other| Arc::ptr_eq(next, other))
             };
             let mut upper: Vec<_> = run.range(at..run.len()).take_while(fits).cloned().collect();
             if upper.is_empty() || self.level == LEVEL_LAST {
@@ -138,9 +159,18 @@ impl Asked {
     }
 
     /// Whether no job runs that these wait for: then only damage can be in their way, and it stays.
-    fn is_kept_by_damage(&mut self, levels: &Levels, picking: &Picking<'_>, here: &[Arc<TableHandle>]) -> bool {
-        let waits = here.iter().any(|table| !picking.busy.is_free(table)) || picking.busy.is_at(self.keyspace);
-        let damaged = levels.tables().find(|table| picking.busy.is_damaged(table)).map(|table| table.description().name);
+    fn is_kept_by_damage(
+        &mut self,
+        levels: &Levels,
+        picking: &Picking<'_>,
+        here: &[Arc<TableHandle>],
+    ) -> bool {
+        let waits =
+            here.iter().any(|table| !picking.busy.is_free(table)) || picking.busy.is_at(self.keyspace);
+        let damaged = levels
+            .tables()
+            .find(|table| picking.busy.is_damaged(table))
+            .map(|table| table.description().name);
         if waits || damaged.is_none() {
             return false;
         }

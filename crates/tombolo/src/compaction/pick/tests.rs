@@ -1,8 +1,11 @@
-//! Cases are text: levels, what runs, and the jobs that are picked. `UPDATE=1` writes what is picked into the file.
+//! Cases are text: levels, what runs, and the jobs that are picked. `UPDATE=1` writes what is
+//! picked into the file.
 //!
-//! `level N NAME=FIRST-LAST*KIB[!DELETES%] …` (level 0 newest first), `running FROM TO NAME …`, `damaged NAME …`, `snapshot N`, `memtable KIB`,
-//! `compressed lowest`; then `pick` (and take what was picked), `finish` (the oldest job that runs; its outputs are put in place) and
-//! `ask FIRST-LAST`, which does all jobs of an asked compaction, and with `through` finishes those that it waits for.
+//! `level N NAME=FIRST-LAST*KIB[!DELETES%] …` (level 0 newest first), `running FROM TO NAME …`,
+//! `damaged NAME …`, `snapshot N`, `memtable KIB`, `compressed lowest`; then `pick` (and take what
+//! was picked), `finish` (the oldest job that runs; its outputs are put in place) and
+//! `ask FIRST-LAST`, which does all jobs of an asked compaction, and with `through` finishes those
+//! that it waits for.
 
 use std::fmt::Write as _;
 
@@ -41,7 +44,8 @@ impl Case {
         let cache = BlockCache::of(&MemoryBudget::new(1 << 20).unwrap());
         let places = Arc::new(Mutex::new(Places::own(&objects, Incarnation(1))));
         let flash = crate::flash::FlashUse::None;
-        let tables = Tables { env, objects, cache, flash, incarnation: Incarnation(1), epoch: Epoch(1), places };
+        let tables =
+            Tables { env, objects, cache, flash, incarnation: Incarnation(1), epoch: Epoch(1), places };
         Case {
             versions: Versions::new(tables),
             _world: world,
@@ -57,7 +61,12 @@ impl Case {
     }
 
     fn version(&self) -> Arc<Version> {
-        let mut edits = vec![Edit::KeyspaceCreated { id: 1, name: "k".into(), stream: 0, options: KeyspaceOptions::default() }];
+        let mut edits = vec![Edit::KeyspaceCreated {
+            id: 1,
+            name: "k".into(),
+            stream: 0,
+            options: KeyspaceOptions::default(),
+        }];
         edits.extend(self.tables.iter().map(|(_, table)| Edit::TableAdded(table.clone())));
         self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default())
     }
@@ -91,7 +100,12 @@ impl Case {
     }
 
     fn handle(&self, levels: &Levels, name: &str) -> Arc<TableHandle> {
-        let table = &self.tables.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no table {name}")).1;
+        let table = &self
+            .tables
+            .iter()
+            .find(|(other, _)| other == name)
+            .unwrap_or_else(|| panic!("no table {name}"))
+            .1;
         Arc::clone(levels.tables().find(|handle| handle.description().name == table.name).unwrap())
     }
 
@@ -100,7 +114,9 @@ impl Case {
     }
 
     fn describe(&self, job: &Job) -> String {
-        let names = |tables: &[Arc<TableHandle>]| tables.iter().map(|table| self.name(table)).collect::<Vec<_>>().join(" ");
+        let names = |tables: &[Arc<TableHandle>]| {
+            tables.iter().map(|table| self.name(table)).collect::<Vec<_>>().join(" ")
+        };
         let mut text = format!("{:?}: level {} [{}]", job.reason, job.from, names(&job.upper));
         if !job.lower.is_empty() {
             write!(text, " with level {} [{}]", job.to, names(&job.lower)).unwrap();
@@ -126,9 +142,16 @@ impl Case {
     fn check(&self, job: &Job) {
         let (first, last) = job.range().unwrap();
         for (_, other) in &self.running {
-            assert!(!job.inputs().any(|table| other.inputs().any(|taken| Arc::ptr_eq(table, taken))), "an input is shared");
+            assert!(
+                !job.inputs().any(|table| other.inputs().any(|taken| Arc::ptr_eq(table, taken))),
+                "an input is shared"
+            );
             let (from, to) = other.range().unwrap();
-            assert!(job.to == 0 || other.to != job.to || to < first || last < from, "two jobs write one range of level {}", job.to);
+            assert!(
+                job.to == 0 || other.to != job.to || to < first || last < from,
+                "two jobs write one range of level {}",
+                job.to
+            );
         }
         let version = self.version();
         let levels = version.levels(1).unwrap();
@@ -139,17 +162,29 @@ impl Case {
         }
         // A delete stays for everything older that is no input.
         let oldest = job.upper.last().unwrap().description().last_sequence;
-        let older_runs = levels.runs.iter().filter(|run| job.from == 0 && run.description().last_sequence < oldest);
-        let deeper = levels.sorted.iter().filter(|(level, _)| *level > job.to).flat_map(|(_, run)| run.iter());
-        for table in older_runs.chain(deeper).filter(|table| !job.inputs().any(|taken| Arc::ptr_eq(table, taken))) {
+        let older_runs =
+            levels.runs.iter().filter(|run| job.from == 0 && run.description().last_sequence < oldest);
+        let deeper =
+            levels.sorted.iter().filter(|(level, _)| *level > job.to).flat_map(|(_, run)| run.iter());
+        for table in
+            older_runs.chain(deeper).filter(|table| !job.inputs().any(|taken| Arc::ptr_eq(table, taken)))
+        {
             for key in [&table.description().first_key, &table.description().last_key] {
-                assert!(Below::new(job).may_hold(key), "{} lies below, and deletes of its keys would go", self.name(table));
+                assert!(
+                    Below::new(job).may_hold(key),
+                    "{} lies below, and deletes of its keys would go",
+                    self.name(table)
+                );
             }
         }
         if job.from == 0 && job.to != 0 {
-            for stays in levels.runs.iter().filter(|run| !job.upper.iter().any(|table| Arc::ptr_eq(run, table))) {
-                let passes =
-                    |table: &Arc<TableHandle>| meets(table, stays) && table.description().last_sequence > stays.description().last_sequence;
+            for stays in
+                levels.runs.iter().filter(|run| !job.upper.iter().any(|table| Arc::ptr_eq(run, table)))
+            {
+                let passes = |table: &Arc<TableHandle>| {
+                    meets(table, stays)
+                        && table.description().last_sequence > stays.description().last_sequence
+                };
                 assert!(!job.upper.iter().any(passes), "a run passes an older one");
             }
         }
@@ -173,7 +208,8 @@ impl Case {
         let deletes = if at_bottom { "0" } else { "10" };
         self.made += 1;
         let name = format!("m{}", self.made);
-        let (first, last) = (String::from_utf8(first.to_vec()).unwrap(), String::from_utf8(last.to_vec()).unwrap());
+        let (first, last) =
+            (String::from_utf8(first.to_vec()).unwrap(), String::from_utf8(last.to_vec()).unwrap());
         self.add(job.to, &format!("{name}={first}-{last}*{}!{deletes}", job.bytes() >> 10));
         let made = self.tables.last_mut().unwrap();
         (made.1.first_sequence, made.1.last_sequence) = (oldest, newest);
@@ -217,8 +253,12 @@ impl Case {
             }
             "pick" => {
                 let version = self.version();
-                version.levels(1).inspect(|levels| levels.toll.pay(std::mem::take(&mut self.paid_nanos)));
-                let job = version.levels(1).and_then(|levels| pick(levels, &self.picking(&self.busy, &self.cursors)));
+                version
+                    .levels(1)
+                    .inspect(|levels| levels.read_cost.pay(std::mem::take(&mut self.paid_nanos)));
+                let job = version
+                    .levels(1)
+                    .and_then(|levels| pick(levels, &self.picking(&self.busy, &self.cursors)));
                 match job {
                     None => out.push_str("nothing\n"),
                     Some(job) => {
@@ -238,7 +278,9 @@ impl Case {
             "targets" => {
                 let version = self.version();
                 let targets = Targets::new(version.levels(1).unwrap(), &self.settings);
-                let bytes: Vec<_> = (targets.base..LEVEL_LAST).map(|level| format!("{}", targets.of(level).unwrap() >> 10)).collect();
+                let bytes: Vec<_> = (targets.base..LEVEL_LAST)
+                    .map(|level| format!("{}", targets.of(level).unwrap() >> 10))
+                    .collect();
                 writeln!(out, "base {} [{}]", targets.base, bytes.join(" ")).unwrap();
             }
             "ask" => {
@@ -264,7 +306,11 @@ impl Case {
                             self.finish(number, &job);
                         }
                         Turn::Done => {
-                            out.push_str(if asked.met_damage.is_some() { "done, but for damage\n" } else { "done\n" });
+                            out.push_str(if asked.met_damage.is_some() {
+                                "done, but for damage\n"
+                            } else {
+                                "done\n"
+                            });
                             break;
                         }
                     }
@@ -301,7 +347,8 @@ fn cases() {
     assert_eq!(actual.trim_end(), text.trim_end(), "UPDATE=1 writes what was picked into {path}");
 }
 
-/// Whatever is written, jobs keep their invariants, level 0 stays short, and in the end nothing is left to do.
+/// Whatever is written, jobs keep their invariants, level 0 stays short, and in the end nothing is
+/// left to do.
 #[test]
 fn random_loads_come_to_rest() {
     for seed in 0..60u64 {
@@ -315,10 +362,17 @@ fn random_loads_come_to_rest() {
         let mut case = Case::new();
         for step in 0..400u64 {
             if next(3) == 0 && step < 300 {
-                // A flush; newer than all: sequence numbers of level 0 descend in the order of `add`.
+                // A flush; newer than all: sequence numbers of level 0 descend in the order of
+                // `add`.
                 let (one, other) = (next(1000), next(1000));
                 case.made += 1;
-                let text = format!("f{step}={:04}-{:04}*{}!{}", one.min(other), one.max(other) + 1, 1 + next(24), next(30));
+                let text = format!(
+                    "f{step}={:04}-{:04}*{}!{}",
+                    one.min(other),
+                    one.max(other) + 1,
+                    1 + next(24),
+                    next(30)
+                );
                 case.add(0, &text);
                 let table = case.tables.last_mut().unwrap();
                 table.1.last_sequence = SequenceNumber(1_000_000 + step);
@@ -326,7 +380,9 @@ fn random_loads_come_to_rest() {
             }
             if case.running.len() < 3 {
                 let version = case.version();
-                let job = version.levels(1).and_then(|levels| pick(levels, &case.picking(&case.busy, &case.cursors)));
+                let job = version
+                    .levels(1)
+                    .and_then(|levels| pick(levels, &case.picking(&case.busy, &case.cursors)));
                 if let Some(job) = job {
                     case.take(job);
                     continue;

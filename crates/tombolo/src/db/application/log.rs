@@ -10,7 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Error, ErrorKind, Log, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result};
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, Log, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result,
+};
 
 use crate::db::Handle;
 use crate::deadline::Limit;
@@ -22,13 +24,14 @@ use crate::options::Durability;
 /// The stream in the frames of an application's lanes: none of the database's.
 const STREAM: u32 = u32::MAX;
 
-/// An entry's place in an application's log: the epoch, and which of the epoch's entries it is. Ordered as the entries are; the same whenever and by
-/// whomever the entry is read.
+/// An entry's place in an application's log: the epoch, and which of the epoch's entries it is.
+/// Ordered as the entries are; the same whenever and by whomever the entry is read.
 #[derive(Clone, Copy, Debug)]
 pub struct LogPosition {
     epoch: u64,
     number: u64,
-    /// Where the entry ended when its place was told. A failed sync moves what is not durable, only forward. Not part of what the position is.
+    /// Where the entry ended when its place was told. A failed sync moves what is not durable, only
+    /// forward. Not part of what the position is.
     end: LogOffset,
 }
 
@@ -84,7 +87,8 @@ pub struct ApplicationEntry {
     pub payload: Bytes,
 }
 
-/// One of the application's logs: see [`crate::Builder::application_logs`]. Cheap to clone; appends from several threads take their places one after the other.
+/// One of the application's logs: see [`crate::Builder::application_logs`]. Cheap to clone; appends
+/// from several threads take their places one after the other.
 ///
 /// ```no_run
 /// # fn main() -> tombolo::Result<()> {
@@ -108,7 +112,11 @@ pub struct ApplicationLog {
 
 impl fmt::Debug for ApplicationLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ApplicationLog").field("place", &self.engine().place).field("lane", &self.lane).finish()
+        formatter
+            .debug_struct("ApplicationLog")
+            .field("place", &self.engine().place)
+            .field("lane", &self.lane)
+            .finish()
     }
 }
 
@@ -123,7 +131,10 @@ impl ApplicationLog {
         if number < u32::try_from(lanes).unwrap_or(u32::MAX) {
             return Ok(ApplicationLog { handle: Arc::clone(handle), limit, lane });
         }
-        let error = Error::new(ErrorKind::Invalid, format!("the database was not opened with an application's log number {number}"));
+        let error = Error::new(
+            ErrorKind::Invalid,
+            format!("the database was not opened with an application's log number {number}"),
+        );
         Err(error.found(format!("{lanes} logs")).advice("say how many with Builder::application_logs"))
     }
 
@@ -131,8 +142,9 @@ impl ApplicationLog {
         &self.handle.engine
     }
 
-    /// The same log, of which every verb ends within `limit` of its call: see [`crate::Keyspace::within`]. An entry that is too late may still become durable;
-    /// releasing and trimming go on to their end.
+    /// The same log, of which every verb ends within `limit` of its call: see
+    /// [`crate::Keyspace::within`]. An entry that is too late may still become durable; releasing
+    /// and trimming go on to their end.
     #[must_use]
     pub fn within(mut self, limit: Duration) -> ApplicationLog {
         self.limit = Limit(Some(limit));
@@ -142,7 +154,10 @@ impl ApplicationLog {
     /// # Errors
     /// `Bug` when there is none.
     fn log(&self) -> Result<&Arc<dyn Log>> {
-        self.engine().application_log.as_ref().ok_or_else(|| Error::new(ErrorKind::Bug, "a lane that was not opened"))
+        self.engine()
+            .application_log
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "a lane that was not opened"))
     }
 
     /// # Errors
@@ -152,7 +167,8 @@ impl ApplicationLog {
         lane.ok_or_else(|| Error::new(ErrorKind::Bug, "a lane that was not opened"))
     }
 
-    /// Appends an entry; durable when the operation ends, and so is every one before it. One append; the sync is shared.
+    /// Appends an entry; durable when the operation ends, and so is every one before it. One
+    /// append; the sync is shared.
     ///
     /// # Errors
     /// As [`ApplicationLog::append_with`].
@@ -163,8 +179,10 @@ impl ApplicationLog {
     /// As [`ApplicationLog::append`], with the durability said.
     ///
     /// # Errors
-    /// `Fenced` when another process has taken over: outcome unknown; `Invalid` for an unlogged entry, or one that is larger than a segment; `Busy` while
-    /// too much waits to be durable (wait for an earlier append), `OutOfSpace` and `Retry`: nothing took effect; `OutcomeUnknown` when storing it failed.
+    /// `Fenced` when another process has taken over: outcome unknown; `Invalid` for an unlogged
+    /// entry, or one that is larger than a segment; `Busy` while too much waits to be durable (wait
+    /// for an earlier append), `OutOfSpace` and `Retry`: nothing took effect; `OutcomeUnknown` when
+    /// storing it failed.
     pub fn append_with(&self, payload: impl AsRef<[u8]>, durability: Durability) -> Op<LogPosition> {
         let engine = self.engine();
         if durability == Durability::Unlogged {
@@ -172,7 +190,12 @@ impl ApplicationLog {
         }
         let appended = engine.check_writable().and_then(|()| {
             let mut count = self.own_lane()?.appended.lock();
-            let entry = LogAppend { stream: STREAM, first_sequence: *count + 1, count: 1, parts: &[payload.as_ref()] };
+            let entry = LogAppend {
+                stream: STREAM,
+                first_sequence: *count + 1,
+                count: 1,
+                parts: &[payload.as_ref()],
+            };
             let appended = self.log()?.append_parts(self.lane, &entry)?;
             *count += 1;
             Ok((appended, *count))
@@ -189,7 +212,11 @@ impl ApplicationLog {
                 accepted.await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
             }
             if durability == Durability::Durable {
-                log.log()?.durable(log.lane, end).await.unwrap_or_else(ended).map_err(|error| log.judged(error))?;
+                log.log()?
+                    .durable(log.lane, end)
+                    .await
+                    .unwrap_or_else(ended)
+                    .map_err(|error| log.judged(error))?;
             }
             Ok(position)
         };
@@ -197,7 +224,11 @@ impl ApplicationLog {
     }
 
     /// Starts what goes on to its end; only the wait for it is limited.
-    fn begin<T: Send + 'static>(&self, what: &'static str, work: impl Future<Output = Result<T>> + Send + 'static) -> Op<T> {
+    fn begin<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Op<T> {
         Op::begin(self.limit, &self.engine().env, what, work)
     }
 
@@ -209,8 +240,9 @@ impl ApplicationLog {
         error
     }
 
-    /// The entries that earlier epochs left, oldest first: all that was acknowledged as durable, and a prefix of what was appended after it. They stay
-    /// until [`ApplicationLog::release_earlier`].
+    /// The entries that earlier epochs left, oldest first: all that was acknowledged as durable,
+    /// and a prefix of what was appended after it. They stay until
+    /// [`ApplicationLog::release_earlier`].
     pub fn earlier(&self) -> EarlierLogs {
         EarlierLogs { log: self.clone(), waiting: self.earlier_logs().into(), reader: None }
     }
@@ -230,8 +262,8 @@ impl ApplicationLog {
         logs.map(log).collect()
     }
 
-    /// Gives up what earlier epochs left. To be called once what it holds is kept elsewhere, durably: in keyspaces, or in this epoch's log. One record of
-    /// the manifest, then deletions.
+    /// Gives up what earlier epochs left. To be called once what it holds is kept elsewhere,
+    /// durably: in keyspaces, or in this epoch's log. One record of the manifest, then deletions.
     ///
     /// # Errors
     /// `Fenced`; those of the stores: what is then left is deleted by a later opening.
@@ -245,7 +277,10 @@ impl ApplicationLog {
             if earlier.is_empty() {
                 return Ok(());
             }
-            let unnamed = |log: &EarlierLog| Edit::LogUnnamed { epoch: log.record.id.epoch.0, lane: log.record.id.lane };
+            let unnamed = |log: &EarlierLog| Edit::LogUnnamed {
+                epoch: log.record.id.epoch.0,
+                lane: log.record.id.lane,
+            };
             log.engine().manifest.committed(earlier.iter().map(unnamed).collect()).await?;
             for EarlierLog { record, .. } in &earlier {
                 log.engine().log_store.free(&log.engine().context, record).await?;
@@ -254,18 +289,27 @@ impl ApplicationLog {
         })
     }
 
-    /// Gives up this epoch's entries up to and including the one at `position`: they are not among what a later epoch reads. One record of the
-    /// manifest; the space is given back as the log can.
+    /// Gives up this epoch's entries up to and including the one at `position`: they are not among
+    /// what a later epoch reads. One record of the manifest; the space is given back as the log
+    /// can.
     ///
     /// # Errors
-    /// `Invalid` for a position of another epoch, or one that is not durable; `Fenced`; those of the stores.
+    /// `Invalid` for a position of another epoch, or one that is not durable; `Fenced`; those of
+    /// the stores.
     pub fn trim(&self, position: LogPosition) -> Op<()> {
-        let durable = self.engine().application_log.as_ref().map_or(LogOffset::ZERO, |log| log.durable_through(self.lane));
+        let durable = self
+            .engine()
+            .application_log
+            .as_ref()
+            .map_or(LogOffset::ZERO, |log| log.durable_through(self.lane));
         if let Err(error) = self.engine().check_writable() {
             return Op::ready(Err(error));
         }
         if position.epoch != self.engine().context.epoch.0 || position.end > durable {
-            let error = Error::new(ErrorKind::Invalid, "a position to trim to that is of another epoch, or not durable");
+            let error = Error::new(
+                ErrorKind::Invalid,
+                "a position to trim to that is of another epoch, or not durable",
+            );
             return Op::ready(Err(error
                 .expected(format!("at most {durable} of epoch {}", self.engine().context.epoch))
                 .found(format!("{position:?}"))));
@@ -275,10 +319,16 @@ impl ApplicationLog {
             let _turn = log.own_lane()?.trimming.take().await;
             let Engine { manifest, context, .. } = log.engine();
             let (epoch, lane) = (context.epoch.0, log.lane);
-            if manifest.state().logs().get(&LogId { epoch: context.epoch, lane }).is_some_and(|log| position.number <= log.trimmed) {
+            if manifest
+                .state()
+                .logs()
+                .get(&LogId { epoch: context.epoch, lane })
+                .is_some_and(|log| position.number <= log.trimmed)
+            {
                 return Ok(());
             }
-            // Nothing before the place that was told is needed: entries only move forward, and keep their order. What lies between is told by number.
+            // Nothing before the place that was told is needed: entries only move forward, and keep
+            // their order. What lies between is told by number.
             let place = Edit::LogReplayPoint { epoch, lane, offset: position.end.0 };
             let mut edits = vec![place, Edit::LogTrimmed { epoch, lane, entries: position.number }];
             if is_enabled(Mutant::ApplicationLogTrimmedByPlace) {
@@ -303,22 +353,28 @@ struct EarlierLog {
 
 /// The entries that earlier epochs left, one after the other.
 ///
-/// A read that ended with an error, by its deadline, or by being dropped is made again by the next one: no entry is skipped.
+/// A read that ended with an error, by its deadline, or by being dropped is made again by the next
+/// one: no entry is skipped.
 #[derive(Debug)]
 pub struct EarlierLogs {
     log: ApplicationLog,
     /// The first is the one that is read.
     waiting: VecDeque<EarlierLog>,
-    /// Reads on in that. Invariant: taken out while it reads, so that one which was given up midway reads no more.
+    /// Reads on in that. Invariant: taken out while it reads, so that one which was given up midway
+    /// reads no more.
     reader: Option<Box<dyn LogReader>>,
 }
 
 impl EarlierLogs {
-    /// The next entry; `None` at the end. As [`EarlierLogs::next_async`], on a thread that runs no tasks.
+    /// The next entry; `None` at the end. As [`EarlierLogs::next_async`], on a thread that runs no
+    /// tasks.
     ///
     /// # Errors
     /// As [`EarlierLogs::next_async`].
-    #[allow(clippy::should_implement_trait, reason = "an iterator of results ends with an error, and this goes on")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an iterator of results ends with an error, and this goes on"
+    )]
     pub fn next(&mut self) -> Result<Option<ApplicationEntry>> {
         let env = self.log.engine().env.clone();
         env.block_on(self.next_async())
@@ -327,7 +383,8 @@ impl EarlierLogs {
     /// The next entry; `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt`: what was sealed must be there; `DeadlineExceeded` of a log with a limit; those of the log store.
+    /// `Corrupt`: what was sealed must be there; `DeadlineExceeded` of a log with a limit; those of
+    /// the log store.
     pub async fn next_async(&mut self) -> Result<Option<ApplicationEntry>> {
         let env = self.log.engine().env.clone();
         match self.log.limit.scope(&env, "read of an application's log") {

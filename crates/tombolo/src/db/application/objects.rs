@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, Placement, Priority, Purpose, PutOutcome, Request, Result, object::PUT_BYTES_MAX,
+    Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, Placement, Priority, Purpose, PutOutcome, Request,
+    Result, object::PUT_BYTES_MAX,
 };
 
 use crate::db::Handle;
@@ -19,7 +20,8 @@ use crate::manifest::driver::io::Io;
 use crate::manifest::names;
 use crate::op::Op;
 
-/// The name of an application's object: of the epoch that made it, never used again. As text, 33 characters, it goes into a key or a value.
+/// The name of an application's object: of the epoch that made it, never used again. As text, 33
+/// characters, it goes into a key or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApplicationObject {
     pub(crate) epoch: u64,
@@ -43,16 +45,20 @@ impl FromStr for ApplicationObject {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<ApplicationObject> {
-        let wrong = || Error::new(ErrorKind::Invalid, format!("{text:?} is no name of an application's object"));
-        names::parse_application_text(text).map(|(epoch, random)| ApplicationObject { epoch, random }).ok_or_else(wrong)
+        let wrong =
+            || Error::new(ErrorKind::Invalid, format!("{text:?} is no name of an application's object"));
+        names::parse_application_text(text)
+            .map(|(epoch, random)| ApplicationObject { epoch, random })
+            .ok_or_else(wrong)
     }
 }
 
 /// An application's objects, beside the database's. Cheap to clone.
 ///
-/// An object counts once its name was written, durably, to a keyspace: that write is fenced, the putting of the object need not be. Before an object is
-/// deleted its name is deleted there, durably. So whoever takes over finds every object that a keyspace names; those that none names, of epochs
-/// before its own, are left by processes that ended in between, and may be deleted.
+/// An object counts once its name was written, durably, to a keyspace: that write is fenced, the
+/// putting of the object need not be. Before an object is deleted its name is deleted there,
+/// durably. So whoever takes over finds every object that a keyspace names; those that none names,
+/// of epochs before its own, are left by processes that ended in between, and may be deleted.
 ///
 /// ```no_run
 /// # fn main() -> tombolo::Result<()> {
@@ -73,7 +79,11 @@ pub struct ApplicationObjects {
 
 impl fmt::Debug for ApplicationObjects {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ApplicationObjects").field("place", &self.engine().place).field("priority", &self.priority).finish()
+        formatter
+            .debug_struct("ApplicationObjects")
+            .field("place", &self.engine().place)
+            .field("priority", &self.priority)
+            .finish()
     }
 }
 
@@ -86,16 +96,17 @@ impl ApplicationObjects {
         &self.handle.engine
     }
 
-    /// The same objects, whose requests go before or after others of the database: reads of keys and the log are `High`, flushes `Normal`, compaction is
-    /// `Low`. Default: `Normal`.
+    /// The same objects, whose requests go before or after others of the database: reads of keys
+    /// and the log are `High`, flushes `Normal`, compaction is `Low`. Default: `Normal`.
     #[must_use]
     pub fn with_priority(mut self, priority: Priority) -> ApplicationObjects {
         self.priority = priority;
         self
     }
 
-    /// The same objects, of which every verb ends within `limit` of its call: see [`crate::Keyspace::within`]. Requests carry the deadline to the store; one that has
-    /// gone out may still take effect.
+    /// The same objects, of which every verb ends within `limit` of its call: see
+    /// [`crate::Keyspace::within`]. Requests carry the deadline to the store; one that has gone out
+    /// may still take effect.
     #[must_use]
     pub fn within(mut self, limit: Duration) -> ApplicationObjects {
         self.limit = Limit(Some(limit));
@@ -108,7 +119,8 @@ impl ApplicationObjects {
 
     /// A request, with the deadline of the operation that makes it.
     fn request(&self) -> Request {
-        let request = Request::new(Purpose::Application, self.engine().context.epoch).until(deadline::current());
+        let request =
+            Request::new(Purpose::Application, self.engine().context.epoch).until(deadline::current());
         Request { priority: self.priority, ..request }
     }
 
@@ -116,11 +128,12 @@ impl ApplicationObjects {
         names::application(self.engine().context.incarnation, object.epoch, object.random)
     }
 
-    /// Makes an object, durable when the operation ends, and gives its fresh name. One put; at most 128 MiB.
+    /// Makes an object, durable when the operation ends, and gives its fresh name. One put; at most
+    /// 128 MiB.
     ///
     /// # Errors
-    /// `Invalid` for more bytes; `Fenced` and `PermissionDenied` of a handle that may not write; those of the store. After an error there may be an object
-    /// that nobody names.
+    /// `Invalid` for more bytes; `Fenced` and `PermissionDenied` of a handle that may not write;
+    /// those of the store. After an error there may be an object that nobody names.
     pub fn put(&self, bytes: impl Into<Bytes>) -> Op<ApplicationObject> {
         let bytes = bytes.into();
         if let Err(error) = self.engine().check_writable() {
@@ -128,16 +141,23 @@ impl ApplicationObjects {
         }
         if bytes.len() > PUT_BYTES_MAX {
             let error = Error::new(ErrorKind::Invalid, format!("an object of {} bytes", bytes.len()));
-            return Op::ready(Err(error.expected(format!("at most {PUT_BYTES_MAX}")).advice("put it in several")));
+            return Op::ready(Err(error
+                .expected(format!("at most {PUT_BYTES_MAX}"))
+                .advice("put it in several")));
         }
         let (files, env) = (self.clone(), self.engine().env.clone());
         self.limited("put of an object", || {
             Op::start(&env, TaskClass::Foreground, "put an application's object", async move {
-                let object = ApplicationObject { epoch: files.engine().context.epoch.0, random: files.engine().env.random_u64() };
+                let object = ApplicationObject {
+                    epoch: files.engine().context.epoch.0,
+                    random: files.engine().env.random_u64(),
+                };
                 let (name, placement) = (files.name(object), Placement::new(ObjectKind::Other, Life::Long));
                 match files.engine().objects.put_if_absent(files.request(), &name, placement, bytes).await? {
                     PutOutcome::Created => Ok(object),
-                    PutOutcome::Exists => Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(name)),
+                    PutOutcome::Exists => {
+                        Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(name))
+                    }
                 }
             })
         })
@@ -169,7 +189,8 @@ impl ApplicationObjects {
         })
     }
 
-    /// All objects, oldest epoch first, those that no keyspace names included. A request for each thousand.
+    /// All objects, oldest epoch first, those that no keyspace names included. A request for each
+    /// thousand.
     ///
     /// # Errors
     /// Those of the store.
@@ -178,15 +199,25 @@ impl ApplicationObjects {
         self.limited("list of objects", || {
             Op::start_read(&env, "list an application's objects", async move {
                 let Engine { env, objects, context, .. } = files.engine();
-                let io = Io { env: env.clone(), store: Arc::clone(objects), epoch: context.epoch, purpose: Purpose::Application };
+                let io = Io {
+                    env: env.clone(),
+                    store: Arc::clone(objects),
+                    epoch: context.epoch,
+                    purpose: Purpose::Application,
+                };
                 let listed = io.list_all(&names::application_prefix(context.incarnation)).await?;
                 let parse = |name: &ObjectName| names::parse_application(context.incarnation, name);
-                Ok(listed.iter().filter_map(parse).map(|(epoch, random)| ApplicationObject { epoch, random }).collect())
+                Ok(listed
+                    .iter()
+                    .filter_map(parse)
+                    .map(|(epoch, random)| ApplicationObject { epoch, random })
+                    .collect())
             })
         })
     }
 
-    /// Deletes an object, there or not, after it was verified at the log that no other process has taken over. A look at the log and a request.
+    /// Deletes an object, there or not, after it was verified at the log that no other process has
+    /// taken over. A look at the log and a request.
     ///
     /// # Errors
     /// `Fenced`, and then nothing was deleted; `PermissionDenied`; those of the store.

@@ -22,7 +22,8 @@ fn the_age_of_a_reader_begins_when_its_view_is_replaced() {
     let after = |seconds| start + Duration::from_secs(seconds);
     assert_eq!(readers.behind(&first, after(1)), Behind::default());
     readers.replaced(&first, after(10));
-    let expected = Behind { views: 1, oldest_nanos: 5_000_000_000, memtable_bytes: first.active.memory_bytes() };
+    let expected =
+        Behind { views: 1, oldest_nanos: 5_000_000_000, memtable_bytes: first.active.memory_bytes() };
     assert_eq!(readers.behind(&second, after(15)), expected);
     assert!(expected.memtable_bytes > 0);
     readers.replaced(&second, after(20));

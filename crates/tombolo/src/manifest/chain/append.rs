@@ -1,8 +1,10 @@
 //! Puts one record after the tip of an epoch that this process has claimed (rules 1 and 5).
 //!
-//! A put of unknown outcome is never given up: the same bytes go to the same slot until a read shows what holds it. The own record in its
-//! slot is committed, and needs no further check. Another's there means that this process is fenced; whether the own one had been there
-//! before (committed, then deleted below a snapshot) cannot be known, so nothing that the record named may be deleted.
+//! A put of unknown outcome is never given up: the same bytes go to the same slot until a read
+//! shows what holds it. The own record in its slot is committed, and needs no further check.
+//! Another's there means that this process is fenced; whether the own one had been there before
+//! (committed, then deleted below a snapshot) cannot be known, so nothing that the record named may
+//! be deleted.
 
 use bytes::Bytes;
 use tombolo_format::manifest::{Edit, RecordKind, decode_record};
@@ -93,13 +95,18 @@ impl Append {
                 Step::Do(Effect::ReadRecords(self.tip.incarnation, slot..=slot))
             }
             PutAnswer::Unknown if is_enabled(Mutant::PutUnknownTakenAsFailed) => {
-                let error = Error::new(tombolo_storage::ErrorKind::Retry, "the mutant takes an unknown outcome for a failure");
+                let error = Error::new(
+                    tombolo_storage::ErrorKind::Retry,
+                    "the mutant takes an unknown outcome for a failure",
+                );
                 Step::Done(Ok(Appended::Refused(error)))
             }
-            PutAnswer::Unknown if is_enabled(Mutant::ManifestSeveralPutsOutstanding) => match self.proposed.take() {
-                Some(proposed) => Step::Done(Ok(Appended::Unacknowledged(proposed.tip))),
-                None => self.committed(),
-            },
+            PutAnswer::Unknown if is_enabled(Mutant::ManifestSeveralPutsOutstanding) => {
+                match self.proposed.take() {
+                    Some(proposed) => Step::Done(Ok(Appended::Unacknowledged(proposed.tip))),
+                    None => self.committed(),
+                }
+            }
             PutAnswer::Unknown => {
                 self.unknown = true;
                 self.put()
@@ -116,13 +123,17 @@ impl Append {
             Some(held) if is_enabled(Mutant::PutForeignRecordRetriedNext) => self.retry_next(&held),
             Some(held) if is_enabled(Mutant::StaleJobInstalled) => self.install_stale(&held),
             Some(_) => Step::Done(Ok(Appended::Fenced)),
-            // Deleted between put and read. A foreign claim is never deleted, so it was the own record: putting it again shows that.
+            // Deleted between put and read. A foreign claim is never deleted, so it was the own
+            // record: putting it again shows that.
             None => self.put(),
         }
     }
 
     fn proposed_kind(&self) -> Option<RecordKind> {
-        self.proposed.as_ref().and_then(|proposed| decode_record(&proposed.bytes).ok()).map(|record| record.kind)
+        self.proposed
+            .as_ref()
+            .and_then(|proposed| decode_record(&proposed.bytes).ok())
+            .map(|record| record.kind)
     }
 
     /// A mutant: takes the foreign record for one to append after.
@@ -137,7 +148,8 @@ impl Append {
         }
     }
 
-    /// A mutant: takes what a compaction of an older epoch made for good as long as its inputs are there, and names it in the newest one.
+    /// A mutant: takes what a compaction of an older epoch made for good as long as its inputs are
+    /// there, and names it in the newest one.
     fn install_stale(&mut self, held: &Bytes) -> Step<Result<Appended>> {
         let is_job = |edits: &[Edit]| {
             let ends_inputs = edits.iter().any(|edit| matches!(edit, Edit::TableObsolete { .. }));
@@ -145,7 +157,8 @@ impl Append {
         };
         match (self.tip.follow(held), self.proposed_kind()) {
             (Ok(tip), Some(RecordKind::Edits(edits)))
-                if is_job(&edits) && tip.propose(tip.epoch(), 0, RecordKind::Edits(edits.clone())).is_ok() =>
+                if is_job(&edits)
+                    && tip.propose(tip.epoch(), 0, RecordKind::Edits(edits.clone())).is_ok() =>
             {
                 self.retry_next(held)
             }

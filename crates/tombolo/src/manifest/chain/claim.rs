@@ -1,11 +1,15 @@
 //! Begins an epoch (rule 4).
 //!
-//! 1. Put a claim after the tip, with a fresh attempt id. 2. Until it is known what the slot holds, put the same bytes and read.
-//! 3. Once the put was seen to hold the slot, list: no higher slot makes the claim effective, a higher one makes it void.
-//! 4. Void: start over with a new attempt. Another's record in the slot: read it, and claim after it.
+//! 1. Put a claim after the tip, with a fresh attempt id. 2. Until it is known what the slot holds,
+//!    put the same bytes and read.
+//! 3. Once the put was seen to hold the slot, list: no higher slot makes the claim effective, a
+//!    higher one makes it void.
+//! 4. Void: start over with a new attempt. Another's record in the slot: read it, and claim after
+//!    it.
 //!
-//! Until it is effective its process fences, seals, deletes and serves nothing. A process that starts anew claims anew, even when the
-//! newest claim is one that an earlier process of the same name made: it cannot know what that one has outstanding.
+//! Until it is effective its process fences, seals, deletes and serves nothing. A process that
+//! starts anew claims anew, even when the newest claim is one that an earlier process of the same
+//! name made: it cannot know what that one has outstanding.
 
 use bytes::Bytes;
 use tombolo_format::manifest::RecordKind;
@@ -32,9 +36,11 @@ enum Phase {
 pub enum Claimed {
     /// The epoch is the tip's slot, and this process is its writer.
     Effective(Tip),
-    /// Others' records came first, and the tip now ends with them: look at the state, then claim after it.
+    /// Others' records came first, and the tip now ends with them: look at the state, then claim
+    /// after it.
     Behind(Tip),
-    /// The tip is not the chain's, or the claim landed below the newest record: load again from the newest.
+    /// The tip is not the chain's, or the claim landed below the newest record: load again from the
+    /// newest.
     Void,
 }
 
@@ -42,7 +48,8 @@ pub enum Claimed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     tip: Tip,
-    /// Whether a put of unknown outcome was made: it is then never given up before the slot was read.
+    /// Whether a put of unknown outcome was made: it is then never given up before the slot was
+    /// read.
     unknown: bool,
     phase: Phase,
 }
@@ -124,13 +131,19 @@ impl Machine for Claim {
     fn step(&mut self, answer: Answer) -> Step<Result<Claimed>> {
         let phase = std::mem::replace(&mut self.phase, Phase::Attempt);
         match (phase, answer) {
-            (Phase::Attempt, Answer::Random(attempt)) => match self.tip.propose(Epoch(self.tip.slot + 1), attempt, RecordKind::Claim) {
-                Ok(proposed) => self.put(proposed),
-                Err(error) => Step::Done(Err(error)),
-            },
+            (Phase::Attempt, Answer::Random(attempt)) => {
+                match self.tip.propose(Epoch(self.tip.slot + 1), attempt, RecordKind::Claim) {
+                    Ok(proposed) => self.put(proposed),
+                    Err(error) => Step::Done(Err(error)),
+                }
+            }
             (Phase::Put(proposed), Answer::Put(answer)) => self.has_put(proposed, answer),
-            (Phase::Read(proposed), Answer::Records(mut records)) => self.has_read(proposed, records.pop().flatten()),
-            (Phase::Confirm(proposed), Answer::Newest(newest)) => Step::Done(self.has_listed(proposed, newest)),
+            (Phase::Read(proposed), Answer::Records(mut records)) => {
+                self.has_read(proposed, records.pop().flatten())
+            }
+            (Phase::Confirm(proposed), Answer::Newest(newest)) => {
+                Step::Done(self.has_listed(proposed, newest))
+            }
             (_, answer) => Step::Done(misfit("claim", &answer)),
         }
     }

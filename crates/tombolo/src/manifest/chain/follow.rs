@@ -1,7 +1,9 @@
-//! Brings a reader's tip up to date (rule 3): polls the next slot, reads on while there are records, and when a confirmation is due lists
-//! once: what was read is believed when the list shows no higher slot, or when it is linked to what is.
+//! Brings a reader's tip up to date (rule 3): polls the next slot, reads on while there are
+//! records, and when a confirmation is due lists once: what was read is believed when the list
+//! shows no higher slot, or when it is linked to what is.
 //!
-//! Without a list nothing new is believed: the next slot may hold what a stale process put there after it was truncated.
+//! Without a list nothing new is believed: the next slot may hold what a stale process put there
+//! after it was truncated.
 
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{ErrorKind, Result};
@@ -21,7 +23,8 @@ enum Phase {
 pub enum Followed {
     /// This tip is proven to have been the newest at a moment after the poll began.
     Current(Tip),
-    /// The next slot was empty when it was read, and no confirmation was asked for: the proven tip stays.
+    /// The next slot was empty when it was read, and no confirmation was asked for: the proven tip
+    /// stays.
     Unchanged,
     /// The chain was truncated beyond the tip: load again.
     Lost,
@@ -47,7 +50,11 @@ impl Follow {
 
     fn poll(&mut self) -> Step<Result<Followed>> {
         self.phase = Phase::Poll;
-        let last = if self.newest > self.read.slot { self.newest.min(self.read.slot + RECORDS_PER_READ_MAX) } else { self.read.slot + 1 };
+        let last = if self.newest > self.read.slot {
+            self.newest.min(self.read.slot + RECORDS_PER_READ_MAX)
+        } else {
+            self.read.slot + 1
+        };
         Step::Do(Effect::ReadRecords(self.read.incarnation, self.read.slot + 1..=last))
     }
 
@@ -76,11 +83,17 @@ impl Machine for Follow {
                             return Step::Done(Ok(Followed::Lost));
                         }
                         let confirms = self.confirm && !is_enabled(Mutant::FollowNeverConfirms);
-                        return if confirms || self.read != self.proven { self.prove() } else { Step::Done(Ok(Followed::Unchanged)) };
+                        return if confirms || self.read != self.proven {
+                            self.prove()
+                        } else {
+                            Step::Done(Ok(Followed::Unchanged))
+                        };
                     };
                     match self.read.follow(&bytes) {
                         Ok(tip) => self.read = tip,
-                        Err(error) if error.kind() == ErrorKind::Conflict => return Step::Done(Ok(Followed::Lost)),
+                        Err(error) if error.kind() == ErrorKind::Conflict => {
+                            return Step::Done(Ok(Followed::Lost));
+                        }
                         Err(error) => return Step::Done(Err(error)),
                     }
                 }

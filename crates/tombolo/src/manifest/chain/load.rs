@@ -4,17 +4,20 @@
 //! 2. Read its record.
 //! 3. Read the record that names its snapshot, then the snapshot.
 //! 4. Read the records between, each linked to the next by its hash.
-//! 5. List again: when it shows no higher slot, the state is proven; else read on from there and list again.
+//! 5. List again: when it shows no higher slot, the state is proven; else read on from there and
+//!    list again.
 //!
-//! A record or snapshot that is not there, or does not link, means that the chain was truncated meanwhile: the list must show a higher
-//! slot, else it is corruption.
+//! A record or snapshot that is not there, or does not link, means that the chain was truncated
+//! meanwhile: the list must show a higher slot, else it is corruption.
 
 use bytes::Bytes;
 use tombolo_format::manifest::{Record, RecordKind, decode_record};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Incarnation, Result};
 
-use super::{Answer, Effect, Machine, RECORDS_PER_READ_MAX, SnapshotName, Step, Tip, misfit, missing, undecodable};
+use super::{
+    Answer, Effect, Machine, RECORDS_PER_READ_MAX, SnapshotName, Step, Tip, misfit, missing, undecodable,
+};
 use crate::manifest::names;
 
 /// What a load is for.
@@ -55,7 +58,8 @@ pub struct Load {
     proof: Proof,
     /// The slot that this load goes up to.
     newest: u64,
-    /// The newest slot when this load read the newest record: all below is linked to it. Invariant: `head <= newest`.
+    /// The newest slot when this load read the newest record: all below is linked to it. Invariant:
+    /// `head <= newest`.
     head: u64,
     phase: Phase,
 }
@@ -68,7 +72,8 @@ impl Load {
         Load { incarnation, proof, newest: 0, head: 0, phase: Phase::Find }
     }
 
-    /// Loads the state of `slot`, which is below the newest one and in the chain. Where that was truncated it comes to the newest state instead.
+    /// Loads the state of `slot`, which is below the newest one and in the chain. Where that was
+    /// truncated it comes to the newest state instead.
     pub fn of_slot(incarnation: Incarnation, slot: u64) -> Load {
         Load { incarnation, proof: Proof::Claim, newest: slot, head: slot, phase: Phase::Head }
     }
@@ -96,9 +101,16 @@ impl Load {
     fn decode(&self, slot: u64, bytes: &Bytes) -> Result<Record> {
         let object = names::record(self.incarnation, slot);
         let record = decode_record(bytes).map_err(|error| undecodable(&object, error))?;
-        if record.slot != slot || record.incarnation != self.incarnation.0 && !is_enabled(Mutant::ManifestIgnoreIncarnation) {
+        if record.slot != slot
+            || record.incarnation != self.incarnation.0 && !is_enabled(Mutant::ManifestIgnoreIncarnation)
+        {
             let expected = format!("record {slot} of incarnation {}", self.incarnation);
-            return Err(Error::corrupt(object, 32, expected, format!("record {} of incarnation {}", record.slot, record.incarnation)));
+            return Err(Error::corrupt(
+                object,
+                32,
+                expected,
+                format!("record {} of incarnation {}", record.slot, record.incarnation),
+            ));
         }
         Ok(record)
     }
@@ -117,7 +129,12 @@ impl Load {
         }
         if record.snapshot_slot >= self.newest {
             let object = names::record(self.incarnation, self.newest);
-            return Err(Error::corrupt(object, 88, format!("a slot below {}", self.newest), record.snapshot_slot));
+            return Err(Error::corrupt(
+                object,
+                88,
+                format!("a slot below {}", self.newest),
+                record.snapshot_slot,
+            ));
         }
         self.phase = Phase::Naming;
         Ok(self.read(record.snapshot_slot))
@@ -130,7 +147,12 @@ impl Load {
             return Ok(self.recheck(slot));
         };
         if state_slot >= slot {
-            return Err(Error::corrupt(names::record(self.incarnation, slot), 104, format!("a slot below {slot}"), state_slot));
+            return Err(Error::corrupt(
+                names::record(self.incarnation, slot),
+                104,
+                format!("a slot below {slot}"),
+                state_slot,
+            ));
         }
         self.phase = Phase::Snapshot(RecordOf(bytes.clone()));
         let name = SnapshotName { slot: state_slot, random, length, checksum };
@@ -185,7 +207,8 @@ impl Load {
                 _ => Ok(self.recheck(self.newest)),
             },
             (Phase::Snapshot(RecordOf(bytes)), Answer::Snapshot(edits)) => {
-                let record = decode_record(&bytes).map_err(|error| undecodable(&names::record(self.incarnation, self.newest), error))?;
+                let record = decode_record(&bytes)
+                    .map_err(|error| undecodable(&names::record(self.incarnation, self.newest), error))?;
                 match edits {
                     Some(edits) => {
                         let tip = Tip::of_snapshot(self.incarnation, &record, &edits)?;
@@ -199,10 +222,13 @@ impl Load {
                 self.newest = newest;
                 Ok(self.tail(tip))
             }
-            (Phase::Prove(tip), Answer::Newest(Some(newest))) if newest == tip.slot => Ok(Step::Done(Ok(Some(tip)))),
+            (Phase::Prove(tip), Answer::Newest(Some(newest))) if newest == tip.slot => {
+                Ok(Step::Done(Ok(Some(tip))))
+            }
             (Phase::Recheck(_), Answer::Newest(Some(newest))) if newest > self.head => Ok(self.start(newest)),
             (Phase::Recheck(slot), Answer::Newest(_)) => Err(missing(self.incarnation, slot)),
-            // A walk that went on while the database was destroyed, whose last record the next list shows.
+            // A walk that went on while the database was destroyed, whose last record the next list
+            // shows.
             (Phase::Prove(tip), Answer::Newest(_)) => Ok(self.recheck(tip.slot)),
             (_, answer) => misfit("load", &answer),
         }

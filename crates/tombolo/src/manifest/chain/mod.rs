@@ -1,9 +1,11 @@
 //! The protocol of the chain: state machines that say what to do next and are told how it ended.
 //!
-//! Manifest, step 1 of 3. A machine is a value: [`Machine::begin`] gives its first effect, [`Machine::step`] takes the answer and gives the
-//! next one, until it is done. One effect is outstanding at a time, which is what makes 'a list begun after the read' and 'one put
-//! outstanding' true by construction. No IO, clock or randomness inside; the [driver](super::driver) performs the effects for real, and
-//! the model performs them against a store that lets every put and delete land at any later time, more than once.
+//! Manifest, step 1 of 3. A machine is a value: [`Machine::begin`] gives its first effect,
+//! [`Machine::step`] takes the answer and gives the next one, until it is done. One effect is
+//! outstanding at a time, which is what makes 'a list begun after the read' and 'one put
+//! outstanding' true by construction. No IO, clock or randomness inside; the
+//! [driver](super::driver) performs the effects for real, and the model performs them against a
+//! store that lets every put and delete land at any later time, more than once.
 //!
 //! | machine | rule | does |
 //! |---|---|---|
@@ -38,13 +40,15 @@ pub const RECORDS_PER_READ_MAX: u64 = 128;
 /// What a machine asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// The highest number of an incarnation record: one atomic list of one name. → [`Answer::Newest`]
+    /// The highest number of an incarnation record: one atomic list of one name. →
+    /// [`Answer::Newest`]
     NewestIncarnation,
     /// Put the record that begins an incarnation, if it is absent. → [`Answer::Put`]
     PutIncarnation(Incarnation),
     /// The highest slot of a chain: one atomic list of one name. → [`Answer::Newest`]
     NewestRecord(Incarnation),
-    /// The bytes in these slots, at most [`RECORDS_PER_READ_MAX`]; the reads may be made in any order. → [`Answer::Records`]
+    /// The bytes in these slots, at most [`RECORDS_PER_READ_MAX`]; the reads may be made in any
+    /// order. → [`Answer::Records`]
     ReadRecords(Incarnation, RangeInclusive<u64>),
     /// The edits in a snapshot object, checked against its name. → [`Answer::Snapshot`]
     ReadSnapshot(Incarnation, SnapshotName),
@@ -125,10 +129,12 @@ pub(crate) fn undecodable(object: &ObjectName, error: tombolo_format::FormatErro
     use tombolo_format::FormatError;
     match error {
         FormatError::Damaged { offset, expected, found } => Error::corrupt(object, offset, expected, found),
-        FormatError::Newer { offset, what } => Error::new(ErrorKind::Unsupported, format!("a newer Tombolo wrote this: {what}"))
-            .object(object)
-            .offset(offset)
-            .advice("open the database with the version that wrote it, or a later one"),
+        FormatError::Newer { offset, what } => {
+            Error::new(ErrorKind::Unsupported, format!("a newer Tombolo wrote this: {what}"))
+                .object(object)
+                .offset(offset)
+                .advice("open the database with the version that wrote it, or a later one")
+        }
         other => Error::new(ErrorKind::Corrupt, other.to_string()).object(object),
     }
 }

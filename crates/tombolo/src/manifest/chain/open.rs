@@ -1,8 +1,10 @@
-//! Finds or begins the incarnation, loads its chain, checks that it may be opened, and claims it (rules 1 and 4).
+//! Finds or begins the incarnation, loads its chain, checks that it may be opened, and claims it
+//! (rules 1 and 4).
 //!
-//! Incarnations are numbered put-if-absent records, never deleted. The newest is the database, unless its chain ends with the record that
-//! destroyed it. Creating again begins the next one. Nothing is claimed before the checks pass: a process with a wrong log store, say,
-//! does not disturb the writer.
+//! Incarnations are numbered put-if-absent records, never deleted. The newest is the database,
+//! unless its chain ends with the record that destroyed it. Creating again begins the next one.
+//! Nothing is claimed before the checks pass: a process with a wrong log store, say, does not
+//! disturb the writer.
 
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
@@ -35,8 +37,10 @@ pub struct Policy {
 impl Policy {
     fn check(&self, state: &State) -> Result<()> {
         match (state.database(), self.mode) {
-            (Some(_), OpenMode::Create) => Err(Error::new(ErrorKind::AlreadyExists, "there is a database here already")
-                .advice("open it instead, or destroy it first, or choose another place")),
+            (Some(_), OpenMode::Create) => {
+                Err(Error::new(ErrorKind::AlreadyExists, "there is a database here already")
+                    .advice("open it instead, or destroy it first, or choose another place"))
+            }
             (None, OpenMode::Open) => Err(not_found("the creation of the database was never completed")),
             (Some(_), _) => self.log_identity.as_ref().map_or(Ok(()), |identity| check_log(state, identity)),
             (None, _) => Ok(()),
@@ -50,10 +54,12 @@ impl Policy {
 /// `Invalid`.
 pub(crate) fn check_log(state: &State, identity: &str) -> Result<()> {
     match state.database() {
-        Some(database) if identity != database.log_identity => Err(Error::new(ErrorKind::Invalid, "the database uses another log")
-            .expected(&database.log_identity)
-            .found(identity)
-            .advice("open it with the log that it was created with")),
+        Some(database) if identity != database.log_identity => {
+            Err(Error::new(ErrorKind::Invalid, "the database uses another log")
+                .expected(&database.log_identity)
+                .found(identity)
+                .advice("open it with the log that it was created with"))
+        }
         _ => Ok(()),
     }
 }
@@ -78,7 +84,8 @@ enum Phase {
 pub struct Open {
     policy: Policy,
     incarnation: Incarnation,
-    /// A proven tip that is claimed at once, and the epoch that must be the newest still, in the life whose it is: epochs of each count from 1.
+    /// A proven tip that is claimed at once, and the epoch that must be the newest still, in the
+    /// life whose it is: epochs of each count from 1.
     known: Option<Tip>,
     succeeds: Option<(Incarnation, Epoch)>,
     phase: Phase,
@@ -87,11 +94,17 @@ pub struct Open {
 impl Open {
     /// Opens under `policy`.
     pub fn new(policy: Policy) -> Open {
-        Open { policy, incarnation: Incarnation(0), known: None, succeeds: None, phase: Phase::Incarnation(None) }
+        Open {
+            policy,
+            incarnation: Incarnation(0),
+            known: None,
+            succeeds: None,
+            phase: Phase::Incarnation(None),
+        }
     }
 
-    /// Claims on top of a tip that was proven before, and succeeds its epoch and no later one: whatever was added to the chain since is
-    /// read, and the load is spared.
+    /// Claims on top of a tip that was proven before, and succeeds its epoch and no later one:
+    /// whatever was added to the chain since is read, and the load is spared.
     pub fn succeeding(policy: Policy, known: Tip) -> Open {
         let succeeds = Some((known.incarnation, known.epoch()));
         Open { succeeds, incarnation: known.incarnation, known: Some(known), ..Open::new(policy) }
@@ -104,12 +117,16 @@ impl Open {
 
     fn found(&mut self, newest: Option<Incarnation>, destroyed: Option<Incarnation>) -> Step<Result<Tip>> {
         match (newest, destroyed) {
-            (Some(newest), destroyed) if destroyed.is_none_or(|destroyed| destroyed < newest) => self.load(newest),
+            (Some(newest), destroyed) if destroyed.is_none_or(|destroyed| destroyed < newest) => {
+                self.load(newest)
+            }
             _ if self.policy.mode == OpenMode::Open => Step::Done(Err(not_found(match destroyed {
                 Some(_) => "the database was destroyed",
                 None => "there is no database here",
             }))),
-            (_, destroyed) => self.begin_incarnation(Incarnation(destroyed.map_or(0, |destroyed| destroyed.0) + 1)),
+            (_, destroyed) => {
+                self.begin_incarnation(Incarnation(destroyed.map_or(0, |destroyed| destroyed.0) + 1))
+            }
         }
     }
 
@@ -134,7 +151,10 @@ impl Open {
     }
 
     fn claim(&mut self, tip: Tip) -> Step<Result<Tip>> {
-        if tip.state.is_destroyed() && is_enabled(Mutant::IncarnationReused) && self.policy.mode != OpenMode::Open {
+        if tip.state.is_destroyed()
+            && is_enabled(Mutant::IncarnationReused)
+            && self.policy.mode != OpenMode::Open
+        {
             // What the mutant does: the life goes on behind its last record.
             let state = State::from_snapshot(tip.slot, tip.epoch(), &[]).unwrap_or_default();
             return self.claim(Tip { state: state.into(), ..tip });
@@ -145,8 +165,11 @@ impl Open {
         if let Some((life, epoch)) = self.succeeds {
             let is_of_life = tip.incarnation == life || is_enabled(Mutant::ClaimSucceedsAnotherLife);
             if !is_of_life || tip.epoch() != epoch {
-                let message =
-                    format!("epoch {} of life {} has succeeded epoch {epoch} of life {life} already", tip.epoch(), tip.incarnation);
+                let message = format!(
+                    "epoch {} of life {} has succeeded epoch {epoch} of life {life} already",
+                    tip.epoch(),
+                    tip.incarnation
+                );
                 return Step::Done(Err(Error::new(ErrorKind::Conflict, message)));
             }
         }

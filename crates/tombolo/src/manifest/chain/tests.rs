@@ -30,7 +30,9 @@ impl Store {
             Effect::NewestIncarnation => Answer::Newest(Some(1)),
             Effect::PutIncarnation(_) => Answer::Put(PutAnswer::Exists),
             Effect::NewestRecord(_) => Answer::Newest(self.slots.keys().next_back().copied()),
-            Effect::ReadRecords(_, slots) => Answer::Records(slots.map(|slot| self.slots.get(&slot).cloned()).collect()),
+            Effect::ReadRecords(_, slots) => {
+                Answer::Records(slots.map(|slot| self.slots.get(&slot).cloned()).collect())
+            }
             Effect::ReadSnapshot(_, name) => Answer::Snapshot(self.snapshots.get(&name.slot).cloned()),
             Effect::PutRecord(_, slot, bytes) => {
                 if self.slots.contains_key(&slot) {
@@ -124,7 +126,14 @@ fn long_chain() -> (Store, Tip) {
     store.snapshots.insert(base.slot, base.state.edits());
     tip = store.edit_twice(&tip);
     tip = store.edit_twice(&tip);
-    let kind = RecordKind::Snapshot { slot: base.slot, epoch: base.epoch().0, record_hash: base.hash, random: 0, length: 0, checksum: 0 };
+    let kind = RecordKind::Snapshot {
+        slot: base.slot,
+        epoch: base.epoch().0,
+        record_hash: base.hash,
+        random: 0,
+        length: 0,
+        checksum: 0,
+    };
     tip = store.append(&tip, kind);
     for _ in 0..5 {
         tip = store.edit(&tip);
@@ -154,7 +163,8 @@ fn loads_from_a_snapshot() {
     assert_eq!(loaded.tail_records, tip.slot - snapshot.slot);
 }
 
-/// An interrupted truncation leaves a contiguous rest, which the next one finds without a list of all claims.
+/// An interrupted truncation leaves a contiguous rest, which the next one finds without a list of
+/// all claims.
 #[test]
 fn a_truncation_finishes_what_another_began() {
     let (mut store, tip) = long_chain();
@@ -166,14 +176,18 @@ fn a_truncation_finishes_what_another_began() {
     assert_eq!(left, [1]);
 }
 
-/// A load that meets a truncation starts over; a hole in a chain that has not moved is corruption, named.
+/// A load that meets a truncation starts over; a hole in a chain that has not moved is corruption,
+/// named.
 #[test]
 fn a_hole_is_corruption_unless_the_chain_moved() {
     let (mut store, tip) = long_chain();
     let hole = tip.slot - 1;
     let bytes = store.slots.remove(&hole).unwrap();
     let error = store.load().unwrap_err();
-    assert_eq!((error.kind(), error.object_name()), (ErrorKind::Corrupt, Some(names::record(INCARNATION, hole).as_str())));
+    assert_eq!(
+        (error.kind(), error.object_name()),
+        (ErrorKind::Corrupt, Some(names::record(INCARNATION, hole).as_str()))
+    );
     store.slots.insert(hole, bytes);
     let (machine, effect) = store.run_part(Load::new(INCARNATION, Proof::List), 3);
     assert!(matches!(effect, Effect::ReadRecords(..) | Effect::ReadSnapshot(..)), "{effect:?}");
@@ -182,7 +196,8 @@ fn a_hole_is_corruption_unless_the_chain_moved() {
     assert_eq!(store.finish(machine, effect).unwrap().unwrap(), tip);
 }
 
-/// Every flipped bit of the newest record is an error that names the record, and never a panic or another state.
+/// Every flipped bit of the newest record is an error that names the record, and never a panic or
+/// another state.
 #[test]
 fn flipped_bits_are_errors() {
     let (mut store, tip) = long_chain();
@@ -197,7 +212,8 @@ fn flipped_bits_are_errors() {
     }
 }
 
-/// A claim whose put landed below the newest record is void, and one that lost its slot is told what came first.
+/// A claim whose put landed below the newest record is void, and one that lost its slot is told
+/// what came first.
 #[test]
 fn claims_below_the_newest_are_void() {
     let mut store = Store::default();
@@ -223,7 +239,9 @@ fn a_put_of_unknown_outcome_is_repeated() {
     let Step::Do(Effect::Random) = append.begin() else { panic!() };
     let mut puts = Vec::new();
     let mut step = append.step(Answer::Random(1));
-    for answer in [PutAnswer::Unknown, PutAnswer::Refused(Error::new(ErrorKind::Retry, "later")), PutAnswer::Unknown] {
+    for answer in
+        [PutAnswer::Unknown, PutAnswer::Refused(Error::new(ErrorKind::Retry, "later")), PutAnswer::Unknown]
+    {
         let Step::Do(Effect::PutRecord(_, slot, bytes)) = step else { panic!("{step:?}") };
         puts.push((slot, bytes));
         step = append.step(Answer::Put(answer));
@@ -238,7 +256,8 @@ fn a_put_of_unknown_outcome_is_repeated() {
     }
 }
 
-/// A follower reads on, believes nothing without a list, and learns that the chain was truncated beyond it.
+/// A follower reads on, believes nothing without a list, and learns that the chain was truncated
+/// beyond it.
 #[test]
 fn a_follower_stays_on_the_chain() {
     let (mut store, tip) = long_chain();
@@ -260,11 +279,13 @@ fn a_follower_stays_on_the_chain() {
 /// A life in which a database was created, and its tip.
 fn created(store: &mut Store, life: Incarnation) -> Tip {
     let Ok(Claimed::Effective(tip)) = store.run(Claim::new(Tip::empty(life))) else { panic!("claimed") };
-    let created = Edit::DatabaseCreated { id: life.0, log_identity: "memory".into(), created_unix_seconds: 0 };
+    let created =
+        Edit::DatabaseCreated { id: life.0, log_identity: "memory".into(), created_unix_seconds: 0 };
     store.append(&tip, RecordKind::Edits(vec![created]))
 }
 
-/// Whoever stood by for a life that has ended takes over no other one, though its epoch has the same number.
+/// Whoever stood by for a life that has ended takes over no other one, though its epoch has the
+/// same number.
 fn a_standby_of_an_earlier_life_claims_nothing() {
     let mut lives = [Store::default(), Store::default()];
     let known = created(&mut lives[0], Incarnation(1));
@@ -284,9 +305,9 @@ fn a_standby_of_an_earlier_life_claims_nothing() {
         };
         let answer = match effect {
             Effect::NewestIncarnation => Answer::Newest(Some(2)),
-            Effect::NewestRecord(Incarnation(2)) | Effect::ReadRecords(Incarnation(2), _) | Effect::PutRecord(Incarnation(2), ..) => {
-                lives[1].perform(effect)
-            }
+            Effect::NewestRecord(Incarnation(2))
+            | Effect::ReadRecords(Incarnation(2), _)
+            | Effect::PutRecord(Incarnation(2), ..) => lives[1].perform(effect),
             _ => lives[0].perform(effect),
         };
         step = open.step(answer);
@@ -300,7 +321,8 @@ fn a_standby_takes_over_no_other_life() {
     a_standby_of_an_earlier_life_claims_nothing();
 }
 
-/// The state before the last record is found as long as the chain below is there, and not taken for another once it is gone.
+/// The state before the last record is found as long as the chain below is there, and not taken for
+/// another once it is gone.
 #[test]
 fn the_state_that_a_life_ended_with_is_found_until_it_is_truncated() {
     let (mut store, tip) = long_chain();
@@ -333,7 +355,8 @@ mod mutants {
     use super::*;
     use tombolo_storage::mutant::{Mutant, enable, notices};
 
-    /// Rule 3 without the list of a follower that finds nothing new: where its chain was truncated, it stays for ever.
+    /// Rule 3 without the list of a follower that finds nothing new: where its chain was truncated,
+    /// it stays for ever.
     #[test]
     fn rule_3_a_follower_that_never_confirms_is_caught() {
         notices(Mutant::FollowNeverConfirms, a_follower_stays_on_the_chain);
@@ -361,7 +384,8 @@ mod mutants {
     fn rule_1_another_history_is_caught() {
         let mut store = Store::default();
         let tip = store.claim();
-        let edit = |tip: &Tip, attempt| tip.propose(tip.epoch(), attempt, RecordKind::Edits(Vec::new())).unwrap();
+        let edit =
+            |tip: &Tip, attempt| tip.propose(tip.epoch(), attempt, RecordKind::Edits(Vec::new())).unwrap();
         let second = edit(&edit(&tip, 7).tip, 8);
         store.slots.insert(tip.slot + 1, edit(&tip, 9).bytes);
         store.slots.insert(tip.slot + 2, second.bytes);
@@ -370,7 +394,8 @@ mod mutants {
         assert!(store.load().is_ok(), "the mutant takes the record of another history");
     }
 
-    /// Rule 1 without the incarnation: a record of another life of the database passes for one of this.
+    /// Rule 1 without the incarnation: a record of another life of the database passes for one of
+    /// this.
     #[test]
     fn rule_1_another_incarnation_is_caught() {
         let mut store = Store::default();

@@ -1,4 +1,5 @@
-//! The end of a chain as a process knows it: where the next record goes, and the state that all records so far build.
+//! The end of a chain as a process knows it: where the next record goes, and the state that all
+//! records so far build.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub struct SnapshotName {
     pub checksum: u64,
 }
 
-/// What a process knows of a chain up to one slot. Two tips of one slot with one hash are equal: the hash stands for the whole history.
+/// What a process knows of a chain up to one slot. Two tips of one slot with one hash are equal:
+/// the hash stands for the whole history.
 #[derive(Clone, Debug)]
 pub struct Tip {
     /// The database's life.
@@ -72,7 +74,16 @@ pub struct Proposed {
 impl Tip {
     /// The tip of a chain without records.
     pub fn empty(incarnation: Incarnation) -> Tip {
-        Tip { incarnation, slot: 0, hash: 0, snapshot_slot: 0, snapshot: None, tail_records: 0, tail_bytes: 0, state: Arc::default() }
+        Tip {
+            incarnation,
+            slot: 0,
+            hash: 0,
+            snapshot_slot: 0,
+            snapshot: None,
+            tail_records: 0,
+            tail_bytes: 0,
+            state: Arc::default(),
+        }
     }
 
     /// The tip of an incarnation that has ended.
@@ -124,33 +135,45 @@ impl Tip {
             snapshot_slot: if self.snapshot_slot <= self.slot { self.snapshot_slot } else { 0 },
             kind,
         };
-        let bytes = encode_record(&record).map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
-        let tip = self
-            .extended(&record, &bytes)
-            .map_err(|why| Error::new(ErrorKind::Bug, format!("an edit of the manifest does not fit: {why}")))?;
+        let bytes =
+            encode_record(&record).map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
+        let tip = self.extended(&record, &bytes).map_err(|why| {
+            Error::new(ErrorKind::Bug, format!("an edit of the manifest does not fit: {why}"))
+        })?;
         Ok(Proposed { bytes, tip })
     }
 
-    /// The tip after the record whose bytes were read from the next slot. The record is checked against its name and linked by its hash.
+    /// The tip after the record whose bytes were read from the next slot. The record is checked
+    /// against its name and linked by its hash.
     ///
     /// # Errors
-    /// `Corrupt` when it is damaged or does not fit; `Unsupported` when a newer version wrote it; `Conflict` when it is sound but does
-    /// not link: it belongs to another history of this slot.
+    /// `Corrupt` when it is damaged or does not fit; `Unsupported` when a newer version wrote it;
+    /// `Conflict` when it is sound but does not link: it belongs to another history of this slot.
     pub fn follow(&self, bytes: &Bytes) -> Result<Tip> {
         let object = names::record(self.incarnation, self.slot + 1);
         let record = decode_record(bytes).map_err(|error| undecodable(&object, error))?;
         let belongs = record.slot == self.slot + 1 && record.incarnation == self.incarnation.0;
         if !belongs && !is_enabled(Mutant::ManifestIgnoreIncarnation) {
             let expected = format!("record {} of incarnation {}", self.slot + 1, self.incarnation);
-            return Err(Error::corrupt(object, 32, expected, format!("record {} of incarnation {}", record.slot, record.incarnation)));
+            return Err(Error::corrupt(
+                object,
+                32,
+                expected,
+                format!("record {} of incarnation {}", record.slot, record.incarnation),
+            ));
         }
         if record.predecessor_hash != self.hash && !is_enabled(Mutant::ManifestIgnoreHash) {
             return Err(Error::new(ErrorKind::Conflict, "a record of another history").object(object));
         }
-        self.extended(&record, bytes).map_err(|why| Error::corrupt(object, 0, "edits that fit the state", why))
+        self.extended(&record, bytes)
+            .map_err(|why| Error::corrupt(object, 0, "edits that fit the state", why))
     }
 
-    fn extended(&self, record: &Record, bytes: &Bytes) -> std::result::Result<Tip, super::super::state::EditError> {
+    fn extended(
+        &self,
+        record: &Record,
+        bytes: &Bytes,
+    ) -> std::result::Result<Tip, super::super::state::EditError> {
         let mut tip = self.clone();
         Arc::make_mut(&mut tip.state).apply_record(record)?;
         tip.slot = record.slot;
@@ -158,7 +181,8 @@ impl Tip {
         tip.tail_records += 1;
         tip.tail_bytes += bytes.len() as u64;
         if let RecordKind::Snapshot { slot, random, length, checksum, .. } = record.kind {
-            // While folding up from a snapshot, the record that names it comes by: it is the newest one still.
+            // While folding up from a snapshot, the record that names it comes by: it is the newest
+            // one still.
             if tip.snapshot.is_none_or(|known| known.slot < slot) {
                 tip.tail_records = record.slot - slot;
             }
@@ -168,8 +192,8 @@ impl Tip {
         Ok(tip)
     }
 
-    /// Whether a snapshot is due: when reading the tail costs as much as reading a snapshot. A record counts for at least 4 KiB, which is
-    /// about what a request costs beside its bytes.
+    /// Whether a snapshot is due: when reading the tail costs as much as reading a snapshot. A
+    /// record counts for at least 4 KiB, which is about what a request costs beside its bytes.
     pub fn wants_snapshot(&self) -> bool {
         if self.state.has_begun() {
             return false;

@@ -1,8 +1,9 @@
 //! Deletes records below a durable snapshot, in ascending order, claims never (rule 2).
 //!
-//! Walks down from the snapshot's slot to the first empty one, then deletes upward what is no claim. Because every truncation deletes in
-//! ascending order, one that was interrupted leaves a contiguous rest, and nothing but claims lies below the first empty slot: no list of
-//! all claims is needed to find where to begin.
+//! Walks down from the snapshot's slot to the first empty one, then deletes upward what is no
+//! claim. Because every truncation deletes in ascending order, one that was interrupted leaves a
+//! contiguous rest, and nothing but claims lies below the first empty slot: no list of all claims
+//! is needed to find where to begin.
 
 use tombolo_format::manifest::{RecordKind, decode_record};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -77,9 +78,16 @@ impl Machine for Truncate {
                 for (slot, bytes) in (first..=last).rev().zip(records.into_iter().rev()) {
                     let Some(bytes) = bytes else { return self.delete() };
                     match decode_record(&bytes) {
-                        Ok(record) if record.kind == RecordKind::Claim && !is_enabled(Mutant::ManifestDeleteClaims) => {}
+                        Ok(record)
+                            if record.kind == RecordKind::Claim
+                                && !is_enabled(Mutant::ManifestDeleteClaims) => {}
                         Ok(_) => self.doomed.push(slot),
-                        Err(error) => return Step::Done(Err(undecodable(&names::record(self.incarnation, slot), error))),
+                        Err(error) => {
+                            return Step::Done(Err(undecodable(
+                                &names::record(self.incarnation, slot),
+                                error,
+                            )));
+                        }
                     }
                 }
                 self.walk(first - 1)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tombolo_env::Env;
 use tombolo_storage::{Epoch, Error, ErrorKind, ObjectStore, Purpose, Result};
 
-use super::io::{Io, Patience};
+use super::io::{Io, RetryLimit};
 use super::load_tip;
 use crate::manifest::chain::follow::{Follow, Followed};
 use crate::manifest::chain::load::{Load, Proof};
@@ -25,7 +25,8 @@ impl ChainFollower {
     /// # Errors
     /// As [`super::load`].
     pub(crate) async fn open(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<ChainFollower> {
-        let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Manifest };
+        let io =
+            Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Manifest };
         let tip = load_tip(&Io { purpose: Purpose::Open, ..io.clone() }).await?;
         Ok(ChainFollower { io, tip })
     }
@@ -40,18 +41,21 @@ impl ChainFollower {
         &self.io
     }
 
-    /// Whatever was in the chain when this was called is in the tip when it returns. One read and one list when nothing is new.
+    /// Whatever was in the chain when this was called is in the tip when it returns. One read and
+    /// one list when nothing is new.
     ///
     /// # Errors
     /// `NotFound` once the database is destroyed; `Corrupt`; those of the store: the tip stays.
     pub(crate) async fn advance(&mut self) -> Result<()> {
         let mut follow = Follow::new(self.tip.clone(), true);
-        self.tip = match self.io.run(&mut follow, Patience::Bounded).await.flatten()? {
+        self.tip = match self.io.run(&mut follow, RetryLimit::Bounded).await.flatten()? {
             Followed::Current(tip) => tip,
-            Followed::Unchanged => return Err(Error::new(ErrorKind::Bug, "a confirmation was asked for and not made")),
+            Followed::Unchanged => {
+                return Err(Error::new(ErrorKind::Bug, "a confirmation was asked for and not made"));
+            }
             Followed::Lost => {
                 let mut load = Load::new(self.tip.incarnation, Proof::List);
-                let loaded = self.io.run(&mut load, Patience::Bounded).await.flatten()?;
+                let loaded = self.io.run(&mut load, RetryLimit::Bounded).await.flatten()?;
                 loaded.ok_or_else(|| missing(self.tip.incarnation, self.tip.slot))?
             }
         };

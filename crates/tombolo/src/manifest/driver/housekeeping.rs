@@ -1,4 +1,5 @@
-//! Snapshots, truncation, and what is deleted of a life that has ended. Beside the edits, never in their way.
+//! Snapshots, truncation, and what is deleted of a life that has ended. Beside the edits, never in
+//! their way.
 
 use tombolo_format::manifest::RecordKind;
 use tombolo_format::manifest::snapshot::{SnapshotEncoder, SnapshotEnd, SnapshotIdentity};
@@ -6,12 +7,13 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, Placement, Result};
 
 use super::Inner;
-use super::io::{Io, Patience, TRUNCATION_AGE_MIN};
+use super::io::{Io, RetryLimit, TRUNCATION_AGE_MIN};
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::truncate::Truncate;
 use crate::manifest::names;
 
-/// Writes the state of `tip` as an object, puts a record that names it, and deletes what lies below.
+/// Writes the state of `tip` as an object, puts a record that names it, and deletes what lies
+/// below.
 pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()> {
     let random = inner.io.env.random_u64();
     let end = write_snapshot(&inner.io, tip, random).await?;
@@ -24,10 +26,12 @@ pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()
         checksum: end.checksum,
     };
     if is_enabled(Mutant::ManifestTruncatesBeforeNamed) {
-        inner.io.run(&mut Truncate::new(inner.incarnation, tip.slot), Patience::Bounded).await.flatten()?;
+        inner.io.run(&mut Truncate::new(inner.incarnation, tip.slot), RetryLimit::Bounded).await.flatten()?;
     }
     let committed = inner.enqueue(kind).await;
-    if let Err(error) = committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended"))) {
+    if let Err(error) =
+        committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))
+    {
         // Of unknown outcome, the object may be named: it stays.
         if !matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Fenced) {
             inner.io.delete(&names::snapshot(inner.incarnation, tip.slot, random)).await?;
@@ -35,18 +39,21 @@ pub(super) async fn snapshot_and_truncate(inner: &Inner, tip: &Tip) -> Result<()
         return Err(error);
     }
     if let Some(through) = inner.truncates_through(tip.slot) {
-        inner.io.run(&mut Truncate::new(inner.incarnation, through), Patience::Bounded).await.flatten()?;
+        inner.io.run(&mut Truncate::new(inner.incarnation, through), RetryLimit::Bounded).await.flatten()?;
     }
-    let older = |name: &ObjectName| names::parse_snapshot(inner.incarnation, name).is_some_and(|(slot, _)| slot < tip.slot);
+    let older = |name: &ObjectName| {
+        names::parse_snapshot(inner.incarnation, name).is_some_and(|(slot, _)| slot < tip.slot)
+    };
     delete_under(&inner.io, &names::snapshot_prefix(inner.incarnation), older).await.map(drop)
 }
 
 impl Inner {
     /// Up to where records may be deleted, now that a snapshot of the state in `slot` is named.
     ///
-    /// Where a list is one answer, up to there. Where it may be a walk, up to a snapshot that was named for longer than a walk is believed
-    /// ([`Io::first_name`]): what lies below was not the newest at any moment since, and a walk that needs to see a record began while it was. The rest
-    /// goes with a later snapshot.
+    /// Where a list is one answer, up to there. Where it may be a walk, up to a snapshot that was
+    /// named for longer than a walk is believed ([`Io::first_name`]): what lies below was not the
+    /// newest at any moment since, and a walk that needs to see a record began while it was. The
+    /// rest goes with a later snapshot.
     fn truncates_through(&self, slot: u64) -> Option<u64> {
         if !self.io.store.lists_may_walk() || is_enabled(Mutant::ManifestTruncatesUnderWalks) {
             return Some(slot);
@@ -96,18 +103,21 @@ async fn delete_under(io: &Io, prefix: &str, doomed: impl Fn(&ObjectName) -> boo
     Ok(deleted)
 }
 
-/// Deletes what an incarnation that has ended named, and its signs of life; how many objects there were. No pin of it is left: see [`crate::collection`].
+/// Deletes what an incarnation that has ended named, and its signs of life; how many objects there
+/// were. No pin of it is left: see [`crate::collection`].
 pub(crate) async fn delete_named(io: &Io, incarnation: Incarnation) -> Result<u64> {
     let mut deleted = 0;
-    for prefix in [names::table_prefix, names::application_prefix, names::alive_prefix, names::standby_prefix] {
+    for prefix in [names::table_prefix, names::application_prefix, names::alive_prefix, names::standby_prefix]
+    {
         deleted += delete_under(io, &prefix(incarnation), |_| true).await?;
     }
     Ok(deleted)
 }
 
-/// Deletes what says what an incarnation named that ended with the record in slot `last`, but for its claims and that record; how many objects there were. No
-/// log of it is left, and no pin at a source: nothing else says where they are.
+/// Deletes what says what an incarnation named that ended with the record in slot `last`, but for
+/// its claims and that record; how many objects there were. No log of it is left, and no pin at a
+/// source: nothing else says where they are.
 pub(crate) async fn delete_chain(io: &Io, incarnation: Incarnation, last: u64) -> Result<u64> {
     let deleted = delete_under(io, &names::snapshot_prefix(incarnation), |_| true).await?;
-    Ok(deleted + io.run(&mut Truncate::new(incarnation, last - 1), Patience::Bounded).await.flatten()?)
+    Ok(deleted + io.run(&mut Truncate::new(incarnation, last - 1), RetryLimit::Bounded).await.flatten()?)
 }

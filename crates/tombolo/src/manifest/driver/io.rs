@@ -1,4 +1,5 @@
-//! Performs the effects of the chain's machines on an object store, and tries passing troubles again.
+//! Performs the effects of the chain's machines on an object store, and tries passing troubles
+//! again.
 
 use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
@@ -12,11 +13,11 @@ use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::incarnation::encode_incarnation;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
+use tombolo_storage::backoff::{Backoff, is_passing, with_backoff};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::patience::{Backoff, is_passing, patiently};
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, Incarnation, Life, Listed, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request,
-    Result,
+    Epoch, Error, ErrorKind, Incarnation, Life, Listed, ObjectKind, ObjectName, ObjectStore, Placement,
+    Purpose, PutOutcome, Request, Result,
 };
 
 use crate::manifest::chain::{Answer, Effect, Machine, PutAnswer, SnapshotName, Step, undecodable};
@@ -24,8 +25,8 @@ use crate::manifest::names;
 
 /// How long a list that may be a walk may take, tries that failed included, and still be believed.
 pub(super) const WALK_TIME_MAX: Duration = Duration::from_secs(30);
-/// How long a record stays that is the newest no more, where lists may be walks. Twice as long as a walk is believed: measured by another clock, whose
-/// rate may differ.
+/// How long a record stays that is the newest no more, where lists may be walks. Twice as long as a
+/// walk is believed: measured by another clock, whose rate may differ.
 pub(super) const TRUNCATION_AGE_MIN: Duration = Duration::from_secs(60);
 /// Record reads in flight.
 const READS_IN_FLIGHT_MAX: usize = 16;
@@ -34,7 +35,7 @@ const SNAPSHOT_READ_BYTES: u64 = 4 << 20;
 
 /// How long a passing trouble is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum RetryLimit {
     /// A while, then the error is the caller's.
     Bounded,
     /// As long as the process lives: a put of unknown outcome is never given up.
@@ -43,8 +44,15 @@ pub(crate) enum Patience {
 
 /// The store's answers do not fit each other.
 fn contradiction() -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, "the store says that a slot of the manifest is taken, and shows nothing there")
-        .advice("let `tombolo doctor` look at the store: put-if-absent and the read after it must agree; then open the database again")
+    Error::new(
+        ErrorKind::OutcomeUnknown,
+        "the store says that a slot of the manifest is taken, and shows \
+        nothing there",
+    )
+    .advice(
+        "let `tombolo doctor` look at the store: put-if-absent and the read after it must agree; \
+            then open the database again",
+    )
 }
 
 /// The store as the chain uses it.
@@ -64,16 +72,22 @@ impl Io {
     /// Runs a machine to its end.
     ///
     /// # Errors
-    /// Those of the store, once patience ends; `OutcomeUnknown` when the store for long says that a slot is taken, and shows nothing there.
-    pub(crate) async fn run<M: Machine>(&self, machine: &mut M, patience: Patience) -> Result<M::Output> {
-        self.run_telling(machine, patience, &mut |_| ()).await
+    /// Those of the store, once the time for retries ends; `OutcomeUnknown` when the store for long
+    /// says that a slot is taken, and shows nothing there.
+    pub(crate) async fn run<M: Machine>(
+        &self,
+        machine: &mut M,
+        retry_limit: RetryLimit,
+    ) -> Result<M::Output> {
+        self.run_telling(machine, retry_limit, &mut |_| ()).await
     }
 
-    /// As [`Io::run`]; with endless patience, tells once when the store has contradicted itself for long, and goes on.
+    /// As [`Io::run`]; with no limit, tells once when the store has contradicted itself for
+    /// long, and goes on.
     pub(crate) async fn run_telling<M: Machine>(
         &self,
         machine: &mut M,
-        patience: Patience,
+        retry_limit: RetryLimit,
         tell: &mut (dyn FnMut(Error) + Send),
     ) -> Result<M::Output> {
         let mut step = machine.begin();
@@ -84,15 +98,17 @@ impl Io {
                 Step::Done(output) => return Ok(output),
                 Step::Do(effect) => effect,
             };
-            let answer = self.perform(effect, patience).await?;
-            // From the first unknown outcome on the same put is made again whatever the answer, so a refusal needs a pause as well.
+            let answer = self.perform(effect, retry_limit).await?;
+            // From the first unknown outcome on the same put is made again whatever the answer, so
+            // a refusal needs a pause as well.
             is_unknown |= matches!(answer, Answer::Put(PutAnswer::Unknown));
             if is_unknown && matches!(answer, Answer::Put(PutAnswer::Unknown | PutAnswer::Refused(_))) {
                 unknown.pause(&self.env).await;
             }
             // Right after a put that found its slot taken, the machine asks what the slot holds.
-            if is_taken && matches!(&answer, Answer::Records(records) if records.iter().all(Option::is_none)) {
-                if unseen.is_exhausted(&self.env) && patience == Patience::Bounded {
+            if is_taken && matches!(&answer, Answer::Records(records) if records.iter().all(Option::is_none))
+            {
+                if unseen.is_exhausted(&self.env) && retry_limit == RetryLimit::Bounded {
                     return Err(contradiction());
                 }
                 if unseen.is_exhausted(&self.env) && !std::mem::replace(&mut is_told, true) {
@@ -105,12 +121,19 @@ impl Io {
         }
     }
 
-    /// Calls `action` until it succeeds, fails for good, or patience ends.
-    pub(crate) async fn retried<'a, T>(&self, patience: Patience, action: impl Fn() -> BoxFuture<'a, Result<T>>) -> Result<T> {
+    /// Calls `action` until it succeeds, fails for good, or the time for retries ends.
+    pub(crate) async fn retried<'a, T>(
+        &self,
+        retry_limit: RetryLimit,
+        action: impl Fn() -> BoxFuture<'a, Result<T>>,
+    ) -> Result<T> {
         let mut backoff = Backoff::starting(&self.env);
         loop {
             match action().await {
-                Err(error) if is_passing(&error) && (patience == Patience::Endless || !backoff.is_exhausted(&self.env)) => {
+                Err(error)
+                    if is_passing(&error)
+                        && (retry_limit == RetryLimit::Endless || !backoff.is_exhausted(&self.env)) =>
+                {
                     backoff.pause(&self.env).await;
                 }
                 result => return result,
@@ -118,26 +141,33 @@ impl Io {
         }
     }
 
-    pub(crate) async fn perform(&self, effect: Effect, patience: Patience) -> Result<Answer> {
+    pub(crate) async fn perform(&self, effect: Effect, retry_limit: RetryLimit) -> Result<Answer> {
         match effect {
             Effect::NewestIncarnation => {
-                let name = self.first_name(names::INCARNATION_PREFIX, patience).await?;
+                let name = self.first_name(names::INCARNATION_PREFIX, retry_limit).await?;
                 let number = name.map(|name| names::parse_incarnation(&name)).transpose()?;
                 Ok(Answer::Newest(number.map(|incarnation| incarnation.0)))
             }
             Effect::PutIncarnation(incarnation) => {
                 let bytes = Bytes::from(encode_incarnation(incarnation.0));
-                Ok(Answer::Put(self.put(&names::incarnation(incarnation), ObjectKind::Manifest, Life::Forever, bytes).await))
+                Ok(Answer::Put(
+                    self.put(&names::incarnation(incarnation), ObjectKind::Manifest, Life::Forever, bytes)
+                        .await,
+                ))
             }
             Effect::NewestRecord(incarnation) => {
-                let name = self.first_name(&names::record_prefix(incarnation), patience).await?;
+                let name = self.first_name(&names::record_prefix(incarnation), retry_limit).await?;
                 Ok(Answer::Newest(name.map(|name| names::parse_record(incarnation, &name)).transpose()?))
             }
-            Effect::ReadRecords(incarnation, slots) => Ok(Answer::Records(self.read_records(incarnation, slots, patience).await?)),
-            Effect::ReadSnapshot(incarnation, name) => Ok(Answer::Snapshot(self.read_snapshot(incarnation, name, patience).await?)),
-            Effect::PutRecord(incarnation, slot, bytes) => {
-                Ok(Answer::Put(self.put(&names::record(incarnation, slot), ObjectKind::Manifest, Life::Long, bytes).await))
+            Effect::ReadRecords(incarnation, slots) => {
+                Ok(Answer::Records(self.read_records(incarnation, slots, retry_limit).await?))
             }
+            Effect::ReadSnapshot(incarnation, name) => {
+                Ok(Answer::Snapshot(self.read_snapshot(incarnation, name, retry_limit).await?))
+            }
+            Effect::PutRecord(incarnation, slot, bytes) => Ok(Answer::Put(
+                self.put(&names::record(incarnation, slot), ObjectKind::Manifest, Life::Long, bytes).await,
+            )),
             Effect::DeleteRecord(incarnation, slot) => {
                 self.delete(&names::record(incarnation, slot)).await?;
                 Ok(Answer::Deleted)
@@ -152,10 +182,12 @@ impl Io {
 
     /// The smallest name under a prefix: one atomic answer, or a walk as good as one.
     ///
-    /// A walk may miss a name that is deleted while it goes on. No record is deleted within [`TRUNCATION_AGE_MIN`] of the moment when it was the newest, so that
-    /// a walk of less than half that shows the record that was the newest when it began, or a newer one. But for the destruction of a database: after that a load
-    /// looks again, and a claim does not (`docs/manifest.md`, limits).
-    async fn first_name(&self, prefix: &str, patience: Patience) -> Result<Option<ObjectName>> {
+    /// A walk may miss a name that is deleted while it goes on. No record is deleted within
+    /// [`TRUNCATION_AGE_MIN`] of the moment when it was the newest, so that a walk of less than
+    /// half that shows the record that was the newest when it began, or a newer one. But for the
+    /// destruction of a database: after that a load looks again, and a claim does not
+    /// (`docs/manifest.md`, limits).
+    async fn first_name(&self, prefix: &str, retry_limit: RetryLimit) -> Result<Option<ObjectName>> {
         let list = || -> BoxFuture<'_, Result<(Listed, Duration)>> {
             Box::pin(async move {
                 let began = self.env.now();
@@ -165,22 +197,37 @@ impl Io {
         };
         let mut too_long = Backoff::new();
         loop {
-            let (listed, took) = self.retried(patience, list).await?;
-            if took <= WALK_TIME_MAX || !self.store.lists_may_walk() || is_enabled(Mutant::ManifestBelievesLongWalks) {
+            let (listed, took) = self.retried(retry_limit, list).await?;
+            if took <= WALK_TIME_MAX
+                || !self.store.lists_may_walk()
+                || is_enabled(Mutant::ManifestBelievesLongWalks)
+            {
                 return Ok(listed.objects.into_iter().next().map(|object| object.name));
             }
-            if patience == Patience::Bounded && too_long.is_exhausted(&self.env) {
-                let error = Error::new(ErrorKind::Retry, "a list of the manifest took too long to be believed").object(prefix);
+            if retry_limit == RetryLimit::Bounded && too_long.is_exhausted(&self.env) {
                 let error =
-                    error.advice("the store, or the way to it, is too slow to follow a manifest there: lists take a moment as a rule");
-                return Err(error.expected(format!("at most {WALK_TIME_MAX:?}")).found(format!("{took:.1?}")));
+                    Error::new(ErrorKind::Retry, "a list of the manifest took too long to be believed")
+                        .object(prefix);
+                let error = error.advice(
+                    "the store, or the way to it, is too slow to follow a manifest there: \
+                        lists take a moment as a rule",
+                );
+                return Err(error
+                    .expected(format!("at most {WALK_TIME_MAX:?}"))
+                    .found(format!("{took:.1?}")));
             }
             too_long.pause(&self.env).await;
         }
     }
 
     /// One attempt; the machine decides what comes next.
-    pub(crate) async fn put(&self, name: &ObjectName, kind: ObjectKind, life: Life, bytes: Bytes) -> PutAnswer {
+    pub(crate) async fn put(
+        &self,
+        name: &ObjectName,
+        kind: ObjectKind,
+        life: Life,
+        bytes: Bytes,
+    ) -> PutAnswer {
         let placement = Placement::new(kind, life);
         match self.store.put_if_absent(self.request(), name, placement, bytes).await {
             Ok(PutOutcome::Created) => PutAnswer::Created,
@@ -194,36 +241,57 @@ impl Io {
     }
 
     /// A whole object, or `None` when there is none.
-    pub(crate) async fn read_whole(&self, name: &ObjectName, bytes_max: u64, patience: Patience) -> Result<Option<Bytes>> {
+    pub(crate) async fn read_whole(
+        &self,
+        name: &ObjectName,
+        bytes_max: u64,
+        retry_limit: RetryLimit,
+    ) -> Result<Option<Bytes>> {
         let read = || -> BoxFuture<'_, Result<Bytes>> {
             Box::pin(tombolo_storage::object::read_whole(&*self.store, self.request(), name, bytes_max))
         };
-        match self.retried(patience, read).await {
+        match self.retried(retry_limit, read).await {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn read_records(&self, incarnation: Incarnation, slots: RangeInclusive<u64>, patience: Patience) -> Result<Vec<Option<Bytes>>> {
+    async fn read_records(
+        &self,
+        incarnation: Incarnation,
+        slots: RangeInclusive<u64>,
+        retry_limit: RetryLimit,
+    ) -> Result<Vec<Option<Bytes>>> {
         let mut reads = Vec::new();
         for slot in slots {
             let io = self.clone();
-            let read = async move { io.read_whole(&names::record(incarnation, slot), RECORD_BYTES_MAX as u64, patience).await };
+            let read = async move {
+                io.read_whole(&names::record(incarnation, slot), RECORD_BYTES_MAX as u64, retry_limit).await
+            };
             reads.push(Box::pin(read) as BoxFuture<'static, Result<Option<Bytes>>>);
         }
         all(reads, READS_IN_FLIGHT_MAX).await.into_iter().collect()
     }
 
-    async fn read_snapshot(&self, incarnation: Incarnation, name: SnapshotName, patience: Patience) -> Result<Option<Vec<Edit>>> {
+    async fn read_snapshot(
+        &self,
+        incarnation: Incarnation,
+        name: SnapshotName,
+        retry_limit: RetryLimit,
+    ) -> Result<Option<Vec<Edit>>> {
         let object = names::snapshot(incarnation, name.slot, name.random);
-        let mut decoder = SnapshotDecoder::new(SnapshotIdentity { incarnation: incarnation.0, slot: name.slot, random: name.random });
+        let mut decoder = SnapshotDecoder::new(SnapshotIdentity {
+            incarnation: incarnation.0,
+            slot: name.slot,
+            random: name.random,
+        });
         let mut edits = Vec::new();
         let mut at = 0;
         while at < name.length {
             let range = at..name.length.min(at + SNAPSHOT_READ_BYTES);
             let read = || self.store.read(self.request(), &object, range.clone());
-            let piece = match self.retried(patience, read).await {
+            let piece = match self.retried(retry_limit, read).await {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 read => read?,
             };
@@ -243,7 +311,7 @@ impl Io {
         let mut names: Vec<ObjectName> = Vec::new();
         loop {
             let list = || self.store.list(self.request(), prefix, names.last(), NAMES_PER_LIST);
-            let listed = self.retried(Patience::Bounded, list).await?;
+            let listed = self.retried(RetryLimit::Bounded, list).await?;
             let (empty, more) = (listed.objects.is_empty(), listed.more);
             names.extend(listed.objects.into_iter().map(|object| object.name));
             if empty || !more {
@@ -252,9 +320,10 @@ impl Io {
         }
     }
 
-    /// Deletes an object. One of unknown outcome may still land; the name is never used again, or its content does not matter.
+    /// Deletes an object. One of unknown outcome may still land; the name is never used again, or
+    /// its content does not matter.
     pub(crate) async fn delete(&self, name: &ObjectName) -> Result<()> {
-        match self.retried(Patience::Bounded, || self.store.delete(self.request(), name)).await {
+        match self.retried(RetryLimit::Bounded, || self.store.delete(self.request(), name)).await {
             Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Ok(()),
             result => result,
         }
@@ -265,12 +334,15 @@ impl Io {
     /// # Errors
     /// Of the store; `OutcomeUnknown` when it stayed so.
     pub(crate) async fn delete_surely(&self, name: &ObjectName) -> Result<()> {
-        patiently(&self.env, || self.store.delete(self.request(), name)).await
+        with_backoff(&self.env, || self.store.delete(self.request(), name)).await
     }
 }
 
 /// The first future's result, or `None` when the second is ready before.
-pub(crate) async fn either<F: Future + Unpin>(mut first: F, mut second: BoxFuture<'static, ()>) -> Option<F::Output> {
+pub(crate) async fn either<F: Future + Unpin>(
+    mut first: F,
+    mut second: BoxFuture<'static, ()>,
+) -> Option<F::Output> {
     poll_fn(|context| {
         if let Poll::Ready(value) = Pin::new(&mut first).poll(context) {
             return Poll::Ready(Some(value));

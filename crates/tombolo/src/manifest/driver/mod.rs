@@ -1,10 +1,12 @@
 //! Runs the chain's state machines against an object store.
 //!
-//! Manifest, step 3 of 3. One task per open manifest puts records, one at a time; edits queued meanwhile share the next record. A second
-//! task writes a snapshot now and then, beside the edits, and truncates the chain below it. An idle manifest makes no requests.
+//! Manifest, step 3 of 3. One task per open manifest puts records, one at a time; edits queued
+//! meanwhile share the next record. A second task writes a snapshot now and then, beside the edits,
+//! and truncates the chain below it. An idle manifest makes no requests.
 //!
 //! Invariants:
-//! 1. A commit is answered `Ok` only after its record was seen in its slot, and after [`Manifest::state`] shows it.
+//! 1. A commit is answered `Ok` only after its record was seen in its slot, and after
+//!    [`Manifest::state`] shows it.
 //! 2. Once fenced, nothing is put any more, and every commit fails with `Fenced`.
 //!
 //! Thread-safe; callbacks and wakers run outside all locks.
@@ -24,7 +26,8 @@ use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, TaskClass, com
 use tombolo_format::manifest::{Edit, RecordKind, TableName, record_hash};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogId, LogMemory, LogRecord, ObjectStore, Purpose, Result,
+    ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogId, LogMemory, LogRecord,
+    ObjectStore, Purpose, Result,
 };
 
 use super::chain::load::{Load, Proof};
@@ -32,7 +35,7 @@ use super::chain::open::{Open, Policy, not_found};
 use super::chain::{Answer, Effect, Machine, Step, Tip};
 use super::state::State;
 use crate::guard::guarded;
-use io::{Io, Patience};
+use io::{Io, RetryLimit};
 
 pub use super::chain::open::OpenMode;
 
@@ -96,7 +99,8 @@ pub(crate) struct Inner {
     shared: Mutex<Shared>,
     /// Logs of which nothing is published any more.
     given_up: Mutex<BTreeSet<LogId>>,
-    /// Slots whose state a snapshot holds that a record names, and since when this process knows that: those below which records are still to be deleted.
+    /// Slots whose state a snapshot holds that a record names, and since when this process knows
+    /// that: those below which records are still to be deleted.
     named: Mutex<VecDeque<(u64, Instant)>>,
 }
 
@@ -116,7 +120,11 @@ pub struct Manifest(Arc<Handle>);
 impl fmt::Debug for Manifest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.inner();
-        formatter.debug_struct("Manifest").field("incarnation", &inner.incarnation).field("epoch", &inner.epoch).finish()
+        formatter
+            .debug_struct("Manifest")
+            .field("incarnation", &inner.incarnation)
+            .field("epoch", &inner.epoch)
+            .finish()
     }
 }
 
@@ -130,20 +138,26 @@ impl Manifest {
         &self.inner().io
     }
 
-    /// Opens the database under the store's root and claims it: on return the claim is effective, and the state is the claim's. An older
-    /// writer's logs are not fenced yet.
+    /// Opens the database under the store's root and claims it: on return the claim is effective,
+    /// and the state is the claim's. An older writer's logs are not fenced yet.
     ///
-    /// Costs a list and a read for the incarnation and the newest record each, the snapshot, the records since, a put and a list.
+    /// Costs a list and a read for the incarnation and the newest record each, the snapshot, the
+    /// records since, a put and a list.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists` by `mode`; `Invalid` when the database uses another log; `Unsupported` when a newer Tombolo wrote it;
-    /// `Fenced` when another process created it at the same time.
-    pub async fn open(env: &Env, store: Arc<dyn ObjectStore>, options: ManifestOptions) -> Result<(Manifest, Arc<State>)> {
+    /// `NotFound`, `AlreadyExists` by `mode`; `Invalid` when the database uses another log;
+    /// `Unsupported` when a newer Tombolo wrote it; `Fenced` when another process created it at the
+    /// same time.
+    pub async fn open(
+        env: &Env,
+        store: Arc<dyn ObjectStore>,
+        options: ManifestOptions,
+    ) -> Result<(Manifest, Arc<State>)> {
         Manifest::claim(env, store, options, None, &mut None).await
     }
 
-    /// As [`Manifest::open`], on top of a tip that was proven before: costs a put and a list, and a read for each record since. However it ends,
-    /// `attempt` is the claim that was put last.
+    /// As [`Manifest::open`], on top of a tip that was proven before: costs a put and a list, and a
+    /// read for each record since. However it ends, `attempt` is the claim that was put last.
     ///
     /// # Errors
     /// As [`Manifest::open`]; `Conflict` when the tip's epoch is not the newest any more.
@@ -162,19 +176,35 @@ impl Manifest {
             None => Open::new(policy),
         };
         let mut machine = Noting { open, attempt };
-        let tip = io.run(&mut machine, Patience::Bounded).await.flatten().map_err(|error| error.context(format!("opening {at}")))?;
+        let tip = io
+            .run(&mut machine, RetryLimit::Bounded)
+            .await
+            .flatten()
+            .map_err(|error| error.context(format!("opening {at}")))?;
         *attempt = Some(Attempt { slot: tip.slot, hash: tip.hash, is_effective: true });
         let manifest = Manifest::start(io, tip);
         if manifest.state().database().is_none() {
             let (id, created_unix_seconds) = (env.random_u64(), env.unix_time().as_secs());
-            manifest.committed(vec![Edit::DatabaseCreated { id, log_identity: options.log_identity, created_unix_seconds }]).await?;
+            manifest
+                .committed(vec![Edit::DatabaseCreated {
+                    id,
+                    log_identity: options.log_identity,
+                    created_unix_seconds,
+                }])
+                .await?;
         }
         let state = manifest.state();
         Ok((manifest, state))
     }
 
     /// The manifest of a reader: a state that stays, without a claim. Commits fail with `refusal`.
-    pub(crate) fn fixed(env: &Env, store: Arc<dyn ObjectStore>, incarnation: Incarnation, state: Arc<State>, refusal: Error) -> Manifest {
+    pub(crate) fn fixed(
+        env: &Env,
+        store: Arc<dyn ObjectStore>,
+        incarnation: Incarnation,
+        state: Arc<State>,
+        refusal: Error,
+    ) -> Manifest {
         let io = Io { env: env.clone(), store, epoch: Epoch::NONE, purpose: Purpose::Open };
         let shared = Shared { ended: Some(refusal), closing: true, finished: true, ..Shared::default() };
         let inner = Inner {
@@ -211,21 +241,25 @@ impl Manifest {
         let watching = Arc::clone(&inner);
         let task = guarded(writer::run(Arc::clone(&inner), tip), move || {
             let error = Error::new(ErrorKind::OutcomeUnknown, "the manifest's task panicked");
-            watching.end(error.advice("open the database again to see what holds; report what the panic said"), false);
+            watching.end(
+                error.advice("open the database again to see what holds; report what the panic said"),
+                false,
+            );
             watching.task_ended(|shared| shared.finished = true);
         });
         inner.io.env.spawn(TaskClass::Foreground, "manifest", task).detach();
         Manifest(Arc::new(Handle(inner)))
     }
 
-    /// Queues edits; resolves with the slot that holds them once they are durable in the chain. All of one call take effect together: they
-    /// share one record, or are parts in several that take effect with the last.
-    /// Dropping the completion leaves the edits to take effect.
+    /// Queues edits; resolves with the slot that holds them once they are durable in the chain. All
+    /// of one call take effect together: they share one record, or are parts in several that take
+    /// effect with the last. Dropping the completion leaves the edits to take effect.
     ///
     /// # Errors
-    /// `Fenced`: another process has claimed the database, outcome unknown: delete nothing that the edits named. `Bug`: an edit does not
-    /// fit the state, nothing was written. `OutcomeUnknown`, `Closed`: the process is ending. Errors of the store that say that nothing
-    /// took effect, such as `OutOfSpace`. `None` instead of a result: the executor was dropped, as `OutcomeUnknown`.
+    /// `Fenced`: another process has claimed the database, outcome unknown: delete nothing that the
+    /// edits named. `Bug`: an edit does not fit the state, nothing was written. `OutcomeUnknown`,
+    /// `Closed`: the process is ending. Errors of the store that say that nothing took effect, such
+    /// as `OutOfSpace`. `None` instead of a result: the executor was dropped, as `OutcomeUnknown`.
     pub fn commit(&self, edits: Vec<Edit>) -> Completion<Result<u64>> {
         self.inner().enqueue(RecordKind::Edits(edits))
     }
@@ -235,8 +269,10 @@ impl Manifest {
     /// # Errors
     /// As [`Manifest::commit`]; `OutcomeUnknown` when the executor was dropped.
     pub async fn committed(&self, edits: Vec<Edit>) -> Result<u64> {
-        let ended =
-            || Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended").advice("open the database again to see what holds");
+        let ended = || {
+            Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")
+                .advice("open the database again to see what holds")
+        };
         self.commit(edits).await.unwrap_or_else(|| Err(ended()))
     }
 
@@ -255,7 +291,8 @@ impl Manifest {
         self.inner().incarnation
     }
 
-    /// What the logs of this epoch are opened with; their configurations go through `chain`, and `memory` counts what they hold.
+    /// What the logs of this epoch are opened with; their configurations go through `chain`, and
+    /// `memory` counts what they hold.
     pub fn log_context(&self, chain: Arc<dyn ConfigurationChain>, memory: Arc<dyn LogMemory>) -> LogContext {
         let database = self.state().database().map_or(0, |database| database.id);
         let Inner { io, incarnation, epoch, .. } = &**self.inner();
@@ -281,7 +318,8 @@ impl Manifest {
         self.inner().shared.lock().fenced
     }
 
-    /// Calls `callback` once, when it becomes known that another process has taken the database over (at once when it is known).
+    /// Calls `callback` once, when it becomes known that another process has taken the database
+    /// over (at once when it is known).
     pub fn on_fenced(&self, callback: impl FnOnce() + Send + 'static) {
         {
             let mut shared = self.inner().shared.lock();
@@ -293,7 +331,8 @@ impl Manifest {
         callback();
     }
 
-    /// Tells the manifest that another process has taken the database over: commits fail from here on.
+    /// Tells the manifest that another process has taken the database over: commits fail from here
+    /// on.
     pub fn fence(&self) {
         self.inner().end(fenced_error(), true);
     }
@@ -303,7 +342,8 @@ impl Manifest {
         Arc::new(Hasty(self.clone()))
     }
 
-    /// A log of this epoch is about to be un-named: what its store publishes of it from here on is refused.
+    /// A log of this epoch is about to be un-named: what its store publishes of it from here on is
+    /// refused.
     pub(crate) fn give_up_log(&self, log: LogId) {
         self.inner().given_up.lock().insert(log);
     }
@@ -320,14 +360,16 @@ impl Manifest {
         }
     }
 
-    /// Ends the incarnation: its last record is put, and nothing opens it any more; gives that record's slot. What it leaves is the caller's to
-    /// delete, as far as no pin keeps it. Logs are the caller's to free: fence them first.
+    /// Ends the incarnation: its last record is put, and nothing opens it any more; gives that
+    /// record's slot. What it leaves is the caller's to delete, as far as no pin keeps it. Logs are
+    /// the caller's to free: fence them first.
     ///
     /// # Errors
     /// As [`Manifest::commit`].
     pub async fn destroy(&self) -> Result<u64> {
         let committed = self.inner().enqueue(RecordKind::Destroyed).await;
-        let slot = committed.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))?;
+        let slot = committed
+            .unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))?;
         self.close().await;
         Ok(slot)
     }
@@ -335,8 +377,10 @@ impl Manifest {
 
 /// Another process has claimed the database.
 pub(crate) fn fenced_error() -> Error {
-    Error::new(ErrorKind::Fenced, "another process has taken the database over")
-        .advice("close this handle; what was in flight is of unknown outcome; open the database again to take it back")
+    Error::new(ErrorKind::Fenced, "another process has taken the database over").advice(
+        "close this handle; what was in flight is of unknown outcome; open the database again to \
+            take it back",
+    )
 }
 
 impl Inner {
@@ -347,9 +391,10 @@ impl Inner {
             let error = match &shared.ended {
                 Some(error) => Some(error.clone()),
                 None if shared.closing => Some(Error::new(ErrorKind::Closed, "the database was closed")),
-                None if shared.queue.len() >= QUEUE_MAX => {
-                    Some(Error::new(ErrorKind::Busy, "too many manifest edits wait").advice("wait for some of them"))
-                }
+                None if shared.queue.len() >= QUEUE_MAX => Some(
+                    Error::new(ErrorKind::Busy, "too many manifest edits wait")
+                        .advice("wait for some of them"),
+                ),
                 None => None,
             };
             match error {
@@ -396,7 +441,8 @@ impl Inner {
         self.wake();
     }
 
-    /// Begins to close; the completion is ready once the tasks have ended, and `None` when they have.
+    /// Begins to close; the completion is ready once the tasks have ended, and `None` when they
+    /// have.
     fn begin_close(&self) -> Option<Completion<()>> {
         let closed = {
             let mut shared = self.shared.lock();
@@ -418,7 +464,11 @@ impl Inner {
         let closers = {
             let mut shared = self.shared.lock();
             change(&mut shared);
-            if shared.finished && !shared.snapshotting { std::mem::take(&mut shared.closers) } else { Vec::new() }
+            if shared.finished && !shared.snapshotting {
+                std::mem::take(&mut shared.closers)
+            } else {
+                Vec::new()
+            }
         };
         for closer in closers {
             closer.complete(());
@@ -435,15 +485,25 @@ impl ConfigurationChain for Manifest {
         if records.is_empty() {
             return Box::pin(async { Ok(()) });
         }
-        // All are looked at and queued in one step: what is queued before a log is given up comes before the record that un-names it.
+        // All are looked at and queued in one step: what is queued before a log is given up comes
+        // before the record that un-names it.
         let given_up = self.inner().given_up.lock();
         let refused = records.iter().map(|record| record.id).find(|id| given_up.contains(id));
         let queued = refused.map_or_else(
             || {
-                let named = |LogRecord { id, configuration }| Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration };
+                let named = |LogRecord { id, configuration }| Edit::LogNamed {
+                    epoch: id.epoch.0,
+                    lane: id.lane,
+                    configuration,
+                };
                 Ok(self.commit(records.into_iter().map(named).collect()))
             },
-            |id| Err(Error::new(ErrorKind::Closed, format!("lane {} of epoch {} was given up", id.lane, id.epoch))),
+            |id| {
+                Err(Error::new(
+                    ErrorKind::Closed,
+                    format!("lane {} of epoch {} was given up", id.lane, id.epoch),
+                ))
+            },
         );
         drop(given_up);
         Box::pin(async move {
@@ -501,7 +561,8 @@ impl Machine for Noting<'_> {
     }
 }
 
-/// The chain without the wait for a record: what rule 7 forbids, for the test that shows that it is noticed.
+/// The chain without the wait for a record: what rule 7 forbids, for the test that shows that it is
+/// noticed.
 #[derive(Debug)]
 struct Hasty(Manifest);
 
@@ -552,20 +613,26 @@ impl Machine for LoadNewest {
     fn step(&mut self, answer: Answer) -> Step<Result<Tip>> {
         let step = match (&mut self.load, answer) {
             (Some(load), answer) => load.step(answer),
-            (None, Answer::Newest(Some(newest))) if self.destroyed.is_none_or(|destroyed| destroyed.0 < newest) => {
+            (None, Answer::Newest(Some(newest)))
+                if self.destroyed.is_none_or(|destroyed| destroyed.0 < newest) =>
+            {
                 self.load.insert(Load::new(Incarnation(newest), Proof::List)).begin()
             }
-            (None, _) if self.destroyed.is_some() => return Step::Done(Err(not_found("the database was destroyed"))),
+            (None, _) if self.destroyed.is_some() => {
+                return Step::Done(Err(not_found("the database was destroyed")));
+            }
             (None, _) => return Step::Done(Err(not_found("there is no database here"))),
         };
         step.map(|loaded| self.loaded(loaded))
     }
 }
 
-/// Loads the newest state without claiming: for readers and inspection. Proven to be the newest at a moment after the call began.
+/// Loads the newest state without claiming: for readers and inspection. Proven to be the newest at
+/// a moment after the call began.
 ///
 /// # Errors
-/// `NotFound` when there is no database; `Unsupported` when a newer Tombolo wrote it; `Corrupt` with the object's name.
+/// `NotFound` when there is no database; `Unsupported` when a newer Tombolo wrote it; `Corrupt`
+/// with the object's name.
 pub async fn load(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Loaded> {
     let io = Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Open };
     let tip = load_tip(&io).await?;
@@ -578,7 +645,8 @@ pub(crate) struct EndedLife {
     pub(crate) incarnation: Incarnation,
     /// The slot of its last record.
     pub(crate) last: u64,
-    /// The state that ended there; `None` once the chain below is gone, which is deleted after all that the state names.
+    /// The state that ended there; `None` once the chain below is gone, which is deleted after all
+    /// that the state names.
     pub(crate) state: Option<Arc<State>>,
 }
 
@@ -591,24 +659,33 @@ pub(crate) async fn ended_life(env: &Env, store: &Arc<dyn ObjectStore>) -> Resul
     let tip = newest_life(&io).await?.and_then(|(_, tip)| tip);
     let Some(tip) = tip.filter(|tip| tip.state.is_destroyed()) else { return Ok(None) };
     let (incarnation, last) = (tip.incarnation, tip.slot);
-    let before = io.run(&mut Load::of_slot(incarnation, last - 1), Patience::Bounded).await.flatten()?;
-    Ok(Some(EndedLife { incarnation, last, state: before.filter(|before| before.slot < last).map(|before| before.state) }))
+    let before = io.run(&mut Load::of_slot(incarnation, last - 1), RetryLimit::Bounded).await.flatten()?;
+    Ok(Some(EndedLife {
+        incarnation,
+        last,
+        state: before.filter(|before| before.slot < last).map(|before| before.state),
+    }))
 }
 
-/// The newest life of a database, and its proven tip; `None` for the tip when its chain has no record, and for all when no life has begun.
+/// The newest life of a database, and its proven tip; `None` for the tip when its chain has no
+/// record, and for all when no life has begun.
 ///
 /// # Errors
 /// As [`load`], but for `NotFound`.
 pub(crate) async fn newest_life(io: &Io) -> Result<Option<(Incarnation, Option<Tip>)>> {
-    let Answer::Newest(Some(newest)) = io.perform(Effect::NewestIncarnation, Patience::Bounded).await? else { return Ok(None) };
-    let tip = io.run(&mut Load::new(Incarnation(newest), Proof::List), Patience::Bounded).await.flatten()?;
+    let Answer::Newest(Some(newest)) = io.perform(Effect::NewestIncarnation, RetryLimit::Bounded).await?
+    else {
+        return Ok(None);
+    };
+    let tip =
+        io.run(&mut Load::new(Incarnation(newest), Proof::List), RetryLimit::Bounded).await.flatten()?;
     Ok(Some((Incarnation(newest), tip)))
 }
 
 /// As [`load`].
 async fn load_tip(io: &Io) -> Result<Tip> {
     let mut machine = LoadNewest { destroyed: None, load: None };
-    let loaded = io.run(&mut machine, Patience::Bounded).await.flatten();
+    let loaded = io.run(&mut machine, RetryLimit::Bounded).await.flatten();
     loaded.map_err(|error| error.context(format!("loading {}", io.store.describe())))
 }
 

@@ -8,7 +8,7 @@ use tombolo_storage::backend::memory::MemoryObjectStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::layer::retry::{RetryObjectStore, RetryPolicy};
-use tombolo_storage::registry::REMOTE_PATIENCE;
+use tombolo_storage::registry::REMOTE_RETRY_TIME_MAX;
 use tombolo_storage::{LogId, LogOffset, Request};
 
 use super::*;
@@ -30,17 +30,20 @@ fn world() -> (World, Env, Arc<dyn ObjectStore>) {
     (world, env, store)
 }
 
-/// Create, commit, open again: everything is there, the epoch is higher, and the first handle learns that it is fenced.
+/// Create, commit, open again: everything is there, the epoch is higher, and the first handle
+/// learns that it is fenced.
 #[test]
 fn a_second_opener_takes_over() {
     let (_world, env, store) = world();
     env.block_on(async {
-        let (first, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        let (first, state) =
+            Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         assert_eq!(state.database().unwrap().log_identity, "memory");
         assert_eq!(first.epoch(), Epoch(1));
         let slot = first.commit(reached(7)).await.unwrap().unwrap();
         assert_eq!(first.state().slot(), slot);
-        let (second, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap();
+        let (second, state) =
+            Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap();
         assert_eq!(second.epoch(), Epoch(slot + 1));
         assert_eq!(state.streams()[&0], SequenceNumber(7));
         let (called, fenced) = completion();
@@ -67,12 +70,16 @@ fn refusals_do_not_disturb_the_writer() {
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         assert!(missing.next_step().is_some());
         assert_eq!(load(&env, &store).await.unwrap_err().kind(), ErrorKind::NotFound);
-        let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::CreateOrOpen)).await.unwrap();
+        let (writer, _) =
+            Manifest::open(&env, Arc::clone(&store), options(OpenMode::CreateOrOpen)).await.unwrap();
         let exists = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap_err();
         assert_eq!(exists.kind(), ErrorKind::AlreadyExists);
         let other = ManifestOptions { mode: OpenMode::Open, log_identity: "other".into() };
         let other = Manifest::open(&env, Arc::clone(&store), other).await.unwrap_err();
-        assert_eq!((other.kind(), other.expectation(), other.finding()), (ErrorKind::Invalid, Some("memory"), Some("other")));
+        assert_eq!(
+            (other.kind(), other.expectation(), other.finding()),
+            (ErrorKind::Invalid, Some("memory"), Some("other"))
+        );
         writer.commit(reached(1)).await.unwrap().unwrap();
     });
 }
@@ -94,7 +101,8 @@ fn a_wrong_edit_fails_alone() {
     });
 }
 
-/// After a put of unknown outcome, a store that refuses the next ones is asked again with pauses, not in a loop without rest.
+/// After a put of unknown outcome, a store that refuses the next ones is asked again with pauses,
+/// not in a loop without rest.
 #[test]
 fn a_put_of_unknown_outcome_is_made_again_with_pauses() {
     let (_world, env, store) = world();
@@ -118,23 +126,35 @@ fn a_slot_that_is_taken_and_empty_is_asked_again_with_pauses() {
     let plan = FaultPlan::scripted();
     let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, store, plan.clone()));
     env.block_on(async {
-        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).skip(1).times(10));
+        plan.inject(
+            Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).skip(1).times(10),
+        );
         let began = env.now();
         let (writer, _) = Manifest::open(&env, faulty, options(OpenMode::Create)).await.unwrap();
-        assert_eq!((plan.injected(), env.now().since(began) > Duration::from_secs(1)), (10, true), "claiming");
+        assert_eq!(
+            (plan.injected(), env.now().since(began) > Duration::from_secs(1)),
+            (10, true),
+            "claiming"
+        );
         plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).times(10));
         let began = env.now();
         writer.commit(reached(5)).await.unwrap().unwrap();
-        assert_eq!((plan.injected(), env.now().since(began) > Duration::from_secs(1)), (20, true), "appending");
+        assert_eq!(
+            (plan.injected(), env.now().since(began) > Duration::from_secs(1)),
+            (20, true),
+            "appending"
+        );
     });
 }
 
-/// One that goes on so for long ends the handle, with an outcome that is unknown; the put itself is not given up.
+/// One that goes on so for long ends the handle, with an outcome that is unknown; the put itself is
+/// not given up.
 #[test]
 fn a_slot_that_stays_taken_and_empty_ends_the_handle_and_not_the_put() {
     let (_world, env, store) = world();
     let plan = FaultPlan::scripted();
-    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    let faulty: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, Arc::clone(&faulty), options(OpenMode::Create)).await.unwrap();
         let broken = || Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).times(200);
@@ -147,12 +167,20 @@ fn a_slot_that_stays_taken_and_empty_ends_the_handle_and_not_the_put() {
         }
         assert!(env.now().since(began) < Duration::from_secs(30), "virtual time");
         assert!(plan.injected() < 30, "{} puts", plan.injected());
-        assert_eq!(writer.commit(reached(7)).await.unwrap().unwrap_err().kind(), ErrorKind::OutcomeUnknown, "nothing is put behind it");
+        assert_eq!(
+            writer.commit(reached(7)).await.unwrap().unwrap_err().kind(),
+            ErrorKind::OutcomeUnknown,
+            "nothing is put behind it"
+        );
         writer.close().await;
         assert!(env.now().since(began) < Duration::from_secs(30), "nobody waits for what may never end");
         env.sleep(Duration::from_secs(300)).await;
         assert_eq!(plan.injected(), 200);
-        assert_eq!(load(&env, &store).await.unwrap().state.streams()[&0], SequenceNumber(6), "it has landed at last");
+        assert_eq!(
+            load(&env, &store).await.unwrap().state.streams()[&0],
+            SequenceNumber(6),
+            "it has landed at last"
+        );
         assert!(!writer.is_fenced());
         plan.inject(broken());
         let began = env.now();
@@ -167,7 +195,8 @@ fn a_slot_that_stays_taken_and_empty_ends_the_handle_and_not_the_put() {
 fn an_ended_handle_learns_that_it_is_fenced() {
     let (_world, env, store) = world();
     let plan = FaultPlan::scripted();
-    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    let faulty: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, faulty, options(OpenMode::Create)).await.unwrap();
         plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::AlreadyExists)).times(100));
@@ -191,8 +220,14 @@ fn snapshots_bound_what_opening_reads() {
         writer.close().await;
         let incarnation = writer.incarnation();
         let request = Request::new(Purpose::Verify, Epoch::NONE);
-        let records = store.list(request, &names::record_prefix(incarnation), None, 1000).await.unwrap().objects.len();
-        let snapshots = store.list(request, &names::snapshot_prefix(incarnation), None, 1000).await.unwrap().objects.len();
+        let records =
+            store.list(request, &names::record_prefix(incarnation), None, 1000).await.unwrap().objects.len();
+        let snapshots = store
+            .list(request, &names::snapshot_prefix(incarnation), None, 1000)
+            .await
+            .unwrap()
+            .objects
+            .len();
         assert!(records < 200, "{records} records left");
         assert_eq!(snapshots, 1);
         let first = store.read(request, &names::record(incarnation, 1), 0..1000).await;
@@ -204,29 +239,37 @@ fn snapshots_bound_what_opening_reads() {
     });
 }
 
-/// Where a list may be a walk, one that began while a record was the newest does not miss it together with those that came after it, whatever is deleted
-/// meanwhile: it shows neither an older claim nor nothing. Records of which no walk can be under way are deleted.
+/// Where a list may be a walk, one that began while a record was the newest does not miss it
+/// together with those that came after it, whatever is deleted meanwhile: it shows neither an older
+/// claim nor nothing. Records of which no walk can be under way are deleted.
 #[test]
 fn a_walk_shows_what_was_the_newest_when_it_began() {
     let (_world, env, store) = world();
     let plan = FaultPlan::scripted();
     plan.set_lists_walk(true);
-    let walking: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    let walking: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
     env.block_on(async {
-        let (writer, _) = Manifest::open(&env, Arc::clone(&walking), options(OpenMode::Create)).await.unwrap();
+        let (writer, _) =
+            Manifest::open(&env, Arc::clone(&walking), options(OpenMode::Create)).await.unwrap();
         let incarnation = writer.incarnation();
         let mut sequences = 1..;
         for apart in [1, 20, 29, 31, 600] {
             writer.commit(reached(sequences.next().unwrap())).await.unwrap().unwrap();
             let begun_at = writer.state().slot();
             let apart = Duration::from_secs(apart);
-            plan.inject(Rule::of_kind(RequestKind::List, Fault::TornList { earlier_first: true, apart }).times(1));
+            plan.inject(
+                Rule::of_kind(RequestKind::List, Fault::TornList { earlier_first: true, apart }).times(1),
+            );
             let io = writer.io().clone();
             let (shown, walk) = completion();
-            let walker = async move { shown.complete(io.perform(Effect::NewestRecord(incarnation), Patience::Bounded).await) };
+            let walker = async move {
+                shown.complete(io.perform(Effect::NewestRecord(incarnation), RetryLimit::Bounded).await)
+            };
             env.spawn(TaskClass::Foreground, "walk", walker).detach();
             env.sleep(Duration::from_millis(1)).await;
-            // Two snapshots at least, each of which would take what was the newest; and while the walk goes on for long, after a minute two more, which may.
+            // Two snapshots at least, each of which would take what was the newest; and while the
+            // walk goes on for long, after a minute two more, which may.
             let rounds = if apart > Duration::from_secs(60) { 2 } else { 1 };
             for _ in 0..rounds {
                 for sequence in sequences.by_ref().take(300) {
@@ -237,42 +280,53 @@ fn a_walk_shows_what_was_the_newest_when_it_began() {
             if rounds > 1 {
                 let request = Request::new(Purpose::Verify, Epoch::NONE);
                 let gone = store.length(request, &names::record(incarnation, begun_at)).await;
-                assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound, "what was the newest a minute ago is deleted under the walk");
+                assert_eq!(
+                    gone.unwrap_err().kind(),
+                    ErrorKind::NotFound,
+                    "what was the newest a minute ago is deleted under the walk"
+                );
             }
             let shown = walk.await.unwrap().unwrap();
-            assert!(matches!(shown, Answer::Newest(Some(slot)) if slot >= begun_at), "{shown:?} is shown; {begun_at} was the newest");
+            assert!(
+                matches!(shown, Answer::Newest(Some(slot)) if slot >= begun_at),
+                "{shown:?} is shown; {begun_at} was the newest"
+            );
             assert_eq!(*load(&env, &walking).await.unwrap().state, *writer.state());
         }
         let request = Request::new(Purpose::Verify, Epoch::NONE);
-        let records = store.list(request, &names::record_prefix(incarnation), None, 2000).await.unwrap().objects.len();
+        let records =
+            store.list(request, &names::record_prefix(incarnation), None, 2000).await.unwrap().objects.len();
         assert!(records < 800, "{records} records are left of {}", writer.state().slot());
     });
 }
 
-/// A store that waits by itself before it gives up, as those of buckets do, is not asked a dozen times more.
+/// A store that waits by itself before it gives up, as those of buckets do, is not asked a dozen
+/// times more.
 #[test]
 fn a_store_that_is_away_for_good_is_waited_for_once() {
     let (_world, env, store) = world();
     let plan = FaultPlan::scripted();
     plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry)));
     let away = Arc::new(FaultObjectStore::new(&env, store, plan));
-    let policy = RetryPolicy { patience: REMOTE_PATIENCE, ..RetryPolicy::default() };
-    let patient: Arc<dyn ObjectStore> = Arc::new(RetryObjectStore::new(&env, away, policy));
+    let policy = RetryPolicy { time_max: REMOTE_RETRY_TIME_MAX, ..RetryPolicy::default() };
+    let retrying: Arc<dyn ObjectStore> = Arc::new(RetryObjectStore::new(&env, away, policy));
     env.block_on(async {
         let began = env.now();
-        let error = load(&env, &patient).await.unwrap_err();
+        let error = load(&env, &retrying).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
         assert!(env.now().since(began) < Duration::from_secs(45), "virtual time");
     });
 }
 
-/// Destroying waits for no walk: whoever's walk shows less than it has read finds the end of the database, not damage.
+/// Destroying waits for no walk: whoever's walk shows less than it has read finds the end of the
+/// database, not damage.
 #[test]
 fn a_walk_while_the_database_is_destroyed_shows_no_damage() {
     let (_world, env, store) = world();
     let plan = FaultPlan::scripted();
     plan.set_lists_walk(true);
-    let walking: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    let walking: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, store, options(OpenMode::Create)).await.unwrap();
         writer.commit(reached(5)).await.unwrap().unwrap();
@@ -281,7 +335,10 @@ fn a_walk_while_the_database_is_destroyed_shows_no_damage() {
         plan.inject(Rule::of_kind(RequestKind::List, torn).skip(2).times(1));
         let (loaded, loading) = completion();
         let loader = env.clone();
-        env.spawn(TaskClass::Foreground, "load", async move { loaded.complete(load(&loader, &walking).await.map(drop)) }).detach();
+        env.spawn(TaskClass::Foreground, "load", async move {
+            loaded.complete(load(&loader, &walking).await.map(drop))
+        })
+        .detach();
         env.sleep(Duration::from_millis(100)).await;
         let last = writer.destroy().await.unwrap();
         housekeeping::delete_chain(writer.io(), writer.incarnation(), last).await.unwrap();
@@ -293,21 +350,31 @@ fn a_walk_while_the_database_is_destroyed_shows_no_damage() {
 #[cfg(feature = "mutants")]
 #[test]
 fn records_deleted_under_a_walk_are_noticed() {
-    tombolo_storage::mutant::notices(Mutant::ManifestTruncatesUnderWalks, a_walk_shows_what_was_the_newest_when_it_began);
-    tombolo_storage::mutant::notices(Mutant::ManifestBelievesLongWalks, a_walk_shows_what_was_the_newest_when_it_began);
+    tombolo_storage::mutant::notices(
+        Mutant::ManifestTruncatesUnderWalks,
+        a_walk_shows_what_was_the_newest_when_it_began,
+    );
+    tombolo_storage::mutant::notices(
+        Mutant::ManifestBelievesLongWalks,
+        a_walk_shows_what_was_the_newest_when_it_began,
+    );
 }
 
-/// A writer that dies, or is refused, between a snapshot and the record that names it has lost nothing: only below a named one is anything deleted.
+/// A writer that dies, or is refused, between a snapshot and the record that names it has lost
+/// nothing: only below a named one is anything deleted.
 #[test]
 fn nothing_is_deleted_below_a_snapshot_that_is_not_named() {
     let (_world, env, store) = world();
     let plan = FaultPlan::scripted();
-    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    let faulty: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, faulty, options(OpenMode::Create)).await.unwrap();
         let incarnation = writer.incarnation();
         let request = Request::new(Purpose::Verify, Epoch::NONE);
-        let snapshots = async || store.list(request, &names::snapshot_prefix(incarnation), None, 10).await.unwrap().objects.len();
+        let snapshots = async || {
+            store.list(request, &names::snapshot_prefix(incarnation), None, 10).await.unwrap().objects.len()
+        };
         // Once the snapshot's object is there, no record is taken any more.
         let mut has_snapshot = false;
         let behind_it = move |asked: &Asked<'_>| {
@@ -332,7 +399,10 @@ fn nothing_is_deleted_below_a_snapshot_that_is_not_named() {
 #[cfg(feature = "mutants")]
 #[test]
 fn a_truncation_before_its_snapshot_is_named_is_noticed() {
-    tombolo_storage::mutant::notices(Mutant::ManifestTruncatesBeforeNamed, nothing_is_deleted_below_a_snapshot_that_is_not_named);
+    tombolo_storage::mutant::notices(
+        Mutant::ManifestTruncatesBeforeNamed,
+        nothing_is_deleted_below_a_snapshot_that_is_not_named,
+    );
 }
 
 /// Destroying ends the incarnation, and creating again begins the next one, empty.
@@ -343,9 +413,13 @@ fn destroyed_and_created_again() {
         let (first, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         first.commit(reached(5)).await.unwrap().unwrap();
         first.destroy().await.unwrap();
-        assert_eq!(Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
         assert_eq!(load(&env, &store).await.unwrap_err().kind(), ErrorKind::NotFound);
-        let (second, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
+        let (second, state) =
+            Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         assert_eq!(second.incarnation(), Incarnation(2));
         assert!(state.streams().is_empty());
     });
@@ -423,7 +497,12 @@ fn large_tables(manifest: &Manifest, count: u64) -> Vec<Edit> {
 }
 
 fn keyspace() -> Vec<Edit> {
-    vec![Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options: tombolo_format::manifest::KeyspaceOptions::default() }]
+    vec![Edit::KeyspaceCreated {
+        id: 0,
+        name: "default".into(),
+        stream: 0,
+        options: tombolo_format::manifest::KeyspaceOptions::default(),
+    }]
 }
 
 /// What no record can hold takes several, and takes effect as one.
@@ -448,7 +527,8 @@ fn edits_of_any_size_take_effect_together() {
 fn parts_without_their_last_one_have_no_effect() {
     let (_world, env, store) = world();
     let plan = FaultPlan::scripted();
-    let faulty: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
+    let faulty: Arc<dyn ObjectStore> =
+        Arc::new(FaultObjectStore::new(&env, Arc::clone(&store), plan.clone()));
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, faulty, options(OpenMode::Create)).await.unwrap();
         writer.commit(keyspace()).await.unwrap().unwrap();
@@ -463,7 +543,8 @@ fn parts_without_their_last_one_have_no_effect() {
         assert_eq!(writer.state().table_count(), 100);
         plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::OutOfSpace)).skip(2).times(1));
         writer.commit(large_tables(&writer, 200)).await.unwrap().unwrap_err();
-        let (second, state) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap();
+        let (second, state) =
+            Manifest::open(&env, Arc::clone(&store), options(OpenMode::Open)).await.unwrap();
         assert_eq!((state.table_count(), state.has_begun(), &*state), (100, false, &*second.state()));
     });
 }
@@ -475,7 +556,11 @@ fn a_large_commit_does_not_fail_the_small_one_before_it() {
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         writer.commit(keyspace()).await.unwrap().unwrap();
-        let commits = [writer.commit(large_tables(&writer, 24)), writer.commit(large_tables(&writer, 110)), writer.commit(reached(7))];
+        let commits = [
+            writer.commit(large_tables(&writer, 24)),
+            writer.commit(large_tables(&writer, 110)),
+            writer.commit(reached(7)),
+        ];
         for commit in commits {
             commit.await.unwrap().unwrap();
         }

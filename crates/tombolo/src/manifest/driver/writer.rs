@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tombolo_env::{TaskClass, completion};
 use tombolo_format::manifest::{EDIT_BYTES_MAX, Edit, KeyspaceOptions, Part, RECORD_BYTES_MAX, RecordKind};
-use tombolo_storage::patience::{Backoff, is_passing};
+use tombolo_storage::backoff::{Backoff, is_passing};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use super::io::Patience;
+use super::io::RetryLimit;
 use super::{Committed, Inner, Queued, fenced_error, housekeeping};
 use crate::guard::guarded;
 use crate::manifest::chain::Tip;
@@ -16,8 +16,8 @@ use crate::manifest::state::Origin;
 
 /// Edits of a record that several commits share.
 const GROUP_EDITS_MAX: usize = 1024;
-/// Bytes of a record that several commits share, and of a part of edits that are too large for one record; with one edit more it is still
-/// within the limit.
+/// Bytes of a record that several commits share, and of a part of edits that are too large for one
+/// record; with one edit more it is still within the limit.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 const _: () = assert!(GROUP_BYTES_MAX + EDIT_BYTES_MAX <= RECORD_BYTES_MAX / 2);
 /// Records after a failed snapshot before it is tried again.
@@ -47,7 +47,11 @@ pub(super) async fn run(inner: Arc<Inner>, mut tip: Tip) {
             Some(committed) => tip = committed,
             None => continue,
         }
-        if tip.wants_snapshot() && tip.slot >= snapshot_from_slot && !tip.state.is_destroyed() && begin_snapshot(&inner, &tip) {
+        if tip.wants_snapshot()
+            && tip.slot >= snapshot_from_slot
+            && !tip.state.is_destroyed()
+            && begin_snapshot(&inner, &tip)
+        {
             snapshot_from_slot = tip.slot + SNAPSHOT_RETRY_RECORDS;
         }
     }
@@ -117,7 +121,8 @@ fn kinds(edits: Vec<Edit>) -> Vec<RecordKind> {
     pieces.into_iter().enumerate().map(part).collect()
 }
 
-/// A record's content: the first item, and as many of the following as may share its record. Items that do not fit the state fail alone.
+/// A record's content: the first item, and as many of the following as may share its record. Items
+/// that do not fit the state fail alone.
 fn form(inner: &Inner, tip: &Tip, first: Queued) -> Option<Group> {
     let mut state = (*tip.state).clone();
     let mut edits = Vec::new();
@@ -137,7 +142,10 @@ fn form(inner: &Inner, tip: &Tip, first: Queued) -> Option<Group> {
                 edits.extend(more);
                 waiting.push(done);
             }
-            Err(why) => done.complete(Err(Error::new(ErrorKind::Bug, format!("an edit of the manifest does not fit: {why}")))),
+            Err(why) => done.complete(Err(Error::new(
+                ErrorKind::Bug,
+                format!("an edit of the manifest does not fit: {why}"),
+            ))),
         }
         item = take_edits(inner, edits.len(), bytes);
     }
@@ -148,12 +156,13 @@ fn form(inner: &Inner, tip: &Tip, first: Queued) -> Option<Group> {
 fn take_edits(inner: &Inner, count: usize, bytes: usize) -> Option<Queued> {
     let mut shared = inner.shared.lock();
     let Some(Queued { kind: RecordKind::Edits(more), .. }) = shared.queue.front() else { return None };
-    let fits = count + more.len() <= GROUP_EDITS_MAX && bytes + more.iter().map(edit_bytes).sum::<usize>() <= GROUP_BYTES_MAX;
+    let fits = count + more.len() <= GROUP_EDITS_MAX
+        && bytes + more.iter().map(edit_bytes).sum::<usize>() <= GROUP_BYTES_MAX;
     if fits || count == 0 { shared.queue.pop_front() } else { None }
 }
 
-/// Puts the records of a group and answers who waits; the tip after those that were committed. What is refused between two parts takes no
-/// effect: the next record forgets the parts before it.
+/// Puts the records of a group and answers who waits; the tip after those that were committed. What
+/// is refused between two parts takes no effect: the next record forgets the parts before it.
 async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
     let mut backoff = Backoff::new();
     let mut tip = tip.clone();
@@ -165,7 +174,8 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
     loop {
         let mut append = Append::new(tip.clone(), inner.epoch, kind.clone());
         let mut tell = |error| give_up_waiting(inner, &mut group, error);
-        let appended: Result<Appended> = inner.io.run_telling(&mut append, Patience::Endless, &mut tell).await.flatten();
+        let appended: Result<Appended> =
+            inner.io.run_telling(&mut append, RetryLimit::Endless, &mut tell).await.flatten();
         let Some(waiting) = group.take() else {
             if let Ok(Appended::Fenced) = appended {
                 inner.end(fenced_error(), true);
@@ -199,10 +209,14 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
                 return None;
             }
             Err(error) => {
-                let unknown =
-                    Error::new(ErrorKind::OutcomeUnknown, "the manifest cannot tell whether its record is in place").source(error.clone());
+                let unknown = Error::new(
+                    ErrorKind::OutcomeUnknown,
+                    "the manifest cannot tell whether its record is in place",
+                )
+                .source(error.clone());
                 waiting.complete(&Err(unknown.clone()));
-                // Nothing is put behind what nobody knows: whoever tries to learns just that, and does not try for ever.
+                // Nothing is put behind what nobody knows: whoever tries to learns just that, and
+                // does not try for ever.
                 inner.end(if error.kind() == ErrorKind::Closed { error } else { unknown }, false);
                 return None;
             }
@@ -210,7 +224,8 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
     }
 }
 
-/// A record may be in place or not, and the store does not say for long: the handle ends, while the task goes on until it knows (rule 5).
+/// A record may be in place or not, and the store does not say for long: the handle ends, while the
+/// task goes on until it knows (rule 5).
 fn give_up_waiting(inner: &Inner, group: &mut Option<Group>, error: Error) {
     tracing::error!(%error, store = %inner.io.store.describe(), "the database's handle ends");
     if let Some(group) = group.take() {

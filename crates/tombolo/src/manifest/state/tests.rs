@@ -7,9 +7,12 @@ use super::*;
 #[test]
 fn an_unknown_table_is_refused() {
     let name = TableName { epoch: 1, random: 1 };
-    for edit in
-        [Edit::TableObsolete { name }, Edit::TableCondemned { name }, Edit::TableUnnamed { name }, Edit::TableMoved { name, level: 1 }]
-    {
+    for edit in [
+        Edit::TableObsolete { name },
+        Edit::TableCondemned { name },
+        Edit::TableUnnamed { name },
+        Edit::TableMoved { name, level: 1 },
+    ] {
         assert!(State::default().apply_edits(&[edit], Origin::Record(Epoch(1))).is_err());
     }
 }
@@ -44,10 +47,12 @@ fn shared(table: TableDescription, of: u32) -> TableDescription {
     TableDescription { source: Some(TableSource { source: of, name }), ..table }
 }
 
-/// A source is there before its first table and after its last, whatever became of those in between.
+/// A source is there before its first table and after its last, whatever became of those in
+/// between.
 #[test]
 fn a_source_is_named_as_long_as_its_tables() {
-    let create = Edit::KeyspaceCreated { id: 0, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
+    let create =
+        Edit::KeyspaceCreated { id: 0, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
     let shared = shared(table(1, 1, 0, 1), 4);
     let name = shared.name;
     let mut state = State { slot: 9, epoch: 1, ..State::default() };
@@ -102,7 +107,8 @@ fn edits() -> impl Strategy<Value = Edit> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
-    /// A snapshot holds all of a state; a refused edit changes nothing; tables are found where their status says.
+    /// A snapshot holds all of a state; a refused edit changes nothing; tables are found where
+    /// their status says.
     #[test]
     fn a_snapshot_builds_the_state(edits in prop::collection::vec(edits(), 0..120)) {
         let mut state = State { slot: 9, epoch: 2, ..State::default() };
@@ -129,7 +135,12 @@ proptest! {
 
 fn state_with_table(status: &[Edit]) -> State {
     let mut state = State { slot: 1, epoch: 1, ..State::default() };
-    let keyspace = Edit::KeyspaceCreated { id: 0, name: "default".into(), stream: 0, options: KeyspaceOptions::default() };
+    let keyspace = Edit::KeyspaceCreated {
+        id: 0,
+        name: "default".into(),
+        stream: 0,
+        options: KeyspaceOptions::default(),
+    };
     state.apply_edits(&[keyspace, Edit::TableAdded(table(1, 0, 0, 1))], Origin::Record(Epoch(1))).unwrap();
     state.apply_edits(status, Origin::Record(Epoch(1))).unwrap();
     state
@@ -139,15 +150,33 @@ fn state_with_table(status: &[Edit]) -> State {
 #[test]
 fn a_table_lives_by_rule_11() {
     let name = TableName { epoch: 1, random: 0 };
-    let (obsolete, condemned, unnamed) = (Edit::TableObsolete { name }, Edit::TableCondemned { name }, Edit::TableUnnamed { name });
+    let (obsolete, condemned, unnamed) =
+        (Edit::TableObsolete { name }, Edit::TableCondemned { name }, Edit::TableUnnamed { name });
     let added = Edit::TableAdded(table(1, 0, 0, 1));
-    let refused = |state: &State, edit: &Edit| state.clone().apply_edits(std::slice::from_ref(edit), Origin::Record(Epoch(1))).is_err();
+    let refused = |state: &State, edit: &Edit| {
+        state.clone().apply_edits(std::slice::from_ref(edit), Origin::Record(Epoch(1))).is_err()
+    };
     let live = state_with_table(&[]);
-    assert!(refused(&live, &condemned) && refused(&live, &unnamed) && refused(&live, &added) && !refused(&live, &obsolete));
+    assert!(
+        refused(&live, &condemned)
+            && refused(&live, &unnamed)
+            && refused(&live, &added)
+            && !refused(&live, &obsolete)
+    );
     let gone = state_with_table(std::slice::from_ref(&obsolete));
-    assert!(refused(&gone, &obsolete) && refused(&gone, &unnamed) && refused(&gone, &added) && !refused(&gone, &condemned));
+    assert!(
+        refused(&gone, &obsolete)
+            && refused(&gone, &unnamed)
+            && refused(&gone, &added)
+            && !refused(&gone, &condemned)
+    );
     let doomed = state_with_table(&[obsolete.clone(), condemned.clone()]);
-    assert!(refused(&doomed, &condemned) && refused(&doomed, &added) && !refused(&doomed, &obsolete) && !refused(&doomed, &unnamed));
+    assert!(
+        refused(&doomed, &condemned)
+            && refused(&doomed, &added)
+            && !refused(&doomed, &obsolete)
+            && !refused(&doomed, &unnamed)
+    );
     assert!(refused(&doomed, &Edit::TableMoved { name, level: 0 }));
     let unnamed = state_with_table(&[obsolete.clone(), condemned, unnamed]);
     assert!(refused(&unnamed, &obsolete) && unnamed.table(name).is_none());
@@ -156,7 +185,12 @@ fn a_table_lives_by_rule_11() {
 /// The result of a job whose inputs are live no more would stand beside what took their place.
 #[test]
 fn what_has_ended_cannot_be_replaced_again() {
-    let replaced = |random| [Edit::TableObsolete { name: TableName { epoch: 1, random: 0 } }, Edit::TableAdded(table(1, random, 0, 1))];
+    let replaced = |random| {
+        [
+            Edit::TableObsolete { name: TableName { epoch: 1, random: 0 } },
+            Edit::TableAdded(table(1, random, 0, 1)),
+        ]
+    };
     let mut state = state_with_table(&replaced(1));
     assert!(state.apply_edits(&replaced(2), Origin::Record(Epoch(1))).is_err());
 }
@@ -180,8 +214,11 @@ fn another_epochs_table_is_refused() {
 fn levels_are_in_order() {
     let mut state = state_with_table(&[]);
     let add = |random, level| Edit::TableAdded(table(1, random, 0, level));
-    state.apply_edits(&[add(3, 0), add(9, 0), add(5, 0), add(7, 1), add(4, 1)], Origin::Record(Epoch(1))).unwrap();
+    state
+        .apply_edits(&[add(3, 0), add(9, 0), add(5, 0), add(7, 1), add(4, 1)], Origin::Record(Epoch(1)))
+        .unwrap();
     let keyspace = state.keyspace_by_name("default").unwrap();
-    let order = |level: u8| keyspace.levels[&level].tables().map(|table| table.name.random).collect::<Vec<_>>();
+    let order =
+        |level: u8| keyspace.levels[&level].tables().map(|table| table.name.random).collect::<Vec<_>>();
     assert_eq!((order(0), order(1)), (vec![9, 5, 3], vec![0, 4, 7]));
 }

@@ -33,7 +33,8 @@ impl Case {
         Case { list, bump, keys }
     }
 
-    /// Adds a key where it belongs until that splits a leaf, and does the first step of the split alone.
+    /// Adds a key where it belongs until that splits a leaf, and does the first step of the split
+    /// alone.
     fn half_split(&mut self, near: u64) -> impl FnOnce(&SortedList) + use<> {
         for more in 1.. {
             let key = (near * 1000 + more).to_be_bytes().to_vec();
@@ -70,7 +71,11 @@ impl Case {
     /// Every key is found by each way to find it.
     fn check(&self, when: &str) {
         let Case { list, keys, .. } = self;
-        assert_eq!((self.key(list.first()), self.key(list.last())), (keys.first().cloned(), keys.last().cloned()), "{when}");
+        assert_eq!(
+            (self.key(list.first()), self.key(list.last())),
+            (keys.first().cloned(), keys.last().cloned()),
+            "{when}"
+        );
         for (at, key) in keys.iter().enumerate() {
             let place = list.seek(key, trailer());
             assert_eq!(self.key(place).as_ref(), Some(key), "{when}: key {at} is not found");
@@ -78,12 +83,17 @@ impl Case {
             assert_eq!(self.key(list.next(place)).as_ref(), keys.get(at + 1), "{when}: after key {at}");
             let before = at.checked_sub(1).and_then(|at| keys.get(at));
             assert_eq!(self.key(list.prev(place)).as_ref(), before, "{when}: before key {at}");
-            assert_eq!(self.key(list.seek_before(key, trailer())).as_ref(), before, "{when}: sought before key {at}");
+            assert_eq!(
+                self.key(list.seek_before(key, trailer())).as_ref(),
+                before,
+                "{when}: sought before key {at}"
+            );
         }
     }
 }
 
-/// A reader may come between the steps of a split, when the left half has its place and no fork leads to the right one: it finds everything.
+/// A reader may come between the steps of a split, when the left half has its place and no fork
+/// leads to the right one: it finds everything.
 #[test]
 fn nothing_is_hidden_between_the_steps_of_a_split() {
     for near in [0, 1, 7, 23, 38, 52, KEYS - 1] {

@@ -11,15 +11,20 @@ use crate::memtable::{Memtable, MemtableWriter};
 type Version = (Vec<u8>, usize);
 
 fn sources(versions: &[Version], count: usize) -> Vec<Source> {
-    let mut memtables: Vec<(Arc<Memtable>, MemtableWriter)> =
-        (0..count).map(|_| Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30), 1 << 20)).collect();
+    let mut memtables: Vec<(Arc<Memtable>, MemtableWriter)> = (0..count)
+        .map(|_| Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30), 1 << 20))
+        .collect();
     for (index, (key, source)) in versions.iter().enumerate() {
         let writer = &mut memtables[source % count].1;
         writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();
         let trailer = Trailer::new(SequenceNumber(index as u64 + 1), EntryKind::Put);
         writer.insert(0, key, trailer, &index.to_le_bytes());
     }
-    memtables.iter().filter_map(|(memtable, _)| memtable.list(0)).map(|list| Source::Memtable(list.cursor())).collect()
+    memtables
+        .iter()
+        .filter_map(|(memtable, _)| memtable.list(0))
+        .map(|list| Source::Memtable(list.cursor()))
+        .collect()
 }
 
 fn entry(merge: &Merge) -> Option<(Vec<u8>, u64)> {
@@ -28,7 +33,10 @@ fn entry(merge: &Merge) -> Option<(Vec<u8>, u64)> {
 
 /// Keys that tie in their first bytes, and some that are prefixes of others.
 fn key() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![prop::collection::vec(0u8..3, 0..4), (0u8..4, 0u8..4).prop_map(|(a, b)| [&b"longer-than-8-bytes-"[..], &[a, b]].concat())]
+    prop_oneof![
+        prop::collection::vec(0u8..3, 0..4),
+        (0u8..4, 0u8..4).prop_map(|(a, b)| [&b"longer-than-8-bytes-"[..], &[a, b]].concat())
+    ]
 }
 
 proptest! {

@@ -12,11 +12,19 @@ fn view(versions: &[(&[u8], u64, EntryKind)]) -> Arc<View> {
 }
 
 fn cursor(view: &Arc<View>, sequence: u64) -> RangeCursor {
-    RangeCursor::new(Arc::clone(view), 0, SequenceNumber(sequence), KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded })
+    RangeCursor::new(
+        Arc::clone(view),
+        0,
+        SequenceNumber(sequence),
+        KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded },
+    )
 }
 
 /// Takes a move that memory can answer; gives the entry, and how many sources it moved.
-fn take(cursor: &mut RangeCursor, step: impl FnOnce(&mut RangeCursor) -> Result<Step>) -> (Option<(Vec<u8>, u64)>, usize) {
+fn take(
+    cursor: &mut RangeCursor,
+    step: impl FnOnce(&mut RangeCursor) -> Result<Step>,
+) -> (Option<(Vec<u8>, u64)>, usize) {
     let before = cursor.merge.moves;
     assert_eq!(step(cursor).unwrap(), Step::Done);
     let entry = cursor.valid().then(|| {
@@ -58,11 +66,18 @@ fn many_versions_of_a_key_cost_no_more_than_a_few() {
 
 #[test]
 fn a_key_that_was_deleted_after_many_versions_is_passed_both_ways() {
-    let mut versions: Vec<(&[u8], u64, EntryKind)> = (1..100).map(|sequence| (&b"m"[..], sequence, EntryKind::Put)).collect();
-    versions.extend([(&b"m"[..], 100, EntryKind::Delete), (b"a", 101, EntryKind::Put), (b"z", 102, EntryKind::Put)]);
+    let mut versions: Vec<(&[u8], u64, EntryKind)> =
+        (1..100).map(|sequence| (&b"m"[..], sequence, EntryKind::Put)).collect();
+    versions.extend([
+        (&b"m"[..], 100, EntryKind::Delete),
+        (b"a", 101, EntryKind::Put),
+        (b"z", 102, EntryKind::Put),
+    ]);
     let view = view(&versions);
     let mut cursor = cursor(&view, 102);
-    let keys = |cursor: &mut RangeCursor, step: fn(&mut RangeCursor) -> Result<Step>| take(cursor, step).0.map(|(key, _)| key);
+    let keys = |cursor: &mut RangeCursor, step: fn(&mut RangeCursor) -> Result<Step>| {
+        take(cursor, step).0.map(|(key, _)| key)
+    };
     assert_eq!(keys(&mut cursor, RangeCursor::next), Some(b"a".to_vec()));
     assert_eq!(keys(&mut cursor, RangeCursor::next), Some(b"z".to_vec()));
     assert_eq!(keys(&mut cursor, RangeCursor::prev), Some(b"a".to_vec()));
@@ -74,7 +89,8 @@ fn a_key_that_was_deleted_after_many_versions_is_passed_both_ways() {
 #[test]
 fn a_refreshed_cursor_sees_the_first_write_to_a_keyspace_in_the_memtable_that_it_looked_at_before() {
     let (active, mut writer) = Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30), 1 << 20);
-    let view = Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()), kept_by: None });
+    let view =
+        Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()), kept_by: None });
     let mut cursor = cursor(&view, 0);
     assert_eq!(take(&mut cursor, RangeCursor::next).0, None);
     writer.reserve(MemtableWriter::entry_bytes(1, 8), 1).unwrap();

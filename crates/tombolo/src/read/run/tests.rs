@@ -40,14 +40,21 @@ impl Fixture {
         let tracer = Tracer::new(&env);
         let inner = Arc::new(MemoryObjectStore::unnamed(&env));
         let objects: Arc<dyn ObjectStore> = Arc::new(TraceObjectStore::new(inner, tracer.clone()));
-        let mut edits = vec![Edit::KeyspaceCreated { id: 1, name: "run".into(), stream: 0, options: KeyspaceOptions::default() }];
+        let mut edits = vec![Edit::KeyspaceCreated {
+            id: 1,
+            name: "run".into(),
+            stream: 0,
+            options: KeyspaceOptions::default(),
+        }];
         for table in 0..TABLES {
             let name = TableName { epoch: 0, random: table };
             let options = TableOptions { keyspace: 1, block_bytes: 64, ..TableOptions::default() };
             let object = names::table(Incarnation(1), name);
             let new = NewTable { name, object, identity: table, level: 2, options };
             let description = world.run_until(async {
-                let mut writer = TableWriter::create(&*objects, Request::new(Purpose::Flush, Epoch(1)), new).await.unwrap();
+                let mut writer = TableWriter::create(&*objects, Request::new(Purpose::Flush, Epoch(1)), new)
+                    .await
+                    .unwrap();
                 for number in start(table)..start(table) + KEYS {
                     let trailer = Trailer::new(SequenceNumber(1), EntryKind::Put);
                     writer.add(InternalKey::new(&key(number), trailer), &number.to_le_bytes()).unwrap();
@@ -83,7 +90,8 @@ impl Fixture {
 
     /// How many objects were read since the last time.
     fn touched(&self) -> usize {
-        let names: BTreeSet<_> = self.tracer.events().into_iter().map(|event| event.name.to_string()).collect();
+        let names: BTreeSet<_> =
+            self.tracer.events().into_iter().map(|event| event.name.to_string()).collect();
         self.tracer.reset();
         names.len()
     }
@@ -152,7 +160,11 @@ fn seeks_find_the_next_and_the_last_key_of_any_table() {
         let before = at.checked_sub(1);
         assert_eq!(fixture.done(&mut cursor, step), before.map(|at| all[at]), "{number}");
         let step = cursor.prev();
-        assert_eq!(fixture.done(&mut cursor, step), before.and_then(|at| at.checked_sub(1)).map(|at| all[at]), "before {number}");
+        assert_eq!(
+            fixture.done(&mut cursor, step),
+            before.and_then(|at| at.checked_sub(1)).map(|at| all[at]),
+            "before {number}"
+        );
     }
     fixture.touched();
     let step = seek(&mut cursor, &key(start(3)), false);

@@ -49,7 +49,9 @@ impl Beside {
     /// # Panics
     /// As [`Beside::here`].
     pub(super) fn here_mut(&mut self) -> &mut MemtableWriter {
-        let Writer::Here(writer) = &mut self.writer else { unreachable!("a memtable's writer is waited for") };
+        let Writer::Here(writer) = &mut self.writer else {
+            unreachable!("a memtable's writer is waited for")
+        };
         writer
     }
 
@@ -67,7 +69,8 @@ impl Beside {
         if let Writer::Away { bytes, .. } = self.writer { Some(bytes) } else { None }
     }
 
-    /// Puts `part` into the memtable, which holds `used` bytes, on another thread. What is to wait next goes into what is returned.
+    /// Puts `part` into the memtable, which holds `used` bytes, on another thread. What is to wait
+    /// next goes into what is returned.
     ///
     /// # Panics
     /// As [`Beside::here`].
@@ -75,7 +78,9 @@ impl Beside {
         let (completer, back) = completion();
         let bytes = part.bytes() as u64;
         let away = Writer::Away { back, bytes: used + bytes };
-        let Writer::Here(mut writer) = std::mem::replace(&mut self.writer, away) else { unreachable!("a memtable's writer is waited for") };
+        let Writer::Here(mut writer) = std::mem::replace(&mut self.writer, away) else {
+            unreachable!("a memtable's writer is waited for")
+        };
         let work = async move {
             let outcome = part.settle(&mut writer);
             completer.complete((writer, part, outcome));
@@ -87,7 +92,8 @@ impl Beside {
     /// Waits until no task has anything.
     ///
     /// # Errors
-    /// `Busy` when the system had no memory for all of a part: then some of it is lost here, and the replay is over. Every later call says so.
+    /// `Busy` when the system had no memory for all of a part: then some of it is lost here, and
+    /// the replay is over. Every later call says so.
     pub(super) async fn rejoin(&mut self) -> Result<()> {
         let ended = match &mut self.writer {
             Writer::Here(_) => return Ok(()),

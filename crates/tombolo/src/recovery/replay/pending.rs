@@ -1,12 +1,16 @@
 //! Entries that were read from a log and are not in a memtable yet.
 //!
-//! A log holds keys as they came; put into a memtable in that order, each costs a search through lines of memory that nobody has touched lately, which
-//! was most of a replay. So they wait here, and go in by key: then one finds its place where the one before it was. What that order needs of a key is noted
-//! as it comes, while its bytes are in the processor's cache; to look at all of them again took as long as sorting.
+//! A log holds keys as they came; put into a memtable in that order, each costs a search through
+//! lines of memory that nobody has touched lately, which was most of a replay. So they wait here,
+//! and go in by key: then one finds its place where the one before it was. What that order needs of
+//! a key is noted as it comes, while its bytes are in the processor's cache; to look at all of them
+//! again took as long as sorting.
 //!
 //! Invariants:
-//! 1. An entry borrows nothing: it says where in which memory it lies, and that is kept as long as it waits.
-//! 2. All keys that wait have their first `skip` bytes in common. The heads of those from `stale` on are the bytes behind these.
+//! 1. An entry borrows nothing: it says where in which memory it lies, and that is kept as long as
+//!    it waits.
+//! 2. All keys that wait have their first `skip` bytes in common. The heads of those from `stale`
+//!    on are the bytes behind these.
 
 use std::ops::Range;
 
@@ -18,11 +22,13 @@ use tombolo_storage::Result;
 
 use crate::memtable::MemtableWriter;
 
-/// How far ahead of the insert a record is asked for from memory; twice as far the memory that it lies in, and three times the item that names both.
+/// How far ahead of the insert a record is asked for from memory; twice as far the memory that it
+/// lies in, and three times the item that names both.
 const AHEAD: usize = 8;
 /// Bytes of a value that are asked for.
 const VALUE_BYTES_AHEAD: usize = 256;
-/// Versions for which memory is reserved at once: few enough that the dearest insert of each has room.
+/// Versions for which memory is reserved at once: few enough that the dearest insert of each has
+/// room.
 const RESERVED_TOGETHER: usize = 256;
 /// So many with one head are worth another one, behind what they have in common.
 const SAME_HEADS_MAX: usize = 32;
@@ -70,7 +76,8 @@ impl Span {
     }
 }
 
-/// Where an item belongs, as one number to sort by: its keyspace in the upper 32 bits, then 64 bits of its key's head, then its own number.
+/// Where an item belongs, as one number to sort by: its keyspace in the upper 32 bits, then 64 bits
+/// of its key's head, then its own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place(u128);
 
@@ -105,7 +112,8 @@ pub(super) struct Pending {
     /// Whether the places are in their order.
     is_sorted: bool,
     bytes: usize,
-    /// As a rule what the keys of an earlier part had in common, until one comes that has less; `None`: of no part yet.
+    /// As a rule what the keys of an earlier part had in common, until one comes that has less;
+    /// `None`: of no part yet.
     skip: Option<usize>,
     /// Items before this one have heads from when more was in common. See invariant 2.
     stale: usize,
@@ -127,7 +135,12 @@ impl Pending {
     }
 
     pub(super) fn mark(&self) -> Mark {
-        Mark { memories: self.memories.len(), items: self.items.len(), places: self.places.len(), bytes: self.bytes }
+        Mark {
+            memories: self.memories.len(),
+            items: self.items.len(),
+            places: self.places.len(),
+            bytes: self.bytes,
+        }
     }
 
     /// Forgets what came after `mark`.
@@ -146,7 +159,8 @@ impl Pending {
         }
     }
 
-    /// Ends the memory that was begun at `mark`: one that nothing waits in is not kept, and with it what it is a slice of.
+    /// Ends the memory that was begun at `mark`: one that nothing waits in is not kept, and with it
+    /// what it is a slice of.
     pub(super) fn end(&mut self, mark: Mark) {
         if self.items.len() == mark.items {
             self.memories.truncate(mark.memories);
@@ -239,8 +253,9 @@ impl Pending {
         }
     }
 
-    /// By keyspace, key, and newest first: the order of a memtable's lists. It need not be called before what waits is settled; whoever does may do so on
-    /// another thread than that which settles.
+    /// By keyspace, key, and newest first: the order of a memtable's lists. It need not be called
+    /// before what waits is settled; whoever does may do so on another thread than that which
+    /// settles.
     pub(super) fn sort(&mut self) {
         if std::mem::replace(&mut self.is_sorted, true) {
             return;
@@ -255,7 +270,8 @@ impl Pending {
             *stale = 0;
         }
         places.sort_unstable();
-        for same in places.chunk_by_mut(|one, other| one.rank() == other.rank()).filter(|same| same.len() > 1) {
+        for same in places.chunk_by_mut(|one, other| one.rank() == other.rank()).filter(|same| same.len() > 1)
+        {
             sort_same(same, items, memories, skip);
         }
     }
@@ -269,7 +285,9 @@ fn sort_same(same: &mut [Place], items: &[Item], memories: &[Bytes], skip: usize
     let mut shared = skip;
     if same.len() > SAME_HEADS_MAX {
         let first = key(same[0]);
-        let common = |shared: usize, place: &Place| first[..shared].iter().zip(key(*place)).take_while(|(one, other)| one == other).count();
+        let common = |shared: usize, place: &Place| {
+            first[..shared].iter().zip(key(*place)).take_while(|(one, other)| one == other).count()
+        };
         shared = same.iter().fold(first.len(), common);
         for place in same.iter_mut() {
             *place = Place::new(item(*place).keyspace, &key(*place)[shared..], place.number());
@@ -284,7 +302,8 @@ fn sort_same(same: &mut [Place], items: &[Item], memories: &[Bytes], skip: usize
     same.iter_mut().for_each(|place| *place = Place(rank << 32 | u128::from(place.number())));
 }
 
-/// A place in a memory, or a number of what waits: at most the bytes of one memtable, or of one entry that is larger than that.
+/// A place in a memory, or a number of what waits: at most the bytes of one memtable, or of one
+/// entry that is larger than that.
 fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or_else(|_| unreachable!("a log entry is shorter than 4 GiB"))
 }
@@ -314,7 +333,8 @@ mod tests {
         all
     }
 
-    /// Whether what waits goes in by keyspace, key, and newest first. A memtable is right either way, and takes longer.
+    /// Whether what waits goes in by keyspace, key, and newest first. A memtable is right either
+    /// way, and takes longer.
     fn is_in_order(pending: &Pending) -> bool {
         let rank = |place: &Place| {
             let item = pending.item(*place);
@@ -324,7 +344,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came, in whatever pieces it was settled: the memtable holds it, in its order, with its values, and finds it.
+        /// Whatever came, in whatever pieces it was settled: the memtable holds it, in its order,
+        /// with its values, and finds it.
         #[test]
         fn what_waited_is_in_the_memtable_in_its_order(
             versions in prop::collection::vec((0..3_u32, key(), 0..40_usize), 1..400),
@@ -372,7 +393,13 @@ mod tests {
 
     /// Keys of which many have the same first bytes, more or fewer than a head has room for.
     fn key() -> impl Strategy<Value = Vec<u8>> {
-        let begin = prop::sample::select(vec![&b""[..], b"ab", b"abababab", b"a long beginning", b"a long beginning"]);
+        let begin = prop::sample::select(vec![
+            &b""[..],
+            b"ab",
+            b"abababab",
+            b"a long beginning",
+            b"a long beginning",
+        ]);
         let rest = prop::collection::vec(prop::sample::select(&b"\x00ab"[..]), 0..12);
         (begin, rest).prop_map(|(begin, rest)| [begin, &rest].concat())
     }
@@ -388,7 +415,11 @@ mod tests {
             for sequence in 1..=20_u64 {
                 let same = 20 - usize::try_from(sequence).expect("small");
                 // The rest orders them otherwise than the order in which they come.
-                let key = [vec![b'm'; same], vec![if sequence % 3 == 0 { b'z' } else { b'a' }, sequence.to_le_bytes()[0] ^ 0x15]].concat();
+                let key = [
+                    vec![b'm'; same],
+                    vec![if sequence % 3 == 0 { b'z' } else { b'a' }, sequence.to_le_bytes()[0] ^ 0x15],
+                ]
+                .concat();
                 let payload = Bytes::from(key.clone());
                 pending.begin(&payload);
                 pending.push(0, &payload, Trailer::new(SequenceNumber(sequence), EntryKind::Put), &[]);
@@ -427,7 +458,12 @@ mod tests {
         let add = |pending: &mut Pending, sequence: u64| {
             let payload = Bytes::from_static(b"keyvalue");
             pending.begin(&payload);
-            pending.push(0, &payload[..3], Trailer::new(SequenceNumber(sequence), EntryKind::Put), &payload[3..]);
+            pending.push(
+                0,
+                &payload[..3],
+                Trailer::new(SequenceNumber(sequence), EntryKind::Put),
+                &payload[3..],
+            );
         };
         add(&mut pending, 1);
         let mark = pending.mark();
@@ -445,7 +481,12 @@ mod tests {
         let payload = Bytes::from(vec![7; 4000]);
         for sequence in 1..=3000 {
             pending.begin(&payload);
-            pending.push(0, &payload[..3], Trailer::new(SequenceNumber(sequence), EntryKind::Put), &payload[3..]);
+            pending.push(
+                0,
+                &payload[..3],
+                Trailer::new(SequenceNumber(sequence), EntryKind::Put),
+                &payload[3..],
+            );
         }
         let bytes = pending.bytes();
         REFUSED.set(true);

@@ -17,7 +17,11 @@ type Version = (Vec<u8>, u64, Vec<u8>);
 fn replay() -> Replay {
     let budget = MemoryBudget::new(64 << 20).expect("a budget");
     let created = "default".to_owned();
-    let known = Known { name: created, options: tombolo_format::manifest::KeyspaceOptions::default(), flushed: SequenceNumber::ZERO };
+    let known = Known {
+        name: created,
+        options: tombolo_format::manifest::KeyspaceOptions::default(),
+        flushed: SequenceNumber::ZERO,
+    };
     let mut replay = Replay::new(&State::default(), &budget, MEMTABLE_BYTES).expect("memory");
     replay.keyspaces.insert(0, known);
     (replay.next_keyspace, replay.manifest_keyspaces) = (1, 1);
@@ -41,7 +45,10 @@ fn runs(puts: &[(Vec<u8>, Vec<u8>)], run_entries: usize) -> Vec<LogRun> {
         });
     }
     let memory = memory.freeze();
-    entries.chunks(run_entries).map(|some| LogRun { memory: memory.clone(), entries: some.to_vec() }).collect()
+    entries
+        .chunks(run_entries)
+        .map(|some| LogRun { memory: memory.clone(), entries: some.to_vec() })
+        .collect()
 }
 
 async fn replay_all(replay: &mut Replay, runs: &[LogRun]) -> Result<()> {
@@ -71,10 +78,12 @@ fn listed(memtable: &Memtable) -> Vec<Version> {
     all
 }
 
-/// Of all memtables, oldest first: each with the last sequence number that it is to have, if it is full.
+/// Of all memtables, oldest first: each with the last sequence number that it is to have, if it is
+/// full.
 fn found(replay: &mut Replay) -> Vec<(Option<u64>, Vec<Version>)> {
     let full = replay.take_full();
-    let mut found: Vec<_> = full.iter().map(|full| (Some(full.last_sequence.0), listed(&full.memtable))).collect();
+    let mut found: Vec<_> =
+        full.iter().map(|full| (Some(full.last_sequence.0), listed(&full.memtable))).collect();
     found.push((None, listed(replay.memtable().expect("memory"))));
     found
 }
@@ -82,8 +91,8 @@ fn found(replay: &mut Replay) -> Vec<(Option<u64>, Vec<Version>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever came, in whatever runs, and whoever was first at each turn: every memtable holds what came between the last of the one before and its own
-    /// last, in its order.
+    /// Whatever came, in whatever runs, and whoever was first at each turn: every memtable holds
+    /// what came between the last of the one before and its own last, in its order.
     #[test]
     fn what_other_threads_put_in_is_all_that_came(seed in any::<u64>(), count in 1..9000_usize, value_bytes in 0..300_usize, run_entries in 1..600_usize) {
         let put = |number: usize| {
@@ -136,7 +145,10 @@ fn what_waits_goes_to_another_thread_and_no_memtable_takes_more_than_its_own() {
     assert!(matches!(replayed, Ok(())));
     assert!(parts >= 20 && most < 66 << 10, "{parts} parts, and {most} bytes waited at most");
     let used: Vec<u64> = replay.take_full().iter().map(|full| full.memtable.used_bytes()).collect();
-    assert!(used.len() >= 2 && used.iter().all(|used| *used < MEMTABLE_BYTES + MEMTABLE_BYTES / 8), "{used:?}");
+    assert!(
+        used.len() >= 2 && used.iter().all(|used| *used < MEMTABLE_BYTES + MEMTABLE_BYTES / 8),
+        "{used:?}"
+    );
 }
 
 #[test]
@@ -174,7 +186,11 @@ fn what_another_thread_could_not_put_in_ends_the_replay() {
         let replayed = world.run_until(async {
             given_away(&mut replay, &runs(&puts, 50)).await;
             REFUSED.set(true);
-            let replayed = if way_is_made { replay_all(&mut replay, &runs(&puts[..0], 50)).await } else { replay.rejoin().await };
+            let replayed = if way_is_made {
+                replay_all(&mut replay, &runs(&puts[..0], 50)).await
+            } else {
+                replay.rejoin().await
+            };
             REFUSED.set(false);
             replayed
         });

@@ -34,7 +34,11 @@ fn a_writer_whose_signs_go_on_lives_and_one_that_falls_silent_is_gone() {
 fn a_writer_that_was_never_seen_gets_the_time_to_look_for_who_stands_by() {
     let mut judge = judge();
     assert_eq!(look(&mut judge, 9_999, None), Verdict::Wait);
-    assert_eq!(look(&mut judge, 10_000, Some((6, Sign::Beat(9)))), Verdict::Gone, "another's signs are none of its own");
+    assert_eq!(
+        look(&mut judge, 10_000, Some((6, Sign::Beat(9)))),
+        Verdict::Gone,
+        "another's signs are none of its own"
+    );
 }
 
 #[test]
@@ -58,7 +62,11 @@ fn a_writer_that_takes_back_that_it_leaves_is_watched_as_before() {
     assert_eq!(look(&mut judge, 190, Some((7, Sign::Beat(2)))), Verdict::Wait);
     assert_eq!(look(&mut judge, 300, Some((7, Sign::Beat(2)))), Verdict::Gone);
     assert_eq!(look(&mut judge, 310, Some((7, Sign::Left))), Verdict::Gone);
-    assert_eq!(look(&mut judge, 320, Some((7, Sign::Beat(3)))), Verdict::Gone, "what has left does not come back");
+    assert_eq!(
+        look(&mut judge, 320, Some((7, Sign::Beat(3)))),
+        Verdict::Gone,
+        "what has left does not come back"
+    );
 }
 
 #[test]
@@ -70,7 +78,11 @@ fn a_successor_is_watched_from_the_moment_that_it_is_known() {
     assert_eq!(look(&mut judge, 5_001, Some((9, Sign::Beat(1)))), Verdict::Wait);
     assert_eq!(look(&mut judge, 5_111, Some((9, Sign::Beat(1)))), Verdict::Gone);
     judge.succeeded(9, at(6_000));
-    assert_eq!(look(&mut judge, 6_001, Some((9, Sign::Beat(1)))), Verdict::Gone, "the same epoch is no successor");
+    assert_eq!(
+        look(&mut judge, 6_001, Some((9, Sign::Beat(1)))),
+        Verdict::Gone,
+        "the same epoch is no successor"
+    );
 }
 
 #[test]
@@ -89,9 +101,17 @@ fn silence_towards_one_who_was_forgotten_is_no_silence() {
     // It stood still; meanwhile the writer gave signs, took it for dead, and stopped.
     judge.told_anew(at(5_000), Some((7, Sign::Beat(9))));
     assert_eq!(look(&mut judge, 5_500, Some((7, Sign::Beat(9)))), Verdict::Wait);
-    assert_eq!(look(&mut judge, 14_000, Some((7, Sign::Beat(9)))), Verdict::Wait, "it may not have looked yet");
+    assert_eq!(
+        look(&mut judge, 14_000, Some((7, Sign::Beat(9)))),
+        Verdict::Wait,
+        "it may not have looked yet"
+    );
     let mut dead = judge.clone();
     assert_eq!(look(&mut dead, 15_000, Some((7, Sign::Beat(9)))), Verdict::Gone);
     assert_eq!(look(&mut judge, 14_010, Some((7, Sign::Beat(10)))), Verdict::Wait);
-    assert_eq!(look(&mut judge, 14_121, Some((7, Sign::Beat(10)))), Verdict::Gone, "from here on its silence says something again");
+    assert_eq!(
+        look(&mut judge, 14_121, Some((7, Sign::Beat(10)))),
+        Verdict::Gone,
+        "from here on its silence says something again"
+    );
 }

@@ -21,15 +21,27 @@ fn env(fixture: &Fixture) -> Env {
     fixture.world.process("walker").env()
 }
 
-/// Walks from where the iterator stands, and checks every entry; `first` is the number of the entry where it must stand.
-fn walk(fixture: &Fixture, iterator: &mut TableIterator, entries: &[Owned], first: usize, count: usize, backward: bool) -> usize {
+/// Walks from where the iterator stands, and checks every entry; `first` is the number of the entry
+/// where it must stand.
+fn walk(
+    fixture: &Fixture,
+    iterator: &mut TableIterator,
+    entries: &[Owned],
+    first: usize,
+    count: usize,
+    backward: bool,
+) -> usize {
     let mut number = first;
     for _ in 0..count {
         assert_eq!(at(iterator), Some((key(&entries[number]), entries[number].2.as_slice())), "at {number}");
         assert!(iterator.block_is_charged(), "at {number}");
         let step = if backward { iterator.prev() } else { iterator.next() };
         done(fixture, iterator, step);
-        let next = if backward { number.checked_sub(1) } else { Some(number + 1).filter(|next| *next < entries.len()) };
+        let next = if backward {
+            number.checked_sub(1)
+        } else {
+            Some(number + 1).filter(|next| *next < entries.len())
+        };
         let Some(next) = next else {
             assert!(!iterator.valid());
             break;
@@ -58,7 +70,12 @@ fn walks_both_ways_take_few_requests_and_each_byte_once() {
         walk(&fixture, &mut iterator, &entries, first, entries.len(), backward);
         let reads = fixture.tracer.of_kind(RequestKind::Read);
         assert!(reads.requests < 25, "{} requests for {} bytes", reads.requests, description.length);
-        assert!(reads.bytes < description.length + 300_000, "{} bytes of {}", reads.bytes, description.length);
+        assert!(
+            reads.bytes < description.length + 300_000,
+            "{} bytes of {}",
+            reads.bytes,
+            description.length
+        );
     }
 }
 
@@ -94,7 +111,8 @@ fn walks_that_turn_and_seek_find_every_entry() {
     }
 }
 
-/// What an iterator stands on is charged, however it got there: the piece that it was a part of is given back by the next move.
+/// What an iterator stands on is charged, however it got there: the piece that it was a part of is
+/// given back by the next move.
 #[test]
 fn a_block_outlives_its_piece_and_is_charged_then() {
     let fixture = Fixture::new();
@@ -111,8 +129,16 @@ fn a_block_outlives_its_piece_and_is_charged_then() {
     let requests = fixture.tracer.of_kind(RequestKind::Read).requests;
     let step = iterator.seek(key(&entries[number]));
     done(&fixture, &mut iterator, step);
-    assert_eq!((budget.used(Category::Scans), fixture.tracer.of_kind(RequestKind::Read).requests), (0, requests), "it needs no request");
-    assert!(iterator.block_is_charged() && budget.used(Category::Pinned) > pinned + 3000, "{} B", budget.used(Category::Pinned) - pinned);
+    assert_eq!(
+        (budget.used(Category::Scans), fixture.tracer.of_kind(RequestKind::Read).requests),
+        (0, requests),
+        "it needs no request"
+    );
+    assert!(
+        iterator.block_is_charged() && budget.used(Category::Pinned) > pinned + 3000,
+        "{} B",
+        budget.used(Category::Pinned) - pinned
+    );
     // Past the end it holds no piece either.
     walk(&fixture, &mut iterator, &entries, number, 1000, false);
     let step = iterator.seek(InternalKey::new(b"~", Trailer::new(SequenceNumber(0), EntryKind::Put)));
@@ -126,13 +152,19 @@ fn nothing_beyond_the_range_is_read_ahead() {
     let entries = many(KEYS, 100);
     let description = fixture.write(&entries, plain());
     let (low, high) = (4_000, 6_000);
-    let range = KeyRange { lower: Bound::Included(entries[low].0.clone()), upper: Bound::Excluded(entries[high].0.clone()) };
+    let range = KeyRange {
+        lower: Bound::Included(entries[low].0.clone()),
+        upper: Bound::Excluded(entries[high].0.clone()),
+    };
     let data_bytes = (high - low) as u64 * 125;
     for backward in [false, true] {
         let table = fixture.table(&description, 4 << 20);
         fixture.run(table.open(request())).unwrap();
         fixture.tracer.reset();
-        let mut iterator = table.iterator(request(), true).in_background(&env(&fixture)).within(Some(Arc::new(range.clone())));
+        let mut iterator = table
+            .iterator(request(), true)
+            .in_background(&env(&fixture))
+            .within(Some(Arc::new(range.clone())));
         let (from, step) = match backward {
             false => (low, iterator.seek(key(&entries[low]))),
             true => (high - 1, iterator.seek(key(&entries[high - 1]))),
@@ -206,7 +238,8 @@ fn a_piece_that_fails_or_falls_short_costs_a_request_and_no_answer() {
             load(&mut iterator, step);
         }
         assert!(!iterator.valid());
-        // What failed in the background is asked for again; what the walk itself asked for is told, and asked for again by whoever walks.
+        // What failed in the background is asked for again; what the walk itself asked for is told,
+        // and asked for again by whoever walks.
         assert!(told < plan.injected(), "{told} of {}", plan.injected());
     }
 }
@@ -215,9 +248,14 @@ fn a_piece_that_fails_or_falls_short_costs_a_request_and_no_answer() {
 fn far(fixture: &Fixture, description: &TableDescription, cache_bytes: u64) -> (Env, Arc<Table>) {
     let env = env(fixture);
     let latency = Latency { bytes_per_second: 90_000_000, ..Latency::fixed(LATENCY) };
-    let slow = ThrottleObjectStore::new(&env, Arc::clone(&fixture.store), Throttle { latency, ..Throttle::default() });
+    let slow = ThrottleObjectStore::new(
+        &env,
+        Arc::clone(&fixture.store),
+        Throttle { latency, ..Throttle::default() },
+    );
     let store = FlowObjectStore::new(&env, Arc::new(HedgeObjectStore::new(&env, Arc::new(slow))));
-    let table = Arc::new(Table::new(description.clone(), object(), Arc::new(store), BlockCache::new(cache_bytes)));
+    let table =
+        Arc::new(Table::new(description.clone(), object(), Arc::new(store), BlockCache::new(cache_bytes)));
     fixture.run(table.open(request())).unwrap();
     (env, table)
 }
@@ -225,7 +263,8 @@ fn far(fixture: &Fixture, description: &TableDescription, cache_bytes: u64) -> (
 const LATENCY: Duration = Duration::from_millis(20);
 
 impl Table {
-    /// Puts its partitions out of the cache, into which they came with its tail; how many there are.
+    /// Puts its partitions out of the cache, into which they came with its tail; how many there
+    /// are.
     fn evict_partitions(&self) -> usize {
         let partitions = &self.opened.get().unwrap().top.partitions;
         partitions.iter().for_each(|place| self.cache.evict(&self.key(place.offset)));
@@ -233,7 +272,8 @@ impl Table {
     }
 }
 
-/// The index of what is read ahead comes ahead as well, many partitions at once: else each of them is a latency of its own.
+/// The index of what is read ahead comes ahead as well, many partitions at once: else each of them
+/// is a latency of its own.
 #[test]
 fn partitions_of_a_far_table_come_before_the_walk_does() {
     let fixture = Fixture::new();
@@ -254,7 +294,8 @@ fn partitions_of_a_far_table_come_before_the_walk_does() {
     }
 }
 
-/// A seek that reads beyond its partition, because walks usually go so far, brings the next partition at the same time.
+/// A seek that reads beyond its partition, because walks usually go so far, brings the next
+/// partition at the same time.
 #[test]
 fn a_seek_brings_the_index_of_what_it_reads() {
     let fixture = Fixture::new();
@@ -278,7 +319,8 @@ fn a_seek_brings_the_index_of_what_it_reads() {
     assert!(latencies < 2.4, "{latencies} latencies for a partition, and the blocks with the next one");
 }
 
-/// What came into memory while a piece of it was on its way is left behind, and the pieces after it are of use.
+/// What came into memory while a piece of it was on its way is left behind, and the pieces after it
+/// are of use.
 #[test]
 fn pieces_that_came_in_vain_are_passed() {
     let fixture = Fixture::new();
@@ -304,14 +346,16 @@ fn pieces_that_came_in_vain_are_passed() {
     assert!(bytes < rest - (4 << 20), "{bytes} bytes, when {rest} were left and pieces of them had come");
 }
 
-/// The walks of a scan share a quarter of memory, beyond the two pieces that each has. (Those of a compaction have few on their way in any case.)
+/// The walks of a scan share a quarter of memory, beyond the two pieces that each has. (Those of a
+/// compaction have few on their way in any case.)
 #[test]
 fn many_walks_leave_memory_to_the_cache() {
     let fixture = Fixture::new();
     let entries = many(8 * KEYS, 100);
     let description = fixture.write(&entries, plain());
     let (env, table) = far(&fixture, &description, 32 << 20);
-    let mut iterators: Vec<_> = (0..8).map(|_| table.iterator(request(), false).in_background(&env)).collect();
+    let mut iterators: Vec<_> =
+        (0..8).map(|_| table.iterator(request(), false).in_background(&env)).collect();
     let (budget, mut most) = (Arc::clone(table.cache.budget()), 0);
     for (turn, iterator) in iterators.iter_mut().enumerate() {
         let first = turn * 10_000;
@@ -320,7 +364,11 @@ fn many_walks_leave_memory_to_the_cache() {
         walk(&fixture, iterator, &entries, first, 30_000, false);
         most = most.max(budget.used(Category::Scans));
     }
-    assert!(most > budget.bytes() / 4 && most < budget.bytes() / 4 + 8 * (2 << 20), "{most} of {}", budget.bytes());
+    assert!(
+        most > budget.bytes() / 4 && most < budget.bytes() / 4 + 8 * (2 << 20),
+        "{most} of {}",
+        budget.bytes()
+    );
 }
 
 /// What every read needs is no part of the memory that rows and blocks share.
@@ -328,7 +376,8 @@ fn many_walks_leave_memory_to_the_cache() {
 fn filters_and_indexes_are_counted_apart() {
     let fixture = Fixture::new();
     let description = fixture.write(&many(KEYS, 100), plain());
-    let table = Arc::new(Table::new(description, object(), Arc::clone(&fixture.store), BlockCache::new(16 << 20)));
+    let table =
+        Arc::new(Table::new(description, object(), Arc::clone(&fixture.store), BlockCache::new(16 << 20)));
     let budget = Arc::clone(table.cache.budget());
     fixture.run(table.open(request())).unwrap();
     let (index, all) = (budget.cached_index_bytes(), table.cache.used_bytes());
@@ -347,7 +396,8 @@ fn a_multi_get_finds_rows() {
     // Full of something else.
     let others = table.cache.budget().cache_bytes_max() / 10 * 9;
     table.cache.budget().add_cached(others);
-    let lookups: Vec<_> = [3, 900, 1800].map(|number: usize| Lookup::new(&entries[number].0, SequenceNumber::MAX)).into();
+    let lookups: Vec<_> =
+        [3, 900, 1800].map(|number: usize| Lookup::new(&entries[number].0, SequenceNumber::MAX)).into();
     for lookup in &lookups[..2] {
         assert!(fixture.run(table.get(request(), lookup)).unwrap().is_some());
     }

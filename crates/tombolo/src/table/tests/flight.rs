@@ -23,7 +23,8 @@ impl Slow {
     fn new(cache_bytes: u64) -> Slow {
         let fixture = Fixture::new();
         let entries = many(2000, 50);
-        let description = fixture.write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
+        let description = fixture
+            .write(&entries, TableOptions { compression: Compression::None, ..TableOptions::default() });
         let plan = FaultPlan::scripted();
         let env = fixture.world.process("reader").env();
         let store = Arc::new(FaultObjectStore::new(&env, Arc::clone(&fixture.store), plan.clone()));
@@ -58,11 +59,15 @@ impl Slow {
     }
 
     /// Runs all side by side.
-    fn together(&self, reads: Vec<BoxFuture<'static, Result<Option<Vec<u8>>>>>) -> Vec<Result<Option<Vec<u8>>>> {
+    fn together(
+        &self,
+        reads: Vec<BoxFuture<'static, Result<Option<Vec<u8>>>>>,
+    ) -> Vec<Result<Option<Vec<u8>>>> {
         let env = self.fixture.world.process("readers").env();
         let spawn = |read: BoxFuture<'static, Result<Option<Vec<u8>>>>| {
             let (completer, completion) = tombolo_env::completion();
-            let task = env.spawn(TaskClass::Foreground, "read", async move { completer.complete(read.await) });
+            let task =
+                env.spawn(TaskClass::Foreground, "read", async move { completer.complete(read.await) });
             (task, completion)
         };
         let tasks: Vec<_> = reads.into_iter().map(spawn).collect();
@@ -88,10 +93,15 @@ fn readers_who_miss_the_same_share_opening_and_block() {
         for result in results {
             assert_eq!(result.unwrap().as_ref(), Some(&slow.entries[700].2));
         }
-        // The tail, and the block; the partition comes with the tail where there is a cache to keep it.
+        // The tail, and the block; the partition comes with the tail where there is a cache to keep
+        // it.
         assert_eq!(slow.requests(), if cache_bytes == 0 { 3 } else { 2 });
         slow.together(vec![slow.read(700), slow.read(700)]);
-        assert_eq!(slow.requests(), if cache_bytes == 0 { 2 } else { 0 }, "nothing is remembered but what the cache has");
+        assert_eq!(
+            slow.requests(),
+            if cache_bytes == 0 { 2 } else { 0 },
+            "nothing is remembered but what the cache has"
+        );
     }
 }
 
@@ -100,8 +110,13 @@ fn single_reads_and_several_share_what_they_miss() {
     let slow = Slow::new(8 << 20);
     slow.fixture.run(slow.table.open(request())).unwrap();
     slow.requests();
-    let reads =
-        vec![slow.read(100), slow.read_several(&[100, 900, 1500]), slow.read(1500), slow.read_several(&[900, 1500]), slow.read(900)];
+    let reads = vec![
+        slow.read(100),
+        slow.read_several(&[100, 900, 1500]),
+        slow.read(1500),
+        slow.read_several(&[900, 1500]),
+        slow.read(900),
+    ];
     for (result, number) in slow.together(reads).into_iter().zip([100, 100, 1500, 900, 900]) {
         assert_eq!(result.unwrap().as_ref(), Some(&slow.entries[number].2));
     }
@@ -157,7 +172,8 @@ fn who_comes_while_another_polls_is_woken_though_that_one_is_not_polled_any_more
         if polls > 1 {
             return Poll::Ready(7);
         }
-        // It is fetched before the poll ends, which wakes who waits by then; and then another comes.
+        // It is fetched before the poll ends, which wakes who waits by then; and then another
+        // comes.
         context.waker().wake_by_ref();
         let mut coming = coming.lock();
         let Some(late) = &mut *coming else { return Poll::Ready(0) };
@@ -172,7 +188,8 @@ fn who_comes_while_another_polls_is_woken_though_that_one_is_not_polled_any_more
     assert_eq!(std::pin::Pin::new(&mut late).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(7));
 }
 
-/// A waker that holds a waiter of the same flight, as the last reference to a task may: dropping it takes the flight's lock of wakers.
+/// A waker that holds a waiter of the same flight, as the last reference to a task may: dropping it
+/// takes the flight's lock of wakers.
 struct Holds {
     waiter: Mutex<Option<Waiter<u32>>>,
     met_a_lock: Arc<AtomicBool>,
@@ -210,7 +227,8 @@ fn wakers_are_dropped_outside_the_lock() {
 fn an_error_reaches_all_who_wait_and_is_not_remembered() {
     let slow = Slow::new(8 << 20);
     for opened in [false, true] {
-        // The request that fails does so after the delay that all meet: all readers are waiting by then.
+        // The request that fails does so after the delay that all meet: all readers are waiting by
+        // then.
         slow.plan.inject(Rule::new(is_read, Fault::Error(ErrorKind::Retry)).times(1));
         let before = slow.plan.requests();
         let reads = vec![slow.read(300), slow.read(300), slow.read_several(&[300]), slow.read(300)];

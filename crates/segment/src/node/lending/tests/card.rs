@@ -1,4 +1,5 @@
-//! A card that writes at full speed while its region is sealed. Needs a device: see [`crate::rdma::tests`].
+//! A card that writes at full speed while its region is sealed. Needs a device: see
+//! [`crate::rdma::tests`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,8 +15,8 @@ const LIFE: NodeIncarnation = NodeIncarnation(1);
 const ROUNDS: u32 = 20;
 /// Appends on their way at once.
 const WINDOW: usize = 32;
-/// Bytes that are held before a region is sealed.
-/// So much that taking it in takes longer than many writes: whoever reads before the fence has missed some.
+/// Bytes that are held before a region is sealed. So much that taking it in takes longer than many
+/// writes: whoever reads before the fence has missed some.
 const HELD_MIN: u32 = 500_000;
 
 fn request(epoch: Epoch, body: Body) -> Request {
@@ -67,7 +68,8 @@ fn stream(mut source: Source, mut slots: Slots, held: &AtomicU32, is_over: &Atom
     drop(source.end(&mut slots));
 }
 
-/// A writer streams while another epoch seals. What was taken for held, before or after, lies within the sealed length.
+/// A writer streams while another epoch seals. What was taken for held, before or after, lies
+/// within the sealed length.
 fn seal_under_load(device: &Device) {
     let env = Env::real();
     let mut regions = Regions::new(LIFE, 64 << 20);
@@ -95,7 +97,8 @@ fn seal_under_load(device: &Device) {
     let before = held.load(Ordering::SeqCst);
     let answer = lending.prepare(&mut regions, &seal).unwrap_or_else(|| regions.handle(seal));
     let Answer::Sealed(Some(sealed)) = answer else { panic!("{answer:?}") };
-    let read = |regions: &mut Regions| regions.handle(request(LATER, Body::Read { from: 0, bytes_max: u32::MAX }));
+    let read =
+        |regions: &mut Regions| regions.handle(request(LATER, Body::Read { from: 0, bytes_max: u32::MAX }));
     let first = read(&mut regions);
     is_over.store(true, Ordering::SeqCst);
     writer.join().expect("it ends");

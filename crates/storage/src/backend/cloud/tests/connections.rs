@@ -1,4 +1,5 @@
-//! Connections that misbehave between a client and a server that does not: a proxy cuts, halves, delays and freezes them.
+//! Connections that misbehave between a client and a server that does not: a proxy cuts, halves,
+//! delays and freezes them.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -25,7 +26,8 @@ enum Fate {
     Pass,
     /// It ends as soon as something is sent.
     Cut,
-    /// The way back ends at once, the way there stays open: what is sent arrives, and nothing answers.
+    /// The way back ends at once, the way there stays open: what is sent arrives, and nothing
+    /// answers.
     HalfClosed,
     /// The way back ends after so many bytes.
     AnswerCut(usize),
@@ -37,7 +39,8 @@ enum Fate {
     Slow(Duration),
 }
 
-/// Between a client and a server. The next connections have the fates that were asked for; then all pass.
+/// Between a client and a server. The next connections have the fates that were asked for; then all
+/// pass.
 struct Proxy {
     address: String,
     fates: Arc<Mutex<VecDeque<Fate>>>,
@@ -84,7 +87,8 @@ impl Drop for Proxy {
     }
 }
 
-/// Moves bytes both ways on threads of their own, as `fate` says. A thread ends with its connection.
+/// Moves bytes both ways on threads of their own, as `fate` says. A thread ends with its
+/// connection.
 fn join(client: TcpStream, server: TcpStream, fate: Fate) {
     let ends = (client.try_clone().expect("a handle"), server.try_clone().expect("a handle"));
     std::thread::spawn(move || there(client, server, fate));
@@ -150,7 +154,8 @@ const FATES: [Fate; 9] = [
     Fate::Slow(Duration::from_millis(20)),
 ];
 
-/// A read ends as `Retry` that names the object, in the time that was said, and the next one is answered.
+/// A read ends as `Retry` that names the object, in the time that was said, and the next one is
+/// answered.
 #[test]
 fn a_read_over_a_connection_that_misbehaves_ends_in_time_and_can_be_made_again() {
     let (env, server) = (Env::real(), Server::start());
@@ -164,14 +169,24 @@ fn a_read_over_a_connection_that_misbehaves_ends_in_time_and_can_be_made_again()
             (Fate::Slow(_), read) => assert_eq!(read.expect("slow, not wrong"), "234"),
             (_, Err(error)) => {
                 assert_eq!(error.kind(), ErrorKind::Retry, "{fate:?}: {error}");
-                assert!(error.object_name().is_some_and(|object| object == "s3://bucket/db/a"), "{fate:?}: {error}");
+                assert!(
+                    error.object_name().is_some_and(|object| object == "s3://bucket/db/a"),
+                    "{fate:?}: {error}"
+                );
                 assert!(error.next_step().is_some_and(|step| step.contains("network")), "{fate:?}: {error}");
-                assert!(error.message().contains("in time") || error.message().contains("connection"), "{fate:?}: {error}");
+                assert!(
+                    error.message().contains("in time") || error.message().contains("connection"),
+                    "{fate:?}: {error}"
+                );
             }
             (_, Ok(bytes)) => panic!("{fate:?} was answered: {bytes:?}"),
         }
         assert!(proxy.fates.lock().is_empty(), "the connection had its fate");
-        assert_eq!(env.block_on(store.read(request(), &name("a"), 2..5)).expect("a new connection"), "234", "{fate:?}");
+        assert_eq!(
+            env.block_on(store.read(request(), &name("a"), 2..5)).expect("a new connection"),
+            "234",
+            "{fate:?}"
+        );
         proxy.next(&[fate]);
         let listed = env.block_on(proxy.store(&env).list(request(), "", None, 9));
         match listed {
@@ -205,7 +220,9 @@ fn an_upload_over_connections_that_misbehave_is_whole() {
     let (env, server) = (Env::real(), Server::start());
     let proxy = Proxy::start(&server);
     let bytes: Bytes = (0..=250).cycle().take(2 * PART_BYTES + 77).collect();
-    for (number, fate) in [Fate::Cut, Fate::HalfClosed, Fate::AnswerCut(20), Fate::RequestCut(1 << 20)].into_iter().enumerate() {
+    for (number, fate) in
+        [Fate::Cut, Fate::HalfClosed, Fate::AnswerCut(20), Fate::RequestCut(1 << 20)].into_iter().enumerate()
+    {
         let key = name(&format!("table-{number}"));
         let store = proxy.store(&env);
         env.block_on(async {

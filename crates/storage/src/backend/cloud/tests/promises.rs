@@ -13,8 +13,8 @@ use crate::conformance::object_store;
 use crate::layer::RequestKind;
 use crate::object::read_whole;
 use crate::{
-    Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Registry, Request,
-    Result, Uri,
+    Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose,
+    PutOutcome, Registry, Request, Result, Uri,
 };
 
 pub(super) fn open(env: &Env, uri: &str) -> (Arc<dyn ObjectStore>, Arc<dyn LogStore>) {
@@ -45,7 +45,8 @@ fn objects_keep_every_promise() {
     env.block_on(object_store(&env, whole_bucket)).expect("all promises, without a prefix");
     let careless_of_ranges = Server::with(ConditionalPut::Atomic, true);
     let (objects, _) = open(&env, &careless_of_ranges.uri("db", ""));
-    env.block_on(object_store(&env, objects)).expect("all promises, where a range that holds all is taken for none");
+    env.block_on(object_store(&env, objects))
+        .expect("all promises, where a range that holds all is taken for none");
     assert_eq!(server.open_uploads(), 0);
 }
 
@@ -84,11 +85,18 @@ fn a_table_goes_up_in_parts_while_it_is_built_and_a_small_one_in_one_put() {
             let puts = requests.iter().filter(|request| request.starts_with("PUT")).count();
             assert_eq!(puts, length.div_ceil(PART_BYTES).max(1), "{length}: {requests:?}");
             // A large one is begun, looked for and completed besides.
-            assert_eq!(requests.len() - puts, if length > PART_BYTES { 3 } else { 0 }, "{length}: {requests:?}");
+            assert_eq!(
+                requests.len() - puts,
+                if length > PART_BYTES { 3 } else { 0 },
+                "{length}: {requests:?}"
+            );
         }
         let taken = name("table/5");
         let large = pattern(2 * PART_BYTES);
-        assert_eq!(stream(&*store, &taken, &large).await.expect_err("taken").kind(), ErrorKind::AlreadyExists);
+        assert_eq!(
+            stream(&*store, &taken, &large).await.expect_err("taken").kind(),
+            ErrorKind::AlreadyExists
+        );
         assert_eq!(store.length(request(), &taken).await?, 5);
         Ok::<_, Error>(())
     })
@@ -113,13 +121,25 @@ fn reads_and_copies_cost_what_they_must() {
         store.put_if_absent(request(), &small, placement(), bytes.slice(..100)).await?;
         stream(&*store, &large, &bytes).await?;
         let before = count("GET");
-        let read = store.read_ranges(request(), &large, &[0..100, 200..300, 50..60, 1_000_000..1_000_010]).await?;
-        assert_eq!(read, [bytes.slice(..100), bytes.slice(200..300), bytes.slice(50..60), bytes.slice(1_000_000..1_000_010)]);
+        let read =
+            store.read_ranges(request(), &large, &[0..100, 200..300, 50..60, 1_000_000..1_000_010]).await?;
+        assert_eq!(
+            read,
+            [
+                bytes.slice(..100),
+                bytes.slice(200..300),
+                bytes.slice(50..60),
+                bytes.slice(1_000_000..1_000_010)
+            ]
+        );
         assert_eq!(count("GET") - before, 2, "neighbours share a request");
         let before = count("GET");
         assert_eq!(store.read(request(), &large, 7..9).await?, bytes.slice(7..9));
         assert_eq!(count("GET") - before, 1, "a ranged read is one request");
-        assert_eq!(store.copy(request(), &small, &name("small copy".replace(' ', "-").as_str())).await?, PutOutcome::Created);
+        assert_eq!(
+            store.copy(request(), &small, &name("small copy".replace(' ', "-").as_str())).await?,
+            PutOutcome::Created
+        );
         let before = count("GET");
         assert_eq!(store.copy(request(), &large, &name("large-copy")).await?, PutOutcome::Created);
         assert_eq!(count("GET"), before, "a large object is copied by the server");
@@ -147,7 +167,9 @@ fn foreign_objects_are_neither_shown_nor_in_the_way() {
         for own in ["m", "n", "o"] {
             store.put_if_absent(request(), &name(own), placement(), Bytes::from_static(b"own")).await?;
         }
-        let shown = |listed: crate::Listed| listed.objects.iter().map(|info| info.name.to_string()).collect::<Vec<_>>();
+        let shown = |listed: crate::Listed| {
+            listed.objects.iter().map(|info| info.name.to_string()).collect::<Vec<_>>()
+        };
         assert_eq!(shown(store.list(request(), "", None, 1).await?), ["m"]);
         assert_eq!(shown(store.list(request(), "", Some(&name("m")), 1).await?), ["n"]);
         assert_eq!(shown(store.list(request(), "", None, 2).await?), ["m", "n"]);
@@ -162,15 +184,17 @@ fn foreign_objects_are_neither_shown_nor_in_the_way() {
     assert!(error.kind() == ErrorKind::Invalid && error.next_step().is_some(), "{error}");
 }
 
-/// Stores may answer a list with a page without a key and a token to go on with: Azure does so where its partitions meet.
+/// Stores may answer a list with a page without a key and a token to go on with: Azure does so
+/// where its partitions meet.
 #[test]
 fn a_page_without_keys_is_not_the_end() {
     let (env, server) = (Env::real(), Server::start());
     for key in ["db/m", "db/n", "db/o", "e"] {
         server.plant(key, b"own");
     }
-    let shown =
-        |listed: crate::Listed| (listed.objects.iter().map(|info| info.name.to_string()).collect::<Vec<_>>().join(" "), listed.more);
+    let shown = |listed: crate::Listed| {
+        (listed.objects.iter().map(|info| info.name.to_string()).collect::<Vec<_>>().join(" "), listed.more)
+    };
     for uri in [server.uri("db", ""), server.azure_uri("db")] {
         let store = CloudObjectStore::open(&env, &Uri::parse(&uri).expect("a URI")).expect("a store");
         for (after, limit, names, more) in [
@@ -185,8 +209,13 @@ fn a_page_without_keys_is_not_the_end() {
         ] {
             for pages in [0, 1, 3] {
                 server.next("GET", pages, Trouble::EmptyPage(None));
-                let listed = env.block_on(store.list(request(), "", after.map(name).as_ref(), limit)).expect("a list");
-                assert_eq!(shown(listed), (names.to_owned(), more), "{uri}, {limit} after {after:?}, {pages} empty pages");
+                let listed =
+                    env.block_on(store.list(request(), "", after.map(name).as_ref(), limit)).expect("a list");
+                assert_eq!(
+                    shown(listed),
+                    (names.to_owned(), more),
+                    "{uri}, {limit} after {after:?}, {pages} empty pages"
+                );
             }
         }
     }
@@ -196,7 +225,8 @@ fn a_page_without_keys_is_not_the_end() {
 fn a_list_that_does_not_end_fails_and_so_does_one_that_changes_underway() {
     let (env, server) = (Env::real(), Server::start());
     server.plant("db/m", b"own");
-    let store = CloudObjectStore::open(&env, &Uri::parse(&server.uri("db", "")).expect("a URI")).expect("a store");
+    let store =
+        CloudObjectStore::open(&env, &Uri::parse(&server.uri("db", "")).expect("a URI")).expect("a store");
     // The smallest name appears behind the first of two pages.
     let (mut pages, shared) = (0, server.handle());
     server.trouble(move |_| {
@@ -212,11 +242,15 @@ fn a_list_that_does_not_end_fails_and_so_does_one_that_changes_underway() {
     server.trouble(|_| Some(Trouble::EmptyPage(None)));
     for limit in [0, 1, 5] {
         let error = env.block_on(store.list(request(), "", None, limit)).expect_err("no end");
-        assert!(error.kind() == ErrorKind::Retry && error.to_string().contains("pages without a key"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Retry && error.to_string().contains("pages without a key"),
+            "{error}"
+        );
     }
 }
 
-/// As the service counts them: parts, pages and attempts that were made again are requests of their own.
+/// As the service counts them: parts, pages and attempts that were made again are requests of their
+/// own.
 #[test]
 fn what_goes_out_is_counted_as_it_goes_out() {
     let (env, server) = (Env::real(), Server::start());
@@ -224,8 +258,11 @@ fn what_goes_out_is_counted_as_it_goes_out() {
     let meter = Arc::clone(store.meter().expect("a meter"));
     assert!(meter.goes_over_network());
     let of = |purpose: Purpose, kind: RequestKind| {
-        let counted = meter.counted().into_iter().find(|counted| counted.purpose == purpose && counted.kind == kind);
-        counted.map_or((0, 0, 0, 0), |counted| (counted.requests, counted.failed, counted.bytes_sent, counted.bytes_received))
+        let counted =
+            meter.counted().into_iter().find(|counted| counted.purpose == purpose && counted.kind == kind);
+        counted.map_or((0, 0, 0, 0), |counted| {
+            (counted.requests, counted.failed, counted.bytes_sent, counted.bytes_received)
+        })
     };
     let (flush, get) = (Request::new(Purpose::Flush, Epoch(1)), Request::new(Purpose::Get, Epoch(1)));
     let (small, large, bytes) = (name("small"), name("large"), pattern(2 * PART_BYTES + 5));
@@ -279,7 +316,8 @@ fn a_name_is_listed_under_itself() {
             ("mm", None, 1, "", false),
             ("l", None, 9, "lz", false),
         ] {
-            let listed = env.block_on(store.list(request(), prefix, after.map(name).as_ref(), limit)).expect("a list");
+            let listed =
+                env.block_on(store.list(request(), prefix, after.map(name).as_ref(), limit)).expect("a list");
             let shown = listed.objects.iter().map(|info| info.name.to_string()).collect::<Vec<_>>().join(" ");
             assert_eq!(shown, names, "{uri}, {limit} of {prefix} after {after:?}");
             // Whether more follow may be asked for once too often, never once too little.

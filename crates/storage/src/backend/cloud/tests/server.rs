@@ -1,4 +1,5 @@
-//! A server of the S3 protocol in this process, as far as the store uses it: right by default, and wrong in the ways that a test asks for.
+//! A server of the S3 protocol in this process, as far as the store uses it: right by default, and
+//! wrong in the ways that a test asks for.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,7 +29,8 @@ pub(in super::super) enum Trouble {
     Silence(Duration),
     /// A list's page without a key, and more to come: after where the page began, or after a key.
     EmptyPage(Option<&'static str>),
-    /// A copy of Azure's is accepted, and there after its length was asked for so often: until then its name holds nothing.
+    /// A copy of Azure's is accepted, and there after its length was asked for so often: until then
+    /// its name holds nothing.
     PendingCopy(u32),
     /// The same, but then it is given up.
     FailingCopy(u32),
@@ -107,7 +109,8 @@ impl Answer {
 
     fn refusal(status: u16, code: &str) -> Answer {
         Answer {
-            body: format!("<Error><Code>{code}</Code><Message>said by the test</Message></Error>").into_bytes(),
+            body: format!("<Error><Code>{code}</Code><Message>said by the test</Message></Error>")
+                .into_bytes(),
             ..Answer::new(status)
         }
     }
@@ -151,7 +154,8 @@ impl Server {
         format!("s3://bucket/{prefix}?endpoint=http://{}&anonymous=yes{parameters}", self.address)
     }
 
-    /// As [`Server::uri`], for the protocol of Azure, of which lists, reads, puts and copies are answered.
+    /// As [`Server::uri`], for the protocol of Azure, of which lists, reads, puts and copies are
+    /// answered.
     pub(in super::super) fn azure_uri(&self, prefix: &str) -> String {
         format!("az://bucket/{prefix}?endpoint=http://{}&account=tests&anonymous=yes", self.address)
     }
@@ -207,7 +211,11 @@ pub(in super::super) struct Handle(Arc<Shared>);
 impl Handle {
     /// Puts an object past the protocol.
     pub(in super::super) fn plant(&self, key: &str, bytes: &[u8]) {
-        self.0.state.lock().objects.insert(key.to_owned(), Stored { bytes: bytes.to_vec(), metadata: Vec::new() });
+        self.0
+            .state
+            .lock()
+            .objects
+            .insert(key.to_owned(), Stored { bytes: bytes.to_vec(), metadata: Vec::new() });
     }
 }
 
@@ -227,7 +235,9 @@ fn decode(text: &str) -> String {
         match (first, tail) {
             (b'%', [high, low, tail @ ..]) => {
                 let digits = [*high, *low];
-                bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).expect("digits"), 16).expect("digits"));
+                bytes.push(
+                    u8::from_str_radix(std::str::from_utf8(&digits).expect("digits"), 16).expect("digits"),
+                );
                 rest = tail;
             }
             (b'+', _) => bytes.push(b' '),
@@ -326,7 +336,8 @@ impl Shared {
     fn copy(&self, asked: &Asked, looks: u32, succeeds: bool) -> Answer {
         let source = decode(&asked.headers["x-ms-copy-source"]);
         let mut state = self.state.lock();
-        let Some(stored) = source.split_once("/bucket/").and_then(|(_, key)| state.objects.get(key)).cloned() else {
+        let Some(stored) = source.split_once("/bucket/").and_then(|(_, key)| state.objects.get(key)).cloned()
+        else {
             return Answer::refusal(404, "BlobNotFound");
         };
         if asked.headers.contains_key("if-none-match") && state.objects.contains_key(&asked.key) {
@@ -360,10 +371,16 @@ impl Shared {
     }
 
     fn get(&self, asked: &Asked) -> Answer {
-        let Some(stored) = self.state.lock().objects.get(&asked.key).cloned() else { return Answer::refusal(404, "NoSuchKey") };
+        let Some(stored) = self.state.lock().objects.get(&asked.key).cloned() else {
+            return Answer::refusal(404, "NoSuchKey");
+        };
         let copy = if asked.method == "HEAD" { self.look(asked) } else { None };
         let length = stored.bytes.len();
-        let range = asked.headers.get("range").and_then(|range| range.strip_prefix("bytes=")).and_then(|range| range.split_once('-'));
+        let range = asked
+            .headers
+            .get("range")
+            .and_then(|range| range.strip_prefix("bytes="))
+            .and_then(|range| range.split_once('-'));
         let mut answer = match range {
             None => Answer { body: stored.bytes, ..Answer::new(200) },
             Some((start, end)) => {
@@ -426,7 +443,9 @@ impl Shared {
         state.next_upload += 1;
         let id = format!("upload-{}", state.next_upload);
         state.uploads.insert(id.clone(), BTreeMap::new());
-        let body = format!("<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>");
+        let body = format!(
+            "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
+        );
         Answer { body: body.into_bytes(), ..Answer::new(200) }
     }
 
@@ -446,7 +465,11 @@ impl Shared {
         let number: u32 = asked.query["partNumber"].parse().expect("a number");
         let Some(parts) = state.uploads.get_mut(upload) else { return Answer::refusal(404, "NoSuchUpload") };
         parts.insert(number, copied.unwrap_or_else(|| asked.body.clone()));
-        let body = if is_copy { b"<CopyPartResult><ETag>\"e\"</ETag></CopyPartResult>".to_vec() } else { Vec::new() };
+        let body = if is_copy {
+            b"<CopyPartResult><ETag>\"e\"</ETag></CopyPartResult>".to_vec()
+        } else {
+            Vec::new()
+        };
         Answer { body, ..Answer::new(200) }.header("ETag", &format!("\"e{number}\""))
     }
 
@@ -462,7 +485,8 @@ impl Shared {
         Answer { body: body.into(), ..Answer::new(200) }
     }
 
-    /// A page of the keys. `empty`: one without keys, which goes on after the key given, or after where it began.
+    /// A page of the keys. `empty`: one without keys, which goes on after the key given, or after
+    /// where it began.
     fn list(&self, asked: &Asked, empty: Option<Option<&str>>) -> Answer {
         let state = self.state.lock();
         let is_azure = asked.query.contains_key("comp");
@@ -470,13 +494,19 @@ impl Shared {
         let prefix = parameter("prefix", "prefix").unwrap_or_default();
         let token = parameter("continuation-token", "marker");
         let began = match (&token, parameter("start-after", "startFrom")) {
-            (Some(token), _) => Bound::Excluded(token.strip_prefix(TOKEN).expect("a token of this server").to_owned()),
+            (Some(token), _) => {
+                Bound::Excluded(token.strip_prefix(TOKEN).expect("a token of this server").to_owned())
+            }
             // Azure begins with the key, S3 after it.
             (None, Some(key)) if is_azure => Bound::Included(key),
             (None, key) => Bound::Excluded(key.unwrap_or_default()),
         };
-        let limit: usize = parameter("max-keys", "maxresults").map_or(1000, |limit| limit.parse().expect("a number"));
-        let mut matching = state.objects.range::<String, _>((began.clone(), Bound::Unbounded)).filter(|(key, _)| key.starts_with(&prefix));
+        let limit: usize =
+            parameter("max-keys", "maxresults").map_or(1000, |limit| limit.parse().expect("a number"));
+        let mut matching = state
+            .objects
+            .range::<String, _>((began.clone(), Bound::Unbounded))
+            .filter(|(key, _)| key.starts_with(&prefix));
         let page: Vec<_> = matching.by_ref().take(if empty.is_some() { 0 } else { limit }).collect();
         let next = match (empty, page.last()) {
             (Some(after), _) => Some(after.map(str::to_owned).unwrap_or(match began {
@@ -504,7 +534,8 @@ fn s3_page(page: &[(&String, &Stored)], next: Option<String>) -> String {
             stored.bytes.len()
         );
     }
-    let next = next.map_or_else(String::new, |next| format!("<NextContinuationToken>{next}</NextContinuationToken>"));
+    let next = next
+        .map_or_else(String::new, |next| format!("<NextContinuationToken>{next}</NextContinuationToken>"));
     body + &next + "</ListBucketResult>"
 }
 
@@ -528,6 +559,10 @@ fn send(stream: &mut TcpStream, method: &str, answer: &Answer, cut: Option<usize
         let _ = write!(head, "{name}: {value}\r\n");
     }
     head.push_str("\r\n");
-    let body = if method == "HEAD" { &[][..] } else { &answer.body[..cut.unwrap_or(answer.body.len()).min(answer.body.len())] };
+    let body = if method == "HEAD" {
+        &[][..]
+    } else {
+        &answer.body[..cut.unwrap_or(answer.body.len()).min(answer.body.len())]
+    };
     stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).is_ok()
 }

@@ -23,7 +23,11 @@ use crate::{Error, ErrorKind, ObjectStore, PutOutcome, Result};
 /// A store that does not wait for a server that fails.
 fn impatient(env: &Env, server: &Server) -> Arc<dyn ObjectStore> {
     Arc::new(
-        crate::backend::cloud::CloudObjectStore::open(env, &crate::Uri::parse(&server.uri("db", "")).expect("a URI")).expect("a store"),
+        crate::backend::cloud::CloudObjectStore::open(
+            env,
+            &crate::Uri::parse(&server.uri("db", "")).expect("a URI"),
+        )
+        .expect("a store"),
     )
 }
 
@@ -39,7 +43,11 @@ fn a_put_whose_answer_is_lost_is_told_by_its_mark() {
         server.next("PUT", 1, Trouble::LostAnswer);
         assert_eq!(put(&*store, "landed", b"bytes").await?, PutOutcome::Created, "it is in place, and ours");
         server.next("PUT", 1, Trouble::LostRequest);
-        assert_eq!(put(&*store, "lost", b"bytes").await?, PutOutcome::Created, "it was not, and was put again");
+        assert_eq!(
+            put(&*store, "lost", b"bytes").await?,
+            PutOutcome::Created,
+            "it was not, and was put again"
+        );
         // The same bytes under the name, put by another: its mark tells.
         assert_eq!(put(&*store, "taken", b"bytes").await?, PutOutcome::Created);
         server.next("PUT", 1, Trouble::LostRequest);
@@ -69,7 +77,8 @@ fn refusals_have_their_kind_and_say_what_to_do() {
         (403, "AccessDenied", ErrorKind::PermissionDenied, "rights"),
         (403, "RequestTimeTooSkewed", ErrorKind::PermissionDenied, "clock"),
         (404, "NoSuchBucket", ErrorKind::Invalid, "create the bucket"),
-        // versitygw's word on a user that it does not know, and what another server may say: neither is a word on the object.
+        // versitygw's word on a user that it does not know, and what another server may say:
+        // neither is a word on the object.
         (404, "XAdminUserNotFound", ErrorKind::PermissionDenied, "check the credentials"),
         (404, "NoSuchTenant", ErrorKind::PermissionDenied, "is not about an object"),
         (404, "NoSuchKey", ErrorKind::NotFound, "404"),
@@ -94,7 +103,10 @@ fn refusals_have_their_kind_and_say_what_to_do() {
             assert!(error.object_name().is_some_and(|object| object == "s3://bucket/db/refused"), "{error}");
         }
     }
-    assert!(server.object("db/refused").is_none(), "what was refused is not put again behind its caller's back");
+    assert!(
+        server.object("db/refused").is_none(),
+        "what was refused is not put again behind its caller's back"
+    );
 }
 
 #[test]
@@ -115,7 +127,8 @@ fn a_throttled_store_is_waited_for() {
     assert_eq!(tries, 4);
 }
 
-/// As MinIO's are that meet too few drives: to take it for nothing would be to put another thing in its place, and to delete what it names.
+/// As MinIO's are that meet too few drives: to take it for nothing would be to put another thing in
+/// its place, and to delete what it names.
 #[test]
 fn a_change_that_is_refused_by_a_throttle_may_be_there() {
     for code in ["SlowDown", "SlowDownWrite", "ServiceUnavailable", "ServerBusy"] {
@@ -158,10 +171,12 @@ fn a_deadline_ends_the_wait() {
     env.block_on(async {
         let error = store.read(soon(), &name("a"), 0..1).await.expect_err("silence");
         assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
-        let error = store.put_if_absent(soon(), &name("a"), placement(), Bytes::new()).await.expect_err("silence");
+        let error =
+            store.put_if_absent(soon(), &name("a"), placement(), Bytes::new()).await.expect_err("silence");
         assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "a put may still land: {error}");
         let past = request().until(Some(env.now()));
-        let error = store.put_if_absent(past, &name("b"), placement(), Bytes::new()).await.expect_err("too late");
+        let error =
+            store.put_if_absent(past, &name("b"), placement(), Bytes::new()).await.expect_err("too late");
         assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "nothing was sent: {error}");
     });
     assert!(!server.requests().iter().any(|request| request == "PUT db/b"));
@@ -178,8 +193,12 @@ fn silence_and_absence_are_told() {
     // A port that was free a moment ago: nobody listens there.
     let uri = server.uri("db", "");
     drop(server);
-    let closed = crate::backend::cloud::CloudObjectStore::open(&env, &crate::Uri::parse(&uri).expect("a URI")).expect("a store");
-    let error = env.block_on(closed.put_if_absent(request(), &name("a"), placement(), Bytes::new())).expect_err("nobody there");
+    let closed =
+        crate::backend::cloud::CloudObjectStore::open(&env, &crate::Uri::parse(&uri).expect("a URI"))
+            .expect("a store");
+    let error = env
+        .block_on(closed.put_if_absent(request(), &name("a"), placement(), Bytes::new()))
+        .expect_err("nobody there");
     assert!(matches!(error.kind(), ErrorKind::Retry | ErrorKind::OutcomeUnknown), "{error}");
 }
 
@@ -200,7 +219,8 @@ fn parts_and_their_completion_survive_a_bad_day() {
     let mut completions = 0;
     server.trouble(move |asked| {
         completions += u32::from(asked.method == "POST" && asked.query.contains_key("uploadId"));
-        (asked.method == "POST" && completions == 1 && asked.query.contains_key("uploadId")).then_some(Trouble::LostAnswer)
+        (asked.method == "POST" && completions == 1 && asked.query.contains_key("uploadId"))
+            .then_some(Trouble::LostAnswer)
     });
     env.block_on(async {
         let mut writer = store.create(request(), &name("table"), placement()).await?;
@@ -212,7 +232,8 @@ fn parts_and_their_completion_survive_a_bad_day() {
     .expect("no errors");
 }
 
-/// A store that throttles for some seconds delays a table, whatever its size: to end it would be to write all of it again.
+/// A store that throttles for some seconds delays a table, whatever its size: to end it would be to
+/// write all of it again.
 #[test]
 fn tables_outlast_a_store_that_throttles() {
     // One more than what is asked about an outcome that is not known.
@@ -238,22 +259,34 @@ fn tables_outlast_a_store_that_throttles() {
         })
     };
     let large = 2 * PART_BYTES + 1;
-    let tables = vec![write("large-429", large), write("large-503", large), write("small-429", 5), write("small-503", 5)];
+    let tables = vec![
+        write("large-429", large),
+        write("large-503", large),
+        write("small-429", 5),
+        write("small-503", 5),
+    ];
     for whole in env.block_on(all(tables, 4)) {
         assert!(whole.expect("written"));
     }
 }
 
-/// A server whose put-if-absent is no such thing keeps the promises of a store badly enough to be noticed.
+/// A server whose put-if-absent is no such thing keeps the promises of a store badly enough to be
+/// noticed.
 #[test]
 fn a_store_without_a_real_conditional_put_breaks_a_promise() {
     for kind in [ConditionalPut::LooksThenPuts, ConditionalPut::Ignored] {
         let (env, server) = (Env::real(), Server::with(kind, false));
         let (store, _) = open(&env, &server.uri("db", ""));
         let error = env.block_on(exclusive::prove(&env, &store)).expect_err("found out at creation");
-        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("exactly one winner"), "{kind:?}: {error}");
+        assert!(
+            error.kind() == ErrorKind::Unsupported && error.to_string().contains("exactly one winner"),
+            "{kind:?}: {error}"
+        );
         let violation = env.block_on(object_store(&env, store)).expect_err("a broken promise");
-        assert!(violation.to_string().contains("Created") || violation.to_string().contains("taken"), "{kind:?}: {violation}");
+        assert!(
+            violation.to_string().contains("Created") || violation.to_string().contains("taken"),
+            "{kind:?}: {violation}"
+        );
     }
 }
 
@@ -285,7 +318,8 @@ fn nothing_secret_is_said() {
     }
 }
 
-/// What S3 answers to giving an upload up, which the client does after a copy that failed, says nothing about the copy.
+/// What S3 answers to giving an upload up, which the client does after a copy that failed, says
+/// nothing about the copy.
 #[test]
 fn a_large_copy_that_fails_is_judged_by_what_failed() {
     let (env, server) = (Env::real(), Server::start());
@@ -301,7 +335,8 @@ fn a_large_copy_that_fails_is_judged_by_what_failed() {
         (Trouble::Refuse(403, "AccessDenied"), ErrorKind::PermissionDenied, false),
     ] {
         let (mut is_new, shown, to) = (true, format!("{trouble:?}"), format!("to-{kind:?}-{is_there}"));
-        server.trouble(move |asked| (completes(asked) && std::mem::take(&mut is_new)).then(|| trouble.clone()));
+        server
+            .trouble(move |asked| (completes(asked) && std::mem::take(&mut is_new)).then(|| trouble.clone()));
         let error = copy(&to).expect_err("trouble");
         assert_eq!(error.kind(), kind, "{shown}: {error}");
         assert_eq!(server.object(&format!("db/{to}")).is_some(), is_there, "{shown}");
@@ -310,7 +345,8 @@ fn a_large_copy_that_fails_is_judged_by_what_failed() {
     assert_eq!(copy("good").expect("taken"), PutOutcome::Exists);
 }
 
-/// Azure accepts a copy and makes it later: until then its name holds nothing, and for ever when it comes to nothing.
+/// Azure accepts a copy and makes it later: until then its name holds nothing, and for ever when it
+/// comes to nothing.
 #[test]
 fn a_copy_that_was_accepted_is_created_once_it_is_there() {
     let (env, server) = (Env::real(), Server::start());
@@ -327,7 +363,8 @@ fn a_copy_that_was_accepted_is_created_once_it_is_there() {
     assert_eq!(adopt("at-once", request()).expect("taken"), Some(PutOutcome::Exists));
     server.next("PUT", 1, Trouble::PendingCopy(3));
     assert_eq!(adopt("later", request()).expect("made"), Some(PutOutcome::Created));
-    let read = env.block_on(read_whole(&target, request(), &name("later"), u64::MAX - 1)).expect("it is there");
+    let read =
+        env.block_on(read_whole(&target, request(), &name("later"), u64::MAX - 1)).expect("it is there");
     assert!(read == bytes, "{} bytes of {}", read.len(), bytes.len());
     server.next("PUT", 1, Trouble::PendingCopy(u32::MAX));
     let soon = request().until(Some(env.now() + Duration::from_secs(1)));
@@ -340,7 +377,11 @@ fn a_copy_that_was_accepted_is_created_once_it_is_there() {
 }
 
 /// A store behind a server of credentials.
-fn with_credentials(of: &Server, server: &Server, token: &std::path::Path) -> [(&'static str, Box<dyn Client>); 2] {
+fn with_credentials(
+    of: &Server,
+    server: &Server,
+    token: &std::path::Path,
+) -> [(&'static str, Box<dyn Client>); 2] {
     let connector = wire::Connector::default;
     let s3 = AmazonS3Builder::new()
         .with_bucket_name("bucket")
@@ -366,7 +407,8 @@ fn with_credentials(of: &Server, server: &Server, token: &std::path::Path) -> [(
 /// An answer of who gives out credentials says nothing about objects.
 #[test]
 fn who_gives_no_credentials_does_not_say_that_an_object_is_not_there() {
-    let (objects, credentials, directory) = (Server::start(), Server::start(), tempfile::tempdir().expect("a directory"));
+    let (objects, credentials, directory) =
+        (Server::start(), Server::start(), tempfile::tempdir().expect("a directory"));
     let token = directory.path().join("token");
     std::fs::write(&token, "token").expect("a file of a token");
     for same_host in [false, true] {
@@ -381,15 +423,26 @@ fn who_gives_no_credentials_does_not_say_that_an_object_is_not_there() {
             ] {
                 of.next("GET", 1, Trouble::Refuse(status, code));
                 let failure = listen(&*client).expect_err("no credentials");
-                assert!(failure.kind == kind && !failure.is_uncertain, "{scheme} {status}, same host {same_host}: {failure:?}");
+                assert!(
+                    failure.kind == kind && !failure.is_uncertain,
+                    "{scheme} {status}, same host {same_host}: {failure:?}"
+                );
                 let error = failure.error("testing", "it").to_string();
                 assert!(error.contains("credentials"), "{error}");
             }
         }
     }
-    assert!(!objects.requests().iter().any(|request| request.ends_with(" x")), "nothing was asked of the store");
-    let anonymous = place::open(&crate::Uri::parse(&objects.uri("", "")).expect("a URI")).expect("a client").1;
-    assert_eq!(listen(&*anonymous).expect_err("no object").kind, ErrorKind::NotFound, "the store itself may say so");
+    assert!(
+        !objects.requests().iter().any(|request| request.ends_with(" x")),
+        "nothing was asked of the store"
+    );
+    let anonymous =
+        place::open(&crate::Uri::parse(&objects.uri("", "")).expect("a URI")).expect("a client").1;
+    assert_eq!(
+        listen(&*anonymous).expect_err("no object").kind,
+        ErrorKind::NotFound,
+        "the store itself may say so"
+    );
 }
 
 /// Asks for the object `x` on a runtime, as the store does.

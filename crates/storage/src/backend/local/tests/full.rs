@@ -19,7 +19,8 @@ fn request_of(purpose: Purpose) -> Request {
 
 /// Writes a table as flush or compaction does.
 async fn write_table(store: &LocalObjectStore, purpose: Purpose, to: &str, bytes: u64) -> Result<()> {
-    let mut writer = store.create(request_of(purpose), &name(to), Placement::new(ObjectKind::Table, Life::Short)).await?;
+    let mut writer =
+        store.create(request_of(purpose), &name(to), Placement::new(ObjectKind::Table, Life::Short)).await?;
     let piece = pattern(9, 100_000);
     let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
     while left > 0 {
@@ -50,7 +51,8 @@ async fn fill(store: &LocalObjectStore) -> Vec<String> {
     }
 }
 
-/// On a disk of 64 MiB: what makes space goes on when it is full, what does not stops, and all of it heals.
+/// On a disk of 64 MiB: what makes space goes on when it is full, what does not stops, and all of
+/// it heals.
 async fn fills_and_empties(store: LocalObjectStore, direct: bool) {
     let what = format!("direct: {direct}");
     write_table(&store, Purpose::Flush, "table/first", 300_000).await.expect("room");
@@ -59,16 +61,28 @@ async fn fills_and_empties(store: LocalObjectStore, direct: bool) {
     let filled = fill(&store).await;
     assert_eq!(store.shared.reserve.bytes(), reserved, "{what}: what frees nothing drew on the reserve");
     for purpose in [Purpose::Verify, Purpose::Log, Purpose::Get] {
-        assert_eq!(kind_of(&write_table(&store, purpose, "table/other", 700_000).await), Some(ErrorKind::OutOfSpace), "{what}");
+        assert_eq!(
+            kind_of(&write_table(&store, purpose, "table/other", 700_000).await),
+            Some(ErrorKind::OutOfSpace),
+            "{what}"
+        );
     }
     // A compaction writes its output, records it, and deletes its inputs.
-    write_table(&store, Purpose::Compaction, "table/output", 700_000).await.unwrap_or_else(|error| panic!("{what}: {error}"));
-    let record = store.put_if_absent(request_of(Purpose::Manifest), &name("manifest/1"), placement(), pattern(2, 3000)).await;
+    write_table(&store, Purpose::Compaction, "table/output", 700_000)
+        .await
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    let record = store
+        .put_if_absent(request_of(Purpose::Manifest), &name("manifest/1"), placement(), pattern(2, 3000))
+        .await;
     assert_eq!(record.expect("the record"), PutOutcome::Created);
     let left = store.shared.reserve.bytes();
     assert!(left < reserved, "{what}: {left} bytes of {reserved} are left");
     // More than the reserve holds fails, and leaves nothing behind.
-    assert_eq!(kind_of(&write_table(&store, Purpose::Compaction, "table/large", 8 * MIB).await), Some(ErrorKind::OutOfSpace), "{what}");
+    assert_eq!(
+        kind_of(&write_table(&store, Purpose::Compaction, "table/large", 8 * MIB).await),
+        Some(ErrorKind::OutOfSpace),
+        "{what}"
+    );
     assert_eq!(store.shared.reserve.bytes(), 0);
     assert_eq!(read(&store, "table/first").await.expect("read").len(), 300_000);
     // Space is freed by whoever: everything goes on, and the reserve is there again.
@@ -81,7 +95,10 @@ async fn fills_and_empties(store: LocalObjectStore, direct: bool) {
     write_table(&store, Purpose::Flush, "table/next", 1000).await.expect("room again");
     assert_eq!(store.shared.reserve.bytes(), reserved, "{what}: the reserve was not built again");
     put(&store, "anything", pattern(1, 1000)).await.expect("room again");
-    assert_eq!(listed(&store, "table/").await.expect("listed"), ["table/first", "table/large", "table/next", "table/output"]);
+    assert_eq!(
+        listed(&store, "table/").await.expect("listed"),
+        ["table/first", "table/large", "table/next", "table/output"]
+    );
     assert_eq!(store.sweep(request()).await.expect("swept"), 0, "{what}: temporary files were left");
 }
 
@@ -126,7 +143,8 @@ fn a_real_disk_fills_and_empties() {
     }
     let mounted = Mounted(path);
     let env = Env::real();
-    let store = LocalObjectStore::new(&env, mounted.0.join("store"), LocalOptions::default()).expect("a store");
+    let store =
+        LocalObjectStore::new(&env, mounted.0.join("store"), LocalOptions::default()).expect("a store");
     env.block_on(fills_and_empties(store, false));
 }
 
@@ -137,13 +155,17 @@ fn with_plenty_of_space_nothing_is_kept_back() {
     let reserve = Path::new(ROOT).join(TEMPORARY_DIRECTORY).join(reserve::NAME);
     let write = |what: &'static str| {
         let store = store.clone();
-        process.run(async move { write_table(&store, Purpose::Flush, what, 1000).await }).expect("it lives").expect("room");
+        process
+            .run(async move { write_table(&store, Purpose::Flush, what, 1000).await })
+            .expect("it lives")
+            .expect("room");
     };
     write("one");
     assert!(process.files().metadata(&reserve).is_err());
     world.host(0).set_capacity(Some(1 << 30));
     write("two");
-    let all = |metadata: std::io::Result<tombolo_env::Metadata>| metadata.map_or(0, |metadata| metadata.length);
+    let all =
+        |metadata: std::io::Result<tombolo_env::Metadata>| metadata.map_or(0, |metadata| metadata.length);
     // A thirty-second of the disk, which here has room for it.
     assert_eq!(all(process.files().metadata(&reserve)), 0, "a gibibyte is plenty");
     world.host(0).set_capacity(Some(100 * MIB));
@@ -160,7 +182,9 @@ fn the_reserve_of_a_dead_process_is_taken_over_and_that_of_a_living_one_is_not()
     world.host(0).set_capacity(Some(64 * MIB));
     let (first, held) = simulated(&world, false);
     let flush = |process: &Process, store: LocalObjectStore, what: &'static str| {
-        process.run(async move { write_table(&store, Purpose::Flush, what, 1000).await.map(|()| store.shared.reserve.bytes()) })
+        process.run(async move {
+            write_table(&store, Purpose::Flush, what, 1000).await.map(|()| store.shared.reserve.bytes())
+        })
     };
     assert_eq!(flush(&first, held.clone(), "a").expect("it lives").expect("room"), 2 * MIB);
     let (second, store) = simulated(&world, false);
@@ -179,7 +203,9 @@ fn a_disk_found_full_by_a_sync_has_room_for_the_next_attempt() {
         let (process, store) = simulated(&world, false);
         let table = |what: &'static str| {
             let store = store.clone();
-            process.run(async move { write_table(&store, Purpose::Compaction, what, 3 * MIB).await }).expect("it lives")
+            process
+                .run(async move { write_table(&store, Purpose::Compaction, what, 3 * MIB).await })
+                .expect("it lives")
         };
         table("first").expect("room");
         world.inject(Fault::new(Action::Fail(std::io::ErrorKind::StorageFull), move |operation| {
@@ -203,21 +229,33 @@ fn a_log_leaves_room_for_what_trims_it() {
             let uri = Uri::parse(&format!("file://{ROOT}")).expect("a URI");
             let objects = Registry::default().open_object_store(&env, &uri).expect("objects");
             let log_store = Registry::default().open_log_store(&env, &uri, None, &objects).expect("a log");
-            let chain: Arc<dyn ConfigurationChain> = Arc::new(crate::conformance::log::MemoryChain::default());
+            let chain: Arc<dyn ConfigurationChain> =
+                Arc::new(crate::conformance::log::MemoryChain::default());
             let (incarnation, objects_of_log) = (crate::Incarnation(1), Arc::clone(&objects));
             let (database, epoch, memory) = (1, Epoch(1), Arc::new(Uncounted));
-            let context = LogContext { env: env.clone(), incarnation, database, epoch, chain, objects: objects_of_log, memory };
+            let context = LogContext {
+                env: env.clone(),
+                incarnation,
+                database,
+                epoch,
+                chain,
+                objects: objects_of_log,
+                memory,
+            };
             let log = log_store.open(&context, 1).await.expect("a log");
             let payload = Bytes::from(vec![7; 200_000]);
             let append = |number: u64| {
-                let entry = LogEntry { stream: 0, first_sequence: number, count: 1, payload: payload.clone() };
+                let entry =
+                    LogEntry { stream: 0, first_sequence: number, count: 1, payload: payload.clone() };
                 log.append(0, &entry).map(|appended| appended.end)
             };
             let (mut number, mut end) = (0, LogOffset::ZERO);
             let error = loop {
                 match append(number) {
                     Ok(after) => (number, end) = (number + 1, after),
-                    Err(error) if error.kind() == ErrorKind::Busy => env.sleep(std::time::Duration::from_millis(1)).await,
+                    Err(error) if error.kind() == ErrorKind::Busy => {
+                        env.sleep(std::time::Duration::from_millis(1)).await
+                    }
                     Err(error) => break error,
                 }
                 env.yield_now().await;
@@ -225,12 +263,16 @@ fn a_log_leaves_room_for_what_trims_it() {
             assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
             // A flush of a part of it has room, without any reserve.
             let flush = Request::new(Purpose::Flush, Epoch(1));
-            let mut writer = objects.create(flush, &name("table"), Placement::new(ObjectKind::Table, Life::Short)).await.expect("room");
+            let mut writer = objects
+                .create(flush, &name("table"), Placement::new(ObjectKind::Table, Life::Short))
+                .await
+                .expect("room");
             writer.append(Bytes::from(vec![1; 5 << 20])).await.expect("room");
             writer.finish().await.expect("room");
             log.durable(0, end).await.expect("it lives").expect("durable");
             log.trim(0, end).expect("trimmed");
-            // What a file system does by itself within seconds: then the space of removed names is free.
+            // What a file system does by itself within seconds: then the space of removed names is
+            // free.
             let directory = Path::new(ROOT).join("0000000000000001/log/0000000000000001-0000");
             let mut tries = 0;
             while let Err(error) = append(number) {
@@ -293,13 +335,22 @@ fn dirty_pages_of_a_table_are_bounded() {
 fn past_the_page_cache_whole_units_are_written_in_space_taken_ahead_and_the_end_is_cut() {
     for bytes in [4096 * 70, 5 * MIB + 12_345] {
         let operations = operations_of_table(true, bytes);
-        let writes: Vec<_> = operations.iter().filter(|operation| operation.kind == OperationKind::Write).collect();
-        assert!(writes.iter().all(|write| write.offset % 4096 == 0 && write.length % 4096 == 0), "{writes:?}");
+        let writes: Vec<_> =
+            operations.iter().filter(|operation| operation.kind == OperationKind::Write).collect();
+        assert!(
+            writes.iter().all(|write| write.offset % 4096 == 0 && write.length % 4096 == 0),
+            "{writes:?}"
+        );
         assert!(operations.iter().all(|operation| operation.kind != OperationKind::WriteOut));
-        let lengths: Vec<u64> =
-            operations.iter().filter(|operation| operation.kind == OperationKind::SetLength).map(|operation| operation.length).collect();
+        let lengths: Vec<u64> = operations
+            .iter()
+            .filter(|operation| operation.kind == OperationKind::SetLength)
+            .map(|operation| operation.length)
+            .collect();
         assert_eq!(lengths, [8 * MIB, bytes], "taken ahead, then cut");
-        let last = operations.iter().rposition(|operation| matches!(operation.kind, OperationKind::Write | OperationKind::SetLength));
+        let last = operations
+            .iter()
+            .rposition(|operation| matches!(operation.kind, OperationKind::Write | OperationKind::SetLength));
         let sync = operations.iter().position(|operation| operation.kind == OperationKind::Sync);
         assert!(last < sync, "something is written after the sync");
     }
@@ -307,15 +358,22 @@ fn past_the_page_cache_whole_units_are_written_in_space_taken_ahead_and_the_end_
 
 #[test]
 fn a_failed_writing_out_is_never_forgotten() {
-    // The kernel tells an error of writing back once: a later sync would succeed over what was lost.
+    // The kernel tells an error of writing back once: a later sync would succeed over what was
+    // lost.
     let world = World::new(5);
     let (process, store) = simulated(&world, false);
     let failed = Arc::new(AtomicU64::new(0));
-    world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), |operation| operation.kind == OperationKind::WriteOut).after(1));
+    world.inject(
+        Fault::new(Action::Fail(std::io::ErrorKind::Other), |operation| {
+            operation.kind == OperationKind::WriteOut
+        })
+        .after(1),
+    );
     let counted = Arc::clone(&failed);
     process
         .run(async move {
-            let mut writer = store.create(request_of(Purpose::Flush), &name("table"), placement()).await.expect("begun");
+            let mut writer =
+                store.create(request_of(Purpose::Flush), &name("table"), placement()).await.expect("begun");
             for _ in 0..40 {
                 if let Err(error) = writer.append(pattern(1, 100_000)).await {
                     let seen = counted.fetch_add(1, Ordering::SeqCst);

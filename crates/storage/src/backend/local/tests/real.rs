@@ -17,7 +17,8 @@ struct Bench {
 fn bench() -> Bench {
     let env = Env::real();
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let store = LocalObjectStore::new(&env, directory.path().join("store"), LocalOptions::default()).expect("a store");
+    let store = LocalObjectStore::new(&env, directory.path().join("store"), LocalOptions::default())
+        .expect("a store");
     Bench { env, store, directory }
 }
 
@@ -40,13 +41,14 @@ fn every_promise_is_kept() {
         for direct in [false, true] {
             let bench = bench();
             let at = bench.directory.path().join("not/yet/there");
-            let store = match LocalObjectStore::new(&env, at, LocalOptions { direct, ..LocalOptions::default() }) {
-                Err(error) if direct && error.kind() == ErrorKind::Unsupported => {
-                    println!("skipped: {error}");
-                    continue;
-                }
-                store => store.expect("a store"),
-            };
+            let store =
+                match LocalObjectStore::new(&env, at, LocalOptions { direct, ..LocalOptions::default() }) {
+                    Err(error) if direct && error.kind() == ErrorKind::Unsupported => {
+                        println!("skipped: {error}");
+                        continue;
+                    }
+                    store => store.expect("a store"),
+                };
             env.block_on(conformance::object_store(&env, Arc::new(store))).expect("all promises");
         }
     }
@@ -67,7 +69,15 @@ fn opening_and_reading_make_nothing() {
 #[test]
 fn foreign_files_are_neither_shown_nor_touched() {
     let bench = bench();
-    for path in ["with space", "Ünicode", "a/+plus", "tmp/notes.txt", "tmp/0123456789abcdef", "x/log/segment-1", "log/a"] {
+    for path in [
+        "with space",
+        "Ünicode",
+        "a/+plus",
+        "tmp/notes.txt",
+        "tmp/0123456789abcdef",
+        "x/log/segment-1",
+        "log/a",
+    ] {
         bench.foreign(path, b"foreign");
     }
     bench.env.block_on(async {
@@ -85,8 +95,20 @@ fn foreign_files_are_neither_shown_nor_touched() {
             assert!(error.next_step().is_some_and(|advice| advice.contains("log")));
         }
     });
-    for path in ["with space", "Ünicode", "a/+plus", "tmp/notes.txt", "tmp/0123456789abcdef", "x/log/segment-1", "log/a"] {
-        assert_eq!(bench.env.files().metadata(&bench.root().join(path)).expect("still there").length, 7, "{path}");
+    for path in [
+        "with space",
+        "Ünicode",
+        "a/+plus",
+        "tmp/notes.txt",
+        "tmp/0123456789abcdef",
+        "x/log/segment-1",
+        "log/a",
+    ] {
+        assert_eq!(
+            bench.env.files().metadata(&bench.root().join(path)).expect("still there").length,
+            7,
+            "{path}"
+        );
     }
 }
 
@@ -106,19 +128,32 @@ fn a_link_to_nowhere_is_no_object() {
 fn a_file_where_a_directory_is_needed_is_said() {
     let bench = bench();
     bench.foreign("file", b"x");
-    let error = LocalObjectStore::new(&bench.env, bench.root().join("file"), LocalOptions::default()).expect_err("a file");
+    let error = LocalObjectStore::new(&bench.env, bench.root().join("file"), LocalOptions::default())
+        .expect_err("a file");
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.object_name().is_some_and(|object| object.ends_with("/file")) && error.next_step().is_some(), "{error}");
+    assert!(
+        error.object_name().is_some_and(|object| object.ends_with("/file")) && error.next_step().is_some(),
+        "{error}"
+    );
     bench.env.block_on(async {
         let error = put(&bench.store, "file/below", Bytes::new()).await.expect_err("below a file");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         put(&bench.store, "tree/object", Bytes::new()).await.expect("put");
         let error = put(&bench.store, "tree", Bytes::new()).await.expect_err("a directory");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        let error = put(&bench.store, &format!("a/{}", "x".repeat(300)), Bytes::new()).await.expect_err("too long for a file");
+        let error = put(&bench.store, &format!("a/{}", "x".repeat(300)), Bytes::new())
+            .await
+            .expect_err("too long for a file");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     });
-    assert!(bench.env.files().list_atomically(&bench.root().join(TEMPORARY_DIRECTORY)).expect("listed").is_empty());
+    assert!(
+        bench
+            .env
+            .files()
+            .list_atomically(&bench.root().join(TEMPORARY_DIRECTORY))
+            .expect("listed")
+            .is_empty()
+    );
 }
 
 #[test]
@@ -128,12 +163,21 @@ fn an_open_table_is_read_on_after_another_process_deleted_it() {
     let get = Request::new(Purpose::Get, Epoch::NONE);
     bench.env.block_on(async {
         put(&bench.store, "t", pattern(5, 10_000)).await.expect("put");
-        assert_eq!(bench.store.read(get, &name("t"), 0..5000).await.expect("read"), pattern(5, 10_000).slice(..5000));
+        assert_eq!(
+            bench.store.read(get, &name("t"), 0..5000).await.expect("read"),
+            pattern(5, 10_000).slice(..5000)
+        );
         other.delete(request(), &name("t")).await.expect("deleted");
-        assert_eq!(bench.store.read(get, &name("t"), 5000..10_000).await.expect("read"), pattern(5, 10_000).slice(5000..));
+        assert_eq!(
+            bench.store.read(get, &name("t"), 5000..10_000).await.expect("read"),
+            pattern(5, 10_000).slice(5000..)
+        );
         assert_eq!(read(&bench.store, "t").await.expect_err("gone").kind(), ErrorKind::NotFound);
         bench.store.delete(request(), &name("t")).await.expect("deleted");
-        assert_eq!(bench.store.read(get, &name("t"), 0..1).await.expect_err("gone").kind(), ErrorKind::NotFound);
+        assert_eq!(
+            bench.store.read(get, &name("t"), 0..1).await.expect_err("gone").kind(),
+            ErrorKind::NotFound
+        );
     });
 }
 
@@ -142,7 +186,11 @@ fn a_request_after_its_deadline_has_no_effect() {
     let bench = bench();
     bench.env.block_on(async {
         let late = request().until(Some(bench.env.now()));
-        let error = bench.store.put_if_absent(late, &name("a"), placement(), Bytes::new()).await.expect_err("too late");
+        let error = bench
+            .store
+            .put_if_absent(late, &name("a"), placement(), Bytes::new())
+            .await
+            .expect_err("too late");
         assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
         assert_eq!(read(&bench.store, "a").await.expect_err("absent").kind(), ErrorKind::NotFound);
     });
@@ -153,24 +201,31 @@ fn a_read_is_not_waited_for_beyond_its_deadline() {
     let world = World::new(3);
     let process = world.process("p");
     let env = process.env();
-    world.inject(Fault::new(Action::Stall(Duration::from_secs(50)), |operation| operation.kind == OperationKind::Read));
+    world.inject(Fault::new(Action::Stall(Duration::from_secs(50)), |operation| {
+        operation.kind == OperationKind::Read
+    }));
     process
         .run(async move {
             let store = LocalObjectStore::new(&env, "/store", LocalOptions::default()).expect("a store");
             put(&store, "a", pattern(1, 10_000)).await.expect("put");
-            let soon = Request::new(Purpose::Get, Epoch::NONE).until(Some(env.now() + Duration::from_secs(60)));
+            let soon =
+                Request::new(Purpose::Get, Epoch::NONE).until(Some(env.now() + Duration::from_secs(60)));
             assert_eq!(store.read(soon, &name("a"), 0..10).await.expect("in time").len(), 10);
             let ranges = [0..10, 5000..5010, 9990..10_000];
             let mut outcomes = std::collections::BTreeSet::new();
             for nanos in 0..60 {
-                let soon = Request::new(Purpose::Get, Epoch::NONE).until(Some(env.now() + Duration::from_nanos(nanos * 200)));
+                let soon = Request::new(Purpose::Get, Epoch::NONE)
+                    .until(Some(env.now() + Duration::from_nanos(nanos * 200)));
                 match store.read_ranges(soon, &name("a"), &ranges).await {
                     Ok(read) => outcomes.insert(format!("{} ranges", read.len())),
                     Err(error) => outcomes.insert(format!("{:?}: {}", error.kind(), error.message())),
                 };
             }
             assert!(outcomes.contains("3 ranges") || outcomes.len() > 1, "{outcomes:?}");
-            assert!(outcomes.contains("DeadlineExceeded: the deadline passed before an object was read"), "{outcomes:?}");
+            assert!(
+                outcomes.contains("DeadlineExceeded: the deadline passed before an object was read"),
+                "{outcomes:?}"
+            );
         })
         .expect("it lives");
 }
@@ -227,8 +282,14 @@ fn layers_pass_on_where_objects_lie_and_who_takes_them_over() {
             let place = from.place(&name("a")).expect("a place");
             let taken = format!("taken-{number}");
             plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry)).times(1));
-            assert_eq!(to.adopt(request(), &place, &name(&taken)).await.expect("adopted"), Some(PutOutcome::Created));
-            assert_eq!(to.adopt(request(), &place, &name(&taken)).await.expect("adopted"), Some(PutOutcome::Exists));
+            assert_eq!(
+                to.adopt(request(), &place, &name(&taken)).await.expect("adopted"),
+                Some(PutOutcome::Created)
+            );
+            assert_eq!(
+                to.adopt(request(), &place, &name(&taken)).await.expect("adopted"),
+                Some(PutOutcome::Exists)
+            );
             assert_eq!(read(&other.store, &taken).await.expect("read"), pattern(1, 5000));
             assert_eq!(to.adopt(request(), "elsewhere", &name("b")).await.expect("asked"), None);
         }

@@ -1,4 +1,5 @@
-//! In the simulated world: loss of power at every operation, full and read-only disks, failing operations, races between processes.
+//! In the simulated world: loss of power at every operation, full and read-only disks, failing
+//! operations, races between processes.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -43,11 +44,13 @@ fn bytes_of(object: &str) -> Bytes {
     pattern(seed, if object == "stream" { 9_000 } else { 700 })
 }
 
-/// The scripted history. Errors are returned only where `strict`; whatever happens, what was told is noted.
+/// The scripted history. Errors are returned only where `strict`; whatever happens, what was told
+/// is noted.
 async fn history(process: Process, notes: Notes) -> Result<()> {
     // Half of the histories write and read past the page cache.
     let direct = process.world().seed() % 2 == 1;
-    let store = LocalObjectStore::new(&process.env(), ROOT, LocalOptions { direct, ..LocalOptions::default() })?;
+    let store =
+        LocalObjectStore::new(&process.env(), ROOT, LocalOptions { direct, ..LocalOptions::default() })?;
     for object in ["a", "x/y/c", "x/b", "x/b", "a"] {
         match put(&store, object, bytes_of(object)).await? {
             PutOutcome::Created | PutOutcome::Exists => note(&process, &notes, |told| {
@@ -55,7 +58,8 @@ async fn history(process: Process, notes: Notes) -> Result<()> {
             }),
         }
     }
-    let mut writer = store.create(request(), &name("stream"), Placement::new(ObjectKind::Table, Life::Short)).await?;
+    let mut writer =
+        store.create(request(), &name("stream"), Placement::new(ObjectKind::Table, Life::Short)).await?;
     for piece in bytes_of("stream").chunks(1000) {
         writer.append(Bytes::copy_from_slice(piece)).await?;
     }
@@ -126,7 +130,9 @@ fn crash_at(seed: u64, number: u64, crash: Crash) -> std::result::Result<(), Str
     for _ in 0..2 {
         let inspector = world.process("inspector");
         match inspector.run(inspect(inspector.env(), Arc::clone(&notes))) {
-            Some(verdict) => verdict.map_err(|what| format!("seed {seed}, {crash:?} at operation {number}: {what}"))?,
+            Some(verdict) => {
+                verdict.map_err(|what| format!("seed {seed}, {crash:?} at operation {number}: {what}"))?
+            }
             None => return Err("the inspector ended".into()),
         }
         notes.lock().gone.clear();
@@ -167,7 +173,12 @@ fn every_promise_is_kept_in_memory_on_disk_and_through_layers() {
             Arc::clone(&memory),
             Arc::clone(&local),
             Arc::new(
-                LocalObjectStore::new(&env, "/data/direct", LocalOptions { direct: true, ..LocalOptions::default() }).expect("a store"),
+                LocalObjectStore::new(
+                    &env,
+                    "/data/direct",
+                    LocalOptions { direct: true, ..LocalOptions::default() },
+                )
+                .expect("a store"),
             ),
             Arc::new(FaultObjectStore::new(&env, memory, FaultPlan::scripted())),
             Arc::new(TraceObjectStore::new(local, Tracer::new(&env))),
@@ -193,8 +204,8 @@ fn nothing_told_is_lost_when_the_process_is_killed_at_any_operation() {
     crash_everywhere(0..2, Crash::Kill).expect("all promises");
 }
 
-/// Two processes put one name; the power goes at operation `number` of the first. At most one was told `Created`, what anybody
-/// was told stays, and both see the same object.
+/// Two processes put one name; the power goes at operation `number` of the first. At most one was
+/// told `Created`, what anybody was told stays, and both see the same object.
 fn race_with_power_loss(seed: u64, number: u64) -> std::result::Result<(), String> {
     let world = World::new(seed);
     world.set_preemption_probability(0.4);
@@ -228,7 +239,10 @@ fn race_with_power_loss(seed: u64, number: u64) -> std::result::Result<(), Strin
     }
     for (racer, outcome, seen) in &*told {
         if held.as_ref().and_then(Option::as_ref) != Some(seen) {
-            return Err(format!("seed {seed}, operation {number}: racer {racer} was told {outcome:?}, and what it read is gone"));
+            return Err(format!(
+                "seed {seed}, operation {number}: racer {racer} was told {outcome:?}, and what it read is \
+                gone"
+            ));
         }
     }
     Ok(())
@@ -248,8 +262,12 @@ fn one_of_two_processes_wins_a_name_and_stays_the_winner() {
     race_everywhere().expect("all promises");
 }
 
-/// A process is killed between naming an object and syncing its directory. Another is told of the object by `ask`; then the power goes.
-fn seen_then_power_loss<F>(seed: u64, ask: impl FnOnce(LocalObjectStore) -> F) -> std::result::Result<(), String>
+/// A process is killed between naming an object and syncing its directory. Another is told of the
+/// object by `ask`; then the power goes.
+fn seen_then_power_loss<F>(
+    seed: u64,
+    ask: impl FnOnce(LocalObjectStore) -> F,
+) -> std::result::Result<(), String>
 where
     F: Future<Output = bool> + Send + 'static,
 {
@@ -294,11 +312,15 @@ where
 }
 
 fn exists_is_durable(seed: u64) -> std::result::Result<(), String> {
-    seen_then_power_loss(seed, |store| async move { matches!(put(&store, "d/object", pattern(3, 10)).await, Ok(PutOutcome::Exists)) })
+    seen_then_power_loss(seed, |store| async move {
+        matches!(put(&store, "d/object", pattern(3, 10)).await, Ok(PutOutcome::Exists))
+    })
 }
 
 fn listed_is_durable(seed: u64) -> std::result::Result<(), String> {
-    seen_then_power_loss(seed, |store| async move { store.list(request(), "d/o", None, 1).await.is_ok_and(|page| page.objects.len() == 1) })
+    seen_then_power_loss(seed, |store| async move {
+        store.list(request(), "d/o", None, 1).await.is_ok_and(|page| page.objects.len() == 1)
+    })
 }
 
 #[test]
@@ -321,8 +343,12 @@ fn an_error_of_any_operation_is_told_and_breaks_nothing() {
             if let Err(error) = &outcome {
                 assert!(error.object_name().is_some(), "no place in {error}");
                 let fits = match kind {
-                    io::ErrorKind::StorageFull => matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::OutcomeUnknown),
-                    io::ErrorKind::PermissionDenied => matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::OutcomeUnknown),
+                    io::ErrorKind::StorageFull => {
+                        matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::OutcomeUnknown)
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::OutcomeUnknown)
+                    }
                     _ => matches!(error.kind(), ErrorKind::Retry | ErrorKind::OutcomeUnknown),
                 };
                 assert!(fits, "{kind:?} at operation {number} became {error}");
@@ -354,7 +380,9 @@ fn only_an_unknown_outcome_leaves_an_object_behind() {
         let held = reader.run(reading).expect("it lives").is_ok();
         match outcome {
             Ok(outcome) => assert!(held && outcome == PutOutcome::Created, "operation {number}"),
-            Err(error) => assert!(!held || error.kind() == ErrorKind::OutcomeUnknown, "operation {number}: {error}"),
+            Err(error) => {
+                assert!(!held || error.kind() == ErrorKind::OutcomeUnknown, "operation {number}: {error}")
+            }
         }
     }
 }
@@ -384,7 +412,11 @@ fn a_full_disk_leaves_nothing_behind_and_damages_nothing() {
     for round in 0..3 {
         let error = run("large", 1_000_000).expect_err("full");
         assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
-        assert!(error.next_step().is_some_and(|advice| advice.contains("free space")) && error.object_name().is_some(), "{error}");
+        assert!(
+            error.next_step().is_some_and(|advice| advice.contains("free space"))
+                && error.object_name().is_some(),
+            "{error}"
+        );
         // The removal of a name frees its file for certain once it is durable.
         process.files().sync_directory(&Path::new(ROOT).join(TEMPORARY_DIRECTORY)).expect("synced");
         assert_eq!(host.used(), used, "round {round} left something behind");
@@ -422,9 +454,15 @@ fn a_read_only_disk_is_read() {
             ] {
                 let error = outcome.expect_err(what);
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{what}: {error}");
-                assert!(error.next_step().is_some_and(|advice| advice.contains("read-only")), "{what}: {error}");
+                assert!(
+                    error.next_step().is_some_and(|advice| advice.contains("read-only")),
+                    "{what}: {error}"
+                );
             }
-            assert_eq!(put(&store, "a", Bytes::new()).await.expect("a taken name needs no writing"), PutOutcome::Exists);
+            assert_eq!(
+                put(&store, "a", Bytes::new()).await.expect("a taken name needs no writing"),
+                PutOutcome::Exists
+            );
             assert_eq!(listed(&store, "").await.expect("listed"), ["a", "stream", "x/copy", "x/y/c"]);
             assert_eq!(read(&store, "a").await.expect("read"), bytes_of("a"));
         })
@@ -439,7 +477,10 @@ fn network_file_systems_are_refused_unless_vouched_for() {
     let error = LocalObjectStore::new(&env, ROOT, LocalOptions::default()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("nfs") && error.to_string().contains("single_host=yes"), "{error}");
-    assert!(LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true, ..LocalOptions::default() }).is_ok());
+    assert!(
+        LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true, ..LocalOptions::default() })
+            .is_ok()
+    );
 }
 
 #[test]
@@ -447,12 +488,17 @@ fn what_is_bad_about_a_disk_is_said() {
     let world = World::new(1);
     let env = world.process("p").env();
     let verdict_of = |name: &str| {
-        let store = LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true, ..LocalOptions::default() }).expect("a store");
+        let store =
+            LocalObjectStore::new(&env, ROOT, LocalOptions { single_host: true, ..LocalOptions::default() })
+                .expect("a store");
         let facts = store.judge().expect("facts");
         facts.into_iter().find(|fact| fact.name == name).map(|fact| fact.verdict).expect("the fact")
     };
     use crate::facts::Verdict;
-    assert_eq!([verdict_of("file system"), verdict_of("space"), verdict_of("mount options")], [Verdict::Fine; 3]);
+    assert_eq!(
+        [verdict_of("file system"), verdict_of("space"), verdict_of("mount options")],
+        [Verdict::Fine; 3]
+    );
     world.host(0).set_capacity(Some(1 << 30));
     assert_eq!(verdict_of("space"), Verdict::Warning);
     world.host(0).set_capacity(Some(1 << 20));
@@ -504,7 +550,10 @@ fn the_same_seed_gives_the_same_history() {
         let process = world.process("tester");
         let env = process.env();
         let store = Arc::new(open(&env).expect("a store"));
-        process.run(async move { conformance::object_store(&env, store).await }).expect("it lives").expect("all promises");
+        process
+            .run(async move { conformance::object_store(&env, store).await })
+            .expect("it lives")
+            .expect("all promises");
         world.run_for(Duration::from_secs(1));
         world.digest()
     };

@@ -19,7 +19,11 @@ fn the_first_leads_and_the_next_group_is_led_by_a_waiting_thread() {
     assert_eq!(next, Next::HandedOver);
     finished.wake();
     assert!(matches!(ticket.try_take(), Some(Ok(()))));
-    let led = [first.try_take(), second.try_take()].into_iter().flatten().filter(|wake| matches!(wake, Wake::Lead)).count();
+    let led = [first.try_take(), second.try_take()]
+        .into_iter()
+        .flatten()
+        .filter(|wake| matches!(wake, Wake::Lead))
+        .count();
     assert_eq!(led, 1, "exactly one thread goes on leading");
     assert!(!group.try_lead());
     let (finished, next) = group.round_ended(offset(30), None, true);

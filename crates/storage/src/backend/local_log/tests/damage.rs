@@ -1,4 +1,5 @@
-//! Flipped bytes, cut, missing and foreign files: an error that says where, or everything read right.
+//! Flipped bytes, cut, missing and foreign files: an error that says where, or everything read
+//! right.
 
 use tombolo_env::simulated::DiskImage;
 use tombolo_format::log_frame::{FrameScanner, SegmentHeader, Verdict};
@@ -7,9 +8,11 @@ use super::harness::{Case, FORMS, Plan};
 use crate::backend::local_log::Form;
 use crate::{ErrorKind, LogEntry, LogOffset, LogStore, Result};
 
-const PLAN: Plan = Plan { entries: 14, payload_bytes: 900, sync_every: 3, trim_every: 0, close: true, rests: false };
+const PLAN: Plan =
+    Plan { entries: 14, payload_bytes: 900, sync_every: 3, trim_every: 0, close: true, rests: false };
 
-/// Bytes of a frame of the plan in its long form. The first entry's stream and count are those of the short form.
+/// Bytes of a frame of the plan in its long form. The first entry's stream and count are those of
+/// the short form.
 const LONG: u64 = 40 + 904;
 /// Where the third frame begins.
 const THIRD: u64 = 4096 + (24 + 904) + LONG;
@@ -36,7 +39,8 @@ fn assert_told(case: &Case, outcome: Result<(LogOffset, Vec<LogEntry>)>, what: &
     match outcome {
         Err(error) => {
             assert!(
-                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) && error.object_name().is_some(),
+                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+                    && error.object_name().is_some(),
                 "{what}: {error}"
             );
         }
@@ -54,15 +58,21 @@ fn each_flipped_byte_of_a_closed_log_is_told_or_harmless() {
     let files = case.world.host(0).all_files();
     assert!(files.len() >= 3, "a control page and two segments: {files:?}");
     for (path, length) in &files {
-        // Every byte of the control page's words, of headers and of the first frame's header; of all else one in 53.
+        // Every byte of the control page's words, of headers and of the first frame's header; of
+        // all else one in 53.
         let dense = [0..96, 512..528, 1024..1032, 2048..2256, 4096..4168];
-        let chosen = |offset: &u64| offset.is_multiple_of(53) || dense.iter().any(|range| range.contains(offset));
+        let chosen =
+            |offset: &u64| offset.is_multiple_of(53) || dense.iter().any(|range| range.contains(offset));
         for offset in (0..*length).filter(chosen) {
             for rebooted in [false, true] {
                 case.world.host(0).set_disk(&image);
                 case.world.host(0).flip_bit(path, offset, (offset % 8) as u8).unwrap();
                 let outcome = recover(&case, rebooted);
-                assert_told(&case, outcome, &format!("byte {offset} of {}, rebooted {rebooted}", path.display()));
+                assert_told(
+                    &case,
+                    outcome,
+                    &format!("byte {offset} of {}, rebooted {rebooted}", path.display()),
+                );
             }
         }
     }
@@ -73,7 +83,9 @@ fn a_flipped_byte_in_a_killed_writers_log_is_told_as_long_as_the_host_lives() {
     for form in FORMS {
         let case = Case::new(4, form);
         let writer = case.world.process("writer");
-        writer.run(case.clone().write(writer.clone(), Plan { close: false, sync_every: 0, ..PLAN })).expect("nobody ends the writer");
+        writer
+            .run(case.clone().write(writer.clone(), Plan { close: false, sync_every: 0, ..PLAN }))
+            .expect("nobody ends the writer");
         writer.kill();
         let path = Case::directory(1).join("00000001");
         for offset in (4096..THIRD + 5 * LONG).step_by(41) {
@@ -111,7 +123,11 @@ fn missing_and_cut_files_are_told() {
                 for kept in [0, 1, 100, 4096, 4097, 5000, 9000, length - 1] {
                     case.world.host(0).set_disk(&image);
                     case.world.host(0).truncate(&path, kept).unwrap();
-                    assert_told(&case, recover(&case, rebooted), &format!("{} is cut to {kept} bytes", path.display()));
+                    assert_told(
+                        &case,
+                        recover(&case, rebooted),
+                        &format!("{} is cut to {kept} bytes", path.display()),
+                    );
                 }
             }
         }
@@ -122,12 +138,14 @@ fn missing_and_cut_files_are_told() {
 fn another_logs_files_are_told() {
     let (case, _) = closed(Form::Mapped);
     let host = case.world.host(0);
-    // The same bytes, one identity changed, checksums right: the files of the next epoch under this one's name.
+    // The same bytes, one identity changed, checksums right: the files of the next epoch under this
+    // one's name.
     let other = Case { told: std::sync::Arc::default(), ..case.clone() };
     let writer = case.world.process("other");
     let context = other.context(&writer, 9);
     let log = writer.block_on(crate::LogStore::open(&other.store(&writer), &context, 1)).expect("opening");
-    crate::conformance::log::append(&writer, &*log, 0, &crate::conformance::log::entry(0, 900)).expect("appending");
+    crate::conformance::log::append(&writer, &*log, 0, &crate::conformance::log::entry(0, 900))
+        .expect("appending");
     for name in ["control", "00000001"] {
         let foreign = host.content(Case::directory(9).join(name)).unwrap();
         let path = Case::directory(1).join(name);
@@ -141,19 +159,23 @@ fn another_logs_files_are_told() {
     assert!(recover(&case, true).is_ok());
 }
 
-/// Most frames say nothing of what is durable (they are compact). Whatever page is lost, a page behind it says so.
+/// Most frames say nothing of what is durable (they are compact). Whatever page is lost, a page
+/// behind it says so.
 #[test]
 fn no_lost_page_takes_all_that_says_what_was_durable() {
     const PAGE: usize = 4096;
     let mut told = 0;
-    for (form, synced) in FORMS.into_iter().flat_map(|form| (1..80).step_by(7).map(move |synced| (form, synced))) {
+    for (form, synced) in
+        FORMS.into_iter().flat_map(|form| (1..80).step_by(7).map(move |synced| (form, synced)))
+    {
         let mut case = Case::new(3, form);
         (case.options.segment_bytes_min, case.options.segment_bytes_max) = (64 << 10, 64 << 10);
         let writer = case.world.process("writer");
         let log = writer.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opening");
         let mut durable = LogOffset::ZERO;
         for number in 0..120 {
-            let entry = LogEntry { stream: 0, first_sequence: number, count: 1, payload: vec![b'x'; 128].into() };
+            let entry =
+                LogEntry { stream: 0, first_sequence: number, count: 1, payload: vec![b'x'; 128].into() };
             let end = log.append(0, &entry).expect("appending").end;
             if number == synced {
                 log.sync(0, end).expect("a sync");
@@ -163,7 +185,10 @@ fn no_lost_page_takes_all_that_says_what_was_durable() {
         let sound = case.world.host(0).content(Case::directory(1).join("00000001")).expect("a segment");
         let identity = SegmentHeader::decode(&sound).expect("sound").identity;
         let end = FrameScanner::new(&sound, 4096, identity).fold(0, |_, frame| frame.end as usize);
-        assert!(end < 4096 + 120 * (16 + 128) + 8 * (2 + 120 * 144 / PAGE + 1), "most are compact: {end} bytes");
+        assert!(
+            end < 4096 + 120 * (16 + 128) + 8 * (2 + 120 * 144 / PAGE + 1),
+            "most are compact: {end} bytes"
+        );
         // The very next frame says it.
         let mut damaged = sound.clone();
         damaged[durable.byte() as usize - 1] ^= 1;
@@ -191,11 +216,18 @@ fn no_lost_page_takes_all_that_says_what_was_durable() {
     assert!(told > 20, "{told}");
 }
 
-/// A follower sees all that was acknowledged, or an error: never less because the word that says how much was being stored, or is damaged.
+/// A follower sees all that was acknowledged, or an error: never less because the word that says
+/// how much was being stored, or is damaged.
 #[test]
 fn a_follower_leaves_nothing_out_because_it_cannot_tell_how_much_is_durable() {
     let (case, image) = closed(Form::Mapped);
-    let (control, _) = case.world.host(0).all_files().into_iter().find(|(path, _)| path.ends_with("control")).expect("a control page");
+    let (control, _) = case
+        .world
+        .host(0)
+        .all_files()
+        .into_iter()
+        .find(|(path, _)| path.ends_with("control"))
+        .expect("a control page");
     // The word of what is durable, and its check.
     for offset in 2048..2064 {
         case.world.host(0).set_disk(&image);
@@ -203,7 +235,8 @@ fn a_follower_leaves_nothing_out_because_it_cannot_tell_how_much_is_durable() {
         let process = case.world.process("follower");
         let (store, context) = (case.store(&process), case.context(&process, 0));
         let record = case.record(1).expect("named");
-        let followed = process.run(async move { store.tail(&context, &record, LogOffset::ZERO).await.map(drop) });
+        let followed =
+            process.run(async move { store.tail(&context, &record, LogOffset::ZERO).await.map(drop) });
         let error = followed.expect("nobody ends the follower").expect_err("less than was acknowledged");
         assert_eq!(error.kind(), ErrorKind::Retry, "byte {offset}: {error}");
     }

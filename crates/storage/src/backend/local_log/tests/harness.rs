@@ -1,4 +1,5 @@
-//! A database's logs in a simulated world: a writer that keeps its acknowledgements, and a successor that checks them.
+//! A database's logs in a simulated world: a writer that keeps its acknowledgements, and a
+//! successor that checks them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +13,10 @@ use super::super::{Form, LocalLogOptions, LocalLogStore};
 use crate::backend::memory::MemoryObjectStore;
 use crate::conformance::log::{MemoryChain, entry};
 use crate::log_memory::Uncounted;
-use crate::{ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, Result};
+use crate::{
+    ConfigurationChain, Epoch, ErrorKind, Incarnation, Log, LogContext, LogEntry, LogId, LogOffset,
+    LogRecord, LogStore, Result,
+};
 
 pub(super) const FORMS: [Form; 2] = [Form::Mapped, Form::Written];
 
@@ -53,15 +57,24 @@ pub(super) struct Plan {
     pub rests: bool,
 }
 
-pub(super) const SHORT: Plan = Plan { entries: 12, payload_bytes: 300, sync_every: 3, trim_every: 0, close: false, rests: false };
-pub(super) const ROLLING: Plan = Plan { entries: 40, payload_bytes: 900, sync_every: 3, trim_every: 9, close: false, rests: false };
-/// Fills a large segment, has all of it trimmed, and goes on after a rest, in which the lane goes over into a small one.
-pub(super) const RESTING: Plan = Plan { entries: 135, payload_bytes: 900, sync_every: 5, trim_every: 120, close: false, rests: true };
+pub(super) const SHORT: Plan =
+    Plan { entries: 12, payload_bytes: 300, sync_every: 3, trim_every: 0, close: false, rests: false };
+pub(super) const ROLLING: Plan =
+    Plan { entries: 40, payload_bytes: 900, sync_every: 3, trim_every: 9, close: false, rests: false };
+/// Fills a large segment, has all of it trimmed, and goes on after a rest, in which the lane goes
+/// over into a small one.
+pub(super) const RESTING: Plan =
+    Plan { entries: 135, payload_bytes: 900, sync_every: 5, trim_every: 120, close: false, rests: true };
 
 impl Case {
     /// With an odd seed no segment but the first is zeroed.
     pub(super) fn new(seed: u64, form: Form) -> Case {
-        let mut options = LocalLogOptions { form, segment_bytes_min: 12 << 10, segment_bytes_max: 16 << 10, ..LocalLogOptions::default() };
+        let mut options = LocalLogOptions {
+            form,
+            segment_bytes_min: 12 << 10,
+            segment_bytes_max: 16 << 10,
+            ..LocalLogOptions::default()
+        };
         if !seed.is_multiple_of(2) {
             (options.small_segment_bytes, options.zeroed_sync_bytes) = (0, 0);
         }
@@ -164,8 +177,13 @@ impl Case {
         Ok(())
     }
 
-    /// A successor's takeover: fence, and read up to the sealed length. `None` when the log was never named.
-    pub(super) async fn take_over(self, process: Process, epoch: u64) -> Option<Result<(LogOffset, Vec<LogEntry>)>> {
+    /// A successor's takeover: fence, and read up to the sealed length. `None` when the log was
+    /// never named.
+    pub(super) async fn take_over(
+        self,
+        process: Process,
+        epoch: u64,
+    ) -> Option<Result<(LogOffset, Vec<LogEntry>)>> {
         let record = self.record(1)?;
         let (store, context) = (self.store(&process), self.context(&process, epoch));
         let from = self.told.lock().replay.map_or(LogOffset::ZERO, |(from, _)| from);
@@ -179,7 +197,8 @@ impl Case {
     /// Bytes of the lane's segments, ascending.
     pub(super) fn segments(&self) -> Vec<u64> {
         let files = self.world.host(0).all_files().into_iter();
-        let of_lane = files.filter(|(path, _)| path.starts_with(Case::directory(1)) && !path.ends_with("control"));
+        let of_lane =
+            files.filter(|(path, _)| path.starts_with(Case::directory(1)) && !path.ends_with("control"));
         let mut bytes: Vec<u64> = of_lane.map(|(_, length)| length).collect();
         bytes.sort_unstable();
         bytes
@@ -191,7 +210,8 @@ impl Case {
         process.run(self.clone().take_over(process.clone(), epoch)).expect("nobody ends the successor")
     }
 
-    /// What a follower is shown of the log that nobody has sealed; `None` when it is not named, or cannot be told yet.
+    /// What a follower is shown of the log that nobody has sealed; `None` when it is not named, or
+    /// cannot be told yet.
     pub(super) fn follow(&self, crash: Crash) -> std::result::Result<Option<Vec<LogEntry>>, String> {
         let process = self.world.process("follower");
         let Some(record) = self.record(1) else { return Ok(None) };
@@ -214,12 +234,20 @@ impl Case {
         }
     }
 
-    /// What recovery must hold: the entries in order, whole, without a gap, from the replay point at the latest to `bound` at the least.
-    pub(super) fn check(&self, read: &[LogEntry], payload_bytes: usize, bound: u64) -> std::result::Result<(), String> {
+    /// What recovery must hold: the entries in order, whole, without a gap, from the replay point
+    /// at the latest to `bound` at the least.
+    pub(super) fn check(
+        &self,
+        read: &[LogEntry],
+        payload_bytes: usize,
+        bound: u64,
+    ) -> std::result::Result<(), String> {
         let first_wanted = self.told.lock().replay.map_or(0, |(_, first)| first);
         let first = read.first().map_or(first_wanted, |entry| entry.first_sequence);
         if first > first_wanted {
-            return Err(format!("the log begins with entry {first}; the replay point is before {first_wanted}"));
+            return Err(format!(
+                "the log begins with entry {first}; the replay point is before {first_wanted}"
+            ));
         }
         for (index, found) in read.iter().enumerate() {
             let expected = entry(first + index as u64, payload_bytes);
@@ -235,7 +263,8 @@ impl Case {
     }
 }
 
-/// All entries of a log in `from..to`, in runs, as an opening reads them: once, for what is read does not stay in memory.
+/// All entries of a log in `from..to`, in runs, as an opening reads them: once, for what is read
+/// does not stay in memory.
 pub(super) async fn read(
     store: &LocalLogStore,
     context: &LogContext,

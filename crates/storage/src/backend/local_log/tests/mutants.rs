@@ -1,9 +1,12 @@
-//! Every rule of fences, frames and syncs taken out in turn: the checkers report a violation with it, and none without.
+//! Every rule of fences, frames and syncs taken out in turn: the checkers report a violation with
+//! it, and none without.
 
 use tombolo_env::simulated::Crash;
 
 use super::harness::{Case, FORMS, Plan, ROLLING, SHORT};
-use super::simulated::{crash_at, failing_syncs, fence_at, race, sync_error_that_only_the_writer_saw, write_at};
+use super::simulated::{
+    crash_at, failing_syncs, fence_at, race, sync_error_that_only_the_writer_saw, write_at,
+};
 use super::space::rest_at;
 use crate::backend::local_log::Form;
 use crate::mutant::{Mutant, enable};
@@ -24,8 +27,9 @@ fn collect(verdicts: impl IntoIterator<Item = Verdict>) -> Vec<String> {
 }
 
 fn stale_writers() -> Vec<String> {
-    let fences =
-        FORMS.into_iter().flat_map(|form| (0..4).flat_map(move |seed| (1..).map_while(move |number| fence_at(seed, form, SHORT, number))));
+    let fences = FORMS.into_iter().flat_map(|form| {
+        (0..4).flat_map(move |seed| (1..).map_while(move |number| fence_at(seed, form, SHORT, number)))
+    });
     let races = FORMS.into_iter().flat_map(|form| (0..60).map(move |seed| race(seed, form)));
     collect(fences.chain(races))
 }
@@ -37,14 +41,19 @@ fn an_unchecked_fence_word_is_caught() {
 
 #[test]
 fn a_fence_word_checked_before_the_store_is_caught() {
-    assert_caught(Mutant::LogFenceWordCheckedBeforeStore, "a fence word checked before the store", stale_writers);
+    assert_caught(
+        Mutant::LogFenceWordCheckedBeforeStore,
+        "a fence word checked before the store",
+        stale_writers,
+    );
 }
 
 #[test]
 fn a_fencer_that_reads_before_it_raises_the_word_is_caught() {
     assert_caught(Mutant::LogFenceReadsBeforeWord, "reading before raising the word", || {
-        let writes =
-            FORMS.into_iter().flat_map(|form| (0..4).flat_map(move |seed| (1..).map_while(move |number| write_at(seed, form, number))));
+        let writes = FORMS.into_iter().flat_map(|form| {
+            (0..4).flat_map(move |seed| (1..).map_while(move |number| write_at(seed, form, number)))
+        });
         collect(writes)
     });
 }
@@ -64,7 +73,10 @@ fn a_bad_frame_taken_for_a_tail_is_caught() {
             let case = Case::new(1, Form::Mapped);
             let writer = case.world.process("writer");
             writer.run(case.clone().write(writer.clone(), plan)).expect("nobody ends the writer");
-            case.world.host(0).flip_bit(Case::directory(1).join("00000001"), 4096 + 3 * 368 + 100, 0).unwrap();
+            case.world
+                .host(0)
+                .flip_bit(Case::directory(1).join("00000001"), 4096 + 3 * 368 + 100, 0)
+                .unwrap();
             if rebooted {
                 case.world.host(0).power_loss();
             }
@@ -98,7 +110,11 @@ fn foreign_frames_taken_for_own_are_caught() {
 #[test]
 fn durable_without_a_sync_is_caught() {
     assert_caught(Mutant::LogDurableWithoutSync, "durable without a sync", || {
-        collect((40..200).step_by(4).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)))
+        collect(
+            (40..200)
+                .step_by(4)
+                .map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)),
+        )
     });
 }
 
@@ -111,9 +127,12 @@ fn an_ignored_sync_error_is_caught() {
 
 #[test]
 fn an_append_accepted_without_a_full_fence_is_caught() {
-    // The frame is still on its way to memory when the word is read: a matter of chance, so many worlds.
+    // The frame is still on its way to memory when the word is read: a matter of chance, so many
+    // worlds.
     assert_caught(Mutant::LogAcceptsWithoutFullFence, "an append accepted without a full fence", || {
-        collect((0..400).flat_map(|seed| (3..7).filter_map(move |number| write_at(seed, Form::Mapped, number))))
+        collect(
+            (0..400).flat_map(|seed| (3..7).filter_map(move |number| write_at(seed, Form::Mapped, number))),
+        )
     });
 }
 
@@ -126,23 +145,39 @@ fn a_fencer_that_trusts_clean_pages_is_caught() {
 
 #[test]
 fn a_segment_given_back_whatever_the_fence_word_says_is_caught() {
-    assert_caught(Mutant::LogRestDeletesWithoutFenceWord, "a segment given back whatever the fence word says", || {
-        collect(FORMS.into_iter().flat_map(|form| (0..6).flat_map(move |seed| (1..).map_while(move |number| rest_at(seed, form, number)))))
-    });
+    assert_caught(
+        Mutant::LogRestDeletesWithoutFenceWord,
+        "a segment given back whatever the fence word says",
+        || {
+            collect(FORMS.into_iter().flat_map(|form| {
+                (0..6).flat_map(move |seed| (1..).map_while(move |number| rest_at(seed, form, number)))
+            }))
+        },
+    );
 }
 
 #[test]
 fn a_roll_whose_old_segment_is_not_synced_is_caught() {
     assert_caught(Mutant::LogRollsWithoutSync, "a roll whose old segment is not synced", || {
-        collect((40..300).step_by(2).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)))
+        collect(
+            (40..300)
+                .step_by(2)
+                .map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)),
+        )
     });
 }
 
 #[test]
 fn a_follower_that_believes_the_word_of_a_host_that_started_again_is_caught() {
-    assert_caught(Mutant::LogTailBelievesWordOfLostHost, "a word on the control page that was not synced", || {
-        collect((40..300).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)))
-    });
+    assert_caught(
+        Mutant::LogTailBelievesWordOfLostHost,
+        "a word on the control page that was not synced",
+        || {
+            collect(
+                (40..300).map(|number| crash_at(number, Form::Written, ROLLING, number, Crash::PowerLoss)),
+            )
+        },
+    );
 }
 
 #[test]

@@ -14,14 +14,22 @@ use crate::{Epoch, Incarnation, LogContext};
 fn subject(env: &Env, directory: &std::path::Path, form: Form) -> LogSubject {
     let options = LocalLogOptions { form, ..LocalLogOptions::default() };
     let store = LocalLogStore::new(env, directory, true, options);
-    LogSubject { env: env.clone(), store: Arc::new(store), objects: Arc::new(MemoryObjectStore::unnamed(env)) }
+    LogSubject {
+        env: env.clone(),
+        store: Arc::new(store),
+        objects: Arc::new(MemoryObjectStore::unnamed(env)),
+    }
 }
 
 #[test]
 fn the_memory_log_keeps_its_promises() {
     let env = Env::real();
     let store = Arc::new(MemoryLogStore::unnamed(&env));
-    check_log_store(&LogSubject { env: env.clone(), store, objects: Arc::new(MemoryObjectStore::unnamed(&env)) });
+    check_log_store(&LogSubject {
+        env: env.clone(),
+        store,
+        objects: Arc::new(MemoryObjectStore::unnamed(&env)),
+    });
 }
 
 #[test]
@@ -36,7 +44,8 @@ fn the_written_log_keeps_its_promises() {
     check_log_store(&subject(&Env::real(), directory.path(), Form::Written));
 }
 
-/// A store through a mapping of a file without blocks could find the disk full, and end the process.
+/// A store through a mapping of a file without blocks could find the disk full, and end the
+/// process.
 #[test]
 fn a_segment_that_is_not_zeroed_has_its_blocks() {
     let directory = tempfile::tempdir().unwrap();
@@ -62,7 +71,12 @@ fn a_segment_that_is_not_zeroed_has_its_blocks() {
     let mut lengths = Vec::new();
     for file in std::fs::read_dir(lane).unwrap() {
         let metadata = file.unwrap().metadata().unwrap();
-        assert!(metadata.blocks() * 512 >= metadata.len(), "{} blocks for {} bytes", metadata.blocks(), metadata.len());
+        assert!(
+            metadata.blocks() * 512 >= metadata.len(),
+            "{} blocks for {} bytes",
+            metadata.blocks(),
+            metadata.len()
+        );
         lengths.push(metadata.len());
     }
     assert!(lengths.iter().any(|length| *length > 1 << 20), "{lengths:?}");

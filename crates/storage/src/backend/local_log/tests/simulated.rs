@@ -31,7 +31,8 @@ fn nothing_is_made_in_a_log_that_was_closed() {
         let mut made_while_closing = 0;
         for seed in 0..60 {
             let case = Case::new(seed, form);
-            // A quarter of a segment is full, of the first or of the second: the last append has one made ahead, or the one before did.
+            // A quarter of a segment is full, of the first or of the second: the last append has
+            // one made ahead, or the one before did.
             let entries = [2, 3, 4, 10, 11, 12][usize::try_from(seed).unwrap() % 6];
             let plan = Plan { entries, sync_every: 0, ..ROLLING };
             let writer = case.world.process("writer");
@@ -40,8 +41,13 @@ fn nothing_is_made_in_a_log_that_was_closed() {
             let noted = Arc::clone(&made);
             let (closing, inside) = (case.clone(), writer.clone());
             let names = move || {
-                let mut names: Vec<_> =
-                    env.files().list_atomically(&Case::directory(1)).unwrap().into_iter().map(|file| file.name).collect();
+                let mut names: Vec<_> = env
+                    .files()
+                    .list_atomically(&Case::directory(1))
+                    .unwrap()
+                    .into_iter()
+                    .map(|file| file.name)
+                    .collect();
                 names.sort();
                 names
             };
@@ -61,7 +67,8 @@ fn nothing_is_made_in_a_log_that_was_closed() {
                 .expect("nobody ends the writer");
             assert!(
                 after.len() <= 3,
-                "{form:?}, seed {seed}: what was made ahead stays beside two segments and the control page: {after:?}"
+                "{form:?}, seed {seed}: what was made ahead stays beside two segments and the control page: \
+                {after:?}"
             );
             made_while_closing += u32::from(before < made.lock().len());
         }
@@ -70,7 +77,10 @@ fn nothing_is_made_in_a_log_that_was_closed() {
 }
 
 /// Notes the operations of a world that match.
-pub(super) fn note(world: &World, matching: impl Fn(&Operation) -> bool + Send + 'static) -> Arc<Mutex<Vec<Operation>>> {
+pub(super) fn note(
+    world: &World,
+    matching: impl Fn(&Operation) -> bool + Send + 'static,
+) -> Arc<Mutex<Vec<Operation>>> {
     let noted: Arc<Mutex<Vec<Operation>>> = Arc::default();
     let notes = Arc::clone(&noted);
     let never = Fault::new(Action::Stall(std::time::Duration::ZERO), move |operation| {
@@ -95,8 +105,15 @@ fn operations(form: Form, plan: Plan) -> u64 {
     operations.into_iter().max().unwrap_or(0)
 }
 
-/// Ends the writer at operation `number`, recovers, and checks what must be there. Returns the violation.
-pub(super) fn crash_at(seed: u64, form: Form, plan: Plan, number: u64, crash: Crash) -> std::result::Result<(), String> {
+/// Ends the writer at operation `number`, recovers, and checks what must be there. Returns the
+/// violation.
+pub(super) fn crash_at(
+    seed: u64,
+    form: Form,
+    plan: Plan,
+    number: u64,
+    crash: Crash,
+) -> std::result::Result<(), String> {
     let case = Case::of(seed, form, plan);
     let writer = case.world.process("writer");
     writer.crash_at(number, crash);
@@ -112,9 +129,14 @@ pub(super) fn crash_at(seed: u64, form: Form, plan: Plan, number: u64, crash: Cr
         None => Err("acknowledged before the log was named".into()),
         Some(Err(error)) => Err(error.to_string()),
         Some(Ok((sealed, read))) => {
-            case.check(&read, plan.payload_bytes, if crash == Crash::Kill { told.accepted } else { told.durable })?;
+            case.check(
+                &read,
+                plan.payload_bytes,
+                if crash == Crash::Kill { told.accepted } else { told.durable },
+            )?;
             if let Some(followed) = followed {
-                case.check(&followed, plan.payload_bytes, told.durable).map_err(|violation| format!("a follower: {violation}"))?;
+                case.check(&followed, plan.payload_bytes, told.durable)
+                    .map_err(|violation| format!("a follower: {violation}"))?;
                 let (shown, found) = (followed.last(), read.last());
                 if shown.map(|entry| entry.first_sequence) > found.map(|entry| entry.first_sequence) {
                     return Err(format!("a follower was shown {shown:?}, and a fence finds {found:?} last"));
@@ -138,7 +160,10 @@ fn crash_everywhere(crash: Crash, plan: Plan, seeds: u64) {
         for number in 1..=operations(form, plan) {
             for seed in 0..seeds {
                 if let Err(violation) = crash_at(number * 31 + seed, form, plan, number, crash) {
-                    panic!("{form:?}, {crash:?} at operation {number}, seed {}: {violation}", number * 31 + seed);
+                    panic!(
+                        "{form:?}, {crash:?} at operation {number}, seed {}: {violation}",
+                        number * 31 + seed
+                    );
                 }
             }
         }
@@ -161,8 +186,14 @@ fn a_power_loss_anywhere_loses_nothing_durable() {
 
 type Taken = Arc<Mutex<Option<Option<Result<(LogOffset, Vec<LogEntry>)>>>>>;
 
-/// A successor takes over while the writer stands before its operation `number`; then the writer goes on. `None`: the writer has fewer operations.
-pub(super) fn fence_at(seed: u64, form: Form, plan: Plan, number: u64) -> Option<std::result::Result<(), String>> {
+/// A successor takes over while the writer stands before its operation `number`; then the writer
+/// goes on. `None`: the writer has fewer operations.
+pub(super) fn fence_at(
+    seed: u64,
+    form: Form,
+    plan: Plan,
+    number: u64,
+) -> Option<std::result::Result<(), String>> {
     let case = Case::of(seed, form, plan);
     let writer = case.world.process("writer");
     let taken: Taken = Arc::default();
@@ -192,7 +223,9 @@ fn a_writer_paused_anywhere_acknowledges_nothing_beyond_the_seal() {
                 let mut number = 1;
                 while let Some(verdict) = fence_at(seed, form, plan, number) {
                     if let Err(violation) = verdict {
-                        panic!("{form:?}, fenced at operation {number} of the writer, seed {seed}: {violation}");
+                        panic!(
+                            "{form:?}, fenced at operation {number} of the writer, seed {seed}: {violation}"
+                        );
                     }
                     number += 1;
                 }
@@ -236,7 +269,10 @@ pub(super) fn write_at(seed: u64, form: Form, number: u64) -> Option<std::result
             });
         });
     }
-    let taken = fencer.run(case.clone().take_over(fencer.clone(), 2)).expect("nobody ends the fencer").expect("named");
+    let taken = fencer
+        .run(case.clone().take_over(fencer.clone(), 2))
+        .expect("nobody ends the fencer")
+        .expect("named");
     if !*hit.lock() {
         return None;
     }
@@ -254,7 +290,10 @@ fn a_fencer_paused_anywhere_misses_nothing_acknowledged() {
             let mut number = 1;
             while let Some(verdict) = write_at(seed, form, number) {
                 if let Err(violation) = verdict {
-                    panic!("{form:?}, the writer went on at operation {number} of the fencer, seed {seed}: {violation}");
+                    panic!(
+                        "{form:?}, the writer went on at operation {number} of the fencer, seed {seed}: \
+                        {violation}"
+                    );
                 }
                 number += 1;
             }
@@ -268,7 +307,8 @@ pub(super) fn race(seed: u64, form: Form) -> std::result::Result<(), String> {
     let case = Case::new(seed, form);
     case.world.set_preemption_probability(0.5);
     let writer = case.world.process("writer");
-    let plan = Plan { entries: 30, payload_bytes: 700, sync_every: 2, trim_every: 0, close: false, rests: false };
+    let plan =
+        Plan { entries: 30, payload_bytes: 700, sync_every: 2, trim_every: 0, close: false, rests: false };
     writer.spawn(TaskClass::Foreground, "writer", case.clone().write(writer.clone(), plan)).detach();
     if seed.is_multiple_of(3) {
         writer.fail_next(OperationKind::Sync, std::io::ErrorKind::Other, 1 + seed % 2);
@@ -305,7 +345,12 @@ fn a_writer_and_a_fencer_interleaved_by_chance_agree() {
 }
 
 /// Syncs fail now and then; the power goes at operation `number`.
-pub(super) fn failing_syncs(seed: u64, form: Form, number: u64, failures: u64) -> std::result::Result<(), String> {
+pub(super) fn failing_syncs(
+    seed: u64,
+    form: Form,
+    number: u64,
+    failures: u64,
+) -> std::result::Result<(), String> {
     let case = Case::new(seed, form);
     let writer = case.world.process("writer");
     let id = writer.id();
@@ -336,7 +381,9 @@ fn failed_syncs_lose_nothing_durable() {
         for number in (40..400).step_by(3) {
             for failures in 1..=3 {
                 if let Err(violation) = failing_syncs(number, form, number, failures) {
-                    panic!("{form:?}, {failures} syncs failed, power loss at operation {number}: {violation}");
+                    panic!(
+                        "{form:?}, {failures} syncs failed, power loss at operation {number}: {violation}"
+                    );
                 }
             }
         }
@@ -356,7 +403,10 @@ fn a_failed_sync_moves_the_unsynced_bytes_and_the_writer_goes_on() {
         }
         writer.fail_next(OperationKind::Sync, std::io::ErrorKind::Other, 1);
         log.sync(0, end).expect("the second sync, of the new segment");
-        assert!(log.durable_through(0) > end && log.durable_through(0).segment() > end.segment(), "the lane goes on in a new segment");
+        assert!(
+            log.durable_through(0) > end && log.durable_through(0).segment() > end.segment(),
+            "the lane goes on in a new segment"
+        );
         for number in 5..9 {
             end = append(&writer, &*log, 0, &entry(number, 200)).expect("appending");
         }
@@ -384,12 +434,16 @@ fn a_disk_that_fails_for_good_is_an_error_and_no_hang() {
         let error = writer.block_on(ticket).expect("an answer").expect_err("no sync succeeds");
         assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         assert_eq!(log.sync(0, end).expect_err("no sync succeeds").kind(), ErrorKind::OutcomeUnknown);
-        assert_eq!(log.append(0, &entry(1, 200)).expect_err("the lane has ended").kind(), ErrorKind::OutcomeUnknown);
+        assert_eq!(
+            log.append(0, &entry(1, 200)).expect_err("the lane has ended").kind(),
+            ErrorKind::OutcomeUnknown
+        );
         assert!(log.durable_through(0) < end);
     }
 }
 
-/// The writer's sync fails, which marks the pages clean, and it dies before it can move the bytes; then fence, power loss, fence.
+/// The writer's sync fails, which marks the pages clean, and it dies before it can move the bytes;
+/// then fence, power loss, fence.
 pub(super) fn sync_error_that_only_the_writer_saw(form: Form) -> std::result::Result<(), String> {
     let case = Case::new(7, form);
     let writer = case.world.process("writer");
@@ -401,7 +455,9 @@ pub(super) fn sync_error_that_only_the_writer_saw(form: Form) -> std::result::Re
     }
     let id = writer.id();
     let first = Case::directory(1).join("00000001");
-    let is_sync = move |operation: &Operation| operation.process == id && operation.kind == OperationKind::Sync && operation.path == first;
+    let is_sync = move |operation: &Operation| {
+        operation.process == id && operation.kind == OperationKind::Sync && operation.path == first
+    };
     case.world.run_until_idle();
     case.world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), is_sync));
     // The operation after the failed sync; a kill there is that of the whole process.
@@ -430,8 +486,8 @@ fn what_a_fence_sealed_outlives_a_sync_error_that_only_the_writer_saw() {
     }
 }
 
-/// A successor has raised the word and looks at the log when the writer's sync fails: the bytes are not moved, and no later sync, which the
-/// kernel answers with success, makes them durable.
+/// A successor has raised the word and looks at the log when the writer's sync fails: the bytes are
+/// not moved, and no later sync, which the kernel answers with success, makes them durable.
 #[test]
 fn a_sync_after_one_that_failed_beside_a_fence_acknowledges_nothing() {
     for form in FORMS {
@@ -439,7 +495,8 @@ fn a_sync_after_one_that_failed_beside_a_fence_acknowledges_nothing() {
         let writer = case.world.process("writer");
         let context = case.context(&writer, 1);
         let log = writer.block_on(case.store(&writer).open(&context, 1)).expect("opening");
-        let ends: Vec<LogOffset> = (0..2).map(|number| append(&writer, &*log, 0, &entry(number, 200)).expect("appending")).collect();
+        let ends: Vec<LogOffset> =
+            (0..2).map(|number| append(&writer, &*log, 0, &entry(number, 200)).expect("appending")).collect();
         case.world.run_until_idle();
         let fencer = case.world.process("successor");
         let (writer_id, fencer_id) = (writer.id(), fencer.id());
@@ -454,17 +511,27 @@ fn a_sync_after_one_that_failed_beside_a_fence_acknowledges_nothing() {
             move |world: &World| {
                 let first = first.clone();
                 let is_sync = move |operation: &Operation| {
-                    operation.process == writer_id && operation.kind == OperationKind::Sync && operation.path == first
+                    operation.process == writer_id
+                        && operation.kind == OperationKind::Sync
+                        && operation.path == first
                 };
                 world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), is_sync));
                 for end in &ends {
-                    told.lock().push(world.run_until(log.durable(0, *end)).expect("an answer").map_err(|error| error.kind()));
+                    told.lock().push(
+                        world
+                            .run_until(log.durable(0, *end))
+                            .expect("an answer")
+                            .map_err(|error| error.kind()),
+                    );
                 }
                 assert!(log.durable_through(0) < ends[0]);
             }
         };
         case.world.inject(Fault::new(Action::Call(Box::new(meanwhile)), looks));
-        let taken = fencer.run(case.clone().take_over(fencer.clone(), 2)).expect("nobody ends the successor").expect("named");
+        let taken = fencer
+            .run(case.clone().take_over(fencer.clone(), 2))
+            .expect("nobody ends the successor")
+            .expect("named");
         let (_, read) = taken.expect("taking over");
         assert_eq!(*told.lock(), [Err(ErrorKind::Fenced), Err(ErrorKind::Fenced)], "{form:?}");
         case.check(&read, 200, 2).unwrap();
@@ -474,7 +541,8 @@ fn a_sync_after_one_that_failed_beside_a_fence_acknowledges_nothing() {
     }
 }
 
-/// The next segment's header may have got in, though storing it failed, and the segment may stay: what follows must be found all the same.
+/// The next segment's header may have got in, though storing it failed, and the segment may stay:
+/// what follows must be found all the same.
 #[test]
 fn a_segment_that_was_not_begun_cuts_nothing_off() {
     for seed in 0..16 {
@@ -489,7 +557,9 @@ fn a_segment_that_was_not_begun_cuts_nothing_off() {
         let (id, second) = (writer.id(), Case::directory(1).join("00000002"));
         for kind in [OperationKind::Write, OperationKind::RemoveFile] {
             let second = second.clone();
-            let hits = move |operation: &Operation| operation.process == id && operation.kind == kind && operation.path == second;
+            let hits = move |operation: &Operation| {
+                operation.process == id && operation.kind == kind && operation.path == second
+            };
             case.world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), hits));
         }
         append(&writer, &*log, 0, &entry(6, 3000)).expect_err("the next segment cannot be begun");
@@ -523,7 +593,10 @@ fn a_full_disk_refuses_appends_until_there_is_room() {
             assert!(number < 100, "a full disk takes no end of appends");
         };
         assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
-        assert_eq!(append(&writer, &*log, 0, &entry(number, 900)).expect_err("still full").kind(), ErrorKind::OutOfSpace);
+        assert_eq!(
+            append(&writer, &*log, 0, &entry(number, 900)).expect_err("still full").kind(),
+            ErrorKind::OutOfSpace
+        );
         host.set_capacity(None);
         for _ in 0..20 {
             append(&writer, &*log, 0, &entry(number, 900)).expect("there is room again");
@@ -549,7 +622,13 @@ fn recycled_segments_do_not_bring_old_frames_back() {
         let writer = case.world.process("writer");
         let plan = Plan { entries: 150, ..ROLLING };
         writer.run(case.clone().write(writer.clone(), plan)).expect("nobody ends the writer");
-        let segments = case.world.host(0).all_files().into_iter().filter(|(path, _)| path.starts_with(Case::directory(1))).count();
+        let segments = case
+            .world
+            .host(0)
+            .all_files()
+            .into_iter()
+            .filter(|(path, _)| path.starts_with(Case::directory(1)))
+            .count();
         assert!(segments <= 6, "trimmed segments are used again or deleted: {segments} files");
         let (sealed, read) = case.recover(2).expect("named").expect("recovering");
         assert!(sealed.segment() > 6, "many segments were used: {sealed}");
@@ -566,15 +645,25 @@ fn garbage_of_dead_epochs_is_collected_and_what_is_named_stays() {
     let _log = writer.block_on(store.open(&first, 2)).expect("opening");
     let unnamed = case.chain.clone();
     let record = case.record(1).expect("named");
-    let lane_1 = crate::ConfigurationChain::named(&*unnamed).into_iter().find(|record| record.id.lane == 1).expect("named");
+    let lane_1 = crate::ConfigurationChain::named(&*unnamed)
+        .into_iter()
+        .find(|record| record.id.lane == 1)
+        .expect("named");
     unnamed.unname(&lane_1);
     let second = case.context(&writer, 2);
     let _log = writer.block_on(store.open(&second, 1)).expect("opening");
-    let directories: Vec<String> =
-        case.world.host(0).all_files().into_iter().filter_map(|(path, _)| Some(path.parent()?.file_name()?.to_str()?.to_owned())).collect();
+    let directories: Vec<String> = case
+        .world
+        .host(0)
+        .all_files()
+        .into_iter()
+        .filter_map(|(path, _)| Some(path.parent()?.file_name()?.to_str()?.to_owned()))
+        .collect();
     assert!(directories.iter().any(|name| name == "0000000000000001-0000"), "{directories:?}");
     assert!(!directories.iter().any(|name| name == "0000000000000001-0001"), "{directories:?}");
-    let entries = writer.block_on(read(&store, &second, &record, LogOffset::ZERO, LogOffset::new(1, 4096))).expect("reading");
+    let entries = writer
+        .block_on(read(&store, &second, &record, LogOffset::ZERO, LogOffset::new(1, 4096)))
+        .expect("reading");
     assert_eq!(entries, []);
 }
 
@@ -607,12 +696,17 @@ fn the_default_form_is_written_where_the_file_system_copies_on_write() {
         let uri = crate::Uri::parse(&format!("file:///data/not/there/yet{parameters}")).expect("a URI");
         let survival = process
             .run(async move {
-                let store = crate::Registry::default().open_log_store(&env, &uri, None, &objects).expect("a log");
+                let store =
+                    crate::Registry::default().open_log_store(&env, &uri, None, &objects).expect("a log");
                 store.survival()
             })
             .expect("nobody ends it");
         assert!(survival.store.ends_with(form), "{kind:?}{parameters}: {}", survival.store);
         let is_risky = kind != FileSystemKind::Local && form == "(mapped)";
-        assert_eq!(survival.notes.iter().any(|note| note.contains("copies on write")), is_risky, "{kind:?}{parameters}");
+        assert_eq!(
+            survival.notes.iter().any(|note| note.contains("copies on write")),
+            is_risky,
+            "{kind:?}{parameters}"
+        );
     }
 }

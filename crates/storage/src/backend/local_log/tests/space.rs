@@ -1,4 +1,5 @@
-//! What a log takes of the disk: bytes written twice only where that pays, and space that goes back when nothing is live.
+//! What a log takes of the disk: bytes written twice only where that pays, and space that goes back
+//! when nothing is live.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,13 @@ fn open(case: &Case) -> (Process, Arc<dyn Log>) {
 }
 
 /// Appends `entries` of 900 bytes, with a sync after so many; the last one's end.
-fn fill(case: &Case, writer: &Process, log: &dyn Log, entries: std::ops::Range<u64>, sync_every: u64) -> LogOffset {
+fn fill(
+    case: &Case,
+    writer: &Process,
+    log: &dyn Log,
+    entries: std::ops::Range<u64>,
+    sync_every: u64,
+) -> LogOffset {
     let mut end = LogOffset::ZERO;
     for number in entries {
         end = append(writer, log, 0, &entry(number, 900)).expect("appending");
@@ -50,10 +57,15 @@ type Noted = Arc<Mutex<Vec<Operation>>>;
 
 /// Zeroing writes, and lengths of segments whose blocks were only taken.
 fn making(case: &Case) -> (Noted, Noted) {
-    let in_lane = |operation: &Operation| operation.path.starts_with(Case::directory(1)) && !operation.path.ends_with("control");
+    let in_lane = |operation: &Operation| {
+        operation.path.starts_with(Case::directory(1)) && !operation.path.ends_with("control")
+    };
     // A header is as long, and lies at the start.
     let zeroed = move |operation: &Operation| {
-        in_lane(operation) && operation.kind == OperationKind::Write && operation.length == 4096 && operation.offset > 0
+        in_lane(operation)
+            && operation.kind == OperationKind::Write
+            && operation.length == 4096
+            && operation.offset > 0
     };
     let taken = move |operation: &Operation| in_lane(operation) && operation.kind == OperationKind::SetLength;
     (note(&case.world, zeroed), note(&case.world, taken))
@@ -73,7 +85,10 @@ fn large_segments_are_zeroed_only_where_somebody_waits_for_syncs() {
             let what = format!("{form:?}, a sync after every {sync_every}");
             assert_eq!(large_zeroed, are_zeroed, "{what}");
             assert_eq!(taken.is_empty(), are_zeroed, "{what}: {taken:?}");
-            assert!(taken.iter().all(|taken| taken.length > 64 * KIB), "{what}: a small segment is zeroed in any case: {taken:?}");
+            assert!(
+                taken.iter().all(|taken| taken.length > 64 * KIB),
+                "{what}: a small segment is zeroed in any case: {taken:?}"
+            );
             assert!(!zeroed.is_empty(), "{what}: a small segment is zeroed in any case");
         }
     }
@@ -89,7 +104,10 @@ fn durable_writes_have_the_next_segment_zeroed_and_accepted_ones_the_next_not() 
     assert!(before.1 > 0);
     fill(&case, &writer, &*log, 2000..5000, 8);
     let durable = (zeroed.lock().len(), taken.lock().len());
-    assert!(durable.0 >= before.0 + 255, "the next but one at the latest is zeroed: {before:?}, then {durable:?}");
+    assert!(
+        durable.0 >= before.0 + 255,
+        "the next but one at the latest is zeroed: {before:?}, then {durable:?}"
+    );
     fill(&case, &writer, &*log, 5000..9000, 0);
     assert!(taken.lock().len() > durable.1, "and is not, once nobody waits any more");
 }
@@ -99,7 +117,9 @@ fn a_file_system_that_cannot_take_blocks_gets_zeroed_segments() {
     for form in FORMS {
         let case = Case::with(3, options(form));
         let (zeroed, _) = making(&case);
-        let cannot = Fault::new(Action::Fail(std::io::ErrorKind::Unsupported), |operation| operation.kind == OperationKind::SetLength);
+        let cannot = Fault::new(Action::Fail(std::io::ErrorKind::Unsupported), |operation| {
+            operation.kind == OperationKind::SetLength
+        });
         case.world.inject(cannot.always());
         let (writer, log) = open(&case);
         fill(&case, &writer, &*log, 0..1500, 0);
@@ -110,7 +130,8 @@ fn a_file_system_that_cannot_take_blocks_gets_zeroed_segments() {
     }
 }
 
-/// Blocks are taken when a segment is made: a store never finds the disk full, which under a mapping would end the process.
+/// Blocks are taken when a segment is made: a store never finds the disk full, which under a
+/// mapping would end the process.
 #[test]
 fn a_full_disk_is_met_when_a_segment_is_made_and_not_when_it_is_stored_to() {
     for form in FORMS {
@@ -155,7 +176,11 @@ fn a_disk_that_is_nearly_full_is_used_up_by_smaller_segments() {
         }
         let space = writer.env().files().space("/data".as_ref()).expect("space");
         // A segment of 1 MiB, and what is left to flush and compaction.
-        assert!(space.available < 1024 * KIB + space.total / 32, "{form:?}: {} KiB are free", space.available / KIB);
+        assert!(
+            space.available < 1024 * KIB + space.total / 32,
+            "{form:?}: {} KiB are free",
+            space.available / KIB
+        );
     }
 }
 
@@ -206,7 +231,11 @@ fn a_lane_that_is_written_to_keeps_its_segments() {
         let end = fill(&case, &writer, &*log, round * 500..round * 500 + 500, 500);
         log.trim(0, end).expect("trimming");
         case.world.run_for(Duration::from_millis(120));
-        assert!(round < 10 || case.segments().contains(&(1024 * KIB)), "round {round}: {:?}", case.segments());
+        assert!(
+            round < 10 || case.segments().contains(&(1024 * KIB)),
+            "round {round}: {:?}",
+            case.segments()
+        );
     }
     case.world.run_for(Duration::from_secs(2));
     assert!(case.segments().iter().sum::<u64>() <= 64 * KIB);
@@ -236,12 +265,17 @@ fn the_resting_plan_goes_over_into_a_small_segment() {
         let plan = Plan { entries: RESTING.trim_every, ..RESTING };
         let removed = note(&case.world, |operation| operation.kind == OperationKind::RemoveFile);
         writer.run(case.clone().write(writer.clone(), plan)).expect("nobody ends the writer");
-        assert!(case.segments().iter().sum::<u64>() <= 32 * KIB, "{form:?}, seed {seed}: {:?}", case.segments());
+        assert!(
+            case.segments().iter().sum::<u64>() <= 32 * KIB,
+            "{form:?}, seed {seed}: {:?}",
+            case.segments()
+        );
         assert!(!removed.lock().is_empty());
     }
 }
 
-/// The lane goes over into a small segment while a fencer stands before its operation `number`. `None`: the fencer has fewer operations.
+/// The lane goes over into a small segment while a fencer stands before its operation `number`.
+/// `None`: the fencer has fewer operations.
 pub(super) fn rest_at(seed: u64, form: Form, number: u64) -> Option<Result<(), String>> {
     let case = Case::of(seed, form, RESTING);
     let (writer, log) = open(&case);
@@ -272,7 +306,10 @@ pub(super) fn rest_at(seed: u64, form: Form, number: u64) -> Option<Result<(), S
             });
         });
     }
-    let taken = fencer.run(case.clone().take_over(fencer.clone(), 2)).expect("nobody ends the fencer").expect("named");
+    let taken = fencer
+        .run(case.clone().take_over(fencer.clone(), 2))
+        .expect("nobody ends the fencer")
+        .expect("named");
     if !*hit.lock() {
         return None;
     }
@@ -290,7 +327,10 @@ fn a_fencer_paused_anywhere_reads_a_lane_that_comes_to_rest() {
             let mut number = 1;
             while let Some(verdict) = rest_at(seed, form, number) {
                 if let Err(violation) = verdict {
-                    panic!("{form:?}, the lane came to rest at operation {number} of the fencer, seed {seed}: {violation}");
+                    panic!(
+                        "{form:?}, the lane came to rest at operation {number} of the fencer, seed {seed}: \
+                        {violation}"
+                    );
                 }
                 number += 1;
             }

@@ -1,5 +1,5 @@
-//! One log in a simulated world, on a store with a bad day: a writer that keeps its acknowledgements, successors that take over, and what must
-//! hold between them.
+//! One log in a simulated world, on a store with a bad day: a writer that keeps its
+//! acknowledgements, successors that take over, and what must hold between them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::conformance::log::{MemoryChain, entry};
 use crate::layer::fault::{Chances, FaultObjectStore, FaultPlan};
 use crate::log_memory::Uncounted;
 use crate::{
-    ConfigurationChain, Epoch, ErrorKind, Incarnation, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, ObjectStore, Result,
+    ConfigurationChain, Epoch, ErrorKind, Incarnation, LogContext, LogEntry, LogId, LogOffset, LogRecord,
+    LogStore, ObjectStore, Result,
 };
 
 /// A day on which one put in ten meets something, and what was late comes within seconds.
@@ -45,7 +46,8 @@ pub(super) struct Told {
     pub(super) replay: (LogOffset, u64),
     /// What the first successor recorded: the sealed length, and the entries before it.
     pub(super) recovered: Option<(LogOffset, Vec<LogEntry>)>,
-    /// A claim of a successor is in place: the manifest takes no replay point from the writer any more.
+    /// A claim of a successor is in place: the manifest takes no replay point from the writer any
+    /// more.
     pub(super) is_claimed: bool,
     /// A fence has returned.
     pub(super) is_fenced: bool,
@@ -67,7 +69,11 @@ impl Case {
         let world = World::new(seed);
         let server = world.process("server").env();
         let plan = FaultPlan::random(seed, chances);
-        let objects = Arc::new(FaultObjectStore::new(&server, Arc::new(MemoryObjectStore::unnamed(&server)), plan.clone()));
+        let objects = Arc::new(FaultObjectStore::new(
+            &server,
+            Arc::new(MemoryObjectStore::unnamed(&server)),
+            plan.clone(),
+        ));
         Case { world, plan, objects, chain: Arc::default(), told: Arc::default() }
     }
 
@@ -96,7 +102,8 @@ impl Case {
         self.told.lock().wrong.push(what.into());
     }
 
-    /// The writer's life as epoch 1: `entries` entries, some waited for, now and then a flush that trims.
+    /// The writer's life as epoch 1: `entries` entries, some waited for, now and then a flush that
+    /// trims.
     pub(super) async fn write(self, process: Process, entries: u64) {
         if let Err(error) = self.write_on(&process, entries).await
             && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Retry | ErrorKind::Busy)
@@ -201,7 +208,10 @@ impl Case {
         }
         let end = from.1 + entries.len() as u64;
         if end < acknowledged {
-            self.wrong(format!("epoch {}: entries up to {end} were found, and {acknowledged} were acknowledged", context.epoch));
+            self.wrong(format!(
+                "epoch {}: entries up to {end} were found, and {acknowledged} were acknowledged",
+                context.epoch
+            ));
         }
         let mut told = self.told.lock();
         match &told.recovered {
@@ -229,7 +239,9 @@ pub(super) fn contest(seed: u64) -> std::result::Result<(), String> {
     let successors = [case.world.process("second"), case.world.process("third")];
     for (epoch, process) in (2..).zip(&successors) {
         let free = epoch == 2 && chance.is_multiple_of(2);
-        process.spawn(TaskClass::Foreground, "take over", case.clone().take_over(process.clone(), epoch, free)).detach();
+        process
+            .spawn(TaskClass::Foreground, "take over", case.clone().take_over(process.clone(), epoch, free))
+            .detach();
         case.world.run_for(Duration::from_millis((chance >> 16) % 900));
     }
     case.world.run_for(Duration::from_secs(2));

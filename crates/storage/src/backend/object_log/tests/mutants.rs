@@ -1,13 +1,16 @@
-//! Every sentence of rule 10 taken out in turn: the checkers report a violation with it, and none without.
+//! Every sentence of rule 10 taken out in turn: the checkers report a violation with it, and none
+//! without.
 
 use super::harness::contest;
 use super::takeover::{
-    confirmed_behind_a_slot_that_was_freed, ends_with_data_behind_the_seal, followed_over_what_was_trimmed, takeover_with_a_hole,
+    confirmed_behind_a_slot_that_was_freed, ends_with_data_behind_the_seal, followed_over_what_was_trimmed,
+    takeover_with_a_hole,
 };
 use crate::ErrorKind;
 use crate::mutant::{Mutant, enable};
 
-/// Whether a contest of some seed goes wrong with `mutant`. Without it none does: `takeover` runs the same seeds.
+/// Whether a contest of some seed goes wrong with `mutant`. Without it none does: `takeover` runs
+/// the same seeds.
 fn assert_caught(mutant: Mutant) {
     let guard = enable(mutant);
     let caught = (0..150).find_map(|seed| contest(seed).err());
@@ -56,13 +59,20 @@ fn acknowledgements_out_of_order() {
 fn a_hole_taken_for_the_end() {
     let _guard = enable(Mutant::LogObjectGapIsAlwaysEnd);
     let outcome = takeover_with_a_hole(9, 3);
-    assert!(!matches!(&outcome, Err(error) if error.kind() == ErrorKind::Corrupt), "the hole was noticed: {outcome:?}");
+    assert!(
+        !matches!(&outcome, Err(error) if error.kind() == ErrorKind::Corrupt),
+        "the hole was noticed: {outcome:?}"
+    );
 }
 
 #[test]
 fn an_empty_slot_taken_for_proof_that_nobody_sealed() {
     let _guard = enable(Mutant::LogObjectConfirmStopsAtGap);
-    assert_eq!(confirmed_behind_a_slot_that_was_freed().map_err(|error| error.kind()), Ok(()), "it was noticed");
+    assert_eq!(
+        confirmed_behind_a_slot_that_was_freed().map_err(|error| error.kind()),
+        Ok(()),
+        "it was noticed"
+    );
 }
 
 #[test]

@@ -19,7 +19,11 @@ use crate::log_memory::books::Books;
 use crate::{ErrorKind, LogContext, LogStore, ObjectStore, Registry, Uri};
 
 fn subject(env: &Env, objects: Arc<dyn ObjectStore>) -> LogSubject {
-    LogSubject { env: env.clone(), store: Arc::new(ObjectLogStore::new(env, Arc::clone(&objects), true)), objects }
+    LogSubject {
+        env: env.clone(),
+        store: Arc::new(ObjectLogStore::new(env, Arc::clone(&objects), true)),
+        objects,
+    }
 }
 
 #[test]
@@ -53,7 +57,10 @@ fn in_simulated_worlds() {
 fn on_a_bad_day() {
     for seed in 0..6 {
         // A few hundred small puts in sequence: late ones come soon, so that the whole stays short.
-        let case = Case::new(seed, Chances { delay_max: Duration::from_millis(5), lateness_max: Duration::from_millis(200), ..BAD });
+        let case = Case::new(
+            seed,
+            Chances { delay_max: Duration::from_millis(5), lateness_max: Duration::from_millis(200), ..BAD },
+        );
         let env = case.world.process("tester").env();
         check_log_store(&subject(&env, Arc::clone(&case.objects)));
         assert!(case.plan.injected() > 100);
@@ -66,7 +73,8 @@ fn writes_cost_one_put_each_and_idleness_nothing() {
     let case = Case::new(1, Chances::NONE);
     let process = case.world.process("writer");
     let tracer = Tracer::new(&process.env());
-    let case = Case { objects: Arc::new(TraceObjectStore::new(Arc::clone(&case.objects), tracer.clone())), ..case };
+    let case =
+        Case { objects: Arc::new(TraceObjectStore::new(Arc::clone(&case.objects), tracer.clone())), ..case };
     process.run(case.clone().write(process.clone(), 30)).expect("nobody ends the writer");
     case.world.run_for(Duration::from_secs(60));
     let told = case.told.lock();
@@ -87,13 +95,19 @@ fn writers_who_come_again_at_once_share_an_object() {
     let throttle = Throttle { latency: Latency::fixed(LATENCY), ..Throttle::default() };
     let slow = Arc::new(ThrottleObjectStore::new(&env, Arc::clone(&case.objects), throttle));
     let case = Case { objects: slow, ..case };
-    let log = process.block_on(case.store(&process).with_object_bytes(1 << 20).open(&case.context(&process, 1), 1)).expect("opening");
+    let log = process
+        .block_on(case.store(&process).with_object_bytes(1 << 20).open(&case.context(&process, 1), 1))
+        .expect("opening");
     let written = Arc::new(AtomicU64::new(0));
     for writer in 0..WRITERS {
         let (log, written, env) = (Arc::clone(&log), Arc::clone(&written), env.clone());
         let write = async move {
             for turn in 0.. {
-                let accepted = log.append(0, &entry(turn * WRITERS + writer, 100)).expect("appending").accepted.expect("a ticket");
+                let accepted = log
+                    .append(0, &entry(turn * WRITERS + writer, 100))
+                    .expect("appending")
+                    .accepted
+                    .expect("a ticket");
                 if !matches!(accepted.await, Some(Ok(()))) {
                     return;
                 }
@@ -114,8 +128,12 @@ fn a_uri_that_names_a_place_is_refused() {
     let (env, registry) = (Env::real(), Registry::with_defaults());
     let store = Uri::parse("mem://refusals").expect("a URI");
     let objects = registry.open_object_store(&env, &store).expect("a store");
-    for (uri, said) in [("objects://somewhere", "s3://bucket/log"), ("objects://?form=mapped", "takes no parameters")] {
-        let error = registry.open_log_store(&env, &store, Some(&Uri::parse(uri).expect("a URI")), &objects).expect_err(uri);
+    for (uri, said) in
+        [("objects://somewhere", "s3://bucket/log"), ("objects://?form=mapped", "takes no parameters")]
+    {
+        let error = registry
+            .open_log_store(&env, &store, Some(&Uri::parse(uri).expect("a URI")), &objects)
+            .expect_err(uri);
         assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(said), "{error}");
     }
 }
@@ -135,7 +153,11 @@ fn what_is_on_its_way_is_in_the_books_until_it_is_there() {
             Err(error) => break error,
         }
         let bytes = accepted.len() * 10_000;
-        assert!((bytes..=bytes + bytes / 8 + (64 << 10)).contains(&books.held()), "{} bytes held of {bytes}", books.held());
+        assert!(
+            (bytes..=bytes + bytes / 8 + (64 << 10)).contains(&books.held()),
+            "{} bytes held of {bytes}",
+            books.held()
+        );
     };
     assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
     assert!((90..=105).contains(&accepted.len()), "{} entries of 10 kB fit a MiB", accepted.len());

@@ -1,4 +1,5 @@
-//! How long a log's content takes to come from a store that is far away, in virtual time, and what is held of it meanwhile.
+//! How long a log's content takes to come from a store that is far away, in virtual time, and what
+//! is held of it meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,8 +65,13 @@ impl Far {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let store = Arc::new(ObjectLogStore::new(&env, Arc::clone(&objects), true));
         let tracer = Tracer::new(&env);
-        let throttle = Throttle { latency: Latency { p50: LATENCY, ..Latency::default() }, ..Throttle::default() };
-        let slow = ThrottleObjectStore::new(&env, Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone())), throttle);
+        let throttle =
+            Throttle { latency: Latency { p50: LATENCY, ..Latency::default() }, ..Throttle::default() };
+        let slow = ThrottleObjectStore::new(
+            &env,
+            Arc::new(TraceObjectStore::new(Arc::clone(&objects), tracer.clone())),
+            throttle,
+        );
         Far { process, tracer, subject: LogSubject { env, store, objects }, slow: Arc::new(slow) }
     }
 
@@ -76,7 +82,12 @@ impl Far {
         }
     }
 
-    fn successor(&self, history: &LogHistory<'_>, epoch: u64, memory: Arc<dyn LogMemory>) -> (ObjectLogStore, LogContext) {
+    fn successor(
+        &self,
+        history: &LogHistory<'_>,
+        epoch: u64,
+        memory: Arc<dyn LogMemory>,
+    ) -> (ObjectLogStore, LogContext) {
         let store = ObjectLogStore::new(&self.subject.env, Arc::clone(&self.slow), true);
         (store, LogContext { objects: Arc::clone(&self.slow), memory, ..history.context(epoch) })
     }
@@ -103,7 +114,8 @@ async fn rest(env: &Env, mut reader: Box<dyn LogReader>, work: Duration) -> Resu
     Ok(entries)
 }
 
-/// Fences a log of entries of these sizes, and reads it back: the latencies that it takes, the reads, and the most that was held.
+/// Fences a log of entries of these sizes, and reads it back: the latencies that it takes, the
+/// reads, and the most that was held.
 fn takeover(sizes: &[usize], lane_bytes_max: usize) -> (f64, u64, usize) {
     let far = Far::new();
     let history = LogHistory::new(&far.subject);
@@ -112,7 +124,8 @@ fn takeover(sizes: &[usize], lane_bytes_max: usize) -> (f64, u64, usize) {
     let (store, context) = far.successor(&history, 2, Arc::<Most>::clone(&books));
     let (entries, rounds, reads) = far.measure(async {
         let sealed = store.fence(&context, &record, LogOffset::ZERO).await?;
-        rest(&context.env, store.read(&context, &record, LogOffset::ZERO, sealed).await?, Duration::ZERO).await
+        rest(&context.env, store.read(&context, &record, LogOffset::ZERO, sealed).await?, Duration::ZERO)
+            .await
     });
     let entries = entries.expect("replayed");
     assert_eq!(entries.len(), sizes.len());
@@ -126,24 +139,38 @@ fn takeover(sizes: &[usize], lane_bytes_max: usize) -> (f64, u64, usize) {
 #[test]
 fn a_takeover_takes_a_few_round_trips_however_large_the_objects_are() {
     // (objects, bytes of each, round trips, reads for each object)
-    for (objects, bytes, rounds_max, reads_max) in
-        [(40, 500, 4.5, 2.5), (330, 100_000, 12.0, 1.5), (120, 400_000, 12.0, 2.5), (24, 3_000_000, 14.0, 6.0), (2, 20_000_000, 6.0, 20.0)]
-    {
+    for (objects, bytes, rounds_max, reads_max) in [
+        (40, 500, 4.5, 2.5),
+        (330, 100_000, 12.0, 1.5),
+        (120, 400_000, 12.0, 2.5),
+        (24, 3_000_000, 14.0, 6.0),
+        (2, 20_000_000, 6.0, 20.0),
+    ] {
         let (rounds, reads, most) = takeover(&vec![bytes; objects], usize::MAX);
-        println!("{objects} objects of {bytes} bytes: {rounds:.1} round trips, {reads} reads, {most} bytes held at most");
+        println!(
+            "{objects} objects of {bytes} bytes: {rounds:.1} round trips, {reads} reads, {most} bytes held \
+            at most"
+        );
         assert!(rounds <= rounds_max, "{rounds} round trips for {objects} objects of {bytes} bytes");
-        assert!(reads as f64 <= reads_max * objects as f64, "{reads} reads for {objects} objects of {bytes} bytes");
+        assert!(
+            reads as f64 <= reads_max * objects as f64,
+            "{reads} reads for {objects} objects of {bytes} bytes"
+        );
         assert!(most <= (49 << 20) + bytes, "{most} bytes were held");
     }
 }
 
 #[test]
 fn a_takeover_holds_no_more_of_the_log_than_its_share_of_the_memory() {
-    let mixed: Vec<usize> = (0..200_usize).map(|number| [200, 100_000, 40_000, 700_000][number % 4]).collect();
+    let mixed: Vec<usize> =
+        (0..200_usize).map(|number| [200, 100_000, 40_000, 700_000][number % 4]).collect();
     for (sizes, share) in [(&mixed, 1 << 20), (&mixed, 4 << 20), (&vec![100_000; 300], 1 << 20)] {
         let (_, _, most) = takeover(sizes, share);
         // The share, the object that is being read, and what the books round up.
-        assert!((share / 2..=share + 700_000 + (256 << 10)).contains(&most), "{most} bytes held of a share of {share}");
+        assert!(
+            (share / 2..=share + 700_000 + (256 << 10)).contains(&most),
+            "{most} bytes held of a share of {share}"
+        );
     }
 }
 
@@ -158,18 +185,24 @@ fn objects_come_while_those_before_are_worked_on() {
     let (store, context) = far.successor(&history, 2, Arc::new(Uncounted));
     let sealed = far.subject.env.block_on(store.fence(&context, &record, LogOffset::ZERO)).expect("fenced");
     let other = far.successor(&history, 3, Arc::new(Uncounted));
-    // With what the fence has kept, and of a log that another has fenced: nobody knows how long its objects are.
+    // With what the fence has kept, and of a log that another has fenced: nobody knows how long its
+    // objects are.
     for ((store, context), more) in [((store, context), 2.0), (other, 8.0)] {
         let (entries, rounds, _) = far.measure(async {
             let reader = store.read(&context, &record, LogOffset::ZERO, sealed).await?;
             rest(&context.env, reader, LATENCY / 10).await
         });
         assert_eq!(entries.expect("replayed").len(), OBJECTS as usize);
-        assert!(rounds <= f64::from(OBJECTS) / 10.0 + more, "{rounds} round trips, and the work alone takes {}", OBJECTS / 10);
+        assert!(
+            rounds <= f64::from(OBJECTS) / 10.0 + more,
+            "{rounds} round trips, and the work alone takes {}",
+            OBJECTS / 10
+        );
     }
 }
 
-/// A follower that looks twice a second, beside a writer of 4 MB/s: a look takes a few round trips, and one without news two small reads.
+/// A follower that looks twice a second, beside a writer of 4 MB/s: a look takes a few round trips,
+/// and one without news two small reads.
 #[test]
 fn a_followers_look_takes_a_few_round_trips() {
     let far = Far::new();
@@ -190,8 +223,9 @@ fn a_followers_look_takes_a_few_round_trips() {
         });
         assert_eq!(read.expect("followed"), 20, "look {look}");
         assert!(rounds <= 7.5 && reads <= 40, "{rounds} round trips, {reads} reads");
-        let (empty, rounds, reads) =
-            far.measure(async { rest(&context.env, store.tail(&context, &record, from).await?, Duration::ZERO).await });
+        let (empty, rounds, reads) = far.measure(async {
+            rest(&context.env, store.tail(&context, &record, from).await?, Duration::ZERO).await
+        });
         assert!(empty.expect("followed").is_empty());
         assert!(rounds <= 2.1 && reads == 2, "{rounds} round trips, {reads} reads");
         let bytes = far.tracer.of_kind(RequestKind::Read).bytes;

@@ -7,14 +7,19 @@ use bytes::Bytes;
 use tombolo_env::simulated::Process;
 use tombolo_format::checksum::crc32c;
 use tombolo_format::log_frame::SegmentIdentity;
-use tombolo_format::log_object::{LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LOG_OBJECT_VERSION, SEAL_BYTES, encode_data_header};
+use tombolo_format::log_object::{
+    LOG_OBJECT_FIRST_BYTE, LOG_OBJECT_HEADER_BYTES, LOG_OBJECT_VERSION, SEAL_BYTES, encode_data_header,
+};
 
 use super::harness::{Case, contest};
 use crate::backend::object_log::ObjectLogStore;
 use crate::conformance::log::{append, entry};
 use crate::layer::RequestKind;
 use crate::layer::fault::{Asked, Chances, Fault, Lateness, Rule};
-use crate::{ErrorKind, Life, LogContext, LogOffset, LogStore, ObjectKind, ObjectName, Placement, Purpose, Request, Result};
+use crate::{
+    ErrorKind, Life, LogContext, LogOffset, LogStore, ObjectKind, ObjectName, Placement, Purpose, Request,
+    Result,
+};
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_late_counts() {
@@ -42,7 +47,11 @@ pub(super) fn takeover_with_a_hole(entries: u64, lost: u32) -> Result<LogOffset>
     env.block_on(lose(&case, lost)).expect("it was there");
     let successor = case.world.process("successor");
     let record = case.record().expect("named");
-    successor.env().block_on(case.store(&successor).fence(&case.context(&successor, 2), &record, LogOffset::ZERO))
+    successor.env().block_on(case.store(&successor).fence(
+        &case.context(&successor, 2),
+        &record,
+        LogOffset::ZERO,
+    ))
 }
 
 #[test]
@@ -52,21 +61,27 @@ fn a_missing_object_is_damage_and_no_end() {
             if u64::from(lost) + 1 < entries {
                 let error = takeover_with_a_hole(entries, lost).expect_err("damage");
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "slot {lost} of {entries}: {error}");
-                assert!(error.object_name().is_some_and(|name| name.ends_with(&format!("{lost:08x}"))), "{error}");
+                assert!(
+                    error.object_name().is_some_and(|name| name.ends_with(&format!("{lost:08x}"))),
+                    "{error}"
+                );
             }
         }
     }
 }
 
-/// A follower's look at the slot behind where it stands takes long, and the writer, which flushed, trims meanwhile: that the slot is empty says nothing then.
+/// A follower's look at the slot behind where it stands takes long, and the writer, which flushed,
+/// trims meanwhile: that the slot is empty says nothing then.
 pub(super) fn followed_over_what_was_trimmed() -> Result<()> {
     let case = Case::new(9, Chances::NONE);
     let writer = case.world.process("writer");
     let env = writer.env();
     let log = env.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opened");
-    let ends: Vec<_> = (0..4).map(|number| append(&env, &*log, 0, &entry(number, 10)).expect("appended")).collect();
+    let ends: Vec<_> =
+        (0..4).map(|number| append(&env, &*log, 0, &entry(number, 10)).expect("appended")).collect();
     let reader = case.world.process("reader");
-    let (store, context, record) = (case.store(&reader), case.context(&reader, 2), case.record().expect("named"));
+    let (store, context, record) =
+        (case.store(&reader), case.context(&reader, 2), case.record().expect("named"));
     let is_next = |asked: &Asked<'_>| asked.kind == RequestKind::Read && asked.name.ends_with("/00000002");
     case.plan.inject(Rule::new(is_next, Fault::Delay(Duration::from_secs(1))));
     let trimmed = Arc::new(parking_lot::Mutex::new(None));
@@ -86,7 +101,8 @@ fn a_slot_that_was_trimmed_is_no_end_to_a_follower() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
-/// Trims that overlap delete in ascending order all the same, whatever becomes of a deletion: a follower takes no slot that was emptied for the end.
+/// Trims that overlap delete in ascending order all the same, whatever becomes of a deletion: a
+/// follower takes no slot that was emptied for the end.
 #[test]
 fn trims_that_overlap_delete_in_order() {
     for fault in [Fault::Delay(Duration::from_secs(60)), Fault::Error(ErrorKind::PermissionDenied)] {
@@ -95,7 +111,8 @@ fn trims_that_overlap_delete_in_order() {
         let env = writer.env();
         let log = env.block_on(case.store(&writer).open(&case.context(&writer, 1), 1)).expect("opened");
         // Entry 0 is in slot 1, and so on.
-        let ends: Vec<_> = (0..9).map(|number| append(&env, &*log, 0, &entry(number, 10)).expect("appended")).collect();
+        let ends: Vec<_> =
+            (0..9).map(|number| append(&env, &*log, 0, &entry(number, 10)).expect("appended")).collect();
         let (reader, record) = (case.world.process("reader"), case.record().expect("named"));
         let follow = || {
             let (store, context) = (case.store(&reader), case.context(&reader, 2));
@@ -111,11 +128,16 @@ fn trims_that_overlap_delete_in_order() {
             log.trim(0, LogOffset::new(slot, 0)).expect("trimmed");
             case.world.run_for(Duration::from_secs(5));
         };
-        let is_first = |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.ends_with("/00000001");
+        let is_first =
+            |asked: &Asked<'_>| asked.kind == RequestKind::Delete && asked.name.ends_with("/00000001");
         case.plan.inject(Rule::new(is_first, fault.clone()).times(2));
         trim(4);
         trim(8);
-        assert_eq!(follow().expect("slot 1 is there, and so is all behind it"), [2, 3, 4, 5, 6, 7, 8], "{fault:?}");
+        assert_eq!(
+            follow().expect("slot 1 is there, and so is all behind it"),
+            [2, 3, 4, 5, 6, 7, 8],
+            "{fault:?}"
+        );
         case.world.run_for(Duration::from_secs(180));
         // What could not be deleted is with the next trim, although that has nothing of its own.
         trim(8);
@@ -123,7 +145,8 @@ fn trims_that_overlap_delete_in_order() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{fault:?}: {error}");
         let request = Request::new(Purpose::Collection, crate::Epoch::NONE);
         let left = env.block_on(case.objects.list(request, "", None, 100)).expect("listed");
-        let left: Vec<_> = left.objects.iter().filter_map(|info| info.name.as_str().rsplit('/').next()).collect();
+        let left: Vec<_> =
+            left.objects.iter().filter_map(|info| info.name.as_str().rsplit('/').next()).collect();
         assert_eq!(left, ["00000008", "00000009"], "{fault:?}");
     }
 }
@@ -161,7 +184,8 @@ fn a_put_that_lands_after_the_log_was_freed_finds_the_seal() {
     assert_eq!(log.append(0, &entry(2, 10)).expect_err("finished").kind(), ErrorKind::Fenced);
 }
 
-/// A put whose answer is lost has landed; a successor seals behind it, replays it, and frees the log. What is there now is the seal, behind a slot that is empty.
+/// A put whose answer is lost has landed; a successor seals behind it, replays it, and frees the
+/// log. What is there now is the seal, behind a slot that is empty.
 pub(super) fn confirmed_behind_a_slot_that_was_freed() -> Result<()> {
     let case = Case::new(10, Chances::NONE);
     let writer = case.world.process("writer");
@@ -186,7 +210,8 @@ fn a_writer_that_was_fenced_behind_its_landed_put_is_not_confirmed() {
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
 }
 
-/// A lane whose first object is late and whose next ones are in place: what two successors in turn say where it ends.
+/// A lane whose first object is late and whose next ones are in place: what two successors in turn
+/// say where it ends.
 pub(super) fn ends_with_data_behind_the_seal() -> Result<(LogOffset, LogOffset)> {
     let case = Case::new(8, Chances::NONE);
     let writer = case.world.process("writer");
@@ -201,10 +226,16 @@ pub(super) fn ends_with_data_behind_the_seal() -> Result<(LogOffset, LogOffset)>
     let objects = Arc::clone(&case.objects);
     let second = ObjectName::new(format!("{:016x}/log-objects/{:016x}/{:04x}/{:08x}", 7, 1, 0, 2))?;
     let (reader, record) = (case.world.process("reader"), case.record().expect("named"));
-    reader.env().block_on(async move { objects.length(Request::new(Purpose::Log, crate::Epoch::NONE), &second).await })?;
+    reader.env().block_on(async move {
+        objects.length(Request::new(Purpose::Log, crate::Epoch::NONE), &second).await
+    })?;
     let fence = |epoch: u64| {
         let successor = case.world.process("successor");
-        successor.env().block_on(case.store(&successor).fence(&case.context(&successor, epoch), &record, LogOffset::ZERO))
+        successor.env().block_on(case.store(&successor).fence(
+            &case.context(&successor, epoch),
+            &record,
+            LogOffset::ZERO,
+        ))
     };
     Ok((fence(2)?, fence(3)?))
 }
@@ -225,7 +256,8 @@ fn a_second_writer_of_an_epoch_is_noticed() {
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("another process"), "{error}");
 }
 
-/// A store that fails for a while delays writes; one that refuses for longer has them told, and takes none until it takes an object again.
+/// A store that fails for a while delays writes; one that refuses for longer has them told, and
+/// takes none until it takes an object again.
 #[test]
 fn failures_pass_and_refusals_too() {
     let case = Case::new(6, Chances::NONE);
@@ -243,8 +275,14 @@ fn failures_pass_and_refusals_too() {
 
     case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::PermissionDenied)));
     let refused = append(1).expect("appended");
-    let error = env.block_on(refused.accepted.expect("not yet accepted")).expect("it resolves").expect_err("not taken in time");
-    assert!(error.kind() == ErrorKind::DeadlineExceeded && error.to_string().contains("PermissionDenied"), "{error}");
+    let error = env
+        .block_on(refused.accepted.expect("not yet accepted"))
+        .expect("it resolves")
+        .expect_err("not taken in time");
+    assert!(
+        error.kind() == ErrorKind::DeadlineExceeded && error.to_string().contains("PermissionDenied"),
+        "{error}"
+    );
     for _ in 0..100 {
         assert_eq!(append(2).expect_err("not taken").kind(), ErrorKind::PermissionDenied);
         assert_eq!(log.sync(0, refused.end).expect_err("not durable").kind(), ErrorKind::DeadlineExceeded);
@@ -254,13 +292,18 @@ fn failures_pass_and_refusals_too() {
     case.plan.clear();
     case.world.run_for(Duration::from_secs(3));
     assert!(log.durable_through(0) >= refused.end, "what was taken is tried on");
-    env.block_on(append(2).expect("taken again").accepted.expect("a ticket")).expect("it resolves").expect("accepted");
+    env.block_on(append(2).expect("taken again").accepted.expect("a ticket"))
+        .expect("it resolves")
+        .expect("accepted");
 }
 
-/// A put that landed unseen, and a store that refuses to show what holds its slot: that says nothing of the put, and ends nothing.
+/// A put that landed unseen, and a store that refuses to show what holds its slot: that says
+/// nothing of the put, and ends nothing.
 #[test]
 fn a_taken_slot_that_is_not_shown_ends_nothing() {
-    for kind in [ErrorKind::PermissionDenied, ErrorKind::Invalid, ErrorKind::Unsupported, ErrorKind::OutOfSpace] {
+    for kind in
+        [ErrorKind::PermissionDenied, ErrorKind::Invalid, ErrorKind::Unsupported, ErrorKind::OutOfSpace]
+    {
         let case = Case::new(11, Chances::NONE);
         let process = case.world.process("writer");
         let env = process.env();
@@ -271,12 +314,17 @@ fn a_taken_slot_that_is_not_shown_ends_nothing() {
             case.plan.inject(Rule::of_kind(RequestKind::Read, Fault::Error(kind)).times(times));
         };
         refuse(5);
-        env.block_on(append(0).accepted.expect("a ticket")).expect("it resolves").expect("accepted once it was shown");
+        env.block_on(append(0).accepted.expect("a ticket"))
+            .expect("it resolves")
+            .expect("accepted once it was shown");
         env.block_on(append(1).accepted.expect("a ticket")).expect("it resolves").expect("the log goes on");
 
         refuse(u64::MAX);
         let taken = append(2);
-        let error = env.block_on(taken.accepted.expect("a ticket")).expect("it resolves").expect_err("not seen in time");
+        let error = env
+            .block_on(taken.accepted.expect("a ticket"))
+            .expect("it resolves")
+            .expect_err("not seen in time");
         assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
         let error = log.append(0, &entry(3, 10)).expect_err("nothing is taken meanwhile");
         assert_eq!(error.kind(), kind, "{error}");
@@ -300,17 +348,22 @@ fn a_lane_that_ends_claims_nothing_of_what_is_on_its_way() {
     newer[8..12].copy_from_slice(&(LOG_OBJECT_VERSION + 1).to_le_bytes());
     let checksum = crc32c(&newer[..LOG_OBJECT_HEADER_BYTES - 4]);
     newer[LOG_OBJECT_HEADER_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
-    let name = ObjectName::new(format!("{:016x}/log-objects/{:016x}/{:04x}/{:08x}", 7, 1, 0, 1)).expect("a name");
+    let name =
+        ObjectName::new(format!("{:016x}/log-objects/{:016x}/{:04x}/{:08x}", 7, 1, 0, 1)).expect("a name");
     let placement = Placement::new(ObjectKind::Log, Life::Short);
     let request = Request::new(Purpose::Log, crate::Epoch::NONE);
-    env.block_on(case.objects.put_if_absent(request, &name, placement, Bytes::copy_from_slice(&newer))).expect("put");
-    let error = env.block_on(log.append(0, &entry(0, 10)).expect("appended").accepted.expect("a ticket")).expect("it resolves");
+    env.block_on(case.objects.put_if_absent(request, &name, placement, Bytes::copy_from_slice(&newer)))
+        .expect("put");
+    let error = env
+        .block_on(log.append(0, &entry(0, 10)).expect("appended").accepted.expect("a ticket"))
+        .expect("it resolves");
     let error = error.expect_err("the slot is taken");
     assert!(error.kind() == ErrorKind::OutcomeUnknown && error.to_string().contains("newer"), "{error}");
     assert_eq!(log.append(0, &entry(1, 10)).expect_err("finished").kind(), ErrorKind::OutcomeUnknown);
 }
 
-/// A store that says that a slot is taken, and shows nothing there, is a refusal as well: whoever waits is told in the end, and a fence ends.
+/// A store that says that a slot is taken, and shows nothing there, is a refusal as well: whoever
+/// waits is told in the end, and a fence ends.
 #[test]
 fn a_slot_that_is_taken_and_empty_keeps_nobody_waiting() {
     let case = Case::new(9, Chances::NONE);
@@ -324,15 +377,27 @@ fn a_slot_that_is_taken_and_empty_keeps_nobody_waiting() {
     contradict();
     let began = env.now();
     let taken = log.append(0, &entry(0, 10)).expect("appended");
-    let error = env.block_on(taken.accepted.expect("not yet accepted")).expect("it resolves").expect_err("nobody knows");
+    let error = env
+        .block_on(taken.accepted.expect("not yet accepted"))
+        .expect("it resolves")
+        .expect_err("nobody knows");
     assert!(error.kind() == ErrorKind::DeadlineExceeded && error.to_string().contains("taken"), "{error}");
     assert!(env.now().since(began) < Duration::from_secs(60), "virtual time");
     case.world.run_for(Duration::from_secs(600));
     assert!(log.durable_through(0) >= taken.end, "it was asked on until it was seen");
     let (successor, record) = (case.world.process("successor"), case.record().expect("it is named"));
-    let fence = || successor.env().block_on(case.store(&successor).fence(&case.context(&successor, 2), &record, taken.end));
+    let fence = || {
+        successor.env().block_on(case.store(&successor).fence(
+            &case.context(&successor, 2),
+            &record,
+            taken.end,
+        ))
+    };
     case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: true }).times(1));
-    case.plan.inject(Rule::new(|asked| asked.kind == RequestKind::Read && !asked.name.ends_with("1"), Fault::Error(ErrorKind::NotFound)));
+    case.plan.inject(Rule::new(
+        |asked| asked.kind == RequestKind::Read && !asked.name.ends_with("1"),
+        Fault::Error(ErrorKind::NotFound),
+    ));
     let error = fence().expect_err("nobody knows");
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     case.plan.clear();
@@ -391,9 +456,15 @@ fn a_refused_log_can_be_fenced() {
     let is_data = |asked: &Asked<'_>| asked.kind == RequestKind::Put && asked.bytes > SEAL_BYTES as u64;
     case.plan.inject(Rule::new(is_data, Fault::Error(ErrorKind::OutOfSpace)));
     let refused = log.append(0, &entry(0, 1000)).expect("appended");
-    env.block_on(refused.accepted.expect("not yet accepted")).expect("it resolves").expect_err("not taken in time");
+    env.block_on(refused.accepted.expect("not yet accepted"))
+        .expect("it resolves")
+        .expect_err("not taken in time");
     let (successor, record) = (case.world.process("successor"), case.record().expect("it is named"));
-    let sealed = successor.env().block_on(case.store(&successor).fence(&case.context(&successor, 2), &record, LogOffset::ZERO));
+    let sealed = successor.env().block_on(case.store(&successor).fence(
+        &case.context(&successor, 2),
+        &record,
+        LogOffset::ZERO,
+    ));
     assert_eq!(sealed.expect("fenced"), LogOffset::ZERO);
     case.plan.clear();
     case.world.run_for(Duration::from_secs(3));
@@ -437,14 +508,25 @@ fn clearing_deletes_a_destroyed_databases_data_and_no_other() {
         named = named.or_else(|| case.record());
     }
     let names = || {
-        let listed = env.block_on(case.objects.list(Request::new(Purpose::Collection, crate::Epoch::NONE), "", None, 100)).expect("listed");
+        let listed = env
+            .block_on(case.objects.list(Request::new(Purpose::Collection, crate::Epoch::NONE), "", None, 100))
+            .expect("listed");
         listed.objects.into_iter().map(|info| (info.name.to_string(), info.length)).collect::<Vec<_>>()
     };
-    let of = |database: u64| names().into_iter().filter(|(name, _)| name.starts_with(&format!("{database:016x}/"))).collect::<Vec<_>>();
+    let of = |database: u64| {
+        names()
+            .into_iter()
+            .filter(|(name, _)| name.starts_with(&format!("{database:016x}/")))
+            .collect::<Vec<_>>()
+    };
     let others = of(8);
     env.block_on(store().fence(&context(7, 3), &named.expect("named"), LogOffset::ZERO)).expect("fenced");
     assert!(of(7).len() >= 5 && others.len() >= 2, "{:?}", names());
     env.block_on(store().clear(&context(7, 3))).expect("cleared");
-    assert!(of(7).iter().all(|(_, length)| *length == SEAL_BYTES as u64) && !of(7).is_empty(), "seals stay, and nothing else: {:?}", of(7));
+    assert!(
+        of(7).iter().all(|(_, length)| *length == SEAL_BYTES as u64) && !of(7).is_empty(),
+        "seals stay, and nothing else: {:?}",
+        of(7)
+    );
     assert_eq!(of(8), others);
 }

@@ -38,7 +38,8 @@ fn fingerprint(world: &World, buffer: Vec<u8>) -> (u128, Vec<u8>) {
     (xxhash_rust::xxh3::xxh3_128(&hasher.0), hasher.0)
 }
 
-/// Looks at every history of at most `depth_max` steps, as long as there are at most `worlds_max` different worlds.
+/// Looks at every history of at most `depth_max` steps, as long as there are at most `worlds_max`
+/// different worlds.
 pub fn search(start: World, depth_max: usize, worlds_max: usize) -> Found {
     let mut seen = HashSet::new();
     // Every step as (the step before, what was done).
@@ -59,7 +60,12 @@ pub fn search(start: World, depth_max: usize, worlds_max: usize) -> Found {
                         at = *before;
                     }
                     history.reverse();
-                    return Found { worlds: seen.len(), depth: depth + 1, complete: false, violation: Some((violation, history)) };
+                    return Found {
+                        worlds: seen.len(),
+                        depth: depth + 1,
+                        complete: false,
+                        violation: Some((violation, history)),
+                    };
                 }
                 let (print, used) = fingerprint(&after, buffer);
                 buffer = used;

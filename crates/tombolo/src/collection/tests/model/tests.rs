@@ -1,4 +1,5 @@
-//! The scenarios. `TOMBOLO_MODEL_WORLDS` raises the bound (`cargo xtask model`); a debug build looks at fewer worlds.
+//! The scenarios. `TOMBOLO_MODEL_WORLDS` raises the bound (`cargo xtask model`); a debug build
+//! looks at fewer worlds.
 
 use tombolo_format::manifest::TableName;
 
@@ -22,7 +23,12 @@ fn clean(name: &str, world: World) {
     if let Some((violation, history)) = &found.violation {
         panic!("{name}: {violation:?} after\n  {}", history.join("\n  "));
     }
-    println!("{name}: {} worlds, {} steps deep, {}", found.worlds, found.depth, if found.complete { "complete" } else { "bounded" });
+    println!(
+        "{name}: {} worlds, {} steps deep, {}",
+        found.worlds,
+        found.depth,
+        if found.complete { "complete" } else { "bounded" }
+    );
     assert!(found.depth >= 8, "{name}: only {} steps deep", found.depth);
 }
 
@@ -63,7 +69,8 @@ fn refusals() -> World {
 
 /// A writer that deletes a table, and a pinner of it.
 fn pinning() -> World {
-    let writer = Process::new(&[Task::Open, Task::Table(0), Task::Obsolete(FIRST), Task::Collect, Task::Table(1)]);
+    let writer =
+        Process::new(&[Task::Open, Task::Table(0), Task::Obsolete(FIRST), Task::Collect, Task::Table(1)]);
     World::new(vec![writer, Process::new(&[Task::Pin(FIRST)])], 3)
 }
 
@@ -74,14 +81,16 @@ fn pinning_and_takeover() -> World {
     World::new(vec![writer, successor, Process::new(&[Task::Pin(FIRST)])], 3)
 }
 
-/// A writer that deletes one table after the other, and a reader that renews its lease of the other one when it has run out.
+/// A writer that deletes one table after the other, and a reader that renews its lease of the other
+/// one when it has run out.
 fn leasing() -> World {
     let collects = [Task::Obsolete(SECOND), Task::Collect, Task::Obsolete(FIRST), Task::Collect];
     let writer = Process::new(&[&[Task::Open, Task::Table(0), Task::Table(1)][..], &collects].concat());
     World::new(vec![writer, Process::new(&[Task::Lease(FIRST), Task::Renew])], 4)
 }
 
-/// A writer that makes tables, a process that takes over, a job's output, and a collector of orphans.
+/// A writer that makes tables, a process that takes over, a job's output, and a collector of
+/// orphans.
 fn orphans() -> World {
     let writer = Process::new(&[Task::Open, Task::Table(0), Task::Output(5), Task::Table(1)]);
     let job = TableName { epoch: 1, random: 5 };
@@ -131,12 +140,19 @@ mod mutants {
         let found = search(scenario(), DEPTH, worlds_max() * 10);
         match &found.violation {
             Some((violation, history)) => {
-                println!("{mutant:?}: {} after {} steps ({} worlds)", violation.0, history.len(), found.worlds);
+                println!(
+                    "{mutant:?}: {} after {} steps ({} worlds)",
+                    violation.0,
+                    history.len(),
+                    found.worlds
+                );
                 for step in history {
                     println!("    {step}");
                 }
             }
-            None => panic!("{mutant:?} was not caught in {} worlds, {} steps deep", found.worlds, found.depth),
+            None => {
+                panic!("{mutant:?} was not caught in {} worlds, {} steps deep", found.worlds, found.depth)
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! The world of the model: a store of which nothing is certain, and processes that run the real machines.
+//! The world of the model: a store of which nothing is certain, and processes that run the real
+//! machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -169,7 +170,8 @@ impl Process {
 pub enum Move {
     /// A process's request is performed and answered.
     Perform(usize),
-    /// A process's put or delete is sent, and may land later; a put's outcome is unknown to it, a delete is taken for done.
+    /// A process's put or delete is sent, and may land later; a put's outcome is unknown to it, a
+    /// delete is taken for done.
     Lose(usize),
     /// A process's put is refused: it never lands.
     Refuse(usize),
@@ -245,7 +247,8 @@ fn description(name: TableName) -> TableDescription {
 }
 
 impl World {
-    /// A world with these processes, of which the first has done its first `done` tasks without disturbance.
+    /// A world with these processes, of which the first has done its first `done` tasks without
+    /// disturbance.
     pub fn new(processes: Vec<Process>, done: usize) -> World {
         let mut world = World {
             held: BTreeMap::new(),
@@ -261,7 +264,10 @@ impl World {
         };
         for process in 0..world.processes.len() {
             world.next_task(process).expect("nothing is wrong before the first step");
-            while process == 0 && world.processes[0].next_task <= done && world.processes[0].pending != Pending::Nothing {
+            while process == 0
+                && world.processes[0].next_task <= done
+                && world.processes[0].pending != Pending::Nothing
+            {
                 world.apply(&Move::Perform(0)).expect("nothing is wrong in an undisturbed history");
             }
         }
@@ -290,7 +296,9 @@ impl World {
         }
         let free = self.puts.iter().filter(|(name, _)| !self.held.contains_key(name));
         moves.extend(free.map(|(name, bytes)| Move::Land(*name, bytes.clone())));
-        moves.extend(self.deletes.iter().filter(|name| self.held.contains_key(name)).map(|name| Move::Delete(*name)));
+        moves.extend(
+            self.deletes.iter().filter(|name| self.held.contains_key(name)).map(|name| Move::Delete(*name)),
+        );
         moves
     }
 
@@ -337,11 +345,16 @@ impl World {
         let record = decode_record(bytes).expect("the model damages nothing");
         let epoch = if record.kind == RecordKind::Claim { slot } else { self.truth.epoch().0 };
         if record.epoch != epoch {
-            return violated(format!("a record of epoch {} in slot {slot}, where epoch {epoch} writes", record.epoch));
+            return violated(format!(
+                "a record of epoch {} in slot {slot}, where epoch {epoch} writes",
+                record.epoch
+            ));
         }
         let hash = record_hash(bytes);
         if self.failed.contains(&hash) {
-            return violated(format!("the edit in slot {slot} took effect after it was reported to have failed"));
+            return violated(format!(
+                "the edit in slot {slot} took effect after it was reported to have failed"
+            ));
         }
         match self.truth.follow(bytes) {
             Ok(tip) => self.truth = tip,
@@ -351,7 +364,12 @@ impl World {
         Ok(())
     }
 
-    fn put(&mut self, name: Name, bytes: &Bytes, answered: bool) -> std::result::Result<PutAnswer, Violation> {
+    fn put(
+        &mut self,
+        name: Name,
+        bytes: &Bytes,
+        answered: bool,
+    ) -> std::result::Result<PutAnswer, Violation> {
         self.puts.insert((name, bytes.clone()));
         if !answered {
             return Ok(PutAnswer::Unknown);
@@ -371,7 +389,10 @@ impl World {
     }
 
     fn newest(&self) -> Option<u64> {
-        self.held.keys().filter_map(|name| if let Name::Slot(slot) = name { Some(*slot) } else { None }).next_back()
+        self.held
+            .keys()
+            .filter_map(|name| if let Name::Slot(slot) = name { Some(*slot) } else { None })
+            .next_back()
     }
 
     /// A list of one name. The mutant scans from the newest on, and takes two moments for it.
@@ -393,7 +414,12 @@ impl World {
     }
 
     /// Performs a chain effect; `None` while it needs more moments.
-    fn chain(&mut self, process: usize, effect: &Effect, answered: bool) -> std::result::Result<Option<Answer>, Violation> {
+    fn chain(
+        &mut self,
+        process: usize,
+        effect: &Effect,
+        answered: bool,
+    ) -> std::result::Result<Option<Answer>, Violation> {
         Ok(Some(match effect {
             Effect::NewestIncarnation => Answer::Newest(Some(INCARNATION.0)),
             Effect::PutIncarnation(_) => Answer::Put(PutAnswer::Exists),
@@ -433,7 +459,9 @@ impl World {
         answered: bool,
     ) -> std::result::Result<Option<collection::Answer>, Violation> {
         Ok(Some(match effect {
-            collection::Effect::Chain(effect) => return Ok(self.chain(process, effect, answered)?.map(collection::Answer::Chain)),
+            collection::Effect::Chain(effect) => {
+                return Ok(self.chain(process, effect, answered)?.map(collection::Answer::Chain));
+            }
             collection::Effect::ListPins => {
                 let pins = self.held.iter().filter(|(name, _)| matches!(name, Name::Pin(_)));
                 let pins = pins.map(|(_, bytes)| decode_pin(bytes).expect("the model damages nothing"));
@@ -447,8 +475,12 @@ impl World {
                 });
                 collection::Answer::Pins(listed.collect())
             }
-            collection::Effect::PutPin(id, bytes) => collection::Answer::Put(self.put(Name::Pin(*id), bytes, answered)?),
-            collection::Effect::ReadPin(id) => collection::Answer::Bytes(self.held.get(&Name::Pin(*id)).cloned()),
+            collection::Effect::PutPin(id, bytes) => {
+                collection::Answer::Put(self.put(Name::Pin(*id), bytes, answered)?)
+            }
+            collection::Effect::ReadPin(id) => {
+                collection::Answer::Bytes(self.held.get(&Name::Pin(*id)).cloned())
+            }
             collection::Effect::DeletePin(id) => {
                 self.delete(Name::Pin(*id), answered);
                 collection::Answer::Deleted
@@ -487,7 +519,8 @@ impl World {
         }
     }
 
-    /// Notes what a machine wants next. Randomness, and which incarnation it is, are no steps of their own.
+    /// Notes what a machine wants next. Randomness, and which incarnation it is, are no steps of
+    /// their own.
     fn want(&mut self, process: usize, effect: Effect) -> Checked {
         if matches!(effect, Effect::Random | Effect::NewestIncarnation) {
             return match self.chain(process, &effect, true)? {
@@ -579,7 +612,8 @@ impl World {
         Ok(())
     }
 
-    /// A machine ended with an error: in a world without damage there is no reason for one but a refusal.
+    /// A machine ended with an error: in a world without damage there is no reason for one but a
+    /// refusal.
     fn failed(&mut self, process: usize, error: &Error) -> Checked {
         if self.refusals && error.kind() == ErrorKind::Retry {
             return self.end(process);
@@ -594,7 +628,10 @@ impl World {
             return violated(format!("process {process}: {what} in slot {} is not in the chain", tip.slot));
         }
         if self.processes[process].begun.take().is_some_and(|begun| tip.slot < begun) {
-            return violated(format!("process {process}: {what} in slot {} lacks what was in the chain when it began", tip.slot));
+            return violated(format!(
+                "process {process}: {what} in slot {} lacks what was in the chain when it began",
+                tip.slot
+            ));
         }
         Ok(())
     }

@@ -64,7 +64,12 @@ impl World {
         }
     }
 
-    pub(super) fn following(&mut self, process: usize, follow: Follow, step: Step<Result<Followed>>) -> Checked {
+    pub(super) fn following(
+        &mut self,
+        process: usize,
+        follow: Follow,
+        step: Step<Result<Followed>>,
+    ) -> Checked {
         match step {
             Step::Do(effect) => {
                 self.processes[process].activity = Activity::Follow(follow);
@@ -114,7 +119,12 @@ impl World {
         }
     }
 
-    pub(super) fn appending(&mut self, process: usize, append: Append, step: Step<Result<Appended>>) -> Checked {
+    pub(super) fn appending(
+        &mut self,
+        process: usize,
+        append: Append,
+        step: Step<Result<Appended>>,
+    ) -> Checked {
         match step {
             Step::Do(effect) => {
                 self.processes[process].activity = Activity::Append(append);
@@ -130,7 +140,13 @@ impl World {
         }
     }
 
-    pub(super) fn naming_snapshot(&mut self, process: usize, append: Append, slot: u64, step: Step<Result<Appended>>) -> Checked {
+    pub(super) fn naming_snapshot(
+        &mut self,
+        process: usize,
+        append: Append,
+        slot: u64,
+        step: Step<Result<Appended>>,
+    ) -> Checked {
         match step {
             Step::Do(effect) => {
                 self.processes[process].activity = Activity::SnapshotRecord(append, slot);
@@ -148,7 +164,12 @@ impl World {
         }
     }
 
-    pub(super) fn truncating(&mut self, process: usize, truncate: Truncate, step: Step<Result<u64>>) -> Checked {
+    pub(super) fn truncating(
+        &mut self,
+        process: usize,
+        truncate: Truncate,
+        step: Step<Result<u64>>,
+    ) -> Checked {
         match step {
             Step::Do(effect) => {
                 self.processes[process].activity = Activity::Truncate(truncate);
@@ -159,7 +180,12 @@ impl World {
         }
     }
 
-    pub(super) fn collecting(&mut self, process: usize, collect: Collect, step: collection::Step<Result<collection::Pass>>) -> Checked {
+    pub(super) fn collecting(
+        &mut self,
+        process: usize,
+        collect: Collect,
+        step: collection::Step<Result<collection::Pass>>,
+    ) -> Checked {
         match step {
             collection::Step::Do(collection::Effect::Commit(edits)) => {
                 let Some(tip) = self.processes[process].tip.clone() else { return self.end(process) };
@@ -188,7 +214,13 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn committing(&mut self, process: usize, mut collect: Collect, append: Append, step: Step<Result<Appended>>) -> Checked {
+    pub(super) fn committing(
+        &mut self,
+        process: usize,
+        mut collect: Collect,
+        append: Append,
+        step: Step<Result<Appended>>,
+    ) -> Checked {
         match step {
             Step::Do(effect) => {
                 self.processes[process].activity = Activity::CollectCommit(collect, append);
@@ -208,7 +240,13 @@ impl World {
         }
     }
 
-    pub(super) fn pinning(&mut self, process: usize, pin: PutPin, what: Pinning, step: collection::Step<Result<PinOutcome>>) -> Checked {
+    pub(super) fn pinning(
+        &mut self,
+        process: usize,
+        pin: PutPin,
+        what: Pinning,
+        step: collection::Step<Result<PinOutcome>>,
+    ) -> Checked {
         match step {
             collection::Step::Do(effect) => {
                 self.processes[process].activity = Activity::Pin(pin, what);
@@ -218,7 +256,8 @@ impl World {
             collection::Step::Done(Ok(PinOutcome::Effective(_))) => {
                 self.processes[process].begun = None;
                 match what {
-                    // Its lease may run out at any moment: the reader asks before it believes what it reads.
+                    // Its lease may run out at any moment: the reader asks before it believes what
+                    // it reads.
                     Pinning::Leased => self.processes[process].leased = Some(leased(process, pin.tables())),
                     Pinning::Lasting | Pinning::Renewed => self.pinned.extend(pin.tables()),
                 }
@@ -231,7 +270,12 @@ impl World {
         }
     }
 
-    pub(super) fn finding_orphans(&mut self, process: usize, orphans: Orphans, step: collection::Step<Result<Vec<TableName>>>) -> Checked {
+    pub(super) fn finding_orphans(
+        &mut self,
+        process: usize,
+        orphans: Orphans,
+        step: collection::Step<Result<Vec<TableName>>>,
+    ) -> Checked {
         match step {
             collection::Step::Do(effect) => {
                 self.processes[process].activity = Activity::Orphans(orphans);
@@ -305,13 +349,16 @@ impl World {
                 }
                 self.put_table(process, name, true)
             }
-            Task::Output(random) => self.put_table(process, TableName { epoch: self.processes[process].epoch, random }, false),
+            Task::Output(random) => {
+                self.put_table(process, TableName { epoch: self.processes[process].epoch, random }, false)
+            }
             Task::Install(name) => {
                 if !is_enabled(Mutant::StaleJobInstalled) {
                     return self.next_task(process);
                 }
                 self.processes[process].activity = Activity::FindOutput(name);
-                self.processes[process].pending = Pending::Collection(collection::Effect::ListTables(INCARNATION));
+                self.processes[process].pending =
+                    Pending::Collection(collection::Effect::ListTables(INCARNATION));
                 Ok(())
             }
             Task::Obsolete(name) => self.append(process, vec![Edit::TableObsolete { name }]),
@@ -354,7 +401,14 @@ impl World {
         let Some(tip) = self.processes[process].tip.clone() else { return self.end(process) };
         let random = process as u64;
         self.snapshots.insert((tip.slot, random), Arc::new(tip.state.edits()));
-        let kind = RecordKind::Snapshot { slot: tip.slot, epoch: tip.epoch().0, record_hash: tip.hash, random, length: 0, checksum: 0 };
+        let kind = RecordKind::Snapshot {
+            slot: tip.slot,
+            epoch: tip.epoch().0,
+            record_hash: tip.hash,
+            random,
+            length: 0,
+            checksum: 0,
+        };
         let slot = tip.slot;
         let mut append = Append::new(tip, Epoch(self.processes[process].epoch), kind);
         let step = append.begin();

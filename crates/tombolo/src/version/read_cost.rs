@@ -1,14 +1,18 @@
 //! What reads pay for runs that are not merged, held against what merging them would cost.
 //!
-//! `reads → toll of the levels they looked into → the price is paid → compaction merges level 0`. Whoever writes much has level 0 merged by the
-//! number of its runs; what is left when writes rest, up to three runs, every read pays for: a get with a filter looked into, a seek with a
-//! search, each step with a comparison. Nobody knows how many reads will come. Merging once they have cost as much as the merge will takes at
-//! most twice the processor's time of the best choice, whichever that turns out to be (the ski rental problem: Karlin et al., "Competitive
-//! snoopy caching", 1988); LevelDB bounds seeks of a table by the same thought.
+//! `reads → read cost of the levels they looked into → the price is paid → compaction merges level 0`.
+//! Whoever writes much has level 0 merged by the number of its runs; what is left when writes rest,
+//! up to three runs, every read pays for: a get with a filter looked into, a seek with a search,
+//! each step with a comparison. Nobody knows how many reads will come. Merging once they have cost
+//! as much as the merge will takes at most twice the processor's time of the best choice, whichever
+//! that turns out to be (the ski rental problem: Karlin et al., "Competitive snoopy caching",
+//! 1988); LevelDB bounds seeks of a table by the same thought.
 //!
-//! Invariant: a toll belongs to one set of tables. Whatever changes them, a flush too, begins another one: where writes go on, they decide.
+//! Invariant: a read cost belongs to one set of tables. Whatever changes them, a flush too, begins
+//! another one: where writes go on, they decide.
 //!
-//! Thread safety: reads add to it rarely, by samples, so that its cache line is not theirs to fight for.
+//! Thread safety: reads add to it rarely, by samples, so that its cache line is not theirs to fight
+//! for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,24 +22,26 @@ use tombolo_format::checksum::key_hash;
 use super::Levels;
 use crate::signal::Signal;
 
-/// Nanoseconds of a filter that is looked into beyond the first: 2 million keys in three runs and in one, `readmissing` by one thread, 0.26 and 0.14 µs.
+/// Nanoseconds of a filter that is looked into beyond the first: 2 million keys in three runs and
+/// in one, `readmissing` by one thread, 0.26 and 0.14 µs.
 const PROBE_NANOS: u64 = 60;
 /// Nanoseconds of a search in a run beyond the first: the same, `seekrandom`, 4.3 and 2.0 µs.
 const SEARCH_NANOS: u64 = 1000;
 /// Nanoseconds that a step of a walk takes longer where several runs are walked as one: `readseq`.
 const STEP_NANOS: u64 = 15;
-/// Nanoseconds that merging a byte of a table takes, its decompression and compression included: 147 MB of the same keys in 0.98 s, of which the
-/// processor worked half.
+/// Nanoseconds that merging a byte of a table takes, its decompression and compression included:
+/// 147 MB of the same keys in 0.98 s, of which the processor worked half.
 const MERGE_BYTE_NANOS: u64 = 5;
 /// One in this many short reads is counted, as so many.
 const SAMPLED_ONE_IN: u64 = 32;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Toll {
+pub(crate) struct ReadCost {
     /// What merging costs, in nanoseconds.
     price: u64,
-    /// How many runs fewer a read looks into once they are merged; 0 when there is nothing to merge.
+    /// How many runs fewer a read looks into once they are merged; 0 when there is nothing to
+    /// merge.
     saved: u64,
     /// Which keys are sampled: others in each set of tables, so that none is for long.
     salt: u64,
@@ -44,16 +50,16 @@ pub(crate) struct Toll {
     work: Option<Arc<Signal>>,
 }
 
-impl Toll {
+impl ReadCost {
     /// Of levels that are complete otherwise.
-    pub(super) fn new(levels: &Levels, work: &Arc<Signal>) -> Toll {
+    pub(super) fn new(levels: &Levels, work: &Arc<Signal>) -> ReadCost {
         let saved = levels.runs.len() - usize::from(levels.sorted.is_empty() && !levels.runs.is_empty());
-        let Some(newest) = levels.runs.first().filter(|_| saved > 0) else { return Toll::default() };
+        let Some(newest) = levels.runs.first().filter(|_| saved > 0) else { return ReadCost::default() };
         let entered: u64 = levels.runs.iter().map(|table| table.description().length).sum();
         let met = levels.sorted.first().map_or(0, |(_, run)| run.bytes());
         let price = entered.saturating_add(met).saturating_mul(MERGE_BYTE_NANOS).max(1);
         let salt = newest.description().name.random;
-        Toll { price, saved: saved as u64, salt, paid: AtomicU64::new(0), work: Some(Arc::clone(work)) }
+        ReadCost { price, saved: saved as u64, salt, paid: AtomicU64::new(0), work: Some(Arc::clone(work)) }
     }
 
     /// Whether reads have paid what merging costs.
@@ -61,7 +67,8 @@ impl Toll {
         self.saved > 0 && self.paid.load(Ordering::Relaxed) >= self.price
     }
 
-    /// Of the runs that a read looked into, those that it would not have looked into after the merge.
+    /// Of the runs that a read looked into, those that it would not have looked into after the
+    /// merge.
     #[inline]
     pub(crate) fn extra(&self, runs: u64) -> u64 {
         runs.saturating_sub(1).min(self.saved)
@@ -112,13 +119,14 @@ impl Owed {
         self.0 >= Owed::PAID_FROM
     }
 
-    /// Pays to `toll`. A cursor that ends with little pays a multiple or nothing, by the key at which it stands.
-    pub(crate) fn settle(&mut self, toll: &Toll, key: &[u8]) {
+    /// Pays to `read_cost`. A cursor that ends with little pays a multiple or nothing, by the key
+    /// at which it stands.
+    pub(crate) fn settle(&mut self, read_cost: &ReadCost, key: &[u8]) {
         let nanos = std::mem::take(&mut self.0);
         if nanos >= Owed::PAID_FROM {
-            toll.pay(nanos);
-        } else if nanos > 0 && (key_hash(key) ^ toll.salt).is_multiple_of(SAMPLED_ONE_IN) {
-            toll.pay(nanos * SAMPLED_ONE_IN);
+            read_cost.pay(nanos);
+        } else if nanos > 0 && (key_hash(key) ^ read_cost.salt).is_multiple_of(SAMPLED_ONE_IN) {
+            read_cost.pay(nanos * SAMPLED_ONE_IN);
         }
     }
 }

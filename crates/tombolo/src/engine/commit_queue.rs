@@ -1,12 +1,14 @@
 //! Where writers that find the commit section taken leave their write for whoever is in it.
 //!
-//! The section's state (memtable, log) then stays in the caches of one core, and nobody is put to sleep and woken for a microsecond's work.
-//! Who is in the section serves the desk before leaving, one after the other or all together; who waits and is not served soon waits for the section, and serves
-//! as well.
+//! The section's state (memtable, log) then stays in the caches of one core, and nobody is put to
+//! sleep and woken for a microsecond's work. Who is in the section serves the commit queue before
+//! leaving, one after the other or all together; who waits and is not served soon waits for the
+//! section, and serves as well.
 //!
 //! Invariants:
-//! 1. A place is its poster's from [`Desk::post`] to [`Desk::take`].
-//! 2. Only who is in the commit section serves; a place is served once, also when that ends by a panic.
+//! 1. A place is its poster's from [`CommitQueue::post`] to [`CommitQueue::take`].
+//! 2. Only who is in the commit section serves; a place is served once, also when that ends by a
+//!    panic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -69,14 +71,14 @@ struct Place {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct CommitQueue {
     /// One bit for each place that waits to be served.
     waiting: AtomicU32,
     places: [Place; PLACES],
 }
 
-impl Default for Desk {
-    fn default() -> Desk {
+impl Default for CommitQueue {
+    fn default() -> CommitQueue {
         let place = || Place {
             is_taken: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
@@ -90,11 +92,11 @@ impl Default for Desk {
                 committed: None,
             }),
         };
-        Desk { waiting: AtomicU32::new(0), places: std::array::from_fn(|_| place()) }
+        CommitQueue { waiting: AtomicU32::new(0), places: std::array::from_fn(|_| place()) }
     }
 }
 
-impl Desk {
+impl CommitQueue {
     /// Leaves what `fill` says, if there is a free place; returns which.
     pub(crate) fn post(&self, fill: impl FnOnce(&mut Posted)) -> Option<usize> {
         let index = self.places.iter().position(|place| {
@@ -114,9 +116,11 @@ impl Desk {
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Serves all that wait now: together, or one after the other, each of which is told as soon as it was served. For whoever is in the commit section.
+    /// Serves all that wait now: together, or one after the other, each of which is told as soon as
+    /// it was served. For whoever is in the commit section.
     pub(crate) fn serve(&self, are_together: bool, mut serve: impl FnMut(&mut [MutexGuard<'_, Posted>])) {
-        let mut round = Round { desk: self, waiting: self.waiting.swap(0, Ordering::Acquire), served: 0 };
+        let mut round =
+            Round { commit_queue: self, waiting: self.waiting.swap(0, Ordering::Acquire), served: 0 };
         while round.waiting != 0 {
             let lowest = round.waiting & round.waiting.wrapping_neg();
             let next = if are_together { round.waiting } else { lowest };
@@ -133,7 +137,11 @@ impl Desk {
 
     /// The places of these bits, the lowest first.
     fn of(&self, bits: u32) -> impl Iterator<Item = &Place> {
-        self.places.iter().enumerate().filter(move |(index, _)| bits & 1 << index != 0).map(|(_, place)| place)
+        self.places
+            .iter()
+            .enumerate()
+            .filter(move |(index, _)| bits & 1 << index != 0)
+            .map(|(_, place)| place)
     }
 
     /// Whether a place was served.
@@ -152,13 +160,16 @@ impl Desk {
             posted.committed.take()
         };
         place.is_taken.store(false, Ordering::Release);
-        committed.unwrap_or_else(|| Err(Error::new(ErrorKind::Bug, "whoever committed for others panicked at this write")))
+        committed.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Bug, "whoever committed for others panicked at this write"))
+        })
     }
 }
 
-/// Places that are being served. A panic ends the wait of those that were served together, and leaves the others to whoever comes next.
+/// Places that are being served. A panic ends the wait of those that were served together, and
+/// leaves the others to whoever comes next.
 struct Round<'a> {
-    desk: &'a Desk,
+    commit_queue: &'a CommitQueue,
     waiting: u32,
     /// Those that are at it, or were, and have not been told.
     served: u32,
@@ -167,7 +178,7 @@ struct Round<'a> {
 impl Round<'_> {
     fn tell(&mut self) {
         let served = std::mem::take(&mut self.served);
-        self.desk.of(served).for_each(|place| place.is_served.store(true, Ordering::Release));
+        self.commit_queue.of(served).for_each(|place| place.is_served.store(true, Ordering::Release));
     }
 }
 
@@ -175,7 +186,7 @@ impl Drop for Round<'_> {
     fn drop(&mut self) {
         self.tell();
         if self.waiting != 0 {
-            self.desk.waiting.fetch_or(self.waiting, Ordering::Release);
+            self.commit_queue.waiting.fetch_or(self.waiting, Ordering::Release);
         }
     }
 }

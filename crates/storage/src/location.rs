@@ -1,7 +1,8 @@
 //! Where a store lies among others, so that a database finds another one of the same service.
 //!
-//! A **place** says where another database lies, from one's own on: `../orders`. It holds no service, no parameter and no secret, so that it may be
-//! written down: whoever follows it asks with what its own URI says. Databases that are moved together find each other again.
+//! A **place** says where another database lies, from one's own on: `../orders`. It holds no
+//! service, no parameter and no secret, so that it may be written down: whoever follows it asks
+//! with what its own URI says. Databases that are moved together find each other again.
 
 use std::fmt;
 
@@ -12,12 +13,21 @@ use tombolo_env::Env;
 use crate::{Error, ErrorKind, ObjectStore, Registry, Result, Uri};
 
 /// Parameters of a URI that say how it is asked, and not what is there.
-const OF_ASKING: [&str; 9] =
-    ["trace", "retry_seconds", "bytes_per_second", "requests_per_second", "latency_ms", "latency", "form", "io", "timeout_seconds"];
+const OF_ASKING: [&str; 9] = [
+    "trace",
+    "retry_seconds",
+    "bytes_per_second",
+    "requests_per_second",
+    "latency_ms",
+    "latency",
+    "form",
+    "io",
+    "timeout_seconds",
+];
 
 /// The URI of a store, and what opens others. Cheap to clone.
 #[derive(Clone)]
-pub struct Home(Arc<Inner>);
+pub struct StoreLocation(Arc<Inner>);
 
 struct Inner {
     env: Env,
@@ -25,9 +35,9 @@ struct Inner {
     uri: Uri,
 }
 
-impl fmt::Debug for Home {
+impl fmt::Debug for StoreLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Home").field("uri", &self.0.uri.shown()).finish_non_exhaustive()
+        formatter.debug_struct("StoreLocation").field("uri", &self.0.uri.shown()).finish_non_exhaustive()
     }
 }
 
@@ -59,29 +69,39 @@ fn follow(from: &str, place: &str) -> Option<String> {
     Some(format!("{root}{}", at.join("/")))
 }
 
-impl Home {
-    /// The home of the store that `registry` opens at `uri`.
-    pub fn new(env: &Env, registry: &Registry, uri: &Uri) -> Home {
-        Home(Arc::new(Inner { env: env.clone(), registry: registry.clone(), uri: uri.clone() }))
+impl StoreLocation {
+    /// The location of the store that `registry` opens at `uri`.
+    pub fn new(env: &Env, registry: &Registry, uri: &Uri) -> StoreLocation {
+        StoreLocation(Arc::new(Inner { env: env.clone(), registry: registry.clone(), uri: uri.clone() }))
     }
 
     /// The place of another store, from this one on.
     ///
     /// # Errors
-    /// `Invalid` when it is this one, or of another service: a place does not say how that would be asked.
-    pub fn place_of(&self, other: &Home) -> Result<String> {
+    /// `Invalid` when it is this one, or of another service: a place does not say how that would be
+    /// asked.
+    pub fn place_of(&self, other: &StoreLocation) -> Result<String> {
         let (own, other) = (&self.0.uri, &other.0.uri);
         let invalid = |what: &str| {
-            let error = Error::new(ErrorKind::Invalid, format!("{} and {} {what}", own.shown(), other.shown()));
-            error.advice("name two places of one store: tables are named where they lie, by their place on it")
+            let error =
+                Error::new(ErrorKind::Invalid, format!("{} and {} {what}", own.shown(), other.shown()));
+            error
+                .advice("name two places of one store: tables are named where they lie, by their place on it")
         };
-        let asked =
-            |uri: &Uri| uri.parameters.clone().into_iter().filter(|(name, _)| !OF_ASKING.contains(&name.as_str())).collect::<Vec<_>>();
+        let asked = |uri: &Uri| {
+            uri.parameters
+                .clone()
+                .into_iter()
+                .filter(|(name, _)| !OF_ASKING.contains(&name.as_str()))
+                .collect::<Vec<_>>()
+        };
         if own.scheme != other.scheme || asked(own) != asked(other) {
             return Err(invalid("are not of one store"));
         }
         // A name and a key before a host: of that host alone.
-        let host = |uri: &Uri| segments(&uri.rest).first().map(|host| (*host).to_owned()).filter(|host| host.contains('@'));
+        let host = |uri: &Uri| {
+            segments(&uri.rest).first().map(|host| (*host).to_owned()).filter(|host| host.contains('@'))
+        };
         if host(own) != host(other) {
             return Err(invalid("are not asked with the same key"));
         }
@@ -97,7 +117,8 @@ impl Home {
         Ok(way(&self.uri_of(place)?.rest, &self.0.uri.rest))
     }
 
-    /// The path of this store on its service, in one spelling: the same store may be reached by several, and a place leads elsewhere from each.
+    /// The path of this store on its service, in one spelling: the same store may be reached by
+    /// several, and a place leads elsewhere from each.
     pub fn path(&self) -> String {
         segments(&self.0.uri.rest).join("/")
     }
@@ -109,7 +130,12 @@ impl Home {
     pub fn uri_of(&self, place: &str) -> Result<Uri> {
         let mut uri = self.0.uri.clone();
         let Some(rest) = follow(&uri.rest, place) else {
-            return Err(Error::corrupt(format!("a place beside {}", uri.shown()), 0, "a path on the same store", place));
+            return Err(Error::corrupt(
+                format!("a place beside {}", uri.shown()),
+                0,
+                "a path on the same store",
+                place,
+            ));
         };
         uri.rest = rest;
         // Each opening would begin another file.
@@ -126,14 +152,17 @@ impl Home {
     }
 }
 
-/// The home of a store that may have none.
+/// The location of a store that may have none.
 ///
 /// # Errors
 /// `Unsupported`.
-pub fn home_of(store: &dyn ObjectStore) -> Result<&Home> {
-    store.home().ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, format!("where {} lies among others is not known", store.describe()))
-            .advice("open it by its URI: databases that share tables find each other by their places")
+pub fn location_of(store: &dyn ObjectStore) -> Result<&StoreLocation> {
+    store.location().ok_or_else(|| {
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("where {} lies among others is not known", store.describe()),
+        )
+        .advice("open it by its URI: databases that share tables find each other by their places")
     })
 }
 

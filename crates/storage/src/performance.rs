@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-/// What reads of a store take and give, lately. Whoever decides how much to read at once asks for it.
+/// What reads of a store take and give, lately. Whoever decides how much to read at once asks for
+/// it.
 ///
 /// Numbers of requests are since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pulse {
+pub struct StorePerformance {
     /// The median latency of small reads; zero: too few were made to know.
     pub latency_p50: Duration,
     /// Their 99th percentile; zero: too few were made to know.
     pub latency_p99: Duration,
-    /// Bytes that one request moves in a second once it gives the first; 0: too few large ones were made to know.
+    /// Bytes that one request moves in a second once it gives the first; 0: too few large ones were
+    /// made to know.
     pub bytes_per_second: u64,
     /// The median rose to a multiple of what is usual: the store as a whole is slow.
     pub is_slow: bool,
@@ -21,7 +23,8 @@ pub struct Pulse {
     pub hedges: u64,
     /// Second requests that answered first.
     pub hedges_won: u64,
-    /// Second requests that were due and not made, for one of the reasons that [`crate::layer::hedge`] lists.
+    /// Second requests that were due and not made, for one of the reasons that
+    /// [`crate::layer::hedge`] lists.
     pub hedges_suppressed: u64,
     /// Requests that are on their way now.
     pub in_flight: u64,
@@ -34,8 +37,9 @@ pub struct Pulse {
 /// What one request moves in a second while nothing is known: a third of a good network link.
 const BYTES_PER_SECOND_UNKNOWN: u64 = 100_000_000;
 
-impl Pulse {
-    /// Bytes that one request moves in the time that small reads take before the first: so much more may be read along for twice the time.
+impl StorePerformance {
+    /// Bytes that one request moves in the time that small reads take before the first: so much
+    /// more may be read along for twice the time.
     pub fn bytes_of_latency(&self) -> u64 {
         let rate = if self.bytes_per_second == 0 { BYTES_PER_SECOND_UNKNOWN } else { self.bytes_per_second };
         let bytes = u128::from(rate) * self.latency_p50.as_nanos() / 1_000_000_000;

@@ -14,8 +14,9 @@ const DELETES_IN_FLIGHT_MAX: usize = 16;
 
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// For whoever is not bound to go on for ever. In time and not in attempts: these may be long, where the store below waits by itself before it gives up.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For whoever is not bound to go on for ever. In time and not in attempts: these may be long,
+/// where the store below waits by itself before it gives up.
+const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Whether the same call may succeed in a moment.
 pub fn is_passing(error: &Error) -> bool {
@@ -27,7 +28,8 @@ pub(crate) fn may_have_landed(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::DeadlineExceeded)
 }
 
-/// A growing pause between attempts, from 2 ms to a second, for ten seconds of them or as long as one likes.
+/// A growing pause between attempts, from 2 ms to a second, for ten seconds of them or as long as
+/// one likes.
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
@@ -36,7 +38,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The time counts from the first pause on: after the first failure there is one attempt more, however long that took.
+    /// The time counts from the first pause on: after the first failure there is one attempt more,
+    /// however long that took.
     #[expect(clippy::new_without_default, reason = "a backoff that was begun by nobody means nothing")]
     pub fn new() -> Backoff {
         Backoff { next: PAUSE_MIN, since: None }
@@ -58,19 +61,23 @@ impl Backoff {
 
     /// Whether ten seconds have passed.
     pub fn is_exhausted(&self, env: &Env) -> bool {
-        self.since.is_some_and(|since| env.now().since(since) >= PATIENCE)
+        self.since.is_some_and(|since| env.now().since(since) >= TIME_MAX)
     }
 }
 
-/// Makes a request that may be made again, for about ten seconds while it fails in passing: none is begun later than that.
+/// Makes a request that may be made again, for about ten seconds while it fails in passing: none is
+/// begun later than that.
 ///
 /// # Errors
 /// What the last attempt said.
-pub async fn patiently<'a, T>(env: &Env, make: impl Fn() -> BoxFuture<'a, Result<T>>) -> Result<T> {
+pub async fn with_backoff<'a, T>(env: &Env, make: impl Fn() -> BoxFuture<'a, Result<T>>) -> Result<T> {
     let mut backoff = Backoff::starting(env);
     loop {
         match make().await {
-            Err(error) if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown) && !backoff.is_exhausted(env) => {
+            Err(error)
+                if (is_passing(&error) || error.kind() == ErrorKind::OutcomeUnknown)
+                    && !backoff.is_exhausted(env) =>
+            {
                 backoff.pause(env).await;
             }
             result => return result,
@@ -78,8 +85,8 @@ pub async fn patiently<'a, T>(env: &Env, make: impl Fn() -> BoxFuture<'a, Result
     }
 }
 
-/// Deletes the objects under `prefix` of which `which` is true: one list for each thousand, deletions many at a time, each made again for some seconds
-/// while it fails in passing.
+/// Deletes the objects under `prefix` of which `which` is true: one list for each thousand,
+/// deletions many at a time, each made again for some seconds while it fails in passing.
 ///
 /// # Errors
 /// What the store says beyond that. What was deleted is.
@@ -92,11 +99,11 @@ pub async fn delete_under(
 ) -> Result<()> {
     let mut after: Option<ObjectName> = None;
     loop {
-        let page = patiently(env, || objects.list(request, prefix, after.as_ref(), LIST_PAGE)).await?;
+        let page = with_backoff(env, || objects.list(request, prefix, after.as_ref(), LIST_PAGE)).await?;
         let last = page.objects.last().map(|info| info.name.clone());
         let chosen = page.objects.into_iter().filter(|info| which(info));
         let deletions = chosen.map(|info| -> BoxFuture<'_, Result<()>> {
-            Box::pin(async move { patiently(env, || objects.delete(request, &info.name)).await })
+            Box::pin(async move { with_backoff(env, || objects.delete(request, &info.name)).await })
         });
         let results = all(deletions.collect(), DELETES_IN_FLIGHT_MAX).await;
         results.into_iter().collect::<Result<()>>()?;
@@ -117,25 +124,29 @@ mod tests {
     use crate::backend::memory::MemoryObjectStore;
     use crate::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
     use crate::layer::retry::{RetryObjectStore, RetryPolicy};
-    use crate::registry::REMOTE_PATIENCE;
+    use crate::registry::REMOTE_RETRY_TIME_MAX;
     use crate::{Epoch, Purpose};
 
-    /// A store that has tried for long already, as those of buckets do, is not asked a dozen times more.
+    /// A store that has tried for long already, as those of buckets do, is not asked a dozen times
+    /// more.
     #[test]
-    fn two_who_are_patient_are_no_more_patient_than_one() {
+    fn two_who_are_persistent_are_no_more_patient_than_one() {
         let world = World::new(1);
         let env = world.process("client").env();
         let plan = FaultPlan::scripted();
         plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry)));
-        let away: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan));
-        let policy = RetryPolicy { patience: REMOTE_PATIENCE, ..RetryPolicy::default() };
-        let patient: Arc<dyn ObjectStore> = Arc::new(RetryObjectStore::new(&env, Arc::clone(&away), policy));
+        let away: Arc<dyn ObjectStore> =
+            Arc::new(FaultObjectStore::new(&env, Arc::new(MemoryObjectStore::unnamed(&env)), plan));
+        let policy = RetryPolicy { time_max: REMOTE_RETRY_TIME_MAX, ..RetryPolicy::default() };
+        let retrying: Arc<dyn ObjectStore> = Arc::new(RetryObjectStore::new(&env, Arc::clone(&away), policy));
         let name = ObjectName::new("a").expect("a name");
         let request = Request::new(Purpose::Open, Epoch(1));
         // In virtual time.
-        for (store, least, most) in [(away, 5, 12), (patient, 25, 45)] {
+        for (store, least, most) in [(away, 5, 12), (retrying, 25, 45)] {
             let began = env.now();
-            let error = env.block_on(patiently(&env, || store.read(request, &name, 0..1))).expect_err("it is away");
+            let error = env
+                .block_on(with_backoff(&env, || store.read(request, &name, 0..1)))
+                .expect_err("it is away");
             assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
             let took = env.now().since(began);
             assert!((least..=most).contains(&took.as_secs()), "{took:?}");

@@ -1,7 +1,7 @@
 use super::*;
 
-fn home(uri: &str) -> Home {
-    Home::new(&Env::real(), &Registry::with_defaults(), &Uri::parse(uri).unwrap())
+fn location(uri: &str) -> StoreLocation {
+    StoreLocation::new(&Env::real(), &Registry::with_defaults(), &Uri::parse(uri).unwrap())
 }
 
 /// A place leads from one database to the other and back, and says nothing else.
@@ -14,7 +14,7 @@ fn places_lead_there_and_back() {
         ("mem://orders", "mem://tests", "../tests", "../orders"),
         ("s3://bucket/a?region=x&trace=/tmp", "s3://other/b?region=x", "../../other/b", "../../bucket/a"),
     ] {
-        let (from, to) = (home(from), home(to));
+        let (from, to) = (location(from), location(to));
         assert_eq!(from.place_of(&to).unwrap(), place);
         assert_eq!(to.place_of(&from).unwrap(), back);
         assert_eq!(from.place_from(place).unwrap(), back);
@@ -34,7 +34,11 @@ fn other_services_are_no_places() {
         ("s3://me:key@bucket/a", "s3://bucket/b"),
         ("file:///data/orders", "file:///data/orders/"),
     ] {
-        assert_eq!(home(from).place_of(&home(to)).unwrap_err().kind(), ErrorKind::Invalid, "{from} {to}");
+        assert_eq!(
+            location(from).place_of(&location(to)).unwrap_err().kind(),
+            ErrorKind::Invalid,
+            "{from} {to}"
+        );
     }
-    assert_eq!(home("file:///data").neighbour("../../x").unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(location("file:///data").neighbour("../../x").unwrap_err().kind(), ErrorKind::Corrupt);
 }
