@@ -1,4 +1,4 @@
-//! One result, handed from whoever finishes the work to whoever waits for it.
+//! One result, handed from the thread that finishes the work to the one that waits for it.
 //!
 //! Wakers run outside the lock. A completer dropped without a word wakes its waiter with `None`.
 

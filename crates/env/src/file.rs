@@ -26,12 +26,12 @@ pub enum Access {
 }
 
 /// What a file system is backed by, as far as a local log must know: one of a network cannot carry
-/// its fences, and one that copies on write may need room for what is only overwritten.
+/// its fences, and one that copies on write may need room for mere overwrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileSystemKind {
-    /// A disk or memory of this host. What is overwritten stays where it is.
+    /// A disk or memory of this host. Overwritten data stays in its place.
     Local,
-    /// A disk of this host, by the file system's name (`btrfs`, `zfs`, …): what is overwritten goes
+    /// A disk of this host, by the file system's name (`btrfs`, `zfs`, …): overwritten data goes
     /// to a new place. On a full disk a store through a mapping then kills the process (SIGBUS),
     /// where a write is an error.
     CopyOnWrite(String),
@@ -129,7 +129,7 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Cuts or extends (with a hole) to `length`.
     fn set_length(&self, length: u64) -> io::Result<()>;
     /// Takes the disk's space for the first `length` bytes, which must not be below the file's
-    /// length, and makes that its length. What was not written reads as zeros.
+    /// length, and makes that its length. Unwritten bytes read as zeros.
     ///
     /// # Errors
     /// `StorageFull` when there is no room: nothing was taken. `Unsupported` where the file system
@@ -144,11 +144,11 @@ pub trait File: Send + Sync + fmt::Debug {
     fn read_once(&self);
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Makes content and length durable (`fdatasync`). After an error what was not durable may
+    /// Makes content and length durable (`fdatasync`). After an error, unsynced data may
     /// never become so, even if a later call succeeds: treat the file as poisoned.
     fn sync_data(&self) -> io::Result<()>;
     /// Takes the file's exclusive advisory lock (`flock`), held until this open file is dropped or
-    /// its process ends, however it ends; `false` when another open file holds it. Whoever gets it
+    /// its process ends, however it ends; `false` when another open file holds it. The next holder
     /// knows that the former holder is gone.
     ///
     /// # Errors
@@ -182,10 +182,10 @@ pub trait Mapping: Send + Sync + fmt::Debug {
     fn store_u64(&self, offset: usize, value: u64);
     /// Raises a word to `value` if it is lower; returns the word before.
     fn fetch_max_u64(&self, offset: usize, value: u64) -> u64;
-    /// A full fence between what was stored before and what is loaded after.
+    /// A full fence between the stores before it and the loads after it.
     fn full_fence(&self);
     /// Makes the pages of a range present ahead of use, each by itself where the kernel lets us: a
-    /// store dirties no more than its page. They stay clean: what was not stored to need not be
+    /// store dirties no more than its page. They stay clean: untouched pages need not be
     /// written again.
     fn populate(&self, offset: usize, length: usize) -> io::Result<()>;
     /// Says that nobody will soon store to a range, whose content stays: what a sync of it costs

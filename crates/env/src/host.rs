@@ -1,4 +1,4 @@
-//! What a host and a file system offer: plain data, for `tombolo doctor` and for whoever chooses
+//! What a host and a file system offer: plain data, for `tombolo doctor` and for code that chooses
 //! between two ways of doing one thing.
 //!
 //! Nothing here is a promise: a container, a hypervisor or an administrator may take any of it away

@@ -1,7 +1,7 @@
 //! The outside world: clock, randomness, tasks, parking, files, mappings and network.
 //!
 //! Everything that Tombolo asks of the world goes through [`Env`], so that the whole engine also
-//! runs on one thread, in virtual time, on disks that lose what was not synced
+//! runs on one thread, in virtual time, on disks that lose unsynced data
 //! ([`simulated::World`]).
 //!
 //! Invariants:

@@ -1,4 +1,4 @@
-//! Memory for what is big and read at random, advised for huge pages.
+//! Memory for big structures that are read at random, advised for huge pages.
 //!
 //! Random loads over 128 MiB cost 140–180 ns on huge pages and 170–330 ns on 4 KiB pages. The host
 //! decides (`madvise` must be allowed in `/sys/kernel/mm/transparent_hugepage/enabled`); without it
@@ -13,7 +13,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A zeroed, private region of memory, given back when dropped. Pages are taken on first touch.
 ///
-/// This only owns the memory: who may touch which byte is up to whoever builds an arena on it.
+/// This only owns the memory: who may touch which byte is up to the arena built on it.
 #[derive(Debug)]
 pub struct Region {
     /// Invariant: start of a mapping of `length` readable and writable bytes, page-aligned, that
@@ -118,7 +118,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: `base` and `length` are of the mapping that `new` made, which is this value's
-        // own; whoever kept an address was told that it ends here.
+        // own; holders of an address know that it ends here.
         unsafe { pages::unmap(self.base, self.length) };
         MAPPED_BYTES.fetch_sub(self.length, Ordering::Relaxed);
     }
@@ -131,9 +131,9 @@ pub fn mapped_bytes() -> usize {
     MAPPED_BYTES.load(Ordering::Relaxed)
 }
 
-/// Bytes that the program holds of the system's allocator, modulo 4 GiB: what was freed and is kept
-/// for later is no part of it. `None` where the allocator does not say. It takes each of the
-/// allocator's locks: nothing for a hot path.
+/// Bytes that the program holds of the system's allocator, modulo 4 GiB: memory that was freed and
+/// is kept for later is no part of it. `None` where the allocator does not say. It takes each of
+/// the allocator's locks: nothing for a hot path.
 pub fn heap_bytes() -> Option<u64> {
     heap::held_bytes()
 }

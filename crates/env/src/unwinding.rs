@@ -1,4 +1,4 @@
-//! What is to be done when a panic goes by.
+//! Cleanup that also runs when a panic unwinds.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Scenarios that run the whole engine on one thread, by seed, on disks that lose what was not
-//! synced, and the checkers that judge them.
+//! Scenarios that run the whole engine on one thread, by seed, on disks that lose unsynced data,
+//! and the checkers that judge them.
 //!
 //! ```text
 //! scenario ──steps──▶ client ──calls──▶ engine ──▶ local stores ──▶ simulated disk

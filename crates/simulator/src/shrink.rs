@@ -108,7 +108,7 @@ fn run(
     played
 }
 
-/// What is smaller is better: fewer choices by which something happens, fewer entries, lower
+/// Smaller is better: fewer choices by which something happens, fewer entries, lower
 /// numbers.
 fn size(tape: &Tape) -> (usize, usize, u128) {
     let values = tape.0.values().flatten().filter(|entry| matches!(entry, Entry::Value(_))).count();

@@ -74,8 +74,8 @@ pub enum Message {
     Memory {
         /// Resident bytes of its own, mapped files apart; the most, once several were put together.
         own_peak_bytes: u64,
-        /// Bytes that it holds: of the allocator and of mappings, not what was freed and is kept;
-        /// the most, likewise.
+        /// Bytes that it holds: of the allocator and of mappings, not memory that was freed and is
+        /// kept; the most, likewise.
         held_peak_bytes: u64,
         /// The most bytes that were charged to the memory budget at once.
         budget_peak_bytes: u64,

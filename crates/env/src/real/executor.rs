@@ -2,7 +2,7 @@
 //!
 //! A task may call the kernel and stay there (a sync, a read), so a pool adds a thread whenever all
 //! of its threads are busy, up to its bound. Threads start on first use and end when the world's
-//! last handle goes; what is queued then still runs, what is scheduled later is cancelled.
+//! last handle goes; queued tasks then still run, tasks scheduled later are cancelled.
 //!
 //! Invariants:
 //! 1. A runnable task is in exactly one queue or on exactly one thread.

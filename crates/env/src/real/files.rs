@@ -47,7 +47,7 @@ const NETWORK_FILE_SYSTEMS: [(u32, &str); 16] = [
     (0x2003_0528, "orangefs"),
 ];
 
-/// File systems that write to a new place what is overwritten, by the same number. Not xfs, which
+/// File systems that write overwritten data to a new place, by the same number. Not xfs, which
 /// does so only for what files share by a reflink.
 const COPY_ON_WRITE_FILE_SYSTEMS: [(u32, &str); 5] = [
     (0x9123_683E, "btrfs"),
@@ -120,7 +120,7 @@ impl FileSystem for RealFiles {
             }
         }
         if missing.is_empty() {
-            // Whoever created the name may have died before it was durable. Where the parent may
+            // The creator of the name may have died before it was durable. Where the parent may
             // not be opened, it is not ours.
             match self.sync_directory(parent(path)) {
                 Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),

@@ -63,8 +63,8 @@ fn now() -> Instant {
     Instant::from_nanos(u64::try_from(since_boot().saturating_sub(origin).as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A moment as threads wait for it, whose clock stands still with the host: whoever waits when it
-/// is suspended waits that much longer. `None`: never.
+/// A moment as threads wait for it, whose clock stands still with the host: a thread that waits
+/// when it is suspended waits that much longer. `None`: never.
 fn moment(deadline: Instant) -> Option<std::time::Instant> {
     std::time::Instant::now().checked_add(deadline.since(now()))
 }

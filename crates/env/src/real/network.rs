@@ -151,7 +151,7 @@ struct RealConnection {
 }
 
 impl RealConnection {
-    /// With whoever is, or was, at `peer`: it may have gone already.
+    /// With the process that is, or was, at `peer`: it may have gone already.
     fn new(stream: Registered<TcpStream>, peer: SocketAddr) -> io::Result<RealConnection> {
         // Requests are small and waited for.
         stream.socket().set_nodelay(true)?;

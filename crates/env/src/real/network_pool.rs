@@ -1,16 +1,16 @@
 //! Runs the tasks that wait for sockets, and waits for the sockets, on one thread at a time:
-//! whoever leads. What arrives is worked on by the thread that the kernel woke, without a hand-over
+//! the leader. Arrivals are worked on by the thread that the kernel woke, without a hand-over
 //! (2–9 µs each on a busy machine).
 //!
 //! A thread of the pool leads, unless threads wait in [`Env::block_on`](crate::Env::block_on) again
 //! and again: then they lead themselves while they wait, so that an answer is worked on by the very
 //! thread that waits for it. One that leaves calls another that waits. When none does, the pool's
-//! thread stands by: it leads again after [`STAND_BY`], and runs at once what is scheduled.
+//! thread stands by: it leads again after [`STAND_BY`], and runs scheduled tasks at once.
 //!
 //! Invariants: those of the [executor](super::executor), and
 //! 1. One thread leads at a time. While nobody does, a thread that waits has been called and takes
 //!    it or calls another, or the pool's thread looks within [`STAND_BY`].
-//! 2. Whoever leads and waits is woken by what is scheduled.
+//! 2. A leader that waits is woken by scheduled tasks.
 //! 3. A thread that waits runs few tasks once it was woken: at most [`LEFT_MAX`].
 
 use std::cell::Cell;
@@ -125,7 +125,7 @@ impl NetworkPool {
         self.wake(&mut state);
     }
 
-    /// Wakes whoever leads and waits, or the pool's thread.
+    /// Wakes the waiting leader, or the pool's thread.
     fn wake(&self, state: &mut State) {
         match (state.leader, self.reactor.get()) {
             (Leader::Running, _) => {}
@@ -168,7 +168,7 @@ impl NetworkPool {
         drop(state);
         if !is_started {
             let started = self.start();
-            // What was scheduled would wait for ever, and whoever waits for it.
+            // The scheduled task would wait for ever, and so would its waiters.
             assert!(started.is_ok(), "the thread of the network did not start: {started:?}");
         }
     }
@@ -233,7 +233,7 @@ impl NetworkPool {
         }
     }
 
-    /// Nobody leads from here on: whoever waits is called to.
+    /// Nobody leads from here on: a waiting thread is called to lead.
     fn call_another(&self, state: &mut State) {
         match state.followers.pop() {
             Some(follower) => follower.call(),
@@ -272,7 +272,7 @@ impl NetworkPool {
             MutexGuard::unlocked(state, || run(runnable, who));
         }
         if is_waiter || state.is_wanted {
-            // Whoever is called comes first: the pool's thread is nearer.
+            // The called thread comes first: the pool's thread is nearer.
             state.led = Some(Instant::now());
         }
         (state.leader, state.is_wanted) = (Leader::Nobody, false);
@@ -317,7 +317,7 @@ impl State {
         self.led.is_none_or(|led| led.elapsed() >= STAND_BY)
     }
 
-    /// Whether whoever leads leads no longer.
+    /// Whether the leader has ended.
     fn is_over(&self, who: Who<'_>) -> bool {
         match who {
             Who::Pool => {

@@ -60,7 +60,7 @@ impl Parker {
     /// The thread enters the wait for sockets; `false`: it was woken before.
     pub(super) fn enter(&self, reactor: &Arc<Reactor>) -> bool {
         *self.at.lock() = Some(Arc::clone(reactor));
-        // Whoever wakes it from here on finds that, or was seen here.
+        // A later waker finds that, or was seen here.
         !self.is_notified()
     }
 

@@ -44,7 +44,7 @@ pub(super) struct Reactor {
     sources: Mutex<HashMap<u64, Arc<Source>>>,
 }
 
-/// What is known of one socket.
+/// The state of one socket.
 #[derive(Debug)]
 pub(super) struct Source(Mutex<[Direction; 2]>);
 
@@ -69,7 +69,7 @@ pub(super) enum Way {
 
 impl Source {
     fn new() -> Source {
-        // Whoever tries first finds out.
+        // The first attempt finds out.
         let direction = || Direction { is_ready: true, is_over: false, events: 0, waker: None };
         Source(Mutex::new([direction(), direction()]))
     }
@@ -171,7 +171,7 @@ impl Reactor {
         !self.sources.lock().is_empty()
     }
 
-    /// Ends the wait of whoever waits, or the next one.
+    /// Ends the current wait, or the next one.
     pub(super) fn ring(&self) {
         // A counter that is full rings as well.
         let _ = rustix::io::write(&self.alarm, &1u64.to_ne_bytes());
@@ -194,7 +194,7 @@ impl Reactor {
         }
     }
 
-    /// Wakes whoever waits for what has happened.
+    /// Wakes the tasks that wait for these events.
     pub(super) fn hear(&self, events: &[epoll::Event]) {
         let mut wakers = Vec::new();
         for event in events {
@@ -208,7 +208,7 @@ impl Reactor {
             }
         }
         for waker in wakers {
-            // Whoever leads goes on, whatever is behind a waker: the panic hook has reported it.
+            // The leader goes on even if a waker panics: the panic hook has reported it.
             drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
         }
     }

@@ -1,4 +1,4 @@
-//! Sleeping: one thread per world that wakes whoever's moment has come.
+//! Sleeping: one thread per world that wakes each sleeper at its time.
 //!
 //! It needs no file descriptors, so that a process that has none left can still pause and try
 //! again. The thread starts with the first sleep, and ends when the world's last handle has gone

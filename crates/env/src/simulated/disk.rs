@@ -9,7 +9,7 @@
 //! 1. A sector is in at most one of `dirty` (a sync persists it) and `lost` (a failed sync gave it
 //!    up; no later sync persists it).
 //! 2. Changes of one name become durable in their order.
-//! 3. What was synced without an error is durable: only rewriting or truncating touches it.
+//! 3. Data synced without an error is durable: only rewriting or truncating touches it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -339,7 +339,7 @@ impl Disk {
         Ok(inode)
     }
 
-    /// Creates what is missing and makes all names on the way durable.
+    /// Creates missing directories and makes all names on the way durable.
     pub(super) fn create_directories(&mut self, path: &Path) -> io::Result<()> {
         let mut at = ROOT;
         for name in Disk::components(path)? {
@@ -688,7 +688,7 @@ impl Disk {
         self.bytes_written += written * SECTOR_BYTES;
     }
 
-    /// The page cache is gone: what was synced stays, and a random part of the rest.
+    /// The page cache is gone: synced data stays, and a random part of the rest.
     pub(super) fn power_loss(&mut self, random: &mut Random) {
         let kept_names = [0.0, 0.5, 1.0][random.index(3)];
         // A journal keeps a prefix; other file systems keep what they like.

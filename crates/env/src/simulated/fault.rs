@@ -107,16 +107,16 @@ impl fmt::Display for Operation {
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Crash {
-    /// `kill -9`: the page cache, and so what was stored to mappings, stays.
+    /// `kill -9`: the page cache, and so data stored to mappings, stays.
     Kill,
-    /// The host's power goes: all of its processes end, and its disk keeps what was synced and a
+    /// The host's power goes: all of its processes end, and its disk keeps synced data and a
     /// random part of the rest.
     PowerLoss,
 }
 
 /// What happens to an operation.
 pub enum Action {
-    /// It fails with this kind. A write may have written any part; a sync gives up what was dirty,
+    /// It fails with this kind. A write may have written any part; a sync gives up the dirty data,
     /// for ever. On a mapping: the process is killed.
     Fail(ErrorKind),
     /// The process ends in it: nothing, all or some of its effect has taken place.

@@ -1,4 +1,4 @@
-//! The simulated world: one thread, virtual time, disks that lose what was not synced, processes
+//! The simulated world: one thread, virtual time, disks that lose unsynced data, processes
 //! that die and pause.
 //!
 //! # Guide for tests
@@ -256,7 +256,7 @@ impl World {
         self.state().network.cut(from.id, to.id);
     }
 
-    /// Undoes [`World::partition`]; what was under way arrives.
+    /// Undoes [`World::partition`]; messages under way arrive.
     pub fn heal(&self, one: &Host, other: &Host) {
         let mut wakers = Vec::new();
         {
@@ -268,7 +268,7 @@ impl World {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Resets all connections between two hosts at once; what was under way is lost.
+    /// Resets all connections between two hosts at once; messages under way are lost.
     pub fn reset_connections(&self, one: &Host, other: &Host) {
         let wakers = {
             let mut state = self.state();
@@ -370,7 +370,7 @@ impl Host {
         act(state.host(self.id))
     }
 
-    /// The power goes and comes back: all processes here end, the disk keeps what was synced and a
+    /// The power goes and comes back: all processes here end, the disk keeps synced data and a
     /// random part of the rest, the boot identity changes.
     pub fn power_loss(&self) {
         self.world.0.0.power_loss(self.id);

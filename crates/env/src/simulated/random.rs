@@ -39,7 +39,7 @@ impl Random {
     }
 
     /// Uniform index below `length`. `by_age` names the same places in an order in which the first
-    /// has waited longest, so that whoever always takes the first lets nobody wait for ever; it is
+    /// has waited longest, so that always taking the first lets nobody wait for ever; it is
     /// asked for only when choices are on a tape.
     pub(super) fn index_by_age(&mut self, length: usize, by_age: impl FnOnce() -> Vec<usize>) -> usize {
         let drawn = usize::try_from(self.next() % length as u64).unwrap_or(0);

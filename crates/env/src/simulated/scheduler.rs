@@ -380,7 +380,7 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends all processes of a host; its disk keeps what was synced and some of the rest.
+    /// Ends all processes of a host; its disk keeps synced data and some of the rest.
     pub(super) fn power_loss(&self, host: HostId) {
         let processes: Vec<ProcessId> = {
             let mut state = self.state.lock();

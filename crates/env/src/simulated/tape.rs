@@ -65,7 +65,7 @@ impl Tape {
         self.0.values().flatten().filter(|entry| matches!(entry, Entry::Choice(1..))).count()
     }
 
-    /// Without what is said by leaving it out: the zeros at the end of a stream, and empty streams.
+    /// Without the parts that may be left out: the zeros at the end of a stream, and empty streams.
     #[must_use]
     pub fn trimmed(mut self) -> Tape {
         for entries in self.0.values_mut() {
@@ -290,7 +290,7 @@ impl Stream {
         self.make(taped, Entry::Value(drawn)).map_or(drawn, Entry::number)
     }
 
-    /// Makes one choice: `taped` of what the tape says, or what was drawn.
+    /// Makes one choice: `taped` of what the tape says, or the drawn one.
     #[cold]
     fn make(self, taped: impl FnOnce(Option<Entry>) -> Entry, drawn: Entry) -> Option<Entry> {
         let (made, is_over) = RECORDER.with_borrow_mut(|open| {
@@ -311,7 +311,7 @@ impl Stream {
             }
             Some((made, is_over))
         })?;
-        // Once only: what is dropped afterwards may choose as well.
+        // Once only: values dropped afterwards may choose as well.
         assert!(!is_over || std::thread::panicking(), "the history makes more choices than it may");
         Some(made)
     }

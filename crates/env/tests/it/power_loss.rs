@@ -87,7 +87,7 @@ proptest! {
         }
     }
 
-    /// Lengths and names: what was synced is there; a file that grows and shrinks has one of its
+    /// Lengths and names: synced ones are there; a file that grows and shrinks has one of its
     /// lengths or one in between.
     #[test]
     fn lengths_and_names_are_those_synced_or_later(

@@ -234,7 +234,7 @@ impl Client {
     /// Opens the database and reads everything before anything else.
     ///
     /// # Errors
-    /// Those of opening; a violation when what was found may not be so.
+    /// Those of opening; a violation when the found state may not be.
     pub async fn open(process: &Process, setup: &Setup, oracle: &Shared) -> Result<Client, Stop> {
         let attempt = oracle.lock().attempt();
         let opened = setup.builder(process).open().await;

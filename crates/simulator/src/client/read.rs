@@ -10,7 +10,7 @@ use super::{Client, Stop, Taken};
 use crate::failure::Violation;
 use crate::oracle::{Content, State, show};
 
-/// What is read from: the newest state, or a snapshot.
+/// The source of a read: the newest state, or a snapshot.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Newest,

@@ -5,7 +5,7 @@
 //! among the others. Within a session writes are ordered by their calls. Everything that the engine
 //! promises is a statement about prefixes of that order:
 //!
-//! 1. What is seen in a session is its base with a prefix of its writes: at least those that had
+//! 1. A session shows its base with a prefix of its writes: at least those that had
 //!    ended before the read began, at most those that were called before it ended. Reads at one
 //!    snapshot see one prefix.
 //! 2. What the next session finds is the base with a prefix of the logged writes of the one before:
@@ -15,7 +15,7 @@
 //!    successor found.
 //! 4. A refused write is in no prefix.
 //!
-//! Whoever opens reads everything before it writes ([`Oracle::found`]), so that at most one
+//! Every opener reads everything before it writes ([`Oracle::found`]), so that at most one
 //! session's end is open at a time.
 
 mod state;
@@ -177,7 +177,7 @@ pub struct Oracle {
     attempts_open: BTreeSet<u64>,
     /// Attempts during the whole of which no other was under way.
     attempts_alone: BTreeSet<u64>,
-    /// What was done, for the report.
+    /// The operations, for the report.
     pub report: Report,
 }
 
@@ -443,10 +443,10 @@ impl Oracle {
     /// A flush ended with success; `mark` is of before its call.
     ///
     /// # Errors
-    /// When a successor did not find what was flushed after it had taken over.
+    /// When a successor did not find data flushed after it had taken over.
     pub fn flushed(&mut self, id: SessionId, mark: usize) -> Result<(), Violation> {
         let session = self.session(id)?;
-        // What was in flight at the call may not have been in memory yet.
+        // Writes in flight at the call may not have been in memory yet.
         let through = mark.min(
             session.writes.iter().position(|write| write.outcome == Outcome::Open).unwrap_or(usize::MAX),
         );
@@ -486,7 +486,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The power went: what was only accepted may be gone.
+    /// The power went: writes that were only accepted may be gone.
     pub fn power_lost(&mut self) {
         for session in self.sessions.values_mut() {
             session.accepted = 0;

@@ -1,4 +1,4 @@
-//! Each byte of a small database changed in turn: an error that says what is damaged, or all reads
+//! Each byte of a small database changed in turn: an error that names the damage, or all reads
 //! right; never a panic, a hang, a wrong answer, or further damage.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const STRIDE: u64 = 512;
 /// Seeds that change every byte, of a database with a log in either form.
 pub(super) const SEEDS: u64 = 2 * STRIDE;
 
-/// What is done to a file.
+/// A change of a file.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Flip { offset: u64, mask: u8 },
@@ -217,7 +217,7 @@ fn read(run: &Run, process: &Process, specimen: &Specimen, damaged: bool) -> Res
     Ok(errors.is_empty())
 }
 
-/// Opens and reads all in each way. Errors are collected; what is not an error must be right.
+/// Opens and reads all in each way. Errors are collected; every other answer must be right.
 async fn read_all(process: &Process, setup: &Setup, content: &Content) -> Result<Vec<Error>, Violation> {
     let db = match setup.builder(process).open().await {
         Ok(db) => db,

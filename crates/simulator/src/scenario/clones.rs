@@ -4,13 +4,13 @@
 //!
 //! Checked:
 //!
-//! 1. Whoever opens a database finds in it what was acknowledged as durable before, or was when it
+//! 1. Every opener of a database finds all that was acknowledged as durable before, or was when it
 //!    was cloned, and nothing that nobody wrote.
 //! 2. Nothing that a database, a checkpoint or a reader names is ever missing or damaged, but where
 //!    somebody deleted a database's objects by hand.
 //! 3. What a reader's snapshot shows stays as it is, also after its database was destroyed.
 //!
-//! Whoever sweeps does not reach all places: a database that it does not find may be there.
+//! A sweep does not reach all places: a database that it does not find may be there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,10 +41,10 @@ const PROCESSES: usize = 4;
 /// Version by key.
 type Contents = BTreeMap<u64, u64>;
 
-/// What is known of a database.
+/// The knowledge of one database.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// What was acknowledged as durable: at least this version of each key is there.
+    /// Acknowledged as durable: at least this version of each key is there.
     durable: Contents,
     /// Its making was acknowledged, or it was found whole.
     is_sure: bool,
@@ -228,7 +228,7 @@ impl Actor {
         if self.process.is_alive() { Ok(()) } else { Err(Stop::Ended) }
     }
 
-    /// For whoever reads the history.
+    /// For readers of the history.
     fn note(&self, what: std::fmt::Arguments<'_>) {
         self.world.note(&format!("{}: {what}", self.process.name()));
     }
@@ -383,7 +383,7 @@ impl Actor {
 
     async fn look_twice(&mut self, name: &str, db: &Db) -> Result<(), Stop> {
         let snapshot = db.snapshot();
-        // What was read once is in memory: later it is asked of the store only if nothing was read
+        // Data read once is in memory: later it is asked of the store only if nothing was read
         // before.
         if self.random.percent(50) {
             self.pause(8000).await;
@@ -589,7 +589,7 @@ fn told(outcome: Option<Result<(), Stop>>, place: &str) -> Result<(), Violation>
     }
 }
 
-/// Whoever comes last finds everything: after the first database, of which all come, has replaced
+/// The last opener finds everything: after the first database, of which all come, has replaced
 /// its tables and collected what nothing keeps, and then after each of the others has.
 fn finish(run: &Run, bucket: &Bucket) -> Result<(), Violation> {
     let names: Vec<_> = {

@@ -1,5 +1,5 @@
 //! What all know of an application's log, whose entries say which they are: those of an epoch are a
-//! run without gaps, which holds all that was acknowledged as durable but what was trimmed, until
+//! run without gaps, which holds all that was acknowledged as durable but not trimmed, until
 //! they are released.
 
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ impl Log {
         self.epochs.entry(epoch).or_default().trimmed = number;
     }
 
-    /// An epoch begins to release what is before it.
+    /// An epoch begins to release the entries before it.
     pub(super) fn releases(&mut self, epoch: u64) {
         self.releasing = epoch.max(self.releasing);
     }

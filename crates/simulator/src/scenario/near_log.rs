@@ -95,7 +95,7 @@ impl Writers<'_> {
         }
     }
 
-    /// All is well: everybody comes to an end, and whoever comes last finds everything.
+    /// All is well: everybody comes to an end, and the last opener finds everything.
     fn end(self) -> Result<(), Violation> {
         let Writers { run, contest, processes, .. } = self;
         processes.iter().for_each(Process::resume);

@@ -2,7 +2,7 @@
 //!
 //! A node loses what it holds only where the failure model allows it: one of them, the victim, as
 //! often as chance wants. No configuration names two regions of it, so that no log ever loses more
-//! than one of its regions, whoever is alive. Of the others:
+//! than one of its regions, no matter who is alive. Of the others:
 //!
 //! - A node in memory only ends when it has drained.
 //! - One with a copy, which answers from memory, ends when it was stopped cleanly: its next life
@@ -54,7 +54,7 @@ impl Keeps {
     }
 }
 
-/// A node that runs, within reach of whoever plays its operator.
+/// A node that runs, within reach of the operator.
 type Slot = Arc<Mutex<Option<Node>>>;
 
 /// A host with a node on it.
@@ -269,7 +269,7 @@ impl Neighbours {
         victim.start();
     }
 
-    /// All is well again, but for what was lost.
+    /// All is well again, but for the losses.
     pub(super) fn heal(&mut self, run: &Run, writers: &[Host]) {
         for neighbour in &mut self.all {
             neighbour.node.resume();

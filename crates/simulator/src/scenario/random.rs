@@ -140,7 +140,7 @@ fn life(
             world.clear_faults();
             inside.host().set_capacity(None);
             client.step(&healing[0]).await?;
-            // What was called before the faults ended may be told of them now only.
+            // Calls made before the faults ended may report them only now.
             client.settle().await?;
             // Errors may still be answered, a second time for the same cause; what a full disk
             // refused must work again.

@@ -1,4 +1,4 @@
-//! Writers that take one database from each other, and readers that follow whoever writes, all
+//! Writers that take one database from each other, and readers that follow the current writer, all
 //! paused, resumed and killed anywhere. Two seeds in eight have a near-compute log, whose nodes
 //! have troubles of their own.
 //!
@@ -6,8 +6,8 @@
 //!
 //! 1. It is one cut: in both keyspaces exactly what the chain of its last write says, now and, of a
 //!    snapshot, later.
-//! 2. It holds what was acknowledged as durable before the round that brought it began.
-//! 3. Nothing of it is taken back: whoever opens the database afterwards finds it, and so does the
+//! 2. It holds all writes acknowledged as durable before the round that brought it began.
+//! 3. Nothing of it is taken back: the next opener of the database finds it, and so does the
 //!    next look.
 //! 4. A reader is told `PinLost` only when it stood still, and `Corrupt` or `NotFound` never.
 
@@ -112,7 +112,7 @@ async fn read(process: &Process, contest: &Contest, random: &mut Random) -> Resu
     Ok(())
 }
 
-/// Looks at what is shown now, which must hold `durable`.
+/// Looks at the shown state, which must hold `durable`.
 async fn look(
     process: &Process,
     contest: &Contest,
@@ -269,7 +269,7 @@ fn act(run: &Run, seed: u64, contest: &Contest) -> Result<(), Violation> {
     }
     run.crash(&cast.processes, Crash::Kill);
     *contest.over.lock() = false;
-    // Whoever comes last finds everything.
+    // The last opener finds everything.
     let last = run.world.process("last");
     let (inside, contest) = (last.clone(), contest.clone());
     let found = last.run(async move { write(&inside, &contest, &mut Random::new(1, 1)).await });

@@ -75,7 +75,7 @@ impl<'a> Site<'a> {
         self.hosts.iter().skip(1).for_each(Host::power_loss);
     }
 
-    /// All is well, but for what was lost.
+    /// All is well, but for the losses.
     pub(super) fn heal(&mut self) {
         let Some(Near { neighbours, store, .. }) = &mut self.near else { return };
         neighbours.heal(self.run, &self.hosts);
@@ -86,7 +86,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// What is around those who take part where there is a near-compute log: their hosts, of which
+/// The surroundings of the participants where there is a near-compute log: their hosts, of which
 /// there are several only with a store that all of them reach; the nodes; and that store, or none.
 pub(super) fn around(
     run: &Run,

@@ -7,7 +7,7 @@
 //! 3. The third takes over, and a fourth. Each must find what the one before found and
 //!    acknowledged, and nothing that was not there then.
 //!
-//! What is small stays in the logs, so that every takeover replays all of them.
+//! Small data stays in the logs, so that every takeover replays all of them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,9 +4,9 @@
 //!
 //! Checked:
 //!
-//! 1. Whoever takes over finds what was acknowledged as durable by the writers before it.
+//! 1. A successor finds all that the writers before it acknowledged as durable.
 //! 2. What a writer that was replaced is told late is what its successor has found.
-//! 3. A confirmed read lacks nothing that was acknowledged before it, by whomever.
+//! 3. A confirmed read lacks nothing that was acknowledged before it, by any writer.
 //! 4. When all is well again one of them writes, and is not replaced while it lives.
 
 use std::sync::Arc;
@@ -257,7 +257,7 @@ fn act(run: &Run, seed: u64, contest: &Contest) -> Result<(), Violation> {
         )));
     }
     run.crash(&cast.processes(), Crash::Kill);
-    // Whoever comes last finds everything.
+    // The last opener finds everything.
     let last = run.world.process("last");
     let (inside, contest) = (last.clone(), contest.clone());
     let found = last.run(async move {

@@ -109,7 +109,7 @@ async fn session(process: &Process, contest: &Contest, random: &mut Random) -> R
         if contest.is_over() {
             break;
         }
-        // Keyspaces that come and go hide what is looked for here.
+        // Keyspaces that come and go would hide the fault sought here.
         let is_large = contest.large_percent > 0 && random.percent(contest.large_percent);
         match if is_large { large_write(random) } else { random_step(random) } {
             Step::Drop(_) => {}

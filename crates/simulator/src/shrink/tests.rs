@@ -50,7 +50,7 @@ fn what_is_left_is_what_matters() {
             shrink(&ACCOUNT, seed, Bounds::default()).unwrap();
         assert_eq!(failure.what, "overdrawn by 41", "seed {seed}");
         assert_eq!(failure.steps, ["41 are drawn"], "seed {seed}");
-        // Whoever draws comes, draws once, and that much.
+        // Each drawer comes, draws once, and that much.
         assert_eq!(choices, 3, "seed {seed}: {}", failure.tape.unwrap());
         assert!(choices_found > 3);
     }

@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind, Result};
 /// Latencies kept of one task; later ones count only towards the rate.
 const SAMPLES_MAX: usize = 200_000;
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// What was asked: `write`, `put`, `read`, `list`, `delete`, `append`, `sync`.

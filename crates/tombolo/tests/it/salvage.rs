@@ -151,7 +151,7 @@ fn check(told: &Told, mode: SalvageMode, (report, found): &(SalvageReport, Entri
     }
 }
 
-/// What is done to a file.
+/// A change of a file.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     Flip,

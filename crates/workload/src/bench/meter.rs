@@ -12,8 +12,8 @@ const CALLS_FIRST: u32 = 64;
 const NANOS_FAST: u64 = 10_000;
 /// How often fast calls are sampled.
 const EVERY_FAST: u32 = 8;
-/// Who writes at a rate runs ahead by less than this: in bursts that are short beside what is
-/// measured, and long beside a wake-up.
+/// Who writes at a rate runs ahead by less than this: in bursts that are short beside the
+/// measured time, and long beside a wake-up.
 const PACE: Duration = Duration::from_millis(1);
 /// Who waits for its turn looks this often whether the others have ended.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -61,7 +61,7 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
     }
 
     /// Waits until `since_begun` has passed, but for less than a millisecond, and no longer than
-    /// the others are at work. What is waited is no call's latency.
+    /// the others are at work. Such waits count in no call's latency.
     pub(super) fn wait_until(&mut self, since_begun: Duration) {
         let due = self.outcome.begun + since_begun;
         let mut left = due.saturating_sub((self.clock)());
@@ -124,7 +124,7 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
         !self.failed && !self.shared.is_stopped() && self.end_at.is_none_or(|end| now < end)
     }
 
-    /// What was measured.
+    /// The measurements.
     pub(super) fn finish(mut self) -> Outcome {
         let now = (self.clock)();
         self.gap_max = self.gap_max.max(now.saturating_sub(self.last));

@@ -110,7 +110,7 @@ impl Plan {
     /// Checks it.
     ///
     /// # Errors
-    /// What is out of range, and which range it is.
+    /// The value out of range, and the range.
     pub fn check(&self) -> Result<(), InvalidPlan> {
         let invalid = |text: String| Err(InvalidPlan(text));
         for (name, value) in [("num", self.num), ("reads", self.reads)] {
@@ -173,7 +173,7 @@ impl Plan {
     }
 }
 
-/// What the threads of one benchmark share with each other and with whoever watches.
+/// What the threads of one benchmark share with each other and with their observer.
 #[derive(Debug)]
 pub struct Shared {
     stop: AtomicBool,
@@ -246,7 +246,7 @@ pub struct Outcome {
     pub errors: u64,
     /// The first failure.
     pub first_error: Option<String>,
-    /// Latencies of what was sampled, each of one call.
+    /// Latencies of the sampled calls.
     pub latencies: Latencies,
     /// Every so-many-th call was sampled.
     pub sampled_every: u32,
@@ -254,7 +254,7 @@ pub struct Outcome {
     pub begun: Duration,
     /// When the last thread ended.
     pub ended: Duration,
-    /// Something of what was read, so that no target can skip reading it.
+    /// A part of the data read, so that no target can skip reading it.
     pub digest: u64,
 }
 

@@ -42,7 +42,7 @@ pub enum Work {
     Mixgraph,
     /// Merges everything.
     Compact,
-    /// Moves what is in memory to tables.
+    /// Moves memtables to tables.
     Flush,
     /// Waits until background work has settled.
     Wait,

@@ -120,7 +120,7 @@ fn mixed_benchmarks_read_and_write_what_they_say() {
             outcome.operations == 500 && (least_found..=500).contains(&outcome.found),
             "{name}: {outcome:?}"
         );
-        // D and E insert, one in twenty; the others write what is there.
+        // D and E insert, one in twenty; the others write existing keys.
         let keys = map.entries().len();
         assert_eq!(keys > 1000, ["ycsb-d", "ycsb-e"].contains(&name), "{name}: {keys} keys");
     }

@@ -110,7 +110,7 @@ impl Ycsb {
     }
 
     /// A key that is there. The newest are known to `Latest` only, as in YCSB: others were spread
-    /// over what was loaded.
+    /// over the loaded keys.
     fn existing(&mut self) -> u64 {
         if matches!(self.distribution, Distribution::Latest { .. }) {
             let count = self.loaded + self.inserted.load(Ordering::Relaxed);

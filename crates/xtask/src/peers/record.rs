@@ -43,7 +43,7 @@ pub struct Record {
     pub figures: Figures,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {

@@ -74,7 +74,7 @@ pub(super) struct Job {
     /// Invariant: start + wanted <= buffer.len(), and filled <= wanted.
     wanted: usize,
     filled: usize,
-    /// What was asked for, within what is read.
+    /// The requested range, within the range that is read.
     ask_start: usize,
     ask_length: usize,
     batch: Arc<Batch>,

@@ -3,17 +3,17 @@
 //!
 //! 1. A range of a buffered file is tried with `RWF_NOWAIT`: what the page cache holds is copied on
 //!    the calling thread (about 1 µs for 4 KiB), without a hand-over.
-//! 2. What is left goes to the engine of this process: an io_uring with one thread that reaps
+//! 2. The rest goes to the engine of this process: an io_uring with one thread that reaps
 //!    (`ring`), or, where the kernel does not let us, a bounded pool of threads that call `pread`
 //!    (`pool`).
 //! 3. A thread that waits with nothing else to do (`Env::block_on`) reads itself: the hand-over to
 //!    another thread and back would cost a quarter of what the device takes. A single read is a
 //!    `pread`; several go to an io_uring of its own (`own_ring`), with one system call that returns
-//!    when all have ended. Who waits for a moment as well, as whoever has a deadline does, must be
-//!    back for it and hands its reads over.
+//!    when all have ended. Who waits for a moment as well, as a caller with a deadline does, must
+//!    be back for it and hands its reads over.
 //!
 //! Files opened past the page cache need aligned memory, offsets and lengths: a read is widened
-//! here, and cut to what was asked for.
+//! here, and cut to the requested range.
 //!
 //! Invariants:
 //! - A job owns its buffer and its file until the kernel is done with them, whatever became of the
@@ -134,7 +134,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         WAITING.set(WAITING.get() - 1);
         TIMED.set(self.outer_is_timed);
-        // Somebody else may wait for what was begun here.
+        // Somebody else may wait for this read.
         hand_over(DEFERRED.take());
     }
 }

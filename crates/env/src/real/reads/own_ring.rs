@@ -6,8 +6,8 @@
 //! 1. A job lies in `jobs` from before its entry is pushed until after its answer was taken from
 //!    the completion queue: the kernel's pointer into its buffer is valid all that time, and
 //!    nothing else touches the buffer.
-//! 2. A ring is never dropped: what is with the kernel when its thread ends by a panic keeps its
-//!    memory.
+//! 2. A ring is never dropped: a read that is with the kernel when its thread ends by a panic keeps
+//!    its memory.
 //! 3. At most `ENTRIES` jobs are with the kernel: neither queue of the ring is ever full.
 
 use std::collections::VecDeque;
@@ -89,7 +89,7 @@ impl OwnRing {
             let wanted = if queue.is_empty() { in_flight } else { 1 };
             match self.ring.submit_and_wait(wanted) {
                 Ok(_) => {}
-                // Interrupted, or the kernel is short of memory: what was not taken is handed over
+                // Interrupted, or the kernel is short of memory: the rest is handed over
                 // again.
                 Err(error) if matches!(error.raw_os_error(), Some(4 | 11 | 16)) => std::thread::yield_now(),
                 Err(error) => panic!("io_uring did not take {in_flight} reads: {error}"),

@@ -1,4 +1,4 @@
-//! An io_uring shared by all threads: whoever reads submits, one thread reaps.
+//! An io_uring shared by all threads: readers submit, one thread reaps.
 //!
 //! Invariants:
 //! 1. A job lies in `jobs` from before its entry is pushed until after its answer was taken from

@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::OnceLock;
 
-/// What is opaque.
+/// An opaque C structure.
 #[repr(C)]
 pub(super) struct Opaque {
     _private: [u8; 0],

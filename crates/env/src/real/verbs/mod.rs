@@ -441,7 +441,7 @@ impl Memory {
     }
 
     /// Takes the memory away from the card: from its return on the card neither reads nor writes
-    /// it, and refuses whoever asks for that. The bytes stay.
+    /// it, and refuses such requests. The bytes stay.
     ///
     /// # Errors
     /// What the system says; then the card may go on, and the memory is kept for ever.
@@ -531,7 +531,7 @@ impl Channel {
         if code != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a queue that lives: whoever destroys it holds the lock, and the kernel forgets
+        // SAFETY: a queue that lives: its destroyer holds the lock, and the kernel forgets
         // its events then.
         unsafe { (library.ack_cq_events)(queue, 1) };
         Ok(context.addr())
@@ -720,8 +720,8 @@ impl QueuePair {
     /// Its completion bears `token`. When more are on their way than the pair was made for it is
     /// refused.
     ///
-    /// The bytes are read while the write is on its way: whoever changes them meanwhile changes
-    /// what is written.
+    /// The bytes are read while the write is on its way: to change them meanwhile changes
+    /// the written data.
     ///
     /// # Errors
     /// What the card's driver says. Nothing was posted.
@@ -826,7 +826,7 @@ impl QueuePair {
         }
     }
 
-    /// Puts it in the error state: it takes nothing any more, and what was posted is flushed.
+    /// Puts it in the error state: it takes nothing any more, and posted writes are flushed.
     ///
     /// # Errors
     /// What the system says.

@@ -64,7 +64,7 @@ pub(super) enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Done,
-    /// What was asked of is not there.
+    /// The keyspace or snapshot is not there.
     None,
     /// Two ways to read gave two answers.
     Disagree,

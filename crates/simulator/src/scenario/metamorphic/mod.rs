@@ -10,8 +10,8 @@
 //! - `real` runs histories on a real store, in real time.
 //!
 //! So that the answers are the same under every set, what a crash may or may not keep is settled
-//! before it: unlogged writes are flushed, and a durable write ends what was only accepted. The
-//! other scenarios crash anywhere.
+//! before it: unlogged writes are flushed, and a durable write ends the time of merely accepted
+//! ones. The other scenarios crash anywhere.
 
 mod history;
 mod real;
@@ -177,7 +177,7 @@ async fn open(env: &Env, shared: &Shared) -> Result<Db, Error> {
     }
 }
 
-/// An open database and what was called on it.
+/// An open database and the calls made on it.
 struct Life {
     env: Env,
     shared: Shared,

@@ -1,9 +1,9 @@
 //! The same histories on a real store, in real time: `cargo xtask real --stage metamorphic`.
 //!
 //! `seed → history → for each set of options: a database of its own below the URI → what each operation answers → destroyed`.
-//! The sets keep their options, and lie on one store, whose own log they have. What is a crash in
-//! the simulated world is here a handle that is dropped, with all that it was doing, and another
-//! that takes the database over: processes that are killed are `tombolo crash`'s.
+//! The sets keep their options, and lie on one store, whose own log they have. A crash in the
+//! simulated world is here a handle that is dropped, with all that it was doing, and another that
+//! takes the database over: processes that are killed are `tombolo crash`'s.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Real<'a> {
     pub limit: Duration,
 }
 
-/// What was run on a store.
+/// The run on a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// Histories that were begun.

@@ -1,5 +1,5 @@
 //! A writer takes a log over and lives on, while all nodes are started again, one after the other,
-//! and lose their memory each time. No write fails, and whoever takes over from it finds all.
+//! and lose their memory each time. No write fails, and its successor finds all.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What must hold of every log: what was acknowledged is found, what was served or shown is never
-//! taken back, what is named holds what it should.
+//! The laws of every log: acknowledged records are found, served or shown ones are never
+//! taken back, and named regions hold what they should.
 
 use std::collections::BTreeMap;
 

@@ -232,7 +232,7 @@ impl World {
         tape::note(|| format!("{:>5} {:>10.3} ms  {}", self.steps, words::milliseconds(self.now), words()));
     }
 
-    /// Something is lost on its way: whoever waits may be told so.
+    /// A message is lost on its way: its waiter may learn that.
     fn lose(&mut self, message: Message) {
         self.say(|| format!("lost: {}", words::message(&message)));
         match message {
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    /// Whether a takeover of a log needs no more than what is there: so many of its regions answer
+    /// Whether enough is there for a takeover of a log: so many of its regions answer
     /// as the failure model says, and it can be copied.
     fn is_recoverable(&self, (_, members, settled): &Newest) -> bool {
         let answers = |member: &&Member| {

@@ -81,7 +81,7 @@ impl Process {
         let before = chain.tip();
         let seals_first = is_enabled(Mutant::SegmentSealsBeforeClaim);
         let epoch = if seals_first { before + 1 } else { chain.claim() };
-        // What was there before the claim is not all that older epochs have published.
+        // The state before the claim lacks what older epochs publish later.
         let known =
             if is_enabled(Mutant::SegmentListsBeforeClaim) { before.saturating_sub(1) } else { before };
         let old = chain.logs(known).into_iter().map(|(log, members, settled)| {

@@ -13,7 +13,7 @@ pub(super) fn milliseconds(now: Instant) -> f64 {
     now.as_nanos() as f64 / 1e6
 }
 
-/// A region's name, short: whoever makes it counts from 64 random bits.
+/// A region's name, short: its maker counts from 64 random bits.
 pub(super) fn region(RegionId(number): RegionId) -> String {
     format!("region {:04x}-{:x}", (number >> 64) & 0xFFFF, number & 0xFFFF_FFFF)
 }
