@@ -213,7 +213,7 @@ impl BatchBuilder {
         self.bytes
     }
 
-    /// The payload of what was added so far.
+    /// The payload of all entries added so far.
     pub fn payload(&self) -> &[u8] {
         &self.bytes
     }

@@ -619,7 +619,7 @@ impl<B: AsRef<[u8]>> Block<B> {
         self.find(target).index
     }
 
-    /// As [`Block::get`], telling what lies beyond this block from what is absent.
+    /// As [`Block::get`], telling a key beyond this block from an absent one.
     ///
     /// # Errors
     /// `Damaged`.

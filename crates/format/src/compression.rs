@@ -217,7 +217,7 @@ pub fn decompress_into(compression: Compression, payload: &[u8], raw: &mut [u8])
 /// # Errors
 /// `Damaged`.
 pub(crate) fn decompress_lz4(data: &[u8], raw: &mut [u8]) -> Result<()> {
-    // The library counts in 31 bits, and would take what is longer for something else.
+    // The library counts in 31 bits, and would misread a longer length.
     let found = match (i32::try_from(data.len()), i32::try_from(raw.len())) {
         (Ok(_), Ok(length)) => {
             lz4::block::decompress_to_buffer(data, Some(length), raw).map_err(|error| error.to_string())

@@ -10,18 +10,18 @@ pub type Result<T> = std::result::Result<T, FormatError>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The bytes are not what was written.
+    /// The bytes differ from the written ones.
     Damaged {
-        /// Where, in bytes from the start of what was decoded.
+        /// Where, in bytes from the start of the decoded bytes.
         offset: u64,
         /// What should be there.
         expected: Cow<'static, str>,
-        /// What is there.
+        /// The value found.
         found: Cow<'static, str>,
     },
     /// The bytes are sound, but a newer version wrote them.
     Newer {
-        /// Where, in bytes from the start of what was decoded.
+        /// Where, in bytes from the start of the decoded bytes.
         offset: u64,
         /// What this version does not know, with its number or feature bits.
         what: Cow<'static, str>,

@@ -1,4 +1,4 @@
-//! The record that begins an incarnation. Its name says the number; whoever puts it puts the same
+//! The record that begins an incarnation. Its name says the number; every process puts the same
 //! bytes.
 //!
 //! | offset | bytes | field |

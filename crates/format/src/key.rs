@@ -28,7 +28,7 @@ impl SequenceNumber {
 }
 
 /// The first 8 bytes of a key, or of the rest of one, as a number, the first byte highest, zeros
-/// for what is missing. Of two that differ, the numbers are ordered as the keys are.
+/// for missing bytes. Of two that differ, the numbers are ordered as the keys are.
 #[inline]
 pub fn head_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {

@@ -2,7 +2,7 @@
 //!
 //! One home per layout: each module's documentation opens with a byte table, tested against its
 //! constants. All integers are little-endian and of fixed width unless a table says otherwise.
-//! Decoders take any bytes: what is damaged, or written by a newer version, is a [`FormatError`];
+//! Decoders take any bytes: damage, or a newer version, is a [`FormatError`];
 //! nothing panics, and every size is checked before memory is allocated for it.
 
 #![allow(

@@ -41,9 +41,9 @@
 //! Durable-through is the lane's offset up to which all was known durable when the frame was
 //! written; 0 says nothing about it. The short form says stream 0, a count of 1, and a
 //! durable-through within this segment or nothing of it; the compact form stream 0, a count of 1, a
-//! sequence number below 2^49, a payload of 1 to 4,095 bytes, and nothing about what is durable:
-//! one writer's puts, of which a log mostly consists. A frame has the shortest form that says it
-//! all, and takes 24 bytes at least. Which frames say what is durable is the log store's choice:
+//! sequence number below 2^49, a payload of 1 to 4,095 bytes, and no word on durability: one
+//! writer's puts, of which a log mostly consists. A frame has the shortest form that says it all,
+//! and takes 24 bytes at least. Which frames carry the durable offset is the log store's choice:
 //! the local log's is the first frame that begins in a page, and the first after more became
 //! durable.
 //!
@@ -545,7 +545,7 @@ pub enum NoFrame {
     Mark {
         /// The segment's own.
         expected: u32,
-        /// What is there.
+        /// The value found.
         found: u32,
     },
     /// A mark, and a length beyond the segment's end or the limit.

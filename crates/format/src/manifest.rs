@@ -319,7 +319,7 @@ pub enum RecordKind {
 /// Which part of edits that are too large for one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The first: what was begun before, and not ended, is forgotten.
+    /// The first: earlier parts that never ended are forgotten.
     First,
     /// One after the first.
     Further,
@@ -336,7 +336,7 @@ pub struct Record {
     pub slot: u64,
     /// The writer's epoch; of a claim, the slot's own number.
     pub epoch: u64,
-    /// Fresh randomness of whoever put it, so that one's own record is told from another's equal
+    /// Fresh randomness of its writer, to tell one's own record from another's equal
     /// one.
     pub attempt: u128,
     /// Hash of the predecessor's bytes; 0 in the first slot.

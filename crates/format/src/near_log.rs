@@ -32,7 +32,7 @@
 //! | | 8 | first sequence number |
 //! | | | the operations |
 //! | 2: the segment's end: the lane goes on in the next | 0 | |
-//! | 3: nothing but what was committed | 0 | |
+//! | 3: nothing but the committed offset | 0 | |
 
 use crate::checksum::crc32c;
 use crate::codec::{Reader, put_prefixed};
@@ -260,7 +260,7 @@ pub fn encode_near_entry(stream: u32, count: u32, first_sequence: u64) -> [u8; N
 
 /// The payload of a segment's last record.
 pub const NEAR_END: [u8; 1] = [END];
-/// The payload of a record that tells what was committed.
+/// The payload of a record that tells the committed offset.
 pub const NEAR_COMMITTED: [u8; 1] = [COMMITTED];
 
 impl<'a> NearPayload<'a> {

@@ -90,7 +90,7 @@ pub struct Pin {
     pub clone: Option<PinnedFor>,
 }
 
-/// The clone for which tables are pinned: whoever finds the pin can ask there whether it is needed.
+/// The clone for which tables are pinned: the finder of the pin can ask there whether it is needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PinnedFor {
     /// Where the clone lies, from the pinned database's place on (`../orders-for-tests`).

@@ -11,7 +11,7 @@
 //!
 //! The digest of what lies before byte 0 comes from the segment's identity ([`first_digest`]), so
 //! that a record of another segment, or of another place in it, is none. Records are never split
-//! nor joined: whoever sends them again sends the same ones.
+//! nor joined: they are sent again as they are.
 //!
 //! Lengths are 32 bits wide: a segment is at most [`SEGMENT_RECORDS_BYTES_MAX`] long.
 
@@ -103,7 +103,7 @@ pub fn decode<'a>(predecessor: Digest, at: u32, bytes: &'a [u8]) -> Result<Recor
 }
 
 /// As [`decode`], of a record whose digest was found to be right before, in the same memory:
-/// whoever walks a whole segment to check it need not do so twice.
+/// a check of a whole segment need not walk it twice.
 ///
 /// # Errors
 /// As [`decode`], but for the digest.

@@ -124,7 +124,7 @@ fn end(compression: u8, start: usize, identity: u64, offset: u64, out: &mut Vec<
     BlockHandle { offset, length }
 }
 
-/// Checks a stored block and decompresses it. What is not compressed is not copied.
+/// Checks a stored block and decompresses it. An uncompressed block is not copied.
 ///
 /// # Errors
 /// `Damaged`, or `Newer` for an unknown compression, with the offset in the block.
@@ -188,7 +188,7 @@ impl<'a> Sealed<'a> {
         }
     }
 
-    /// Decompresses it into memory that `memory` gives for so many bytes; what is not compressed is
+    /// Decompresses it into memory that `memory` gives for so many bytes; an uncompressed block is
     /// copied there.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl<'a> Sealed<'a> {
         target: InternalKey<'_>,
         room: &mut Vec<u8>,
     ) -> Result<Option<(Trailer, Range<usize>)>> {
-        // What was there before is overwritten, or not looked at.
+        // The earlier content is overwritten, or not looked at.
         room.resize(self.raw_bytes(), 0);
         match &self.0 {
             Payload::Whole(compression, payload) => decompress_into(*compression, payload, room)?,

@@ -285,7 +285,7 @@ fn range_within(piece: &[u8], piece_offset: u64, handle: BlockHandle) -> Result<
     })
 }
 
-/// Smallest and greatest sequence number of what was added so far.
+/// Smallest and greatest sequence number of the entries so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceRange {
     /// Inclusive.

@@ -28,7 +28,7 @@ pub(crate) struct Batches {
     closed: Vec<Batch>,
     /// Records behind them.
     open: BytesMut,
-    /// What is left of a buffer that a long record had no room in, empty.
+    /// The rest of a buffer in which a long record had no room, empty.
     rest: BytesMut,
     first: Digest,
     /// Of all, `open` included.
@@ -109,7 +109,7 @@ impl Batches {
             }
         }
         if self.open.capacity() - start < bytes {
-            // What is left of a buffer stays unused as long as the segment does, and is not counted
+            // The rest of a buffer stays unused as long as the segment does, and is not counted
             // as held: an eighth at most of batches of one record each; where several gather in one
             // it may be as much as they are.
             self.open.reserve(if bytes > BUFFER_BYTES / 8 { bytes } else { BUFFER_BYTES });
@@ -165,7 +165,7 @@ impl Batches {
         (self.closed[number].end == byte).then(|| (number + 1, self.closed[number].digest))
     }
 
-    /// All records that are closed, for whoever keeps them elsewhere.
+    /// All closed records, for copies elsewhere.
     pub(crate) fn records(&self) -> Vec<Bytes> {
         self.closed.iter().map(|batch| batch.records.clone()).collect()
     }
@@ -175,7 +175,7 @@ impl Batches {
 mod tests {
     use super::*;
 
-    /// What is held is what is counted, but for what is left of shared buffers, however long and
+    /// The held bytes are the counted bytes, except the rest of shared buffers, however long and
     /// short records follow each other.
     #[test]
     fn batches_take_little_more_memory_than_their_records() {

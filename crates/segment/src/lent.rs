@@ -35,15 +35,15 @@ pub(crate) trait Lent: Send + fmt::Debug {
     /// Copies bytes out of it. `false`: nothing was ever stored there, and it must not be touched.
     fn copy(&self, offset: u32, buffer: &mut [u8]) -> bool;
 
-    /// Memory that stays readable when this is dropped, and where in it records begin: what was
+    /// Memory that stays readable when this is dropped, and where in it records begin: records
     /// found sound there once its writer's filling had ended need not be copied. A writer that
     /// stores all the same stores what lies there already, or behind it (rule 3); other bytes
-    /// whoever reads them finds.
+    /// their readers find.
     fn stays(&self) -> Option<(Arc<dyn Mapping>, usize)> {
         None
     }
 
-    /// Says there how many bytes of records are sealed and stay, to whoever reads them there.
+    /// Says there how many bytes of records are sealed and stay, to their readers there.
     fn tell_length(&self, bytes: u32) {
         let _ = bytes;
     }
@@ -64,9 +64,9 @@ pub(crate) trait Lent: Send + fmt::Debug {
 const COPIED_BYTES_MIN: usize = 16 << 10;
 const COPIED_BYTES_MAX: usize = 256 << 10;
 
-/// Finds the whole, sound records behind `held`, which is what lies in it up to there, and says
-/// what is held with them; `keep` gets them in pieces. They are checked as they were copied: what
-/// is stored later, or twice, is in no piece.
+/// Finds the whole, sound records behind `held`, which is what lies in it up to there, and says the
+/// held length with them; `keep` gets them in pieces. They are checked as they were copied: bytes
+/// stored later, or twice, are in no piece.
 pub(crate) fn sound_records(memory: &dyn Lent, held: Extent, mut keep: impl FnMut(&[u8])) -> Extent {
     let mut held = held;
     let mut copy = Vec::new();
@@ -85,7 +85,7 @@ pub(crate) fn sound_records(memory: &dyn Lent, held: Extent, mut keep: impl FnMu
         let (sound, rest) = copy.split_at((walk.at() - held.length) as usize);
         keep(sound);
         held = Extent { length: walk.at(), digest: walk.digest(), committed };
-        // What ends the walk: a record that goes beyond what was copied, or none.
+        // What ends the walk: a record that goes beyond the copied bytes, or none.
         let payload = rest.first_chunk().map(|head| u64::from_le_bytes(*head));
         let whole = match payload
             .map(|bytes| usize::try_from(bytes).ok().filter(|bytes| *bytes <= RECORD_PAYLOAD_BYTES_MAX))
@@ -136,8 +136,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// Wherever records lie in what is copied at once: all up to the first that is damaged are
-        /// found, from wherever the search begins; and what is kept is they.
+        /// Wherever records lie in the bytes copied at once: all up to the first damaged one are
+        /// found, from wherever the search begins; and exactly they are kept.
         #[test]
         fn all_records_before_the_damage_are_found(
             payloads in prop::collection::vec(payload_bytes(), 0..40),

@@ -1,4 +1,4 @@
-//! What a writer, or whoever takes its place, asks of a node, and what the node answers. Their
+//! What a writer, or its successor, asks of a node, and what the node answers. Their
 //! bytes on a wire are the transport's.
 
 use std::fmt;
@@ -22,7 +22,7 @@ pub const DOMAIN_BYTES_MAX: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIncarnation(pub u64);
 
-/// A region's name: drawn at random by whoever makes it, and never used again.
+/// A region's name: drawn at random by its maker, and never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u128);
 
@@ -48,11 +48,11 @@ pub struct Request {
     pub region: RegionId,
     /// The epoch in whose name it is asked.
     pub epoch: Epoch,
-    /// What is asked.
+    /// The request.
     pub body: Body,
 }
 
-/// What is asked of a region.
+/// A request to a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Makes it, empty. Making it again with the same arguments changes nothing.
@@ -80,7 +80,7 @@ pub enum Body {
     Read {
         /// From this byte on.
         from: u32,
-        /// So many at most, and [`READ_BYTES_MAX`] at most: whoever wants more reads on.
+        /// So many at most, and [`READ_BYTES_MAX`] at most: for more, read on.
         bytes_max: u32,
     },
     /// Gives its memory back. Its name stays taken.
@@ -88,7 +88,7 @@ pub enum Body {
     /// Gives back the memory of all regions that older epochs of a database made and that nothing
     /// names: of no single region.
     ///
-    /// Whoever asks has an effective claim, and all that the chain names is in `keep`. No older
+    /// The asker has an effective claim, and all that the chain names is in `keep`. No older
     /// epoch publishes any more, and later ones publish what they made themselves: so it may come
     /// at any later time.
     Collect {
@@ -212,7 +212,7 @@ pub enum Refusal {
     Sealed(Epoch),
     /// The region belongs to this epoch, or was sealed in its name.
     OtherEpoch(Epoch),
-    /// Bytes between what is held and what came are missing; so much is held.
+    /// Bytes before the new ones are missing; so much is held.
     Gap(u32),
     /// Before the offset lies something else than the asker says, or other bytes are held where
     /// these came: so much of it agrees at most.

@@ -20,8 +20,8 @@ pub trait Peer: Send + Sync + fmt::Debug {
     /// The answer's errors: `Retry` when the request did not reach the node; `OutcomeUnknown` when
     /// it may have, or may yet. The completer gone means the same. Any other kind: it did not reach
     /// the node, and will not until what the error says is mended (a wrong secret, another
-    /// version), or until some of what is on its way was answered (`Busy`). What the node itself
-    /// says, refusals included, is no error.
+    /// version), or until some of the calls on their way were answered (`Busy`). What the node
+    /// itself says, refusals included, is no error.
     fn call(&self, request: Request) -> Completion<Result<Answer>>;
 
     /// Carries a request out that takes no waiting, as one that is a store to memory. It counts
@@ -39,7 +39,7 @@ pub trait Peer: Send + Sync + fmt::Debug {
         unreachable!("nothing was stored to {region}")
     }
 
-    /// Asks the node what it is: its life, which whoever makes a region there has to know, and its
+    /// Asks the node what it is: its life, which a maker of regions there has to know, and its
     /// room. Errors as those of [`Peer::call`].
     fn status(&self) -> Completion<Result<NodeStatus>>;
 
@@ -66,7 +66,7 @@ pub enum AtOnce {
     Stored,
 }
 
-/// A node in this process: for tests, and for whoever lends its own memory.
+/// A node in this process: for tests, and for a process that lends its own memory.
 #[derive(Clone, Debug)]
 pub struct LocalPeer {
     address: Arc<str>,

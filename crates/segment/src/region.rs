@@ -1,5 +1,5 @@
 //! A node's regions: what it checks, and in which order. A plain state machine: one call is one
-//! step (rule 2), whoever holds the lock.
+//! step (rule 2), under the lock.
 //!
 //! ```text
 //! never seen ── create ──▶ open ── seal ──▶ sealed ── free ──▶ freed
@@ -12,11 +12,11 @@
 //! 1. A region's bytes are whole records, each behind its predecessor, of the segment that the
 //!    region was made for.
 //! 2. Bytes once held never change; nothing is added after a seal; the epoch of a seal only rises.
-//! 3. A name once seen in this life of the node is known until its end: what was sealed or freed is
+//! 3. A name once seen in this life of the node is known until its end: a region sealed or freed is
 //!    never made again.
 //! 4. Memory of all regions together is at most what the node lends; a region's is taken whole when
 //!    it is made.
-//! 5. At most [`NAMES_MAX`] names are known: beyond, nothing is made, and what was never seen is
+//! 5. At most [`NAMES_MAX`] names are known: beyond, nothing is made, and a name never seen is
 //!    not sealed, which is no answer.
 //!
 //! Cost: an append hashes and copies its bytes once. A name costs some 50 bytes for the rest of the
@@ -48,7 +48,7 @@ use held::Held;
 struct Region {
     database: u64,
     segment: SegmentIdentity,
-    /// Whoever made it; nobody else appends.
+    /// Its maker; nobody else appends.
     owner: Epoch,
     bytes_max: u32,
     bytes: Held,
@@ -140,7 +140,7 @@ enum Known {
     Freed,
 }
 
-/// What regions take, for metrics and for whoever looks for room.
+/// Memory that regions take, for metrics and for the search for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupancy {
     /// Bytes that the node lends.
@@ -179,7 +179,7 @@ pub struct Regions {
 enum Frozen {
     /// All of it was found.
     Whole,
-    /// Something is missing: only what was sealed before that is known to be all.
+    /// Something is missing: only regions sealed before that are known to be complete.
     Damaged,
 }
 
@@ -246,7 +246,7 @@ impl Regions {
     }
 
     /// Lends so many bytes from here on. When regions take more, the memory of some is wanted back:
-    /// the largest, until the rest is within it. Nothing is taken away: only whoever made a region
+    /// the largest, until the rest is within it. Nothing is taken away: only the maker of a region
     /// knows whether it is needed.
     pub fn lend(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
@@ -328,7 +328,7 @@ impl Regions {
 
     /// Has an open region hold records that something else has checked, as [`Regions::handle`]
     /// would, behind those that it holds: `bytes` of them, or those up to there in a mapping, when
-    /// it is about to be sealed. `after` is what is held then.
+    /// it is about to be sealed. `after` is the length held then.
     pub(crate) fn take_in(&mut self, id: RegionId, after: Extent, bytes: Sound<'_>) {
         let Some(Known::Made(region)) = self.known.get_mut(&id) else { return };
         let before = region.length();
@@ -418,9 +418,9 @@ impl Regions {
         }
     }
 
-    /// Carries out a request that a journal holds. Whoever cleans a journal notes a region as it is
-    /// then, perhaps behind a seal of it that was noted before: what is made again there is no more
-    /// a name that was never seen.
+    /// Carries out a request that a journal holds. The cleaning of a journal notes a region as it
+    /// is then, perhaps behind a seal of it that was noted before: a region made again there is no
+    /// more a name that was never seen.
     pub(crate) fn replay(&mut self, request: Request) {
         let is_unseen = matches!(self.known.get(&request.region), Some(Known::Tombstone { .. }));
         if is_unseen && matches!(request.body, Body::Create { .. }) {
@@ -494,7 +494,7 @@ impl Regions {
             Entry::Vacant(vacant) => {
                 let digest = first_digest(database, &segment);
                 // Memory is asked of the host as it is filled; the books take it whole, so that a
-                // region never grows beyond what is lent.
+                // region never grows beyond the lent memory.
                 let region = Region {
                     database,
                     segment,
@@ -543,7 +543,7 @@ impl Regions {
     }
 
     /// Seals in the name of `epoch`, again if it was sealed in the name of an earlier one. A later
-    /// epoch's seal stands, and refuses: whoever asks is superseded.
+    /// epoch's seal stands, and refuses: the asker is superseded.
     fn seal(&mut self, id: RegionId, epoch: Epoch) -> Result<Answer, Refusal> {
         if is_enabled(Mutant::RegionForgetsUnknown) && !self.known.contains_key(&id) {
             return Ok(Answer::Sealed(None));
@@ -580,7 +580,7 @@ impl Regions {
         Ok(Answer::Bytes(region.bytes.read(from, bytes_max)))
     }
 
-    /// Frees in the name of `epoch`: only whoever made the region, or a later epoch that no other
+    /// Frees in the name of `epoch`: only the maker of the region, or a later epoch that no other
     /// sealed it after.
     fn free(&mut self, id: RegionId, epoch: Epoch) -> Result<Answer, Refusal> {
         let known = self.known.entry(id).or_insert(Known::Freed);

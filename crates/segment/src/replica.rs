@@ -1,4 +1,4 @@
-//! One region, as whoever fills it sees it.
+//! One region, as its writer sees it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::pace::Pace;
 /// Requests on their way to one region.
 const WINDOW: usize = 8;
 
-/// After so long without any answer what was sent is taken for lost, and sent again.
+/// After so long without any answer, sent records are taken for lost, and sent again.
 pub(crate) const SILENCE: Duration = Duration::from_millis(400);
 
 /// After a call that was lost nothing is sent for so long.
@@ -50,8 +50,8 @@ pub(crate) struct Replica {
     /// It answers late, and has for long.
     pub(crate) is_slow: bool,
     pub(crate) pace: Pace,
-    /// It is sealed and holds all, and was not made here: it is not freed here, for what is
-    /// published names it.
+    /// It is sealed and holds all, and was not made here: it is not freed here, for the
+    /// published configuration names it.
     pub(crate) is_holder: bool,
     /// When a holder has said so to this writer last.
     pub(crate) confirmed_at: Option<Instant>,
@@ -60,8 +60,8 @@ pub(crate) struct Replica {
     /// Calls without an answer.
     outstanding: Vec<Outstanding>,
     numbers: u32,
-    /// Calls up to this one were about another name of the region, which never came to be: what is
-    /// said to them late is not about this one.
+    /// Calls up to this one were about another name of the region, which never came to be: answers
+    /// to them that come late are not about this one.
     named_after: u32,
     resume_at: Option<Instant>,
     /// Since when it has answered nothing of what it was sent.
@@ -103,7 +103,7 @@ impl Replica {
         }
     }
 
-    /// Bytes that count: none of what is gone.
+    /// Bytes that count: none of those that are gone.
     pub(crate) fn counted(&self) -> u32 {
         if self.phase == Phase::Live { self.held } else { 0 }
     }
@@ -185,7 +185,7 @@ impl Replica {
         self.outstanding.len() < before
     }
 
-    /// Waits no more for what was sent before the silence. Whether there was any.
+    /// Waits no more for records sent before the silence. Whether there was any.
     pub(crate) fn give_up_waiting(&mut self, now: Instant) -> bool {
         let is_late =
             self.is_silent(now) && now.since(self.sent_at) >= SILENCE && !self.outstanding.is_empty();

@@ -5,7 +5,7 @@ use tombolo_format::segment_record::{Digest, Records};
 
 use crate::message::{Extent, Refusal};
 
-/// What is there, or is on its way there.
+/// Records that are there, or on their way there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tail {
     extent: Extent,
@@ -15,7 +15,7 @@ pub(crate) struct Tail {
 /// What there is to be done with records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// They follow what is there, and with them it is this.
+    /// They follow the held records, which then end here.
     Follows(Extent),
     /// The node would refuse them.
     Refused(Refusal),
@@ -29,7 +29,7 @@ impl Tail {
         Tail { extent, bytes_max }
     }
 
-    /// Whether whole, sound records at `offset`, behind `predecessor`, follow what is there.
+    /// Whether whole, sound records at `offset`, behind `predecessor`, follow the held ones.
     pub(crate) fn fit(&self, offset: u32, predecessor: Digest, records: &[u8]) -> Fit {
         let Extent { length, digest, mut committed } = self.extent;
         if offset != length || predecessor != digest {

@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! 1. Only sealed regions of the named life, whole up to what they recorded, are answers (rule 4).
-//! 2. What is chosen is never shorter than the (q − u)-th longest answered length, u regions giving
-//!    no answer: so much may have been acknowledged.
+//! 2. The chosen length is never shorter than the (q − u)-th longest answered length, u regions
+//!    giving no answer: so much may have been acknowledged.
 //! 3. With fewer answers than that takes it says so, and yields nothing.
 //! 4. Of a segment whose length and digest are published nobody acknowledges more: there one region
 //!    that holds just that is enough, and the others are waited for only as long as an answer
@@ -58,7 +58,7 @@ pub struct Recovery {
     /// What an earlier takeover has published of it, as length and digest: whatever differs is
     /// lost, and no shorter log.
     pub settled: Option<(u32, Digest)>,
-    /// Payloads that whoever takes over looks for, all records being walked through here once.
+    /// Payloads that the successor looks for, as all records are walked through here once.
     pub is_mark: fn(&[u8]) -> bool,
 }
 
@@ -126,7 +126,7 @@ pub enum Progress {
     },
 }
 
-/// What was recovered.
+/// The recovered log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// Whole records from byte 0.
@@ -208,7 +208,7 @@ impl Takeover {
         (self.lengths().len(), self.answers_needed())
     }
 
-    /// The regions that hold exactly what was recovered, as they said when they were sealed:
+    /// The regions that hold exactly the recovered records, as they said when they were sealed:
     /// nothing is added there any more, and they are as good as copies of it. Others hold less, or
     /// what nobody has to recover.
     pub fn holders(&self) -> Vec<Member> {
@@ -282,7 +282,7 @@ impl Takeover {
 
     fn answer(&mut self, at: usize, extent: Extent) {
         if self.regions[at].word == Word::None {
-            // What holds anything but what was published is no answer.
+            // A region that holds anything but the published prefix is no answer.
             let is_lost = self.settled().is_some_and(|settled| settled != (extent.length, extent.digest));
             self.regions[at].word = if is_lost { Word::Lost } else { Word::Sealed(extent) };
         }
@@ -436,7 +436,7 @@ impl Takeover {
         }
     }
 
-    /// Checks what was fetched once all is there.
+    /// Checks the fetched bytes once all are there.
     fn check(&mut self) {
         let settled = self.settled();
         let Some(fetch) = self.fetch.take_if(|fetch| fetch.whole == fetch.extent.length) else { return };
@@ -467,7 +467,7 @@ impl Fetch {
     fn check_on(&mut self, is_mark: fn(&[u8]) -> bool) {
         let Checked { end, digest, has_mark } = &mut self.checked;
         let mut walk = Records::new(*digest, *end, &self.bytes[*end as usize..self.whole as usize]);
-        // What ends it may come whole with what is behind.
+        // The record that ends it may come whole with those behind.
         while let Some(Ok(record)) = walk.next() {
             *has_mark |= is_mark(record.payload);
         }

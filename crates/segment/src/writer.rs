@@ -1,5 +1,5 @@
-//! Fills the regions of one segment and says what is acknowledged. No IO: it is told outcomes and
-//! the time, and says which calls to make and which configuration to publish.
+//! Fills the regions of one segment and says how much is acknowledged. No IO: it is told outcomes
+//! and the time, and says which calls to make and which configuration to publish.
 //!
 //! ```text
 //! append ─▶ batches ─▶ calls ─▶ regions ─▶ outcomes ─▶ acknowledged
@@ -58,7 +58,7 @@ const AVOID: Duration = Duration::from_secs(1);
 /// A region that nothing was sent to is asked whether it is there.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What is written, by whom.
+/// The segment, and its writer.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Regions wanted and needed.
@@ -88,7 +88,7 @@ pub enum Published {
     Unknown,
 }
 
-/// Why a writer stopped. What was in flight is of unknown outcome.
+/// Why a writer stopped. Records in flight are of unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// A region belongs to, or was sealed in the name of, this later epoch.
@@ -237,7 +237,7 @@ impl Writer {
         self.acknowledged
     }
 
-    /// Whether no record tells yet what is acknowledged.
+    /// Whether no record tells yet how much is acknowledged.
     pub fn has_untold(&self) -> bool {
         self.told < self.acknowledged.min(self.worth_telling)
     }
@@ -558,7 +558,7 @@ impl Writer {
         match known {
             // A node answers an append once it holds all of it: this one would never hold more.
             _ if extent.length < end => return self.gone(id, now),
-            // Whoever holds what was never sent, or other bytes, is not to be believed.
+            // A region that holds bytes never sent, or other bytes, is not to be believed.
             Some((_, digest)) if digest == extent.digest => {}
             // A node that looked while a batch was stored says what it found of it, until it has a
             // reason to look again, which an append is: it has said more already.
@@ -640,7 +640,7 @@ impl Writer {
         }
     }
 
-    /// Too few old regions hold all: what was one piece is sent in pieces that a request may carry.
+    /// Too few old regions hold all: one large piece is sent in pieces that a request may carry.
     fn copy_after_all(&mut self) {
         self.is_held = false;
         let first = first_digest(self.job.database, &self.job.segment);
@@ -745,8 +745,8 @@ impl Writer {
         if ready.is_empty() || proposed.len() < self.job.shape.quorum || !self.is_settled(&proposed, now) {
             return;
         }
-        // From here on what is acknowledged is on q of both (rule 3); then it is looked whether all
-        // before is, too.
+        // From here on acknowledged records are on q of both (rule 3); then it is looked whether
+        // all before is, too.
         self.proposed = Some(Proposal { replicas: proposed, is_out: false, is_wanted: false });
         self.arrange(now);
     }

@@ -157,7 +157,7 @@ impl BlockBuilder {
         &self.keys[begin..end]
     }
 
-    /// Completes the block and puts its bytes into `out`, in the place of what was there; the
+    /// Completes the block and puts its bytes into `out`, in place of its content; the
     /// builder is empty again and keeps its memory. Returns how many of them, from the first, are
     /// values.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) -> usize {

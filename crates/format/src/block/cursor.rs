@@ -106,7 +106,7 @@ impl Place {
     }
 }
 
-/// Appends what is short as a rule: by words, without a call.
+/// Appends bytes that are usually few: by words, without a call.
 #[inline]
 fn extend_short(key: &mut Vec<u8>, mut bytes: &[u8]) {
     if bytes.len() > 32 {

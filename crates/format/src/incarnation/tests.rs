@@ -1,6 +1,6 @@
 use super::*;
 
-/// What is written is read, and no flipped bit or cut goes unnoticed.
+/// A written value is read back, and no flipped bit or cut goes unnoticed.
 #[test]
 fn round_trip_and_damage() {
     let bytes = encode_incarnation(0x0102_0304_0506_0708);

@@ -80,8 +80,8 @@ impl<'a> FrameScanner<'a> {
         self.stopped
     }
 
-    /// What the place is at which the walk stopped. `known_durable` is what is known from outside
-    /// this segment's frames: the durable-through slots, later segments
+    /// Judges the place where the walk stopped. `known_durable` is the durable offset known from
+    /// outside this segment's frames: the durable-through slots, later segments
     /// ([`greatest_durable_through`]), a recorded seal.
     ///
     /// Scans the rest of the segment for frames whose durable-through lies beyond the bad place

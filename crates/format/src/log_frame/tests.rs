@@ -311,7 +311,7 @@ fn a_bad_frame_followed_by_proof_is_damage_and_else_a_tail() {
     // The third was not known durable by anybody: a tail, although a valid frame follows (it was
     // never acknowledged).
     assert_eq!(FrameScanner::new(&flip(2), 4096, IDENTITY).verdict(None), Verdict::Tail { byte: starts[2] });
-    // What is known from outside the frames counts as well, to the byte.
+    // A durable offset known from outside the frames counts as well, to the byte.
     let known = |offset| FrameScanner::new(&flip(2), 4096, IDENTITY).verdict(Some(IDENTITY.offset(offset)));
     assert_eq!(known(starts[2]), Verdict::Tail { byte: starts[2] });
     assert!(matches!(known(starts[2] + 1), Verdict::Damaged { evidence: None, .. }));

@@ -185,7 +185,7 @@ fn decode_kind(reader: &mut Reader<'_>, kind: u32, count: u32) -> Result<RecordK
 }
 
 fn decode_edits(reader: &mut Reader<'_>, count: u32) -> Result<Vec<Edit>> {
-    // Grows with what is there, not with what the count claims.
+    // Grows with the bytes present, not with the claimed count.
     let mut edits = Vec::new();
     for _ in 0..count {
         edits.push(decode_edit(reader)?);

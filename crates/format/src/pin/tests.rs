@@ -13,7 +13,7 @@ fn pin() -> Pin {
     }
 }
 
-/// What is written is read, and no flipped bit or cut goes unnoticed.
+/// A written value is read back, and no flipped bit or cut goes unnoticed.
 #[test]
 fn round_trip_and_damage() {
     let bytes = encode_pin(&pin()).unwrap();

@@ -84,7 +84,7 @@ fn newer_footers_are_told_from_damaged_ones() {
     }
 }
 
-/// Whoever changes a byte of what is written changes this number, and then needs a feature bit or a
+/// A change of any written byte changes this number, and then needs a feature bit or a
 /// version.
 #[test]
 fn a_table_is_the_same_bytes_for_ever() {

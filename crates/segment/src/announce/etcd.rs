@@ -2,7 +2,7 @@
 //!
 //! A node puts `tombolo/nodes/{registry}/{id}` with a lease of [`LEASE`], which it keeps alive;
 //! when it dies the lease ends, and the entry goes with it. No library for gRPC is worth three
-//! requests: what is spoken is POSTs of a line of JSON.
+//! requests: each is a POST of a line of JSON.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ impl Etcd {
     /// The etcd that `etcd://host:2379,host:2379` names; `None` for a URI of another scheme.
     ///
     /// # Errors
-    /// `Invalid` for what are no addresses, and for parameters, of which there are none.
+    /// `Invalid` for malformed addresses, and for parameters, of which there are none.
     pub fn of(uri: &Uri) -> Result<Option<Etcd>> {
         if uri.scheme != SCHEME {
             return Ok(None);
@@ -76,7 +76,7 @@ impl Etcd {
         let mut last = None;
         for nth in 0..self.addresses.len() {
             let at = (first + nth) % self.addresses.len();
-            // Whoever gives up meanwhile does not come back to one that is silent.
+            // A caller that gives up meanwhile does not come back to a silent one.
             self.next.store(at + 1, Ordering::Relaxed);
             match post(env, &self.addresses[at], path, &json).await {
                 Ok(answer) => match (answer.status, serde_json::from_slice::<Value>(&answer.body)) {

@@ -22,7 +22,8 @@ pub(super) struct Answer {
 /// Posts JSON to `address` (`host:port`).
 ///
 /// # Errors
-/// `Retry` when it cannot be reached, takes too long, or answers what is no HTTP or too long.
+/// `Retry` when it cannot be reached, takes too long, or answers without HTTP, or at too great a
+/// length.
 pub(super) async fn post(env: &Env, address: &str, path: &str, json: &str) -> Result<Answer> {
     let trouble = |what: String| Error::new(ErrorKind::Retry, format!("{address}{path}: {what}"));
     let work = async {
@@ -43,7 +44,7 @@ pub(super) async fn post(env: &Env, address: &str, path: &str, json: &str) -> Re
             let count = connection.read(&mut buffer).await.map_err(broken)?;
             answer.extend_from_slice(&buffer[..count]);
             match parse(&answer) {
-                // Whoever says how much comes need not be waited for any more.
+                // A sender that states the length need not be waited for any more.
                 Some((answer, says_length)) if says_length || count == 0 => return Ok(answer),
                 None if count == 0 => {
                     return Err(trouble("an answer that is no HTTP, or was cut".to_owned()));

@@ -1,6 +1,6 @@
 //! How nodes say in an object store, or in etcd, that they are there, and how writers find them.
 //!
-//! Whoever looks takes the newest announcement of each node for a hint and no more: a node is there
+//! A look takes the newest announcement of each node for a hint and no more: a node is there
 //! when it answers. So no clock and no lease matters to safety. In an object store a node that
 //! stands still for [`LEASE_PERIODS`] of its periods is gone; in etcd its lease ends by etcd's own
 //! clock.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo_env::{Completer, completion};
 
-/// Bytes that may be taken. Whoever wants more than there is waits, in order.
+/// Bytes that may be taken. A taker that wants more than there is waits, in order.
 #[derive(Debug)]
 pub(super) struct Budget(Mutex<State>);
 

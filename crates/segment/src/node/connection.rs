@@ -229,7 +229,7 @@ impl Served {
         }
     }
 
-    /// The rest of a frame that is longer than what is read at once. It comes in a bounded time:
+    /// The rest of a frame that is longer than one read. It comes in a bounded time:
     /// others may wait for the memory.
     async fn receive_long(&mut self, line: &Line) -> Result<(), End> {
         let Served { shared, inbox, read, .. } = self;

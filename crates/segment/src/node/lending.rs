@@ -1,14 +1,14 @@
 //! Memory of regions that writers fill themselves: those of this host by storing to it, those of
 //! others through a card.
 //!
-//! `made → lent to its owner → the owner fills it → a request about it: what is sound is taken in → sealed, freed, or the owner's connection ends: the filling is ended first, then what is sound is taken in, unless it is freed, then it is answered`.
+//! `made → lent to its owner → the owner fills it → a request about it: sound records are taken in → sealed, freed, or the owner's connection ends: the filling ends first, then sound records are taken in, unless it is freed, then it is answered`.
 //!
 //! Invariants:
 //! 1. A region that is lent is open, of the current life, and lent to one writer.
 //! 2. Nothing is answered about a region whose writer could not be stopped: that is no answer (rule
 //!    4), until it is freed.
-//! 3. What is lent takes as much memory again, of what the node lends, until it was given back;
-//!    what cannot be given back it takes for ever.
+//! 3. Lent memory counts twice towards the node's limit until it is given back;
+//!    memory that cannot be given back counts for ever.
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,7 @@ use crate::shared::SharedMemory;
 /// Whose connection it was lent on: it ends with that.
 pub(super) type LineNumber = u64;
 
-/// What is lent.
+/// The lent memory.
 #[derive(Debug)]
 pub(super) struct Lending {
     env: Env,
@@ -37,7 +37,7 @@ pub(super) struct Lending {
     #[cfg(feature = "rdma")]
     device: Option<tombolo_env::real::verbs::Device>,
     lent: BTreeMap<RegionId, Loan>,
-    /// Memory that sealed regions stay in: a file is there for whoever may read it, until the
+    /// Memory that sealed regions stay in: a file is there for its permitted readers, until the
     /// region is freed.
     staying: BTreeMap<RegionId, Loan>,
     /// Regions whose writer could not be stopped.
@@ -93,9 +93,9 @@ impl Lending {
         (is_free && regions.reserve(id, bytes_max.into())).then_some(bytes_max)
     }
 
-    /// Shares the memory of an open region with whoever made it, to be stored to. It takes as much
+    /// Shares the memory of an open region with its maker, to be stored to. It takes as much
     /// again, for the copy that is made of it while it is open; a seal leaves one of the two. That
-    /// of a sealed one it shares with whoever may read it, if its records lie there.
+    /// of a sealed one it shares with its permitted readers, if its records lie there.
     pub(super) fn share(
         &mut self,
         regions: &mut Regions,
@@ -110,8 +110,8 @@ impl Lending {
             memory.tell_length(regions.stored(id, epoch)?);
             return memory.file()?.to_str().map(str::to_owned);
         }
-        // Only whoever has just made it asks for that of an open one; one that is read in its
-        // owner's name is not.
+        // Only its maker asks for that of an open one, just after making it; one that is read in
+        // its owner's name is not.
         if regions.open_region(id).is_none_or(|(held, ..)| held.length > 0) {
             return None;
         }
@@ -130,7 +130,7 @@ impl Lending {
         }
     }
 
-    /// Lets the card of whoever made an open region write to its memory through `queue`, for as
+    /// Lets the card of an open region's maker write to its memory through `queue`, for as
     /// long as the connection `line` is up.
     #[cfg(feature = "rdma")]
     pub(super) fn pair(
@@ -171,14 +171,14 @@ impl Lending {
     }
 
     /// Before a request: takes in what writers stored to the regions that it is about. The storing
-    /// ends first where the request ends the region. `Some`: what is answered instead of carrying
+    /// ends first where the request ends the region. `Some`: the answer, instead of carrying
     /// it out.
     pub(super) fn prepare(&mut self, regions: &mut Regions, request: &Request) -> Option<Answer> {
         let is_idle = self.lent.is_empty() && self.unfenced.is_empty();
         if is_idle || request.incarnation != regions.incarnation() {
             return None;
         }
-        // Whoever asks whether a region is there, as writers do of idle ones, asks for nothing that
+        // The question whether a region is there, as writers ask of idle ones, needs nothing that
         // lies in it: it would be copied for that, and stay a copy.
         let is_question = matches!(&request.body, Body::Append { records, .. } if records.is_empty());
         let about: Vec<RegionId> = match &request.body {
@@ -202,7 +202,7 @@ impl Lending {
                 continue;
             }
             match why.map_or(Ok(()), |why| loan.memory.end(why)) {
-                // What is freed now nobody looks at.
+                // Nobody looks at memory freed now.
                 Ok(()) if matches!(why, Some(End::Freed)) => {}
                 Ok(()) => take_in(regions, &*loan.memory, id, is_sealed),
                 Err(error) => {
@@ -221,7 +221,7 @@ impl Lending {
         })
     }
 
-    /// The writer of a region could not be stopped: what is there is not known to be all, nor to
+    /// The writer of a region could not be stopped: its content is not known to be all, nor to
     /// stay. Its memory is not given back.
     fn give_up(&mut self, id: RegionId, error: &Error) {
         tracing::error!(region = %id, %error, "a writer cannot be kept from a region's memory: the region \
@@ -247,7 +247,7 @@ impl Lending {
     }
 
     /// A writer's connection has ended, or a later one was welcomed: nothing that was lent on it is
-    /// filled any more. What was is taken in.
+    /// filled any more. Bytes filled before are taken in.
     pub(super) fn end_line(&mut self, regions: &mut Regions, line: LineNumber) {
         let of_line: Vec<RegionId> =
             self.lent.iter().filter(|(_, loan)| loan.line == Some(line)).map(|(id, _)| *id).collect();
@@ -267,7 +267,7 @@ impl Lending {
         }
     }
 
-    /// The node ends: whoever fills memory learns it, and files go.
+    /// The node ends: fillers of memory learn it, and files go.
     pub(super) fn end_all(&mut self) {
         for (id, mut loan) in std::mem::take(&mut self.lent) {
             if let Err(error) = loan.memory.end(End::Freed) {

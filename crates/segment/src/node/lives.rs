@@ -106,7 +106,7 @@ impl Lives {
         (&mut self.lending, &mut self.current.regions)
     }
 
-    /// Carries a request out, and says what is to be waited for before it is answered.
+    /// Carries a request out, and says what to wait for before it is answered.
     pub(super) fn handle(&mut self, request: Request) -> (Answer, Option<Wait>) {
         if let Some(refused) = self.lending.prepare(&mut self.current.regions, &request) {
             return (refused, None);
@@ -123,7 +123,7 @@ impl Lives {
         if matches!(request.body, Body::Collect { .. })
             && request.incarnation == self.current.regions.incarnation()
         {
-            // What is garbage is so in whatever life it was made; a copy of it there that comes
+            // Garbage is garbage in whatever life it was made; a copy of it there that comes
             // back does no harm.
             for life in &mut self.earlier {
                 life.carry_out(Request { incarnation: life.regions.incarnation(), ..request.clone() });

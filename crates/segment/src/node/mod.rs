@@ -3,8 +3,8 @@
 //! 1. A connection is accepted, and its writer shows that it belongs here (`connection`).
 //! 2. Each request that has arrived is carried out by [`Regions`], one step each, in the order of
 //!    the connection.
-//! 3. With a disk, what was carried out is noted in a journal ([`NodeDisk`]); answers wait until it
-//!    is durable, or not, as the node was started.
+//! 3. With a disk, each request carried out is noted in a journal ([`NodeDisk`]); answers wait
+//!    until it is durable, or not, as the node was started.
 //! 4. Answers to what arrived together go back together.
 //! 5. Regions whose memory is wanted back are named to every connection.
 //!
@@ -98,7 +98,7 @@ pub struct NodeOptions {
     /// Where it keeps a copy; `None`: in memory only.
     pub disk: Option<NodeDisk>,
     /// A directory of a tmpfs, for this node alone, in which it shares memory with writers of this
-    /// host. Not with a disk: what is stored there is in memory.
+    /// host. Not with a disk: bytes stored there are in memory.
     pub share: Option<PathBuf>,
     /// A card (`DEVICE`, `DEVICE:PORT` or `DEVICE:PORT/GID`) through which writers of other hosts
     /// write to its memory themselves. Needs the feature `rdma`. Not with a disk. What they write
@@ -138,7 +138,7 @@ pub struct NodeCounters {
     /// Connections that were refused: by a wrong secret or certificate, another version, or because
     /// there were too many.
     pub connections_refused: u64,
-    /// Connections that ended with what is no frame.
+    /// Connections that ended with bytes that are no frame.
     pub connections_malformed: u64,
     /// Requests that were answered, refusals included.
     pub requests: u64,
@@ -303,7 +303,7 @@ impl Node {
     }
 
     /// Takes no new regions, asks all owners to move elsewhere, waits until the last region was
-    /// freed, and ends: nothing is carried out any more. Whoever is tired of waiting drops the
+    /// freed, and ends: nothing is carried out any more. A caller that will not wait drops the
     /// future: a node that ends with regions is to its writers a node that was lost.
     ///
     /// # Errors
@@ -453,7 +453,7 @@ async fn copy_living(shared: &Shared, journal: &Arc<Journal>, number: u32) -> Re
     let mut last = 0;
     for (index, name) in names.iter().enumerate() {
         {
-            // One region is copied in one step: what is appended to it meanwhile is noted behind.
+            // One region is copied in one step: appends to it meanwhile are noted behind.
             let lives = shared.lives.lock();
             for request in lives.current.regions.rebuilt(*name) {
                 last = journal.note(request);
@@ -498,7 +498,7 @@ impl Shared {
         self.signal.raise();
     }
 
-    /// Under the lock that requests take: what was not carried out by now never is.
+    /// Under the lock that requests take: requests not carried out by now never are.
     fn end_under(&self, lives: &mut Lives) {
         self.is_ending.store(true, Ordering::Release);
         lives.lending().0.end_all();
@@ -566,8 +566,8 @@ impl Shared {
         if let Some(earlier) = earlier
             && !is_enabled(Mutant::NodeKeepsEarlierConnection)
         {
-            // Under the lock that each of its requests takes: what was not carried out by now never
-            // is.
+            // Under the lock that each of its requests takes: requests not carried out by now never
+            // are.
             let mut lives = self.lives.lock();
             earlier.1.is_superseded.store(true, Ordering::Release);
             let (lending, regions) = lives.lending();

@@ -12,12 +12,12 @@ pub(super) struct Signal(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     version: u64,
-    /// By the number of whoever waits.
+    /// By the number of the waiter.
     wakers: BTreeMap<u64, Waker>,
 }
 
 impl Signal {
-    /// Wakes whoever waits.
+    /// Wakes the waiters.
     pub(super) fn raise(&self) {
         let wakers = {
             let mut state = self.0.lock();

@@ -20,15 +20,15 @@
 //! 4. Only now is the region's length read, from the bytes; they are copied, checked on the copy,
 //!    and never looked at again.
 //!
-//! So whatever the writer took for held lies in what is answered (1, 2, 4), nothing more is ever
+//! So all that the writer took for held lies in the answer (1, 2, 4), nothing more is ever
 //! taken for held (1), and the bytes of the answer do not change (3, 4). When a step fails the
 //! region is no answer any more, and its memory is never given back.
 //!
 //! A region has a pair of its own, so that the end of one is nothing to others. Pairs end with
-//! their connection, on both sides: what is appended afterwards goes by TCP, or to another region.
-//! Where one breaks alone, what was on its way is of unknown outcome, and the rest goes by TCP.
+//! their connection, on both sides: later appends go by TCP, or to another region.
+//! Where one breaks alone, writes on their way are of unknown outcome, and the rest goes by TCP.
 //!
-//! **What it is not.** What is written is not encrypted, and nothing but a key of 32 bits and the
+//! **What it is not.** Written bytes are not encrypted, and nothing but a key of 32 bits and the
 //! numbers of the pair keep others of the network from writing: with and without a secret it is for
 //! networks that are trusted. Memory of a node is memory: a write that succeeded survives what an
 //! append to memory survives.

@@ -40,7 +40,7 @@ struct Shared {
 
 struct State {
     slots: Slots,
-    /// Invariant: empty while no connection is up; what was paired on one ends with it.
+    /// Invariant: empty while no connection is up; pairs made on one end with it.
     regions: HashMap<RegionId, Paired>,
     making: Making,
 }
@@ -56,7 +56,7 @@ struct Paired {
 
 impl Drop for RdmaPeer {
     fn drop(&mut self) {
-        // Whoever makes a region may hold the connection.
+        // The maker of a region may hold the connection.
         self.node.close();
     }
 }
@@ -155,7 +155,7 @@ impl RdmaPeer {
         }
         let (completer, answer) = completion();
         if self.node.up().is_none() {
-            // Nobody may be there to read what is written. The next call connects again, and finds
+            // Nobody may be there to read the request. The next call connects again, and finds
             // out.
             let message = format!("the connection to node {} is down", self.node.address());
             let ended = end(&mut state, request.region);
@@ -200,7 +200,7 @@ fn tell(answered: Vec<Answered>) {
     }
 }
 
-/// What was on its way may be held, or not.
+/// Writes on their way may be held, or not.
 fn fail(waiting: impl IntoIterator<Item = Completer<Result<Answer>>>, message: &str) {
     for completer in waiting {
         completer.complete(Err(Error::new(ErrorKind::OutcomeUnknown, message)
@@ -249,8 +249,8 @@ impl Shared {
                 Ok(())
             };
             if let Err(error) = watched.until_done(&mut take).await {
-                // Appends are still looked at by those that follow, and given up by whoever waits
-                // for them.
+                // Appends are still looked at by those that follow, and given up by their waiters
+                // then.
                 tracing::error!(%error, node, "a card tells of no completions any more");
                 return self.end_all();
             }
@@ -276,7 +276,7 @@ impl Shared {
         fail(ended, &message);
     }
 
-    /// Slots are free: whoever waits for them has them. Who waits at a source that broke.
+    /// Slots are free: their waiters have them. Who waits at a source that broke.
     fn post_others(&self, state: &mut State) -> Vec<Completer<Result<Answer>>> {
         let State { slots, regions, .. } = state;
         let broken: Vec<RegionId> = regions

@@ -1,8 +1,8 @@
 //! The writer's end: appends to one region as writes, in order.
 //!
-//! `append → fits behind what was posted → copied into slots, a write for each → completions, in order → held`.
+//! `append → fits behind the posted writes → copied into slots, a write for each → completions, in order → held`.
 //! Records that are longer than a slot take several, and wait where there are none: slots are the
-//! bound of what is on its way to a node.
+//! bound of the bytes on their way to a node.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use crate::message::{Answer, Extent, Refusal, Window};
 use crate::tail::{Fit, Tail};
 
-/// Bytes of a slot: whoever writes much is not held up by the number of writes.
+/// Bytes of a slot: large so that bulk writes are not held up by their number.
 pub(crate) const SLOT_BYTES: usize = 64 << 10;
 /// Slots for all regions on one node.
 pub(crate) const SLOTS: u32 = 64;
@@ -42,7 +42,7 @@ impl Slots {
     }
 }
 
-/// Who waits for an append, and what is answered then.
+/// The waiter for an append, and its answer.
 pub(crate) type Answered = (Completer<Result<Answer>>, Answer);
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(crate) enum Taken {
 pub(crate) struct Source {
     queue: QueuePair,
     window: Window,
-    /// What was taken to be written.
+    /// An append accepted for writing.
     tail: Tail,
     /// Appends that are not held, in order.
     appends: VecDeque<Append>,
@@ -185,7 +185,7 @@ impl Source {
         self.queue.arm()
     }
 
-    /// Looks at what has completed, posts what waits for slots, and says what is to be answered.
+    /// Looks at what has completed, posts appends that wait for slots, and says what to answer.
     ///
     /// # Errors
     /// A write failed, or the card's driver did: the source is broken.
@@ -222,7 +222,7 @@ impl Source {
         }
     }
 
-    /// Stops it: nothing more is sent, and what was posted completes, as it was or flushed.
+    /// Stops it: nothing more is sent, and posted writes complete, done or flushed.
     ///
     /// # Errors
     /// What the system says.
@@ -235,7 +235,8 @@ impl Source {
         match self.stop().and_then(|()| self.queue.end()) {
             // The card reads them no more.
             Ok(()) => slots.free.extend(self.posted.drain(..).map(|(slot, _)| slot)),
-            // It may: they are never used again, so that what it reads is what was to be written.
+            // It may: they are never used again, so that it reads the very bytes that were to be
+            // written.
             Err(error) => {
                 tracing::error!(%error, slots = self.posted.len(), "a queue pair stays, and its memory with \
                     it")

@@ -136,7 +136,7 @@ fn writes_are_found_by_whoever_seals_and_end_then() {
     assert_eq!(read.len(), 19 * 124);
     assert_eq!(setup.ask(&setup.other, Epoch(2), Body::Seal), Answer::Refused(Refusal::OtherEpoch(OWNER)));
     let Body::Append { predecessor, .. } = last.clone() else { unreachable!() };
-    // Whoever asks with nothing is told by the node, and what follows is held as ever.
+    // An empty request is answered by the node, and later appends are held as ever.
     let nothing = Body::Append { offset: 19 * 124, predecessor, records: Bytes::new() };
     let asked = setup.node.counters().requests;
     assert_eq!(length(&setup.write(nothing.clone())), 19 * 124);
@@ -293,7 +293,7 @@ fn memory_that_was_taken_back_does_not_change() {
     };
     let before = snapshot(&target);
     assert!(before[..4096].iter().all(|byte| *byte != 0));
-    // What is on its way is sent again and again: none of it lands.
+    // The writes on their way are sent again and again: none of them lands.
     for _ in 0..2000 {
         let _told = queue.completed().expect("it looks");
         std::thread::yield_now();

@@ -83,15 +83,15 @@ impl Held {
         }
     }
 
-    /// A copy of what is asked for by [`Body::Read`](crate::message::Body::Read): shorter where it
-    /// ends before.
+    /// A copy of the range asked for by [`Body::Read`](crate::message::Body::Read): shorter where
+    /// it ends before.
     pub(super) fn read(&self, from: u32, bytes_max: u32) -> Bytes {
         let from = (from as usize).min(self.len());
         let to = from.saturating_add(bytes_max.min(READ_BYTES_MAX) as usize).min(self.len());
         self.copy(from, to)
     }
 
-    /// A copy of a part, which is within what is held.
+    /// A copy of a part, which lies within the held bytes.
     pub(super) fn copy(&self, from: usize, to: usize) -> Bytes {
         match self {
             Held::Own(own) => Bytes::copy_from_slice(&own[from..to]),

@@ -109,8 +109,8 @@ fn what_was_never_seen_is_sealed_for_good() {
     assert_eq!(ask(&mut regions, LATER, Body::Seal), Answer::Sealed(None));
 }
 
-/// Whoever cleans a journal notes a region behind a seal of it that was noted before: what is
-/// damaged may have said that the name was made.
+/// The cleaning of a journal notes a region behind a seal of it that was noted before: the
+/// damaged part may have said that the name was made.
 #[test]
 fn of_a_damaged_life_no_name_was_sealed_unseen() {
     for (is_whole, sealed) in

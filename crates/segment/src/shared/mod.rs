@@ -24,17 +24,18 @@
 //! that were taken for held, and perhaps the next. It copies what it reads before it checks it. Of
 //! an open region it keeps that copy. Of a sealed one it keeps the digest of all and the memory,
 //! and answers from there: a writer that stores later stores what lies there already, or behind it,
-//! since no offset is ever sent with other bytes; and whoever reads checks by that digest.
+//! since no offset is ever sent with other bytes; and readers check by that digest.
 //!
-//! **Memory that is not there.** A tmpfs may be full, and whoever touches a page that it cannot
-//! give is ended by a signal: a node with the regions of all. So a writer takes all pages before it
-//! says so in the taken word, and the node touches nothing but its own page before that. A word
-//! that is 0 after the seal's fence means that whatever that writer stores later meets the seal.
+//! **Memory that is not there.** A tmpfs may be full, and a process that touches a page that it
+//! cannot give is ended by a signal: a node with the regions of all. So a writer takes all pages
+//! before it says so in the taken word, and the node touches nothing but its own page before that.
+//! A word that is 0 after the seal's fence means that whatever that writer stores later meets the
+//! seal.
 //!
-//! **Whoever may read what is sealed reads it here**, if it is of this host as well: it asks the
-//! node for the memory, as its writer did, and reads the file. The node says in the length word how
-//! much of it counts: a deposed writer may have stored more behind that. Whoever reads checks by
-//! the digest of the seal, as what comes over a network. So the file stays until the region is
+//! **Permitted readers read sealed bytes here**, if they are of this host as well: a reader asks
+//! the node for the memory, as the writer did, and reads the file. The node says in the length word
+//! how much of it counts: a deposed writer may have stored more behind that. Readers check by the
+//! digest of the seal, as for bytes that come over a network. So the file stays until the region is
 //! freed.
 //!
 //! Nothing here is `unsafe`: [`Mapping`] is the safe face of shared memory, with its twin in the
@@ -130,7 +131,7 @@ impl SharedMemory {
             let _removed = env.files().remove_file(&path);
         })?;
         mapping.write(0, &header(region, incarnation, bytes_max));
-        // Whoever is told of the file reads its header.
+        // A process that learns of the file reads its header.
         mapping.full_fence();
         Ok(SharedMemory { mapping, path, bytes_max })
     }
@@ -171,7 +172,7 @@ impl SharedMemory {
         Stored { early }
     }
 
-    /// What was stored is held when nothing had been sealed by the end of a full fence behind it;
+    /// Stored bytes are held when nothing had been sealed by the end of a full fence behind them;
     /// else what the seal word says.
     pub(crate) fn end_store(&self, Stored { early }: Stored) -> Result<(), Sealed> {
         if !is_enabled(Mutant::SharedStoredWithoutFence) {
@@ -239,7 +240,7 @@ pub(crate) struct Stored {
     early: Option<u64>,
 }
 
-/// Why what was stored is not held.
+/// Why stored bytes are not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealed {
     By(Epoch),

@@ -32,7 +32,7 @@ pub struct SharedPeer {
 
 impl Drop for SharedPeer {
     fn drop(&mut self) {
-        // Whoever makes a region may hold the connection.
+        // The maker of a region may hold the connection.
         self.node.close();
     }
 }
@@ -65,7 +65,7 @@ struct Shared {
     owner: Epoch,
     /// What the region holds for certain.
     tail: Tail,
-    /// What was stored behind that, if it is held: what the region holds then.
+    /// Bytes stored behind that, if they are held: the region's length then.
     stored: Option<(Extent, Stored)>,
 }
 
@@ -88,7 +88,7 @@ impl SharedPeer {
         self.regions.lock().filled.iter().any(|shared| shared.region == region)
     }
 
-    /// Whether what is sealed of a region is read where it lies.
+    /// Whether a region's sealed bytes are read where they lie.
     #[cfg(test)]
     pub(super) fn is_read(&self, region: RegionId) -> bool {
         self.reading.knows(region)
@@ -184,7 +184,7 @@ impl Shared {
         }
     }
 
-    /// What a node would answer to what was stored.
+    /// The answer that a node would give to the stored bytes.
     fn end_store(&mut self) -> Option<Answer> {
         let (held, stored) = self.stored.take()?;
         Some(match self.memory.end_store(stored) {
@@ -202,7 +202,7 @@ impl SharedPeer {
     /// Carries an append out that is a store.
     fn store(&self, request: &Request) -> AtOnce {
         let Body::Append { offset, predecessor, records } = &request.body else { return AtOnce::No };
-        // Nothing is stored to find out whether a region is there, and whoever does may come
+        // Nothing is stored to find out whether a region is there, and such a store might come
         // between another's store and its answer.
         if records.is_empty() {
             return AtOnce::No;
@@ -215,7 +215,7 @@ impl SharedPeer {
             return AtOnce::No;
         }
         if self.node.up().is_none() {
-            // Nobody may be there to read what is stored. The next call connects again, and finds
+            // Nobody may be there to read the stored bytes. The next call connects again, and finds
             // out.
             let ended = regions.remove(request.region);
             drop(regions);
@@ -272,8 +272,8 @@ impl Peer for SharedPeer {
             }
             _ => {}
         }
-        // Whoever asks for an answer at once has heard of it; a node must never be asked for what
-        // is a store.
+        // A caller that asks for an answer at once has heard of it; a node must never be asked for
+        // something that is a store.
         match self.store(&request) {
             AtOnce::Answer(answer) => answered(answer),
             AtOnce::Stored => answered(self.answer_stored(request.region)),

@@ -1,8 +1,8 @@
 //! Sealed regions of a node of the same host, read where they lie.
 //!
 //! The first read asks the node where the memory is; those that come meanwhile wait for that. From
-//! then on a read is a copy, which a task of its own makes, one after the other, while whoever
-//! reads works on the one before: its bytes are in the processor's cache then, and few buffers are
+//! then on a read is a copy, which a task of its own makes, one after the other, while the
+//! reader works on the one before: its bytes are in the processor's cache then, and few buffers are
 //! enough, which are used again. Where the node shares nothing, or the region is open, the node is
 //! asked, as ever. A region that anything else is asked of is read no more: its memory is let go.
 
@@ -22,7 +22,7 @@ use crate::message::{Answer, NodeIncarnation, READ_BYTES_MAX, RegionId, Request}
 use crate::peer::Peer;
 use crate::tcp::TcpPeer;
 
-/// What is sealed of a region.
+/// The sealed bytes of a region.
 #[derive(Debug)]
 pub(super) struct Records {
     file: Arc<dyn File>,
@@ -108,7 +108,7 @@ impl Drop for Piece {
     }
 }
 
-/// A read on its way, and whoever waits for it.
+/// A read on its way, and its waiter.
 type Waiting = (Request, (u32, u32), Completer<Result<Answer>>);
 
 /// Whose region is read in whose name: a node answers others otherwise.
@@ -153,7 +153,7 @@ impl Reading {
         request: Request,
         part: (u32, u32),
     ) -> Completion<Result<Answer>> {
-        // A follower reads what is open, as a rule.
+        // A follower usually reads open regions.
         if request.epoch == Epoch::NONE {
             return node.call(request);
         }
@@ -181,14 +181,14 @@ impl Reading {
         answer
     }
 
-    /// Opens the memory of the region that `request` reads, for whoever waits for it.
+    /// Opens the memory of the region that `request` reads, for its waiter.
     async fn open(self: Arc<Reading>, env: Env, node: Arc<TcpPeer>, request: Request) {
         let key = key(&request);
         let found = sealed_records(&env, &node, &request).await;
         let records = found.as_ref().and_then(Option::as_ref).map(Arc::clone);
         let waiting = {
             let mut regions = self.regions.lock();
-            // The connection may have ended meanwhile, and with it whoever waited.
+            // The connection may have ended meanwhile, and with it the waiter.
             let Some(State::Asked { waiting, is_forgotten }) = regions.remove(&key) else { return };
             // Without an answer of the node nothing is known, and the next read asks again.
             if let Some(found) = found.filter(|_| !is_forgotten) {
@@ -250,12 +250,12 @@ impl Reading {
         self.regions.lock().keys().any(|(id, ..)| *id == region)
     }
 
-    /// A region is read no more. Whoever waits is answered.
+    /// A region is read no more. Waiters are answered.
     pub(super) fn forget(&self, region: RegionId) {
         self.forget_those(|(id, ..)| *id == region);
     }
 
-    /// No region is read any more, as after a takeover. Whoever waits is answered.
+    /// No region is read any more, as after a takeover. Waiters are answered.
     pub(super) fn forget_read(&self) {
         self.forget_those(|_| true);
     }
@@ -282,7 +282,7 @@ impl Reading {
         }
     }
 
-    /// The connection has ended: whoever waits for memory gets no answer.
+    /// The connection has ended: waiters for memory get no answer.
     pub(super) fn forget_all(&self) {
         let ended = std::mem::take(&mut *self.regions.lock());
         drop(ended);
@@ -290,7 +290,7 @@ impl Reading {
     }
 }
 
-/// Has the node answer. Without an answer there is none for whoever waits.
+/// Has the node answer. Without an answer there is none for the waiter.
 fn ask_the_node(env: &Env, node: &TcpPeer, request: Request, completer: Completer<Result<Answer>>) {
     let answer = node.call(request);
     let pass_on = async move {

@@ -225,7 +225,7 @@ fn what_was_held_has_left_the_processor() {
     }
 }
 
-/// What is sound behind `predecessor`, from the beginning on.
+/// The sound records behind `predecessor`, from the beginning on.
 fn sound_records(memory: &SharedMemory, predecessor: Digest) -> Vec<u8> {
     let mut records = Vec::new();
     let none = Extent { length: 0, digest: predecessor, committed: 0 };
@@ -300,8 +300,8 @@ fn what_was_sealed_is_answered_from_where_it_was_stored_until_it_is_freed() {
         let sealed = ask(LATER, Body::Seal);
         assert!(matches!(sealed, Answer::Sealed(Some(extent)) if extent.length == length), "{sealed:?}");
         assert_eq!(taken(), 1 << 20, "memory is taken once");
-        // A file is there for whoever may read it, unless nothing lies there that the node has not
-        // copied before.
+        // A file is there for its permitted readers, unless nothing lies there that the node has
+        // not copied before.
         assert_eq!(files(&world), usize::from(followed < 300), "followed {followed}");
         assert!(world.run_until(read_all(&other, incarnation, LATER)) == stored, "followed {followed}");
         // A writer that has not heard of it stores once more what it stored, and goes on.
@@ -391,8 +391,8 @@ fn a_question_may_be_answered_with_less_than_was_held() {
     assert_eq!(length(&world.run_until(said(reader.call(ask(LATER, Body::Seal))))), 248);
 }
 
-/// What is sealed, read by whoever may from where it lies: the node hears of the first read, and of
-/// no other; and never of more than was sealed.
+/// Sealed bytes, read where they lie: the node hears of the first read, and of
+/// no other; and never are more read than were sealed.
 #[test]
 fn what_was_sealed_is_read_where_it_lies() {
     for followed in [false, true] {
@@ -482,8 +482,8 @@ fn what_was_sealed_is_read_where_it_lies() {
     }
 }
 
-/// Whoever cannot read what lies there asks the node for it, and says so in the log; all that wait
-/// are answered, in whatever order.
+/// A reader that cannot read the bytes there asks the node for them, and says so in the log; all
+/// waiters are answered, in whatever order.
 #[test]
 fn what_cannot_be_read_there_the_node_is_asked_for() {
     for fails_from in 0..12 {
@@ -547,7 +547,7 @@ fn memory_that_is_not_the_regions_is_not_read() {
 }
 
 /// A writer that nobody stops stores to three nodes, while others take over, one after the other:
-/// what it was told is held is recovered, whoever recovers it, and all that follow recover the
+/// what it was told is held is recovered by any successor, and all later ones recover the
 /// same.
 #[test]
 fn takeovers_beside_a_writer_recover_what_was_held_and_all_the_same() {
@@ -705,7 +705,7 @@ fn nothing_is_held_of_a_connection_that_has_ended() {
     let ask = |region, body| Request { incarnation, region, epoch: OWNER, body };
     assert_eq!(length(&world.run_until(said(peer.call(ask(REGION, create()))))), 0);
     assert!(peer.is_shared(REGION));
-    // While another region is being made whoever asked for it goes: so does the connection, and
+    // While another region is being made its asker goes: so does the connection, and
     // nobody waits for ever.
     let making = peer.call(ask(RegionId(8), create()));
     let began = world.now();

@@ -2,7 +2,7 @@
 //!
 //! A call is encoded and written on the caller's thread, together with whatever others have added
 //! meanwhile; answers come back on the thread that waits for sockets, in the order of the calls. A
-//! connection that breaks leaves what was in flight of unknown outcome, and is made again by the
+//! connection that breaks leaves calls in flight of unknown outcome, and is made again by the
 //! next call, after a pause that doubles while it fails.
 //!
 //! ```text
@@ -51,7 +51,7 @@ use introduce::{Introduced, introduce};
 
 /// How long connecting and the introduction may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long a node may take to answer; then its connection is given up. Whoever needs to know
+/// How long a node may take to answer; then its connection is given up. A caller that needs to know
 /// earlier looks at its own clock.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The pause after a connection that failed, at first and at most.
@@ -87,7 +87,7 @@ struct Shared {
 
 struct State {
     link: Link,
-    /// Counts connections, so that what is left of an earlier one changes nothing.
+    /// Counts connections, so that leftovers of an earlier one change nothing.
     generation: u64,
     pause: Duration,
     /// Calls that wait for the connection.
@@ -110,7 +110,7 @@ struct Up {
     /// Frames that were not written.
     out: Vec<u8>,
     way: Way,
-    /// `None` while somebody writes: whoever does takes along what was added meanwhile.
+    /// `None` while somebody writes, and takes along the bytes added meanwhile.
     stream: Option<Box<dyn WriteHalf>>,
     in_flight: VecDeque<InFlight>,
     next_number: u64,
@@ -385,7 +385,7 @@ impl Shared {
         }
     }
 
-    /// What is to be written next. When nothing is, or the connection has ended, the stream goes
+    /// The bytes to write next. When there are none, or the connection has ended, the stream goes
     /// back, and there is nothing more to do.
     fn next_bytes(
         &self,
@@ -548,7 +548,7 @@ impl Shared {
         oldest.reply.fail(error);
     }
 
-    /// Hands an answer to whoever waits for it: it must be the oldest call's.
+    /// Hands an answer to its waiter: it must be the oldest call's.
     fn answer(&self, generation: u64, number: u64, message: Message) -> Result<()> {
         let mut state = self.state.lock();
         if state.generation != generation {
@@ -632,8 +632,8 @@ impl Shared {
         }
     }
 
-    /// Ends a connection, or the attempt at one: what was in flight is of unknown outcome, what
-    /// waited never left. `None`: whichever there is, and no other is made.
+    /// Ends a connection, or the attempt at one: calls in flight are of unknown outcome, those
+    /// that waited never left. `None`: whichever there is, and no other is made.
     fn end(&self, generation: Option<u64>, why: &Error) {
         let now = self.env.now();
         let mut state = self.state.lock();

@@ -88,12 +88,12 @@ pub enum Message {
     Status,
     /// A node is told to lend so many bytes at most.
     Lend(u64),
-    /// Asks for the memory of a region, in the name of whoever made it.
+    /// Asks for the memory of a region, in the name of its maker.
     Share(NodeIncarnation, RegionId, Epoch),
     /// Where it is, if the node shares it.
     SharedAt(Option<String>),
-    /// Asks to write to the memory of a region through a queue pair, in the name of whoever made
-    /// it.
+    /// Asks to write to the memory of a region through a queue pair, in the name of its
+    /// maker.
     Pair(NodeIncarnation, RegionId, Epoch, QueueAddress),
     /// The other pair, which is connected, and the memory, if the node takes such writes.
     PairedWith(Option<(QueueAddress, Window)>),

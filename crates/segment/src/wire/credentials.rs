@@ -35,7 +35,7 @@ impl Credentials {
     /// named.
     ///
     /// # Errors
-    /// `Invalid` when both are named, or what is there is none; those of reading files.
+    /// `Invalid` when both are named, or the content is none; those of reading files.
     pub fn read(
         env: &Env,
         secret_file: Option<&str>,

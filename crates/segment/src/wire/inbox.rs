@@ -24,7 +24,7 @@ pub struct Inbox {
     little: u32,
 }
 
-/// How often in a row little comes to whoever reads much before he is done.
+/// After so many small reads in a row a large buffer is given up.
 const FEW_READS_MAX: u32 = 16;
 
 impl Inbox {

@@ -1,7 +1,7 @@
 //! The secret that a node shares with its writers, and what follows from it.
 //!
 //! Both sides draw 32 bytes for each connection (`hello`, `challenge`) and show with HMAC-SHA-256
-//! over both, each in its own words, that they know the secret: the writer first, so that whoever
+//! over both, each in its own words, that they know the secret: the writer first, so that one that
 //! merely connects learns nothing to guess against. The keys of the connection's two ways come from
 //! the same bytes: neither an old connection's frames nor one's own can be played back. Who learns
 //! the secret can read what he recorded before: there is no exchange of keys beyond it.
@@ -18,7 +18,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 use super::hello::{Challenge, Hello, NONCE_BYTES, PROOF_BYTES};
 use super::{TAG_BYTES, plain_tag};
 
-/// Fewest bytes of a secret: whoever records an introduction may try secrets at leisure.
+/// Fewest bytes of a secret: an attacker who records an introduction may try secrets at leisure.
 pub const SECRET_BYTES_MIN: usize = 16;
 /// Most bytes of a secret.
 pub const SECRET_BYTES_MAX: usize = 4096;

@@ -4,7 +4,7 @@
 //! A connection begins with a handshake of TLS 1.3, in which both sides are checked. What both then
 //! export of it (RFC 8446, section 7.5) is the secret of this one connection, and all that follows
 //! is as with a shared secret: frames, encrypted and in order. So certificates cost a handshake and
-//! no more, and whoever learns a key later reads nothing of what he recorded before.
+//! no more, and one who learns a key later reads nothing that he recorded before.
 //!
 //! ```text
 //! writer ── ClientHello … Finished ──▶ node      mutual; the node checks the writer's certificate last
@@ -41,7 +41,7 @@ const HANDSHAKE_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 16 << 10;
 /// What a node says once it has checked the writer.
 const CHECKED: &[u8] = b"checked";
-/// What is exported for.
+/// The purpose of the exported key.
 const LABEL: &[u8] = b"EXPORTER-tombolo-node-1";
 
 /// Who this process is to others, and whom it believes.

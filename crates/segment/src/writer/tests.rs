@@ -78,7 +78,7 @@ impl Group {
         group
     }
 
-    /// Takes what is to be sent, and hears the next answer; `false`: there is none.
+    /// Takes the next calls to send, and hears the next answer; `false`: there is none.
     fn step(&mut self) -> bool {
         for call in self.writer.take_calls() {
             let (_, regions, delay) = self.nodes.iter_mut().find(|(name, ..)| *name == call.node).unwrap();
@@ -92,7 +92,7 @@ impl Group {
         let (at, id, answer) = self.on_their_way.remove(next).unwrap();
         self.now = self.now.max(at);
         self.writer.answered(id, Ok(answer), self.now);
-        // What is proposed is published at once.
+        // Each proposal is published at once.
         if self.writer.take_proposal().is_some() {
             self.writer.published(Published::Known, self.now);
         }
@@ -166,7 +166,7 @@ fn less_than_a_region_has_said_already_is_no_news() {
     group.writer.answered(probes[0].id, Ok(Answer::Held(within)), group.now);
     assert_eq!(group.writer.standing(group.now).healthy, 3);
     assert!(group.writer.take_calls().is_empty(), "no other region is asked for");
-    // Of what was never held it is not to be believed.
+    // For bytes never held it is not to be believed.
     let beyond = Extent { length: group.writer.end() + 1, ..within };
     group.writer.answered(probes[1].id, Ok(Answer::Held(beyond)), group.now);
     assert_eq!(group.writer.standing(group.now).healthy, 2);

@@ -4,10 +4,10 @@
 //! A life of a node has a directory of its own, `life-{incarnation}-{disk|copy}`, with files
 //! `journal-{number}`. A frame's payload is a request's kind (2 bytes), 6 zeros and its body as on
 //! the wire ([`crate::wire::body`]); its stream is the number of the first file that is still
-//! needed. Whoever replays them has the life's regions again ([`recover`]).
+//! needed. A replay has the life's regions again ([`recover`]).
 //!
 //! 1. [`Journal::note`] takes a request, under the lock that it was carried out under.
-//! 2. One task at a time writes what was noted meanwhile, and makes it durable with one `fdatasync`
+//! 2. One task at a time writes the notes made meanwhile, and makes it durable with one `fdatasync`
 //!    for all.
 //! 3. Once files hold twice what lives, a copy of what lives is noted behind them
 //!    ([`Journal::begin_cleaning`]), and they go.
@@ -18,7 +18,7 @@
 //!    durable-through slot then says that there is a next one, and after a clean stop where the
 //!    last one ends.
 //! 2. After a failed write or sync nothing is durable any more: the node must end, and another life
-//!    of it finds what was durable before.
+//!    of it finds the data durable before.
 //! 3. A file is deleted only once a durable frame says that it is not needed.
 
 pub(super) mod recover;
@@ -52,7 +52,7 @@ const WRITE_BYTES: usize = 8 << 20;
 /// Bytes in files that are not worth cleaning.
 const CLEAN_BYTES_MIN: u64 = 128 << 20;
 
-/// What is to be written next.
+/// The notes to write next.
 enum Item {
     Request(Request),
     /// The next file is begun.
@@ -72,7 +72,7 @@ impl Item {
 
 struct Queue {
     items: Vec<Item>,
-    /// Bytes of records in them, and in what is being written.
+    /// Bytes of records in them, and in the write under way.
     bytes: u64,
     /// Items that were noted, and that are durable.
     noted: u64,
@@ -110,7 +110,7 @@ pub(super) struct Journal {
     directory: PathBuf,
     life: NodeIncarnation,
     queue: Mutex<Queue>,
-    /// Locked by whoever writes.
+    /// Locked by the writer.
     current: Mutex<Current>,
 }
 
@@ -168,7 +168,7 @@ impl Journal {
         noted
     }
 
-    /// Waits until what was noted up to a number is durable.
+    /// Waits until the notes up to a number are durable.
     ///
     /// # Errors
     /// What the disk said: nothing becomes durable any more.
@@ -217,7 +217,7 @@ impl Journal {
         }
     }
 
-    /// Writes what was noted meanwhile; `false`: nothing was.
+    /// Writes the notes made meanwhile; `false`: there were none.
     fn write_next(&self) -> bool {
         let (items, noted) = {
             let mut queue = self.queue.lock();

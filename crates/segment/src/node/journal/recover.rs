@@ -67,7 +67,7 @@ pub(super) fn files(env: &Env, directory: &Path) -> io::Result<Vec<u32>> {
 /// What the name of a life's directory ends with once the life is over.
 const GONE: &str = ".gone";
 
-/// Deletes a life's directory. It has another name first, so that what is left of it when that
+/// Deletes a life's directory. It has another name first, so that its rest when that
 /// breaks off is taken for no life.
 pub(super) fn remove_life(env: &Env, directory: &Path) -> io::Result<()> {
     let mut gone = directory.as_os_str().to_owned();
@@ -244,8 +244,8 @@ impl Replay {
 
     fn replay(&mut self, message: Message) {
         if let Message::Request(request) = message {
-            // Whatever was refused then is not in the journal; what is refused now (a copy of what
-            // was there already) changes nothing.
+            // Requests refused then are not in the journal; one refused now (a copy of bytes
+            // held already) changes nothing.
             self.regions.replay(request);
         }
     }

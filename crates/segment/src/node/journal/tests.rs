@@ -58,7 +58,7 @@ fn script(incarnation: NodeIncarnation) -> Vec<Request> {
     requests
 }
 
-/// What a life that was found answers to whoever takes over.
+/// The answer of a recovered life to a successor.
 fn answers(regions: &mut Regions) -> Vec<Answer> {
     let incarnation = regions.incarnation();
     let mut ask =
@@ -121,7 +121,7 @@ fn everything_acknowledged_is_found(crash: Crash) {
         let (life, acknowledged) = run(&process, true);
         let Some(life) = life else { continue };
         let requests = script(life);
-        // What was under way when it crashed took effect, or not.
+        // Requests under way at the crash took effect, or not.
         let mut possible: Vec<Regions> = (acknowledged..=(acknowledged + 1).min(requests.len()))
             .map(|end| model(&requests[..end]))
             .collect();
@@ -284,7 +284,7 @@ fn cleaning_keeps_all_that_lives_whenever_the_power_goes() {
         |path: &PathBuf| ["journal-00000000", "journal-00000001"].iter().any(|old| path.ends_with(old));
     assert!(!names.iter().any(is_old), "{names:?}");
     assert!(found(&process, life) == Some(expected));
-    // Of what was not made durable, this or that is there: of several files that are deleted at the
+    // Of the data not made durable, this or that is there: of several files that are deleted at the
     // end, too.
     let attempts = |number| if number + 4 > mutations { 100 } else { 1 };
     for (number, attempt) in

@@ -40,7 +40,7 @@ fn request(epoch: Epoch, body: Body) -> Request {
     Request { incarnation: LIFE, region: REGION, epoch, body }
 }
 
-/// What is lent takes its memory twice, and gives it back twice.
+/// Lent memory is taken twice, and given back twice.
 #[test]
 fn no_more_is_wanted_back_than_is_needed() {
     let world = tombolo_env::simulated::World::new(1);

@@ -16,7 +16,7 @@ const ROUNDS: u32 = 20;
 /// Appends on their way at once.
 const WINDOW: usize = 32;
 /// Bytes that are held before a region is sealed. So much that taking it in takes longer than many
-/// writes: whoever reads before the fence has missed some.
+/// writes: a read before the fence misses some.
 const HELD_MIN: u32 = 500_000;
 
 fn request(epoch: Epoch, body: Body) -> Request {
@@ -59,7 +59,7 @@ fn stream(mut source: Source, mut slots: Slots, held: &AtomicU32, is_over: &Atom
         let _broken = source.collect(&mut slots, &mut answered);
         note(&mut answered, &mut waiting);
     }
-    // What was held before it is told still; what was not is flushed.
+    // Bytes held before it are still reported; the others are flushed.
     source.stop().expect("the card takes the order");
     while !waiting.is_empty() && source.collect(&mut slots, &mut answered).is_ok() {
         note(&mut answered, &mut waiting);
@@ -68,7 +68,7 @@ fn stream(mut source: Source, mut slots: Slots, held: &AtomicU32, is_over: &Atom
     drop(source.end(&mut slots));
 }
 
-/// A writer streams while another epoch seals. What was taken for held, before or after, lies
+/// A writer streams while another epoch seals. Bytes taken for held, before or after, lie
 /// within the sealed length.
 fn seal_under_load(device: &Device) {
     let env = Env::real();
