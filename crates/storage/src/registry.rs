@@ -166,7 +166,10 @@ impl Uri {
         }
         let Some((scheme, rest)) = text.split_once("://") else {
             let advice = if text.starts_with('/') {
-                format!("for a directory of this host write file://{}", shown(text))
+                format!(
+                    "for a directory of this host write {}",
+                    Uri::from_path(text).map_or_else(|_| Uri::teach(), |uri| uri.to_string(),)
+                )
             } else {
                 Uri::teach()
             };
@@ -204,6 +207,32 @@ impl Uri {
             }
         }
         Ok(Uri { scheme: scheme.to_ascii_lowercase(), rest: decode(text, rest)?, parameters })
+    }
+
+    /// The `file://` URI of a directory of this host, whatever characters its name has. A relative
+    /// path is taken from the working directory.
+    ///
+    /// ```
+    /// let uri = tombolo_storage::Uri::from_path("/data/100% of #orders?")?;
+    /// assert_eq!(uri.to_string(), "file:///data/100%25%20of%20%23orders%3F");
+    /// # Ok::<(), tombolo_storage::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for an empty path, one with `..` in it, and one that no URI can name: not UTF-8,
+    /// with a control character, or too long.
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Uri> {
+        let path = path.as_ref();
+        let invalid = |what: &str| Error::new(ErrorKind::Invalid, format!("the path {path:?} {what}"));
+        let absolute = std::path::absolute(path)
+            .map_err(|error| invalid(&format!("is not to be made absolute: {error}")))?;
+        let Some(rest) = absolute.to_str() else {
+            return Err(invalid("is not UTF-8").advice("name a directory whose path is UTF-8"));
+        };
+        let uri = Uri { scheme: "file".into(), rest: rest.to_owned(), parameters: BTreeMap::new() };
+        uri.path()?;
+        // Read as it will be read later, which has limits of its own.
+        Uri::parse(&uri.to_string())
     }
 
     fn teach() -> String {
@@ -320,6 +349,12 @@ impl fmt::Display for Uri {
             encode(value, b"/:,@+", formatter)?;
         }
         Ok(())
+    }
+}
+
+impl From<Uri> for String {
+    fn from(uri: Uri) -> String {
+        uri.to_string()
     }
 }
 

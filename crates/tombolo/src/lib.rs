@@ -63,7 +63,7 @@ pub use salvage::{Loss, SalvageMode, SalvageReport};
 pub use stalls::StallReason;
 pub use standby::StandbyOptions;
 pub use tombolo_env::{Env, Instant};
-pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result};
+pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result, Uri};
 pub use value::Value;
 
 /// The README's tour, as a test.

@@ -79,6 +79,29 @@ fn parameters_are_checked_and_listed() {
     );
 }
 
+/// Every directory that a URI can name is opened by its path, whatever its characters mean in a
+/// URI.
+#[test]
+fn a_path_of_any_characters_has_a_uri() {
+    for path in ["/data/100%", "/a?b=c&d", "/a#b", "/%41", "/me@home:1/[x]", "/a b", "/ä/日本", "/a\\b", "/"]
+    {
+        let uri = Uri::from_path(path).expect(path);
+        assert_eq!(uri.path().expect(path), PathBuf::from(path));
+        assert_eq!(Uri::parse(&uri.to_string()).expect(path), uri, "{path}");
+        assert_eq!(uri.parameters.len(), 0, "{path}");
+    }
+    let relative = Uri::from_path("orders?").expect("from the working directory");
+    assert!(relative.path().expect("absolute").ends_with("orders?"));
+
+    use std::os::unix::ffi::OsStrExt;
+    let not_text = std::ffi::OsStr::from_bytes(b"/data/\xff");
+    let long = format!("/{}", "%".repeat(URI_BYTES_MAX / 3));
+    for path in ["".as_ref(), "/a/../b".as_ref(), "/a\nb".as_ref(), not_text, long.as_ref()] {
+        let error = Uri::from_path(path).expect_err("no URI can name it");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+}
+
 #[test]
 fn default_schemes_are_there() {
     let registry = Registry::default();

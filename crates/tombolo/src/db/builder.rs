@@ -1,11 +1,12 @@
 //! How a database is opened.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::{Env, TaskClass};
 use tombolo_storage::layer::meter::MeterObjectStore;
-use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, Result};
+use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, Result, Uri};
 
 use crate::budget::MemoryBudget;
 use crate::checkpoint::{Checkpoint, Checkpoints};
@@ -60,6 +61,14 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
+    /// As [`Db::from_path`].
+    ///
+    /// # Errors
+    /// As [`Db::from_path`].
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Builder> {
+        Ok(Builder::new(Uri::from_path(path)?.to_string()))
+    }
+
     pub(crate) fn new(uri: String) -> Builder {
         Builder {
             uri,
@@ -79,7 +88,8 @@ impl Builder {
         }
     }
 
-    /// The log store's URI (`file:///path?form=written`). Default: the object store's own log.
+    /// The log store's URI (`file:///path?form=written`); that of a directory's path is
+    /// [`Uri::from_path`]. Default: the object store's own log.
     pub fn log(mut self, uri: impl Into<String>) -> Builder {
         self.log = Some(uri.into());
         self
@@ -510,8 +520,8 @@ pub(super) fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStor
         return Ok((MeterObjectStore::wrap(Arc::clone(objects)), Arc::clone(log)));
     }
     let registry = builder.registry.clone().unwrap_or_else(Registry::with_defaults);
-    let store = tombolo_storage::Uri::parse(&builder.uri)?;
-    let log = builder.log.as_deref().map(tombolo_storage::Uri::parse).transpose()?;
+    let store = Uri::parse(&builder.uri)?;
+    let log = builder.log.as_deref().map(Uri::parse).transpose()?;
     let objects = registry.open_object_store(env, &store)?;
     let log_store = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
     Ok((objects, log_store))
@@ -522,7 +532,7 @@ fn objects(builder: &Builder, env: &Env) -> Result<Arc<dyn ObjectStore>> {
         Some((objects, _)) => Ok(MeterObjectStore::wrap(Arc::clone(objects))),
         None => {
             let registry = builder.registry.clone().unwrap_or_else(Registry::with_defaults);
-            registry.open_object_store(env, &tombolo_storage::Uri::parse(&builder.uri)?)
+            registry.open_object_store(env, &Uri::parse(&builder.uri)?)
         }
     }
 }

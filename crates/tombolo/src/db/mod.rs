@@ -175,6 +175,31 @@ impl Db {
         Builder::new(uri.into())
     }
 
+    /// Begins to open the database in a directory of this host, whatever characters its name has:
+    /// in a URI a `%`, `?` or `#` of a path means something else. A relative path is taken from the
+    /// working directory.
+    ///
+    /// ```
+    /// # fn main() -> tombolo::Result<()> {
+    /// use tombolo::Db;
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("100% of #orders?");
+    /// let db = Db::from_path(&path)?.open().wait()?;
+    /// db.default_keyspace().put(b"1", b"two books").wait()?;
+    /// db.close().wait()?;
+    /// assert!(path.is_dir());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for an empty path, one with `..` in it, and one that is not UTF-8, has a control
+    /// character or is longer than about 4,000 bytes.
+    pub fn from_path(path: impl AsRef<std::path::Path>) -> Result<Builder> {
+        Builder::from_path(path)
+    }
+
     /// Opens the database at `uri` for reading beside its writer: see [`Reader`].
     /// [`Builder::open_reader`] has all that can be said of how.
     ///
