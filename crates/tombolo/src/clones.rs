@@ -5,7 +5,7 @@
 //! sources. What keeps them there is one lasting pin at each source, put and proven before the
 //! commit that names the tables ([`crate::recovery`]), and given back after the commit that
 //! un-names the last of them ([`crate::collection`]), or after the clone's chain has ended. A clone
-//! that is gone without that leaves its pin. It names the clone, so that whoever finds it can ask
+//! that is gone without that leaves its pin. It names the clone, so that its finder can ask
 //! there.
 //!
 //! Invariants:

@@ -25,7 +25,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo_env::Instant;
 
-/// What is taken for a rate before one was measured.
+/// The assumed rate before one was measured.
 const RATE_UNMEASURED: u64 = 32 << 20;
 /// No writer is slowed to less than two thirds of this, whatever was measured.
 const RATE_MIN: u64 = 64 << 10;
@@ -212,7 +212,7 @@ impl Stalls {
         by_memory.into_iter().chain(by_runs).min_by_key(|slowed| slowed.bytes_per_second)
     }
 
-    /// Keeps what was found; whether it is something else than before.
+    /// Keeps the result; whether it differs from the last.
     pub(crate) fn found(&self, reason: Option<StallReason>) -> bool {
         let number = match reason {
             None => 0,
@@ -222,7 +222,7 @@ impl Stalls {
         self.reason.load(Ordering::Relaxed) != number && self.reason.swap(number, Ordering::Relaxed) != number
     }
 
-    /// What was found last.
+    /// The last result.
     pub(crate) fn reason(&self) -> Option<StallReason> {
         match self.reason.load(Ordering::Relaxed) {
             0 => None,

@@ -1,14 +1,14 @@
 //! What lies under a database's root and serves nobody any more, found and deleted by a process
 //! that has no claim (rule 14).
 //!
-//! A writer deletes what its own epoch leaves, and the orphans of others when it opens. What is
-//! left for this are databases that nobody opens, and lives of a database that have ended.
+//! A writer deletes what its own epoch leaves, and the orphans of others when it opens. The objects
+//! left for this are those of databases that nobody opens, and lives of a database that have ended.
 //!
 //! Invariants:
 //! 1. A table is garbage only if a proven state has an epoch above the table's and does not name
 //!    it, or if its incarnation has ended and no pin is left under it.
-//! 2. What is not known by its name is foreign: told, and never touched. So are logs, records and
-//!    claims.
+//! 2. The objects not known by its name is foreign: told, and never touched. So are logs, records
+//!    and claims.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub struct Garbage {
 /// Names of foreign objects that are told.
 pub const FOREIGN_NAMES_MAX: usize = 100;
 
-/// What is known while names are judged.
+/// The objects known while names are judged.
 struct Judge<'a> {
     tip: &'a Tip,
 }
@@ -182,8 +182,8 @@ impl Judge<'_> {
 }
 
 /// Judges all that lies under a database's root. Lists it all, page by page, and loads the
-/// manifest. Holds what is garbage and what only a pin may keep; of the rest, foreign objects too,
-/// it only counts.
+/// manifest. Holds garbage and the tables that only a pin may keep; of the rest, foreign objects
+/// too, it only counts.
 ///
 /// # Errors
 /// `NotFound` when there is no database, or it was destroyed; `Corrupt`; those of the store.
@@ -299,7 +299,7 @@ pub async fn expire(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<u64> {
 /// Deletes what [`survey`] found, however long ago: names are never used again.
 ///
 /// # Errors
-/// Of the store; what was deleted stays deleted.
+/// Of the store; deleted objects stay deleted.
 pub async fn delete(env: &Env, store: &Arc<dyn ObjectStore>, garbage: &Garbage) -> Result<()> {
     let io =
         Io { env: env.clone(), store: Arc::clone(store), epoch: Epoch::NONE, purpose: Purpose::Collection };

@@ -15,8 +15,8 @@
 //!
 //! Memtables must go on: a write that was let in cannot be refused its memory. So each database is
 //! promised two when it joins, one that takes writes and one that is flushed, and asks for `Room`
-//! before it begins further ones. What can do with less (read-ahead) gets nothing of what is
-//! promised.
+//! before it begins further ones. Read-ahead, which can do with less, gets nothing of what others
+//! were promised.
 //!
 //! Invariants:
 //! 1. `used(category)` is the sum of the living [`Charge`]s of that category; dropping a charge
@@ -211,7 +211,7 @@ impl MemoryBudget {
         Ok(Arc::new(MemoryBudget { private: true, ..MemoryBudget::make(bytes) }))
     }
 
-    /// A budget of `bytes`, which may be too few for a database: for what is tested alone.
+    /// A budget of `bytes`, which may be too few for a database: for tests of single parts.
     pub(crate) fn of_any_size(bytes: u64) -> Arc<MemoryBudget> {
         Arc::new(MemoryBudget::make(bytes))
     }
@@ -283,19 +283,19 @@ impl MemoryBudget {
         self.firm_bytes().saturating_add(self.promised.load(Ordering::SeqCst).saturating_sub(memtables))
     }
 
-    /// The most that may be spoken for: a sixteenth is for what is too small to be charged.
+    /// The most that may be spoken for: a sixteenth is for memory too small to be charged.
     fn firm_bytes_max(&self) -> u64 {
         self.bytes() - self.bytes() / 16
     }
 
     /// Bytes that the cache may take now: what the others leave, less a sixteenth of the budget for
-    /// what is too small to be charged.
+    /// memory too small to be charged.
     pub fn cache_bytes_max(&self) -> u64 {
         self.firm_bytes_max().saturating_sub(self.firm_bytes())
     }
 
     /// Whether what does not give way takes three quarters or more: time to flush, and to let go of
-    /// what is not needed now.
+    /// unneeded memory.
     pub fn is_short(&self) -> bool {
         self.firm_bytes() >= self.bytes() / 4 * 3
     }

@@ -119,7 +119,7 @@ fn memtables_are_promised_what_others_cannot_take() {
     let rooms: Vec<_> = std::iter::from_fn(|| budget.room(100_000)).collect();
     assert_eq!(rooms.len(), 5);
     assert_eq!(budget.try_charge(Category::Scans, 300_000).unwrap_err().kind(), ErrorKind::Busy);
-    // Using what was promised changes nothing.
+    // Using the promised memory changes nothing.
     let memtables = budget.charge(Category::Memtables, 600_000);
     assert!(budget.try_charge(Category::Scans, 250_000).is_ok() && budget.room(100_000).is_none());
     drop((rooms, memtables));

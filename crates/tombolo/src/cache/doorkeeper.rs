@@ -1,7 +1,7 @@
 //! Which blocks are missed so often that they deserve a place.
 //!
 //! A full cache takes in what costs little to miss again, for the host has it in memory, only when
-//! it is missed for the second time within a while. What is read once would put something out that
+//! it is missed for the second time within a while. A block read once would put out one that
 //! was read once, too, and pay for it with a place in cold memory: on 64 MiB over the page cache
 //! that was a quarter of a get. The idea is that of the doorkeeper of Einziger, Friedman and Manes,
 //! "TinyLFU" (2017); here it forgets by being overwritten.

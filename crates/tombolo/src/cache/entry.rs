@@ -65,7 +65,7 @@ impl Entry {
         self.charge(CACHE);
     }
 
-    /// Charges it anew. One thread at a time: whoever made it, or who has its shard.
+    /// Charges it anew. One thread at a time: its maker, or the holder of its shard.
     fn charge(&self, charged: u8) {
         match self.charged.swap(charged, Ordering::Relaxed) {
             CACHE => {

@@ -5,7 +5,7 @@
 //! makes for itself (`hazard`), and marked as used only when they are not marked yet. Insertions
 //! and evictions of a shard take its mutex.
 //!
-//! Eviction is CLOCK over the slots of a shard, of the fuller of two shards: what was not used
+//! Eviction is CLOCK over the slots of a shard, of the fuller of two shards: an entry not used
 //! since the hand last passed goes. A new block is not marked, so that a scan's blocks go before
 //! those that were read twice. The memory is that of `frames`; `room` says how it is come by. Of
 //! tables far away single `rows` are kept, too.
@@ -88,7 +88,7 @@ enum Place {
     Elsewhere(Vec<u8>),
 }
 
-/// How memory is held that [`BlockCache::memory`] gave: what is charged for its frame, if it is
+/// How memory is held that [`BlockCache::memory`] gave: the charge for its frame, if it is
 /// one.
 #[derive(Clone, Copy, Debug)]
 pub struct Held(Option<u64>);
@@ -204,7 +204,7 @@ impl Pinned {
         Pinned(Arc::new(Entry::part(key, resident, budget)).into())
     }
 
-    /// A value of the block, to keep: what is small is copied, so that it does not keep a block
+    /// A value of the block, to keep: a small one is copied, so that it does not keep a block
     /// alive.
     ///
     /// # Panics
@@ -325,7 +325,7 @@ fn partition(entry: &Entry) -> Option<&Partition> {
 #[derive(Debug, Default)]
 pub struct Hint(
     /// From the highest bit: whether there is one, 7 bits of the shard, 8 of the table, 32 of the
-    /// slot. Relaxed: it leads to what is synchronised by itself.
+    /// slot. Relaxed: it leads to data synchronised by itself.
     AtomicU64,
 );
 
@@ -355,7 +355,7 @@ pub struct BlockCache {
     shards: Box<[Shard]>,
     hits: Hits,
     frames: Arc<Frames>,
-    /// Single rows of what is far away.
+    /// Single rows of far tables.
     rows: Rows,
     /// Once it was full.
     doorkeeper: RwLock<Option<Doorkeeper>>,
@@ -569,7 +569,7 @@ impl BlockCache {
         Memory(Place::Elsewhere(vec![0; bytes]))
     }
 
-    /// Whether what is missed now is asked for so often that it is worth a place.
+    /// Whether a missed block is asked for so often that it is worth a place.
     fn is_worth_a_place(&self, key: CacheKey) -> bool {
         let residents =
             || (self.hits.of_blocks(), self.shards.iter().map(Shard::entries).sum::<usize>() as u64);

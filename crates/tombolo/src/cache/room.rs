@@ -5,8 +5,8 @@
 //! is evacuated and cut anew, when residents of one size were put out for one of another.
 //!
 //! What the cache gives way with are whole regions: one whose residents find room elsewhere, or
-//! else the one that holds least of the size that most are of. What was not used since the hand
-//! last passed goes, what was is copied to a frame elsewhere, for which something else may go.
+//! else the one that holds least of the size that most are of. Entries not used since the hand
+//! last passed go; used ones are copied to a frame elsewhere, for which something else may go.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ impl GiveWay for BlockCache {
 
     fn give_way(&self) {
         let _one_at_a_time = self.giving_way.lock();
-        // What is held by others leaves the cache without giving anything back: regions come to an
+        // Entries held by others leave the cache without giving anything back: regions come to an
         // end, and entries.
         while self.budget.yielding_bytes() > self.budget.cache_bytes_max() {
             let gave = self.rows.give_way()
@@ -90,8 +90,8 @@ impl BlockCache {
 
     /// Puts one entry out; `false` when there is none.
     ///
-    /// Of two shards the one with more: each has its part of what is put in only on average. If all
-    /// gave the same, how many a shard has would be a random walk, and where it came to a few,
+    /// Of two shards the one with more: each gets its part of the new entries only on average. If
+    /// all gave the same, how many a shard has would be a random walk, and where it came to a few,
     /// those that are used all the time would go.
     fn evict_next(&self) -> bool {
         let hand = self.hand.fetch_add(1, Ordering::Relaxed);
@@ -115,8 +115,9 @@ impl BlockCache {
         for key in &evacuation.residents {
             let hash = key.hash();
             let shard = self.shard(hash);
-            // What was taken for a key is not in the cache yet, or not any more. To move what lies
-            // elsewhere would free nothing here, and have another slab evacuated again, for ever.
+            // The entry taken for a key is not in the cache yet, or not any more. To move one that
+            // lies elsewhere would free nothing here, and have another slab evacuated again, for
+            // ever.
             let here =
                 shard.look(key, hash).filter(|(entry, _)| evacuation.holds(entry.resident.first_bytes()));
             let Some((entry, was_used)) = here else { continue };

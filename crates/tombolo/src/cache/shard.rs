@@ -40,7 +40,7 @@ impl Slot {
     fn fill(&self, entry: Arc<Entry>, hash: u64, used: bool) {
         self.used.store(used, Ordering::Relaxed);
         drop(self.entry.swap(Some(entry)));
-        // After the entry: whoever sees the tag finds this entry or a later one.
+        // After the entry: a reader that sees the tag finds this entry or a later one.
         self.tag.store(hash | 1, Ordering::Release);
     }
 

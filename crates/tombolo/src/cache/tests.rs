@@ -324,7 +324,7 @@ fn aligned_values_lie_aligned_in_their_frames() {
 #[test]
 fn what_costs_little_to_miss_puts_others_out_only_when_it_is_missed_again() {
     let cache = BlockCache::new(1 << 20);
-    // They are kept: what is let go of would be free for the next.
+    // They are kept: a frame let go of would be free for the next.
     let mut kept = Vec::new();
     let mut is_framed = |number: u64| {
         kept.push(cache.memory_if_worth(key(number), 8000, 1));
@@ -426,7 +426,7 @@ fn rows_give_way_beside_blocks_that_are_held() {
     let cache = with_rows();
     let held: Vec<Kept> = (0..1500).filter_map(|number| cache.get(&key(number)).map(Pinned::keep)).collect();
     assert!(held.len() > 300, "{}", held.len());
-    // So much that what is held would fill what is left.
+    // So much that the held frames would fill the rest.
     let _others = cache.budget().charge(Category::Memtables, cache.budget().cache_bytes_max() / 2);
     let stats = cache.stats();
     assert!(stats.used_bytes <= cache.budget().cache_bytes_max(), "{stats:?}");

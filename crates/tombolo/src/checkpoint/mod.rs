@@ -11,7 +11,7 @@
 //! 2. Ids are fresh and never used again, so that a put or delete which lands late meets nothing of
 //!    another checkpoint.
 //! 3. A writer acknowledges a checkpoint only after its log was seen unfenced once the checkpoint
-//!    was there. So whoever sweeps after fencing sees every acknowledged one, and what it finds
+//!    was there. So a sweep after the fence sees every acknowledged one, and one that it finds
 //!    half made will never be acknowledged. Before it deletes, it makes sure that nobody has fenced
 //!    it in turn: what a successor is making looks the same.
 //! 4. A checkpoint whose bytes are damaged, or of a newer format, hides no other. It keeps its
@@ -146,7 +146,7 @@ impl Checkpoints {
         }
     }
 
-    /// Makes a checkpoint of the newest state. Whoever calls it makes sure that the name is free,
+    /// Makes a checkpoint of the newest state. The caller makes sure that the name is free,
     /// and confirms its epoch afterwards.
     ///
     /// # Errors

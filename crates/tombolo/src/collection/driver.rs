@@ -93,7 +93,7 @@ impl Collector {
     /// there is; nothing when there is nothing to delete.
     ///
     /// # Errors
-    /// `Fenced` and `OutcomeUnknown` of the manifest: what was condemned is the next epoch's to
+    /// `Fenced` and `OutcomeUnknown` of the manifest: condemned tables are the next epoch's to
     /// finish. `Busy` when a pass is running.
     pub async fn collect(&self, used: impl Fn(TableName) -> bool) -> Result<Collected> {
         let _running = self.begin()?;
@@ -644,7 +644,7 @@ impl Pinned {
     ///
     /// # Errors
     /// `PinLost` when it came too late. Of the store, and `Retry` while somebody decides about a
-    /// table: then the lease still holds for what is left of it.
+    /// table: then the rest of the lease still holds.
     pub async fn heartbeat(&self) -> Result<()> {
         self.heartbeat_on(&self.proven).await
     }

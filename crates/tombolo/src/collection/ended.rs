@@ -1,6 +1,6 @@
 //! What a destroyed database leaves: deleted once nothing keeps it.
 //!
-//! Whoever pins a table of a life that has ended finds it destroyed, and its pin is void. So pins
+//! A pinner of a table of a life that has ended finds it destroyed, and its pin is void. So pins
 //! only become fewer, and once a list shows none, nothing of that life is needed by anybody. Of a
 //! leased pin it is waited for what its reader does: gives it back, renews it, or stands still for
 //! longer than its lease, as the pin of one who died does.

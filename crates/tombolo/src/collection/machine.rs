@@ -309,9 +309,9 @@ impl PutPin {
         })
     }
 
-    /// Proves once more, after a heartbeat has landed, a pin that was effective: whoever lists the
-    /// pins later finds the heartbeat, and whoever did before, and took the lease for expired, has
-    /// condemned the tables or un-named them.
+    /// Proves once more, after a heartbeat has landed, a pin that was effective: a later list of
+    /// the pins finds the heartbeat, and a process that listed before, and took the lease for
+    /// expired, has condemned the tables or un-named them.
     ///
     /// # Errors
     /// As [`PutPin::new`].
@@ -460,8 +460,8 @@ enum OrphanPhase {
     Delete,
 }
 
-/// Deletes tables' objects that no epoch's writer can still name (rule 14). Comes to what was
-/// deleted.
+/// Deletes tables' objects that no epoch's writer can still name (rule 14). Comes to the names
+/// that were deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Orphans {
     doomed: Vec<TableName>,

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! 1. A pin list that decides over a table begins after the record that condemned it is committed;
-//!    whoever pins later sees it condemned.
+//!    later pinners see it condemned.
 //! 2. An object is deleted only after the record that un-names its table is committed, or when it
 //!    was never named by its own epoch's writer, or when a proven state of a later epoch does not
 //!    name it.

@@ -1,4 +1,4 @@
-//! What may enter the flash cache: what was missed before, as fast as the disk is to be written.
+//! Admission to the flash cache: pieces missed before, as fast as the disk may be written.
 #![allow(
     clippy::cast_possible_truncation,
     reason = "a tag is some bits of a hash, and a slot is below their number"
@@ -74,7 +74,7 @@ mod tests {
         let ghosts = Ghosts::new(1024);
         let hash = |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         assert!(!ghosts.knew(hash(1)) && ghosts.knew(hash(1)) && !ghosts.knew(hash(1)));
-        // As many misses as there are slots leave about a third of what was before.
+        // As many misses as there are slots leave about a third of the earlier ones.
         for number in 10_000..11_024 {
             assert!(!ghosts.knew(hash(number)));
         }

@@ -12,10 +12,10 @@ use crate::options::Options;
 const NAME: &str = "flash cache";
 const SPACE: &str = "flash cache space";
 
-/// What is to be said of the flash cache that the settings name; nothing when they name none.
+/// Facts about the flash cache that the settings name; nothing when they name none.
 pub fn facts(env: &Env, options: &Options) -> Vec<Fact> {
     let Some((directory, bytes)) = options.flash_cache() else { return Vec::new() };
-    // What is not there yet will be made.
+    // A missing directory will be made.
     let Some(there) = directory.ancestors().find(|path| env.files().metadata(path).is_ok()) else {
         return vec![Fact::bad(
             NAME,

@@ -1,7 +1,7 @@
 //! Which pieces the flash cache has, and where: 16 bytes a slot, four fifths of them in use, so
 //! about 20 bytes of memory for each piece.
 //!
-//! A piece is known by 64 bits of a hash. Two that share them hide one another: whoever reads looks
+//! A piece is known by 64 bits of a hash. Two that share them hide one another: a reader looks
 //! at the record's own key.
 //!
 //! Invariants:
@@ -169,7 +169,7 @@ impl Index {
         Some(place)
     }
 
-    /// Takes note of a piece, in the place of what was known of it; `false` when there is no memory
+    /// Takes note of a piece, in place of the earlier note of it; `false` when there is no memory
     /// for it.
     pub(super) fn insert(&self, fingerprint: u64, place: Place) -> bool {
         self.insert_or(fingerprint, place, |known| *known = place.pack())

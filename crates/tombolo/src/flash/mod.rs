@@ -11,14 +11,14 @@
 //!
 //! What it keeps are data blocks, partitions and tails as they lie in their tables, in files that
 //! are written from front to back and never changed: regions (bytes: [`tombolo_format::flash`]).
-//! When there is no room, the oldest region goes; what was read in it since enters the newest one,
-//! up to half of that. A task of the background writes; reads never wait for it, and what comes
-//! faster than it writes is dropped.
+//! When there is no room, the oldest region goes; pieces read in it since enter the newest one, up
+//! to half of that. A task of the background writes; reads never wait for it, and pieces that come
+//! faster than it writes are dropped.
 //!
 //! What may enter: a block that a user's read missed twice of late, the tail of a table that a
 //! user's read opened, and what a compaction writes where most of its input was in a cache. Scans
 //! that read ahead, compactions and verification neither enter nor drive out. All of it is bounded
-//! by a rate: what is free may be filled at once, after that the cache is rewritten a few times a
+//! by a rate: free space may be filled at once, after that the cache is rewritten a few times a
 //! day.
 //!
 //! Invariants:
@@ -28,13 +28,13 @@
 //! 2. No error of the disk reaches a read or a writer of the database; after some of them the cache
 //!    rests for a minute.
 //! 3. A file is never written after its region was sealed, nor under a name that had other bytes:
-//!    who holds it open reads what was there.
+//!    a process that holds it open reads its old content.
 //! 4. All files together take at most `bytes`, but for those removed that a read still holds open,
-//!    or what is kept of the one that went last.
+//!    or the kept part of the one that went last.
 //! 5. Nothing is ever synced, and nothing needs to be: whatever survives a crash is checked before
 //!    it is believed.
-//! 6. Names of tables are never used again (rule 6): nothing has to be invalidated, what is of
-//!    deleted tables goes with its region.
+//! 6. Names of tables are never used again (rule 6): nothing has to be invalidated, pieces of
+//!    deleted tables go with their region.
 //!
 //! Thread safety: all is shared. No lock is held while a file is read for a reader.
 
@@ -127,7 +127,7 @@ pub struct FlashCacheStats {
     pub damaged: u64,
     /// Operations on files that failed.
     pub errors: u64,
-    /// What is wrong now; empty when nothing is.
+    /// The present trouble; empty when there is none.
     pub trouble: String,
 }
 
@@ -208,7 +208,7 @@ struct Offered {
 #[derive(Default)]
 struct Queue {
     offered: VecDeque<Offered>,
-    /// Fingerprints of what was offered and is not in the index yet.
+    /// Fingerprints of pieces offered and not in the index yet.
     pending: BTreeSet<u64>,
     bytes: u64,
 }
@@ -230,7 +230,7 @@ struct Inner {
     offered: Signal,
     /// The writer has done something.
     progress: Signal,
-    /// The writer has read what was there and written what was offered.
+    /// The writer has read the old regions and written the offered pieces.
     idle: AtomicBool,
     closed: AtomicBool,
     writer: Mutex<Writer>,
@@ -244,7 +244,7 @@ struct Inner {
 /// A cache on a local disk that databases of a process share: [`crate::Builder::flash_cache`]. See
 /// the module's documentation.
 ///
-/// Dropping it lets go of its directory, as soon as what is just being written is;
+/// Dropping it lets go of its directory, as soon as the write under way has ended;
 /// [`FlashCache::close`] has let go of it when it returns, and makes the next opening faster.
 pub struct FlashCache {
     inner: Arc<Inner>,
@@ -293,7 +293,7 @@ impl FlashCache {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for too few bytes, or a directory that holds what is not the cache's; `Busy` when
+    /// `Invalid` for too few bytes, or a directory with foreign files; `Busy` when
     /// another process, or another cache of this one, uses the directory; `Unavailable` and others
     /// when the disk does not let it be used.
     pub fn open(
@@ -334,7 +334,7 @@ impl FlashCache {
             index: Index::new(budget.charge(Category::Flash, 0), memory_max),
             regions: RwLock::default(),
             ghosts: Ghosts::new(ghosts),
-            // Nothing is written before it is known what is there.
+            // Nothing is written before the old regions are known.
             bucket: Mutex::new(Bucket::new(now, 0, 0, 0)),
             queue: Mutex::default(),
             queue_memory: Mutex::new(budget.charge(Category::Flash, 0)),
@@ -392,7 +392,7 @@ impl FlashCache {
         self.inner.per_second
     }
 
-    /// Waits until what an earlier process left was read, and what was offered so far is written.
+    /// Waits until the regions of earlier processes were read, and all offered pieces are written.
     pub async fn settled(&self) {
         loop {
             let progress = self.inner.progress.subscribe();
@@ -448,8 +448,8 @@ impl FlashCache {
         found
     }
 
-    /// The bytes of a piece of `length` bytes. Their own checksums are not looked at here: whoever
-    /// decodes them tells of damage with [`FlashCache::forget_damaged`].
+    /// The bytes of a piece of `length` bytes. Their own checksums are not looked at here: the
+    /// decoder reports damage with [`FlashCache::forget_damaged`].
     pub(crate) async fn get(&self, key: FlashKey, length: u64) -> Option<Bytes> {
         let inner = &*self.inner;
         if inner.is_closed() || inner.reads.is_on(&inner.env) {
@@ -510,7 +510,7 @@ pub(crate) enum FlashUse {
 }
 
 impl FlashUse {
-    /// What was given, or else what the settings say. A directory that cannot be used is told, and
+    /// The given one, or else that of the settings. A directory that cannot be used is told, and
     /// the database goes on without.
     pub(crate) fn begin(
         env: &Env,

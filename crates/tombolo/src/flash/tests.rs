@@ -151,8 +151,8 @@ fn pieces_that_share_a_fingerprint_are_told_apart() {
     });
 }
 
-/// What is left for the next process, which knows nothing: found by the index of its regions, or by
-/// a walk.
+/// The regions left for the next process, which knows nothing: found by the index of its regions,
+/// or by a walk.
 fn restart(close: bool) {
     let world = World::new(4);
     let before = run(&world, |env| {
@@ -180,7 +180,7 @@ fn restart(close: bool) {
             if close {
                 assert_eq!(stats.bytes, bytes);
             }
-            // It goes on behind what is there.
+            // It goes on behind the existing regions.
             admit(&cache, 100..110).await;
             assert_eq!(found(&cache, 100..110).await.len(), 10);
         })
@@ -451,7 +451,7 @@ fn steps() -> impl Strategy<Value = Vec<Do>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// A hit is what was put, and nothing is found that was not.
+    /// A hit is the piece that was put, and nothing else is found.
     #[test]
     fn it_answers_as_a_map_that_forgets(seed in 0..1000u64, steps in steps()) {
         let world = World::new(seed);
@@ -469,7 +469,7 @@ proptest! {
                             cache.admit(key(number), &piece(number));
                             put.insert(number);
                         }
-                        // `get` compares a hit with what was put.
+                        // `get` compares a hit with the piece that was put.
                         Do::Get(number) => assert!(get(&cache, number).await.is_none() || put.contains(&number)),
                         Do::Close => return cache.close(),
                         Do::Drop => return,

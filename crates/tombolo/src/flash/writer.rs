@@ -2,7 +2,7 @@
 //! KiB at a time.
 //!
 //! ```text
-//! oldest region ... newest sealed region | open region <- what was kept of the last one that went, what was offered
+//! oldest region ... newest sealed region | open region <- the kept part of the last one that went, offered pieces
 //! ```
 //!
 //! Invariants:
@@ -40,7 +40,7 @@ const SUFFIX: &str = ".region";
 /// The region that is written.
 struct Open {
     region: Arc<Region>,
-    /// Where the next record begins, what is in `buffer` included.
+    /// Where the next record begins, `buffer` included.
     end: u64,
     buffer: Vec<u8>,
     records: Vec<FlashRecord>,
@@ -150,7 +150,7 @@ impl Inner {
         idle
     }
 
-    /// Finds what is there, newest first. What is not sound, or too much, is removed.
+    /// Finds the regions there, newest first. Unsound ones, and those beyond the size, are removed.
     async fn load(&self) {
         let numbers = self.env.files().list_atomically(&self.directory).map(|entries| {
             let mut numbers: Vec<u64> =
@@ -203,7 +203,7 @@ impl Inner {
         }
         let sealed_bytes = self.writer.lock().sealed_bytes;
         self.counters.file_bytes.store(sealed_bytes, Ordering::Relaxed);
-        // What is free may be filled at once.
+        // Free space may be filled at once.
         *self.bucket.lock() =
             Bucket::new(self.env.now(), self.bytes.saturating_sub(sealed_bytes), self.bytes, self.per_second);
     }
@@ -359,7 +359,7 @@ impl Inner {
         if open.buffer.len() >= STEP_BYTES { self.flush(writer) } else { Ok(()) }
     }
 
-    /// Hands what was appended to the file system, and names it in the index.
+    /// Hands appended records to the file system, and names them in the index.
     fn flush(&self, writer: &mut Writer) -> io::Result<()> {
         let Some(open) = &mut writer.open else { return Ok(()) };
         if open.buffer.is_empty() {
@@ -420,7 +420,7 @@ impl Inner {
             let mut used = self.index.remove_region(oldest.slot);
             // The most used first, and those in the order in which they lie.
             used.sort_unstable_by_key(|place| (std::cmp::Reverse(place.uses), place.at));
-            // What is kept holds the removed file's space until it is read: a full disk needs it
+            // The kept part holds the removed file's space until it is read: a full disk needs it
             // now.
             if writer.room_bytes < self.bytes || is_enabled(Mutant::FlashForgetsUsed) {
                 continue;

@@ -11,8 +11,8 @@
 //! - `places`: where a table's object lies; under another database's root, if that is a source.
 //!
 //! Invariants:
-//! 1. Whoever acknowledges an edit has seen it in its slot, in a chain whose every record is linked
-//!    to the next by its hash.
+//! 1. An edit is acknowledged by a process that has seen it in its slot, in a chain whose every
+//!    record is linked to the next by its hash.
 //! 2. One process at most has an effective claim on the newest epoch; every record of an epoch
 //!    comes from the process that claimed it.
 //! 3. No claim is ever deleted, and nothing else is deleted but below a durable snapshot.

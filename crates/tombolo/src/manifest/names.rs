@@ -113,7 +113,7 @@ pub enum Sign {
     Beat(u64),
     /// It is about to hand over.
     Leaving,
-    /// It has closed, and whoever stands by is to take over.
+    /// It has closed, and the standby is to take over.
     Left,
 }
 

@@ -97,8 +97,8 @@ impl ReadyChunks {
         !std::mem::replace(&mut chunks.is_being_made, true)
     }
 
-    /// Makes ready what was asked for, on the calling thread. It is charged to the budget when it
-    /// is used. Without memory it does nothing.
+    /// Makes a chunk that was asked for ready, on the calling thread. It is charged to the budget
+    /// when it is used. Without memory it does nothing.
     pub(crate) fn make(&self) {
         loop {
             {
@@ -122,7 +122,7 @@ impl ReadyChunks {
         self.0.lock().ready.len()
     }
 
-    /// One that is ready. When there is none whoever needs it makes it himself: it is asked for no
+    /// One that is ready. When there is none the user makes it himself: it is asked for no
     /// more.
     fn take(&self) -> Option<Region> {
         let mut chunks = self.0.lock();
@@ -151,7 +151,7 @@ pub(super) struct Bump {
     capacity: usize,
     /// Bytes handed out, and those that were left at the ends of chunks.
     used: u64,
-    /// What was reserved last is a guess.
+    /// The last reservation is a guess.
     may_take_more: bool,
 }
 
@@ -263,8 +263,8 @@ impl Bump {
         self.allocate(room)
     }
 
-    /// Goes over into the next chunk, which has room for `bytes`; or, if more than what was
-    /// reserved may be taken, into a new one.
+    /// Goes over into the next chunk, which has room for `bytes`; or, if more than the
+    /// reserved bytes may be taken, into a new one.
     fn go_over(&mut self, bytes: usize) {
         let next = self.next_chunk.take().filter(|(next, _)| bytes <= next.length());
         let more = || {

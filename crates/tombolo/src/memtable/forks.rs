@@ -60,7 +60,7 @@ pub(super) struct Forks {
 
 /// A fork of some list.
 ///
-/// Invariant: a complete fork in an arena that outlives every use; so whoever holds one must hold
+/// Invariant: a complete fork in an arena that outlives every use; so a holder of one must hold
 /// its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fork(NonNull<u8>);

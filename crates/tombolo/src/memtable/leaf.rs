@@ -77,7 +77,7 @@ impl Slots {
 
 /// A leaf of some list.
 ///
-/// Invariant: a complete leaf in an arena that outlives every use; so whoever holds one must hold
+/// Invariant: a complete leaf in an arena that outlives every use; so a holder of one must hold
 /// its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leaf(NonNull<u8>);
@@ -99,7 +99,7 @@ impl Leaf {
     /// An empty leaf before the fork `next`, whose keys share `skip` bytes. [`LEAF_BYTES_MAX`] were
     /// reserved.
     pub(super) fn write(bump: &mut Bump, next: *mut u8, skip: usize) -> Leaf {
-        // Comparing what is shared as well is never wrong.
+        // Comparing the shared part as well is never wrong.
         let skip = u32::try_from(skip).unwrap_or(0);
         let place = bump.allocate_aligned(LEAF_BYTES, LEAF_ALIGN);
         // SAFETY: the allocation is fresh and holds a leaf; the offsets are multiples of the
@@ -171,7 +171,7 @@ impl Leaf {
     #[inline]
     fn record_in(self, slot: usize) -> Record {
         debug_assert!(slot < SLOTS);
-        // SAFETY: as for `head`; what was written there is the address of a record of the same
+        // SAFETY: as for `head`; the value written there is the address of a record of the same
         // list.
         Record::from_pointer(unsafe { self.0.add(RECORDS_AT + 8 * slot).cast::<NonNull<u8>>().read() })
     }

@@ -7,8 +7,8 @@
 //! A leaf that is full when a version must go into it is split: the versions go to two new leaves,
 //! the right one with a fork of its own.
 //! 1. The left one takes the old one's place in the fork before it. It leads to the new fork, so
-//!    that whoever looks for what went right finds it from here on, though no other fork leads
-//!    there yet.
+//!    that a search for entries that moved right finds them from here on, though no other fork
+//!    leads there yet.
 //! 2. The new fork is linked.
 //!
 //! Who has found the old leaf goes on in it: it holds all that had been put in by then, and leads
@@ -73,7 +73,7 @@ unsafe impl Send for SortedList {}
 // SAFETY: as above.
 unsafe impl Sync for SortedList {}
 
-/// Where a version stands in a list. Whoever holds one must hold the list.
+/// Where a version stands in a list. A holder of one must hold the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     leaf: Leaf,

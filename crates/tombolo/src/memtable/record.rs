@@ -31,7 +31,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) value: &'a [u8],
 }
 
-/// What is looked for: a place in the order.
+/// The target of a search: a place in the order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
     pub(super) key: &'a [u8],
@@ -48,7 +48,7 @@ impl Target<'_> {
 
 /// A version in some arena.
 ///
-/// Invariant: a complete record in an arena that outlives every use; so whoever holds one must hold
+/// Invariant: a complete record in an arena that outlives every use; so a holder of one must hold
 /// its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record(NonNull<u8>);

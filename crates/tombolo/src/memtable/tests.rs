@@ -196,8 +196,8 @@ fn point_reads_find_their_keys_while_leaves_split() {
     });
 }
 
-/// Many entries are reserved for at once: each at its usual price, and what comes dearer finds
-/// memory as well.
+/// Many entries are reserved for at once: each at its usual price, and pieces that come dearer
+/// finds memory as well.
 #[test]
 fn a_large_batch_takes_what_it_needs() {
     let entries = if cfg!(miri) { 100 } else { 3 * DEAREST_MAX };
@@ -351,7 +351,7 @@ fn the_next_memtable_takes_the_chunks_of_one_that_ended() {
         for sequence in 1..=100_u64 {
             put(&mut writer, 1, &sequence.to_le_bytes(), sequence, &value);
         }
-        // Small ones lie between what was there before.
+        // Small ones lie between the earlier ones.
         for sequence in 101..=5000_u64 {
             put(&mut writer, 2, &sequence.to_be_bytes(), sequence, b"");
         }

@@ -171,7 +171,7 @@ impl Chain<'_> {
         let naming: Vec<(u64, Bytes)> =
             self.records.iter().rev().map(|(slot, bytes)| (*slot, bytes.clone())).collect();
         for (slot, bytes) in naming {
-            // What is damaged here stops a walk, and is told then.
+            // Damage here stops a walk, and is reported then.
             let Ok(record) = decode_record(&bytes) else { continue };
             let RecordKind::Snapshot { slot: of, random, length, checksum, .. } = record.kind else {
                 continue;

@@ -50,7 +50,7 @@ impl Found {
 async fn reader(context: &LogContext, log_store: &dyn LogStore, part: &Part) -> Result<Box<dyn LogReader>> {
     match part.sealed {
         Some(sealed) => log_store.read(context, &part.record, part.from, sealed).await,
-        // Nobody has fenced it, as far as is known: what is durable of it.
+        // Nobody has fenced it, as far as is known: its durable part.
         None => log_store.tail(context, &part.record, part.from).await,
     }
 }
@@ -119,7 +119,7 @@ async fn read_part(
     while let Some((entry, _)) = reader.next().await? {
         replay.entry(&entry)?;
         part.entries += 1;
-        // Only looked at: what is full would otherwise wait for a flush that never comes.
+        // Only looked at: a full memtable would otherwise wait for a flush that never comes.
         drop(replay.take_full());
     }
     Ok(reader.lacks())
@@ -145,7 +145,8 @@ impl ConfigurationChain for Later {
     }
 }
 
-/// Copies what was found into the log of the claimed epoch, durably; gives the edits that name it.
+/// Copies the entries found into the log of the claimed epoch, durably; gives the edits that name
+/// it.
 ///
 /// # Errors
 /// Those of both log stores; `Corrupt` when a log does not give again what it gave before.
@@ -185,7 +186,7 @@ pub(super) async fn copy(
                 }
                 appended => appended?,
             };
-            // What is durable in the end was accepted.
+            // Every durable entry was accepted.
             end = appended.end;
         }
     }

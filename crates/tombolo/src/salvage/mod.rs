@@ -8,7 +8,7 @@
 //! The last consistent point is a state that the database once showed: every write up to a sequence
 //! number, and none after. Where there is none, or more is wanted, the newest state is taken
 //! without the blocks of its tables that are damaged: then the ranges of those blocks may show
-//! older values, values that were deleted, or nothing, and all other keys are right. What is sound
+//! older values, values that were deleted, or nothing, and all other keys are right. The sound part
 //! of a damaged table becomes a table of its own.
 //!
 //! Invariants:
@@ -40,22 +40,22 @@ use history::{Candidate, History, Whence};
 use logs::Found;
 use tables::{Rest, Tables};
 
-/// What is taken of a damaged database.
+/// The state to take of a damaged database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SalvageMode {
     /// The newest state that is whole: what the database showed once, and nothing later.
     #[default]
     Consistent,
-    /// The newest state of all, without what is damaged of its tables: keys in the ranges of
-    /// damaged blocks may be missing, or show what was overwritten or deleted.
+    /// The newest state of all, without the damaged blocks of its tables: keys in the ranges of
+    /// those may be missing, or show overwritten or deleted values.
     WithHoles,
 }
 
-/// Something that is damaged or gone, and what is lost with it.
+/// Something damaged or gone, and the loss with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
-    /// What is wrong, with the object's name.
+    /// The trouble, with the object's name.
     pub what: String,
     /// The keyspace of a damaged table.
     pub keyspace: Option<String>,
@@ -68,7 +68,7 @@ pub struct Loss {
     pub bytes: u64,
 }
 
-/// What was salvaged, or would be.
+/// The salvaged data, or what would be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SalvageReport {
@@ -89,7 +89,7 @@ pub struct SalvageReport {
     pub table_bytes: u64,
     /// Entries of logs in it.
     pub log_entries: u64,
-    /// What is damaged or gone. With [`SalvageMode::Consistent`] no table among them is in the
+    /// The damaged or missing parts. With [`SalvageMode::Consistent`] no table among them is in the
     /// state that was taken.
     pub losses: Vec<Loss>,
 }
@@ -112,7 +112,7 @@ pub(crate) struct SalvageRequest {
     pub(crate) target: Option<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)>,
 }
 
-/// Looks at what is there, and makes a database of it if asked.
+/// Looks at the remains, and makes a database of them if asked.
 ///
 /// # Errors
 /// `NotFound` when there is no database; `Corrupt` when no state is left that is whole, or of which
@@ -177,11 +177,11 @@ async fn applications(io: &Io, history: &History, state: &State) -> Result<Vec<L
 struct Choice<'a> {
     candidate: &'a Candidate,
     report: SalvageReport,
-    /// What is left of its damaged tables.
+    /// The rest of its damaged tables.
     rests: Vec<Rest>,
 }
 
-/// The state to take, and what is lost of others for it.
+/// The state to take, and the loss of others for it.
 async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode) -> Result<Choice<'a>> {
     let mut losses: Vec<Loss> = history.damage.iter().map(Loss::from).collect();
     let newest = history.candidates.first();
@@ -248,7 +248,7 @@ async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode
     }))
 }
 
-/// What is lost with a damaged table: its blocks that are, when there is a rest, else all of it.
+/// The loss with a damaged table: its damaged blocks, when there is a rest, else all of it.
 fn losses_of(
     table: &TableDescription,
     keyspace: Option<String>,
@@ -320,7 +320,7 @@ struct Source<'a> {
     context: &'a LogContext,
     budget: &'a Arc<MemoryBudget>,
     tables: &'a Tables,
-    /// What is left of damaged tables.
+    /// The rest of damaged tables.
     rests: &'a [Rest],
 }
 

@@ -1,4 +1,4 @@
-//! Which tables are sound: each is read once, whatever states name it; and what is left of those
+//! Which tables are sound: each is read once, whatever states name it; and the rest of those
 //! that are not.
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ use crate::version::{BLOCK_BYTES_BEYOND, table_options};
 /// Tables read at once: each is in memory while it is checked.
 const TABLES_IN_FLIGHT_MAX: usize = 4;
 
-/// A table, and what is wrong with it.
+/// A table, and its damage.
 type Checked = (TableName, Option<Error>);
 
-/// What is left of a damaged table.
+/// The rest of a damaged table.
 pub(super) struct Rest {
     pub(super) description: Arc<TableDescription>,
     /// Those of its keyspace.
@@ -47,7 +47,7 @@ impl Rest {
     }
 }
 
-/// What is known of the tables so far.
+/// The knowledge of the tables so far.
 pub(super) struct Tables {
     cache: Arc<BlockCache>,
     places: Places,

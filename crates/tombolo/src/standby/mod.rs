@@ -4,9 +4,9 @@
 //! - [`judge`]: when a writer is given up; a machine without IO.
 //!
 //! Invariants:
-//! 1. Watching is for liveness only. What is safe is so because of the claim, the fence and the
+//! 1. Watching is for liveness only. Safety comes from the claim, the fence and the
 //!    replay of an ordinary opening.
-//! 2. Whoever stands by claims only while the epoch that it gave up is the newest: of several, one
+//! 2. A standby claims only while the epoch that it gave up is the newest: of several, one
 //!    takes over, and the others go on standing by for that one.
 
 mod judge;
@@ -53,7 +53,7 @@ const SIGNS: u32 = 4;
 const HURRY: Duration = Duration::from_millis(5);
 /// A writer that has never given a sign may not have looked for those who stand by yet.
 const UNSEEN_MAX: Duration = LOOK_IDLE.saturating_add(Duration::from_secs(15));
-/// Whoever stands by answers a writer that is leaving within the silence that it allows, and so
+/// A standby answers a writer that is leaving within the silence that it allows, and so
 /// much more for the store.
 const ANSWER_SLACK: Duration = Duration::from_secs(2);
 /// How long a writer that has left waits to see that another took its place.
@@ -161,7 +161,7 @@ impl Watch {
     ///
     /// # Errors
     /// `NotFound` once the database is destroyed; `Corrupt`, `Unsupported`, `Invalid`, `Bug` of
-    /// taking over. What passes is tried again, and so is what is refused: whoever stands by had
+    /// taking over. Passing errors are tried again, and so are refusals: the standby had
     /// the rights when it began, and they are mended while nobody else would take over.
     pub(crate) async fn take_over(mut self) -> Result<Arc<Engine>> {
         let env = self.request.env.clone();
@@ -323,7 +323,7 @@ impl Watch {
     }
 }
 
-/// Hands over to whoever stands by: tells that it will, waits for an answer, flushes, closes, tells
+/// Hands over to a standby: tells that it will, waits for an answer, flushes, closes, tells
 /// that it has, and sees another claim.
 ///
 /// The record of one who died stays for a while: without an answer the writer stays, and says so.

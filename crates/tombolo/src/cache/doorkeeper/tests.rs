@@ -103,7 +103,8 @@ fn blocks_that_fit_are_all_in_soon_after_others_were_read() {
 fn half_of_the_cache_is_given_to_others_that_are_read_as_often() {
     let mut cache = Cache::new(4000);
     cache.spread(0, 3900, 100_000);
-    // What was read goes on being read in part, from the middle on; others come in beside it.
+    // Half of the blocks read before, from the middle on, are read again; others come in beside
+    // them.
     cache.spread(2000, 3900, 100_000);
     let (hits, _) = cache.spread(2000, 3900, 10_000);
     assert!(hits > 0.95, "{hits} are hits");

@@ -2,7 +2,7 @@
 //!
 //! What a general allocator makes of blocks of some 8 KiB that come and go for hours is a heap of
 //! holes: it held a third more than was in use. Here a region is a [slab](slab) of frames of one
-//! size; a resident lies in one frame, and whoever holds it (cache, cursor, value) holds the frame.
+//! size; a resident lies in one frame, and its holder (cache, cursor, value) holds the frame.
 //!
 //! ```text
 //! region 2 MiB:  | frame 8 KiB | frame | frame | ...          sizes in steps of an eighth
@@ -14,7 +14,7 @@
 //! of 4 KiB.
 //!
 //! Books: all regions are charged to the budget as the cache's while their frames are free; a frame
-//! that is taken is charged by whoever took it.
+//! that is taken is charged by its taker.
 //!
 //! Invariants:
 //! 1. A frame that is taken is no other's memory until it is dropped: its number is in no slab's
@@ -40,7 +40,8 @@ use crate::budget::MemoryBudget;
 pub(super) use slab::BOOK_BYTES;
 use slab::{Slab, frame_bytes, region_bytes};
 
-/// Memory for one resident of the cache, still to be filled. Its content is what was there before.
+/// Memory for one resident of the cache, still to be filled. Its content is undefined: that of its
+/// last use.
 #[derive(Debug)]
 pub struct FrameMut(Frame);
 
@@ -58,12 +59,12 @@ struct Frame {
 }
 
 impl FrameMut {
-    /// What is charged for it.
+    /// The bytes charged for it.
     pub fn charged_bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// The frame as it was filled, which whoever shares the bytes holds.
+    /// The filled frame, held by all who share its bytes.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self.0)
     }
@@ -240,7 +241,7 @@ impl Frames {
         Arc::new(Frames { budget: Arc::clone(budget), state: Mutex::default() })
     }
 
-    /// A free frame of what is held, for the resident of `key`, of `bytes` at a multiple of
+    /// A free frame of the held ones, for the resident of `key`, of `bytes` at a multiple of
     /// `alignment`.
     pub fn take(self: &Arc<Self>, key: CacheKey, bytes: usize, alignment: usize) -> Option<FrameMut> {
         let frame_bytes = frame_bytes_for(bytes, alignment);
@@ -289,7 +290,7 @@ impl Frames {
         let region = if is_room() {
             new()
         } else {
-            // What is kept for memtables gives way, and is what is needed as a rule. Its bytes are
+            // Chunks kept for memtables give way, and usually suffice. Their bytes are
             // initialised as those of a new one are.
             let Some((spare, charge)) = self.budget.take_spare() else { return false };
             drop(charge);

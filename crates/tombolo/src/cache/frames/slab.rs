@@ -18,7 +18,7 @@ const REGION_BYTES_MIN: usize = 16 << 10;
 const REGION_BYTES_MAX: usize = 2 << 20;
 /// Bytes of the books of a frame.
 pub(in crate::cache) const BOOK_BYTES: usize = size_of::<Option<CacheKey>>() + size_of::<u32>();
-/// What is held is so many regions at least.
+/// So many regions are held at least.
 const REGIONS: u64 = 16;
 
 /// Bytes of a frame for `bytes`: at most an eighth more, from [`FRAME_BYTES_MIN`] on.

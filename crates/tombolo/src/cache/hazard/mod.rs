@@ -25,7 +25,7 @@
 //!    until that frees it, on whatever thread.
 //! 4. Nodes live for ever: a note may outlive its thread. There are as many as threads borrowed at
 //!    once, and one more for each six borrowings that one thread has at once.
-//! 5. All notes are of entries: one that is made too late may be paid for by whoever takes out
+//! 5. All notes are of entries: one made too late may be paid for by the thread that takes out
 //!    another entry, which has come to the same address.
 
 use std::cell::Cell;
@@ -38,7 +38,7 @@ use super::entry::Entry;
 
 /// Notes of a node: with the rest of it they fill a cache line.
 const NOTES: usize = 6;
-/// What is added to an address that was paid for.
+/// Added to an address that was paid for.
 const PAID: usize = 1;
 const _: () = assert!(align_of::<Entry>() > PAID);
 
@@ -87,7 +87,7 @@ fn nodes() -> impl Iterator<Item = &'static Node> {
 }
 
 impl Node {
-    /// A free note. Whoever has the node may use it.
+    /// A free note. The owner of the node may use it.
     #[inline]
     fn free(&self) -> Option<&Note> {
         // Acquire: what its last borrower did is over.
@@ -185,7 +185,7 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// Borrows what is there.
+    /// Borrows the entry there.
     #[inline]
     pub fn load(&self) -> Option<Guard> {
         let mut address = self.0.load(Ordering::Acquire);
@@ -194,7 +194,7 @@ impl Place {
             let now = self.0.load(Ordering::SeqCst);
             match NonNull::new(now) {
                 // The place has a count of it, and the note was made before that was looked at:
-                // whoever takes it out finds the note (invariant 2).
+                // the thread that takes it out finds the note (invariant 2).
                 Some(entry) if now.addr() == address.addr() => {
                     return Some(Guard { entry, note: Some(note) });
                 }
@@ -210,12 +210,12 @@ impl Place {
         None
     }
 
-    /// What is there, counted.
+    /// The entry there, counted.
     pub fn load_full(&self) -> Option<Arc<Entry>> {
         self.load().map(Guard::into_arc)
     }
 
-    /// Puts `new` there, and gives what was. Whoever borrows that has a count of it from here on.
+    /// Puts `new` there, and gives the old entry. Its borrowers have a count of it from here on.
     pub fn swap(&self, new: Option<Arc<Entry>>) -> Option<Arc<Entry>> {
         let new = new.map_or(ptr::null_mut(), |new| Arc::into_raw(new).cast_mut());
         let old = self.0.swap(new, Ordering::SeqCst);

@@ -77,7 +77,7 @@ fn many_may_be_borrowed_at_once_and_by_threads_that_end() {
     assert_eq!(weak.strong_count(), 0);
 }
 
-/// Threads borrow, keep and hand on, while others take out and put in: what is read is always
+/// Threads borrow, keep and hand on, while others take out and put in: each entry read is always
 /// whole, and all is freed in the end.
 #[test]
 fn borrowers_and_takers_race() {

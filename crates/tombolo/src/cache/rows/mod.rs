@@ -11,8 +11,8 @@
 //!
 //! Rows lie one behind the other in chunks, found by a hash; chunks are queues, as in Yang et al.,
 //! "FIFO queues are all you need for cache eviction" (S3-FIFO, 2023): a row comes into the young
-//! one, a tenth of all. What was found again there goes on to the main one, where what was used
-//! goes round; what was not leaves, and is remembered by 16 bits for a while: who comes back goes
+//! one, a tenth of all. Rows found again there go on to the main one, where used rows
+//! go round; the others leave, and are remembered by 16 bits for a while: those that come back go
 //! to the main queue at once.
 //!
 //! How much of the cache rows take is found by looking which of the two is found more often for its
@@ -55,7 +55,7 @@ const USES_MAX: u8 = 3;
 const PARTS: u64 = 64;
 const SHARE_MIN: u64 = 2;
 const SHARE_FIRST: u64 = 16;
-/// What is left to blocks at least is an eighth.
+/// At least an eighth is left to blocks.
 const SHARE_MAX: u64 = 56;
 
 /// Which row is looked for.
@@ -97,7 +97,7 @@ pub(super) struct Rows {
     hits: AtomicU64,
     /// What they take.
     bytes: AtomicU64,
-    /// Of [`PARTS`], what they may take of what is not indexes.
+    /// Of [`PARTS`], the share of rows in the memory that indexes leave.
     share: AtomicU64,
     balance: Mutex<Balance>,
     /// Which shard gives a chunk back next.
@@ -148,7 +148,7 @@ struct Shard {
     /// Those that left young, by their hashes' low bits: 16 high ones, of which the latest stays; 0
     /// is nobody.
     ghosts: Vec<u16>,
-    /// What is charged.
+    /// The charged bytes.
     charged_bytes: u64,
     chunk_bytes: usize,
     /// Rows that are in it.

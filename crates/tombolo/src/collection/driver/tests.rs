@@ -419,7 +419,7 @@ fn the_first_pass_of_a_collector_looks_at_the_pins_before_it_condemns() {
         let collector = Collector::new(database.manifest.clone());
         assert_eq!(collector.collect(|_| false).await.unwrap().kept, names[..1]);
         assert_eq!(database.manifest.state().slot(), slot);
-        // What comes free is deleted by the same pass as what is kept is not.
+        // One pass deletes the tables that come free and leaves the kept ones.
         database.make_obsolete(&names[1..]).await;
         let collected = Collector::new(database.manifest.clone()).collect(|_| false).await.unwrap();
         assert_eq!(collected, Collected { deleted: names[1..].to_vec(), kept: names[..1].to_vec() });
@@ -478,7 +478,7 @@ fn a_condemned_table_cannot_be_pinned() {
         database.manifest.committed(vec![Edit::TableCondemned { name: names[0] }]).await.unwrap();
         let error = pin(&database.env, &database.store, CHECKPOINT, |_| names.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
-        // The next pass, of whatever epoch, finishes what was condemned.
+        // The next pass, of whatever epoch, finishes the condemned tables.
         assert_eq!(database.collector.collect(|_| true).await.unwrap().deleted, names);
     });
 }

@@ -25,7 +25,7 @@ use tombolo_storage::{
 use crate::collection::Collector;
 use crate::manifest::{Manifest, ManifestOptions, OpenMode, State, TableStatus, load, names};
 
-/// What was promised to whom.
+/// The promises, and to whom.
 #[derive(Debug, Default)]
 struct Ledger {
     /// Epoch by slot of each acknowledged edit.
@@ -218,7 +218,7 @@ impl Fight {
         }
     }
 
-    /// Opens the database on a good day and checks what is left.
+    /// Opens the database on a good day and checks the rest.
     fn verify(&self, seed: u64) {
         let env = self.world.process("verifier").env();
         let options = ManifestOptions { mode: OpenMode::Open, log_identity: "none".into() };

@@ -1,6 +1,6 @@
 //! Brings a reader's tip up to date (rule 3): polls the next slot, reads on while there are
-//! records, and when a confirmation is due lists once: what was read is believed when the list
-//! shows no higher slot, or when it is linked to what is.
+//! records, and when a confirmation is due lists once: the records read are believed when the list
+//! shows no higher slot, or when they are linked to believed ones.
 //!
 //! Without a list nothing new is believed: the next slot may hold what a stale process put there
 //! after it was truncated.

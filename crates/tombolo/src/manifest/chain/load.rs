@@ -23,7 +23,7 @@ use crate::manifest::names;
 /// What a load is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Proof {
-    /// Whoever uses the state gets it proven.
+    /// Users of the state get it proven.
     List,
     /// A claim goes on top, whose own confirming list proves what it links to.
     Claim,

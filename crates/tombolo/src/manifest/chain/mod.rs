@@ -119,7 +119,7 @@ pub trait Machine {
     fn step(&mut self, answer: Answer) -> Step<Self::Output>;
 }
 
-/// An answer of another kind than was asked for: a bug of whoever performs effects.
+/// An answer of another kind than was asked for: a bug of the performer of effects.
 fn misfit<T>(machine: &str, answer: &Answer) -> Result<T> {
     Err(Error::new(ErrorKind::Bug, format!("{machine} was given {answer:?}")))
 }

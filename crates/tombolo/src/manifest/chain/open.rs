@@ -211,7 +211,7 @@ impl Machine for Open {
             (Phase::Begin(incarnation), Answer::Put(answer)) => {
                 let incarnation = *incarnation;
                 match answer {
-                    // Whoever put it: the record says the same.
+                    // No matter who put it: the record says the same.
                     PutAnswer::Created | PutAnswer::Exists => self.load(incarnation),
                     PutAnswer::Unknown => self.begin_incarnation(incarnation),
                     PutAnswer::Refused(error) => Step::Done(Err(error)),

@@ -284,7 +284,7 @@ fn created(store: &mut Store, life: Incarnation) -> Tip {
     store.append(&tip, RecordKind::Edits(vec![created]))
 }
 
-/// Whoever stood by for a life that has ended takes over no other one, though its epoch has the
+/// A standby of a life that has ended takes over no other one, though its epoch has the
 /// same number.
 fn a_standby_of_an_earlier_life_claims_nothing() {
     let mut lives = [Store::default(), Store::default()];
@@ -362,7 +362,7 @@ mod mutants {
         notices(Mutant::FollowNeverConfirms, a_follower_stays_on_the_chain);
     }
 
-    /// Rule 4, of whoever stood by: an epoch of another life is none that it succeeds.
+    /// Rule 4, of a standby: an epoch of another life is none that it succeeds.
     #[test]
     fn rule_4_a_standby_that_claims_another_life_is_caught() {
         notices(Mutant::ClaimSucceedsAnotherLife, a_standby_of_an_earlier_life_claims_nothing);

@@ -1,6 +1,6 @@
 //! Deletes records below a durable snapshot, in ascending order, claims never (rule 2).
 //!
-//! Walks down from the snapshot's slot to the first empty one, then deletes upward what is no
+//! Walks down from the snapshot's slot to the first empty one, then deletes upward all that is no
 //! claim. Because every truncation deletes in ascending order, one that was interrupted leaves a
 //! contiguous rest, and nothing but claims lies below the first empty slot: no list of all claims
 //! is needed to find where to begin.

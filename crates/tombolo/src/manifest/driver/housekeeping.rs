@@ -1,4 +1,4 @@
-//! Snapshots, truncation, and what is deleted of a life that has ended. Beside the edits, never in
+//! Snapshots, truncation, and the deletion of a life that has ended. Beside the edits, never in
 //! their way.
 
 use tombolo_format::manifest::RecordKind;

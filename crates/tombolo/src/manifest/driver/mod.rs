@@ -353,7 +353,7 @@ impl Manifest {
         self.inner().shared.lock().ended.clone()
     }
 
-    /// Waits for what is queued, then ends the tasks. Commits fail with `Closed` from here on.
+    /// Waits for queued commits, then ends the tasks. Commits fail with `Closed` from here on.
     pub async fn close(&self) {
         if let Some(closed) = self.inner().begin_close() {
             closed.await;
@@ -419,7 +419,7 @@ impl Inner {
         }
     }
 
-    /// No commit succeeds from here on; what is queued fails with `error`.
+    /// No commit succeeds from here on; queued ones fail with `error`.
     fn end(&self, error: Error, fenced: bool) {
         let (queue, callbacks, error) = {
             let mut shared = self.shared.lock();
@@ -485,7 +485,7 @@ impl ConfigurationChain for Manifest {
         if records.is_empty() {
             return Box::pin(async { Ok(()) });
         }
-        // All are looked at and queued in one step: what is queued before a log is given up comes
+        // All are looked at and queued in one step: commits queued before a log is given up come
         // before the record that un-names it.
         let given_up = self.inner().given_up.lock();
         let refused = records.iter().map(|record| record.id).find(|id| given_up.contains(id));

@@ -190,7 +190,7 @@ fn a_slot_that_stays_taken_and_empty_ends_the_handle_and_not_the_put() {
     });
 }
 
-/// Whoever learns late that another's claim holds the slot is fenced.
+/// A writer that learns late that another's claim holds the slot is fenced.
 #[test]
 fn an_ended_handle_learns_that_it_is_fenced() {
     let (_world, env, store) = world();
@@ -268,7 +268,7 @@ fn a_walk_shows_what_was_the_newest_when_it_began() {
             };
             env.spawn(TaskClass::Foreground, "walk", walker).detach();
             env.sleep(Duration::from_millis(1)).await;
-            // Two snapshots at least, each of which would take what was the newest; and while the
+            // Two snapshots at least, each of which would take the newest record; and while the
             // walk goes on for long, after a minute two more, which may.
             let rounds = if apart > Duration::from_secs(60) { 2 } else { 1 };
             for _ in 0..rounds {
@@ -318,8 +318,8 @@ fn a_store_that_is_away_for_good_is_waited_for_once() {
     });
 }
 
-/// Destroying waits for no walk: whoever's walk shows less than it has read finds the end of the
-/// database, not damage.
+/// Destroying waits for no walk: a process whose walk shows less than it has read finds the end of
+/// the database, not damage.
 #[test]
 fn a_walk_while_the_database_is_destroyed_shows_no_damage() {
     let (_world, env, store) = world();
@@ -330,7 +330,7 @@ fn a_walk_while_the_database_is_destroyed_shows_no_damage() {
     env.block_on(async {
         let (writer, _) = Manifest::open(&env, store, options(OpenMode::Create)).await.unwrap();
         writer.commit(reached(5)).await.unwrap().unwrap();
-        // The third list, which is to prove what was read.
+        // The third list, which is to prove the records read.
         let torn = Fault::TornList { earlier_first: true, apart: Duration::from_secs(1) };
         plan.inject(Rule::of_kind(RequestKind::List, torn).skip(2).times(1));
         let (loaded, loading) = completion();

@@ -96,7 +96,7 @@ fn options_bytes(options: &KeyspaceOptions) -> usize {
     options.0.iter().map(|(name, value)| name.len() + value.len() + 8).sum()
 }
 
-/// A record's content, or the parts of what is too large for one.
+/// A record's content, or the parts of a content too large for one.
 fn kinds(edits: Vec<Edit>) -> Vec<RecordKind> {
     let mut pieces = vec![Vec::new()];
     let mut bytes = 0;
@@ -215,7 +215,7 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
                 )
                 .source(error.clone());
                 waiting.complete(&Err(unknown.clone()));
-                // Nothing is put behind what nobody knows: whoever tries to learns just that, and
+                // Nothing is put behind an unknown outcome: an attempt learns just that, and
                 // does not try for ever.
                 inner.end(if error.kind() == ErrorKind::Closed { error } else { unknown }, false);
                 return None;

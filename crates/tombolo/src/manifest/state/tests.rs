@@ -3,7 +3,7 @@ use tombolo_format::manifest::TableSource;
 
 use super::*;
 
-/// A name that was never given is in no state, and what is in no state cannot be deleted.
+/// A name that was never given is in no state, and a name in no state cannot be deleted.
 #[test]
 fn an_unknown_table_is_refused() {
     let name = TableName { epoch: 1, random: 1 };

@@ -8,7 +8,7 @@
 //! one name, and reads of one object, are atomic; reads of several are not.
 //!
 //! Beside the store the model keeps the **true chain**: a record that lands in the first slot that
-//! no record ever held is its next one. What is checked at every step ([`Violation`]):
+//! no record ever held is its next one. Checked at every step ([`Violation`]):
 //! 1. Records extend the true chain: without a gap, linked to their predecessor, in the newest
 //!    epoch.
 //! 2. Whatever an append acknowledges, a claim calls effective or a load calls proven is on the

@@ -18,7 +18,7 @@ pub struct Found {
     pub violation: Option<(Violation, Vec<String>)>,
 }
 
-/// Collects what is hashed, so that one strong hash covers it.
+/// Collects the bytes to hash, so that one strong hash covers them.
 struct Collecting(Vec<u8>);
 
 impl Hasher for Collecting {
@@ -42,7 +42,7 @@ fn fingerprint(world: &World, buffer: Vec<u8>) -> (u128, Vec<u8>) {
 /// different worlds.
 pub fn search(start: World, depth_max: usize, worlds_max: usize) -> Found {
     let mut seen = HashSet::new();
-    // Every step as (the step before, what was done).
+    // Every step as (the step before, the action).
     let mut steps: Vec<(u32, Move)> = Vec::new();
     let mut frontier = vec![(start, u32::MAX)];
     let mut buffer = Vec::new();

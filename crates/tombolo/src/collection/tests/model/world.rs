@@ -61,7 +61,7 @@ pub enum Task {
     Open,
     /// Load and prove, as a reader does.
     Load,
-    /// Bring what was loaded up to date, as a reader does.
+    /// Bring the loaded state up to date, as a reader does.
     Follow,
     /// Append an edit.
     Edit,
@@ -79,7 +79,7 @@ pub enum Task {
     Collect,
     /// Pin a table, if it is named.
     Pin(TableName),
-    /// The same with a lease, which has run out for whoever lists the pins before a heartbeat.
+    /// The same with a lease, which has run out for lists of the pins before a heartbeat.
     Lease(TableName),
     /// Put a heartbeat of the leased pin, and prove that it is kept.
     Renew,
@@ -137,7 +137,7 @@ pub struct Process {
     pending: Pending,
     /// The leased pin that this process put and proved.
     leased: Option<Pin>,
-    /// Of a read of several slots: what was read so far.
+    /// Of a read of several slots: the slots read so far.
     read: Vec<Option<Bytes>>,
     /// Of a list that is not atomic (a mutant): everything above was passed.
     passed: Option<u64>,
