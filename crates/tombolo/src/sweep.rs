@@ -7,8 +7,8 @@
 //! Invariants:
 //! 1. A table is garbage only if a proven state has an epoch above the table's and does not name
 //!    it, or if its incarnation has ended and no pin is left under it.
-//! 2. The objects not known by its name is foreign: told, and never touched. So are logs, records
-//!    and claims.
+//! 2. An object of an unknown name is foreign: reported, and never touched. So are logs,
+//!    records and claims.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub struct Garbage {
 /// Names of foreign objects that are told.
 pub const FOREIGN_NAMES_MAX: usize = 100;
 
-/// The objects known while names are judged.
+/// The knowledge with which names are judged.
 struct Judge<'a> {
     tip: &'a Tip,
 }
