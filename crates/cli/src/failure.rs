@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 use tombolo::{Error, ErrorKind};
 
+use crate::text::Form;
+
 /// A command's result.
 pub type Result<T> = std::result::Result<T, Failure>;
 
@@ -20,6 +22,15 @@ pub enum Failure {
     Usage(String),
     /// What was named is not there: exit code 3.
     NotFound(String),
+    /// A key without a value: exit code 3.
+    NoValue {
+        /// The key.
+        key: Vec<u8>,
+        /// How it was written.
+        form: Form,
+        /// The keyspace.
+        keyspace: String,
+    },
     /// The terminal or the operating system.
     Io(io::Error, String),
     /// Ctrl-C.
@@ -32,6 +43,9 @@ impl std::fmt::Display for Failure {
             Failure::Engine(error) => error.fmt(formatter),
             Failure::Check(text) | Failure::Usage(text) | Failure::NotFound(text) => {
                 formatter.write_str(text)
+            }
+            Failure::NoValue { key, form, keyspace } => {
+                write!(formatter, "the key {} has no value in keyspace {keyspace}", form.show(key))
             }
             Failure::Io(error, doing) => write!(formatter, "{doing}: {error}"),
             Failure::Interrupted => formatter.write_str("interrupted"),
@@ -68,7 +82,7 @@ impl Failure {
             Failure::Engine(error) => exit_code(error.kind()),
             Failure::Check(_) => 1,
             Failure::Usage(_) => 2,
-            Failure::NotFound(_) => 3,
+            Failure::NotFound(_) | Failure::NoValue { .. } => 3,
             Failure::Io(error, _) => exit_code(Error::io(io::Error::from(error.kind()), "", "").kind()),
             Failure::Interrupted => 130,
         }
@@ -105,9 +119,11 @@ impl Failure {
                 text
             }
             Failure::Check(text) => format!("tombolo: check failed: {text}"),
-            Failure::Usage(text) | Failure::NotFound(text) => format!("tombolo: {text}"),
-            Failure::Io(error, doing) => format!("tombolo: {doing}: {error}"),
-            Failure::Interrupted => "tombolo: interrupted".to_owned(),
+            Failure::Usage(_)
+            | Failure::NotFound(_)
+            | Failure::NoValue { .. }
+            | Failure::Io(..)
+            | Failure::Interrupted => format!("tombolo: {self}"),
         }
     }
 
@@ -129,6 +145,10 @@ impl Failure {
             Failure::NotFound(message) => {
                 json!({ "kind": "NotFound", "message": message, "exit_code": code })
             }
+            Failure::NoValue { key, form, keyspace } => json!({
+                "kind": "NotFound", "message": self.to_string(), "key": form.to_json(key),
+                "keyspace": keyspace, "exit_code": code,
+            }),
             Failure::Io(error, doing) => {
                 json!({ "kind": "Io", "message": format!("{doing}: {error}"), "exit_code": code })
             }

@@ -416,7 +416,7 @@ pub fn read(db: &Db, thread: u8) -> Result<State> {
             if got.as_deref() != Some(&value[..]) {
                 return Err(Failure::Check(format!(
                     "a get and a scan of {} differ in keyspace {name}",
-                    text::escape(&key)
+                    text::shown(&key)
                 )));
             }
             state.set(index, &key, Some(&value));

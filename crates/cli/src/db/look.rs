@@ -78,7 +78,7 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
                 .map(|table| {
                     json!({
                         "level": table.level, "name": table_object(incarnation, table.name).to_string(), "bytes": table.length, "entries": table.entries,
-                        "first_key": text::escape(&table.first_key), "last_key": text::escape(&table.last_key),
+                        "first_key": text::to_json(&table.first_key), "last_key": text::to_json(&table.last_key),
                     })
                 })
                 .collect();
@@ -104,7 +104,7 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
             ))?;
         }
         for table in tables {
-            let (first, last) = (text::escape(&table.first_key), text::escape(&table.last_key));
+            let (first, last) = (text::shown(&table.first_key), text::shown(&table.last_key));
             let bytes = text::bytes(table.length);
             output.line(format!(
                 "    {:<3} {:<34} {bytes:>11}  {first} – {last}",

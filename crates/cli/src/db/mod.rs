@@ -6,21 +6,29 @@ mod look;
 mod salvage;
 mod transfer;
 
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
 use std::ops::Bound;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use tombolo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
+use tombolo_format::key::VALUE_BYTES_MAX;
 
 use crate::database::{DatabaseArguments, ReadArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
-use crate::text::{self, Form};
+use crate::text::{self, Form, FormArguments};
 
-/// Databases at the prompt. Keys and values are text with the escapes \n \r \t \0 \\ \xHH, or
-/// hexadecimal with --hex.
+/// Databases at the prompt. Keys and values are the bytes that were typed; --escape reads escapes
+/// such as \n and \xHH, --hex hexadecimal digits.
+///
+/// Printable text is shown as it is, and all else as $'…' with escapes, which bash and zsh read.
+/// With --json bytes are a string where they are UTF-8, else {"hex":"00ff"}, in every command.
 ///
 /// Commands open the database as its writer, as any process does: one that has it open already is
 /// fenced, and learns it at its next write. Those that read disturb no writer with --read-only,
@@ -81,14 +89,13 @@ pub struct Common {
     /// The keyspace.
     #[arg(long, value_name = "NAME", default_value = "default")]
     keyspace: String,
-    /// Keys and values are hexadecimal.
-    #[arg(long)]
-    hex: bool,
+    #[command(flatten)]
+    form: FormArguments,
 }
 
 impl Common {
     fn form(&self) -> Form {
-        if self.hex { Form::Hexadecimal } else { Form::Escaped }
+        self.form.form()
     }
 
     fn open(&self) -> Result<(Db, Keyspace)> {
@@ -126,13 +133,26 @@ impl From<Survives> for Durability {
 
 /// Arguments of `put`.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db put file:///data/orders 1 'two books'
+  tombolo db put file:///data/orders path 'C:\\new\\table'               the bytes as they are typed
+  tombolo db put file:///data/orders --escape lines 'one\\ntwo'        a newline in between
+  tombolo db put file:///data/orders --hex 00ff 0102
+  tombolo db put file:///data/orders photo --value-file photo.jpg
+  tombolo db put file:///data/orders listing --value-file - < listing")]
 pub struct Put {
     #[command(flatten)]
     common: Common,
     /// The key.
-    key: String,
+    key: OsString,
     /// The value.
-    value: String,
+    #[arg(required_unless_present = "value_file")]
+    value: Option<OsString>,
+    /// Takes the value's bytes from this file, or from standard input for `-`; at most 64 MiB.
+    /// --escape and --hex are then for the key alone.
+    #[arg(long, value_name = "PATH", conflicts_with = "value")]
+    value_file: Option<PathBuf>,
     /// What the write must survive; `tombolo explain URI` says what each means there.
     #[arg(long, value_enum, default_value_t)]
     durability: Survives,
@@ -146,8 +166,8 @@ pub struct Get {
     #[command(flatten)]
     read: ReadArguments,
     /// The key.
-    key: String,
-    /// Write the value's bytes as they are, without escapes and newline.
+    key: OsString,
+    /// Writes the value's bytes as they are, never quoted and without a newline.
     #[arg(long, conflicts_with_all = ["hex", "json"])]
     raw: bool,
 }
@@ -158,7 +178,7 @@ pub struct Delete {
     #[command(flatten)]
     common: Common,
     /// The key.
-    key: String,
+    key: OsString,
     /// What the delete must survive.
     #[arg(long, value_enum, default_value_t)]
     durability: Survives,
@@ -173,13 +193,13 @@ pub struct Scan {
     read: ReadArguments,
     /// Only keys that begin with this.
     #[arg(long, conflicts_with_all = ["from", "to"])]
-    prefix: Option<String>,
+    prefix: Option<OsString>,
     /// Keys from this one on.
     #[arg(long)]
-    from: Option<String>,
+    from: Option<OsString>,
     /// Keys before this one.
     #[arg(long)]
-    to: Option<String>,
+    to: Option<OsString>,
     /// At most so many.
     #[arg(long)]
     limit: Option<u64>,
@@ -314,12 +334,38 @@ pub fn keyspace_options(settings: &[String]) -> Result<KeyspaceOptions> {
 
 fn put(arguments: &Put, output: &Output) -> Result<()> {
     let form = arguments.common.form();
-    let (key, value) = (form.parse(&arguments.key)?, form.parse(&arguments.value)?);
+    let key = form.parse(&arguments.key)?;
+    let value = match (&arguments.value, &arguments.value_file) {
+        (Some(value), _) => form.parse(value)?,
+        (None, Some(path)) => value_from(path)?,
+        (None, None) => Vec::new(),
+    };
     // A first put makes the database: the prompt is where people begin.
     let db = arguments.common.database.open(OpenMode::CreateOrOpen)?;
     let keyspace = db.keyspace(&arguments.common.keyspace)?;
     keyspace.put_with(&key, &value, arguments.durability.into()).wait()?;
     finish_write(&db, output)
+}
+
+/// The bytes of a file, or of standard input; never more than a value can have.
+fn value_from(path: &Path) -> Result<Vec<u8>> {
+    let shown = path.display();
+    let (name, input): (String, Box<dyn Read>) = if path.as_os_str() == "-" {
+        ("standard input".to_owned(), Box::new(std::io::stdin()))
+    } else {
+        let file = File::open(path).map_err(|error| Failure::io(error, format!("opening {shown}")))?;
+        (shown.to_string(), Box::new(file))
+    };
+    let mut value = Vec::new();
+    let read = input.take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut value);
+    read.map_err(|error| Failure::io(error, format!("reading {name}")))?;
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Failure::Usage(format!(
+            "{name} has more bytes than a value can have: {VALUE_BYTES_MAX} are the most; spread it over \
+            several keys"
+        )));
+    }
+    Ok(value)
 }
 
 fn delete(arguments: &Delete, output: &Output) -> Result<()> {
@@ -342,24 +388,23 @@ fn get(arguments: &Get, output: &Output) -> Result<()> {
     let value = keyspace.get(&key).wait()?;
     let Some(value) = value else {
         db.close().wait()?;
-        let keyspace = &arguments.common.keyspace;
-        return Err(Failure::NotFound(format!(
-            "the key {} has no value in keyspace {keyspace}",
-            form.show(&key)
-        )));
+        let keyspace = arguments.common.keyspace.clone();
+        return Err(Failure::NoValue { key, form, keyspace });
     };
     if arguments.raw {
         output.bytes(&value)?;
     } else {
-        output
-            .result(|| json!({ "key": form.show(&key), "value": form.show(&value) }), || form.show(&value))?;
+        output.result(
+            || json!({ "key": form.to_json(&key), "value": form.to_json(&value) }),
+            || form.show(&value),
+        )?;
     }
     Ok(db.close().wait()?)
 }
 
 fn scan(arguments: &Scan, output: &Output) -> Result<()> {
     let form = arguments.common.form();
-    let parse = |text: &Option<String>| text.as_deref().map(|text| form.parse(text)).transpose();
+    let parse = |text: &Option<OsString>| text.as_deref().map(|text| form.parse(text)).transpose();
     let range = range(parse(&arguments.prefix)?, parse(&arguments.from)?, parse(&arguments.to)?);
     let (db, keyspace) = arguments.common.open_to_read(&arguments.read)?;
     let mut entries = keyspace.scan::<Vec<u8>>(range);
@@ -371,12 +416,13 @@ fn scan(arguments: &Scan, output: &Output) -> Result<()> {
         let Some(entry) = (if arguments.reverse { entries.prev() } else { entries.next() }) else { break };
         let (key, value) = entry?;
         left -= 1;
-        let key = form.show(&key);
         if arguments.keys_only {
-            output.result(|| json!({ "key": key }), || key.clone())?;
+            output.result(|| json!({ "key": form.to_json(&key) }), || form.show(&key))?;
         } else {
-            let value = form.show(&value);
-            output.result(|| json!({ "key": key, "value": value }), || format!("{key}\t{value}"))?;
+            output.result(
+                || json!({ "key": form.to_json(&key), "value": form.to_json(&value) }),
+                || format!("{}\t{}", form.show(&key), form.show(&value)),
+            )?;
         }
     }
     drop(entries);

@@ -8,7 +8,7 @@ use crate::database::{self, DatabaseArguments, HowArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
-use crate::text::{self, Form};
+use crate::text;
 
 /// Arguments of `salvage`.
 #[derive(Args)]
@@ -56,14 +56,13 @@ pub fn run(arguments: &Salvage, output: &Output) -> Result<()> {
 }
 
 fn to_json(report: &SalvageReport, target: Option<&str>) -> Value {
-    let key = |key: &[u8]| Form::Escaped.show(key);
     let losses: Vec<_> = report
         .losses
         .iter()
         .map(|loss| {
             json!({
-                "what": loss.what, "keyspace": loss.keyspace, "first_key": loss.keys.as_ref().map(|keys| key(&keys.0)),
-                "last_key": loss.keys.as_ref().map(|keys| key(&keys.1)), "entries": loss.entries, "bytes": loss.bytes,
+                "what": loss.what, "keyspace": loss.keyspace, "first_key": loss.keys.as_ref().map(|keys| text::to_json(&keys.0)),
+                "last_key": loss.keys.as_ref().map(|keys| text::to_json(&keys.1)), "entries": loss.entries, "bytes": loss.bytes,
             })
         })
         .collect();
@@ -102,8 +101,8 @@ fn loss(loss: &Loss) -> String {
             text::count(loss.entries),
             text::bytes(loss.bytes),
             loss.keyspace.as_deref().unwrap_or_default(),
-            Form::Escaped.show(first),
-            Form::Escaped.show(last)
+            text::shown(first),
+            text::shown(last)
         )
     });
     format!("  LOST: {}{range}", loss.what)

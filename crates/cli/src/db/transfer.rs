@@ -6,6 +6,7 @@
 mod lines;
 mod source;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::ops::Bound;
@@ -25,13 +26,13 @@ use crate::database::{DatabaseArguments, ReadArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
-use crate::text::{self, Form};
+use crate::text::{self, FormArguments};
 
 pub const FORMATS: &str = "\
 A line is one entry, in one of two forms:
   ndjson   {\"key\":\"1\",\"value\":\"two books\"}: a string stands for its UTF-8 bytes; bytes that are no UTF-8 are {\"hex\":\"00ff\"}
-  tsv      the key, a tab, the value; tab, newline, return, zero byte and backslash are \\t \\n \\r \\0 \\\\, any byte is \\xHH
-What export writes import reads back, byte for byte, in either form. `db scan` prints tsv too.";
+  tsv      the key, a tab, the value; what is no printable text is $'…' with \\n \\r \\t \\0 \\\\ \\' \\xHH, all else as it is
+What export writes import reads back, byte for byte, in either form. `db scan` prints tsv too, and with --json ndjson.";
 
 /// Arguments of `import`.
 #[derive(Args)]
@@ -92,15 +93,17 @@ pub struct Export {
     /// Writes to this new file instead of standard output.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Only keys that begin with this, with the escapes of tsv.
+    /// Only keys that begin with this.
     #[arg(long, conflicts_with_all = ["from", "to"])]
-    prefix: Option<String>,
+    prefix: Option<OsString>,
     /// Keys from this one on.
     #[arg(long)]
-    from: Option<String>,
+    from: Option<OsString>,
     /// Keys before this one.
     #[arg(long)]
-    to: Option<String>,
+    to: Option<OsString>,
+    #[command(flatten)]
+    bounds: FormArguments,
 }
 
 /// How often progress is drawn.
@@ -270,7 +273,8 @@ fn pump(
 
 /// Runs `export`.
 pub fn export(arguments: &Export, output: &Output) -> Result<()> {
-    let key = |text: &Option<String>| text.as_deref().map(|text| Form::Escaped.parse(text)).transpose();
+    let bounds = arguments.bounds.form();
+    let key = |text: &Option<OsString>| text.as_deref().map(|text| bounds.parse(text)).transpose();
     let range: (Bound<Vec<u8>>, Bound<Vec<u8>>) =
         range(key(&arguments.prefix)?, key(&arguments.from)?, key(&arguments.to)?);
     let form = form(arguments.format, arguments.file.as_deref());

@@ -46,7 +46,7 @@ fn look_at(db: &Db, snapshot: &Snapshot, thread: u8) -> Result<Sight> {
             if got.as_deref() != Some(&value[..]) {
                 return Err(Failure::Check(format!(
                     "a get and a scan of {} differ in keyspace {name}",
-                    text::escape(&key)
+                    text::shown(&key)
                 )));
             }
             if key == epoch_key(thread) {

@@ -205,8 +205,8 @@ fn describe(operation: &Operation<'_>) -> (String, Vec<(&'static str, Value)>) {
         Operation::Entry { kind, keyspace, key, value } => {
             let fields = vec![
                 ("keyspace", json!(keyspace)),
-                ("key", json!(text::escape(key))),
-                ("value", json!(text::escape(value))),
+                ("key", text::to_json(key)),
+                ("value", text::to_json(value)),
             ];
             (format!("{kind:?}"), fields)
         }

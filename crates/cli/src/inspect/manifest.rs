@@ -248,7 +248,8 @@ fn table_fields(table: &TableDescription) -> Vec<(&'static str, Value)> {
         ("entries", json!(table.entries)),
         ("deletes", json!(table.deletes)),
         ("sequences", json!(format!("{}–{}", table.first_sequence.0, table.last_sequence.0))),
-        ("keys", json!(format!("{} – {}", text::escape(&table.first_key), text::escape(&table.last_key)))),
+        ("first_key", text::to_json(&table.first_key)),
+        ("last_key", text::to_json(&table.last_key)),
         ("identity", json!(format!("{:016x}", table.identity))),
     ];
     if let Some(TableSource { source, name }) = table.source {
@@ -286,7 +287,7 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
             vec![
                 ("epoch", json!(epoch)),
                 ("lane", json!(lane)),
-                ("configuration", json!(text::escape(configuration))),
+                ("configuration", text::to_json(configuration)),
             ],
         ),
         Edit::LogSealed { epoch, lane, length } => {

@@ -75,7 +75,7 @@ impl Report {
             FormatError::damaged(
                 0,
                 expected,
-                format!("{} bytes beginning with {}", bytes.len(), text::escape(head)),
+                format!("{} bytes beginning with {}", bytes.len(), text::shown(head)),
             ),
         );
         let advice = "name a file of a database, or one of its objects; `tombolo inspect URI` lists those \
@@ -130,7 +130,10 @@ impl Report {
 
 fn show(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::String(_) | Value::Object(_) => {
+            text::from_json(value.clone()).map_or_else(|| value.to_string(), |bytes| text::shown(&bytes))
+        }
         other => other.to_string(),
     }
 }

@@ -1,7 +1,7 @@
 //! Tables: footer, properties, top index, partitions, data blocks.
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use tombolo_format::FormatError;
 use tombolo_format::block::{Block, Cursor};
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
@@ -113,17 +113,17 @@ fn data_block(bytes: &Bytes, footer: &Footer, handle: BlockHandle, entries: bool
         Err(error) => return report.damage(0, &format!("data block at {}", handle.offset), error),
     };
     let mut count = 0u64;
-    let (mut first, mut last) = (String::new(), String::new());
+    let (mut first, mut last) = (Value::Null, Value::Null);
     let mut lines = Vec::new();
     let checked = block.verify(|key, value| {
-        last = text::escape(key.user_key);
+        last = text::to_json(key.user_key);
         if count == 0 {
             first.clone_from(&last);
         }
         count += 1;
         if entries {
             let kind = key.trailer.kind().map_or("unknown".to_owned(), |kind| format!("{kind:?}"));
-            lines.push((last.clone(), key.trailer.sequence().0, kind, text::escape(value)));
+            lines.push((last.clone(), key.trailer.sequence().0, kind, text::to_json(value)));
         }
         Ok::<(), FormatError>(())
     });
@@ -134,12 +134,12 @@ fn data_block(bytes: &Bytes, footer: &Footer, handle: BlockHandle, entries: bool
         ("entries", json!(count)),
         ("raw_bytes", json!(raw_bytes)),
         ("compression", json!(compression)),
-        ("first", json!(first)),
-        ("last", json!(last)),
+        ("first", first),
+        ("last", last),
     ];
     report.part(handle.offset, u64::from(handle.length), "data block", fields);
     for (key, sequence, kind, value) in lines {
-        let fields = vec![("key", json!(key)), ("sequence", json!(sequence)), ("value", json!(value))];
+        let fields = vec![("key", key), ("sequence", json!(sequence)), ("value", value)];
         report.part(handle.offset, None, kind, fields);
     }
     if let Err(error) = checked {

@@ -62,7 +62,7 @@ fn a_sound_segment_is_told_frame_by_frame() {
         assert!(text.contains(&format!("{at:>10} +")), "{at}: {text}");
     }
     assert!(
-        text.contains("epoch 5") && text.contains("key k2, value value\\n") && text.contains("tail:"),
+        text.contains("epoch 5") && text.contains("key k2, value $'value\\n'") && text.contains("tail:"),
         "{text}"
     );
 }

@@ -339,7 +339,7 @@ fn check_value(thread: &Thread, place: usize, key: &[u8], found: Option<&[u8]>) 
         "thread {}, batch {}: key {} of keyspace {}: found {}, expected {}",
         thread.number,
         thread.last,
-        crate::text::escape(key),
+        crate::text::shown(key),
         KEYSPACES[place],
         say(found),
         say(expected)

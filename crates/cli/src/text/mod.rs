@@ -1,7 +1,11 @@
 //! Bytes as text and back, and figures with human units.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use clap::Args;
+use serde_json::{Value, json};
 use tombolo::Stats;
 
 use crate::failure::{Failure, Result};
@@ -9,7 +13,9 @@ use crate::failure::{Failure, Result};
 /// How keys and values are written at the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Text with escapes.
+    /// As they are: every byte of an argument is a byte of the key or value.
+    Typed,
+    /// With escapes, which are read.
     Escaped,
     /// Hexadecimal digits.
     Hexadecimal,
@@ -17,77 +23,82 @@ pub enum Form {
 
 impl Form {
     /// Reads an argument.
-    pub fn parse(self, text: &str) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// `Usage` for a wrong escape or digit.
+    pub fn parse(self, text: &OsStr) -> Result<Vec<u8>> {
+        let bytes = text.as_bytes();
+        let wrong = |what: String| Failure::Usage(format!("{}: {what}", quoted(bytes)));
         match self {
-            Form::Escaped => unescape(text),
-            Form::Hexadecimal => unhex(text),
-        }
-    }
-
-    /// Shows bytes so that `parse` reads them back.
-    pub fn show(self, bytes: &[u8]) -> String {
-        match self {
-            Form::Escaped => escape(bytes),
-            Form::Hexadecimal => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-        }
-    }
-}
-
-/// Reads `\n`, `\r`, `\t`, `\0`, `\\` and `\xHH`; everything else stands for itself.
-fn unescape(text: &str) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.chars();
-    while let Some(character) = rest.next() {
-        if character != '\\' {
-            bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            continue;
-        }
-        bytes.push(match rest.next() {
-            Some('n') => b'\n',
-            Some('r') => b'\r',
-            Some('t') => b'\t',
-            Some('0') => 0,
-            Some('\\') => b'\\',
-            Some('x') => {
-                let digits: String = rest.by_ref().take(2).collect();
-                unhex(&digits).ok().and_then(|byte| byte.first().copied()).ok_or_else(|| bad_escape(text))?
+            Form::Typed => Ok(bytes.to_vec()),
+            Form::Escaped => {
+                unescape(bytes).map_err(|what| wrong(format!("{what}; without --escape bytes are as typed")))
             }
-            _ => return Err(bad_escape(text)),
-        });
+            Form::Hexadecimal => unhex(bytes).ok_or_else(|| {
+                wrong("this is not hexadecimal: write two digits 0-9 a-f for each byte".to_owned())
+            }),
+        }
     }
-    Ok(bytes)
-}
 
-fn bad_escape(text: &str) -> Failure {
-    Failure::Usage(format!(
-        "{text:?} has an escape that is none of \\n \\r \\t \\0 \\\\ \\xHH; write a backslash as \\\\, or \
-        use --hex"
-    ))
-}
-
-fn unhex(text: &str) -> Result<Vec<u8>> {
-    let bad =
-        || Failure::Usage(format!("{text:?} is not hexadecimal: write two digits 0-9 a-f for each byte"));
-    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(bad());
+    /// Shows bytes to people.
+    pub fn show(self, bytes: &[u8]) -> String {
+        if self == Form::Hexadecimal { hex(bytes) } else { shown(bytes) }
     }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad()))
-        .collect()
+
+    /// Gives bytes to machines. With --hex all are written that way.
+    pub fn to_json(self, bytes: &[u8]) -> Value {
+        if self == Form::Hexadecimal { json!({ "hex": hex(bytes) }) } else { to_json(bytes) }
+    }
 }
 
-/// Printable UTF-8 as it is; everything else, and backslashes, escaped.
-pub fn escape(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
+/// Which form the arguments of a command have.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct FormArguments {
+    /// Reads the escapes \n \r \t \0 \\ \' \xHH in keys and values. Without it every byte is as
+    /// typed.
+    #[arg(long, conflicts_with = "hex")]
+    escape: bool,
+    /// Keys and values are hexadecimal.
+    #[arg(long)]
+    hex: bool,
+}
+
+impl FormArguments {
+    /// The form.
+    pub fn form(self) -> Form {
+        match (self.hex, self.escape) {
+            (true, _) => Form::Hexadecimal,
+            (_, true) => Form::Escaped,
+            _ => Form::Typed,
+        }
+    }
+}
+
+/// Begins what [`shown`] has quoted.
+const QUOTE: &[u8] = b"$'";
+
+/// Bytes for people, and as `parse_shown` reads them back: printable UTF-8 as it is, all else as
+/// `$'…'` with escapes, which bash and zsh read as well. What begins like that is quoted too, so
+/// that no two keys look the same.
+pub fn shown(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) && !bytes.starts_with(QUOTE) => text.to_owned(),
+        _ => quoted(bytes),
+    }
+}
+
+/// `$'…'` around bytes.
+fn quoted(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() + 3);
+    text.push_str("$'");
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             match character {
                 '\\' => text.push_str("\\\\"),
+                '\'' => text.push_str("\\'"),
                 '\n' => text.push_str("\\n"),
                 '\r' => text.push_str("\\r"),
                 '\t' => text.push_str("\\t"),
-                '\0' => text.push_str("\\0"),
                 _ if character.is_control() => {
                     for byte in character.encode_utf8(&mut [0; 4]).bytes() {
                         text += &format!("\\x{byte:02x}");
@@ -100,7 +111,78 @@ pub fn escape(bytes: &[u8]) -> String {
             text += &format!("\\x{byte:02x}");
         }
     }
+    text.push('\'');
     text
+}
+
+/// Reads what [`shown`] wrote; what is not quoted stands for itself, whatever its bytes are.
+///
+/// # Errors
+/// What is wrong with the quoted text.
+pub fn parse_shown(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let Some(inner) = bytes.strip_prefix(QUOTE) else { return Ok(bytes.to_vec()) };
+    let inner = inner.strip_suffix(b"'").ok_or("it begins with $' and does not end with '")?;
+    unescape(inner)
+}
+
+/// Reads `\n`, `\r`, `\t`, `\0`, `\\`, `\'` and `\xHH`; everything else stands for itself.
+fn unescape(text: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        let (byte, tail) = match (first, tail) {
+            (b'\\', [b'n', tail @ ..]) => (b'\n', tail),
+            (b'\\', [b'r', tail @ ..]) => (b'\r', tail),
+            (b'\\', [b't', tail @ ..]) => (b'\t', tail),
+            (b'\\', [b'0', tail @ ..]) => (0, tail),
+            (b'\\', [same @ (b'\\' | b'\''), tail @ ..]) => (*same, tail),
+            (b'\\', [b'x', high, low, tail @ ..]) => {
+                let byte = unhex(&[*high, *low]).and_then(|byte| byte.first().copied());
+                (byte.ok_or_else(bad_escape)?, tail)
+            }
+            (b'\\', _) => return Err(bad_escape()),
+            (byte, tail) => (*byte, tail),
+        };
+        bytes.push(byte);
+        rest = tail;
+    }
+    Ok(bytes)
+}
+
+fn bad_escape() -> String {
+    "an escape that is none of \\n \\r \\t \\0 \\\\ \\' \\xHH; write a backslash itself as \\\\".to_owned()
+}
+
+/// Two digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// `None` for what is not hexadecimal.
+fn unhex(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let byte = |pair: &[u8]| match *pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    text.chunks(2).map(byte).collect()
+}
+
+/// The one encoding of bytes in JSON, of all commands: a string for UTF-8, else `{"hex":"00ff"}`.
+pub fn to_json(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!(text),
+        Err(_) => json!({ "hex": hex(bytes) }),
+    }
+}
+
+/// Reads what [`to_json`] gave; `None` for anything else.
+pub fn from_json(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.into_bytes()),
+        Value::Object(fields) if fields.len() == 1 => unhex(fields.get("hex")?.as_str()?.as_bytes()),
+        _ => None,
+    }
 }
 
 /// `1234567` as `1,234,567`.

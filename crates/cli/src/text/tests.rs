@@ -4,23 +4,68 @@ use super::*;
 
 proptest! {
     #[test]
-    fn what_is_shown_is_read_back(bytes: Vec<u8>) {
-        for form in [Form::Escaped, Form::Hexadecimal] {
-            let shown = form.show(&bytes);
-            prop_assert!(!shown.chars().any(char::is_control), "{}", shown);
-            prop_assert_eq!(form.parse(&shown).unwrap(), bytes.clone());
+    fn what_is_shown_is_read_back(bytes: Vec<u8>, text: String) {
+        for bytes in [&bytes[..], text.as_bytes()] {
+            let text = shown(bytes);
+            prop_assert!(!text.chars().any(char::is_control), "{}", text);
+            prop_assert_eq!(parse_shown(text.as_bytes()).unwrap(), bytes);
+            prop_assert_eq!(from_json(to_json(bytes)).unwrap(), bytes);
+            prop_assert_eq!(from_json(Form::Hexadecimal.to_json(bytes)).unwrap(), bytes);
+            let digits = Form::Hexadecimal.show(bytes);
+            prop_assert_eq!(Form::Hexadecimal.parse(OsStr::new(&digits)).unwrap(), bytes);
+            prop_assert_eq!(Form::Typed.parse(OsStr::from_bytes(bytes)).unwrap(), bytes);
         }
+    }
+
+    #[test]
+    fn what_is_no_shown_text_is_refused_or_stands_for_itself(bytes: Vec<u8>) {
+        if let Ok(read) = parse_shown(&bytes) {
+            prop_assert!(read == bytes || bytes.starts_with(QUOTE));
+        }
+        let _ = Form::Escaped.parse(OsStr::from_bytes(&bytes));
     }
 }
 
 #[test]
+fn printable_text_is_shown_as_it_is_and_all_else_quoted() {
+    for (bytes, text) in [
+        (&b""[..], ""),
+        (br"C:\new\table", r"C:\new\table"),
+        (b"it's", "it's"),
+        ("straße".as_bytes(), "straße"),
+        (b"a\tb", r"$'a\tb'"),
+        (b"it's\n\\", r"$'it\'s\n\\'"),
+        (b"\0\xff", r"$'\x00\xff'"),
+        (b"$'x'", r"$'$\'x\''"),
+        (b"$x", "$x"),
+    ] {
+        assert_eq!(shown(bytes), text);
+    }
+    for (wrong, word) in [("$'", "does not end"), ("$'a", "does not end"), (r"$'a\", "does not end")] {
+        assert!(parse_shown(wrong.as_bytes()).unwrap_err().contains(word), "{wrong}");
+    }
+    assert!(parse_shown(br"$'\q'").unwrap_err().contains("escape"));
+}
+
+#[test]
 fn escapes_are_those_of_the_help() {
-    assert_eq!(unescape(r"a\n\r\t\0\\\xfFé").unwrap(), b"a\n\r\t\0\\\xff\xc3\xa9");
+    assert_eq!(unescape(r"a\n\r\t\0\\\'\xfFé".as_bytes()).unwrap(), b"a\n\r\t\0\\'\xff\xc3\xa9");
     for wrong in [r"\", r"\q", r"\x", r"\x1", r"\xg0", r"\x1é"] {
-        assert!(unescape(wrong).is_err(), "{wrong}");
+        assert!(unescape(wrong.as_bytes()).is_err(), "{wrong}");
     }
     for wrong in ["a", "0g", "é", "+1"] {
-        assert!(unhex(wrong).is_err(), "{wrong}");
+        assert!(unhex(wrong.as_bytes()).is_none(), "{wrong}");
+    }
+}
+
+#[test]
+fn bytes_have_one_encoding_in_json() {
+    assert_eq!(to_json(b"a\n"), json!("a\n"));
+    assert_eq!(to_json(b"\0\xff"), json!({ "hex": "00ff" }));
+    assert_eq!(from_json(json!({ "hex": "0061" })), Some(b"\0a".to_vec()));
+    for wrong in [json!(1), json!({ "hex": "0" }), json!({ "hex": "00", "b": 1 }), json!(["61"]), json!(null)]
+    {
+        assert_eq!(from_json(wrong), None);
     }
 }
 

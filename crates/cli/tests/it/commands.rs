@@ -18,17 +18,6 @@ fn a_key_goes_in_and_comes_out() {
 }
 
 #[test]
-fn bytes_are_escaped_or_hexadecimal() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = uri(&folder.path().join("db"));
-    ok(&["db", "put", &store, r"a\x00b", r"tab\there\xff"]);
-    assert_eq!(ok(&["db", "get", &store, r"a\0b"]), "tab\\there\\xff\n");
-    assert_eq!(ok(&["db", "get", &store, "610062", "--hex"]), "746162096865 7265ff\n".replace(' ', ""));
-    let found = json(&ok(&["--json", "db", "get", &store, r"a\0b"]));
-    assert_eq!(found["value"], "tab\\there\\xff");
-}
-
-#[test]
 fn scans_have_bounds_prefixes_limits_and_both_directions() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod bytes;
 mod checkpoints;
 mod commands;
 mod damage;
@@ -14,6 +15,7 @@ mod readme;
 mod serve;
 mod transfer;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -44,6 +46,22 @@ fn ran(mut command: Command, arguments: &[&str]) -> Ran {
     assert!(!ran.stderr.contains("panicked"), "{arguments:?}: {}", ran.stderr);
     assert_ne!(ran.code, 101, "{arguments:?}");
     ran
+}
+
+/// Runs the command with `input` on standard input; gives exit code, output, messages.
+fn with_input(arguments: &[&str], input: &[u8]) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tombolo"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Whoever refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 /// Runs the command and expects it to succeed.

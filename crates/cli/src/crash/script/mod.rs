@@ -159,7 +159,7 @@ impl State {
         let different =
             places.into_iter().find(|place| self.values.get(*place) != found.values.get(*place))?;
         let (expected, there) = (self.values.get(different), found.values.get(different));
-        let key = crate::text::escape(&different.1);
+        let key = crate::text::shown(&different.1);
         let mut words = format!(
             "key {key} of keyspace {}: expected {}, found {}",
             KEYSPACES[different.0],

@@ -3,14 +3,14 @@
 use clap::ValueEnum;
 use serde_json::Value;
 
-use crate::text::Form;
+use crate::text;
 
 /// What lines look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Lines {
     /// A JSON object with `key` and `value`.
     Ndjson,
-    /// Key, tab, value, with escapes.
+    /// Key, tab, value, each as it is or quoted as $'…'.
     Tsv,
 }
 
@@ -41,9 +41,9 @@ impl Lines {
                 line.extend_from_slice(b"}\n");
             }
             Lines::Tsv => {
-                line.extend_from_slice(Form::Escaped.show(key).as_bytes());
+                line.extend_from_slice(text::shown(key).as_bytes());
                 line.push(b'\t');
-                line.extend_from_slice(Form::Escaped.show(value).as_bytes());
+                line.extend_from_slice(text::shown(value).as_bytes());
                 line.push(b'\n');
             }
         }
@@ -56,7 +56,8 @@ fn parse_json(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     let Value::Object(mut fields) = parsed else { return Err(format!("no JSON object: {WANTED}")) };
     let mut take = |name: &str| {
         let value = fields.remove(name).ok_or_else(|| format!("without {name:?}: {WANTED}"))?;
-        bytes_of(value).ok_or_else(|| format!("{name:?} is neither a string nor {{\"hex\":…}}: {WANTED}"))
+        text::from_json(value)
+            .ok_or_else(|| format!("{name:?} is neither a string nor {{\"hex\":…}}: {WANTED}"))
     };
     let (key, value) = (take("key")?, take("value")?);
     match fields.keys().next() {
@@ -65,39 +66,26 @@ fn parse_json(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     }
 }
 
-fn bytes_of(value: Value) -> Option<Vec<u8>> {
-    match value {
-        Value::String(text) => Some(text.into_bytes()),
-        Value::Object(fields) if fields.len() == 1 => {
-            Form::Hexadecimal.parse(fields.get("hex")?.as_str()?).ok()
-        }
-        _ => None,
-    }
-}
-
 fn show_json(bytes: &[u8], line: &mut Vec<u8>) {
+    // Writing to memory cannot fail; were it to, the line would be no JSON and say so when it is
+    // read.
     match std::str::from_utf8(bytes) {
-        // Writing to memory cannot fail; were it to, the line would be no JSON and say so when it
-        // is read.
         Ok(text) => drop(serde_json::to_writer(&mut *line, text)),
-        Err(_) => {
-            line.extend_from_slice(b"{\"hex\":\"");
-            line.extend_from_slice(Form::Hexadecimal.show(bytes).as_bytes());
-            line.extend_from_slice(b"\"}");
-        }
+        Err(_) => drop(serde_json::to_writer(&mut *line, &text::to_json(bytes))),
     }
 }
 
 fn parse_tsv(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let text = std::str::from_utf8(line).map_err(|_| "no UTF-8: write such bytes as \\xHH".to_owned())?;
-    let Some((key, value)) = text.split_once('\t') else {
-        return Err("without a tab between key and value".to_owned());
-    };
-    if value.contains('\t') {
-        return Err("with more than one tab: write a tab that is part of a key or value as \\t".to_owned());
+    let mut fields = line.split(|byte| *byte == b'\t');
+    match (fields.next(), fields.next(), fields.next()) {
+        (Some(key), Some(value), None) => {
+            let parse =
+                |name: &str, field| text::parse_shown(field).map_err(|what| format!("{name}: {what}"));
+            Ok((parse("the key", key)?, parse("the value", value)?))
+        }
+        (_, None, _) => Err("without a tab between key and value".to_owned()),
+        _ => Err("with more than one tab: write one that is part of a key or value as $'\\t'".to_owned()),
     }
-    let parse = |text: &str| Form::Escaped.parse(text).map_err(|failure| failure.to_string());
-    Ok((parse(key)?, parse(value)?))
 }
 
 #[cfg(test)]
@@ -115,7 +103,7 @@ mod tests {
         };
         assert_eq!(show(Lines::Ndjson, b"1", b"a \"b\"\n"), "{\"key\":\"1\",\"value\":\"a \\\"b\\\"\\n\"}\n");
         assert_eq!(show(Lines::Ndjson, b"\0\xff", b""), "{\"key\":{\"hex\":\"00ff\"},\"value\":\"\"}\n");
-        assert_eq!(show(Lines::Tsv, b"a\tb", b"\\ \xff\n"), "a\\tb\t\\\\ \\xff\\n\n");
+        assert_eq!(show(Lines::Tsv, b"a\tb", b"\\ \xff\n"), "$'a\\tb'\t$'\\\\ \\xff\\n'\n");
     }
 
     #[test]
@@ -131,12 +119,17 @@ mod tests {
             (Lines::Ndjson, r#"{"key":"a","value":"b","ttl":5}"#, "\"ttl\""),
             (Lines::Tsv, "only a key", "without a tab"),
             (Lines::Tsv, "a\tb\tc", "more than one tab"),
-            (Lines::Tsv, "a\t\\q", "escape"),
+            (Lines::Tsv, "a\t$'\\q'", "the value: an escape"),
+            (Lines::Tsv, "$'a\tb", "the key: it begins"),
         ] {
             let error = form.parse(line.as_bytes()).unwrap_err();
             assert!(error.contains(word), "{line}: {error}");
         }
-        assert!(Lines::Tsv.parse(b"\xff\tx").unwrap_err().contains("no UTF-8"));
+        assert_eq!(
+            Lines::Tsv.parse(b"C:\\new\\\xff\t\\t").unwrap(),
+            (b"C:\\new\\\xff".to_vec(), b"\\t".to_vec()),
+            "what is not quoted stands for itself"
+        );
     }
 
     proptest! {

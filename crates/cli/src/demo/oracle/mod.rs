@@ -199,7 +199,7 @@ impl<'a> Check<'a> {
     /// An entry of the journal.
     pub fn journal(&mut self, key: &[u8], value: &[u8]) {
         let Some((number, sequence)) = parse_journal_key(key) else {
-            self.wrong.add(|| format!("the journal has the key {}, which nobody wrote", text::escape(key)));
+            self.wrong.add(|| format!("the journal has the key {}, which nobody wrote", text::shown(key)));
             return;
         };
         if self.next.0 != number {
@@ -242,9 +242,9 @@ impl<'a> Check<'a> {
         match newest {
             Some(hash) if hash == xxh3_64(&[record, path].concat()) => {}
             Some(_) => {
-                self.wrong.add(|| format!("{} has another record than its last write", text::escape(path)))
+                self.wrong.add(|| format!("{} has another record than its last write", text::shown(path)))
             }
-            None => self.wrong.add(|| format!("{} has a record and no write", text::escape(path))),
+            None => self.wrong.add(|| format!("{} has a record and no write", text::shown(path))),
         }
     }
 
@@ -267,7 +267,7 @@ impl<'a> Check<'a> {
                 .paths
                 .iter()
                 .find(|(_, number)| *number == path)
-                .map_or_else(String::new, |(name, _)| text::escape(name));
+                .map_or_else(String::new, |(name, _)| text::shown(name));
             self.wrong.add(|| format!("{name} was written and has no record: a batch is not whole"));
         }
         Verdict { entries, files: self.files, lost: self.lost, wrong: self.wrong }
