@@ -1,5 +1,7 @@
 //! Habits of the project. `cargo xtask check` is all of CI; `cargo xtask` alone lists everything.
 
+mod book;
+mod charts;
 mod check;
 mod habits;
 mod instructions;
@@ -123,6 +125,12 @@ enum Habit {
     /// Accepted and durable puts per second with both forms of the local log, in interleaved
     /// rounds.
     Puts(puts::Puts),
+    /// Draws the charts and tables of docs/benchmarks.md from their figures, and takes the figures
+    /// of a run over.
+    Charts(charts::Arguments),
+    /// Builds the pages below docs/ into a book and checks its links; installs mdbook below target/
+    /// when it is not there.
+    Book(book::Arguments),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
     /// One history of operations under every option set gives one result, that of an ordered map.
@@ -158,6 +166,8 @@ fn main() -> ExitCode {
         Habit::Rdma(arguments) => rdma::run(&root, &arguments),
         Habit::Preload(arguments) => preload::run(&root, &arguments),
         Habit::Puts(arguments) => puts::run(&root, &arguments),
+        Habit::Charts(arguments) => charts::run(&root, &arguments),
+        Habit::Book(arguments) => book::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),
         Habit::Metamorphic(arguments) => habits::metamorphic(&root, &arguments),
         Habit::Simulate(arguments) => habits::simulate(&root, &arguments),

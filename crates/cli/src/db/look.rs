@@ -161,7 +161,7 @@ Examples:
   tombolo --json db properties file:///data/orders | jq 'map(select(.unit == \"bytes\"))'
 
 Counts are since opening, which this command does: they say most in the program that works with the database, where Db::properties gives
-the same list. What to watch is told in docs/operations.md.")]
+the same list. docs/properties.md says what to watch.")]
 pub struct Properties {
     #[command(flatten)]
     database: DatabaseArguments,

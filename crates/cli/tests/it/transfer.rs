@@ -183,12 +183,12 @@ fn properties_are_listed_by_name() {
             "{property}"
         );
     }
-    let operations = include_str!("../../../../docs/operations.md");
+    let page = include_str!("../../../../docs/properties.md");
     for property in all.as_array().unwrap() {
         let name = property["name"].as_str().unwrap();
         assert!(
-            operations.contains(&format!("`{name}`")),
-            "docs/operations.md does not say what to do about {name}"
+            page.contains(&format!("`{name}`")),
+            "docs/properties.md does not say what to do about {name}"
         );
     }
     let failure = all.as_array().unwrap().iter().find(|property| property["name"] == "failure").unwrap();

@@ -119,7 +119,7 @@ fn broken(
     .object(name)
     .expected(expected)
     .found(found)
-    .advice("use a store with atomic conditional puts: docs/storage.md names some that were tried")
+    .advice("use a store with atomic conditional puts: docs/bucket.md names some that were tried")
 }
 
 /// Tries a store that must prove itself, unless its record says that it was, and records the

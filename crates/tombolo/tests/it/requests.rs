@@ -171,7 +171,7 @@ fn opening_takes_no_longer_with_logs_of_the_application() {
     });
 }
 
-/// What `docs/operations.md` says of a reader's price: at a lag of a second, idle or not, two
+/// What `docs/bucket.md` says of a reader's price: at a lag of a second, idle or not, two
 /// rounds, each with a list and a read for the chain and two small reads for the log.
 #[test]
 fn a_reader_makes_two_lists_and_six_small_reads_a_second() {

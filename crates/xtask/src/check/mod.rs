@@ -80,6 +80,7 @@ const STEPS: &[Step] = &[
         purpose: "relative links and anchors of every Markdown file lead somewhere",
         run: links::check,
     },
+    Step { name: "book", purpose: "the pages become a book, whose links all lead somewhere", run: book },
     Step { name: "clippy", purpose: "clippy over all targets, warnings denied", run: clippy },
     Step {
         name: "clippy-mutants",
@@ -208,6 +209,10 @@ fn clippy_mutants(context: &Context<'_>) -> Outcome {
 
 fn servers(context: &Context<'_>) -> Outcome {
     crate::real::bounded_where_built(context.root)
+}
+
+fn book(context: &Context<'_>) -> Outcome {
+    crate::book::build(context.root).map_err(|error| format!("   {}", error.replace('\n', "\n   ")))
 }
 
 fn docs(context: &Context<'_>) -> Outcome {

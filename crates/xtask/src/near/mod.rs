@@ -69,7 +69,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     num: u64,
     /// How slow the object store is, for tables of all and the log of `objects`: `cluster` (0.74
-    /// ms), `s3` (25 ms), or as docs/storage.md says.
+    /// ms), `s3` (25 ms), or as docs/a-new-store.md says.
     #[arg(long, default_value = "cluster")]
     latency: String,
     /// Writes all records as a list of objects to this file, after each round.

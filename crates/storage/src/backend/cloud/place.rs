@@ -239,7 +239,7 @@ fn refused(uri: &Uri, error: &object_store::Error) -> Error {
         cause = next;
     }
     invalid(uri, format_args!("{cause},"))
-        .advice("docs/operations.md says how a store of the cloud is told its account and credentials")
+        .advice("docs/bucket.md says how a store of the cloud is told its account and credentials")
 }
 
 fn open_s3(uri: &Uri, bucket: &mut Bucket) -> Result<Arc<dyn Client>> {
