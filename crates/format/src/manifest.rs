@@ -20,12 +20,15 @@
 //! | 88 | 8 | slot of the snapshot that it builds on |
 //! | 96 | 4 | kind: 1 claim, 2 edits, 3 snapshot, 4 destroyed; 5, 6, 7 the first, a further and the last part of edits |
 //! | 100 | 4 | number of edits (0 of kinds 1, 3 and 4) |
-//! | 104 | | of kinds 2 and 5 to 7 the edits; of kind 3 {slot u64, epoch u64, record hash u128, random u64, length u64, checksum u64} |
+//! | 104 | | of kind 1 the writer; of kinds 2 and 5 to 7 the edits; of kind 3 {slot u64, epoch u64, record hash u128, random u64, length u64, checksum u64} |
 //! | −4 | 4 | CRC-32C of all before it |
 //!
 //! Edits beyond a record's limit are **parts**: a first one, any number of further ones and a last
 //! one in consecutive slots, which take effect all together with the last. A first part that is
 //! followed by anything else but a further or the last one has no effect.
+//!
+//! **Writer:** {boot u128, process namespace u64, process u32, process start u64, since u64, host,
+//! program}. It is for liveness only: nothing safe depends on it.
 //!
 //! **Edit:** {tag u8, reserved u8, bytes of the body u32, body}. Text and bytes in a body have
 //! their length (u32) before them.
@@ -49,6 +52,8 @@
 //! | 17 source named | source u32, incarnation u64, database u64, pin u128, place |
 //! | 18 source un-named | source u32 |
 //! | 19 table of a source added | as 5, then source u32, the table's name there {epoch u64, random u64} |
+//! | 20 writer named | epoch u64, writer; in snapshots only: records name writers by their claims |
+//! | 21 writer closed | (empty) |
 //!
 //! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0,
 //! [`FEATURE_SOURCES`]: who does not know it would take tables of other databases for this one's.
@@ -148,6 +153,29 @@ pub struct TableDescription {
 /// what they do not know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions(pub Vec<(String, String)>);
+
+/// Most bytes of a writer's host name, and of its program's name.
+pub const WRITER_TEXT_BYTES_MAX: usize = 255;
+
+/// The process that writes. It is for liveness only: nothing safe depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Writer {
+    /// The name of its host.
+    pub host: String,
+    /// The name of its program.
+    pub program: String,
+    /// Identity of the boot of its host.
+    pub boot_id: u128,
+    /// The namespace in which its process number counts; 0 when it is not known.
+    pub process_namespace: u64,
+    /// Its process number.
+    pub process: u32,
+    /// When the process started, in the host's own units: tells a process number that was used
+    /// again.
+    pub process_start: u64,
+    /// When it claimed the database, in seconds since the Unix epoch.
+    pub since_unix_seconds: u64,
+}
 
 /// A change of the manifest's state. Snapshots are the same edits, from nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,6 +295,15 @@ pub enum Edit {
         /// Its number.
         number: u32,
     },
+    /// The writer of an epoch: in snapshots only, as a record names it by its claim.
+    WriterNamed {
+        /// Its epoch.
+        epoch: u64,
+        /// Who it is.
+        writer: Writer,
+    },
+    /// The writer of the record's epoch has closed the database: nobody writes until the next claim.
+    WriterClosed,
     /// A stream has given out sequence numbers up to `sequence`, whatever its tables and logs hold.
     StreamReached {
         /// Its number.
@@ -290,8 +327,8 @@ impl Edit {
 /// What a slot of the chain is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Begins an epoch, whose number is the slot's. Never deleted.
-    Claim,
+    /// Begins an epoch, whose number is the slot's, and says who writes in it. Never deleted.
+    Claim(Writer),
     /// Changes the state.
     Edits(Vec<Edit>),
     /// Names a snapshot object that holds the state as of an earlier slot: edits go on while a

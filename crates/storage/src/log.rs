@@ -235,6 +235,12 @@ pub trait LogStore: Send + Sync + fmt::Debug {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Whether all who open its logs run on one host, so that none of them has outlived the host's
+    /// last start. For liveness only.
+    fn is_of_one_host(&self) -> bool {
+        false
+    }
+
     /// What accepted and durable writes survive here.
     fn survival(&self) -> Survival;
 

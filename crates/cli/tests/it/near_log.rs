@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{fails, json, ok, uri};
 
-struct Node {
+pub struct Node {
     process: Child,
     address: String,
 }
@@ -29,7 +29,7 @@ impl Drop for Node {
 }
 
 /// Some nodes, and the log on them.
-fn started(domains: &[&str]) -> (Vec<Node>, String) {
+pub fn started(domains: &[&str]) -> (Vec<Node>, String) {
     let nodes: Vec<Node> =
         domains.iter().map(|domain| Node::start("127.0.0.1:0", &["--domain", domain])).collect();
     let log =

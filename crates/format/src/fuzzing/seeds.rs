@@ -16,6 +16,7 @@ use crate::log_object::encode_seal;
 use crate::manifest::snapshot::{SnapshotEncoder, SnapshotIdentity};
 use crate::manifest::{Edit, KeyspaceOptions, Record, RecordKind, TableName, encode_record};
 use crate::pin::{Pin, PinKind, encode_pin};
+use crate::question::{Answer, Question, Verb, encode_answer, encode_question};
 use crate::stored;
 use crate::table::{TableBuilder, TableOptions};
 
@@ -62,6 +63,17 @@ pub(super) fn a_record() -> Vec<u8> {
         kind: RecordKind::Edits(edits),
     };
     encode_record(&record).expect("a seed is within the limits").to_vec()
+}
+
+fn a_question() -> Vec<u8> {
+    let question = Question { incarnation: 1, id: 2, verb: Verb::Checkpoint("monday".into()) };
+    encode_question(&question).expect("a seed is within the limits")
+}
+
+fn an_answer() -> Vec<u8> {
+    let facts = vec![("tables".to_owned(), "7".to_owned())];
+    let answer = Answer { incarnation: 1, id: 2, epoch: 3, is_done: true, facts };
+    encode_answer(&answer).expect("a seed is within the limits")
 }
 
 fn a_pin() -> Vec<u8> {
@@ -179,6 +191,8 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("pin", a_pin()),
         ("pin", a_checkpoint()),
         ("pin", encode_incarnation(1)),
+        ("question", a_question()),
+        ("question", an_answer()),
         ("manifest_snapshot", a_snapshot()),
         ("table", a_table()),
         ("block", a_block()),

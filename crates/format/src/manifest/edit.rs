@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Edit, PLACE_BYTES_MAX, Source, TableDescription, TableName, TableSource};
+use super::{
+    Edit, PLACE_BYTES_MAX, Source, TableDescription, TableName, TableSource, WRITER_TEXT_BYTES_MAX, Writer,
+};
 use crate::batch::{KEYSPACE_NAME_BYTES_MAX, put_options, read_options};
 use crate::codec::{Reader, put_prefixed};
 use crate::error::{FormatError, Result};
@@ -37,7 +39,9 @@ const LOG_TRIMMED: u8 = 16;
 const SOURCE_NAMED: u8 = 17;
 const SOURCE_UNNAMED: u8 = 18;
 const TABLE_OF_SOURCE_ADDED: u8 = 19;
-const TAG_MAX: u8 = TABLE_OF_SOURCE_ADDED;
+const WRITER_NAMED: u8 = 20;
+const WRITER_CLOSED: u8 = 21;
+const TAG_MAX: u8 = WRITER_CLOSED;
 
 /// Appends an edit.
 ///
@@ -148,6 +152,12 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             body.u32(*number);
             SOURCE_UNNAMED
         }
+        Edit::WriterNamed { epoch, writer } => {
+            body.u64(*epoch);
+            body.writer(writer)?;
+            WRITER_NAMED
+        }
+        Edit::WriterClosed => WRITER_CLOSED,
         Edit::StreamReached { stream, sequence } => {
             body.u32(*stream);
             body.u64(sequence.0);
@@ -159,6 +169,27 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             KEYSPACE_CHANGED
         }
     })
+}
+
+/// Appends who writes.
+///
+/// # Errors
+/// `Limit` when a name is too long.
+pub(super) fn encode_writer(writer: &Writer, out: &mut Vec<u8>) -> Result<()> {
+    Body(out).writer(writer)
+}
+
+/// Reads who writes.
+///
+/// # Errors
+/// `Damaged`.
+pub(super) fn decode_writer(reader: &mut Reader<'_>) -> Result<Writer> {
+    let boot_id = reader.u128()?;
+    let (process_namespace, process) = (reader.u64()?, reader.u32()?);
+    let (process_start, since_unix_seconds) = (reader.u64()?, reader.u64()?);
+    let host = reader.text(WRITER_TEXT_BYTES_MAX)?.to_owned();
+    let program = reader.text(WRITER_TEXT_BYTES_MAX)?.to_owned();
+    Ok(Writer { host, program, boot_id, process_namespace, process, process_start, since_unix_seconds })
 }
 
 struct Body<'a>(&'a mut Vec<u8>);
@@ -188,6 +219,16 @@ impl Body<'_> {
         }
         put_prefixed(self.0, bytes);
         Ok(())
+    }
+
+    fn writer(&mut self, writer: &Writer) -> Result<()> {
+        self.0.extend_from_slice(&writer.boot_id.to_le_bytes());
+        self.u64(writer.process_namespace);
+        self.u32(writer.process);
+        self.u64(writer.process_start);
+        self.u64(writer.since_unix_seconds);
+        self.bytes(writer.host.as_bytes(), WRITER_TEXT_BYTES_MAX, "a host's name")?;
+        self.bytes(writer.program.as_bytes(), WRITER_TEXT_BYTES_MAX, "a program's name")
     }
 
     fn table(&mut self, table: &TableDescription) -> Result<()> {
@@ -278,6 +319,8 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
             })
         }
         SOURCE_UNNAMED => Edit::SourceUnnamed { number: reader.u32()? },
+        WRITER_NAMED => Edit::WriterNamed { epoch: reader.u64()?, writer: decode_writer(&mut reader)? },
+        WRITER_CLOSED => Edit::WriterClosed,
         TABLE_OF_SOURCE_ADDED => {
             let table = table(&mut reader)?;
             let source = Some(TableSource { source: reader.u32()?, name: name(&mut reader)? });

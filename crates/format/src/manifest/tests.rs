@@ -61,7 +61,21 @@ fn all_edits() -> Vec<Edit> {
             ..table(5)
         }),
         Edit::SourceUnnamed { number: 1 },
+        Edit::WriterNamed { epoch: 3, writer: writer() },
+        Edit::WriterClosed,
     ]
+}
+
+fn writer() -> Writer {
+    Writer {
+        host: "db7".into(),
+        program: "orders".into(),
+        boot_id: 1 << 90,
+        process_namespace: 5,
+        process: 4711,
+        process_start: 6,
+        since_unix_seconds: 1_790_000_000,
+    }
 }
 
 fn record(kind: RecordKind) -> Record {
@@ -79,7 +93,8 @@ fn record(kind: RecordKind) -> Record {
 #[test]
 fn records_round_trip() {
     for kind in [
-        RecordKind::Claim,
+        RecordKind::Claim(writer()),
+        RecordKind::Claim(Writer::default()),
         RecordKind::Destroyed,
         RecordKind::Snapshot { slot: 8, epoch: 2, record_hash: 7, random: 1, length: 2, checksum: 3 },
         RecordKind::Edits(all_edits()),
@@ -110,6 +125,22 @@ fn a_record_is_the_bytes_of_its_table() {
     assert_eq!(bytes[96..104], [2, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[104..122], [13, 0, 12, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[122..], crc32c(&bytes[..122]).to_le_bytes());
+}
+
+#[test]
+fn a_claim_names_its_writer_in_the_bytes_of_the_table() {
+    let bytes = encode_record(&record(RecordKind::Claim(writer()))).unwrap();
+    assert_eq!(bytes[96..104], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[104..120], (1u128 << 90).to_le_bytes());
+    assert_eq!(bytes[120..128], 5u64.to_le_bytes());
+    assert_eq!(bytes[128..132], 4711u32.to_le_bytes());
+    assert_eq!(bytes[132..140], 6u64.to_le_bytes());
+    assert_eq!(bytes[140..148], 1_790_000_000u64.to_le_bytes());
+    assert_eq!(&bytes[148..155], b"\x03\0\0\0db7");
+    assert_eq!(&bytes[155..165], b"\x06\0\0\0orders");
+    assert_eq!(bytes.len(), 169);
+    let long = Writer { host: "h".repeat(WRITER_TEXT_BYTES_MAX + 1), ..writer() };
+    assert!(matches!(encode_record(&record(RecordKind::Claim(long))), Err(FormatError::Limit { .. })));
 }
 
 /// What names tables of other databases is not read by who does not know of them.

@@ -154,7 +154,11 @@ async fn shut(engine: &Engine) -> Result<()> {
     for task in tasks {
         task.await;
     }
-    engine.manifest.close().await;
+    // What is not in order may have to be looked at, and its writer is among it.
+    match &result {
+        Ok(()) if !engine.is_read_only() => engine.manifest.leave().await,
+        _ => engine.manifest.close().await,
+    }
     engine.versions.tables().flash.end();
     result
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tombolo_format::manifest;
-use tombolo_storage::{Error, ErrorKind, Result};
+use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 pub(crate) use live::LiveOptions;
 
@@ -34,6 +34,25 @@ pub enum OpenMode {
     /// Either.
     #[default]
     CreateOrOpen,
+}
+
+/// From whom opening may take a database. A process that is taken over loses nothing: it learns at
+/// its next write that it is fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum TakeOver {
+    /// Opens only if nobody lives who has the database open, else ends with `InUse`. Whether
+    /// somebody lives is answered at once by a clean close, and where the operating system knows
+    /// the process; else it takes up to [`Presence::WAIT_MAX`](crate::Presence::WAIT_MAX).
+    Never,
+    /// Takes it from other processes, as a process does that another was started to replace. What
+    /// this process has open itself is refused with `InUse`.
+    #[default]
+    FromOthers,
+    /// Takes it from the writer of this epoch and from no later one: of a writer that was found dead
+    /// (see [`Builder::presence`](crate::Builder::presence)), or was told to go.
+    FromEpoch(Epoch),
+    /// Takes it from anybody, this process included.
+    Always,
 }
 
 /// Settings of an open database.

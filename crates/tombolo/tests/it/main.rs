@@ -24,6 +24,7 @@ mod model;
 mod operating;
 mod options;
 mod panics;
+mod presence;
 mod reader;
 mod refused;
 mod remote;

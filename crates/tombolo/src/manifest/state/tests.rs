@@ -17,6 +17,36 @@ fn an_unknown_table_is_refused() {
     }
 }
 
+/// A claim says who writes, closing says that nobody does, and a snapshot keeps both.
+#[test]
+fn the_writer_is_that_of_the_newest_claim() {
+    let record = |slot: u64, epoch: u64, kind: RecordKind| Record {
+        incarnation: 1,
+        slot,
+        epoch,
+        attempt: 0,
+        predecessor_hash: 0,
+        snapshot_slot: 0,
+        kind,
+    };
+    let claim = |slot: u64, process: u32| {
+        record(slot, slot, RecordKind::Claim(Writer { process, ..Writer::default() }))
+    };
+    let mut state = State::default();
+    assert_eq!(state.writer(), None);
+    state.apply_record(&claim(1, 7)).unwrap();
+    state.apply_record(&record(2, 1, RecordKind::Edits(vec![Edit::WriterClosed]))).unwrap();
+    let writer = state.writer().unwrap();
+    assert_eq!((writer.epoch, writer.writer.process, writer.closed), (Epoch(1), 7, true));
+    assert_eq!(State::from_snapshot(2, Epoch(1), &state.edits()).unwrap(), state);
+    state.apply_record(&claim(3, 8)).unwrap();
+    let writer = state.writer().unwrap();
+    assert_eq!((writer.epoch, writer.writer.process, writer.closed), (Epoch(3), 8, false));
+    assert_eq!(State::from_snapshot(3, Epoch(3), &state.edits()).unwrap(), state);
+    let named = Edit::WriterNamed { epoch: 3, writer: Writer::default() };
+    assert!(state.apply_edits(&[named], Origin::Record(Epoch(3))).is_err());
+}
+
 fn table(epoch: u64, random: u64, keyspace: u32, level: u8) -> TableDescription {
     let key = u8::try_from(random).unwrap();
     TableDescription {
@@ -100,6 +130,8 @@ fn edits() -> impl Strategy<Value = Edit> {
         1 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, entries)| Edit::LogTrimmed { epoch, lane, entries }),
         1 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogUnnamed { epoch, lane }),
         2 => (0u32..3, 0u64..9).prop_map(|(stream, sequence)| Edit::StreamReached { stream, sequence: SequenceNumber(sequence) }),
+        1 => (1u64..3).prop_map(|epoch| Edit::WriterNamed { epoch, writer: Writer::default() }),
+        1 => Just(Edit::WriterClosed),
         1 => Just(Edit::DatabaseCreated { id: 1, log_identity: "log".into(), created_unix_seconds: 1 }),
     ]
 }
@@ -111,7 +143,8 @@ proptest! {
     /// their status says.
     #[test]
     fn a_snapshot_builds_the_state(edits in prop::collection::vec(edits(), 0..120)) {
-        let mut state = State { slot: 9, epoch: 2, ..State::default() };
+        let writer = Some(Arc::new(WriterState::new(2, &Writer::default())));
+        let mut state = State { slot: 9, epoch: 2, writer, ..State::default() };
         for edit in edits {
             let before = state.clone();
             let epoch = match &edit {
