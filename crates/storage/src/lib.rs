@@ -36,7 +36,7 @@ pub use log::{
 };
 pub use log_memory::LogMemory;
 pub use meter::{Counted, Meter};
-pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
+pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome, StoreTraits};
 pub use performance::StorePerformance;
 pub use registry::{Registry, Uri};
 pub use request::{Epoch, Incarnation, Life, ObjectKind, Placement, Priority, Purpose, Request, Survival};
