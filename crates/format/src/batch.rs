@@ -4,8 +4,8 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version (1) |
-//! | 1 | 1 | flags (0) |
-//! | 2 | 2 | reserved (0) |
+//! | 1 | 1 | flags (0): others are refused |
+//! | 2 | 2 | reserved (0): others are refused |
 //! | 4 | 4 | number of operations |
 //! | 8 | | operations |
 //!
@@ -32,13 +32,26 @@
 //!
 //! Each operation takes one sequence number: the entry's first plus the operation's index. The
 //! lengths are of fixed width, so that decoding branches on nothing and a memtable copies key and
-//! value in one piece. Creating a keyspace: the key is its name, the value {stream u32, count of
-//! options u32, then name and value of each, each with its length (u32) before it}. The log's frame
-//! has the checksum; a decoder here still trusts no length.
+//! value in one piece. Creating a keyspace: the key is its name, the value {stream u32, options}.
+//! The log's frame has the checksum; a decoder here still trusts no length.
+//!
+//! A kind of entry, or of operation, that this version does not know is refused as `Newer`: its own
+//! byte is its mark in a log. That a keyspace may hold such entries is said before the first of
+//! them, in the keyspace's options.
+//!
+//! **Options of a keyspace:**
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | incompatible feature bits: of settings that change what bytes mean, and of kinds of entries |
+//! | 4 | number of settings |
+//! | | name and value of each, each with its length (u32) before it |
+//!
+//! A setting that this version does not know may be ignored, unless a feature bit says otherwise.
 
 use crate::codec::{Reader, put_prefixed};
 use crate::error::{FormatError, Result};
-use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_limits};
+use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_entry_features, check_limits, kind_name};
 use crate::manifest::KeyspaceOptions;
 
 /// The version of a payload of operations.
@@ -371,7 +384,7 @@ impl<'a> Operations<'a> {
         match EntryKind::from_byte(kind) {
             Some(kind) => Ok(Operation::Entry { kind, keyspace, key, value }),
             None if kind == 0 => Err(FormatError::damaged(1, "a kind of entry", "0")),
-            None => Err(FormatError::newer(1, format!("an entry of kind {kind}"))),
+            None => Err(FormatError::newer(1, format!("an entry of kind {}", kind_name(kind)))),
         }
     }
 
@@ -403,7 +416,7 @@ impl<'a> Operations<'a> {
             DROP_KEYSPACE => Ok(Operation::DropKeyspace { keyspace }),
             PREPARE | DECIDE => Err(FormatError::newer(at, format!("transaction record {}", header[0]))),
             0 => Err(FormatError::damaged(at, "a kind of operation", "0")),
-            kind => Err(FormatError::newer(at, format!("operation of kind {kind}"))),
+            kind => Err(FormatError::newer(at, format!("an entry of kind {}", kind_name(kind)))),
         }
     }
 }
@@ -435,29 +448,30 @@ fn decode_create<'a>(keyspace: u32, key: &'a [u8], value: &[u8]) -> Result<Opera
     };
     let mut reader = Reader::new(value);
     let stream = reader.u32()?;
-    let options = read_options(&mut reader)?;
+    let options = read_options(&mut reader).map_err(|error| error.of(format_args!("keyspace {name:?}")))?;
     reader.end()?;
     Ok(Operation::CreateKeyspace { keyspace, name, stream, options })
 }
 
-/// Appends keyspace options: count (u32), then name and value of each with its length before it.
+/// Appends keyspace options.
 pub(crate) fn put_options(out: &mut Vec<u8>, options: &KeyspaceOptions) -> Result<()> {
-    let count = u32::try_from(options.0.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(options.settings.len()).unwrap_or(u32::MAX);
     if count > KEYSPACE_OPTIONS_MAX {
         return Err(FormatError::limit(format!(
             "{count} options of a keyspace; at most {KEYSPACE_OPTIONS_MAX}"
         )));
     }
     if let Some((name, _)) =
-        options.0.iter().find(|(name, value)| name.len().max(value.len()) > KEYSPACE_OPTION_BYTES_MAX)
+        options.settings.iter().find(|(name, value)| name.len().max(value.len()) > KEYSPACE_OPTION_BYTES_MAX)
     {
         let start: String = name.chars().take(40).collect();
         return Err(FormatError::limit(format!(
             "option {start:?} is longer than {KEYSPACE_OPTION_BYTES_MAX} bytes"
         )));
     }
+    out.extend_from_slice(&options.features.to_le_bytes());
     out.extend_from_slice(&count.to_le_bytes());
-    for (name, value) in &options.0 {
+    for (name, value) in &options.settings {
         put_prefixed(out, name.as_bytes());
         put_prefixed(out, value.as_bytes());
     }
@@ -467,6 +481,9 @@ pub(crate) fn put_options(out: &mut Vec<u8>, options: &KeyspaceOptions) -> Resul
 /// Reads what [`put_options`] wrote.
 pub(crate) fn read_options(reader: &mut Reader<'_>) -> Result<KeyspaceOptions> {
     let at = reader.position();
+    let features = reader.u64()?;
+    check_entry_features(at, features)?;
+    let at = reader.position();
     let count = reader.u32()?;
     if count > KEYSPACE_OPTIONS_MAX {
         return Err(FormatError::damaged(
@@ -475,13 +492,13 @@ pub(crate) fn read_options(reader: &mut Reader<'_>) -> Result<KeyspaceOptions> {
             count.to_string(),
         ));
     }
-    let mut options = Vec::new();
+    let mut settings = Vec::new();
     for _ in 0..count {
         let name = reader.text(KEYSPACE_OPTION_BYTES_MAX)?.to_owned();
         let value = reader.text(KEYSPACE_OPTION_BYTES_MAX)?.to_owned();
-        options.push((name, value));
+        settings.push((name, value));
     }
-    Ok(KeyspaceOptions(options))
+    Ok(KeyspaceOptions { features, settings })
 }
 
 #[allow(clippy::assertions_on_constants, reason = "the header's fields must hold the limits")]

@@ -36,10 +36,10 @@
 //! | tag | body |
 //! |---|---|
 //! | 1 database created | created u64, log identity |
-//! | 2 keyspace created | id u32, stream u32, name, options {count u32, (name, value)…} |
+//! | 2 keyspace created | id u32, stream u32, name, options ([`crate::batch`]) |
 //! | 3 keyspace dropped | id u32 |
 //! | 4 keyspace flushed | id u32, sequence u64 |
-//! | 5 table added | name {epoch u64, random u64}, offset u64, length u64, identity u64, keyspace u32, level u8, first sequence u64, last sequence u64, entries u64, deletes u64, tail bytes u32, oldest u64, first key, last key |
+//! | 5 table added | name {epoch u64, random u64}, offset u64, length u64, identity u64, keyspace u32, level u8, first sequence u64, last sequence u64, entries u64, deletes u64, tail bytes u32, oldest u64, incompatible feature bits u64, first key, last key, properties |
 //! | 6 table moved | name, level u8 |
 //! | 7, 8, 9 table obsolete, condemned, un-named | name |
 //! | 10 log named | epoch u64, lane u32, configuration |
@@ -47,13 +47,31 @@
 //! | 12 log replay point | epoch u64, lane u32, offset u64 |
 //! | 13 log un-named | epoch u64, lane u32 |
 //! | 14 stream reached | stream u32, sequence u64 |
-//! | 15 keyspace changed | id u32, options {count u32, (name, value)…} |
+//! | 15 keyspace changed | id u32, options ([`crate::batch`]) |
 //! | 16 log trimmed | epoch u64, lane u32, entries u64 |
 //! | 17 source named | source u32, incarnation u64, database u64, pin u128, place |
 //! | 18 source un-named | source u32 |
 //! | 19 table of a source added | as 5, then source u32, the table's name there {epoch u64, random u64} |
 //! | 20 writer named | epoch u64, writer; in snapshots only: records name writers by their claims |
 //! | 21 writer closed | (empty) |
+//!
+//! **Properties** of a table's description are a list ([`crate::property`]) with its length (u32)
+//! before it. This version knows none of them, and writes none. It refuses a critical one, and
+//! keeps the others wherever the description is written again: in snapshots, checkpoints, clones
+//! and restores. Ids that are kept free:
+//!
+//! | id | critical | property |
+//! |---|---|---|
+//! | 1 | yes | range deletes: their number, and the bounds of their keys |
+//! | 2 | no | when its newest data was written |
+//! | 3 | yes | when its entries expire |
+//! | 4 | no | the tier that it is in |
+//! | 5 | yes | objects with values of its entries |
+//! | 6 | no | sum of the hashes of its entries |
+//! | 7 | yes | the sequence number that takes the place of all in it |
+//! | 8 | yes | the bounds of the keys that count |
+//!
+//! Feature bits of a description are those of the table's footer.
 //!
 //! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0,
 //! [`FEATURE_SOURCES`]: who does not know it would take tables of other databases for this one's.
@@ -64,6 +82,7 @@
 use bytes::Bytes;
 
 use crate::key::SequenceNumber;
+use crate::property::PropertyList;
 
 mod edit;
 mod record;
@@ -144,15 +163,32 @@ pub struct TableDescription {
     pub tail_bytes: u32,
     /// When its oldest data was written, in seconds since the Unix epoch.
     pub oldest_unix_seconds: u64,
+    /// Its incompatible feature bits, as its footer has them.
+    pub features: u64,
+    /// More about it, by properties that may be of a later version.
+    pub properties: PropertyList,
     /// Where its object lies, if that is under another database; `name` is then no object's, and as
     /// fresh as one.
     pub source: Option<TableSource>,
 }
 
-/// Options of a keyspace that shape its bytes, kept as name and value so that old readers can name
-/// what they do not know.
+/// Options of a keyspace that shape its bytes. Settings are kept as name and value: those that a
+/// version does not know it ignores, and keeps as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyspaceOptions(pub Vec<(String, String)>);
+pub struct KeyspaceOptions {
+    /// Incompatible feature bits: of settings that nobody may ignore, and of the kinds of entries
+    /// that its tables and its log may hold ([`EntryKind::feature`](crate::key::EntryKind::feature)).
+    pub features: u64,
+    /// By name.
+    pub settings: Vec<(String, String)>,
+}
+
+impl KeyspaceOptions {
+    /// Of these settings, which every version may read.
+    pub fn of(settings: impl IntoIterator<Item = (String, String)>) -> KeyspaceOptions {
+        KeyspaceOptions { features: 0, settings: settings.into_iter().collect() }
+    }
+}
 
 /// Most bytes of a writer's host name, and of its program's name.
 pub const WRITER_TEXT_BYTES_MAX: usize = 255;

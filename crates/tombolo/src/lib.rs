@@ -34,6 +34,7 @@ mod pace;
 mod read;
 mod reader;
 mod recovery;
+mod resolve;
 mod salvage;
 mod signal;
 mod stalls;

@@ -255,6 +255,13 @@ fn table_fields(table: &TableDescription) -> Vec<(&'static str, Value)> {
         ("last_key", text::to_json(&table.last_key)),
         ("identity", json!(format!("{:016x}", table.identity))),
     ];
+    if table.features != 0 {
+        fields.push(("features", json!(format!("{:#x}", table.features))));
+    }
+    let properties = table.properties.ids();
+    if !properties.is_empty() {
+        fields.push(("properties of a later version", json!(properties)));
+    }
     if let Some(TableSource { source, name }) = table.source {
         fields.extend([("source", json!(source)), ("table there", table_name(name))]);
     }
@@ -312,11 +319,11 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
                 ("id", json!(id)),
                 ("name", json!(name)),
                 ("stream", json!(stream)),
-                ("options", json!(options.0)),
+                ("options", json!(options.settings)),
             ],
         ),
         Edit::KeyspaceChanged { id, options } => {
-            ("keyspace changed", vec![("id", json!(id)), ("options", json!(options.0))])
+            ("keyspace changed", vec![("id", json!(id)), ("options", json!(options.settings))])
         }
         Edit::WriterNamed { epoch, writer } => {
             let mut fields = vec![("epoch", json!(epoch))];

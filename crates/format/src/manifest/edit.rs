@@ -8,7 +8,8 @@ use super::{
 use crate::batch::{KEYSPACE_NAME_BYTES_MAX, put_options, read_options};
 use crate::codec::{Reader, put_prefixed};
 use crate::error::{FormatError, Result};
-use crate::key::{KEY_BYTES_MAX, SequenceNumber};
+use crate::key::{KEY_BYTES_MAX, SequenceNumber, check_entry_features};
+use crate::property::{PROPERTIES_BYTES_MAX, PropertyList};
 
 /// Most bytes of an edit's body.
 pub const EDIT_BYTES_MAX: usize = 4 << 20;
@@ -244,8 +245,10 @@ impl Body<'_> {
         self.u64(table.deletes);
         self.u32(table.tail_bytes);
         self.u64(table.oldest_unix_seconds);
+        self.u64(table.features);
         self.bytes(&table.first_key, KEY_BYTES_MAX, "a first key")?;
-        self.bytes(&table.last_key, KEY_BYTES_MAX, "a last key")
+        self.bytes(&table.last_key, KEY_BYTES_MAX, "a last key")?;
+        self.bytes(table.properties.bytes(), PROPERTIES_BYTES_MAX, "the properties of a table")
     }
 }
 
@@ -285,7 +288,9 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         KEYSPACE_CREATED => {
             let (id, stream) = (reader.u32()?, reader.u32()?);
             let name = reader.text(KEYSPACE_NAME_BYTES_MAX)?.to_owned();
-            Edit::KeyspaceCreated { id, name, stream, options: read_options(&mut reader)? }
+            let options =
+                read_options(&mut reader).map_err(|error| error.of(format_args!("keyspace {name:?}")))?;
+            Edit::KeyspaceCreated { id, name, stream, options }
         }
         KEYSPACE_DROPPED => Edit::KeyspaceDropped { id: reader.u32()? },
         KEYSPACE_FLUSHED => Edit::KeyspaceFlushed { id: reader.u32()?, sequence: sequence(&mut reader)? },
@@ -306,7 +311,12 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         LOG_UNNAMED => Edit::LogUnnamed { epoch: reader.u64()?, lane: reader.u32()? },
         STREAM_REACHED => Edit::StreamReached { stream: reader.u32()?, sequence: sequence(&mut reader)? },
         LOG_TRIMMED => Edit::LogTrimmed { epoch: reader.u64()?, lane: reader.u32()?, entries: reader.u64()? },
-        KEYSPACE_CHANGED => Edit::KeyspaceChanged { id: reader.u32()?, options: read_options(&mut reader)? },
+        KEYSPACE_CHANGED => {
+            let id = reader.u32()?;
+            let options =
+                read_options(&mut reader).map_err(|error| error.of(format_args!("keyspace {id}")))?;
+            Edit::KeyspaceChanged { id, options }
+        }
         SOURCE_NAMED => {
             let number = reader.u32()?;
             let (incarnation, database, pin) = (reader.u64()?, reader.u64()?, reader.u128()?);
@@ -346,8 +356,10 @@ fn name(reader: &mut Reader<'_>) -> Result<TableName> {
 }
 
 fn table(reader: &mut Reader<'_>) -> Result<TableDescription> {
+    let name = name(reader)?;
+    let place = || format!("table {:016x}-{:016x}", name.epoch, name.random);
     Ok(TableDescription {
-        name: name(reader)?,
+        name,
         offset: reader.u64()?,
         length: reader.u64()?,
         identity: reader.u64()?,
@@ -359,8 +371,23 @@ fn table(reader: &mut Reader<'_>) -> Result<TableDescription> {
         deletes: reader.u64()?,
         tail_bytes: reader.u32()?,
         oldest_unix_seconds: reader.u64()?,
+        features: table_features(reader).map_err(|error| error.of(place()))?,
         first_key: Bytes::copy_from_slice(reader.prefixed(KEY_BYTES_MAX)?),
         last_key: Bytes::copy_from_slice(reader.prefixed(KEY_BYTES_MAX)?),
+        properties: properties(reader).map_err(|error| error.of(place()))?,
         source: None,
     })
+}
+
+fn table_features(reader: &mut Reader<'_>) -> Result<u64> {
+    let at = reader.position();
+    let features = reader.u64()?;
+    check_entry_features(at, features)?;
+    Ok(features)
+}
+
+fn properties(reader: &mut Reader<'_>) -> Result<PropertyList> {
+    let bytes = reader.prefixed(PROPERTIES_BYTES_MAX)?;
+    let at = reader.position() - bytes.len();
+    PropertyList::decode(bytes).map_err(|error| error.shifted(at as u64))
 }

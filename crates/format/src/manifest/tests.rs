@@ -4,6 +4,15 @@ use super::snapshot::{SnapshotDecoder, SnapshotEncoder, SnapshotEnd, SnapshotIde
 use super::*;
 use crate::FormatError;
 use crate::checksum::crc32c;
+use crate::property::{Property, put_property};
+
+/// Of a later version, which this one may ignore.
+fn properties() -> PropertyList {
+    let mut out = Vec::new();
+    put_property(&mut out, Property { id: 2, is_critical: false, value: b"newest" });
+    put_property(&mut out, Property { id: 4, is_critical: false, value: b"" });
+    PropertyList::decode(&out).unwrap()
+}
 
 fn table(random: u64) -> TableDescription {
     TableDescription {
@@ -21,6 +30,8 @@ fn table(random: u64) -> TableDescription {
         deletes: 7,
         tail_bytes: 9000,
         oldest_unix_seconds: 1_790_000_000,
+        features: 0,
+        properties: properties(),
         source: None,
     }
 }
@@ -33,9 +44,9 @@ fn all_edits() -> Vec<Edit> {
             id: 1,
             name: "default".into(),
             stream: 0,
-            options: KeyspaceOptions(vec![("compression".into(), "zstd".into())]),
+            options: KeyspaceOptions::of([("compression".into(), "zstd".into())]),
         },
-        Edit::KeyspaceChanged { id: 1, options: KeyspaceOptions(vec![("filter_bits".into(), "0".into())]) },
+        Edit::KeyspaceChanged { id: 1, options: KeyspaceOptions::of([("filter_bits".into(), "0".into())]) },
         Edit::KeyspaceDropped { id: 1 },
         Edit::KeyspaceFlushed { id: 1, sequence: SequenceNumber(10) },
         Edit::TableAdded(table(4)),
@@ -192,6 +203,57 @@ fn newer_records_are_told_from_damaged_ones() {
     compatible[24] = 0xff;
     compatible.extend_from_slice(&crc32c(&compatible).to_le_bytes());
     assert!(decode_record(&compatible).is_ok(), "compatible feature bits do not matter to a reader");
+}
+
+/// The bytes of an edit with its body changed by `change`.
+fn changed(edit: &Edit, change: impl FnOnce(&mut Vec<u8>)) -> crate::Result<Edit> {
+    let mut bytes = Vec::new();
+    encode_edit(edit, &mut bytes).unwrap();
+    change(&mut bytes);
+    let body = (bytes.len() - 6) as u32;
+    bytes[2..6].copy_from_slice(&body.to_le_bytes());
+    decode_edit(&mut crate::codec::Reader::new(&bytes))
+}
+
+/// Entries, settings and properties that only a later version knows are refused where the manifest
+/// is read, with the place and the kind.
+#[test]
+fn what_a_later_version_needs_is_refused_by_feature_bits() {
+    let newer = |found: crate::Result<Edit>, said: &str| {
+        let Err(FormatError::Newer { what, .. }) = found else { panic!("{found:?} is not refused") };
+        assert_eq!(what, said);
+    };
+    let plain = Edit::TableAdded(TableDescription { properties: PropertyList::default(), ..table(4) });
+    // Name, six words, keyspace, level, three words, tail bytes; then the bits.
+    let bits = 6 + 16 + 24 + 5 + 32 + 4 + 8;
+    let name = "table 0000000000000003-0000000000000004";
+    newer(
+        changed(&plain, |bytes| bytes[bits] = 1 << 4),
+        &format!("{name}: unknown incompatible feature bits 0x10, which say: entries of kind 4 (merge)"),
+    );
+    let critical = |bytes: &mut Vec<u8>| {
+        bytes.truncate(bytes.len() - 4);
+        bytes.extend_from_slice(&[7, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+    };
+    newer(changed(&plain, critical), &format!("{name}: unknown critical property 1"));
+    let ignorable = |bytes: &mut Vec<u8>| {
+        critical(bytes);
+        let flags = bytes.len() - 5;
+        bytes[flags] = 0;
+    };
+    let Ok(Edit::TableAdded(kept)) = changed(&plain, ignorable) else { panic!("it may be ignored") };
+    assert_eq!(kept.properties.ids(), [1]);
+    let created =
+        Edit::KeyspaceCreated { id: 1, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
+    newer(
+        changed(&created, |bytes| bytes[6 + 8 + 5 + 2] = 1),
+        "keyspace \"k\": unknown incompatible feature bits 0x10000",
+    );
+    let other = Edit::KeyspaceChanged { id: 9, options: KeyspaceOptions::default() };
+    newer(
+        changed(&other, |bytes| bytes[6 + 4] = 1 << 3),
+        "keyspace 9: unknown incompatible feature bits 0x8, which say: entries of kind 3 (single delete)",
+    );
 }
 
 #[test]

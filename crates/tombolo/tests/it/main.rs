@@ -21,6 +21,7 @@ mod full_disk;
 mod large_records;
 mod memory;
 mod model;
+mod newer;
 mod operating;
 mod options;
 mod panics;

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use tombolo_format::manifest::TableSource;
+use tombolo_format::property::{Property, PropertyList, put_property};
 
 use super::*;
 
@@ -64,6 +65,8 @@ fn table(epoch: u64, random: u64, keyspace: u32, level: u8) -> TableDescription 
         deletes: 1,
         tail_bytes: 10,
         oldest_unix_seconds: 0,
+        features: 0,
+        properties: PropertyList::default(),
         source: None,
     }
 }
@@ -75,6 +78,30 @@ fn source(number: u32) -> Source {
 fn shared(table: TableDescription, of: u32) -> TableDescription {
     let name = TableName { epoch: 7, random: table.name.random };
     TableDescription { source: Some(TableSource { source: of, name }), ..table }
+}
+
+/// What this version does not know of a table, and may ignore, stays wherever the description is
+/// written again.
+#[test]
+fn properties_of_a_later_version_stay() {
+    let create =
+        Edit::KeyspaceCreated { id: 0, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
+    let mut list = Vec::new();
+    put_property(&mut list, Property { id: 2, is_critical: false, value: b"newest" });
+    let properties = PropertyList::decode(&list).unwrap();
+    let added = TableDescription { properties: properties.clone(), ..table(1, 1, 0, 0) };
+    let name = added.name;
+    let mut state = State { slot: 9, epoch: 1, ..State::default() };
+    let origin = Origin::Record(Epoch(1));
+    state
+        .apply_edits(&[create, Edit::TableAdded(added), Edit::TableMoved { name, level: 3 }], origin)
+        .unwrap();
+    for edit in [None, Some(Edit::TableObsolete { name }), Some(Edit::TableCondemned { name })] {
+        state.apply_edits(edit.as_slice(), origin).unwrap();
+        // As through a snapshot.
+        state = State::from_snapshot(9, Epoch(1), &state.edits()).unwrap();
+        assert_eq!(state.table(name).unwrap().description.properties, properties);
+    }
 }
 
 /// A source is there before its first table and after its last, whatever became of those in
@@ -108,12 +135,12 @@ fn edits() -> impl Strategy<Value = Edit> {
     let (id, lane) = (|| 0u32..6, || 0u32..2);
     prop_oneof![
         2 => (id(), 0u32..4).prop_map(|(id, name)| {
-            let options = KeyspaceOptions(vec![("level".into(), name.to_string())]);
+            let options = KeyspaceOptions::of([("level".into(), name.to_string())]);
             Edit::KeyspaceCreated { id, name: format!("keyspace-{name}"), stream: 0, options }
         }),
         1 => id().prop_map(|id| Edit::KeyspaceDropped { id }),
         1 => (id(), 0u32..4).prop_map(|(id, level)| {
-            Edit::KeyspaceChanged { id, options: KeyspaceOptions(vec![("level".into(), level.to_string())]) }
+            Edit::KeyspaceChanged { id, options: KeyspaceOptions::of([("level".into(), level.to_string())]) }
         }),
         2 => (id(), 0u64..9).prop_map(|(id, sequence)| Edit::KeyspaceFlushed { id, sequence: SequenceNumber(sequence) }),
         8 => (1u64..3, 0u64..12, id(), 0u8..3).prop_map(|(epoch, random, id, level)| Edit::TableAdded(table(epoch, random, id, level))),

@@ -242,6 +242,8 @@ fn description(name: TableName) -> TableDescription {
         deletes: 0,
         tail_bytes: 0,
         oldest_unix_seconds: 0,
+        features: 0,
+        properties: tombolo_format::property::PropertyList::default(),
         source: None,
     }
 }
