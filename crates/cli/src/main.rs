@@ -318,8 +318,9 @@ mod tests {
         let databases = command.find_subcommand("db").expect("a command for databases");
         for command in command.get_subcommands().chain(databases.get_subcommands()) {
             let name = command.get_name();
+            let is_named = page.contains(&format!("`{name}`")) || page.contains(&format!("`tombolo {name}`"));
             assert!(
-                command.is_hide_set() || name == "help" || page.contains(&format!("`{name}`")),
+                command.is_hide_set() || name == "help" || is_named,
                 "docs/commands.md does not name the command {name}"
             );
         }
