@@ -7,9 +7,17 @@ use std::sync::atomic::Ordering;
 
 use super::descriptors::{self, OpenFile};
 use super::mount::{self, Mounted};
-use super::paths::Patch;
 use super::{Errno, Outcome, report};
 use crate::files::{At, File};
+
+/// Size and times in the place of a placeholder's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// Bytes.
+    pub size: u64,
+    /// Seconds and nanoseconds since 1970, if the content has changed since the process opened it.
+    pub modified: Option<(i64, i64)>,
+}
 
 /// A file open in this process, and the files it is one of.
 pub struct Target {

@@ -26,6 +26,7 @@ pub mod mount;
 pub mod paths;
 mod patterns;
 mod placeholder;
+mod resolved;
 mod settings;
 
 pub use errors::{Errno, Outcome, report};

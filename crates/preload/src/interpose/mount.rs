@@ -37,7 +37,7 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static MOUNTED: OnceLock<Mounted> = OnceLock::new();
 /// Held by whoever mounts.
 static MOUNTING: Mutex<()> = Mutex::new(());
-/// Held by whoever takes a file over from the disk, or puts a placeholder there.
+/// Held while a file is taken over from the disk, or a placeholder put right.
 static TAKING: Mutex<()> = Mutex::new(());
 /// Whether this process was told what the disk says while another had the files open.
 static IS_BESIDE: AtomicBool = AtomicBool::new(false);
@@ -301,14 +301,21 @@ impl Mounted {
     }
 
     /// Puts a placeholder where nothing is, open for reading and writing; `None` when another
-    /// thread was first. Not while a file is taken over: a placeholder that is half written looks
-    /// like a file to be taken over, which this process has open.
+    /// thread was first. Waits for no file that is taken over meanwhile, unless the file system
+    /// shows placeholders that are half written: such a one looks like a file to be taken over.
     ///
     /// # Errors
     /// Those of the operating system.
     pub fn make(&self, path: &Path, mode: u32) -> Outcome<Option<OwnedFd>> {
-        let _turn = TAKING.lock();
-        match placeholder::create(path, self.id, &self.store, mode) {
+        let made = match placeholder::create(path, self.id, &self.store, mode) {
+            Ok(Some(made)) => Ok(made),
+            Ok(None) => {
+                let _turn = TAKING.lock();
+                placeholder::create_in_steps(path, self.id, &self.store, mode)
+            }
+            Err(error) => Err(error),
+        };
+        match made {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
             made => Ok(Some(made?.into())),
         }
@@ -320,16 +327,20 @@ impl Mounted {
     /// # Errors
     /// `EIO` when something else is there; those of the operating system.
     pub fn place(&self, path: &Path, mode: u32) -> Outcome<()> {
-        if placeholder::look(path)? == Found::Placeholder(self.id) {
-            return Ok(());
+        match placeholder::look(path)? {
+            Found::Placeholder(id) if id == self.id => return Ok(()),
+            Found::Nothing => return self.make(path, mode).map(drop),
+            _ => {}
         }
         // Another thread may be about to put it there.
         let _turn = TAKING.lock();
         match placeholder::look(path)? {
             Found::Placeholder(id) if id == self.id => Ok(()),
             Found::Nothing => match placeholder::create(path, self.id, &self.store, mode) {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Ok(placeholder::create_in_steps(path, self.id, &self.store, mode).map(drop)?),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                placed => Ok(placed.map(drop)?),
+                Err(error) => Err(error.into()),
             },
             Found::Placeholder(_) => {
                 report(&format!(
@@ -456,7 +467,7 @@ impl Mounted {
             let Some(directory) = path.parent() else { continue };
             // What stands in the way is told when the file is opened.
             let _made = std::fs::create_dir_all(directory);
-            let _placed = placeholder::create(&path, self.id, &self.store, MODE);
+            let _placed = self.make(&path, MODE);
             directories.push(directory.to_path_buf());
         }
         directories.sort();

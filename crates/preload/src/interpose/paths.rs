@@ -12,14 +12,13 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
+use super::calls::{self, Patch};
 use super::descriptors::{self, OpenFile};
 use super::mount::{self, Mounted};
 use super::placeholder::{self, Found};
-use super::{Errno, Outcome, calls, report};
+use super::resolved::resolved;
+use super::{Errno, Outcome, report};
 use crate::files::OpenHow;
-
-/// Most links that one path leads through, as Linux has it.
-const LINKS_MAX: usize = 40;
 
 /// Whether the last component of a path may be a symbolic link that is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,26 +63,6 @@ pub fn ours(descriptor: c_int, path: &[u8], links: Links) -> Option<Ours> {
         Links::Kept => resolved(path.parent()?)?.join(path.file_name()?),
     };
     settings.patterns.matches(&path).then_some(Ours(path))
-}
-
-/// `path`, absolute, without links as far as it is there; what is missing keeps its name. `None`
-/// where the operating system would not get that far.
-pub fn resolved(path: &Path) -> Option<PathBuf> {
-    resolve(path, LINKS_MAX)
-}
-
-fn resolve(path: &Path, links_max: usize) -> Option<PathBuf> {
-    match fs::canonicalize(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        found => return found.ok(),
-    }
-    let directory = path.parent()?;
-    // Without a slash at its end, with which the link itself would not be read.
-    match fs::read_link(path.components().as_path()) {
-        // It leads to what is not there yet.
-        Ok(target) => resolve(&directory.join(target), links_max.checked_sub(1)?),
-        Err(_) => Some(resolve(directory, links_max)?.join(path.file_name()?)),
-    }
 }
 
 /// What a call wants to know of a path that may be a directory with files of the database in it.
@@ -282,15 +261,6 @@ pub fn note_directory(descriptor: c_int) {
     if mount::already().is_some_and(|mounted| mounted.is_directory_of_files(&path)) {
         descriptors::set_directory(descriptor);
     }
-}
-
-/// Size and times in the place of a placeholder's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patch {
-    /// Bytes.
-    pub size: u64,
-    /// Seconds and nanoseconds since 1970, if the content has changed since the process opened it.
-    pub modified: Option<(i64, i64)>,
 }
 
 /// What to put into the answer of `stat(2)` about the placeholder; `None` when it is about an

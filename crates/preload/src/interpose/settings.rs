@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use tombolo::Options;
 
-use super::paths::resolved;
 use super::patterns::Patterns;
+use super::resolved::resolved;
 
 /// The database's store, as a URI.
 pub const STORE: &str = "TOMBOLO_PRELOAD_STORE";

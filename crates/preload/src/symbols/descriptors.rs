@@ -5,10 +5,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{gid_t, iovec, mode_t, off_t, size_t, ssize_t, stat as stat_t, timespec, timeval, uid_t};
 
-use super::{count, fail, number, on_file, paths, real, serve};
+use super::{count, fail, number, on_file, patch_stat, paths, real, serve};
 use crate::interpose::calls::{Target, refuse, sync_all};
 use crate::interpose::descriptors::{Kind, forget, forget_range, kind};
-use crate::interpose::paths::Patch;
 use crate::interpose::{Errno, Outcome, mount};
 
 /// Most parts of a `readv`, as Linux has it.
@@ -829,16 +828,6 @@ pub unsafe extern "C" fn posix_fallocate64(descriptor: c_int, offset: off_t, len
 pub unsafe extern "C" fn posix_fallocate(descriptor: c_int, offset: off_t, length: off_t) -> c_int {
     // SAFETY: the same function where offsets have 64 bits.
     unsafe { posix_fallocate64(descriptor, offset, length) }
-}
-
-/// Puts the file's size and time in the place of its placeholder's.
-pub(super) fn patch_stat(result: &mut stat_t, patch: &Patch) {
-    result.st_size = off_t::try_from(patch.size).unwrap_or(off_t::MAX);
-    result.st_blocks = off_t::try_from(patch.size.div_ceil(512)).unwrap_or(off_t::MAX);
-    if let Some((seconds, nanoseconds)) = patch.modified {
-        (result.st_mtime, result.st_mtime_nsec) = (seconds, nanoseconds);
-        (result.st_ctime, result.st_ctime_nsec) = (seconds, nanoseconds);
-    }
 }
 
 #[unsafe(no_mangle)]

@@ -22,9 +22,9 @@ mod threads;
 use std::ffi::{CStr, c_char, c_int};
 use std::io::{self, Write};
 
-use libc::ssize_t;
+use libc::{off_t, ssize_t, stat as stat_t};
 
-use crate::interpose::calls::Target;
+use crate::interpose::calls::{Patch, Target};
 use crate::interpose::descriptors::{Kind, kind};
 use crate::interpose::{Errno, Outcome, guard, mount};
 
@@ -109,6 +109,16 @@ fn count(outcome: Outcome<usize>) -> ssize_t {
             fail(errno);
             -1
         }
+    }
+}
+
+/// Puts the file's size and time in the place of its placeholder's.
+fn patch_stat(result: &mut stat_t, patch: &Patch) {
+    result.st_size = off_t::try_from(patch.size).unwrap_or(off_t::MAX);
+    result.st_blocks = off_t::try_from(patch.size.div_ceil(512)).unwrap_or(off_t::MAX);
+    if let Some((seconds, nanoseconds)) = patch.modified {
+        (result.st_mtime, result.st_mtime_nsec) = (seconds, nanoseconds);
+        (result.st_ctime, result.st_ctime_nsec) = (seconds, nanoseconds);
     }
 }
 

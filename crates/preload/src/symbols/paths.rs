@@ -5,11 +5,10 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{AT_FDCWD, DIR, mode_t, off_t, size_t, stat as stat_t, statx as statx_t};
 
-use super::descriptors::patch_stat;
-use super::{bytes, fail, number, on_file, real, serve};
-use crate::interpose::calls::refuse;
+use super::{bytes, fail, number, on_file, patch_stat, real, serve};
+use crate::interpose::calls::{Patch, refuse};
 use crate::interpose::mount;
-use crate::interpose::paths::{self, Asked, Links, Ours, Patch};
+use crate::interpose::paths::{self, Asked, Links, Ours};
 use crate::interpose::{Errno, Outcome};
 
 /// Serves a call on a path; `None` when it is the C library's.

@@ -19,4 +19,9 @@ fn a_placeholder_that_was_just_made_is_not_taken_over() {
     assert!(made.is_some() && mounted.make(&path, MODE).unwrap().is_none());
     mounted.take_over(&path, &path).unwrap();
     assert!(mounted.files.paths().iter().all(|path| path == ID_NAME));
+    // While another file is taken over, a new one need not wait.
+    let _taking = TAKING.lock();
+    let other = root.join("b.ours");
+    assert!(mounted.make(&other, MODE).unwrap().is_some());
+    mounted.place(&root.join("c.ours"), MODE).unwrap();
 }
