@@ -6,8 +6,6 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 use tombolo::{Error, ErrorKind};
 
-use crate::text::Form;
-
 /// A command's result.
 pub type Result<T> = std::result::Result<T, Failure>;
 
@@ -24,10 +22,10 @@ pub enum Failure {
     NotFound(String),
     /// A key without a value: exit code 3.
     NoValue {
-        /// The key.
-        key: Vec<u8>,
-        /// How it was written.
-        form: Form,
+        /// The key, as people are shown it.
+        shown: String,
+        /// The same for machines.
+        key: Value,
         /// The keyspace.
         keyspace: String,
     },
@@ -44,8 +42,8 @@ impl std::fmt::Display for Failure {
             Failure::Check(text) | Failure::Usage(text) | Failure::NotFound(text) => {
                 formatter.write_str(text)
             }
-            Failure::NoValue { key, form, keyspace } => {
-                write!(formatter, "the key {} has no value in keyspace {keyspace}", form.show(key))
+            Failure::NoValue { shown, keyspace, .. } => {
+                write!(formatter, "the key {shown} has no value in keyspace {keyspace}")
             }
             Failure::Io(error, doing) => write!(formatter, "{doing}: {error}"),
             Failure::Interrupted => formatter.write_str("interrupted"),
@@ -145,8 +143,8 @@ impl Failure {
             Failure::NotFound(message) => {
                 json!({ "kind": "NotFound", "message": message, "exit_code": code })
             }
-            Failure::NoValue { key, form, keyspace } => json!({
-                "kind": "NotFound", "message": self.to_string(), "key": form.to_json(key),
+            Failure::NoValue { key, keyspace, .. } => json!({
+                "kind": "NotFound", "message": self.to_string(), "key": key,
                 "keyspace": keyspace, "exit_code": code,
             }),
             Failure::Io(error, doing) => {
@@ -167,7 +165,6 @@ fn exit_code(kind: ErrorKind) -> u8 {
         ErrorKind::Corrupt => 5,
         ErrorKind::OutOfSpace | ErrorKind::PermissionDenied => 6,
         ErrorKind::Bug => 8,
-        ErrorKind::InUse => 9,
         // Retry, Busy, Conflict, OutcomeUnknown, DeadlineExceeded, PinLost, Closed, and what later
         // versions add.
         _ => 7,
@@ -181,7 +178,6 @@ fn next_step(kind: ErrorKind) -> Option<&'static str> {
             "another process owns the database now: work through it, or run this command again to take over \
             in turn"
         }
-        ErrorKind::InUse => "let the process that has the database open do it, or take it over: --take-over",
         ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded => "run the command again",
         ErrorKind::OutcomeUnknown => "read to find out whether it took effect, then write again if not",
         ErrorKind::NotFound => {

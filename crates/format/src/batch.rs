@@ -4,8 +4,8 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version (1) |
-//! | 1 | 1 | flags (0): others are refused |
-//! | 2 | 2 | reserved (0): others are refused |
+//! | 1 | 1 | flags (0) |
+//! | 2 | 2 | reserved (0) |
 //! | 4 | 4 | number of operations |
 //! | 8 | | operations |
 //!
@@ -32,27 +32,15 @@
 //!
 //! Each operation takes one sequence number: the entry's first plus the operation's index. The
 //! lengths are of fixed width, so that decoding branches on nothing and a memtable copies key and
-//! value in one piece. Creating a keyspace: the key is its name, the value {stream u32, options}.
-//! The log's frame has the checksum; a decoder here still trusts no length.
-//!
-//! A kind of entry, or of operation, that this version does not know is refused as `Newer`: its own
-//! byte is its mark in a log. That a keyspace may hold such entries is said before the first of
-//! them, in the keyspace's options.
-//!
-//! **Options of a keyspace:**
-//!
-//! | bytes | field |
-//! |---|---|
-//! | 8 | incompatible feature bits: of settings that change what bytes mean, and of kinds of entries |
-//! | 4 | number of settings |
-//! | | name and value of each, each with its length (u32) before it |
-//!
-//! A setting that this version does not know may be ignored, unless a feature bit says otherwise.
+//! value in one piece. Creating a keyspace: the key is its name, the value {stream u32, count of
+//! options u32, then name and value of each, each with its length (u32) before it}. The log's frame
+//! has the checksum; a decoder here still trusts no length.
 
-use crate::codec::{Reader, put_prefixed};
+use crate::codec::Reader;
 use crate::error::{FormatError, Result};
-use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_entry_features, check_limits, kind_name};
-use crate::manifest::KeyspaceOptions;
+use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_limits};
+pub use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACE_OPTION_BYTES_MAX, KEYSPACE_OPTIONS_MAX};
+use crate::keyspace::{KeyspaceOptions, put_options, read_options};
 
 /// The version of a payload of operations.
 pub const BATCH_VERSION: u8 = 1;
@@ -66,12 +54,6 @@ pub const OPERATION_HEADER_BYTES: usize = 12;
 pub const SINGLE_HEAD_BYTES: usize = 8;
 /// Most operations of one payload.
 pub const OPERATIONS_MAX: u32 = 1 << 24;
-/// Most bytes of a keyspace's name.
-pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
-/// Most options of a keyspace.
-pub const KEYSPACE_OPTIONS_MAX: u32 = 256;
-/// Most bytes of the name or value of an option.
-pub const KEYSPACE_OPTION_BYTES_MAX: usize = 4096;
 
 const CREATE_KEYSPACE: u8 = 64;
 const DROP_KEYSPACE: u8 = 65;
@@ -384,7 +366,7 @@ impl<'a> Operations<'a> {
         match EntryKind::from_byte(kind) {
             Some(kind) => Ok(Operation::Entry { kind, keyspace, key, value }),
             None if kind == 0 => Err(FormatError::damaged(1, "a kind of entry", "0")),
-            None => Err(FormatError::newer(1, format!("an entry of kind {}", kind_name(kind)))),
+            None => Err(FormatError::newer(1, format!("an entry of kind {kind}"))),
         }
     }
 
@@ -416,7 +398,7 @@ impl<'a> Operations<'a> {
             DROP_KEYSPACE => Ok(Operation::DropKeyspace { keyspace }),
             PREPARE | DECIDE => Err(FormatError::newer(at, format!("transaction record {}", header[0]))),
             0 => Err(FormatError::damaged(at, "a kind of operation", "0")),
-            kind => Err(FormatError::newer(at, format!("an entry of kind {}", kind_name(kind)))),
+            kind => Err(FormatError::newer(at, format!("operation of kind {kind}"))),
         }
     }
 }
@@ -448,57 +430,9 @@ fn decode_create<'a>(keyspace: u32, key: &'a [u8], value: &[u8]) -> Result<Opera
     };
     let mut reader = Reader::new(value);
     let stream = reader.u32()?;
-    let options = read_options(&mut reader).map_err(|error| error.of(format_args!("keyspace {name:?}")))?;
+    let options = read_options(&mut reader)?;
     reader.end()?;
     Ok(Operation::CreateKeyspace { keyspace, name, stream, options })
-}
-
-/// Appends keyspace options.
-pub(crate) fn put_options(out: &mut Vec<u8>, options: &KeyspaceOptions) -> Result<()> {
-    let count = u32::try_from(options.settings.len()).unwrap_or(u32::MAX);
-    if count > KEYSPACE_OPTIONS_MAX {
-        return Err(FormatError::limit(format!(
-            "{count} options of a keyspace; at most {KEYSPACE_OPTIONS_MAX}"
-        )));
-    }
-    if let Some((name, _)) =
-        options.settings.iter().find(|(name, value)| name.len().max(value.len()) > KEYSPACE_OPTION_BYTES_MAX)
-    {
-        let start: String = name.chars().take(40).collect();
-        return Err(FormatError::limit(format!(
-            "option {start:?} is longer than {KEYSPACE_OPTION_BYTES_MAX} bytes"
-        )));
-    }
-    out.extend_from_slice(&options.features.to_le_bytes());
-    out.extend_from_slice(&count.to_le_bytes());
-    for (name, value) in &options.settings {
-        put_prefixed(out, name.as_bytes());
-        put_prefixed(out, value.as_bytes());
-    }
-    Ok(())
-}
-
-/// Reads what [`put_options`] wrote.
-pub(crate) fn read_options(reader: &mut Reader<'_>) -> Result<KeyspaceOptions> {
-    let at = reader.position();
-    let features = reader.u64()?;
-    check_entry_features(at, features)?;
-    let at = reader.position();
-    let count = reader.u32()?;
-    if count > KEYSPACE_OPTIONS_MAX {
-        return Err(FormatError::damaged(
-            at,
-            format!("at most {KEYSPACE_OPTIONS_MAX} options"),
-            count.to_string(),
-        ));
-    }
-    let mut settings = Vec::new();
-    for _ in 0..count {
-        let name = reader.text(KEYSPACE_OPTION_BYTES_MAX)?.to_owned();
-        let value = reader.text(KEYSPACE_OPTION_BYTES_MAX)?.to_owned();
-        settings.push((name, value));
-    }
-    Ok(KeyspaceOptions { features, settings })
 }
 
 #[allow(clippy::assertions_on_constants, reason = "the header's fields must hold the limits")]

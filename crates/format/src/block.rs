@@ -35,7 +35,7 @@ use bytes::Bytes;
 
 use crate::aligned;
 use crate::error::{FormatError, Result};
-use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer, head_of, kind_name};
+use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer, VALUE_BYTES_MAX, head_of};
 use crate::prefetch::prefetch;
 
 mod builder;
@@ -43,6 +43,9 @@ mod cursor;
 
 pub use builder::BlockBuilder;
 pub use cursor::{Cursor, Place};
+
+/// Most bytes of a block when decompressed: the greatest entry, and room for a block's own bytes.
+pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + (2 << 20);
 
 /// Bytes after the common prefix.
 pub const BLOCK_FOOTER_BYTES: usize = 28;
@@ -210,8 +213,8 @@ impl<B: AsRef<[u8]>> Block<B> {
     pub fn parse(given: B) -> Result<Block<B>> {
         let bytes = given.as_ref();
         let total = bytes.len();
-        if total > crate::stored::BLOCK_BYTES_MAX {
-            let expected = format!("a block of at most {} bytes", crate::stored::BLOCK_BYTES_MAX);
+        if total > BLOCK_BYTES_MAX {
+            let expected = format!("a block of at most {} bytes", BLOCK_BYTES_MAX);
             return Err(FormatError::damaged(0, expected, format!("{total} bytes")));
         }
         let Some((body, footer)) = bytes.split_last_chunk::<BLOCK_FOOTER_BYTES>() else {
@@ -683,7 +686,7 @@ impl Block {
             if key.trailer.kind().is_none() {
                 return Err(FormatError::newer(
                     cursor.position(),
-                    format!("an entry of kind {}", kind_name(key.trailer.kind_byte())),
+                    format!("entry of kind {}", key.trailer.0 & 0xff),
                 ));
             }
             each(key, cursor.value(self))?;

@@ -16,11 +16,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+pub use crate::block::BLOCK_BYTES_MAX;
 use crate::block::Block;
 use crate::checksum::{crc32c, stamp};
 use crate::compression::{Compression, Compressor, decompress, decompress_into, decompressed_bytes};
 use crate::error::{FormatError, Result};
-use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer, VALUE_BYTES_MAX};
+use crate::key::{InternalKey, Trailer};
 
 mod parts;
 
@@ -30,8 +31,6 @@ use parts::Parts;
 pub const STORED_TRAILER_BYTES: usize = 5;
 /// The compression byte of a payload in two parts.
 const IN_PARTS: u8 = 3;
-/// Most bytes of a block when decompressed: the greatest entry, and room for a block's own bytes.
-pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + (2 << 20);
 
 /// What the compression byte of a stored block says, in words.
 pub fn compression_name(byte: u8) -> &'static str {

@@ -10,7 +10,6 @@
 //!
 //! Tasks that wait for sockets run elsewhere ([`network_pool`](super::network_pool)).
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +21,7 @@ use std::time::Instant;
 use async_task::Runnable;
 use parking_lot::{Condvar, Mutex};
 
+use super::in_task::IN_TASK;
 use super::network_pool::NetworkPool;
 use super::parker::Parker;
 use super::reads::Waiting;
@@ -34,10 +34,6 @@ const FOREGROUND_THREADS_MAX: usize = 8;
 const FLUSH_THREADS_MAX: usize = 8;
 /// Threads that compact, at most; no more than the host has cores.
 const BACKGROUND_THREADS_MAX: usize = 4;
-
-thread_local! {
-    pub(super) static IN_TASK: Cell<bool> = const { Cell::new(false) };
-}
 
 /// The pools of one world.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use async_task::Runnable;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::epoll::Event;
 
-use super::executor::IN_TASK;
+use super::in_task::IN_TASK;
 use super::parker::Parker;
 use super::reactor::Reactor;
 use super::{reads, threads};

@@ -10,6 +10,7 @@ use tombolo_env::TaskClass;
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::Result;
 
+use crate::db::prefix::prefix_range;
 use crate::db::snapshot::Moment;
 use crate::db::{Cursor, Handle, Scan, Snapshot};
 use crate::deadline::{self, Limit};
@@ -516,20 +517,3 @@ fn put_values(values: &mut [Option<Value>], found: Vec<(usize, Option<Bytes>)>, 
         values[index] = value.map(|value| aligned(value, alignment));
     }
 }
-
-/// The range of all keys that begin with `prefix`.
-pub(crate) fn prefix_range(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-    // The least key after all of them: the prefix counted up by one, without what overflows.
-    let upper = match prefix.iter().rposition(|byte| *byte != u8::MAX) {
-        Some(at) => {
-            let mut upper = prefix[..=at].to_vec();
-            upper[at] += 1;
-            Bound::Excluded(upper)
-        }
-        None => Bound::Unbounded,
-    };
-    (Bound::Included(prefix.to_vec()), upper)
-}
-
-#[cfg(test)]
-mod tests;

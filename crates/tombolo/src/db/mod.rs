@@ -4,13 +4,13 @@
 //! The database stops when its last handle is dropped: like a crash, so that nothing acknowledged
 //! is lost; [`Db::close`] leaves less to replay.
 
-pub(crate) mod answering;
-mod application;
+pub(crate) mod application;
 mod batch;
 mod blocking;
 mod builder;
 mod cursor;
 mod keyspace;
+mod prefix;
 mod property;
 mod reader;
 mod requests;
@@ -608,8 +608,15 @@ impl Db {
     /// Makes all accepted writes durable and ends background work. Handles answer `Closed` from
     /// here on.
     ///
+    /// Where the log is lost sooner than the store (the memory of nodes, or a disk of this host
+    /// beside a store that is a service; see [`FailureDomain`](tombolo_storage::FailureDomain)),
+    /// everything is written to the store first: one flush of what is in memory. The database then
+    /// needs nothing of that log, and its nodes may be ended. Logs of the application's own stay
+    /// named, as always, until it releases them.
+    ///
     /// # Errors
-    /// Those of the log's last sync.
+    /// Those of the log's last sync. What the store says, when not everything could be written
+    /// there: the log is as needed then as it was before, and the error names it.
     pub fn close(&self) -> Op<()> {
         let engine = Arc::clone(self.engine());
         self.begin("closing", async move { lifecycle::close(&engine).await })
@@ -736,13 +743,6 @@ impl Db {
     /// have taken over.
     pub fn failure(&self) -> Option<Error> {
         self.engine().failure()
-    }
-
-    /// The handle of a writer, which answers what is asked of it.
-    pub(crate) fn of_writer(engine: Arc<Engine>) -> Db {
-        let db = Db::new(engine);
-        answering::serve(&db);
-        db
     }
 
     pub(crate) fn new(engine: Arc<Engine>) -> Db {

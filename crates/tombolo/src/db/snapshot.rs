@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tombolo_format::key::SequenceNumber;
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::db::keyspace::prefix_range;
+use crate::db::prefix::prefix_range;
 use crate::db::{Cursor, Handle, Keyspace, Scan};
 use crate::engine::View;
 use crate::op::Op;

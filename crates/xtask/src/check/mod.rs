@@ -1,5 +1,6 @@
 //! All of CI, as named steps. Cheap steps first; every step runs even when an earlier one failed.
 
+mod circles;
 mod dependencies;
 mod fuzz;
 mod graph;
@@ -58,6 +59,11 @@ const STEPS: &[Step] = &[
         name: "modules",
         purpose: "the engine's modules import lower ones of ARCHITECTURE.md only",
         run: graph::modules,
+    },
+    Step {
+        name: "circles",
+        purpose: "modules of no crate import each other in a circle",
+        run: circles::check,
     },
     Step {
         name: "lints",

@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::nodes::{Nodes, cpu_micros, machine_seconds, signal};
 use super::record::Record;
 use super::ways::Way;
+use crate::nodes::{Nodes, cpu_micros, machine_seconds, signal};
 use crate::peers::{child, machine};
 
 /// Keys of a key and its value's, less the value's.
@@ -338,26 +338,6 @@ impl Record {
         self.cpu_micros_nodes = (after.nodes_micros - before.nodes_micros).max(0.0) / operations;
         let seconds = after.at.duration_since(before.at).as_secs_f64().max(1e-3);
         self.cores_busy = (after.machine_seconds - before.machine_seconds) / seconds;
-    }
-}
-
-/// Builds the program by a profile of cargo's.
-pub fn build(root: &Path, profile: &str) -> Result<PathBuf, String> {
-    Ok(build_package(root, profile, "tombolo-cli")?.join("tombolo"))
-}
-
-/// Builds a package by a profile of cargo's. Says in which directory the result is.
-pub fn build_package(root: &Path, profile: &str, package: &str) -> Result<PathBuf, String> {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--profile", profile, "--package", package]).current_dir(root);
-    let status = command.status().map_err(|error| format!("cannot start cargo: {error}"))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    // A profile's directory has its name, but for that of tests.
-    let directory = if profile == "test" { "debug" } else { profile };
-    if status.success() {
-        Ok(target.join(directory))
-    } else {
-        Err(format!("building {package} ended with {status}"))
     }
 }
 

@@ -7,7 +7,6 @@
 //! is as slow as the store of our tables, by the program of `cargo xtask peers`.
 
 pub mod measure;
-pub mod nodes;
 mod page;
 mod paper;
 mod record;
@@ -25,6 +24,7 @@ use self::record::Record;
 use self::round_trip::Kind;
 use self::ways::Way;
 use crate::peers::{self, child, machine};
+use crate::programs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -112,7 +112,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         return show(arguments, &[format!("{} records of an earlier run.", records.len())], &records);
     }
-    let binary = measure::build(root, "release")?;
+    let binary = programs::build(root, "release")?;
     let has_peer =
         arguments.parts.iter().any(|part| part == "insert") && arguments.ways().into_iter().any(Way::is_peer);
     let peers = has_peer.then(|| build_peers(root)).transpose()?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::nodes;
+use crate::nodes;
 
 /// How writes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! runs each scene of a round in a process of its own, so that memory, CPU time and bytes written
 //! are its own, and its crash is a row without figures.
 
+mod bars;
 mod bucket;
 pub mod child;
 mod device;
@@ -219,7 +220,7 @@ fn list(scenes: &[Scene]) -> Result<(), String> {
         for step in &scene.steps {
             text += &format!("    {}\n", step.text);
             for key in [&step.row, &step.settled].into_iter().flatten() {
-                let bar = rows::bar(key).map_or_else(String::new, |bar| {
+                let bar = bars::bar(key).map_or_else(String::new, |bar| {
                     let rocksdb =
                         bar.rocksdb.map_or_else(String::new, |least| format!("{least} x RocksDB, "));
                     format!(": {:?}, bar {rocksdb}{} x the best LSM peer", bar.measure, bar.peer)

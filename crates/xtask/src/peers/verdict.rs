@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::bars;
 use super::device;
 use super::record::{Figures, Key, Record};
 use super::rows::{self, Bar, LSM_PEERS, Measure};
@@ -93,7 +94,7 @@ pub fn disagreements(records: &[Record]) -> Vec<String> {
 }
 
 fn verdict(records: &[Record], key: &Key) -> Verdict {
-    let bar = rows::bar(key);
+    let bar = bars::bar(key);
     // Oriented so that more is better: then one bar fits both measures.
     let good = |figures: &Figures| match bar.map(|bar| bar.measure) {
         Some(Measure::P99) => 1.0 / figures.micros_p99.max(1e-3),

@@ -18,9 +18,9 @@ use clap::Args;
 
 use self::programs::{Measured, Program};
 use self::way::Way;
-use crate::near::measure::build_package;
-use crate::near::nodes::Nodes;
+use crate::nodes::Nodes;
 use crate::peers::{child, machine};
+use crate::programs::build_package;
 
 /// Debian's packages of the programs.
 const PACKAGES: &[(&str, &str)] =

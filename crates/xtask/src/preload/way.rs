@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::near::nodes;
+use crate::nodes;
 
 /// In the order of the columns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::servers::{Kind, free_port};
-use crate::near::measure::build;
-use crate::near::nodes::Node;
+use crate::nodes::Node;
+use crate::programs::build;
 
 /// How long etcd may take to answer, and a dead node to vanish: its lease is 15 s.
 const TIME_MAX: Duration = Duration::from_secs(60);

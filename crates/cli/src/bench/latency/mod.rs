@@ -4,6 +4,7 @@
 //! What a row is compared with is measured in the same run: the raw ranged read of the same store,
 //! the same engine with all requests one after another, the same engine on files of this host.
 
+mod far;
 mod place;
 mod report;
 mod work;
@@ -244,7 +245,7 @@ fn read_several(run: &mut Run<'_>, place: &Place, name: &str, latency: Latency) 
             continue;
         }
         // With requests of the store for each call.
-        let measured = |far: &place::Far| -> Result<(Took, f64)> {
+        let measured = |far: &far::Far| -> Result<(Took, f64)> {
             let warm = duration.min(Duration::from_secs(5));
             work::misses(far, keys, 16, missed(latency), warm, seed)?;
             let before = far.reads();

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Db, Env, Keyspace, OpenMode, Options};
-use tombolo_storage::layer::RequestKind;
+use tombolo::{Db, Env, OpenMode, Options};
 use tombolo_storage::layer::flow::FlowObjectStore;
 use tombolo_storage::layer::throttle::{Latency, Throttle, ThrottleObjectStore};
 use tombolo_storage::{Epoch, LogStore, ObjectInfo, ObjectStore, Purpose, Request, Uri};
 
+use super::far::Far;
 use super::work::{Writing, fill, settle};
 use crate::failure::{Failure, Result};
 use crate::text;
@@ -24,41 +24,6 @@ pub(super) struct Place {
     logs: Arc<dyn LogStore>,
     shape: String,
     memory_bytes: u64,
-}
-
-/// The database at a far store.
-pub(super) struct Far {
-    pub(super) db: Db,
-    pub(super) keyspace: Keyspace,
-}
-
-impl Far {
-    pub(super) fn close(self) -> Result<()> {
-        drop(self.keyspace);
-        Ok(self.db.close().wait()?)
-    }
-
-    /// Requests that may be on their way at once.
-    pub(super) fn in_flight_max(&self) -> Result<u64> {
-        Ok(self.db.property("store-requests-max")?.value.number().unwrap_or(0))
-    }
-
-    /// Reads of the store so far, whoever for.
-    pub(super) fn reads(&self) -> u64 {
-        self.db
-            .requests()
-            .counted
-            .iter()
-            .filter(|counted| counted.kind == RequestKind::Read)
-            .map(|counted| counted.requests)
-            .sum()
-    }
-
-    /// Reads that somebody waited for so far, and second requests for them.
-    pub(super) fn hedges(&self) -> Result<(u64, u64)> {
-        let number = |name| Ok::<_, Failure>(self.db.property(name)?.value.number().unwrap_or(0));
-        Ok((number("store-reads")?, number("store-hedges")?))
-    }
 }
 
 /// Memory for reading, for so many bytes of keys and values: most blocks are not in it, all filters

@@ -8,7 +8,7 @@ use tombolo::{Db, Durability, Env, ErrorKind, OpenMode};
 use tombolo_storage::{Epoch, ObjectInfo, ObjectStore, Purpose, Request};
 use tombolo_workload::{Latencies, ValueSizes, Values, random};
 
-use super::place::Far;
+use super::far::Far;
 use crate::failure::{Failure, Result};
 use crate::machine;
 
