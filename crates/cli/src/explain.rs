@@ -74,5 +74,5 @@ fn forms(store: &Uri) -> Vec<Option<Uri>> {
 }
 
 fn to_json(uri: &str, survival: &Survival) -> serde_json::Value {
-    json!({ "uri": uri, "store": survival.store, "accepted": survival.accepted, "durable": survival.durable, "notes": survival.notes })
+    json!({ "uri": uri, "store": survival.store, "domain": survival.domain.name(), "accepted": survival.accepted, "durable": survival.durable, "notes": survival.notes })
 }

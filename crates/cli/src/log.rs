@@ -39,7 +39,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     let objects = crate::database::registry().open_object_store(&env, &Uri::parse(&arguments.store)?)?;
     let credentials = arguments.showing.credentials()?;
     let world = env.clone();
-    let found = env.block_on(async move {
+    let (database, found) = env.block_on(async move {
         let loaded = tombolo::manifest::load(&world, &objects).await?;
         let database = loaded.state.database().map_or(0, |database| database.id);
         let mut found = Vec::new();
@@ -56,14 +56,22 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
                 segments,
             ));
         }
-        Ok::<_, tombolo::Error>(found)
+        Ok::<_, tombolo::Error>((format!("{database:016x}"), found))
     })?;
     if found.is_empty() {
-        return output.result(|| json!({ "logs": [] }), || "no record names a log".to_owned());
+        return output.result(
+            || json!({ "database": database, "logs": [] }),
+            || "no record names a log: all is in the store".to_owned(),
+        );
     }
     output.result(
-        || json!({ "logs": found.iter().map(|(log, sealed, replay, segments)| as_json(log, sealed.as_ref(), replay.as_ref(), segments)).collect::<Vec<_>>() }),
-        || found.iter().map(|(log, sealed, replay, segments)| as_text(log, sealed.as_ref(), replay.as_ref(), segments)).collect::<Vec<_>>().join("\n"),
+        || json!({ "database": database, "logs": found.iter().map(|(log, sealed, replay, segments)| as_json(log, sealed.as_ref(), replay.as_ref(), segments)).collect::<Vec<_>>() }),
+        || {
+            let logs = found.iter().map(|(log, sealed, replay, segments)| {
+                as_text(log, sealed.as_ref(), replay.as_ref(), segments)
+            });
+            std::iter::once(format!("database {database}")).chain(logs).collect::<Vec<_>>().join("\n")
+        },
     )
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::Instant;
+use tombolo_env::{BoxFuture, Instant, all};
 use tombolo_format::log_frame::SegmentIdentity;
 use tombolo_format::near_log::{NearLane, NearPayload, NearRegion, NearSegment};
 use tombolo_format::segment_record::{Digest, Records, first_digest};
@@ -22,7 +22,7 @@ use tombolo_storage::{Error, ErrorKind, LogContext, LogOffset, LogRecord, Result
 
 use crate::configuration::{decode, encode, members, regions};
 use crate::destage::read_object;
-use crate::flight::Flight;
+use crate::flight::{Flight, ask};
 use crate::peers::Neighbours;
 
 /// How long a takeover waits for nodes before it says that it cannot go on.
@@ -35,6 +35,9 @@ const KEPT_PART: usize = 8;
 /// What old regions said longer ago than this they are asked again before it is published that they
 /// hold a segment.
 const CONFIRMED_MAX: Duration = Duration::from_millis(200);
+
+/// How long it waits until nodes have heard that regions are free.
+const HEARD_MAX: Duration = Duration::from_millis(500);
 
 /// How often it looks at the time.
 const TICK: Duration = Duration::from_millis(10);
@@ -404,6 +407,21 @@ pub(crate) fn free(context: &LogContext, neighbours: &Neighbours, segments: &[Ne
         let request = Request { incarnation, region, epoch: context.epoch, body: Body::Free };
         flight.send(neighbours, (), Call { id: CallId::nobodys(), node: Arc::clone(&node), request });
     }
+}
+
+/// Frees the regions of segments, and waits a moment until their nodes have heard it: a process that
+/// ends right after would take what it has not sent with it.
+pub(crate) async fn free_heard(context: &LogContext, neighbours: &Neighbours, segments: &[NearSegment]) {
+    let regions = segments.iter().flat_map(|segment| members(&segment.regions));
+    let calls = regions.map(|Member { node, incarnation, region }| -> BoxFuture<'_, ()> {
+        let request = Request { incarnation, region, epoch: context.epoch, body: Body::Free };
+        Box::pin(async move {
+            let _heard = ask(&context.env, neighbours, &node, request, HEARD_MAX).await;
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    let count = calls.len().max(1);
+    all(calls, count).await;
 }
 
 /// A recovered segment.

@@ -41,7 +41,7 @@ use tombolo_storage::{
 use crate::configuration::{encode, regions};
 use crate::flight::{Flight, Landed, ask};
 use crate::peers::Neighbours;
-use crate::store::Replication;
+use crate::replication::Replication;
 
 /// Appends get `Busy` when more bytes than this, or than the context's memory gives, would wait for
 /// their acknowledgement.
@@ -54,9 +54,6 @@ const WANTED_BYTES_MAX: u64 = 256 << 20;
 /// Segments beyond which it does, however short they are; and beyond which nothing is appended.
 const SEGMENTS_WANTED: usize = NEAR_SEGMENTS_MAX / 2;
 const SEGMENTS_MAX: usize = NEAR_SEGMENTS_MAX - 4;
-
-/// A segment is at least so long, however little memory there is.
-pub(crate) const SEGMENT_BYTES_MIN: u32 = 64 << 10;
 
 /// Room behind a segment's entries: for its end, and for records that tell what was committed.
 const SLACK_BYTES: u32 = 4096;

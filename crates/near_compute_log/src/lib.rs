@@ -35,6 +35,7 @@ mod log;
 mod old;
 mod peers;
 mod read;
+mod replication;
 mod status;
 mod store;
 #[cfg(test)]
@@ -42,6 +43,7 @@ mod tests;
 mod uri;
 
 pub use peers::{Connect, Neighbours};
+pub use replication::Replication;
 pub use status::{RegionState, RegionStatus, SegmentStatus, log_status};
-pub use store::{NearLogStore, Replication};
+pub use store::NearLogStore;
 pub use uri::register;

@@ -12,18 +12,20 @@ use tombolo_storage::lanes::{Lanes, world_ended};
 use tombolo_storage::logged::LoggedErrors;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
-    Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore, Result, Survival,
+    Error, ErrorKind, FailureDomain, Log, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
+    Result, Survival,
 };
 
 use crate::configuration::decode;
 use crate::destage::delete_objects;
-use crate::fence::{Kept, Taking, free, place};
+use crate::fence::{Kept, Taking, free_heard, place};
 use crate::flight::ask;
-use crate::lane::{Lane, SEGMENT_BYTES_MIN};
+use crate::lane::Lane;
 use crate::log::OpenLane;
 use crate::old::OldLogs;
 use crate::peers::{Connect, Neighbours};
 use crate::read::{Reader, tail};
+use crate::replication::Replication;
 
 /// Most lanes of a log.
 const LANES_MAX: u32 = 64;
@@ -37,31 +39,6 @@ const COLLECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How often a log looks which nodes have announced themselves.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
-
-/// How the log is replicated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replication {
-    /// Regions wanted of a segment, and needed to acknowledge.
-    pub shape: Shape,
-    /// Bytes of a segment, if the memory of a lane is eight times that. Each node lends as much for
-    /// each segment that is not flushed.
-    pub segment_bytes: u32,
-}
-
-impl Replication {
-    /// Bytes of a segment of a lane: all its segments are in the memory of its database.
-    pub(crate) fn segment_bytes_for(&self, context: &LogContext) -> u32 {
-        let eighth = u32::try_from(context.memory.lane_bytes_max() / 8).unwrap_or(u32::MAX);
-        self.segment_bytes.min(eighth).max(SEGMENT_BYTES_MIN)
-    }
-}
-
-impl Default for Replication {
-    /// Three regions, two to acknowledge, segments of 8 MiB.
-    fn default() -> Replication {
-        Replication { shape: Shape { copies: 3, quorum: 2 }, segment_bytes: 8 << 20 }
-    }
-}
 
 /// Logs in the memory of nodes.
 #[derive(Debug)]
@@ -249,7 +226,7 @@ impl LogStore for NearLogStore {
             context.check_freed(log, place(log))?;
             self.fenced.take(context.life(false), log.id);
             let lane = decode(log)?;
-            free(context, &self.neighbours, &lane.segments);
+            free_heard(context, &self.neighbours, &lane.segments).await;
             delete_objects(context, |id| id == log.id).await
         })
     }
@@ -270,6 +247,7 @@ impl LogStore for NearLogStore {
         };
         Survival {
             store: format!("the near-compute log on {nodes}, {copies} copies, {quorum} to acknowledge"),
+            domain: FailureDomain::Nodes,
             accepted: "the same as durable: a write is acknowledged as either when it and all before it are \
                 on so many nodes"
                 .into(),

@@ -15,7 +15,8 @@ use tombolo_segment::wire::credentials::Credentials;
 use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Registry, Result, Uri};
 
 use crate::peers::{Connect, Neighbours};
-use crate::store::{NearLogStore, Replication};
+use crate::replication::Replication;
+use crate::store::NearLogStore;
 
 /// Parameters of `near://`.
 const COPIES: &str = "copies";

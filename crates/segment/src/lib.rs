@@ -41,6 +41,7 @@ pub mod rdma;
 pub mod region;
 mod replica;
 pub mod shared;
+mod slow;
 mod tail;
 pub mod takeover;
 pub mod tcp;

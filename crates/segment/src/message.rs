@@ -162,6 +162,20 @@ pub enum NodeMedium {
     Disk,
 }
 
+/// Most databases that a status names.
+pub const HOLDINGS_MAX: usize = 8;
+
+/// What a database has on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The database's id.
+    pub database: u64,
+    /// Its regions.
+    pub regions: u64,
+    /// Bytes that they take, at what they may grow to.
+    pub bytes: u64,
+}
+
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
@@ -182,6 +196,12 @@ pub struct NodeStatus {
     /// What fails together with it, as its operator names that (a rack, a power supply);
     /// [`DOMAIN_BYTES_MAX`] bytes at most.
     pub domain: String,
+    /// When it drains: milliseconds after which it ends at the latest, even if regions are left.
+    pub drain_millis_left: Option<u64>,
+    /// How many databases have regions there.
+    pub databases: u32,
+    /// Those that take the most, [`HOLDINGS_MAX`] at most.
+    pub holdings: Vec<Holding>,
 }
 
 impl NodeStatus {

@@ -34,7 +34,7 @@ use tombolo_storage::Epoch;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::message::{
-    Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request,
+    Answer, Body, Extent, Holding, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request,
 };
 
 mod held;
@@ -232,7 +232,30 @@ impl Regions {
     pub fn status(&self, medium: NodeMedium, domain: &str) -> NodeStatus {
         let Occupancy { bytes_max, bytes_taken, regions, names } = self.occupancy();
         let (incarnation, is_draining, domain) = (self.incarnation, self.is_draining, domain.to_owned());
-        NodeStatus { incarnation, bytes_max, bytes_taken, regions, names, medium, is_draining, domain }
+        NodeStatus {
+            incarnation,
+            bytes_max,
+            bytes_taken,
+            regions,
+            names,
+            medium,
+            is_draining,
+            domain,
+            drain_millis_left: None,
+            databases: 0,
+            holdings: Vec::new(),
+        }
+    }
+
+    /// Adds what each database has here.
+    pub(crate) fn count_holdings(&self, into: &mut BTreeMap<u64, Holding>) {
+        for (id, known) in &self.known {
+            let Known::Made(region) = known else { continue };
+            let database = region.database;
+            let held = into.entry(database).or_insert(Holding { database, regions: 0, bytes: 0 });
+            held.regions += 1;
+            held.bytes += u64::from(region.bytes_max) + self.second.get(id).copied().unwrap_or(0);
+        }
     }
 
     /// Whether the node wants the memory of a region back.

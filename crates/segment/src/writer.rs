@@ -37,8 +37,8 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use crate::batch::{BATCH_BYTES_WANTED, Batch, Batches};
 use crate::call::{Call, CallId, Lost, Member, Node, Outcome, Shape};
 use crate::message::{Answer, Body, Extent, NodeIncarnation, Refusal, RegionId, Request};
-use crate::pace;
 use crate::replica::{Phase, Replica, SILENCE};
+use crate::slow;
 
 /// Batches on their way at once, at most, before records wait for each other, so that each then
 /// takes more of them.
@@ -452,7 +452,7 @@ impl Writer {
         for id in idle {
             self.probe(id, now);
         }
-        pace::judge(&mut self.replicas, &self.configured, self.job.shape.quorum, now);
+        slow::judge(&mut self.replicas, &self.configured, self.job.shape.quorum, now);
         self.look(now);
     }
 

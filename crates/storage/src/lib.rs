@@ -15,7 +15,6 @@ pub mod fenced;
 mod gate;
 pub mod lanes;
 pub mod layer;
-pub mod location;
 pub mod log;
 pub mod log_memory;
 pub mod logged;
@@ -28,6 +27,7 @@ pub mod probe;
 pub mod registry;
 pub mod request;
 mod spans;
+pub mod uri;
 
 pub use error::{Error, ErrorKind, Result};
 pub use log::{
@@ -36,7 +36,11 @@ pub use log::{
 };
 pub use log_memory::LogMemory;
 pub use meter::{Counted, Meter};
-pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome, StoreTraits};
+pub use object::location;
+pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
 pub use performance::StorePerformance;
-pub use registry::{Registry, Uri};
-pub use request::{Epoch, Incarnation, Life, ObjectKind, Placement, Priority, Purpose, Request, Survival};
+pub use registry::Registry;
+pub use request::{
+    Epoch, FailureDomain, Incarnation, Life, ObjectKind, Placement, Priority, Purpose, Request, Survival,
+};
+pub use uri::Uri;

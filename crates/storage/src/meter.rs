@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Purpose;
-use crate::layer::RequestKind;
+use crate::request::RequestKind;
 
 /// What one [`Meter`] counted of one purpose and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

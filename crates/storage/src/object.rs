@@ -8,8 +8,11 @@ use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
 use crate::facts::Fact;
-use crate::location::StoreLocation;
-use crate::{Error, ErrorKind, Meter, Placement, Request, Result, StorePerformance, Survival};
+use crate::{Error, ErrorKind, FailureDomain, Meter, Placement, Request, Result, StorePerformance, Survival};
+
+pub mod location;
+
+use location::StoreLocation;
 
 /// Most bytes of an object name.
 pub const OBJECT_NAME_BYTES_MAX: usize = 512;
@@ -112,20 +115,6 @@ pub struct Listed {
     pub more: bool,
 }
 
-/// What a store says of itself where a wrong answer loses data. Every store says each of them: there
-/// is no default, and a layer hands on what the store below it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreTraits {
-    /// Whether put-if-absent must be tried by many at once before a database is created here
-    /// ([`crate::probe::exclusive`]): stores that others operate, of which some take the condition
-    /// and do not keep it.
-    pub must_prove_put_if_absent: bool,
-    /// Whether even a list of one name may be put together from several moments, so that it misses
-    /// a name that was deleted meanwhile together with the one that took its place: stores that
-    /// others operate, of which some walk a directory and then look at each file.
-    pub lists_may_walk: bool,
-}
-
 /// A store of immutable named objects. All methods are safe to call from many tasks.
 ///
 /// What every backend promises, and its conformance suite checks:
@@ -133,7 +122,7 @@ pub struct StoreTraits {
 /// 2. Of several puts of one absent name, exactly one is `Created`.
 /// 3. A read or list begun after a creation returned sees it.
 /// 4. A list shows every matching name, up to its limit, that was there for the whole call. A list
-///    of **one** name (`limit` = 1) is, unless [`StoreTraits::lists_may_walk`], one atomic answer:
+///    of **one** name (`limit` = 1) is, unless [`ObjectStore::lists_may_walk`], one atomic answer:
 ///    the smallest matching name at one moment within the call. This holds for prefixes after which
 ///    no matching name has a further `/`; a prefix that spans directories may be walked, in
 ///    ascending order. Longer pages may be put together from several moments.
@@ -256,8 +245,19 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
         None
     }
 
-    /// What the engine must know of the store for its protocols to be safe. It never changes.
-    fn traits(&self) -> StoreTraits;
+    /// Whether put-if-absent must be tried by many at once before a database is created here
+    /// ([`crate::probe::exclusive`]): stores that others operate, of which some take the condition
+    /// and do not keep it.
+    fn must_prove_put_if_absent(&self) -> bool {
+        false
+    }
+
+    /// Whether even a list of one name may be put together from several moments, so that it misses
+    /// a name that was deleted meanwhile together with the one that took its place: stores that
+    /// others operate, of which some walk a directory and then look at each file.
+    fn lists_may_walk(&self) -> bool {
+        false
+    }
 
     /// What it was asked for since it was opened, where it or a layer counts that. Every store that
     /// comes out of a registry is counted.
@@ -273,7 +273,16 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
 
     /// What objects survive here, for `tombolo explain`. Objects are not accepted before they are
     /// durable, so that both say the same.
-    fn survival(&self) -> Survival;
+    fn survival(&self) -> Survival {
+        let durable = "survives what the store promises for its objects".to_string();
+        Survival {
+            store: self.describe(),
+            domain: FailureDomain::Service,
+            accepted: durable.clone(),
+            durable,
+            notes: Vec::new(),
+        }
+    }
 
     /// The store, as a person would name it, for messages.
     fn describe(&self) -> String;

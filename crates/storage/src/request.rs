@@ -187,15 +187,157 @@ impl Placement {
     }
 }
 
+/// The least that has to be lost for what a store acknowledged as durable to be lost, or to be out
+/// of reach; the first is lost soonest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailureDomain {
+    /// The process that wrote.
+    Process,
+    /// The memory of a few processes, on other hosts or not.
+    Nodes,
+    /// A disk of one host.
+    Host,
+    /// A service that replicates what it keeps.
+    Service,
+}
+
+impl FailureDomain {
+    /// In one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FailureDomain::Process => "process",
+            FailureDomain::Nodes => "nodes",
+            FailureDomain::Host => "host",
+            FailureDomain::Service => "service",
+        }
+    }
+}
+
 /// What survives which failure on a store: printed by `tombolo explain`.
 #[derive(Clone, Debug)]
 pub struct Survival {
     /// The store, as a person would name it.
     pub store: String,
+    /// What durable writes are lost with. A database whose log has a weaker one than its store
+    /// writes all to the store when it is closed.
+    pub domain: FailureDomain,
     /// What an accepted write survives, and what it does not.
     pub accepted: String,
     /// What a durable write survives, and what it does not.
     pub durable: String,
     /// Everything else that a user must know, one sentence each.
     pub notes: Vec<String>,
+}
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum RequestKind {
+    /// Beginning an object that comes in pieces.
+    Create,
+    /// A piece of it.
+    Append,
+    /// Its end, which makes it visible.
+    Finish,
+    /// A put-if-absent.
+    Put,
+    /// A read of one range.
+    Read,
+    /// A read of several ranges.
+    ReadRanges,
+    /// An object's length.
+    Length,
+    /// A list.
+    List,
+    /// A deletion.
+    Delete,
+    /// A copy by reference, of this store or of another.
+    Copy,
+    /// A sweep of what was left behind.
+    Sweep,
+    /// Beginning an epoch's log.
+    LogOpen,
+    /// A log entry.
+    LogAppend,
+    /// Making a lane durable.
+    LogSync,
+    /// Freeing the old part of a lane.
+    LogTrim,
+    /// Asking whether the log is fenced.
+    LogConfirm,
+    /// Closing a log.
+    LogClose,
+    /// Fencing an older epoch's log.
+    LogFence,
+    /// Reading a log.
+    LogRead,
+    /// Deleting a log.
+    LogFree,
+}
+
+impl RequestKind {
+    /// Those that object stores are asked, in the order of their declaration.
+    pub const OF_OBJECTS: [RequestKind; 11] = [
+        RequestKind::Create,
+        RequestKind::Append,
+        RequestKind::Finish,
+        RequestKind::Put,
+        RequestKind::Read,
+        RequestKind::ReadRanges,
+        RequestKind::Length,
+        RequestKind::List,
+        RequestKind::Delete,
+        RequestKind::Copy,
+        RequestKind::Sweep,
+    ];
+
+    /// The kind in one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RequestKind::Create => "create",
+            RequestKind::Append => "append",
+            RequestKind::Finish => "finish",
+            RequestKind::Put => "put",
+            RequestKind::Read => "read",
+            RequestKind::ReadRanges => "read_ranges",
+            RequestKind::Length => "length",
+            RequestKind::List => "list",
+            RequestKind::Delete => "delete",
+            RequestKind::Copy => "copy",
+            RequestKind::Sweep => "sweep",
+            RequestKind::LogOpen => "log_open",
+            RequestKind::LogAppend => "log_append",
+            RequestKind::LogSync => "log_sync",
+            RequestKind::LogTrim => "log_trim",
+            RequestKind::LogConfirm => "log_confirm",
+            RequestKind::LogClose => "log_close",
+            RequestKind::LogFence => "log_fence",
+            RequestKind::LogRead => "log_read",
+            RequestKind::LogFree => "log_free",
+        }
+    }
+
+    /// Whether it changes what the store holds.
+    pub const fn is_mutation(self) -> bool {
+        !matches!(
+            self,
+            RequestKind::Read
+                | RequestKind::ReadRanges
+                | RequestKind::Length
+                | RequestKind::List
+                | RequestKind::LogRead
+                | RequestKind::LogConfirm
+        )
+    }
+
+    /// Whether it makes an object appear.
+    pub const fn is_creation(self) -> bool {
+        matches!(self, RequestKind::Put | RequestKind::Finish | RequestKind::Copy)
+    }
+}
+
+impl fmt::Display for RequestKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
 }

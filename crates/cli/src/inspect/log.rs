@@ -215,7 +215,7 @@ fn describe(operation: &Operation<'_>) -> (String, Vec<(&'static str, Value)>) {
                 ("keyspace", json!(keyspace)),
                 ("name", json!(name)),
                 ("stream", json!(stream)),
-                ("options", json!(options.settings)),
+                ("options", json!(options.0)),
             ];
             ("CreateKeyspace".to_owned(), fields)
         }

@@ -83,6 +83,9 @@ mod tests {
             medium: NodeMedium::Memory,
             is_draining: false,
             domain: String::new(),
+            drain_millis_left: None,
+            databases: 1,
+            holdings: Vec::new(),
         };
         let text = as_text(1 << 30, &status);
         assert!(!text.contains("short") && text.contains("regions take"), "{text}");

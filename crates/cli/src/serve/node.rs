@@ -1,6 +1,7 @@
 //! `tombolo serve node`: lends memory to near-compute logs.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ or corrupted its regions since they were made, counted cumulatively: a node that
 over stops and says so. A writer that lives repairs any number.
 
 Ctrl-C and SIGTERM drain: no new regions, the owners of those that are there are asked to move, and the node ends when the last has gone, or after
---drain-seconds. When the host runs short of memory (pressure stall information), owners are asked to give half of it back. `tombolo serve lend` tells a node
+--drain-seconds. It says for which databases it waits; a second signal ends it at once. When the host runs short of memory (pressure stall information), owners are asked to give half of it back. `tombolo serve lend` tells a node
 that runs to lend less, or as much again as --memory says.")]
 pub struct Arguments {
     /// Where to listen, host:port; an address that others reach needs a secret or certificates.
@@ -105,6 +106,8 @@ pub struct Arguments {
 
 /// How often it looks whether it was interrupted, and whether its disk failed.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often a node that drains looks whether there is something to say.
+const DRAIN_LOOK: Duration = Duration::from_millis(500);
 /// How often it looks at the host's memory.
 const PRESSURE_LOOK: Duration = Duration::from_secs(1);
 
@@ -332,16 +335,44 @@ impl Serving {
     fn end(self, arguments: &Arguments, output: &Output) -> Result<()> {
         let Serving { env, node, .. } = self;
         let deadline = env.now() + Duration::from_secs(arguments.drain_seconds);
-        let is_drained = env.block_on_until(node.drain(), deadline).transpose()?.is_some();
+        let is_drained = wait_until_drained(&env, &node, deadline)?;
         let (status, counters) = (node.status(), node.counters());
         env.block_on(node.stop())?;
         output.result(
             || json!({ "drained": is_drained, "node": status::as_json(&status), "counters": counters_json(&counters) }),
             || match is_drained {
                 true => "drained: no region was left".to_owned(),
-                false => format!("ended with {} regions that nobody had freed", status.regions),
+                false => format!(
+                    "ended with {} regions of {} databases that nobody had freed",
+                    status.regions, status.databases
+                ),
             },
         )
+    }
+}
+
+/// Waits until the last region is freed, or the time is up, and says what it waits for whenever
+/// that is news. Whether the node has drained.
+fn wait_until_drained(env: &Env, node: &Node, deadline: tombolo_env::Instant) -> Result<bool> {
+    let mut drained = pin!(node.drain(Some(deadline)));
+    let mut said = None;
+    loop {
+        let look = (env.now() + DRAIN_LOOK).min(deadline);
+        if env.block_on_until(drained.as_mut(), look).transpose()?.is_some() {
+            return Ok(true);
+        }
+        if env.now() >= deadline {
+            return Ok(false);
+        }
+        let status = node.status();
+        let news = (status.regions, status.holdings.clone());
+        if said.as_ref() != Some(&news) {
+            eprintln!("{}", status::waits_for(&status));
+            if said.is_none() {
+                eprintln!("Ctrl-C or SIGTERM once more ends it at once.");
+            }
+            said = Some(news);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo_env::{Completion, Env};
-use tombolo_segment::message::{NodeMedium, NodeStatus};
+use tombolo_segment::message::{Holding, NodeMedium, NodeStatus};
 use tombolo_segment::peer::Peer;
 use tombolo_segment::tcp::TcpPeer;
 
@@ -68,6 +68,9 @@ pub fn as_json(status: &NodeStatus) -> Value {
         "names": status.names,
         "acknowledges_from": medium(status.medium),
         "draining": status.is_draining,
+        "drain_seconds_left": status.drain_millis_left.map(|millis| millis.div_ceil(1000)),
+        "databases": status.databases,
+        "holdings": status.holdings.iter().map(holding_json).collect::<Vec<_>>(),
         "domain": status.domain,
     })
 }
@@ -75,11 +78,83 @@ pub fn as_json(status: &NodeStatus) -> Value {
 pub fn as_text(status: &NodeStatus) -> String {
     let (taken, max) = (text::bytes(status.bytes_taken), text::bytes(status.bytes_max));
     let domain = if status.domain.is_empty() { "none named".to_owned() } else { status.domain.clone() };
-    let draining = if status.is_draining { "; draining: it takes no new regions" } else { "" };
+    let draining = if status.is_draining { format!("\n{}", waits_for(status)) } else { String::new() };
     format!(
         "life {}: {} regions take {taken} of {max}; acknowledges from {}; failure domain: {domain}{draining}",
         status.incarnation,
         status.regions,
         medium(status.medium)
     )
+}
+
+fn holding_json(held: &Holding) -> Value {
+    json!({ "database": format!("{:016x}", held.database), "regions": held.regions, "bytes": held.bytes })
+}
+
+/// What a node that drains waits for, for how long at most, and what ends it.
+pub fn waits_for(status: &NodeStatus) -> String {
+    if status.regions == 0 {
+        return "draining: no region is left, the node ends".to_owned();
+    }
+    let mut text = format!(
+        "draining: the node makes no new regions, and waits until {} regions of {} databases are freed",
+        status.regions, status.databases
+    );
+    if let Some(millis) = status.drain_millis_left {
+        text.push_str(&format!(", for {} s more at most", millis.div_ceil(1000)));
+    }
+    for held in &status.holdings {
+        let Holding { database, regions, bytes } = held;
+        text.push_str(&format!("\n  database {database:016x}: {regions} regions, {}", text::bytes(*bytes)));
+    }
+    let more = u64::from(status.databases).saturating_sub(status.holdings.len() as u64);
+    if more > 0 {
+        text.push_str(&format!("\n  and {more} databases that take less"));
+    }
+    text.push_str(
+        "\nA writer at work moves its regions to other nodes within seconds, if there are enough, or to its \
+        store. Regions of a database that nobody has open are freed once it is opened and closed. What is \
+        not freed by then is lost with the node, unless the node has a disk.",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use tombolo_segment::message::NodeIncarnation;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_drains_says_what_it_waits_for_and_how_long() {
+        let mut status = NodeStatus {
+            incarnation: NodeIncarnation(1),
+            bytes_max: 1 << 30,
+            bytes_taken: 24 << 20,
+            regions: 5,
+            names: 5,
+            medium: NodeMedium::Memory,
+            is_draining: false,
+            domain: String::new(),
+            drain_millis_left: None,
+            databases: 3,
+            holdings: vec![
+                Holding { database: 0xabc, regions: 2, bytes: 16 << 20 },
+                Holding { database: 7, regions: 2, bytes: 4 << 20 },
+            ],
+        };
+        assert!(!as_text(&status).contains("draining"));
+        (status.is_draining, status.drain_millis_left) = (true, Some(41_200));
+        let text = as_text(&status);
+        for part in
+            ["5 regions of 3 databases", "42 s more", "0000000000000abc: 2 regions", "and 1 databases"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let json = as_json(&status);
+        assert_eq!((json["drain_seconds_left"].as_u64(), json["databases"].as_u64()), (Some(42), Some(3)));
+        assert_eq!(json["holdings"][1]["database"], "0000000000000007");
+        status.regions = 0;
+        assert!(waits_for(&status).contains("no region is left"));
+    }
 }

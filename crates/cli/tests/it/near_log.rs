@@ -3,9 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use tombolo::{Db, Registry};
+
 use super::{fails, json, ok, uri};
 
-pub struct Node {
+struct Node {
     process: Child,
     address: String,
 }
@@ -29,12 +31,30 @@ impl Drop for Node {
 }
 
 /// Some nodes, and the log on them.
-pub fn started(domains: &[&str]) -> (Vec<Node>, String) {
+fn started(domains: &[&str]) -> (Vec<Node>, String) {
     let nodes: Vec<Node> =
         domains.iter().map(|domain| Node::start("127.0.0.1:0", &["--domain", domain])).collect();
     let log =
         format!("near://{}", nodes.iter().map(|node| node.address.as_str()).collect::<Vec<_>>().join(","));
     (nodes, log)
+}
+
+/// A database that is open in this process; dropped, it is as one whose process was killed: a
+/// command would close it, and then no log is needed.
+fn open(store: &str, log: &str) -> Db {
+    let mut registry = Registry::with_defaults();
+    tombolo_near_compute_log::register(&mut registry, Ok(None));
+    Db::builder(store).registry(registry).log(log).open().wait().unwrap()
+}
+
+/// Writes, and is killed.
+fn written(store: &str, log: &str, key: &str, value: &str) {
+    open(store, log).default_keyspace().put(key, value).wait().unwrap();
+}
+
+/// Reads, and is killed.
+fn read(store: &str, log: &str, key: &str) -> Option<Vec<u8>> {
+    open(store, log).default_keyspace().get(key).wait().unwrap().map(|value| value.to_vec())
 }
 
 /// The regions of the newest log's last segment, as `log status` tells them: on which node, and in
@@ -55,15 +75,15 @@ fn a_database_outlives_one_of_three_nodes_and_says_when_two_are_gone() {
     let addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
     ok(&["db", "create", &store, "--log", &log]);
     for (key, value) in [("a", "1"), ("b", "2")] {
-        ok(&["db", "put", &store, key, value, "--log", &log]);
+        written(&store, &log, key, value);
     }
     assert_eq!(regions(&store).len(), 3);
     nodes.pop();
-    assert_eq!(ok(&["db", "get", &store, "a", "--log", &log]).trim(), "1");
+    assert_eq!(read(&store, &log, "a").as_deref(), Some(&b"1"[..]));
     assert!(ok(&["log", "status", &store]).contains("holds"));
     // All three again, and then one of them.
     nodes.push(Node::start(&addresses[2], &[]));
-    ok(&["db", "put", &store, "c", "3", "--log", &log]);
+    written(&store, &log, "c", "3");
     nodes.truncate(1);
     let states = |word: &str| regions(&store).iter().filter(|(_, state)| state == word).count();
     assert_eq!((regions(&store).len(), states("silent")), (3, 2));
@@ -98,6 +118,30 @@ fn a_database_outlives_one_of_three_nodes_and_says_when_two_are_gone() {
     fails(&["db", "get", &store, "a", "--log", "near://127.0.0.1:1"], 2, &["1 nodes for 3 copies"]);
 }
 
+/// What is closed is in the store: its nodes are free, and may end.
+#[test]
+fn a_database_that_was_closed_needs_no_node_of_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("orders"));
+    let (nodes, log) = started(&["", "", ""]);
+    ok(&["db", "create", &store, "--log", &log]);
+    ok(&["db", "put", &store, "a", "1", "--log", &log]);
+    assert!(ok(&["log", "status", &store]).contains("no record names a log"));
+    for node in &nodes {
+        let status = json(&ok(&["--json", "serve", "status", &node.address]));
+        assert_eq!((status["regions"].as_u64(), status["databases"].as_u64()), (Some(0), Some(0)));
+    }
+    drop(nodes);
+    let (nodes, log) = started(&["", "", ""]);
+    assert_eq!(ok(&["db", "get", &store, "a", "--log", &log]).trim(), "1");
+    // One that is killed leaves its log, and a node that is told to end says whose it waits for.
+    written(&store, &log, "b", "2");
+    let status = ok(&["log", "status", &store]);
+    let database = status.lines().next().unwrap().trim_start_matches("database ").to_owned();
+    let held = json(&ok(&["--json", "serve", "status", &nodes[0].address]));
+    assert_eq!(held["holdings"][0]["database"].as_str(), Some(&*database), "{status}");
+}
+
 #[test]
 fn a_log_named_by_addresses_is_spread_over_the_domains_that_nodes_say() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,7 +149,7 @@ fn a_log_named_by_addresses_is_spread_over_the_domains_that_nodes_say() {
     // All of one host.
     let (nodes, log) = started(&["rack-1", "rack-1", "rack-2", "rack-3"]);
     ok(&["db", "create", &store, "--log", &log]);
-    ok(&["db", "put", &store, "a", "1", "--log", &log]);
+    written(&store, &log, "a", "1");
     let on: Vec<String> = regions(&store).into_iter().map(|(node, _)| node).collect();
     let in_first_rack = nodes[..2].iter().filter(|node| on.contains(&node.address)).count();
     assert_eq!((on.len(), in_first_rack), (3, 1), "{on:?}");
@@ -135,10 +179,12 @@ fn nodes_that_announce_themselves_in_the_databases_store_keep_its_log() {
     ok(&["db", "create", &store, "--log", log]);
     ok(&["db", "put", &store, "a", "1", "--log", log]);
     assert_eq!(ok(&["db", "get", &store, "a", "--log", log]).trim(), "1");
+    written(&store, log, "b", "2");
     let mut on: Vec<String> = regions(&store).into_iter().map(|(node, _)| node).collect();
     let mut addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
     on.sort();
     addresses.sort();
     assert_eq!(on, addresses);
+    assert_eq!(ok(&["db", "get", &store, "b", "--log", log]).trim(), "2");
     fails(&["db", "get", &store, "a", "--log", "near://nobody"], 7, &["0 of the"]);
 }

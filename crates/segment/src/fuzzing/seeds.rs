@@ -6,8 +6,8 @@ use tombolo_format::segment_record::Digest;
 use tombolo_storage::Epoch;
 
 use crate::message::{
-    Answer, Body, Extent, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, Refusal, RegionId, Request,
-    Window,
+    Answer, Body, Extent, Holding, NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, Refusal, RegionId,
+    Request, Window,
 };
 use crate::wire::append_frame;
 use crate::wire::body::Message;
@@ -36,6 +36,9 @@ pub fn messages() -> Vec<Message> {
         medium: NodeMedium::Disk,
         is_draining: true,
         domain: "rack 7".into(),
+        drain_millis_left: Some(60_000),
+        databases: 9,
+        holdings: vec![Holding { database: 40, regions: 41, bytes: 42 }],
     };
     let queue = QueueAddress { queue: 30, first_packet: 31, lid: 32, mtu: 3, gid: [33; 16] };
     let refusals = [

@@ -3,13 +3,17 @@
 //! A request names the life that it is meant for. The current one takes everything; an earlier one
 //! answers for what it holds, takes nothing new, and is forgotten once its last region was freed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tombolo_env::Instant;
 use tombolo_storage::{Error, Result};
 
 use super::journal::Journal;
 use super::lending::Lending;
-use crate::message::{Answer, Body, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request};
+use crate::message::{
+    Answer, Body, HOLDINGS_MAX, Holding, NodeIncarnation, NodeMedium, NodeStatus, Refusal, RegionId, Request,
+};
 use crate::region::{Occupancy, Regions};
 
 /// Bytes that may wait for the disk of a node that answers from memory; beyond, answers wait too.
@@ -80,6 +84,8 @@ pub(super) struct Lives {
     medium: NodeMedium,
     limits: Limits,
     lending: Lending,
+    /// When a node that drains ends at the latest, if that was said.
+    drains_until: Option<Instant>,
 }
 
 impl Lives {
@@ -91,7 +97,7 @@ impl Lives {
         lending: Lending,
     ) -> Lives {
         let limits = Limits { started: bytes_max, told: bytes_max, spared: bytes_max };
-        let mut lives = Lives { current, earlier, medium, limits, lending };
+        let mut lives = Lives { current, earlier, medium, limits, lending, drains_until: None };
         lives.share_out();
         lives
     }
@@ -151,10 +157,27 @@ impl Lives {
         all
     }
 
-    pub(super) fn status(&self, domain: &str) -> NodeStatus {
+    pub(super) fn status(&self, domain: &str, now: Instant) -> NodeStatus {
         let Occupancy { bytes_max, bytes_taken, regions, names } = self.occupancy();
         let status = self.current.regions.status(self.medium, domain);
-        NodeStatus { bytes_max, bytes_taken, regions, names, ..status }
+        let mut by_database = BTreeMap::new();
+        self.all().for_each(|life| life.regions.count_holdings(&mut by_database));
+        let databases = u32::try_from(by_database.len()).unwrap_or(u32::MAX);
+        let mut holdings: Vec<Holding> = by_database.into_values().collect();
+        holdings.sort_by_key(|held| std::cmp::Reverse(held.bytes));
+        holdings.truncate(HOLDINGS_MAX);
+        let millis = |until: Instant| u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX);
+        let drain_millis_left = self.drains_until.map(millis);
+        NodeStatus {
+            bytes_max,
+            bytes_taken,
+            regions,
+            names,
+            drain_millis_left,
+            databases,
+            holdings,
+            ..status
+        }
     }
 
     /// Lends so many bytes at most from here on, as the host has no more for it.
@@ -182,7 +205,8 @@ impl Lives {
         self.current.regions.lend(self.limits.bytes_max().saturating_sub(taken));
     }
 
-    pub(super) fn drain(&mut self) {
+    pub(super) fn drain(&mut self, until: Option<Instant>) {
+        self.drains_until = until;
         self.current.regions.drain();
     }
 

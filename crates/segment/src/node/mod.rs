@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo_env::{Env, File, Listener, Task, TaskClass};
+use tombolo_env::{Env, File, Instant, Listener, Task, TaskClass};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
@@ -238,7 +238,8 @@ impl Node {
         let (lives, lock) = wake(env, &options)?;
         let mut locks = Vec::from_iter(lock);
         if let Some(directory) = &options.share {
-            locks.push(crate::shared::take_directory(env, directory)?);
+            locks.push(take_directory(env, directory)?);
+            crate::shared::clear_directory(env, directory)?;
         }
         let listener = env
             .network()
@@ -304,12 +305,13 @@ impl Node {
 
     /// Takes no new regions, asks all owners to move elsewhere, waits until the last region was
     /// freed, and ends: nothing is carried out any more. A caller that will not wait drops the
-    /// future: a node that ends with regions is to its writers a node that was lost.
+    /// future: a node that ends with regions is to its writers a node that was lost. `until` is
+    /// when the caller does so, for those who ask the node for its status.
     ///
     /// # Errors
     /// [`Node::failure`].
-    pub async fn drain(&self) -> Result<()> {
-        self.shared.lives.lock().drain();
+    pub async fn drain(&self, until: Option<Instant>) -> Result<()> {
+        self.shared.lives.lock().drain(until);
         self.shared.signal.raise();
         while !self.shared.end_if_empty()? {
             self.shared.env.sleep(DRAIN_LOOK).await;
@@ -531,7 +533,7 @@ impl Shared {
     }
 
     fn status(&self) -> NodeStatus {
-        self.lives.lock().status(&self.options.domain)
+        self.lives.lock().status(&self.options.domain, self.env.now())
     }
 
     /// The number of a connection that was accepted; `None` when too many have not been introduced.
@@ -634,7 +636,7 @@ impl Shared {
         let mut lives = self.lives.lock();
         self.check_goes_on(line, &lives)?;
         let told = lives.lend_told(bytes_max);
-        let status = lives.status(&self.options.domain);
+        let status = lives.status(&self.options.domain, self.env.now());
         drop(lives);
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         if let Err(refusal) = told {

@@ -48,7 +48,7 @@ fn a_node_that_ends_carries_out_nothing() {
         let life = node.status().incarnation;
         process.run(async move {
             if is_drained {
-                node.drain().await.expect("it has no disk");
+                node.drain(None).await.expect("it has no disk");
             } else {
                 node.stop().await.expect("it has no disk");
             }

@@ -55,7 +55,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tombolo_env::{Access, Completion, Env, File, Mapping, completion};
+use tombolo_env::{Access, Completion, Env, Mapping, completion};
 use tombolo_format::checksum::crc32c;
 use tombolo_storage::Epoch;
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -253,9 +253,8 @@ fn answered(answer: tombolo_storage::Result<Answer>) -> Completion<tombolo_stora
     completion
 }
 
-/// Takes a directory for this node alone, and deletes the memory that an earlier one left there.
-pub(crate) fn take_directory(env: &Env, directory: &Path) -> tombolo_storage::Result<Arc<dyn File>> {
-    let lock = crate::node::take_directory(env, directory)?;
+/// Deletes the memory that an earlier node left in a directory, which this one alone has now.
+pub(crate) fn clear_directory(env: &Env, directory: &Path) -> tombolo_storage::Result<()> {
     let failed =
         |error| tombolo_storage::Error::io(error, "clearing a node's shared memory", directory.display());
     for entry in env.files().list_atomically(directory).map_err(failed)? {
@@ -263,5 +262,5 @@ pub(crate) fn take_directory(env: &Env, directory: &Path) -> tombolo_storage::Re
             env.files().remove_file(&directory.join(entry.name)).map_err(failed)?;
         }
     }
-    Ok(lock)
+    Ok(())
 }

@@ -480,7 +480,7 @@ fn memory_that_a_node_wants_back_is_told_of_until_it_is_freed() {
     assert!(later.is_wanted_back(REGION), "who comes later is told as well");
     let env = setup.node.env();
     let drained = setup.node.spawn(TaskClass::Network, "drain", async move {
-        node.drain().await.expect("it has no disk");
+        node.drain(None).await.expect("it has no disk");
         drop(env);
     });
     setup.world.run_for(Duration::from_secs(1));

@@ -45,6 +45,10 @@
 //! | | 44 | 4 | 1: it is draining |
 //! | | 48 | 4 | bytes of the domain's name, at most 255 |
 //! | | 52 | | the name, UTF-8 |
+//! | | … | 8 | milliseconds after which it ends at the latest, as it drains; 2^64 − 1: none are said |
+//! | | … | 4 | databases that have regions there |
+//! | | … | 4 | how many of them follow, those that take the most: at most 8 |
+//! | | … | 24 each | database, its regions, bytes that they take (8 each) |
 //! | `shared at` | 0 | | path of the memory, UTF-8, at most 4096 bytes; none: the node shares none |
 //! | `paired with` | 0 | 32 | the node's queue pair; nothing at all: the node takes no such writes |
 //! | | 32 | 8 | address of the region's memory |
@@ -72,8 +76,9 @@ use tombolo_storage::Epoch;
 
 use super::Kind;
 use crate::message::{
-    APPEND_BYTES_MAX, Answer, Body, DOMAIN_BYTES_MAX, Extent, KEEP_MAX, NodeIncarnation, NodeMedium,
-    NodeStatus, QueueAddress, READ_BYTES_MAX, Refusal, RegionId, Request, Window,
+    APPEND_BYTES_MAX, Answer, Body, DOMAIN_BYTES_MAX, Extent, HOLDINGS_MAX, Holding, KEEP_MAX,
+    NodeIncarnation, NodeMedium, NodeStatus, QueueAddress, READ_BYTES_MAX, Refusal, RegionId, Request,
+    Window,
 };
 
 /// Most bytes of a path.
@@ -417,8 +422,19 @@ fn take_refusal(reader: &mut Reader<'_>) -> Result<Refusal> {
 
 /// Appends a node's status.
 pub fn put_status(status: &NodeStatus, out: &mut Vec<u8>) {
-    let NodeStatus { incarnation, bytes_max, bytes_taken, regions, names, medium, is_draining, domain } =
-        status;
+    let NodeStatus {
+        incarnation,
+        bytes_max,
+        bytes_taken,
+        regions,
+        names,
+        medium,
+        is_draining,
+        domain,
+        drain_millis_left,
+        databases,
+        holdings,
+    } = status;
     for number in [incarnation.0, *bytes_max, *bytes_taken, *regions, *names] {
         out.extend_from_slice(&number.to_le_bytes());
     }
@@ -430,6 +446,15 @@ pub fn put_status(status: &NodeStatus, out: &mut Vec<u8>) {
     out.extend_from_slice(&medium.to_le_bytes());
     out.extend_from_slice(&u32::from(*is_draining).to_le_bytes());
     put_prefixed(out, domain.as_bytes());
+    out.extend_from_slice(&drain_millis_left.unwrap_or(u64::MAX).to_le_bytes());
+    out.extend_from_slice(&databases.to_le_bytes());
+    let holdings = &holdings[..holdings.len().min(HOLDINGS_MAX)];
+    out.extend_from_slice(&u32::try_from(holdings.len()).unwrap_or(0).to_le_bytes());
+    for Holding { database, regions, bytes } in holdings {
+        for number in [database, regions, bytes] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+    }
 }
 
 /// Reads a node's status.
@@ -453,7 +478,30 @@ pub fn take_status(reader: &mut Reader<'_>) -> Result<NodeStatus> {
         other => return Err(FormatError::damaged(at + 4, "0 or 1", other.to_string())),
     };
     let domain = reader.text(DOMAIN_BYTES_MAX)?.to_owned();
-    Ok(NodeStatus { incarnation, bytes_max, bytes_taken, regions, names, medium, is_draining, domain })
+    let drain_millis_left = Some(reader.u64()?).filter(|millis| *millis < u64::MAX);
+    let databases = reader.u32()?;
+    let at = reader.position();
+    let count = reader.u32()? as usize;
+    if count > HOLDINGS_MAX {
+        return Err(FormatError::damaged(at, format!("at most {HOLDINGS_MAX}"), count.to_string()));
+    }
+    let mut holdings = Vec::with_capacity(count);
+    for _ in 0..count {
+        holdings.push(Holding { database: reader.u64()?, regions: reader.u64()?, bytes: reader.u64()? });
+    }
+    Ok(NodeStatus {
+        incarnation,
+        bytes_max,
+        bytes_taken,
+        regions,
+        names,
+        medium,
+        is_draining,
+        domain,
+        drain_millis_left,
+        databases,
+        holdings,
+    })
 }
 
 fn zero(reader: &mut Reader<'_>) -> Result<()> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo::{
     Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
-    Registry, Snapshot, TakeOver,
+    Registry, Snapshot,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::Process;
@@ -203,7 +203,6 @@ impl Setup {
             .options(options)
             .application_logs(self.application_logs)
             .mode(OpenMode::CreateOrOpen)
-            .take_over(TakeOver::Always)
     }
 }
 

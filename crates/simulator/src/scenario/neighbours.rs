@@ -151,7 +151,7 @@ impl Neighbour {
         self.is_leaving = true;
         let process = self.node.clone();
         let leave = async move {
-            let left = if drains { node.drain().await } else { node.stop().await };
+            let left = if drains { node.drain(None).await } else { node.stop().await };
             match left {
                 Ok(()) => process.kill(),
                 Err(error) if process.is_alive() => {

@@ -12,11 +12,47 @@ pub mod object_log;
 #[cfg(any(feature = "cloud", feature = "hdfs"))]
 pub(crate) mod remote;
 
+use std::sync::Arc;
 use std::task::Poll;
 
 use tombolo_env::{BoxFuture, Env};
 
-use crate::{Error, ErrorKind, Request, Result};
+use self::memory::MemoryStores;
+use crate::{Error, ErrorKind, Registry, Request, Result};
+
+impl Registry {
+    /// Knows `file` and `mem`, and `objects`, which keeps a log as objects of the database's own
+    /// store; with the cargo feature `cloud` also `s3`, `gs` and `az`, with the feature `hdfs` also
+    /// `hdfs`.
+    ///
+    /// In the real world all such registries of a process see the same `mem://` stores; in a
+    /// simulated world, where many worlds share a process, only clones of one registry do: keep it
+    /// across simulated restarts if `mem://` is to outlive them.
+    pub fn with_defaults() -> Registry {
+        let mut registry = Registry::empty();
+        let own = Arc::new(MemoryStores::default());
+        let own_for_logs = Arc::clone(&own);
+        let stores = |env: &Env, own: &Arc<MemoryStores>| {
+            if env.is_simulated() { Arc::clone(own) } else { MemoryStores::of_process() }
+        };
+        registry.register_object_store(
+            "mem",
+            Arc::new(move |env, uri| memory::open_object_store(env, uri, &stores(env, &own))),
+        );
+        registry.register_log_store(
+            "mem",
+            Arc::new(move |env, uri, _| memory::open_log_store(env, uri, &stores(env, &own_for_logs))),
+        );
+        local::register(&mut registry);
+        local_log::register(&mut registry);
+        object_log::register(&mut registry);
+        #[cfg(feature = "cloud")]
+        cloud::register(&mut registry);
+        #[cfg(feature = "hdfs")]
+        hdfs::register(&mut registry);
+        registry
+    }
+}
 
 /// Waits for `work`, which changes nothing, but not beyond the request's deadline.
 pub(crate) async fn within<T>(

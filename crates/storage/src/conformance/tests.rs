@@ -221,13 +221,8 @@ impl ObjectStore for Broken {
         })
     }
 
-    fn traits(&self) -> crate::StoreTraits {
-        let lists_may_walk = self.mistake == Mistake::WalksAndStops;
-        crate::StoreTraits { must_prove_put_if_absent: false, lists_may_walk }
-    }
-
-    fn survival(&self) -> crate::Survival {
-        self.inner.survival()
+    fn lists_may_walk(&self) -> bool {
+        self.mistake == Mistake::WalksAndStops
     }
 
     fn describe(&self) -> String {

@@ -107,7 +107,7 @@ macro_rules! leave_to_inner {
         }
     };
     (@ location) => {
-        fn location(&self) -> Option<&$crate::location::StoreLocation> {
+        fn location(&self) -> Option<&$crate::object::location::StoreLocation> {
             self.inner.location()
         }
     };
@@ -116,9 +116,14 @@ macro_rules! leave_to_inner {
             self.inner.performance()
         }
     };
-    (@ traits) => {
-        fn traits(&self) -> $crate::StoreTraits {
-            self.inner.traits()
+    (@ must_prove_put_if_absent) => {
+        fn must_prove_put_if_absent(&self) -> bool {
+            self.inner.must_prove_put_if_absent()
+        }
+    };
+    (@ lists_may_walk) => {
+        fn lists_may_walk(&self) -> bool {
+            self.inner.lists_may_walk()
         }
     };
     (@ survival) => {
@@ -135,6 +140,3 @@ macro_rules! leave_to_inner {
         $(leave_to_inner!(@ $method);)+
     };
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,4 +1,7 @@
+use std::path::PathBuf;
+
 use super::*;
+use crate::uri::URI_BYTES_MAX;
 
 fn refusal(text: &str) -> String {
     let error = Uri::parse(text).expect_err(text);

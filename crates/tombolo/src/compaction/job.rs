@@ -23,8 +23,7 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 use super::merge::{Failure, Merge, Merged};
 use super::pick::{Job, LEVEL_LAST};
 use crate::engine::{Engine, KeyspaceInfo};
-use crate::flush::finish;
-use crate::resolve::Retention;
+use crate::flush::{Retention, finish};
 use crate::version::{Output, SortedRun, TableHandle, TableWriter};
 
 /// Most parts of one job.
@@ -133,10 +132,7 @@ impl Run {
         let (mut entries, mut older) = (0, false);
         while let Some((key, value)) = merge.entry() {
             let new = retention.is_new(key.user_key);
-            let kept = retention
-                .keeps(key.user_key, key.trailer, |key| !below.may_hold(key))
-                .map_err(|unresolved| merge.failed(|table| unresolved.at(table)))?;
-            if kept {
+            if retention.keeps(key.user_key, key.trailer, |key| !below.may_hold(key)) {
                 // All versions of a key stay in one table: sorted levels do not overlap.
                 if new && cutter.cuts(key.user_key, output.as_ref().map_or(0, TableWriter::written_bytes)) {
                     self.finish(&mut output, &mut older).await?;

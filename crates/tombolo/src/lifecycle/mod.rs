@@ -1,8 +1,10 @@
 //! Waiting for background work, verifying, closing.
 
+mod close;
 mod size;
 mod verify;
 
+pub(crate) use close::close;
 pub use size::RangeSize;
 pub(crate) use size::range_size;
 pub(crate) use verify::verify;
@@ -104,65 +106,6 @@ pub(crate) async fn confirm(engine: &Engine) -> Result<()> {
     confirmed
 }
 
-/// Makes what was accepted durable, flushes what no log holds, and ends background work. Who comes
-/// second waits for the first.
-pub(crate) async fn close(engine: &Engine) -> Result<()> {
-    if engine.set_closed() {
-        return closed(engine).await;
-    }
-    let result = shut(engine).await;
-    *engine.closed_with.lock() = Some(result.clone());
-    engine.progress.raise();
-    result
-}
-
-/// How another's closing ended, once it has.
-async fn closed(engine: &Engine) -> Result<()> {
-    loop {
-        let progress = engine.progress.subscribe();
-        let ended = engine.closed_with.lock().clone();
-        if let Some(result) = ended {
-            return result;
-        }
-        let _woken = progress.await;
-    }
-}
-
-async fn shut(engine: &Engine) -> Result<()> {
-    let mut result = match engine.failure() {
-        Some(_) if engine.is_read_only() => Ok(()),
-        Some(error) => Err(error),
-        None if write::has_unlogged(engine) => {
-            write::seal_ended_log(engine);
-            let last = write::seal(engine);
-            flushed(engine, last).await
-        }
-        None => Ok(()),
-    };
-    let main = engine.main_log();
-    // One that has ended, and could not be put into tables, is among what went wrong already.
-    if main.ended().is_none() {
-        result = result.and(main.log().close().await);
-    }
-    if let Some(log) =
-        engine.application_log.as_ref().filter(|log| !Arc::ptr_eq(log, main.log()) || main.ended().is_some())
-    {
-        result = result.and(log.close().await);
-    }
-    engine.stop();
-    let tasks = std::mem::take(&mut *engine.tasks.lock());
-    for task in tasks {
-        task.await;
-    }
-    // What is not in order may have to be looked at, and its writer is among it.
-    match &result {
-        Ok(()) if !engine.is_read_only() => engine.manifest.leave().await,
-        _ => engine.manifest.close().await,
-    }
-    engine.versions.tables().flash.end();
-    result
-}
-
 /// Changes settings, and lets whoever waits for what they rule look again.
 pub(crate) fn set_options<'a>(
     engine: &Arc<Engine>,
@@ -195,9 +138,7 @@ pub(crate) async fn set_keyspace_options(
     }
     keyspace.check()?;
     let options = KeyspaceOptions::clone(&keyspace.options()).with(settings)?;
-    let before = engine.manifest.state().keyspace(keyspace.id).map(|known| Arc::clone(&known.options));
-    let changed = options.to_manifest_over(&before.unwrap_or_default());
-    let edit = Edit::KeyspaceChanged { id: keyspace.id, options: changed };
+    let edit = Edit::KeyspaceChanged { id: keyspace.id, options: options.to_manifest() };
     if let Err(error) = engine.manifest.committed(vec![edit]).await {
         engine.note(&error);
         // The manifest refuses what does not fit it: the keyspace was dropped meanwhile.

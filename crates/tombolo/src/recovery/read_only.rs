@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use tombolo_env::{BoxFuture, Completion, Env, completion};
 use tombolo_storage::{
-    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogOffset, LogReader,
-    LogRecord, LogStore, ObjectStore, Pressure, Result, Survival,
+    Appended, Epoch, Error, ErrorKind, FailureDomain, Incarnation, Log, LogAppend, LogContext, LogOffset,
+    LogReader, LogRecord, LogStore, ObjectStore, Pressure, Result, Survival,
 };
 
 use super::{Assembly, Replay, assemble};
@@ -162,13 +162,15 @@ impl LogStore for NoLog {
         refuse()
     }
 
-    fn clear<'a>(&'a self, _context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
-        refuse()
-    }
-
     fn survival(&self) -> Survival {
         let nothing = "nothing is written".to_owned();
-        Survival { store: self.identity(), accepted: nothing.clone(), durable: nothing, notes: Vec::new() }
+        Survival {
+            store: self.identity(),
+            domain: FailureDomain::Service,
+            accepted: nothing.clone(),
+            durable: nothing,
+            notes: Vec::new(),
+        }
     }
 
     fn identity(&self) -> String {

@@ -414,7 +414,7 @@ fn a_node_whose_disk_failed_ends_whichever_life_it_was() {
                 Err(crate::wire::hello::Farewell::Ending),
                 "what it carries out it could not keep"
             );
-            assert!(node.drain().await.is_err(), "nobody waits for what cannot come");
+            assert!(node.drain(None).await.is_err(), "nobody waits for what cannot come");
             node.failure()
         });
         let told = error.flatten().expect("it failed").to_string();

@@ -19,7 +19,7 @@
 
 use object_store::client::HttpErrorKind;
 
-use super::wire::Answer;
+use super::answer::Answer;
 use crate::{Error, ErrorKind};
 
 /// A request that failed.

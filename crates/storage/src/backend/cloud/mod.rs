@@ -19,6 +19,7 @@
 //! Promise 4: a list of one name is one request for one key. All three protocols answer lists in
 //! ascending order from one consistent view.
 
+mod answer;
 mod failure;
 mod list;
 mod place;
@@ -42,17 +43,17 @@ use object_store::{CopyMode, CopyOptions, GetOptions, ObjectStoreExt};
 use tokio::task::JoinHandle;
 use tombolo_env::{BoxFuture, Env};
 
+use self::answer::CopyStatus;
 use self::failure::Failure;
 use self::place::Bucket;
-use self::wire::CopyStatus;
 use crate::backend::begin;
 use crate::backend::object_log::ObjectLogStore;
 use crate::backend::remote::{Attempts, Effect, THREADS, Tasks};
 use crate::facts::Fact;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, LogStore, Meter, ObjectName, ObjectStore, ObjectWriter, Placement, Purpose,
-    PutOutcome, Registry, Request, Result, StoreTraits, Survival, Uri,
+    Error, ErrorKind, FailureDomain, Listed, LogStore, Meter, ObjectName, ObjectStore, ObjectWriter,
+    Placement, Purpose, PutOutcome, Registry, Request, Result, Survival, Uri,
 };
 
 /// Objects up to this size are copied by reading and putting them: two requests, of which the
@@ -346,10 +347,14 @@ impl ObjectStore for CloudObjectStore {
         })
     }
 
-    // Lists of the large operators do not walk; those of servers on top of a file system do, and
-    // nothing in their answers tells.
-    fn traits(&self) -> StoreTraits {
-        StoreTraits { must_prove_put_if_absent: true, lists_may_walk: true }
+    fn must_prove_put_if_absent(&self) -> bool {
+        true
+    }
+
+    // Those of the large operators do not; servers on top of a file system do, and nothing in their
+    // answers tells.
+    fn lists_may_walk(&self) -> bool {
+        true
     }
 
     fn meter(&self) -> Option<&Arc<Meter>> {
@@ -361,6 +366,7 @@ impl ObjectStore for CloudObjectStore {
             no loss of this machine matters";
         Survival {
             store: self.describe(),
+            domain: FailureDomain::Service,
             accepted: durable.into(),
             durable: durable.into(),
             notes: vec![

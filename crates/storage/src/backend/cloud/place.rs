@@ -24,7 +24,7 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::{Client, wire};
 use crate::facts::Fact;
-use crate::registry::shown;
+use crate::uri::shown;
 use crate::{Error, ErrorKind, ObjectName, Result, Uri};
 
 /// The schemes of this module.

@@ -49,8 +49,8 @@ use crate::backend::remote::{Attempts, Effect, THREADS, Tasks};
 use crate::facts::Fact;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
-    Registry, Request, Result, StoreTraits, Survival, Uri,
+    Error, ErrorKind, FailureDomain, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement,
+    PutOutcome, Registry, Request, Result, Survival, Uri,
 };
 
 /// Requests on their way at once, of one store.
@@ -362,9 +362,8 @@ impl ObjectStore for HdfsObjectStore {
         })
     }
 
-    // A page of a directory is one answer, under the NameNode's lock.
-    fn traits(&self) -> StoreTraits {
-        StoreTraits { must_prove_put_if_absent: true, lists_may_walk: false }
+    fn must_prove_put_if_absent(&self) -> bool {
+        true
     }
 
     fn survival(&self) -> Survival {
@@ -373,6 +372,7 @@ impl ObjectStore for HdfsObjectStore {
                        NameNode's journal survives";
         Survival {
             store: self.describe(),
+            domain: FailureDomain::Service,
             accepted: durable.into(),
             durable: durable.into(),
             notes: vec![

@@ -47,8 +47,8 @@ use crate::facts::Fact;
 use crate::mutant::{Mutant, is_enabled};
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Life, Listed, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
-    Registry, Request, Result, StoreTraits, Survival, Uri,
+    Error, ErrorKind, FailureDomain, Life, Listed, ObjectKind, ObjectName, ObjectStore, ObjectWriter,
+    Placement, PutOutcome, Registry, Request, Result, Survival, Uri,
 };
 use temporary::Temporary;
 
@@ -547,16 +547,12 @@ impl ObjectStore for LocalObjectStore {
         })
     }
 
-    // A link is exclusive, and one call shows a directory.
-    fn traits(&self) -> StoreTraits {
-        StoreTraits { must_prove_put_if_absent: false, lists_may_walk: false }
-    }
-
     fn survival(&self) -> Survival {
         let durable = "survives the end of the process, a crash of the host and a loss of power; does not \
             survive the loss of the disk";
         Survival {
             store: self.describe(),
+            domain: FailureDomain::Host,
             accepted: durable.into(),
             durable: durable.into(),
             notes: vec![

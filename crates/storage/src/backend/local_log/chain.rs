@@ -18,8 +18,7 @@ use tombolo_format::log_frame::{
     SegmentIdentity, decode_durable_slot, decode_frame,
 };
 
-use super::lane::FIRST_BYTE;
-use super::segment::segment_number;
+use super::segment::{FIRST_BYTE, segment_number};
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Error, LogOffset, Result};
 

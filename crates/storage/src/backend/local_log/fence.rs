@@ -15,8 +15,8 @@ use tombolo_format::log_frame::{Evidence, NoFrame, SegmentIdentity, greatest_dur
 
 use super::chain::{Begun, Piece, frame_at, link, load, no_frame, survey};
 use super::control::{Control, Word};
-use super::lane::FIRST_BYTE;
 use super::owner_of;
+use super::segment::FIRST_BYTE;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Epoch, Error, LogOffset, Result};
 

@@ -20,24 +20,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Env, OnPanic, TaskClass, completion};
 use tombolo_format::log_frame::{
-    DURABLE_SLOT_OFFSET, FRAME_PAYLOAD_BYTES_MAX, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
-    SegmentIdentity, encode_durable_slot, frame_bytes_max,
+    DURABLE_SLOT_OFFSET, FRAME_PAYLOAD_BYTES_MAX, FrameHeader, SegmentHeader, SegmentIdentity,
+    encode_durable_slot, frame_bytes_max,
 };
 
 use super::LocalLogOptions;
 use super::control::{Control, Word};
 use super::group::{Group, Joined, Next, Wake};
-use super::segment::{Blocks, Segment, Store};
+use super::segment::{Blocks, FIRST_BYTE, Segment, Store};
 use super::supply::Supply;
 use super::unsynced::Unsynced;
 use crate::lanes::given_up;
 use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Appended, Error, ErrorKind, LogAppend, LogOffset, Pressure, Result};
-
-/// Where a segment's frames begin.
-pub(super) const FIRST_BYTE: u32 = 4096;
-const _: () = assert!(FIRST_BYTE as usize == SEGMENT_HEADER_BYTES);
 
 /// Where a segment's durable-through slot lies.
 const SLOT_BYTE: u32 = 512;

@@ -45,8 +45,8 @@ use crate::fenced::Fenced;
 use crate::lanes::{Lanes, LogLane, world_ended};
 use crate::log_memory::LaneMemory;
 use crate::{
-    Appended, Epoch, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogId, LogOffset, LogReader,
-    LogRecord, LogStore, ObjectStore, Pressure, Registry, Result, Survival, Uri,
+    Appended, Epoch, Error, ErrorKind, FailureDomain, Incarnation, Log, LogAppend, LogContext, LogId,
+    LogOffset, LogReader, LogRecord, LogStore, ObjectStore, Pressure, Registry, Result, Survival, Uri,
 };
 
 /// First byte of a record's configuration.
@@ -402,10 +402,6 @@ impl LogStore for LocalLogStore {
         })
     }
 
-    fn is_of_one_host(&self) -> bool {
-        true
-    }
-
     fn survival(&self) -> Survival {
         let (form, failing, switch) = match self.options.form {
             Form::Mapped => (
@@ -449,6 +445,7 @@ impl LogStore for LocalLogStore {
         }
         Survival {
             store: format!("the local log in {} ({form})", self.directory.display()),
+            domain: FailureDomain::Host,
             accepted: "survives the end of the process, kill -9 included; not a crash of the host or a loss \
                 of power"
                 .into(),

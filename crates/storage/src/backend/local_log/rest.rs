@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use tombolo_env::TaskClass;
 
-use super::lane::{FIRST_BYTE, Lane, State, Writer};
+use super::lane::{Lane, State, Writer};
+use super::segment::FIRST_BYTE;
 use crate::LogOffset;
 use crate::mutant::{Mutant, is_enabled};
 

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tombolo_env::{Env, File, Mapping};
+use tombolo_format::log_frame::SEGMENT_HEADER_BYTES;
 
 use super::Form;
-use super::lane::FIRST_BYTE;
 use crate::backend::local::reserve::leaves_room;
+
+/// Where a segment's frames begin.
+pub(super) const FIRST_BYTE: u32 = 4096;
+const _: () = assert!(FIRST_BYTE as usize == SEGMENT_HEADER_BYTES);
 
 /// Files are zeroed in pieces of this size: larger ones make large folios in the page cache, and a
 /// store through the mapping dirties a whole folio. A durable append of 512 bytes then writes to

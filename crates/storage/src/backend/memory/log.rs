@@ -17,8 +17,8 @@ use tombolo_env::{BoxFuture, Completion, Env, completion};
 
 use crate::lanes::given_up;
 use crate::{
-    Appended, Error, ErrorKind, Incarnation, Log, LogAppend, LogContext, LogEntry, LogId, LogOffset,
-    LogReader, LogRecord, LogStore, Pressure, Result, Survival,
+    Appended, Error, ErrorKind, FailureDomain, Incarnation, Log, LogAppend, LogContext, LogEntry, LogId,
+    LogOffset, LogReader, LogRecord, LogStore, Pressure, Result, Survival,
 };
 
 /// Bytes that an entry takes besides its payload.
@@ -245,6 +245,7 @@ impl LogStore for MemoryLogStore {
     fn survival(&self) -> Survival {
         Survival {
             store: self.identity(),
+            domain: FailureDomain::Process,
             accepted:
                 "survives as long as this process lives; the end of the process, however it comes, loses it"
                     .into(),
@@ -410,11 +411,6 @@ struct MemoryReader {
 }
 
 impl LogReader for MemoryReader {
-    /// Nothing: what was acknowledged is in the store that it reads.
-    fn lacks(&self) -> Option<Error> {
-        None
-    }
-
     fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
         Box::pin(async move {
             self.env.yield_now().await;

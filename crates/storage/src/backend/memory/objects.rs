@@ -14,8 +14,8 @@ use tombolo_env::{BoxFuture, Env};
 use crate::backend::begin;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
-    Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
-    Request, Result, StoreTraits, Survival,
+    Error, ErrorKind, FailureDomain, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement,
+    PutOutcome, Request, Result, Survival,
 };
 
 /// Most names of one page.
@@ -203,16 +203,12 @@ impl ObjectStore for MemoryObjectStore {
         })
     }
 
-    // Both happen under the lock of the map.
-    fn traits(&self) -> StoreTraits {
-        StoreTraits { must_prove_put_if_absent: false, lists_may_walk: false }
-    }
-
     fn survival(&self) -> Survival {
         let durable =
             "survives as long as this process lives; the end of the process, however it comes, loses it";
         Survival {
             store: self.describe(),
+            domain: FailureDomain::Process,
             accepted: durable.into(),
             durable: durable.into(),
             notes: vec!["For tests and for data that may be lost.".into()],

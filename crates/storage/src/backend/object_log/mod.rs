@@ -290,6 +290,7 @@ impl LogStore for ObjectLogStore {
         ];
         Survival {
             store: format!("the log as objects of {}", objects.store),
+            domain: objects.domain,
             accepted: format!("the same as durable: {}", objects.durable),
             durable: objects.durable,
             notes: notes.into_iter().chain(objects.notes).collect(),

@@ -1,5 +1,3 @@
-use tombolo_format::key::EntryKind;
-
 use super::*;
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::version::Version;

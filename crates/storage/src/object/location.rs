@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use tombolo_env::Env;
 
-use crate::{Error, ErrorKind, ObjectStore, Registry, Result, Uri};
+use crate::uri::Uri;
+use crate::{Error, ErrorKind, ObjectStore, Result};
 
 /// Parameters of a URI that say how it is asked, and not what is there.
 const OF_ASKING: [&str; 9] = [
@@ -25,14 +26,17 @@ const OF_ASKING: [&str; 9] = [
     "timeout_seconds",
 ];
 
+/// Opens the object store of a URI.
+pub type OpenStore = dyn Fn(&Env, &Uri) -> Result<Arc<dyn ObjectStore>> + Send + Sync;
+
 /// The URI of a store, and what opens others. Cheap to clone.
 #[derive(Clone)]
 pub struct StoreLocation(Arc<Inner>);
 
 struct Inner {
     env: Env,
-    registry: Registry,
     uri: Uri,
+    open: Arc<OpenStore>,
 }
 
 impl fmt::Debug for StoreLocation {
@@ -70,9 +74,9 @@ fn follow(from: &str, place: &str) -> Option<String> {
 }
 
 impl StoreLocation {
-    /// The location of the store that `registry` opens at `uri`.
-    pub fn new(env: &Env, registry: &Registry, uri: &Uri) -> StoreLocation {
-        StoreLocation(Arc::new(Inner { env: env.clone(), registry: registry.clone(), uri: uri.clone() }))
+    /// The location of the store at `uri`; `open` opens others of its service.
+    pub fn new(env: &Env, uri: &Uri, open: Arc<OpenStore>) -> StoreLocation {
+        StoreLocation(Arc::new(Inner { env: env.clone(), uri: uri.clone(), open }))
     }
 
     /// The place of another store, from this one on.
@@ -148,7 +152,7 @@ impl StoreLocation {
     /// # Errors
     /// `Corrupt` for a place that is none; those of opening it.
     pub fn neighbour(&self, place: &str) -> Result<Arc<dyn ObjectStore>> {
-        self.0.registry.open_object_store(&self.0.env, &self.uri_of(place)?)
+        (self.0.open)(&self.0.env, &self.uri_of(place)?)
     }
 }
 

@@ -1,7 +1,9 @@
 use super::*;
+use crate::Registry;
 
 fn location(uri: &str) -> StoreLocation {
-    StoreLocation::new(&Env::real(), &Registry::with_defaults(), &Uri::parse(uri).unwrap())
+    let open = Arc::new(|env: &Env, uri: &Uri| Registry::with_defaults().open_object_store(env, uri));
+    StoreLocation::new(&Env::real(), &Uri::parse(uri).unwrap(), open)
 }
 
 /// A place leads from one database to the other and back, and says nothing else.

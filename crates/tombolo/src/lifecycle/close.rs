@@ -1,0 +1,109 @@
+//! Closing: `what is in memory → the log, or tables → background ends → the log un-named`.
+//!
+//! A log may be lost sooner than the store: the memory of nodes, beside a disk; a disk of this host,
+//! beside a service. A database that was closed must not depend on it, so all goes to tables then,
+//! and the manifest names that log no more: the next opening asks none of its nodes for anything.
+//!
+//! Invariant: the log is un-named only after tables hold all of it (rule 7), and after the last
+//! task has ended that could write to it.
+
+use std::sync::Arc;
+
+use tombolo_format::manifest::Edit;
+use tombolo_storage::{Error, LogRecord, Result};
+
+use super::flushed;
+use crate::engine::Engine;
+use crate::write;
+
+/// Makes what was accepted durable, flushes what no log holds or only one that is lost sooner than
+/// the store, and ends background work. Who comes second waits for the first.
+pub(crate) async fn close(engine: &Engine) -> Result<()> {
+    if engine.set_closed() {
+        return closed(engine).await;
+    }
+    let result = shut(engine).await;
+    *engine.closed_with.lock() = Some(result.clone());
+    engine.progress.raise();
+    result
+}
+
+/// How another's closing ended, once it has.
+async fn closed(engine: &Engine) -> Result<()> {
+    loop {
+        let progress = engine.progress.subscribe();
+        let ended = engine.closed_with.lock().clone();
+        if let Some(result) = ended {
+            return result;
+        }
+        let _woken = progress.await;
+    }
+}
+
+async fn shut(engine: &Engine) -> Result<()> {
+    let leaves_log = is_log_lost_sooner(engine);
+    let mut result = match engine.failure() {
+        Some(_) if engine.is_read_only() => Ok(()),
+        Some(error) => Err(error),
+        None if leaves_log || write::has_unlogged(engine) => {
+            write::seal_ended_log(engine);
+            let last = write::seal(engine);
+            flushed(engine, last).await.map_err(|error| not_written(engine, error))
+        }
+        None => Ok(()),
+    };
+    let main = engine.main_log();
+    // One that has ended, and could not be put into tables, is among what went wrong already.
+    if main.ended().is_none() {
+        result = result.and(main.log().close().await);
+    }
+    if let Some(log) =
+        engine.application_log.as_ref().filter(|log| !Arc::ptr_eq(log, main.log()) || main.ended().is_some())
+    {
+        result = result.and(log.close().await);
+    }
+    engine.stop();
+    let tasks = std::mem::take(&mut *engine.tasks.lock());
+    for task in tasks {
+        task.await;
+    }
+    if leaves_log && result.is_ok() {
+        result = leave_log(engine).await.map_err(|error| not_written(engine, error));
+    }
+    engine.manifest.close().await;
+    engine.versions.tables().flash.end();
+    result
+}
+
+/// Whether durable writes in the log are lost with less than those in the store.
+fn is_log_lost_sooner(engine: &Engine) -> bool {
+    !engine.is_read_only() && engine.log_store.survival().domain < engine.objects.survival().domain
+}
+
+/// What closing says of writes that are in the log alone, or without any.
+fn not_written(engine: &Engine, error: Error) -> Error {
+    let advice = match engine.main_log().ended() {
+        None => format!(
+            "what was acknowledged is in {}: keep that until the database was opened and closed again",
+            engine.log_store.survival().store
+        ),
+        Some(_) => "writes since the last flush may be lost".to_owned(),
+    };
+    Error::new(error.kind(), format!("closing could not write everything to the store: {}", error.message()))
+        .source(error)
+        .advice(advice)
+}
+
+/// Un-names the log of this epoch, of which tables hold everything, and frees it.
+async fn leave_log(engine: &Engine) -> Result<()> {
+    let id = engine.main_log().id;
+    let state = engine.manifest.state();
+    let Some(log) = state.logs().get(&id) else { return Ok(()) };
+    let record = LogRecord { id, configuration: log.configuration.clone() };
+    engine.manifest.give_up_log(id);
+    engine.manifest.committed(vec![Edit::LogUnnamed { epoch: id.epoch.0, lane: id.lane }]).await?;
+    if let Err(error) = engine.log_store.free(&engine.context, &record).await {
+        tracing::warn!(%error, "freeing the log failed; the next epoch frees it");
+    }
+    Ok(())
+}
