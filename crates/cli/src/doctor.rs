@@ -135,7 +135,7 @@ fn store_groups(env: &Env, store: &str, log: Option<&str>) -> Result<Vec<Group>>
     let logs = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
     let mut found = env.block_on(objects.facts(Request::new(Purpose::Open, Epoch::NONE)))?;
     found.push(database(env, &objects));
-    if objects.must_prove_put_if_absent() {
+    if objects.traits().must_prove_put_if_absent {
         found.push(put_if_absent(env, &objects)?);
     }
     let mut groups = vec![Group { about: format!("store {store}"), facts: found }];

@@ -165,6 +165,7 @@ fn exit_code(kind: ErrorKind) -> u8 {
         ErrorKind::Corrupt => 5,
         ErrorKind::OutOfSpace | ErrorKind::PermissionDenied => 6,
         ErrorKind::Bug => 8,
+        ErrorKind::InUse => 9,
         // Retry, Busy, Conflict, OutcomeUnknown, DeadlineExceeded, PinLost, Closed, and what later
         // versions add.
         _ => 7,
@@ -178,6 +179,7 @@ fn next_step(kind: ErrorKind) -> Option<&'static str> {
             "another process owns the database now: work through it, or run this command again to take over \
             in turn"
         }
+        ErrorKind::InUse => "let the process that has the database open do it, or take it over: --take-over",
         ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded => "run the command again",
         ErrorKind::OutcomeUnknown => "read to find out whether it took effect, then write again if not",
         ErrorKind::NotFound => {

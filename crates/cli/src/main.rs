@@ -44,6 +44,7 @@ Exit codes:
   6  no permission, a read-only disk, or a full one
   7  passing trouble or an unknown outcome: try again
   8  a bug of Tombolo: report it
+  9  another process has the database open: let it do it, or say --take-over
 130  interrupted by Ctrl-C";
 
 const JSON_HELP: &str = "Print one JSON document on standard output (a line per entry for scans), and \
@@ -317,8 +318,9 @@ mod tests {
         let databases = command.find_subcommand("db").expect("a command for databases");
         for command in command.get_subcommands().chain(databases.get_subcommands()) {
             let name = command.get_name();
+            let is_named = page.contains(&format!("`{name}`")) || page.contains(&format!("`tombolo {name}`"));
             assert!(
-                command.is_hide_set() || name == "help" || page.contains(&format!("`{name}`")),
+                command.is_hide_set() || name == "help" || is_named,
                 "docs/commands.md does not name the command {name}"
             );
         }

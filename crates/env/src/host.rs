@@ -38,3 +38,18 @@ pub struct FileSystemFacts {
     /// Whether the device turns; `None` when the kernel does not tell.
     pub rotational: Option<bool>,
 }
+
+/// Which process this is, so that others can tell whether it lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessFacts {
+    /// The name of its host.
+    pub host: String,
+    /// The name of its program.
+    pub program: String,
+    /// Its number.
+    pub process: u32,
+    /// The namespace in which that number counts; 0 when it is not known.
+    pub namespace: u64,
+    /// When it started, in the host's own units since its boot; 0 when it is not known.
+    pub start: u64,
+}

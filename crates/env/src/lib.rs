@@ -33,7 +33,7 @@ use std::time::Duration;
 pub use clock::Instant;
 pub use completion::{Completer, Completion, completion};
 pub use file::{Access, DirectoryEntry, File, FileSystem, FileSystemKind, Mapping, Metadata, Space};
-pub use host::{FileSystemFacts, HostFacts};
+pub use host::{FileSystemFacts, HostFacts, ProcessFacts};
 pub use network::{Connection, Listener, Network};
 pub use task::{Task, TaskClass};
 pub use together::all;
@@ -55,6 +55,14 @@ pub trait Platform: Send + Sync + fmt::Debug {
     fn boot_id(&self) -> u128;
     /// What the host offers.
     fn host_facts(&self) -> HostFacts;
+    /// Which process this is.
+    fn process_facts(&self) -> ProcessFacts;
+    /// Whether the process of that number and start lives, on this host and in this namespace;
+    /// `None` when the host does not tell.
+    fn process_lives(&self, process: u32, start: u64) -> Option<bool>;
+    /// A number that the worlds of one process share, and no other process that runs in the same
+    /// address space has: simulated processes are many.
+    fn process_token(&self) -> u64;
     /// Runs `future` in the background.
     fn spawn(&self, class: TaskClass, name: &'static str, future: BoxFuture<'static, ()>) -> Task;
     /// A future that is ready at `deadline`.
@@ -132,6 +140,23 @@ impl Env {
     /// What the host offers to this process. Costs a few system calls.
     pub fn host_facts(&self) -> HostFacts {
         self.platform.host_facts()
+    }
+
+    /// Which process this is. Costs a few system calls.
+    pub fn process_facts(&self) -> ProcessFacts {
+        self.platform.process_facts()
+    }
+
+    /// Whether the process of that number and start lives, on this host and in this namespace;
+    /// `None` when the host does not tell.
+    pub fn process_lives(&self, process: u32, start: u64) -> Option<bool> {
+        self.platform.process_lives(process, start)
+    }
+
+    /// A number that the worlds of one process share, and no other process that runs in the same
+    /// address space has: simulated processes are many.
+    pub fn process_token(&self) -> u64 {
+        self.platform.process_token()
     }
 
     /// Runs `future` in the background. Dropping the task cancels it; [`Task::detach`] lets it go.

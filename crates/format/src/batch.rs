@@ -4,8 +4,8 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version (1) |
-//! | 1 | 1 | flags (0) |
-//! | 2 | 2 | reserved (0) |
+//! | 1 | 1 | flags (0): others are refused |
+//! | 2 | 2 | reserved (0): others are refused |
 //! | 4 | 4 | number of operations |
 //! | 8 | | operations |
 //!
@@ -32,13 +32,26 @@
 //!
 //! Each operation takes one sequence number: the entry's first plus the operation's index. The
 //! lengths are of fixed width, so that decoding branches on nothing and a memtable copies key and
-//! value in one piece. Creating a keyspace: the key is its name, the value {stream u32, count of
-//! options u32, then name and value of each, each with its length (u32) before it}. The log's frame
-//! has the checksum; a decoder here still trusts no length.
+//! value in one piece. Creating a keyspace: the key is its name, the value {stream u32, options}.
+//! The log's frame has the checksum; a decoder here still trusts no length.
+//!
+//! A kind of entry, or of operation, that this version does not know is refused as `Newer`: its own
+//! byte is its mark in a log. That a keyspace may hold such entries is said before the first of
+//! them, in the keyspace's options.
+//!
+//! **Options of a keyspace:**
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | incompatible feature bits: of settings that change what bytes mean, and of kinds of entries |
+//! | 4 | number of settings |
+//! | | name and value of each, each with its length (u32) before it |
+//!
+//! A setting that this version does not know may be ignored, unless a feature bit says otherwise.
 
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
-use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_limits};
+use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_limits, kind_name};
 pub use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACE_OPTION_BYTES_MAX, KEYSPACE_OPTIONS_MAX};
 use crate::keyspace::{KeyspaceOptions, put_options, read_options};
 
@@ -366,7 +379,7 @@ impl<'a> Operations<'a> {
         match EntryKind::from_byte(kind) {
             Some(kind) => Ok(Operation::Entry { kind, keyspace, key, value }),
             None if kind == 0 => Err(FormatError::damaged(1, "a kind of entry", "0")),
-            None => Err(FormatError::newer(1, format!("an entry of kind {kind}"))),
+            None => Err(FormatError::newer(1, format!("an entry of kind {}", kind_name(kind)))),
         }
     }
 
@@ -398,7 +411,7 @@ impl<'a> Operations<'a> {
             DROP_KEYSPACE => Ok(Operation::DropKeyspace { keyspace }),
             PREPARE | DECIDE => Err(FormatError::newer(at, format!("transaction record {}", header[0]))),
             0 => Err(FormatError::damaged(at, "a kind of operation", "0")),
-            kind => Err(FormatError::newer(at, format!("operation of kind {kind}"))),
+            kind => Err(FormatError::newer(at, format!("an entry of kind {}", kind_name(kind)))),
         }
     }
 }
@@ -430,7 +443,7 @@ fn decode_create<'a>(keyspace: u32, key: &'a [u8], value: &[u8]) -> Result<Opera
     };
     let mut reader = Reader::new(value);
     let stream = reader.u32()?;
-    let options = read_options(&mut reader)?;
+    let options = read_options(&mut reader).map_err(|error| error.of(format_args!("keyspace {name:?}")))?;
     reader.end()?;
     Ok(Operation::CreateKeyspace { keyspace, name, stream, options })
 }

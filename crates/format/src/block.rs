@@ -35,7 +35,7 @@ use bytes::Bytes;
 
 use crate::aligned;
 use crate::error::{FormatError, Result};
-use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer, VALUE_BYTES_MAX, head_of};
+use crate::key::{InternalKey, KEY_BYTES_MAX, Trailer, VALUE_BYTES_MAX, head_of, kind_name};
 use crate::prefetch::prefetch;
 
 mod builder;
@@ -686,7 +686,7 @@ impl Block {
             if key.trailer.kind().is_none() {
                 return Err(FormatError::newer(
                     cursor.position(),
-                    format!("entry of kind {}", key.trailer.0 & 0xff),
+                    format!("an entry of kind {}", kind_name(key.trailer.kind_byte())),
                 ));
             }
             each(key, cursor.value(self))?;

@@ -75,6 +75,17 @@ impl FormatError {
     }
 }
 
+impl FormatError {
+    /// The same error, of `place`: what only a newer version knows is said of it.
+    #[must_use]
+    pub(crate) fn of(mut self, place: impl fmt::Display) -> FormatError {
+        if let FormatError::Newer { what, .. } = &mut self {
+            *what = format!("{place}: {what}").into();
+        }
+        self
+    }
+}
+
 impl fmt::Display for FormatError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -25,6 +25,7 @@ use crate::log_object::{LogObject, encode_seal};
 use crate::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use crate::manifest::{decode_edit, decode_record, encode_record};
 use crate::pin::{decode_pin, encode_pin};
+use crate::question::{decode_answer, decode_question, encode_answer, encode_question};
 use crate::stored;
 use crate::table::{Footer, Properties, Top};
 
@@ -34,12 +35,13 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
     ("manifest_snapshot", manifest_snapshot),
     ("pin", pin),
+    ("question", question),
     ("block", block),
     ("filter_and_index", filter_and_index),
     ("table", table),
@@ -89,6 +91,18 @@ fn log_object(bytes: &[u8]) {
             LogObject::decode(&encode_seal(&identity, by, sealed), &identity),
             Ok(LogObject::Seal { by, sealed })
         );
+    }
+}
+
+/// Questions to a writer and their answers; what decodes must encode to an equal one.
+pub fn question(bytes: &[u8]) {
+    if let Ok(question) = decode_question(bytes) {
+        let again = encode_question(&question).and_then(|bytes| decode_question(&bytes));
+        assert_eq!(again, Ok(question));
+    }
+    if let Ok(answer) = decode_answer(bytes) {
+        let again = encode_answer(&answer).and_then(|bytes| decode_answer(&bytes));
+        assert_eq!(again, Ok(answer));
     }
 }
 

@@ -9,8 +9,22 @@
 //! version of a key comes first. A seek for what a snapshot sees looks for
 //! `(user key, Trailer::seek(snapshot))`: the first entry at or after it is the answer.
 //!
-//! Keys, values and entries that are separated or expire keep their own prefix in the value (see
-//! [`EntryKind`]).
+//! **Kinds**, the low byte of a trailer:
+//!
+//! | kind | name | says |
+//! |---|---|---|
+//! | 1 | put | the key has this value |
+//! | 2 | delete | the key has no value |
+//! | 3 | single delete | reserved: as delete, and the key was put once at most |
+//! | 4 | merge | reserved: an operand for the keyspace's merge operator |
+//! | 5 | range delete | reserved: the keys from this one to the one in the value have no value |
+//! | 6 | separated put | reserved: the value says where the value is |
+//! | 7 | expiring put | reserved: the value ends at a time |
+//!
+//! This version knows the kinds of [`EntryKind`] and refuses an entry of any other, in a log as in
+//! a table. A kind from 3 on has a feature bit of its own, with the number of the kind: in the
+//! footer and the description of each table that holds such entries, and, before the first of them
+//! is written, in the settings of its keyspace ([`EntryKind::feature`]).
 
 use std::cmp::Ordering;
 
@@ -45,6 +59,9 @@ pub const KEY_BYTES_MAX: usize = (64 << 10) - 1;
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// What an entry of a memtable, a log payload or a table does. The byte values are the format.
+///
+/// A kind is here once every path resolves it; the others are numbers that are kept free, and are
+/// refused like any number that nobody has given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -52,21 +69,11 @@ pub enum EntryKind {
     Put = 1,
     /// The key has no value.
     Delete = 2,
-    /// As `Delete`, promised by the user to meet at most one put. Reserved.
-    SingleDelete = 3,
-    /// An operand for the keyspace's merge operator. Reserved.
-    Merge = 4,
-    /// Keys from this key to the one in the value (exclusive) have no value. Reserved.
-    RangeDelete = 5,
-    /// The value is a reference to a separated value. Reserved.
-    SeparatedPut = 6,
-    /// The value begins with its expiry (u64, milliseconds since the Unix epoch). Reserved.
-    ExpiringPut = 7,
 }
 
 impl EntryKind {
-    /// The greatest byte value of a kind that this version knows.
-    pub const LAST: u8 = EntryKind::ExpiringPut as u8;
+    /// All kinds.
+    pub const ALL: [EntryKind; 2] = [EntryKind::Put, EntryKind::Delete];
 
     /// The kind of a byte, if this version knows it.
     #[inline]
@@ -74,19 +81,41 @@ impl EntryKind {
         Some(match byte {
             1 => EntryKind::Put,
             2 => EntryKind::Delete,
-            3 => EntryKind::SingleDelete,
-            4 => EntryKind::Merge,
-            5 => EntryKind::RangeDelete,
-            6 => EntryKind::SeparatedPut,
-            7 => EntryKind::ExpiringPut,
             _ => return None,
         })
     }
 
     /// Whether the entry takes values away and holds none.
     pub const fn is_delete(self) -> bool {
-        matches!(self, EntryKind::Delete | EntryKind::SingleDelete | EntryKind::RangeDelete)
+        match self {
+            EntryKind::Put => false,
+            EntryKind::Delete => true,
+        }
     }
+
+    /// The incompatible feature bits of what holds such entries: none of the kinds that every
+    /// version reads, and of others the bit with the kind's number.
+    #[inline]
+    pub const fn feature(self) -> u64 {
+        match self {
+            EntryKind::Put | EntryKind::Delete => 0,
+        }
+    }
+}
+
+/// A kind by its byte, for people.
+pub fn kind_name(byte: u8) -> String {
+    let name = match byte {
+        1 => "put",
+        2 => "delete",
+        3 => "single delete",
+        4 => "merge",
+        5 => "range delete",
+        6 => "separated put",
+        7 => "expiring put",
+        _ => return format!("{byte}"),
+    };
+    format!("{byte} ({name})")
 }
 
 /// Sequence number and kind in one word; greater is newer.
@@ -126,7 +155,13 @@ impl Trailer {
     /// The kind, if this version knows it.
     #[inline]
     pub const fn kind(self) -> Option<EntryKind> {
-        EntryKind::from_byte((self.0 & 0xff) as u8)
+        EntryKind::from_byte(self.kind_byte())
+    }
+
+    /// The kind's byte, whether this version knows it or not.
+    #[inline]
+    pub const fn kind_byte(self) -> u8 {
+        (self.0 & 0xff) as u8
     }
 }
 
@@ -159,6 +194,30 @@ impl PartialOrd for InternalKey<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
+}
+
+/// Feature bits of the kinds that this version knows.
+pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::Put.feature() | EntryKind::Delete.feature();
+
+/// Bits below this one are those of kinds.
+const KIND_FEATURES_END: u8 = 16;
+
+/// Refuses the feature bits of what holds entries that this version does not know.
+///
+/// # Errors
+/// `Newer`, which names the kinds.
+pub(crate) fn check_entry_features(offset: usize, bits: u64) -> Result<()> {
+    let unknown = bits & !ENTRY_FEATURES_KNOWN;
+    if unknown == 0 {
+        return Ok(());
+    }
+    let kinds: Vec<_> =
+        (3..KIND_FEATURES_END).filter(|kind| unknown & (1 << kind) != 0).map(kind_name).collect();
+    let says = match &kinds[..] {
+        [] => String::new(),
+        kinds => format!(", which say: entries of kind {}", kinds.join(", ")),
+    };
+    Err(FormatError::newer(offset, format!("unknown incompatible feature bits {unknown:#x}{says}")))
 }
 
 /// Checks a key and a value against the limits.

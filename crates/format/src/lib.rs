@@ -36,6 +36,8 @@ pub mod manifest;
 pub mod near_log;
 pub mod pin;
 pub mod prefetch;
+pub mod property;
+pub mod question;
 pub mod segment_record;
 pub mod stored;
 pub mod table;

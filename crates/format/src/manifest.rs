@@ -20,12 +20,15 @@
 //! | 88 | 8 | slot of the snapshot that it builds on |
 //! | 96 | 4 | kind: 1 claim, 2 edits, 3 snapshot, 4 destroyed; 5, 6, 7 the first, a further and the last part of edits |
 //! | 100 | 4 | number of edits (0 of kinds 1, 3 and 4) |
-//! | 104 | | of kinds 2 and 5 to 7 the edits; of kind 3 {slot u64, epoch u64, record hash u128, random u64, length u64, checksum u64} |
+//! | 104 | | of kind 1 the writer; of kinds 2 and 5 to 7 the edits; of kind 3 {slot u64, epoch u64, record hash u128, random u64, length u64, checksum u64} |
 //! | −4 | 4 | CRC-32C of all before it |
 //!
 //! Edits beyond a record's limit are **parts**: a first one, any number of further ones and a last
 //! one in consecutive slots, which take effect all together with the last. A first part that is
 //! followed by anything else but a further or the last one has no effect.
+//!
+//! **Writer:** {boot u128, process namespace u64, process u32, process start u64, since u64, host,
+//! program}. It is for liveness only: nothing safe depends on it.
 //!
 //! **Edit:** {tag u8, reserved u8, bytes of the body u32, body}. Text and bytes in a body have
 //! their length (u32) before them.
@@ -33,10 +36,10 @@
 //! | tag | body |
 //! |---|---|
 //! | 1 database created | created u64, log identity |
-//! | 2 keyspace created | id u32, stream u32, name, options {count u32, (name, value)…} |
+//! | 2 keyspace created | id u32, stream u32, name, options ([`crate::batch`]) |
 //! | 3 keyspace dropped | id u32 |
 //! | 4 keyspace flushed | id u32, sequence u64 |
-//! | 5 table added | name {epoch u64, random u64}, offset u64, length u64, identity u64, keyspace u32, level u8, first sequence u64, last sequence u64, entries u64, deletes u64, tail bytes u32, oldest u64, first key, last key |
+//! | 5 table added | name {epoch u64, random u64}, offset u64, length u64, identity u64, keyspace u32, level u8, first sequence u64, last sequence u64, entries u64, deletes u64, tail bytes u32, oldest u64, incompatible feature bits u64, first key, last key, properties |
 //! | 6 table moved | name, level u8 |
 //! | 7, 8, 9 table obsolete, condemned, un-named | name |
 //! | 10 log named | epoch u64, lane u32, configuration |
@@ -44,11 +47,31 @@
 //! | 12 log replay point | epoch u64, lane u32, offset u64 |
 //! | 13 log un-named | epoch u64, lane u32 |
 //! | 14 stream reached | stream u32, sequence u64 |
-//! | 15 keyspace changed | id u32, options {count u32, (name, value)…} |
+//! | 15 keyspace changed | id u32, options ([`crate::batch`]) |
 //! | 16 log trimmed | epoch u64, lane u32, entries u64 |
 //! | 17 source named | source u32, incarnation u64, database u64, pin u128, place |
 //! | 18 source un-named | source u32 |
 //! | 19 table of a source added | as 5, then source u32, the table's name there {epoch u64, random u64} |
+//! | 20 writer named | epoch u64, writer; in snapshots only: records name writers by their claims |
+//! | 21 writer closed | (empty) |
+//!
+//! **Properties** of a table's description are a list ([`crate::property`]) with its length (u32)
+//! before it. This version knows none of them, and writes none. It refuses a critical one, and
+//! keeps the others wherever the description is written again: in snapshots, checkpoints, clones
+//! and restores. Ids that are kept free:
+//!
+//! | id | critical | property |
+//! |---|---|---|
+//! | 1 | yes | range deletes: their number, and the bounds of their keys |
+//! | 2 | no | when its newest data was written |
+//! | 3 | yes | when its entries expire |
+//! | 4 | no | the tier that it is in |
+//! | 5 | yes | objects with values of its entries |
+//! | 6 | no | sum of the hashes of its entries |
+//! | 7 | yes | the sequence number that takes the place of all in it |
+//! | 8 | yes | the bounds of the keys that count |
+//!
+//! Feature bits of a description are those of the table's footer.
 //!
 //! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0,
 //! [`FEATURE_SOURCES`]: who does not know it would take tables of other databases for this one's.
@@ -60,6 +83,7 @@ use bytes::Bytes;
 
 use crate::key::SequenceNumber;
 pub use crate::keyspace::KeyspaceOptions;
+use crate::property::PropertyList;
 
 mod edit;
 mod record;
@@ -140,9 +164,36 @@ pub struct TableDescription {
     pub tail_bytes: u32,
     /// When its oldest data was written, in seconds since the Unix epoch.
     pub oldest_unix_seconds: u64,
+    /// Its incompatible feature bits, as its footer has them.
+    pub features: u64,
+    /// More about it, by properties that may be of a later version.
+    pub properties: PropertyList,
     /// Where its object lies, if that is under another database; `name` is then no object's, and as
     /// fresh as one.
     pub source: Option<TableSource>,
+}
+
+/// Most bytes of a writer's host name, and of its program's name.
+pub const WRITER_TEXT_BYTES_MAX: usize = 255;
+
+/// The process that writes. It is for liveness only: nothing safe depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Writer {
+    /// The name of its host.
+    pub host: String,
+    /// The name of its program.
+    pub program: String,
+    /// Identity of the boot of its host.
+    pub boot_id: u128,
+    /// The namespace in which its process number counts; 0 when it is not known.
+    pub process_namespace: u64,
+    /// Its process number.
+    pub process: u32,
+    /// When the process started, in the host's own units: tells a process number that was used
+    /// again.
+    pub process_start: u64,
+    /// When it claimed the database, in seconds since the Unix epoch.
+    pub since_unix_seconds: u64,
 }
 
 /// A change of the manifest's state. Snapshots are the same edits, from nothing.
@@ -263,6 +314,15 @@ pub enum Edit {
         /// Its number.
         number: u32,
     },
+    /// The writer of an epoch: in snapshots only, as a record names it by its claim.
+    WriterNamed {
+        /// Its epoch.
+        epoch: u64,
+        /// Who it is.
+        writer: Writer,
+    },
+    /// The writer of the record's epoch has closed the database: nobody writes until the next claim.
+    WriterClosed,
     /// A stream has given out sequence numbers up to `sequence`, whatever its tables and logs hold.
     StreamReached {
         /// Its number.
@@ -286,8 +346,8 @@ impl Edit {
 /// What a slot of the chain is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Begins an epoch, whose number is the slot's. Never deleted.
-    Claim,
+    /// Begins an epoch, whose number is the slot's, and says who writes in it. Never deleted.
+    Claim(Writer),
     /// Changes the state.
     Edits(Vec<Edit>),
     /// Names a snapshot object that holds the state as of an earlier slot: edits go on while a

@@ -5,7 +5,7 @@
 //! | data blocks | [`crate::block`] in [`crate::stored`], in key order, one after another from offset 0 |
 //! | partitions | filter block, index block, filter block, index block, … ([`crate::filter`], [`crate::index`]) |
 //! | top index | a stored block |
-//! | properties | a stored block: {id u16, bytes u32, value} … in ascending order of ids |
+//! | properties | a stored block: a list of properties ([`crate::property`]) |
 //! | footer | see below |
 //!
 //! Everything from the first partition on is the table's tail, fetched with one request; of a tail
@@ -22,7 +22,7 @@
 //! | 24 | 8 | offset of the top index |
 //! | 32 | 4 | stored bytes of the top index |
 //! | 36 | 4 | stored bytes of the properties, which follow the top index and end at the footer |
-//! | 40 | 8 | incompatible feature bits |
+//! | 40 | 8 | incompatible feature bits: those of the kinds of its entries ([`crate::key`]) |
 //! | 48 | 8 | compatible feature bits |
 //! | 56 | 24 | reserved (0) |
 //! | 80 | 4 | version (1) |
@@ -39,9 +39,9 @@ use bytes::Bytes;
 use crate::block::{Block, Place};
 use crate::checksum::crc32c;
 use crate::codec::Reader;
-use crate::error::{FormatError, Result, check_features, check_version};
+use crate::error::{FormatError, Result, check_version};
 use crate::index::PartitionHandle;
-use crate::key::{InternalKey, SequenceNumber};
+use crate::key::{InternalKey, SequenceNumber, check_entry_features};
 use crate::stored::{self, BlockHandle, Sealed};
 
 mod builder;
@@ -49,15 +49,13 @@ mod properties;
 mod verify;
 
 pub use builder::{TableBuilder, TableOptions, TableSummary};
-pub use properties::{PROPERTIES_BYTES_MAX, Properties};
+pub use properties::Properties;
 pub use verify::{Partition, Verification, verify};
 
 /// Last bytes of a table.
 pub const TABLE_MAGIC: [u8; 8] = *b"TMBLOTAB";
 /// The version written, and the newest read.
 pub const TABLE_VERSION: u32 = 1;
-/// Incompatible feature bits that this program knows.
-pub const TABLE_FEATURES_KNOWN: u64 = 0;
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = 96;
 /// Most bytes of a tail that one request fetches whole.
@@ -65,6 +63,7 @@ pub const TAIL_BYTES_MAX: u32 = 1 << 20;
 /// Most bytes of a tail that is read into memory at all.
 pub const TAIL_BYTES_LIMIT: u32 = 64 << 20;
 
+const FEATURES_OFFSET: usize = 40;
 const VERSION_OFFSET: usize = 80;
 const CHECKSUM_OFFSET: usize = 84;
 const MAGIC_OFFSET: usize = 88;
@@ -82,6 +81,8 @@ pub struct Footer {
     pub top_index: BlockHandle,
     /// Stored bytes of the properties.
     pub properties_bytes: u32,
+    /// Incompatible feature bits.
+    pub features: u64,
 }
 
 impl Footer {
@@ -94,6 +95,7 @@ impl Footer {
         out[24..32].copy_from_slice(&self.top_index.offset.to_le_bytes());
         out[32..36].copy_from_slice(&self.top_index.length.to_le_bytes());
         out[36..40].copy_from_slice(&self.properties_bytes.to_le_bytes());
+        out[FEATURES_OFFSET..48].copy_from_slice(&self.features.to_le_bytes());
         out[VERSION_OFFSET..CHECKSUM_OFFSET].copy_from_slice(&TABLE_VERSION.to_le_bytes());
         let checksum = crc32c(&out[..CHECKSUM_OFFSET]);
         out[CHECKSUM_OFFSET..MAGIC_OFFSET].copy_from_slice(&checksum.to_le_bytes());
@@ -139,8 +141,9 @@ impl Footer {
             data_end: reader.u64()?,
             top_index: BlockHandle { offset: reader.u64()?, length: reader.u32()? },
             properties_bytes: reader.u32()?,
+            features: reader.u64()?,
         };
-        check_features(40, reader.u64()?, TABLE_FEATURES_KNOWN)?;
+        check_entry_features(FEATURES_OFFSET, footer.features)?;
         let end =
             footer.top_index.end().checked_add(u64::from(footer.properties_bytes) + FOOTER_BYTES as u64);
         if footer.data_end > footer.top_index.offset || end != Some(footer.table_bytes) {

@@ -21,6 +21,9 @@ pub enum ErrorKind {
     /// Another process has taken the database over: this handle is finished. What was in flight is
     /// of unknown outcome.
     Fenced,
+    /// Somebody has the database open, and was not to be disturbed: ask them, wait until they have
+    /// closed it, or take it over.
+    InUse,
     /// The operation may or may not have taken effect: read to find out.
     OutcomeUnknown,
     /// The deadline passed. A write may still take effect.

@@ -37,7 +37,7 @@ pub use log::{
 pub use log_memory::LogMemory;
 pub use meter::{Counted, Meter};
 pub use object::location;
-pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome};
+pub use object::{Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, PutOutcome, StoreTraits};
 pub use performance::StorePerformance;
 pub use registry::Registry;
 pub use request::{

@@ -230,9 +230,12 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     /// Deletes what is left here of the context's database, which was destroyed: logs of older
     /// epochs that no record names too. Touches nothing of another database, however many share the
     /// place.
-    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
-        let _ = context;
-        Box::pin(std::future::ready(Ok(())))
+    fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>>;
+
+    /// Whether all who open its logs run on one host, so that none of them has outlived the host's
+    /// last start. For liveness only.
+    fn is_of_one_host(&self) -> bool {
+        false
     }
 
     /// What accepted and durable writes survive here.
@@ -379,9 +382,7 @@ impl LogAppend<'_> {
 pub trait LogReader: Send + fmt::Debug {
     /// Of a log that is followed: why more may have been acknowledged before [`LogStore::tail`] was
     /// called than it shows; `None` when it shows all of it. What it shows is true either way.
-    fn lacks(&self) -> Option<Error> {
-        None
-    }
+    fn lacks(&self) -> Option<Error>;
 
     /// The next entry with the offset after it, or `None` at the end asked for.
     ///

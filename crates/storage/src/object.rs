@@ -115,6 +115,20 @@ pub struct Listed {
     pub more: bool,
 }
 
+/// What a store says of itself where a wrong answer loses data. Every store says each of them: there
+/// is no default, and a layer hands on what the store below it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreTraits {
+    /// Whether put-if-absent must be tried by many at once before a database is created here
+    /// ([`crate::probe::exclusive`]): stores that others operate, of which some take the condition
+    /// and do not keep it.
+    pub must_prove_put_if_absent: bool,
+    /// Whether even a list of one name may be put together from several moments, so that it misses
+    /// a name that was deleted meanwhile together with the one that took its place: stores that
+    /// others operate, of which some walk a directory and then look at each file.
+    pub lists_may_walk: bool,
+}
+
 /// A store of immutable named objects. All methods are safe to call from many tasks.
 ///
 /// What every backend promises, and its conformance suite checks:
@@ -122,7 +136,7 @@ pub struct Listed {
 /// 2. Of several puts of one absent name, exactly one is `Created`.
 /// 3. A read or list begun after a creation returned sees it.
 /// 4. A list shows every matching name, up to its limit, that was there for the whole call. A list
-///    of **one** name (`limit` = 1) is, unless [`ObjectStore::lists_may_walk`], one atomic answer:
+///    of **one** name (`limit` = 1) is, unless [`StoreTraits::lists_may_walk`], one atomic answer:
 ///    the smallest matching name at one moment within the call. This holds for prefixes after which
 ///    no matching name has a further `/`; a prefix that spans directories may be walked, in
 ///    ascending order. Longer pages may be put together from several moments.
@@ -245,19 +259,8 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Whether put-if-absent must be tried by many at once before a database is created here
-    /// ([`crate::probe::exclusive`]): stores that others operate, of which some take the condition
-    /// and do not keep it.
-    fn must_prove_put_if_absent(&self) -> bool {
-        false
-    }
-
-    /// Whether even a list of one name may be put together from several moments, so that it misses
-    /// a name that was deleted meanwhile together with the one that took its place: stores that
-    /// others operate, of which some walk a directory and then look at each file.
-    fn lists_may_walk(&self) -> bool {
-        false
-    }
+    /// What the engine must know of the store for its protocols to be safe. It never changes.
+    fn traits(&self) -> StoreTraits;
 
     /// What it was asked for since it was opened, where it or a layer counts that. Every store that
     /// comes out of a registry is counted.
@@ -273,16 +276,7 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
 
     /// What objects survive here, for `tombolo explain`. Objects are not accepted before they are
     /// durable, so that both say the same.
-    fn survival(&self) -> Survival {
-        let durable = "survives what the store promises for its objects".to_string();
-        Survival {
-            store: self.describe(),
-            domain: FailureDomain::Service,
-            accepted: durable.clone(),
-            durable,
-            notes: Vec::new(),
-        }
-    }
+    fn survival(&self) -> Survival;
 
     /// The store, as a person would name it, for messages.
     fn describe(&self) -> String;

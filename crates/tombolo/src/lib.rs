@@ -34,6 +34,7 @@ mod pace;
 mod read;
 mod reader;
 mod recovery;
+mod resolve;
 mod salvage;
 mod signal;
 mod stalls;
@@ -55,14 +56,17 @@ pub use db::{
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
+pub use liveness::asking::Answered;
+pub use liveness::presence::{Presence, Seen, Writer};
 pub use op::Op;
-pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting};
+pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting, TakeOver};
 pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;
 pub use salvage::{Loss, SalvageMode, SalvageReport};
 pub use stalls::StallReason;
 pub use standby::StandbyOptions;
 pub use tombolo_env::{Env, Instant};
+pub use tombolo_format::question::Verb as Ask;
 pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result, Uri};
 pub use value::Value;
 

@@ -7,7 +7,10 @@
 //!
 //! An idle database for which nobody stands by makes one request a minute.
 
-use std::collections::BTreeMap;
+pub(crate) mod asking;
+pub(crate) mod presence;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +22,7 @@ use crate::collection::lease::{LeaseWatch, Seen};
 use crate::engine::Engine;
 use crate::manifest::chain::PutAnswer;
 use crate::manifest::driver::io::{Io, either};
-use crate::manifest::names::{self, Sign};
+use crate::manifest::names::{self, Sign, StandbyRecord};
 
 /// How often the writer looks for those who stand by, while there is nobody; more often at first,
 /// as those of its predecessor may come back.
@@ -27,10 +30,15 @@ pub(crate) const LOOK_IDLE: Duration = Duration::from_secs(60);
 const LOOK_FIRST: Duration = Duration::from_secs(1);
 /// As above, while there is somebody.
 const LOOK_WATCHED: Duration = Duration::from_secs(10);
+/// As above, while there are only some who ask: somebody at the prompt waits.
+const LOOK_ASKED: Duration = Duration::from_secs(2);
 /// Whoever stands by renews its record so often.
 pub(crate) const RENEW: Duration = Duration::from_secs(10);
 /// A record that stood still for so long, as the writer saw it, is of one who died.
 pub(crate) const RECORD_LEASE: Duration = Duration::from_secs(40);
+
+/// A writer that has never given a sign may not have looked for those who stand by yet.
+pub(crate) const UNSEEN_MAX: Duration = LOOK_IDLE.saturating_add(Duration::from_secs(15));
 
 /// Those who stand by, each with how often it has renewed its record.
 pub(crate) type Renewals = BTreeMap<u128, u64>;
@@ -44,7 +52,13 @@ struct Watched {
     /// How often the one asks for a sign that asks least often.
     longest: Duration,
     /// How often they ask for a sign; `None` when nobody stands by.
+    shortest: Option<Duration>,
+    /// As above, of all who ask, and would not take over.
     period: Option<Duration>,
+    /// Questions that have no answer yet, of those who live.
+    asked: BTreeSet<u128>,
+    /// Questions and answers of which nobody was found who asks.
+    orphans: BTreeSet<u128>,
 }
 
 impl Watched {
@@ -53,25 +67,41 @@ impl Watched {
         let began = io.env.now();
         let listed = io.list_all(&names::standby_prefix(incarnation)).await?;
         let ended = io.env.now();
-        let mut newest: BTreeMap<u128, (u64, u64)> = BTreeMap::new();
-        for (id, period_ms, beat) in
-            listed.iter().filter_map(|object| names::parse_standby(incarnation, object))
-        {
-            let known = newest.entry(id).or_insert((beat, period_ms));
-            *known = (*known).max((beat, period_ms));
+        let mut newest: BTreeMap<u128, StandbyRecord> = BTreeMap::new();
+        for record in listed.iter().filter_map(|object| names::parse_standby(incarnation, object)) {
+            let known = newest.entry(record.id).or_insert(record);
+            *known = (*known).max(record);
         }
         let seen: Vec<Seen> = newest
-            .iter()
-            .map(|(id, (beat, _))| Seen { id: *id, lease: Some(RECORD_LEASE), beat: *beat })
+            .values()
+            .map(|record| Seen { id: record.id, lease: Some(RECORD_LEASE), beat: record.beat })
             .collect();
         let dead = self.leases.observe(began, ended, Duration::ZERO, &seen);
-        let alive = newest.iter().filter(|(id, _)| !dead.contains(id));
-        self.renewals = newest.iter().map(|(id, (beat, _))| (*id, *beat)).collect();
-        self.longest =
-            newest.values().map(|(_, period_ms)| Duration::from_millis(*period_ms)).max().unwrap_or_default();
-        self.period = alive.map(|(_, (_, period_ms))| Duration::from_millis(*period_ms)).min();
+        let period = |record: &StandbyRecord| Duration::from_millis(record.period_ms);
+        let alive = newest.values().filter(|record| !dead.contains(&record.id));
+        self.period = alive.clone().map(period).min();
+        self.shortest = alive.filter(|record| !record.only_asks).map(period).min();
+        let standbys = newest.values().filter(|record| !record.only_asks);
+        self.renewals = standbys.clone().map(|record| (record.id, record.beat)).collect();
+        self.longest = standbys.map(period).max().unwrap_or_default();
+        let questions = || listed.iter().filter_map(|object| names::parse_question(incarnation, object));
+        let lives = |id: &u128| newest.contains_key(id) && !dead.contains(id);
+        let mut orphans: BTreeSet<u128> = questions().map(|(id, _)| id).filter(|id| !lives(id)).collect();
+        // A list that is a walk may miss a record that is renewed meanwhile: twice it does not.
+        let gone: BTreeSet<u128> =
+            orphans.iter().filter(|id| dead.contains(id) || self.orphans.contains(id)).copied().collect();
+        orphans.retain(|id| !gone.contains(id));
+        self.orphans = orphans;
+        self.asked =
+            questions().filter(|(id, is_answer)| !is_answer && lives(id)).map(|(id, _)| id).collect();
+        for (id, _) in questions().filter(|(_, is_answer)| *is_answer) {
+            self.asked.remove(&id);
+        }
         for object in &listed {
-            if names::parse_standby(incarnation, object).is_some_and(|(id, ..)| dead.contains(&id)) {
+            if names::parse_question(incarnation, object).is_some_and(|(id, _)| gone.contains(&id)) {
+                io.delete(object).await?;
+            }
+            if names::parse_standby(incarnation, object).is_some_and(|record| dead.contains(&record.id)) {
                 io.delete(object).await?;
             }
         }
@@ -103,6 +133,8 @@ pub(crate) async fn beat(engine: Arc<Engine>) {
     let (incarnation, epoch) = (engine.context.incarnation, engine.context.epoch.0);
     let mut watched = Watched::default();
     let (mut beat, mut pause) = (0, LOOK_FIRST);
+    // Questions that are being answered: each is done once.
+    let mut taken = BTreeSet::new();
     let (mut next_look, mut next_beat) = (io.env.now(), None::<Instant>);
     loop {
         let stop = engine.work.subscribe();
@@ -115,11 +147,23 @@ pub(crate) async fn beat(engine: Arc<Engine>) {
             if let Err(error) = watched.look(&io, incarnation).await {
                 tracing::debug!(%error, "looking for those who stand by failed; it is tried again");
             }
+            taken.retain(|id| watched.asked.contains(id));
+            for id in &watched.asked {
+                if !taken.contains(id) && engine.questions.found(*id) {
+                    taken.insert(*id);
+                }
+            }
             if before.is_none() && watched.period.is_some() {
                 forget_older(&io, incarnation, epoch).await;
             }
-            next_look = now + if watched.period.is_some() { LOOK_WATCHED } else { pause };
-            pause = (pause * 2).min(LOOK_IDLE);
+            next_look = now
+                + match (watched.shortest, watched.period) {
+                    (Some(_), _) => LOOK_WATCHED,
+                    (None, Some(_)) => LOOK_ASKED,
+                    (None, None) => pause,
+                };
+            // Who has asked may ask again in a moment.
+            pause = if watched.period.is_some() { LOOK_FIRST } else { (pause * 2).min(LOOK_IDLE) };
             next_beat = watched.period.map(|period| next_beat.unwrap_or(now).min(now + period));
         }
         if let Some(period) = watched.period.filter(|_| next_beat.is_none_or(|next| now >= next)) {
@@ -165,8 +209,8 @@ pub(crate) struct Standing {
 pub(crate) async fn who_stands_by(io: &Io, incarnation: Incarnation) -> Result<Option<Standing>> {
     let mut watched = Watched::default();
     watched.look(io, incarnation).await?;
-    let Watched { period, longest, renewals, .. } = watched;
-    Ok(period.map(|shortest| Standing { shortest, longest, renewals }))
+    let Watched { shortest, longest, renewals, .. } = watched;
+    Ok(shortest.map(|shortest| Standing { shortest, longest, renewals }))
 }
 
 /// What the newest writer last told: its epoch and the sign. One list.

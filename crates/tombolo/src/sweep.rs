@@ -157,7 +157,8 @@ impl Judge<'_> {
             return garbage(is_enabled(Mutant::CollectApplicationObjects) && of < epoch, GarbageKind::Orphan);
         }
         let known = names::parse_record(incarnation, name).is_ok()
-            || names::parse_standby(incarnation, name).is_some();
+            || names::parse_standby(incarnation, name).is_some()
+            || names::parse_question(incarnation, name).is_some();
         let logs = format!("{:016x}/log", incarnation.0);
         if is_enabled(Mutant::SweepTakesLogs) && name.as_str().starts_with(&logs) {
             return Verdict::Garbage(GarbageKind::Orphan);
@@ -172,7 +173,8 @@ impl Judge<'_> {
             || names::parse_pin(life, name).is_some()
             || names::parse_alive(life, name).is_some()
             || names::parse_application(life, name).is_some()
-            || names::parse_standby(life, name).is_some();
+            || names::parse_standby(life, name).is_some()
+            || names::parse_question(life, name).is_some();
         match gone {
             true if is_enabled(Mutant::SweepIgnoresPinnedLives) => Verdict::Garbage(GarbageKind::EndedLife),
             true => Verdict::Unless(Keeper::AnyOf(life.0), GarbageKind::EndedLife),

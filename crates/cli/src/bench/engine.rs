@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tombolo::{
     Batch, BlockingKeyspace, Cursor, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
-    Stats,
+    Stats, TakeOver,
 };
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
@@ -22,6 +22,8 @@ use crate::text;
 pub struct Place {
     /// The store's URI.
     pub store: String,
+    /// Whether it is taken from a process that has it open.
+    pub take_over: TakeOver,
     /// The log's URI.
     pub log: Option<String>,
     /// Settings of the database.
@@ -62,7 +64,8 @@ impl Engine {
         let objects: Arc<dyn ObjectStore> =
             Arc::new(TraceObjectStore::new(Arc::clone(&plain), tracer.clone()));
         let builder = Db::builder(&place.store).env(env.clone()).stores(objects, logs);
-        let db = builder.mode(mode).options(place.options.clone()).open().wait()?;
+        let db =
+            builder.mode(mode).take_over(place.take_over).options(place.options.clone()).open().wait()?;
         let keyspace = match db.keyspace(&place.keyspace) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 db.create_keyspace(&place.keyspace, place.keyspace_options.clone()).wait()?

@@ -22,6 +22,7 @@ use tombolo_workload::{Distribution, Durability, ycsb};
 use self::engine::{Engine, Place};
 use self::report::{Header, Row};
 use self::results::Results;
+use crate::database::TakeOverArguments;
 use crate::db;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -75,6 +76,8 @@ struct RunArguments {
     /// The log store, as a URI; the store's own log when not given.
     #[arg(long, value_name = "URI")]
     log: Option<String>,
+    #[command(flatten)]
+    take_over: TakeOverArguments,
     /// What to run, in this order, separated by commas; `tombolo bench --help` lists them all.
     #[arg(
         long,
@@ -240,6 +243,7 @@ impl RunArguments {
         let keyspace_options = db::keyspace_options(&self.keyspace_settings)?;
         Ok(Place {
             store: store.to_owned(),
+            take_over: self.take_over.mode(),
             log: self.log.clone(),
             options: Options::parse(self.settings.iter().map(String::as_str))?,
             keyspace: KEYSPACE.to_owned(),

@@ -2,9 +2,9 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tombolo::{Builder, Checkpoint, Db, Env, OpenMode};
+use tombolo::{Answered, Ask, Builder, Checkpoint, Db, Env};
 
-use crate::database::DatabaseArguments;
+use crate::database::{DatabaseArguments, Done, WriterArguments};
 use crate::failure::Result;
 use crate::interrupt;
 use crate::output::Output;
@@ -27,7 +27,7 @@ A checkpoint holds every write that was acknowledged before, of all keyspaces, a
 stay for it and take their space. On one file system restoring links tables; to another it copies them, which makes it a backup. With --share
 nothing is copied: see `tombolo db clone --help`.")]
 pub enum Command {
-    /// Makes one. Opens the database as its writer.
+    /// Makes one. A process that has the database open makes it itself; else it is opened here.
     Create(One),
     /// Lists them, oldest first. Disturbs no writer.
     List(DatabaseArguments),
@@ -41,7 +41,7 @@ pub enum Command {
 #[derive(Args)]
 pub struct One {
     #[command(flatten)]
-    database: DatabaseArguments,
+    writer: WriterArguments,
     /// The checkpoint's name.
     name: String,
 }
@@ -102,7 +102,7 @@ old one then keeps them until the new one is compacted or destroyed, and cannot 
 both together, or neither.")]
 pub struct Clone {
     #[command(flatten)]
-    database: DatabaseArguments,
+    writer: WriterArguments,
     /// The new database, as a URI.
     #[arg(value_name = "NEW_URI")]
     target: String,
@@ -117,13 +117,16 @@ pub struct Clone {
 /// tables for nobody.
 pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let Clone { database, target, target_log, share } = arguments;
-    let db = database.open(OpenMode::Open)?;
+    let Clone { writer, target, target_log, share } = arguments;
+    let database = &writer.database;
     let env = Env::real();
     let name = format!("clone-{:016x}{:016x}", env.random_u64(), env.random_u64());
-    // To its end, whatever comes: a checkpoint that is half made is its maker's to end or to
-    // delete.
-    db.checkpoint(&name).wait()?;
+    let done = writer.ask_or_open(Ask::Checkpoint(name.clone()), &interrupted)?;
+    if let Done::Here(db) = &done {
+        // To its end, whatever comes: a checkpoint that is half made is its maker's to end or to
+        // delete.
+        db.checkpoint(&name).wait()?;
+    }
     let new = with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
     let restored = match database.builder() {
         Ok(source) if share.share => {
@@ -132,10 +135,19 @@ pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
         Ok(source) => interrupt::wait(source.at_checkpoint(&name).restore_to(new), &interrupted, || ()),
         Err(error) => Err(error),
     };
-    let deleted = db.delete_checkpoint(&name).wait();
-    restored?;
-    deleted?;
-    db.close().wait()?;
+    match done {
+        Done::Here(db) => {
+            let deleted = db.delete_checkpoint(&name).wait();
+            restored?;
+            deleted?;
+            db.close().wait()?;
+        }
+        Done::ByWriter(_) => {
+            let deleted = database.builder()?.delete_checkpoint(&name).wait();
+            restored?;
+            deleted?;
+        }
+    }
     output.result(
         || json!({ "cloned": database.store, "store": target, "shared": share.share }),
         || format!("{} is now also the database {target}{}", database.store, share.word()),
@@ -146,11 +158,15 @@ pub fn clone(arguments: &Clone, output: &Output) -> Result<()> {
 pub fn run(command: &Command, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     match command {
-        Command::Create(One { database, name }) => {
-            let db = database.open(OpenMode::Open)?;
-            let checkpoint = interrupt::wait(db.checkpoint(name), &interrupted, || ())?;
-            db.close().wait()?;
-            output.result(|| to_json(&checkpoint), || to_text(&checkpoint))
+        Command::Create(One { writer, name }) => {
+            match writer.ask_or_open(Ask::Checkpoint(name.clone()), &interrupted)? {
+                Done::ByWriter(made) => output.result(|| told_json(&made), || told_text(&made)),
+                Done::Here(db) => {
+                    let checkpoint = interrupt::wait(db.checkpoint(name), &interrupted, || ())?;
+                    db.close().wait()?;
+                    output.result(|| to_json(&checkpoint), || to_text(&checkpoint))
+                }
+            }
         }
         Command::List(database) => {
             let checkpoints = interrupt::wait(database.builder()?.checkpoints(), &interrupted, || ())?;
@@ -182,6 +198,21 @@ fn with_log(builder: Builder, log: Option<&str>) -> Builder {
         Some(log) => builder.log(log),
         None => builder,
     }
+}
+
+/// A checkpoint as the writer tells of it that has made it.
+fn told_json(made: &Answered) -> Value {
+    let number = |name: &str| made.fact(name).and_then(|text| text.parse::<u64>().ok());
+    json!({
+        "id": made.fact("id"), "name": made.fact("name"), "created_unix_seconds": number("created_unix_seconds"),
+        "last_sequence": number("last_sequence"), "tables": number("tables"), "table_bytes": number("table_bytes"),
+        "entries": number("entries"), "by_writer_of_epoch": made.epoch.0,
+    })
+}
+
+fn told_text(made: &Answered) -> String {
+    let (name, tables) = (made.fact("name").unwrap_or_default(), made.fact("tables").unwrap_or_default());
+    format!("{name}\t{tables} tables; made by the writer of epoch {}", made.epoch)
 }
 
 fn to_json(checkpoint: &Checkpoint) -> Value {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo::manifest::names::table as table_object;
-use tombolo::{Env, OpenMode, PropertyValue, Unit};
+use tombolo::{Env, PropertyValue, Unit};
 use tombolo_storage::Uri;
 
 use crate::database::{DatabaseArguments, ReadArguments};
@@ -125,7 +125,7 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
 
 /// Runs `stats`.
 pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
-    let db = arguments.open(OpenMode::Open)?;
+    let db = arguments.open_to_read(&ReadArguments::default())?;
     let (stats, memory, requests) = (db.stats(), Arc::clone(db.memory()), db.requests());
     let epoch = db.epoch().0;
     db.close().wait()?;

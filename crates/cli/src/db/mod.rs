@@ -5,6 +5,7 @@ pub mod clones;
 mod look;
 mod salvage;
 mod transfer;
+mod writer;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,10 +16,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use tombolo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
+use tombolo::{Answered, Ask, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
 use tombolo_format::key::VALUE_BYTES_MAX;
 
-use crate::database::{DatabaseArguments, ReadArguments};
+use crate::database::{DatabaseArguments, Done, ReadArguments, TakeOverArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
@@ -30,9 +31,9 @@ use crate::text::{self, Form, FormArguments};
 /// Printable text is shown as it is, and all else as $'…' with escapes, which bash and zsh read.
 /// With --json bytes are a string where they are UTF-8, else {"hex":"00ff"}, in every command.
 ///
-/// Commands open the database as its writer, as any process does: one that has it open already is
-/// fenced, and learns it at its next write. Those that read disturb no writer with --read-only,
-/// which shows what is in tables, or with --checkpoint.
+/// Commands that change something open the database as its writer. If another process has it open
+/// they change nothing, name that process and end with exit code 9; --take-over takes the database
+/// from it.
 #[derive(Subcommand)]
 pub enum Command {
     /// Creates a database.
@@ -53,7 +54,7 @@ pub enum Command {
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
     /// Makes a database of its own of this one as it is now, somewhere else; tables are linked
-    /// where the store can, or shared. Opens it as its writer.
+    /// where the store can, or shared. A process that has it open makes the checkpoint for that.
     Clone(checkpoint::Clone),
     /// Lists databases that share this one's tables, and gives back what is kept for those that are
     /// no more.
@@ -68,15 +69,19 @@ pub enum Command {
     Properties(look::Properties),
     /// Says what each level of the tree holds, from the manifest alone: no writer is disturbed.
     Levels(look::Levels),
+    /// Says who has the database open, and since when; disturbs nobody.
+    Writer(writer::Arguments),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
     Verify(Verify),
     /// Makes a database of what can be had of one of which objects are gone or damaged; says what
     /// is lost, with exit code 1.
     Salvage(salvage::Salvage),
-    /// Merges all tables of each keyspace into one run.
-    Compact(DatabaseArguments),
-    /// Moves what is in memory and in the log to tables.
-    Flush(DatabaseArguments),
+    /// Merges all tables of each keyspace into one run. A process that has the database open does it
+    /// itself.
+    Compact(WriterArguments),
+    /// Moves what is in memory and in the log to tables. A process that has the database open does it
+    /// itself.
+    Flush(WriterArguments),
     /// Destroys a database: its objects are deleted, its numbered life ends for ever.
     Destroy(Destroy),
 }
@@ -98,8 +103,10 @@ impl Common {
         self.form.form()
     }
 
-    fn open(&self) -> Result<(Db, Keyspace)> {
-        self.open_to_read(&ReadArguments::default())
+    fn open(&self, mode: OpenMode, take_over: &TakeOverArguments) -> Result<(Db, Keyspace)> {
+        let db = self.database.open(mode, take_over)?;
+        let keyspace = db.keyspace(&self.keyspace)?;
+        Ok((db, keyspace))
     }
 
     fn open_to_read(&self, read: &ReadArguments) -> Result<(Db, Keyspace)> {
@@ -144,6 +151,8 @@ Examples:
 pub struct Put {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    take_over: TakeOverArguments,
     /// The key.
     key: OsString,
     /// The value.
@@ -177,6 +186,8 @@ pub struct Get {
 pub struct Delete {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    take_over: TakeOverArguments,
     /// The key.
     key: OsString,
     /// What the delete must survive.
@@ -240,7 +251,7 @@ pub enum KeyspaceCommand {
 #[derive(Args)]
 pub struct CreateKeyspace {
     #[command(flatten)]
-    database: DatabaseArguments,
+    writer: WriterArguments,
     /// Its name.
     name: String,
     /// A setting of the keyspace, as name=value; may be given several times. A wrong name lists
@@ -253,7 +264,7 @@ pub struct CreateKeyspace {
 #[derive(Args)]
 pub struct DropKeyspace {
     #[command(flatten)]
-    database: DatabaseArguments,
+    writer: WriterArguments,
     /// Its name.
     name: String,
 }
@@ -265,7 +276,7 @@ Nothing opens the database any more, and its objects are deleted. Readers that l
 after they have ended, deletes the rest. What readers that died have left is waited for, about as long as their lease: a minute as a rule.")]
 pub struct Destroy {
     #[command(flatten)]
-    database: DatabaseArguments,
+    writer: WriterArguments,
     /// Says that you mean it.
     #[arg(long)]
     yes: bool,
@@ -289,17 +300,19 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Clones(command) => clones::run(command, output),
         Command::Stats(arguments) => look::stats(arguments, output),
         Command::Properties(arguments) => look::properties(arguments, output),
+        Command::Writer(arguments) => writer::run(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),
         Command::Salvage(arguments) => salvage::run(arguments, output),
-        Command::Compact(arguments) => rewrite(arguments, output, Db::compact, LOOKS_MAX),
-        Command::Flush(arguments) => rewrite(arguments, output, Db::flush, 0),
+        Command::Compact(arguments) => rewrite(arguments, output, Ask::Compact, Db::compact, LOOKS_MAX),
+        Command::Flush(arguments) => rewrite(arguments, output, Ask::Flush, Db::flush, 0),
         Command::Destroy(arguments) => destroy(arguments, output),
     }
 }
 
 fn create(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
-    let db = arguments.open(OpenMode::Create)?;
+    // Of what is there already nobody is disturbed.
+    let db = arguments.open(OpenMode::Create, &TakeOverArguments::default())?;
     let (incarnation, epoch, store) = (db.incarnation().0, db.epoch().0, &arguments.store);
     db.close().wait()?;
     output.result(
@@ -310,9 +323,9 @@ fn create(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
 
 fn create_keyspace(arguments: &CreateKeyspace, output: &Output) -> Result<()> {
     let options = keyspace_options(&arguments.keyspace_settings)?;
-    let db = arguments.database.open(OpenMode::CreateOrOpen)?;
+    let db = arguments.writer.open(OpenMode::CreateOrOpen)?;
     let keyspace = db.create_keyspace(&arguments.name, options).wait()?;
-    let (name, id, store) = (keyspace.name().to_owned(), keyspace.id(), &arguments.database.store);
+    let (name, id, store) = (keyspace.name().to_owned(), keyspace.id(), &arguments.writer.database.store);
     db.close().wait()?;
     output.result(
         || json!({ "store": store, "keyspace": name, "id": id }),
@@ -341,8 +354,7 @@ fn put(arguments: &Put, output: &Output) -> Result<()> {
         (None, None) => Vec::new(),
     };
     // A first put makes the database: the prompt is where people begin.
-    let db = arguments.common.database.open(OpenMode::CreateOrOpen)?;
-    let keyspace = db.keyspace(&arguments.common.keyspace)?;
+    let (db, keyspace) = arguments.common.open(OpenMode::CreateOrOpen, &arguments.take_over)?;
     keyspace.put_with(&key, &value, arguments.durability.into()).wait()?;
     finish_write(&db, output)
 }
@@ -370,7 +382,7 @@ fn value_from(path: &Path) -> Result<Vec<u8>> {
 
 fn delete(arguments: &Delete, output: &Output) -> Result<()> {
     let key = arguments.common.form().parse(&arguments.key)?;
-    let (db, keyspace) = arguments.common.open()?;
+    let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
     keyspace.delete_with(&key, arguments.durability.into()).wait()?;
     finish_write(&db, output)
 }
@@ -456,7 +468,7 @@ fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
 }
 
 fn keyspaces(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
-    let db = arguments.open(OpenMode::Open)?;
+    let db = arguments.open_to_read(&ReadArguments::default())?;
     for keyspace in db.keyspaces() {
         let options = keyspace.options();
         let compression = format!("{:?}", options.compression).to_lowercase();
@@ -511,64 +523,98 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
     }
 }
 
-/// Does what rewrites tables, and says what there was before and is now.
 /// How often it is looked whether what was shared is given back, and after which time again.
 const LOOKS_MAX: u32 = 100;
 const LOOK: Duration = Duration::from_millis(20);
 
+/// What tables there are.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    tables: u64,
+    bytes: u64,
+    shared: u64,
+}
+
+impl Sizes {
+    fn of(db: &Db) -> Sizes {
+        let stats = db.stats();
+        Sizes { tables: stats.tables, bytes: stats.table_bytes, shared: stats.tables_shared }
+    }
+
+    /// As a writer tells them.
+    fn told(answered: &Answered, when: &str) -> Sizes {
+        let number = |name: &str| {
+            answered.fact(&format!("{name}{when}")).and_then(|text| text.parse().ok()).unwrap_or_default()
+        };
+        Sizes { tables: number("tables"), bytes: number("bytes"), shared: number("tables_shared") }
+    }
+}
+
+/// Does what rewrites tables, here or by the process that has the database open, and says what there
+/// was before and is now.
 fn rewrite(
-    arguments: &DatabaseArguments,
+    arguments: &WriterArguments,
     output: &Output,
+    ask: Ask,
     work: impl FnOnce(&Db) -> Op<()>,
     looks_max: u32,
 ) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let db = arguments.open(OpenMode::Open)?;
-    let before = db.stats();
-    interrupt::wait(work(&db), &interrupted, || ())?;
-    // What was shared, and is not needed any more, is given back by the collection that follows, of
-    // which nobody could wait for the end but by looking.
-    for _ in 0..looks_max {
-        if db.stats().tables_shared == 0 {
-            break;
+    let (before, after, by_writer) = match arguments.ask_or_open(ask, &interrupted)? {
+        Done::ByWriter(answered) => {
+            (Sizes::told(&answered, "_before"), Sizes::told(&answered, ""), Some(answered.epoch.0))
         }
-        std::thread::sleep(LOOK);
-    }
-    let after = db.stats();
-    db.close().wait()?;
+        Done::Here(db) => {
+            let before = Sizes::of(&db);
+            interrupt::wait(work(&db), &interrupted, || ())?;
+            // What was shared, and is not needed any more, is given back by the collection that
+            // follows, of which nobody could wait for the end but by looking.
+            for _ in 0..looks_max {
+                if db.stats().tables_shared == 0 {
+                    break;
+                }
+                std::thread::sleep(LOOK);
+            }
+            let after = Sizes::of(&db);
+            db.close().wait()?;
+            (before, after, None)
+        }
+    };
     output.result(
         || {
             json!({
-                "tables_before": before.tables, "bytes_before": before.table_bytes, "tables": after.tables, "bytes": after.table_bytes,
-                "tables_shared": after.tables_shared,
+                "tables_before": before.tables, "bytes_before": before.bytes, "tables": after.tables, "bytes": after.bytes,
+                "tables_shared": after.shared, "by_writer_of_epoch": by_writer,
             })
         },
         || {
-            let (from, to) = (text::bytes(before.table_bytes), text::bytes(after.table_bytes));
-            let shared = match after.tables_shared {
+            let (from, to) = (text::bytes(before.bytes), text::bytes(after.bytes));
+            let shared = match after.shared {
                 0 => String::new(),
                 tables => format!("; {tables} lie under other databases still: see its checkpoints and \
                     readers"),
             };
-            format!("{} tables of {from} before, {} tables of {to} now{shared}", before.tables, after.tables)
+            let by = by_writer.map_or_else(String::new, |epoch| format!("; done by the writer of epoch {epoch}"));
+            format!("{} tables of {from} before, {} tables of {to} now{shared}{by}", before.tables, after.tables)
         },
     )
 }
 
 fn drop_keyspace(arguments: &DropKeyspace, output: &Output) -> Result<()> {
-    let db = arguments.database.open(OpenMode::Open)?;
+    let db = arguments.writer.open(OpenMode::Open)?;
     db.drop_keyspace(&arguments.name).wait()?;
     finish_write(&db, output)
 }
 
 fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
-    let store = &arguments.database.store;
+    let WriterArguments { database, take_over } = &arguments.writer;
+    let store = &database.store;
     if !arguments.yes {
         return Err(Failure::Usage(format!(
             "destroying {store} deletes all that is in it: say --yes if that is meant"
         )));
     }
-    let left = arguments.database.builder()?.destroy().wait()?;
+    let left = database.to_change(take_over)?.destroy().wait()?;
     let deleted = left.is_deleted();
     output.result(
         || {

@@ -22,7 +22,7 @@ use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions, OpenMode};
 use self::lines::Lines;
 use self::source::Source;
 use super::{Survives, range};
-use crate::database::{DatabaseArguments, ReadArguments};
+use crate::database::{DatabaseArguments, ReadArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
@@ -47,7 +47,7 @@ Batches of about --batch-bytes are written in the order of the lines, each whole
 stays. A line that is none ends the import: its number is told, and what came before it is written. All is durable when the command ends."))]
 pub struct Import {
     #[command(flatten)]
-    database: DatabaseArguments,
+    writer: WriterArguments,
     /// The keyspace.
     #[arg(long, value_name = "NAME", default_value = "default")]
     keyspace: String,
@@ -176,7 +176,7 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     };
     let name = arguments.file.as_ref().map_or("standard input".to_owned(), |path| path.display().to_string());
     let interrupted = interrupt::listen()?;
-    let db = arguments.database.open(OpenMode::CreateOrOpen)?;
+    let db = arguments.writer.open(OpenMode::CreateOrOpen)?;
     let keyspace = match db.keyspace(&arguments.keyspace) {
         Err(error) if error.kind() == ErrorKind::NotFound && arguments.create_keyspace => {
             db.create_keyspace(&arguments.keyspace, KeyspaceOptions::default()).wait()?

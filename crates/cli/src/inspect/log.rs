@@ -215,7 +215,7 @@ fn describe(operation: &Operation<'_>) -> (String, Vec<(&'static str, Value)>) {
                 ("keyspace", json!(keyspace)),
                 ("name", json!(name)),
                 ("stream", json!(stream)),
-                ("options", json!(options.0)),
+                ("options", json!(options.settings)),
             ];
             ("CreateKeyspace".to_owned(), fields)
         }

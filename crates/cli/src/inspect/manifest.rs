@@ -7,8 +7,8 @@ use tombolo_format::checkpoint::CheckpointHeader;
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{
-    Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableDescription, TableName, TableSource, decode_record,
-    record_hash,
+    Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableDescription, TableName, TableSource, Writer,
+    decode_record, record_hash,
 };
 use tombolo_format::pin::{PIN_HEADER_BYTES, decode_pin};
 use tombolo_storage::LogOffset;
@@ -55,7 +55,7 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
         }
     };
     let kind = match &record.kind {
-        RecordKind::Claim => "claim",
+        RecordKind::Claim(_) => "claim",
         RecordKind::Edits(_) => "edits",
         RecordKind::Snapshot { .. } => "snapshot",
         RecordKind::Destroyed => "destroyed",
@@ -77,6 +77,9 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
     match &record.kind {
         RecordKind::Edits(edits) | RecordKind::Part(_, edits) => {
             edits.iter().for_each(|edit| edit_part(edit, RECORD_HEADER_BYTES as u64, report));
+        }
+        RecordKind::Claim(writer) => {
+            report.part(RECORD_HEADER_BYTES as u64, None, "writer", writer_fields(writer));
         }
         RecordKind::Snapshot { .. } => {
             report.part(RECORD_HEADER_BYTES as u64, None, format!("{:?}", record.kind), Vec::new())
@@ -252,6 +255,13 @@ fn table_fields(table: &TableDescription) -> Vec<(&'static str, Value)> {
         ("last_key", text::to_json(&table.last_key)),
         ("identity", json!(format!("{:016x}", table.identity))),
     ];
+    if table.features != 0 {
+        fields.push(("features", json!(format!("{:#x}", table.features))));
+    }
+    let properties = table.properties.ids();
+    if !properties.is_empty() {
+        fields.push(("properties of a later version", json!(properties)));
+    }
     if let Some(TableSource { source, name }) = table.source {
         fields.extend([("source", json!(source)), ("table there", table_name(name))]);
     }
@@ -309,12 +319,18 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
                 ("id", json!(id)),
                 ("name", json!(name)),
                 ("stream", json!(stream)),
-                ("options", json!(options.0)),
+                ("options", json!(options.settings)),
             ],
         ),
         Edit::KeyspaceChanged { id, options } => {
-            ("keyspace changed", vec![("id", json!(id)), ("options", json!(options.0))])
+            ("keyspace changed", vec![("id", json!(id)), ("options", json!(options.settings))])
         }
+        Edit::WriterNamed { epoch, writer } => {
+            let mut fields = vec![("epoch", json!(epoch))];
+            fields.extend(writer_fields(writer));
+            ("writer named", fields)
+        }
+        Edit::WriterClosed => ("writer closed", Vec::new()),
         Edit::KeyspaceDropped { id } => ("keyspace dropped", vec![("id", json!(id))]),
         Edit::KeyspaceFlushed { id, sequence } => {
             ("keyspace flushed", vec![("id", json!(id)), ("sequence", json!(sequence.0))])
@@ -332,4 +348,16 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
         ),
     };
     report.part(at, None, what, fields);
+}
+
+fn writer_fields(writer: &Writer) -> Vec<(&'static str, Value)> {
+    vec![
+        ("host", json!(writer.host)),
+        ("program", json!(writer.program)),
+        ("process", json!(writer.process)),
+        ("process_start", json!(writer.process_start)),
+        ("process_namespace", json!(writer.process_namespace)),
+        ("boot_id", json!(format!("{:032x}", writer.boot_id))),
+        ("since_unix_seconds", json!(writer.since_unix_seconds)),
+    ]
 }

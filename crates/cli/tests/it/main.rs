@@ -8,6 +8,7 @@ mod checkpoints;
 mod commands;
 mod damage;
 mod doctor;
+mod live_writer;
 mod near_log;
 mod places;
 mod processes;

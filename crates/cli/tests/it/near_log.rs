@@ -7,7 +7,7 @@ use tombolo::{Db, Registry};
 
 use super::{fails, json, ok, uri};
 
-struct Node {
+pub struct Node {
     process: Child,
     address: String,
 }
@@ -31,7 +31,7 @@ impl Drop for Node {
 }
 
 /// Some nodes, and the log on them.
-fn started(domains: &[&str]) -> (Vec<Node>, String) {
+pub fn started(domains: &[&str]) -> (Vec<Node>, String) {
     let nodes: Vec<Node> =
         domains.iter().map(|domain| Node::start("127.0.0.1:0", &["--domain", domain])).collect();
     let log =

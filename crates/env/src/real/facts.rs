@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, major, minor, openat, statx};
 
-use crate::host::{FileSystemFacts, HostFacts};
+use crate::host::{FileSystemFacts, HostFacts, ProcessFacts};
 
 /// Alignment where the kernel does not tell: no device of today wants more.
 const DIRECT_ALIGNMENT_DEFAULT: usize = 4096;
@@ -66,6 +66,52 @@ pub(super) fn host() -> HostFacts {
         huge_pages,
         open_files_max: open_files_max(),
         io_uring: io_uring(),
+    }
+}
+
+/// Characters of a name that a process tells of itself, at most.
+const NAME_CHARACTERS_MAX: usize = 60;
+
+fn short(name: &str) -> String {
+    name.chars().take(NAME_CHARACTERS_MAX).collect()
+}
+
+pub(super) fn process() -> ProcessFacts {
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|path| Some(short(&path.file_name()?.to_string_lossy())))
+        .unwrap_or_default();
+    let host = short(&rustix::system::uname().nodename().to_string_lossy());
+    // "pid:[4026531836]" (namespaces(7)).
+    let namespace = fs::read_link("/proc/self/ns/pid").ok().and_then(|link| {
+        let text = link.to_string_lossy().into_owned();
+        text.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+    });
+    let process = std::process::id();
+    let start = stat(process).map_or(0, |(_, start)| start);
+    ProcessFacts { host, program, process, namespace: namespace.unwrap_or(0), start }
+}
+
+/// The state of a process and when it started (fields 3 and 22 of proc_pid_stat(5)).
+pub(super) fn stat(process: u32) -> Option<(char, u64)> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before may hold anything, parentheses as well.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+pub(super) fn lives(process: u32, start: u64) -> Option<bool> {
+    if let Some((state, started)) = stat(process) {
+        // What has ended and was not waited for yet writes no more.
+        return Some(started == start && !matches!(state, 'Z' | 'X' | 'x'));
+    }
+    // Mounted with `hidepid`, /proc does not show other users' processes.
+    let number = rustix::process::Pid::from_raw(i32::try_from(process).ok()?)?;
+    match rustix::process::test_kill_process(number) {
+        Err(rustix::io::Errno::SRCH) => Some(false),
+        _ => None,
     }
 }
 

@@ -32,7 +32,9 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{BoxFuture, Env, FileSystem, HostFacts, Instant, Network, Platform, Task, TaskClass};
+use crate::{
+    BoxFuture, Env, FileSystem, HostFacts, Instant, Network, Platform, ProcessFacts, Task, TaskClass,
+};
 
 pub(crate) fn env(io_uring: bool) -> Env {
     let reads = if io_uring { reads::Choice::Best } else { reads::Choice::Threads };
@@ -108,6 +110,18 @@ impl Platform for RealPlatform {
 
     fn host_facts(&self) -> HostFacts {
         facts::host()
+    }
+
+    fn process_facts(&self) -> ProcessFacts {
+        facts::process()
+    }
+
+    fn process_lives(&self, process: u32, start: u64) -> Option<bool> {
+        facts::lives(process, start)
+    }
+
+    fn process_token(&self) -> u64 {
+        0
     }
 
     fn spawn(&self, class: TaskClass, _name: &'static str, future: BoxFuture<'static, ()>) -> Task {

@@ -273,3 +273,27 @@ fn a_task_of_the_network_that_panics_ends_alone_on_whichever_thread() {
         assert_eq!((got[0], env.block_on(panics)), (round + 1, None));
     }
 }
+
+#[test]
+fn a_process_that_has_ended_is_told_from_one_that_lives() {
+    let env = Env::real();
+    let own = env.process_facts();
+    assert_eq!(own.process, std::process::id());
+    assert!(!own.host.is_empty() && !own.program.is_empty() && own.namespace != 0 && own.start != 0);
+    assert_eq!(env.process_lives(own.process, own.start), Some(true));
+    assert_eq!(env.process_lives(own.process, own.start + 1), Some(false), "the number was used again");
+    let mut child = std::process::Command::new("cat")
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("a command that waits for its input");
+    let start = super::facts::stat(child.id()).map(|(_, start)| start).expect("it runs");
+    assert_eq!(env.process_lives(child.id(), start), Some(true));
+    child.kill().expect("it is ours");
+    // Nobody has waited for it yet.
+    while env.process_lives(child.id(), start) == Some(true) {
+        std::thread::yield_now();
+    }
+    assert_eq!(env.process_lives(child.id(), start), Some(false));
+    child.wait().expect("it is ours");
+    assert_eq!(env.process_lives(child.id(), start), Some(false));
+}

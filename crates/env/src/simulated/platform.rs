@@ -4,13 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::ProcessId;
 use super::files::{OPEN_FILES_MAX, SimulatedFiles};
 use super::network::SimulatedNetwork;
 use super::scheduler::{Shared, Sleep, Yield};
-use crate::{BoxFuture, FileSystem, HostFacts, Instant, Network, Platform, Task, TaskClass};
+use crate::{BoxFuture, FileSystem, HostFacts, Instant, Network, Platform, ProcessFacts, Task, TaskClass};
 
 /// The wall clock at the beginning: 2026-01-01 00:00:00 UTC.
 const UNIX_START_NANOS: i128 = 1_767_225_600_000_000_000;
@@ -23,13 +24,18 @@ pub(super) struct SimulatedPlatform {
     process: ProcessId,
     files: SimulatedFiles,
     network: SimulatedNetwork,
+    token: u64,
 }
 
 impl SimulatedPlatform {
     pub(super) fn new(shared: Arc<Shared>, process: ProcessId) -> SimulatedPlatform {
         let files = SimulatedFiles::new(Arc::clone(&shared), process);
         let network = SimulatedNetwork::new(Arc::clone(&shared), process);
-        SimulatedPlatform { shared, process, files, network }
+        // Counted over all worlds, and seen by nothing that a world's history depends on. 0 is the
+        // real one's.
+        static TOKENS: AtomicU64 = AtomicU64::new(1);
+        let token = TOKENS.fetch_add(1, Ordering::Relaxed);
+        SimulatedPlatform { shared, process, files, network, token }
     }
 }
 
@@ -67,6 +73,28 @@ impl Platform for SimulatedPlatform {
             open_files_max: OPEN_FILES_MAX,
             io_uring: Err("the simulated world completes reads in an order of its own".into()),
         }
+    }
+
+    fn process_facts(&self) -> ProcessFacts {
+        let mut state = self.shared.state.lock();
+        ProcessFacts {
+            host: state.host_of(self.process).name.clone(),
+            program: state.process(self.process).name.clone(),
+            process: self.process.0,
+            namespace: 1,
+            start: 1,
+        }
+    }
+
+    fn process_lives(&self, process: u32, _start: u64) -> Option<bool> {
+        let mut state = self.shared.state.lock();
+        let host = state.process(self.process).host;
+        // Numbers are never used again.
+        Some(state.processes.get(process as usize).is_some_and(|other| other.host == host && other.alive))
+    }
+
+    fn process_token(&self) -> u64 {
+        self.token
     }
 
     fn spawn(&self, _class: TaskClass, _name: &'static str, future: BoxFuture<'static, ()>) -> Task {

@@ -528,3 +528,18 @@ fn ending_the_world_ends_its_tasks() {
     drop((process, world));
     assert_eq!(Arc::strong_count(&held), 1);
 }
+
+#[test]
+fn processes_of_one_host_tell_which_of_them_live() {
+    let world = World::new(9);
+    let host = world.add_host("there");
+    let (one, two, far) = (host.process("one"), host.process("two"), world.process("far"));
+    let facts = one.env().process_facts();
+    assert_eq!((facts.host.as_str(), facts.program.as_str()), ("there", "one"));
+    assert_eq!(two.env().process_lives(facts.process, facts.start), Some(true));
+    assert_eq!(far.env().process_lives(facts.process, facts.start), Some(false), "not on that host");
+    one.kill();
+    assert_eq!(two.env().process_lives(facts.process, facts.start), Some(false));
+    assert_eq!(one.env().process_token(), one.env().process_token());
+    assert_ne!(one.env().process_token(), two.env().process_token());
+}

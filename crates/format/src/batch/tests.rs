@@ -6,7 +6,7 @@ fn sample() -> Vec<u8> {
     let mut batch = BatchBuilder::new();
     batch.push(EntryKind::Put, 1, b"key", b"value").unwrap();
     batch.push(EntryKind::Delete, 2, b"", b"").unwrap();
-    let options = KeyspaceOptions(vec![("compression".into(), "lz4".into())]);
+    let options = KeyspaceOptions::of([("compression".into(), "lz4".into())]);
     batch.push_create_keyspace(3, "orders", 9, &options).unwrap();
     batch.push_drop_keyspace(4).unwrap();
     batch.finish()
@@ -29,7 +29,7 @@ fn operations_round_trip() {
         operations[1],
         Operation::Entry { kind: EntryKind::Delete, keyspace: 2, key: b"", value: b"" }
     );
-    let options = KeyspaceOptions(vec![("compression".into(), "lz4".into())]);
+    let options = KeyspaceOptions::of([("compression".into(), "lz4".into())]);
     assert_eq!(operations[2], Operation::CreateKeyspace { keyspace: 3, name: "orders", stream: 9, options });
     assert_eq!(operations[3], Operation::DropKeyspace { keyspace: 4 });
 }
@@ -68,7 +68,7 @@ fn limits_leave_the_batch_unchanged() {
         Err(FormatError::Limit { .. })
     ));
     assert!(batch.push_create_keyspace(1, &"n".repeat(256), 0, &KeyspaceOptions::default()).is_err());
-    let long = KeyspaceOptions(vec![("n".into(), "v".repeat(5000))]);
+    let long = KeyspaceOptions::of([("n".into(), "v".repeat(5000))]);
     assert!(batch.push_create_keyspace(1, "n", 0, &long).is_err());
     assert_eq!(batch.finish(), before);
 }
@@ -87,7 +87,7 @@ fn every_truncation_is_an_error() {
 #[test]
 fn unknown_kinds_and_flags_are_newer() {
     let payload = sample();
-    for (at, value) in [(0, 3), (1, 1), (8, 8), (8, 66), (8, 200), (9, 1)] {
+    for (at, value) in [(0, 3), (1, 1), (8, 3), (8, 7), (8, 8), (8, 66), (8, 200), (9, 1)] {
         let mut payload = payload.clone();
         payload[at] = value;
         assert!(matches!(decode(&payload), Err(FormatError::Newer { .. })), "byte {at} = {value}");
@@ -133,5 +133,6 @@ fn a_single_entry_is_a_batch_of_one() {
     let with_kind = |kind: u8| [&[2, kind][..], &payload[2..]].concat();
     assert!(matches!(decode(&with_kind(0)), Err(FormatError::Damaged { .. })));
     assert!(matches!(decode(&with_kind(200)), Err(FormatError::Newer { .. })));
+    assert_eq!(decode(&with_kind(4)), Err(FormatError::newer(1, "an entry of kind 4 (merge)")));
     assert!(single_head(EntryKind::Put, 0, &[0; KEY_BYTES_MAX + 1], b"").is_err());
 }

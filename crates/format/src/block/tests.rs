@@ -148,7 +148,7 @@ fn an_entry_of_an_unknown_kind_is_newer() {
     assert_eq!(bytes[at..at + 2], [1, 1]);
     bytes[at] = 9;
     let block = Block::new(bytes.into()).unwrap();
-    assert_eq!(block.verify(|_, _| Ok(())), Err(FormatError::newer(0, "entry of kind 9")));
+    assert_eq!(block.verify(|_, _| Ok(())), Err(FormatError::newer(0, "an entry of kind 9")));
 }
 
 #[test]

@@ -14,8 +14,12 @@ use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use crate::log_frame::{FrameHeader, SegmentHeader, SegmentIdentity};
 use crate::log_object::encode_seal;
 use crate::manifest::snapshot::{SnapshotEncoder, SnapshotIdentity};
-use crate::manifest::{Edit, KeyspaceOptions, Record, RecordKind, TableName, encode_record};
+use crate::manifest::{
+    Edit, KeyspaceOptions, Record, RecordKind, TableDescription, TableName, encode_record,
+};
 use crate::pin::{Pin, PinKind, encode_pin};
+use crate::property::{Property, PropertyList, put_property};
+use crate::question::{Answer, Question, Verb, encode_answer, encode_question};
 use crate::stored;
 use crate::table::{TableBuilder, TableOptions};
 
@@ -51,6 +55,7 @@ pub(super) fn a_record() -> Vec<u8> {
     let edits = vec![
         Edit::KeyspaceCreated { id: 1, name: "name".into(), stream: 0, options: KeyspaceOptions::default() },
         Edit::LogNamed { epoch: 1, lane: 0, configuration: Bytes::from_static(b"log") },
+        Edit::TableAdded(a_description()),
     ];
     let record = Record {
         incarnation: 1,
@@ -62,6 +67,17 @@ pub(super) fn a_record() -> Vec<u8> {
         kind: RecordKind::Edits(edits),
     };
     encode_record(&record).expect("a seed is within the limits").to_vec()
+}
+
+fn a_question() -> Vec<u8> {
+    let question = Question { incarnation: 1, id: 2, verb: Verb::Checkpoint("monday".into()) };
+    encode_question(&question).expect("a seed is within the limits")
+}
+
+fn an_answer() -> Vec<u8> {
+    let facts = vec![("tables".to_owned(), "7".to_owned())];
+    let answer = Answer { incarnation: 1, id: 2, epoch: 3, is_done: true, facts };
+    encode_answer(&answer).expect("a seed is within the limits")
 }
 
 fn a_pin() -> Vec<u8> {
@@ -96,9 +112,35 @@ fn a_checkpoint() -> Vec<u8> {
     header.encode().expect("a seed is within the limits")
 }
 
+fn a_description() -> TableDescription {
+    let mut properties = Vec::new();
+    put_property(&mut properties, Property { id: 2, is_critical: false, value: b"newest" });
+    TableDescription {
+        name: TableName { epoch: 2, random: 3 },
+        offset: 0,
+        length: 900,
+        identity: 4,
+        keyspace: 1,
+        level: 0,
+        first_key: Bytes::from_static(b"a"),
+        last_key: Bytes::from_static(b"z"),
+        first_sequence: SequenceNumber(1),
+        last_sequence: SequenceNumber(2),
+        entries: 2,
+        deletes: 1,
+        tail_bytes: 300,
+        oldest_unix_seconds: 5,
+        features: 0,
+        properties: PropertyList::decode(&properties).expect("a seed is sound"),
+        source: None,
+    }
+}
+
 fn a_snapshot() -> Vec<u8> {
     let mut encoder = SnapshotEncoder::new(SnapshotIdentity { incarnation: 1, slot: 2, random: 3 });
-    encoder.push(&Edit::KeyspaceDropped { id: 7 }).expect("a seed is within the limits");
+    for edit in [Edit::KeyspaceDropped { id: 7 }, Edit::TableAdded(a_description())] {
+        encoder.push(&edit).expect("a seed is within the limits");
+    }
     encoder.finish().piece
 }
 
@@ -179,6 +221,8 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("pin", a_pin()),
         ("pin", a_checkpoint()),
         ("pin", encode_incarnation(1)),
+        ("question", a_question()),
+        ("question", an_answer()),
         ("manifest_snapshot", a_snapshot()),
         ("table", a_table()),
         ("block", a_block()),

@@ -26,11 +26,28 @@ fn kinds_are_their_bytes() {
     for byte in 0..=255 {
         match EntryKind::from_byte(byte) {
             Some(kind) => assert_eq!(kind as u8, byte),
-            None => assert!(byte == 0 || byte > EntryKind::LAST),
+            None => assert!(EntryKind::ALL.iter().all(|kind| *kind as u8 != byte)),
         }
+        assert_eq!(Trailer(u64::from(byte)).kind_byte(), byte);
     }
-    let trailer = Trailer::new(SequenceNumber::MAX, EntryKind::Merge);
-    assert_eq!((trailer.sequence(), trailer.kind()), (SequenceNumber::MAX, Some(EntryKind::Merge)));
+    let trailer = Trailer::new(SequenceNumber::MAX, EntryKind::Delete);
+    assert_eq!((trailer.sequence(), trailer.kind()), (SequenceNumber::MAX, Some(EntryKind::Delete)));
+}
+
+/// A kind that some version does not know has the feature bit with its number; bits that are no
+/// kind's are refused as well.
+#[test]
+fn a_kind_is_refused_by_its_bit() {
+    for kind in EntryKind::ALL {
+        let byte = kind as u8;
+        assert_eq!(kind.feature(), if byte < 3 { 0 } else { 1 << byte });
+        assert_eq!(check_entry_features(0, kind.feature()), Ok(()));
+    }
+    let error = check_entry_features(40, 1 << 4 | 1 << 20).unwrap_err();
+    let said = "unknown incompatible feature bits 0x100010, which say: entries of kind 4 (merge)";
+    assert_eq!(error, FormatError::newer(40, said));
+    let error = check_entry_features(8, 1 << 63).unwrap_err();
+    assert_eq!(error, FormatError::newer(8, "unknown incompatible feature bits 0x8000000000000000"));
 }
 
 #[test]

@@ -2,11 +2,14 @@
 
 use bytes::Bytes;
 
-use super::{Edit, PLACE_BYTES_MAX, Source, TableDescription, TableName, TableSource};
+use super::{
+    Edit, PLACE_BYTES_MAX, Source, TableDescription, TableName, TableSource, WRITER_TEXT_BYTES_MAX, Writer,
+};
 use crate::codec::{Reader, put_prefixed};
 use crate::error::{FormatError, Result};
-use crate::key::{KEY_BYTES_MAX, SequenceNumber};
+use crate::key::{KEY_BYTES_MAX, SequenceNumber, check_entry_features};
 use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, put_options, read_options};
+use crate::property::{PROPERTIES_BYTES_MAX, PropertyList};
 
 /// Most bytes of an edit's body.
 pub const EDIT_BYTES_MAX: usize = 4 << 20;
@@ -37,7 +40,9 @@ const LOG_TRIMMED: u8 = 16;
 const SOURCE_NAMED: u8 = 17;
 const SOURCE_UNNAMED: u8 = 18;
 const TABLE_OF_SOURCE_ADDED: u8 = 19;
-const TAG_MAX: u8 = TABLE_OF_SOURCE_ADDED;
+const WRITER_NAMED: u8 = 20;
+const WRITER_CLOSED: u8 = 21;
+const TAG_MAX: u8 = WRITER_CLOSED;
 
 /// Appends an edit.
 ///
@@ -148,6 +153,12 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             body.u32(*number);
             SOURCE_UNNAMED
         }
+        Edit::WriterNamed { epoch, writer } => {
+            body.u64(*epoch);
+            body.writer(writer)?;
+            WRITER_NAMED
+        }
+        Edit::WriterClosed => WRITER_CLOSED,
         Edit::StreamReached { stream, sequence } => {
             body.u32(*stream);
             body.u64(sequence.0);
@@ -159,6 +170,27 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             KEYSPACE_CHANGED
         }
     })
+}
+
+/// Appends who writes.
+///
+/// # Errors
+/// `Limit` when a name is too long.
+pub(super) fn encode_writer(writer: &Writer, out: &mut Vec<u8>) -> Result<()> {
+    Body(out).writer(writer)
+}
+
+/// Reads who writes.
+///
+/// # Errors
+/// `Damaged`.
+pub(super) fn decode_writer(reader: &mut Reader<'_>) -> Result<Writer> {
+    let boot_id = reader.u128()?;
+    let (process_namespace, process) = (reader.u64()?, reader.u32()?);
+    let (process_start, since_unix_seconds) = (reader.u64()?, reader.u64()?);
+    let host = reader.text(WRITER_TEXT_BYTES_MAX)?.to_owned();
+    let program = reader.text(WRITER_TEXT_BYTES_MAX)?.to_owned();
+    Ok(Writer { host, program, boot_id, process_namespace, process, process_start, since_unix_seconds })
 }
 
 struct Body<'a>(&'a mut Vec<u8>);
@@ -190,6 +222,16 @@ impl Body<'_> {
         Ok(())
     }
 
+    fn writer(&mut self, writer: &Writer) -> Result<()> {
+        self.0.extend_from_slice(&writer.boot_id.to_le_bytes());
+        self.u64(writer.process_namespace);
+        self.u32(writer.process);
+        self.u64(writer.process_start);
+        self.u64(writer.since_unix_seconds);
+        self.bytes(writer.host.as_bytes(), WRITER_TEXT_BYTES_MAX, "a host's name")?;
+        self.bytes(writer.program.as_bytes(), WRITER_TEXT_BYTES_MAX, "a program's name")
+    }
+
     fn table(&mut self, table: &TableDescription) -> Result<()> {
         self.name(table.name);
         self.u64(table.offset);
@@ -203,8 +245,10 @@ impl Body<'_> {
         self.u64(table.deletes);
         self.u32(table.tail_bytes);
         self.u64(table.oldest_unix_seconds);
+        self.u64(table.features);
         self.bytes(&table.first_key, KEY_BYTES_MAX, "a first key")?;
-        self.bytes(&table.last_key, KEY_BYTES_MAX, "a last key")
+        self.bytes(&table.last_key, KEY_BYTES_MAX, "a last key")?;
+        self.bytes(table.properties.bytes(), PROPERTIES_BYTES_MAX, "the properties of a table")
     }
 }
 
@@ -244,7 +288,9 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         KEYSPACE_CREATED => {
             let (id, stream) = (reader.u32()?, reader.u32()?);
             let name = reader.text(KEYSPACE_NAME_BYTES_MAX)?.to_owned();
-            Edit::KeyspaceCreated { id, name, stream, options: read_options(&mut reader)? }
+            let options =
+                read_options(&mut reader).map_err(|error| error.of(format_args!("keyspace {name:?}")))?;
+            Edit::KeyspaceCreated { id, name, stream, options }
         }
         KEYSPACE_DROPPED => Edit::KeyspaceDropped { id: reader.u32()? },
         KEYSPACE_FLUSHED => Edit::KeyspaceFlushed { id: reader.u32()?, sequence: sequence(&mut reader)? },
@@ -265,7 +311,12 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         LOG_UNNAMED => Edit::LogUnnamed { epoch: reader.u64()?, lane: reader.u32()? },
         STREAM_REACHED => Edit::StreamReached { stream: reader.u32()?, sequence: sequence(&mut reader)? },
         LOG_TRIMMED => Edit::LogTrimmed { epoch: reader.u64()?, lane: reader.u32()?, entries: reader.u64()? },
-        KEYSPACE_CHANGED => Edit::KeyspaceChanged { id: reader.u32()?, options: read_options(&mut reader)? },
+        KEYSPACE_CHANGED => {
+            let id = reader.u32()?;
+            let options =
+                read_options(&mut reader).map_err(|error| error.of(format_args!("keyspace {id}")))?;
+            Edit::KeyspaceChanged { id, options }
+        }
         SOURCE_NAMED => {
             let number = reader.u32()?;
             let (incarnation, database, pin) = (reader.u64()?, reader.u64()?, reader.u128()?);
@@ -278,6 +329,8 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
             })
         }
         SOURCE_UNNAMED => Edit::SourceUnnamed { number: reader.u32()? },
+        WRITER_NAMED => Edit::WriterNamed { epoch: reader.u64()?, writer: decode_writer(&mut reader)? },
+        WRITER_CLOSED => Edit::WriterClosed,
         TABLE_OF_SOURCE_ADDED => {
             let table = table(&mut reader)?;
             let source = Some(TableSource { source: reader.u32()?, name: name(&mut reader)? });
@@ -303,8 +356,10 @@ fn name(reader: &mut Reader<'_>) -> Result<TableName> {
 }
 
 fn table(reader: &mut Reader<'_>) -> Result<TableDescription> {
+    let name = name(reader)?;
+    let place = || format!("table {:016x}-{:016x}", name.epoch, name.random);
     Ok(TableDescription {
-        name: name(reader)?,
+        name,
         offset: reader.u64()?,
         length: reader.u64()?,
         identity: reader.u64()?,
@@ -316,8 +371,23 @@ fn table(reader: &mut Reader<'_>) -> Result<TableDescription> {
         deletes: reader.u64()?,
         tail_bytes: reader.u32()?,
         oldest_unix_seconds: reader.u64()?,
+        features: table_features(reader).map_err(|error| error.of(place()))?,
         first_key: Bytes::copy_from_slice(reader.prefixed(KEY_BYTES_MAX)?),
         last_key: Bytes::copy_from_slice(reader.prefixed(KEY_BYTES_MAX)?),
+        properties: properties(reader).map_err(|error| error.of(place()))?,
         source: None,
     })
+}
+
+fn table_features(reader: &mut Reader<'_>) -> Result<u64> {
+    let at = reader.position();
+    let features = reader.u64()?;
+    check_entry_features(at, features)?;
+    Ok(features)
+}
+
+fn properties(reader: &mut Reader<'_>) -> Result<PropertyList> {
+    let bytes = reader.prefixed(PROPERTIES_BYTES_MAX)?;
+    let at = reader.position() - bytes.len();
+    PropertyList::decode(bytes).map_err(|error| error.shifted(at as u64))
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::edit::{decode_writer, encode_writer};
 use super::{Edit, FEATURE_SOURCES, Part, Record, RecordKind, decode_edit, encode_edit};
 use crate::checksum::{crc32c, hash128};
 use crate::codec::Reader;
@@ -48,7 +49,7 @@ pub fn encode_record(record: &Record) -> Result<Bytes> {
     out.extend_from_slice(&record.predecessor_hash.to_le_bytes());
     out.extend_from_slice(&record.snapshot_slot.to_le_bytes());
     let (kind, count) = match &record.kind {
-        RecordKind::Claim => (CLAIM, 0),
+        RecordKind::Claim(_) => (CLAIM, 0),
         RecordKind::Edits(edits) => (EDITS, u32::try_from(edits.len()).unwrap_or(u32::MAX)),
         RecordKind::Part(part, edits) => {
             let kind = match part {
@@ -77,7 +78,8 @@ pub fn encode_record(record: &Record) -> Result<Bytes> {
                 out.extend_from_slice(&word.to_le_bytes());
             }
         }
-        RecordKind::Claim | RecordKind::Destroyed => {}
+        RecordKind::Claim(writer) => encode_writer(writer, &mut out)?,
+        RecordKind::Destroyed => {}
     }
     let length = out.len() + CHECKSUM_BYTES;
     if length > RECORD_BYTES_MAX {
@@ -141,7 +143,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
         attempt: reader.u128()?,
         predecessor_hash: reader.u128()?,
         snapshot_slot: reader.u64()?,
-        kind: RecordKind::Claim,
+        kind: RecordKind::Destroyed,
     };
     let (kind, count) = (reader.u32()?, reader.u32()?);
     if kind == 0 {
@@ -165,7 +167,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
 
 fn decode_kind(reader: &mut Reader<'_>, kind: u32, count: u32) -> Result<RecordKind> {
     let kind = match kind {
-        CLAIM => RecordKind::Claim,
+        CLAIM => RecordKind::Claim(decode_writer(reader)?),
         EDITS => RecordKind::Edits(decode_edits(reader, count)?),
         FIRST_PART => RecordKind::Part(Part::First, decode_edits(reader, count)?),
         FURTHER_PART => RecordKind::Part(Part::Further, decode_edits(reader, count)?),

@@ -4,6 +4,15 @@ use super::snapshot::{SnapshotDecoder, SnapshotEncoder, SnapshotEnd, SnapshotIde
 use super::*;
 use crate::FormatError;
 use crate::checksum::crc32c;
+use crate::property::{Property, put_property};
+
+/// Of a later version, which this one may ignore.
+fn properties() -> PropertyList {
+    let mut out = Vec::new();
+    put_property(&mut out, Property { id: 2, is_critical: false, value: b"newest" });
+    put_property(&mut out, Property { id: 4, is_critical: false, value: b"" });
+    PropertyList::decode(&out).unwrap()
+}
 
 fn table(random: u64) -> TableDescription {
     TableDescription {
@@ -21,6 +30,8 @@ fn table(random: u64) -> TableDescription {
         deletes: 7,
         tail_bytes: 9000,
         oldest_unix_seconds: 1_790_000_000,
+        features: 0,
+        properties: properties(),
         source: None,
     }
 }
@@ -33,9 +44,9 @@ fn all_edits() -> Vec<Edit> {
             id: 1,
             name: "default".into(),
             stream: 0,
-            options: KeyspaceOptions(vec![("compression".into(), "zstd".into())]),
+            options: KeyspaceOptions::of([("compression".into(), "zstd".into())]),
         },
-        Edit::KeyspaceChanged { id: 1, options: KeyspaceOptions(vec![("filter_bits".into(), "0".into())]) },
+        Edit::KeyspaceChanged { id: 1, options: KeyspaceOptions::of([("filter_bits".into(), "0".into())]) },
         Edit::KeyspaceDropped { id: 1 },
         Edit::KeyspaceFlushed { id: 1, sequence: SequenceNumber(10) },
         Edit::TableAdded(table(4)),
@@ -61,7 +72,21 @@ fn all_edits() -> Vec<Edit> {
             ..table(5)
         }),
         Edit::SourceUnnamed { number: 1 },
+        Edit::WriterNamed { epoch: 3, writer: writer() },
+        Edit::WriterClosed,
     ]
+}
+
+fn writer() -> Writer {
+    Writer {
+        host: "db7".into(),
+        program: "orders".into(),
+        boot_id: 1 << 90,
+        process_namespace: 5,
+        process: 4711,
+        process_start: 6,
+        since_unix_seconds: 1_790_000_000,
+    }
 }
 
 fn record(kind: RecordKind) -> Record {
@@ -79,7 +104,8 @@ fn record(kind: RecordKind) -> Record {
 #[test]
 fn records_round_trip() {
     for kind in [
-        RecordKind::Claim,
+        RecordKind::Claim(writer()),
+        RecordKind::Claim(Writer::default()),
         RecordKind::Destroyed,
         RecordKind::Snapshot { slot: 8, epoch: 2, record_hash: 7, random: 1, length: 2, checksum: 3 },
         RecordKind::Edits(all_edits()),
@@ -110,6 +136,22 @@ fn a_record_is_the_bytes_of_its_table() {
     assert_eq!(bytes[96..104], [2, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[104..122], [13, 0, 12, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[122..], crc32c(&bytes[..122]).to_le_bytes());
+}
+
+#[test]
+fn a_claim_names_its_writer_in_the_bytes_of_the_table() {
+    let bytes = encode_record(&record(RecordKind::Claim(writer()))).unwrap();
+    assert_eq!(bytes[96..104], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[104..120], (1u128 << 90).to_le_bytes());
+    assert_eq!(bytes[120..128], 5u64.to_le_bytes());
+    assert_eq!(bytes[128..132], 4711u32.to_le_bytes());
+    assert_eq!(bytes[132..140], 6u64.to_le_bytes());
+    assert_eq!(bytes[140..148], 1_790_000_000u64.to_le_bytes());
+    assert_eq!(&bytes[148..155], b"\x03\0\0\0db7");
+    assert_eq!(&bytes[155..165], b"\x06\0\0\0orders");
+    assert_eq!(bytes.len(), 169);
+    let long = Writer { host: "h".repeat(WRITER_TEXT_BYTES_MAX + 1), ..writer() };
+    assert!(matches!(encode_record(&record(RecordKind::Claim(long))), Err(FormatError::Limit { .. })));
 }
 
 /// What names tables of other databases is not read by who does not know of them.
@@ -161,6 +203,57 @@ fn newer_records_are_told_from_damaged_ones() {
     compatible[24] = 0xff;
     compatible.extend_from_slice(&crc32c(&compatible).to_le_bytes());
     assert!(decode_record(&compatible).is_ok(), "compatible feature bits do not matter to a reader");
+}
+
+/// The bytes of an edit with its body changed by `change`.
+fn changed(edit: &Edit, change: impl FnOnce(&mut Vec<u8>)) -> crate::Result<Edit> {
+    let mut bytes = Vec::new();
+    encode_edit(edit, &mut bytes).unwrap();
+    change(&mut bytes);
+    let body = (bytes.len() - 6) as u32;
+    bytes[2..6].copy_from_slice(&body.to_le_bytes());
+    decode_edit(&mut crate::codec::Reader::new(&bytes))
+}
+
+/// Entries, settings and properties that only a later version knows are refused where the manifest
+/// is read, with the place and the kind.
+#[test]
+fn what_a_later_version_needs_is_refused_by_feature_bits() {
+    let newer = |found: crate::Result<Edit>, said: &str| {
+        let Err(FormatError::Newer { what, .. }) = found else { panic!("{found:?} is not refused") };
+        assert_eq!(what, said);
+    };
+    let plain = Edit::TableAdded(TableDescription { properties: PropertyList::default(), ..table(4) });
+    // Name, six words, keyspace, level, three words, tail bytes; then the bits.
+    let bits = 6 + 16 + 24 + 5 + 32 + 4 + 8;
+    let name = "table 0000000000000003-0000000000000004";
+    newer(
+        changed(&plain, |bytes| bytes[bits] = 1 << 4),
+        &format!("{name}: unknown incompatible feature bits 0x10, which say: entries of kind 4 (merge)"),
+    );
+    let critical = |bytes: &mut Vec<u8>| {
+        bytes.truncate(bytes.len() - 4);
+        bytes.extend_from_slice(&[7, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+    };
+    newer(changed(&plain, critical), &format!("{name}: unknown critical property 1"));
+    let ignorable = |bytes: &mut Vec<u8>| {
+        critical(bytes);
+        let flags = bytes.len() - 5;
+        bytes[flags] = 0;
+    };
+    let Ok(Edit::TableAdded(kept)) = changed(&plain, ignorable) else { panic!("it may be ignored") };
+    assert_eq!(kept.properties.ids(), [1]);
+    let created =
+        Edit::KeyspaceCreated { id: 1, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
+    newer(
+        changed(&created, |bytes| bytes[6 + 8 + 5 + 2] = 1),
+        "keyspace \"k\": unknown incompatible feature bits 0x10000",
+    );
+    let other = Edit::KeyspaceChanged { id: 9, options: KeyspaceOptions::default() };
+    newer(
+        changed(&other, |bytes| bytes[6 + 4] = 1 << 3),
+        "keyspace 9: unknown incompatible feature bits 0x8, which say: entries of kind 3 (single delete)",
+    );
 }
 
 #[test]

@@ -70,6 +70,8 @@ pub struct TableSummary {
     pub last_key: Bytes,
     /// Range of sequence numbers.
     pub sequences: SequenceRange,
+    /// Its incompatible feature bits.
+    pub features: u64,
     /// What it says about itself.
     pub properties: Properties,
 }
@@ -106,6 +108,8 @@ pub struct TableBuilder {
     first_key: Option<Vec<u8>>,
     sequences: SequenceRange,
     properties: Properties,
+    /// Feature bits of the kinds of entries so far.
+    features: u64,
     separator: Vec<u8>,
 }
 
@@ -158,6 +162,7 @@ impl TableBuilder {
                 oldest_unix_seconds: options.oldest_unix_seconds,
                 ..Properties::default()
             },
+            features: 0,
             separator: Vec::new(),
         }
     }
@@ -213,6 +218,7 @@ impl TableBuilder {
         self.sequences.last = self.sequences.last.max(sequence);
         self.properties.entries += 1;
         self.properties.deletes += u64::from(kind.is_delete());
+        self.features |= kind.feature();
         self.properties.key_bytes += key.user_key.len() as u64;
         self.properties.value_bytes += value.len() as u64;
     }
@@ -298,6 +304,7 @@ impl TableBuilder {
             data_end,
             top_index,
             properties_bytes: properties.length,
+            features: self.features,
         };
         self.out.extend_from_slice(&footer.encode());
         let whole = u32::try_from(table_bytes - data_end).expect("a table's tail is below 4 GiB");
@@ -308,6 +315,7 @@ impl TableBuilder {
             first_key: first_key.into(),
             last_key: self.last_key.into(),
             sequences: self.sequences,
+            features: self.features,
             properties: self.properties,
         };
         Some((self.out.into(), summary))

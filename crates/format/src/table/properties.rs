@@ -17,14 +17,15 @@
 //! | 12 | 4 | keyspace |
 //! | 13 | 8 | seconds since the Unix epoch of the oldest data |
 //!
-//! Ids that this version does not know are skipped.
+//! Value alignment is critical. An id that this version does not know is skipped, unless it is
+//! critical.
 
 use crate::block::VALUE_ALIGNMENT_MAX;
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
+use crate::property::{Property, put_property, read_properties};
 
-/// Most bytes of the properties.
-pub const PROPERTIES_BYTES_MAX: usize = 64 << 10;
+const VALUE_ALIGNMENT: u16 = 10;
 
 /// What a table says about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,9 +63,7 @@ impl Properties {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |id: u16, value: &[u8]| {
-            out.extend_from_slice(&id.to_le_bytes());
-            out.extend_from_slice(&(value.len() as u32).to_le_bytes());
-            out.extend_from_slice(value);
+            put_property(&mut out, Property { id, is_critical: id == VALUE_ALIGNMENT, value });
         };
         let words = [
             self.entries,
@@ -80,7 +79,7 @@ impl Properties {
             put(id, &word.to_le_bytes());
         }
         put(9, &self.filter_bits_per_key.to_le_bytes());
-        put(10, &self.value_alignment.to_le_bytes());
+        put(VALUE_ALIGNMENT, &self.value_alignment.to_le_bytes());
         put(11, &[self.compression]);
         put(12, &self.keyspace.to_le_bytes());
         put(13, &self.oldest_unix_seconds.to_le_bytes());
@@ -90,32 +89,18 @@ impl Properties {
     /// Reads properties.
     ///
     /// # Errors
-    /// `Damaged`; `Newer` for a value alignment that this version cannot read.
+    /// `Damaged`; `Newer` for a value alignment that this version cannot read, and for a critical
+    /// property that it does not know.
     pub fn decode(bytes: &[u8]) -> Result<Properties> {
-        if bytes.len() > PROPERTIES_BYTES_MAX {
-            return Err(FormatError::damaged(
-                0,
-                format!("at most {PROPERTIES_BYTES_MAX} bytes"),
-                bytes.len().to_string(),
-            ));
-        }
         let mut properties = Properties { value_alignment: 1, ..Properties::default() };
-        let mut reader = Reader::new(bytes);
-        let mut last = 0;
-        while reader.remaining() > 0 {
-            let at = reader.position();
-            let id = reader.u16()?;
-            let value = reader.prefixed(PROPERTIES_BYTES_MAX)?;
-            if id <= last {
-                return Err(FormatError::damaged(at, format!("a property after {last}"), id.to_string()));
-            }
-            last = id;
-            properties.set(id, value).map_err(|error| error.shifted(at as u64 + 6))?;
-        }
+        read_properties(bytes, |property, at| {
+            properties.set(property.id, property.value).map_err(|error| error.shifted(at as u64))
+        })?;
         Ok(properties)
     }
 
-    fn set(&mut self, id: u16, value: &[u8]) -> Result<()> {
+    /// Takes a property; whether this version knows it.
+    fn set(&mut self, id: u16, value: &[u8]) -> Result<bool> {
         let mut reader = Reader::new(value);
         match id {
             1 => self.entries = reader.u64()?,
@@ -127,15 +112,16 @@ impl Properties {
             7 => self.first_sequence = reader.u64()?,
             8 => self.last_sequence = reader.u64()?,
             9 => self.filter_bits_per_key = reader.u32()?,
-            10 => self.value_alignment = reader.u32()?,
+            VALUE_ALIGNMENT => self.value_alignment = reader.u32()?,
             11 => self.compression = reader.u8()?,
             12 => self.keyspace = reader.u32()?,
             13 => self.oldest_unix_seconds = reader.u64()?,
-            _ => return Ok(()),
+            _ => return Ok(false),
         }
         if !self.value_alignment.is_power_of_two() || self.value_alignment > VALUE_ALIGNMENT_MAX {
             return Err(FormatError::newer(0, format!("values aligned to {} bytes", self.value_alignment)));
         }
-        reader.end()
+        reader.end()?;
+        Ok(true)
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo::{
     Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
-    Registry, Snapshot,
+    Registry, Snapshot, TakeOver,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::Process;
@@ -203,6 +203,7 @@ impl Setup {
             .options(options)
             .application_logs(self.application_logs)
             .mode(OpenMode::CreateOrOpen)
+            .take_over(TakeOver::Always)
     }
 }
 

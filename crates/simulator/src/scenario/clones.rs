@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo::{
     Builder, CloneState, Db, Durability, Env, Error, ErrorKind, OpenMode, Options, ReaderOptions, Registry,
-    Snapshot, sweep,
+    Snapshot, TakeOver, sweep,
 };
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process, World};
@@ -148,6 +148,7 @@ fn builder(process: &Process, registry: &Registry, name: &str) -> Builder {
         .env(process.env())
         .options(options)
         .mode(OpenMode::CreateOrOpen)
+        .take_over(TakeOver::Always)
 }
 
 /// A version, in a value of some size.

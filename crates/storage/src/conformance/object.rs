@@ -44,7 +44,7 @@ pub async fn object_store(env: &Env, store: Arc<dyn ObjectStore>) -> Verdict {
     run.stream_races().await?;
     run.newest_first().await?;
     run.standing_name().await?;
-    if !run.store.lists_may_walk() {
+    if !run.store.traits().lists_may_walk {
         run.moving_name().await?;
     }
     run.sweeps().await?;

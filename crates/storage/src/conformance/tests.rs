@@ -221,8 +221,13 @@ impl ObjectStore for Broken {
         })
     }
 
-    fn lists_may_walk(&self) -> bool {
-        self.mistake == Mistake::WalksAndStops
+    fn traits(&self) -> crate::StoreTraits {
+        let lists_may_walk = self.mistake == Mistake::WalksAndStops;
+        crate::StoreTraits { must_prove_put_if_absent: false, lists_may_walk }
+    }
+
+    fn survival(&self) -> crate::Survival {
+        self.inner.survival()
     }
 
     fn describe(&self) -> String {

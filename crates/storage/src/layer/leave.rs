@@ -116,14 +116,9 @@ macro_rules! leave_to_inner {
             self.inner.performance()
         }
     };
-    (@ must_prove_put_if_absent) => {
-        fn must_prove_put_if_absent(&self) -> bool {
-            self.inner.must_prove_put_if_absent()
-        }
-    };
-    (@ lists_may_walk) => {
-        fn lists_may_walk(&self) -> bool {
-            self.inner.lists_may_walk()
+    (@ traits) => {
+        fn traits(&self) -> $crate::StoreTraits {
+            self.inner.traits()
         }
     };
     (@ survival) => {
@@ -140,3 +135,6 @@ macro_rules! leave_to_inner {
         $(leave_to_inner!(@ $method);)+
     };
 }
+
+#[cfg(test)]
+mod tests;

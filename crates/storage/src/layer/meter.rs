@@ -209,7 +209,7 @@ impl ObjectStore for MeterObjectStore {
         self.location.as_ref()
     }
 
-    leave_to_inner!(place facts must_prove_put_if_absent lists_may_walk performance survival describe);
+    leave_to_inner!(place facts traits performance survival describe);
 }
 
 /// A store that counts its own requests, and knows where it lies.
@@ -234,7 +234,7 @@ impl ObjectStore for AtHome {
     }
 
     leave_to_inner!(create put_if_absent with_held read_ranges length list delete copy place adopt sweep facts meter);
-    leave_to_inner!(must_prove_put_if_absent lists_may_walk performance survival describe);
+    leave_to_inner!(traits performance survival describe);
 }
 
 #[derive(Debug)]

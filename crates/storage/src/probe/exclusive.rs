@@ -130,7 +130,7 @@ fn broken(
 /// # Errors
 /// As [`put_if_absent`].
 pub async fn prove(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<()> {
-    if !store.must_prove_put_if_absent() || recorded(store).await?.is_some() {
+    if !store.traits().must_prove_put_if_absent || recorded(store).await?.is_some() {
         return Ok(());
     }
     put_if_absent(env, store).await?;

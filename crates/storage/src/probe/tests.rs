@@ -225,8 +225,12 @@ impl ObjectStore for Careless {
         self.inner.copy(request, from, to)
     }
 
-    fn must_prove_put_if_absent(&self) -> bool {
-        true
+    fn traits(&self) -> crate::StoreTraits {
+        crate::StoreTraits { must_prove_put_if_absent: true, ..self.inner.traits() }
+    }
+
+    fn survival(&self) -> crate::Survival {
+        self.inner.survival()
     }
 
     fn describe(&self) -> String {

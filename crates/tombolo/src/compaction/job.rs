@@ -23,7 +23,8 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 use super::merge::{Failure, Merge, Merged};
 use super::pick::{Job, LEVEL_LAST};
 use crate::engine::{Engine, KeyspaceInfo};
-use crate::flush::{Retention, finish};
+use crate::flush::finish;
+use crate::resolve::Retention;
 use crate::version::{Output, SortedRun, TableHandle, TableWriter};
 
 /// Most parts of one job.
@@ -132,7 +133,10 @@ impl Run {
         let (mut entries, mut older) = (0, false);
         while let Some((key, value)) = merge.entry() {
             let new = retention.is_new(key.user_key);
-            if retention.keeps(key.user_key, key.trailer, |key| !below.may_hold(key)) {
+            let kept = retention
+                .keeps(key.user_key, key.trailer, |key| !below.may_hold(key))
+                .map_err(|unresolved| merge.failed(|table| unresolved.at(table)))?;
+            if kept {
                 // All versions of a key stay in one table: sorted levels do not overlap.
                 if new && cutter.cuts(key.user_key, output.as_ref().map_or(0, TableWriter::written_bytes)) {
                     self.finish(&mut output, &mut older).await?;

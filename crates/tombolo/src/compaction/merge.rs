@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_format::key::{InternalKey, Trailer, head_of};
 use tombolo_format::manifest::TableName;
-use tombolo_storage::Error;
+use tombolo_storage::{Error, ErrorKind, ObjectName};
 
 use crate::table::{Step, TableIterator};
 use crate::version::TableHandle;
@@ -157,6 +157,18 @@ impl Merge {
     pub(super) fn entry(&self) -> Option<(InternalKey<'_>, &[u8])> {
         let cursor = self.inputs[*self.order.first()?].cursor.as_ref()?;
         Some((cursor.key(), cursor.value()))
+    }
+
+    /// What is wrong with the entry at which it stands, said of its table.
+    #[cold]
+    pub(super) fn failed(&self, error: impl FnOnce(&ObjectName) -> Error) -> Failure {
+        let Some(input) = self.order.first().map(|first| &self.inputs[*first]) else {
+            return Error::new(ErrorKind::Bug, "a merge that stands nowhere has failed").into();
+        };
+        match input.tables.get(input.at) {
+            Some(table) => input.failed(error(table.object())),
+            None => Error::new(ErrorKind::Bug, "a merge stands in no table").into(),
+        }
     }
 
     /// Whether a cache had the block of the entry at which it stands.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::{Env, TaskClass};
+use tombolo_format::question::Verb as Ask;
 use tombolo_storage::layer::meter::MeterObjectStore;
 use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, Result, Uri};
 
@@ -16,8 +17,10 @@ use crate::db::{Db, Reader, Standby, application};
 use crate::engine::Engine;
 use crate::event::Listener;
 use crate::flash::FlashCache;
+use crate::liveness::asking::{self, Answered};
+use crate::liveness::presence::{self, Presence};
 use crate::op::Op;
-use crate::options::{OpenMode, Options};
+use crate::options::{OpenMode, Options, TakeOver};
 use crate::pace::BackgroundRate;
 use crate::reader::{self, ReaderOptions};
 use crate::salvage::{self, SalvageMode, SalvageReport};
@@ -39,6 +42,7 @@ pub struct Builder {
     pub(crate) registry: Option<Registry>,
     pub(crate) stores: Option<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)>,
     pub(crate) mode: OpenMode,
+    pub(crate) take_over: TakeOver,
     pub(crate) options: Options,
     pub(crate) deadline: Option<Duration>,
     pub(crate) budget: Option<Arc<MemoryBudget>>,
@@ -77,6 +81,7 @@ impl Builder {
             registry: None,
             stores: None,
             mode: OpenMode::default(),
+            take_over: TakeOver::default(),
             options: Options::default(),
             deadline: None,
             budget: None,
@@ -118,6 +123,13 @@ impl Builder {
     /// Whether opening may create. Default: it may.
     pub fn mode(mut self, mode: OpenMode) -> Builder {
         self.mode = mode;
+        self
+    }
+
+    /// From whom [`Builder::open`] and [`Builder::destroy`] may take the database. Default: from
+    /// other processes, not from a handle of this one.
+    pub fn take_over(mut self, take_over: TakeOver) -> Builder {
+        self.take_over = take_over;
         self
     }
 
@@ -175,11 +187,13 @@ impl Builder {
         self
     }
 
-    /// Opens: `read manifest → claim → fence the logs → replay → serve`. A process that has the
-    /// database open learns at its next write that it is fenced.
+    /// Opens: `read manifest → claim → fence the logs → replay → serve`. Another process that has
+    /// the database open learns at its next write that it is fenced; [`Builder::take_over`] says
+    /// from whom it may be taken.
     ///
     /// # Errors
-    /// `NotFound` or `AlreadyExists` against the mode; `Invalid` for a wrong URI or setting, a
+    /// `NotFound` or `AlreadyExists` against the mode; `InUse` when somebody has it open from whom
+    /// it may not be taken, this process for one; `Invalid` for a wrong URI or setting, a
     /// memory budget too small for all who share it, or another log than the database was created
     /// with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
     pub fn open(self) -> Op<Db> {
@@ -194,7 +208,7 @@ impl Builder {
             ));
         }
         self.start(TaskClass::Foreground, "open", CLAIMED, async |builder, env| {
-            open(builder, env).await.map(Db::new)
+            open(builder, env).await.map(Db::of_writer)
         })
     }
 
@@ -287,9 +301,49 @@ impl Builder {
         }
         // Creating what is not there is no taking over.
         self.mode = OpenMode::Open;
+        self.take_over = TakeOver::Always;
         self.start(TaskClass::Foreground, "begin to stand by", AGAIN, async move |builder, env| {
             let watch = Watch::begin(request(builder, env.clone())?, standby).await?;
             Ok(Standby::new(env, watch))
+        })
+    }
+
+    /// Says who has the database open as its writer. Takes no claim and disturbs nobody.
+    ///
+    /// A clean close, and a process that ended on this host, are known at once. Of others a sign of
+    /// life is asked for, as somebody does who stands by, and waited for up to `wait_max`; a writer
+    /// that does nothing looks for that once a minute. Less than [`Presence::WAIT_MAX`] may end with
+    /// [`Presence::Unknown`], and a wait of zero asks nobody. Costs a load of the manifest; and for
+    /// asking a put, a delete, and one or two lists a second.
+    ///
+    /// # Errors
+    /// `Invalid` for another log than that of the database; `PermissionDenied` where nothing may be
+    /// put to ask; `Unsupported` for a newer format; `Corrupt`; those of the store.
+    pub fn presence(self, wait_max: Duration) -> Op<Presence> {
+        self.start(TaskClass::Foreground, "who writes", AGAIN, async move |builder, env| {
+            let (objects, log_store) = stores(&builder, &env)?;
+            presence::of(&env, &objects, &*log_store, wait_max).await
+        })
+    }
+
+    /// Asks the process that has the database open to do something: see [`Ask`]. Takes no claim.
+    /// Every process that has a database open answers, with no code of its own.
+    ///
+    /// The writer finds the question where it looks for those who stand by: within a minute when it
+    /// has nothing to do, and within ten seconds when it was asked a moment ago. It is waited for as
+    /// long as it gives signs of life; [`Builder::deadline`] bounds that. What is asked is done once
+    /// by each epoch that finds it. Costs a put and a delete of the question, and some four requests
+    /// a second while it waits.
+    ///
+    /// # Errors
+    /// `NotFound` when nobody has the database open; `OutcomeUnknown` when the writer closes, dies or
+    /// does not answer; `Invalid` for another log than that of the database; `PermissionDenied`
+    /// where nothing may be put; those of what is asked; those of the store.
+    pub fn ask(self, ask: Ask) -> Op<Answered> {
+        let advice = "it may be done yet: look for what was asked";
+        self.start(TaskClass::Foreground, "ask the writer", advice, async move |builder, env| {
+            let (objects, log_store) = stores(&builder, &env)?;
+            asking::ask(&env, &objects, &*log_store, ask).await
         })
     }
 
@@ -503,7 +557,7 @@ impl Builder {
     /// lives.
     ///
     /// # Errors
-    /// `NotFound`, also when nothing of a destroyed one is left; `Invalid` while it has
+    /// `NotFound`, also when nothing of a destroyed one is left; `InUse` as opening; `Invalid` while it has
     /// checkpoints, or clones that share its tables; those of the stores.
     pub fn destroy(self) -> Op<Destroyed> {
         self.start(
@@ -589,7 +643,9 @@ fn budget_of(given: Option<Arc<MemoryBudget>>, options: &mut Options) -> Result<
 
 fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, mode, mut options, budget, listener, flash, rate, application_logs, .. } = builder;
+    let Builder {
+        uri, mode, take_over, mut options, budget, listener, flash, rate, application_logs, ..
+    } = builder;
     let budget = budget_of(budget, &mut options)?;
     Ok(recovery::Request {
         env,
@@ -597,6 +653,7 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
         objects,
         log_store,
         mode,
+        take_over,
         options,
         budget,
         listener,

@@ -4,7 +4,8 @@
 //! The database stops when its last handle is dropped: like a crash, so that nothing acknowledged
 //! is lost; [`Db::close`] leaves less to replay.
 
-pub(crate) mod application;
+pub(crate) mod answering;
+mod application;
 mod batch;
 mod blocking;
 mod builder;
@@ -743,6 +744,13 @@ impl Db {
     /// have taken over.
     pub fn failure(&self) -> Option<Error> {
         self.engine().failure()
+    }
+
+    /// The handle of a writer, which answers what is asked of it.
+    pub(crate) fn of_writer(engine: Arc<Engine>) -> Db {
+        let db = Db::new(engine);
+        answering::serve(&db);
+        db
     }
 
     pub(crate) fn new(engine: Arc<Engine>) -> Db {

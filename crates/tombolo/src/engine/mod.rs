@@ -13,6 +13,8 @@ mod following;
 mod kept;
 mod lanes;
 mod main_log;
+mod opened;
+mod questions;
 mod readers;
 mod snapshots;
 mod stream;
@@ -39,6 +41,8 @@ pub(crate) use following::Following;
 pub(crate) use kept::Kept;
 pub(crate) use lanes::OwnLane;
 pub(crate) use main_log::{MAIN_LANE, MainLog, is_main, lane_after, no_log, took_no_effect};
+pub(crate) use opened::{note_opened, opened_here};
+pub(crate) use questions::Questions;
 pub(crate) use readers::Readers;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use stream::{Commit, InLine, Stream};
@@ -158,6 +162,8 @@ pub(crate) struct Engine {
     pub(crate) replay_rate: u64,
     /// Whose turn it is to make, delete or sweep checkpoints.
     pub(crate) checkpointing: Turn,
+    /// What somebody at the prompt asks of this process.
+    pub(crate) questions: Questions,
     /// Tables of this epoch that nothing names, and that could not be deleted yet.
     pub(crate) left_behind: LeftBehind,
     /// What is told to a listener.
@@ -328,6 +334,7 @@ impl Engine {
             configuring: Turn::default(),
             replay_rate: parts.replay_rate,
             checkpointing: Turn::default(),
+            questions: Questions::default(),
             left_behind: LeftBehind::default(),
             events: Events::new(parts.listener),
         })

@@ -14,7 +14,6 @@
 
 mod ahead;
 mod renewal;
-mod retention;
 mod tables;
 
 use std::sync::Arc;
@@ -28,7 +27,6 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Purpose, Result};
 
 use ahead::Ahead;
-pub(crate) use retention::Retention;
 pub(crate) use tables::finish;
 use tables::write_tables;
 

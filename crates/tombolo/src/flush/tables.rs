@@ -12,10 +12,10 @@ use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
-use super::Retention;
 use crate::engine::{Engine, Sealed};
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
+use crate::resolve::Retention;
 use crate::version::{Output, TableWriter};
 
 /// Small tables that a flush writes at once.
@@ -140,7 +140,8 @@ async fn write_list(engine: &Engine, list: &List, writer: &mut TableWriter) -> R
     let mut cursor = list.cursor();
     cursor.first();
     while let Some(entry) = cursor.entry() {
-        if retention.keeps(entry.key, entry.trailer, |_| false)
+        let kept = retention.keeps(entry.key, entry.trailer, |_| false);
+        if kept.map_err(|unresolved| unresolved.at("a memtable"))?
             && writer.add_now(InternalKey::new(entry.key, entry.trailer), entry.value)?
         {
             let bytes = writer.flush().await?;

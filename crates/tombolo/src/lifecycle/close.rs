@@ -70,7 +70,11 @@ async fn shut(engine: &Engine) -> Result<()> {
     if leaves_log && result.is_ok() {
         result = leave_log(engine).await.map_err(|error| not_written(engine, error));
     }
-    engine.manifest.close().await;
+    // What is not in order may have to be looked at, and its writer is among it.
+    match &result {
+        Ok(()) if !engine.is_read_only() => engine.manifest.leave().await,
+        _ => engine.manifest.close().await,
+    }
     engine.versions.tables().flash.end();
     result
 }

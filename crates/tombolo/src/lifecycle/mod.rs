@@ -138,7 +138,9 @@ pub(crate) async fn set_keyspace_options(
     }
     keyspace.check()?;
     let options = KeyspaceOptions::clone(&keyspace.options()).with(settings)?;
-    let edit = Edit::KeyspaceChanged { id: keyspace.id, options: options.to_manifest() };
+    let before = engine.manifest.state().keyspace(keyspace.id).map(|known| Arc::clone(&known.options));
+    let changed = options.to_manifest_over(&before.unwrap_or_default());
+    let edit = Edit::KeyspaceChanged { id: keyspace.id, options: changed };
     if let Err(error) = engine.manifest.committed(vec![edit]).await {
         engine.note(&error);
         // The manifest refuses what does not fit it: the keyspace was dropped meanwhile.

@@ -12,7 +12,8 @@
 //! | `{i}/application/{epoch}-{random}` | an object of the application's own | by the application, or with the database |
 //! | `{i}/alive/{!epoch}.{!beat}` | the writer of an epoch lives; made only while somebody stands by | by the next but one, and by later epochs |
 //! | `{i}/alive/{!epoch}.leaving`, `.left` | it is about to hand over; it has closed | by later epochs |
-//! | `{i}/standby/{id}.{period}.{!beat}` | somebody stands by, and asks for a sign of life every so many ms | by the next but one, by its owner, by the writer |
+//! | `{i}/standby/{id}.{period}.{!beat}`, with `.asks` of one who would not take over | somebody stands by, and asks for a sign of life every so many ms | by the next but one, by its owner, by the writer |
+//! | `{i}/standby/{id}.ask`, `.answer` | a question to the writer; its answer | by who asks, and by the writer when that is gone |
 //!
 //! Numbers are 16 lower-case hexadecimal digits; `!x` is `u64::MAX − x`, so that the newest sorts
 //! first and a list of one name is an atomic answer to 'which is the newest?'.
@@ -143,16 +144,59 @@ pub fn standby_prefix(incarnation: Incarnation) -> String {
     format!("{:016x}/standby/", incarnation.0)
 }
 
-/// `{i}/standby/{id}.{period}.{!beat}`.
-pub fn standby(incarnation: Incarnation, id: u128, period_ms: u64, beat: u64) -> ObjectName {
-    name(format!("{:016x}/standby/{id:032x}.{period_ms:016x}.{:016x}", incarnation.0, !beat))
+/// Somebody who asks for signs of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StandbyRecord {
+    /// Random.
+    pub id: u128,
+    /// How often it has renewed its record.
+    pub beat: u64,
+    /// How often it asks for a sign, in milliseconds.
+    pub period_ms: u64,
+    /// Whether it only asks, and would not take over.
+    pub only_asks: bool,
 }
 
-/// Id, period and beat in such a name; `None` when it is none.
-pub fn parse_standby(incarnation: Incarnation, object: &ObjectName) -> Option<(u128, u64, u64)> {
+/// `{i}/standby/{id}.{period}.{!beat}`, with `.asks` behind it of one who only asks.
+pub fn standby(incarnation: Incarnation, record: StandbyRecord) -> ObjectName {
+    let StandbyRecord { id, period_ms, beat, only_asks } = record;
+    let end = if only_asks { ".asks" } else { "" };
+    name(format!("{:016x}/standby/{id:032x}.{period_ms:016x}.{:016x}{end}", incarnation.0, !beat))
+}
+
+/// The record of such a name; `None` when it is none.
+pub fn parse_standby(incarnation: Incarnation, object: &ObjectName) -> Option<StandbyRecord> {
     let mut parts = object.as_str().strip_prefix(&standby_prefix(incarnation))?.split('.');
     let (id, period, beat) = (parts.next()?, parts.next()?, parts.next()?);
-    Some((parse_id(id)?, hexadecimal(period)?, !hexadecimal(beat)?)).filter(|_| parts.next().is_none())
+    let only_asks = match parts.next() {
+        None => false,
+        Some("asks") => true,
+        Some(_) => return None,
+    };
+    let (id, period_ms, beat) = (parse_id(id)?, hexadecimal(period)?, !hexadecimal(beat)?);
+    Some(StandbyRecord { id, period_ms, beat, only_asks }).filter(|_| parts.next().is_none())
+}
+
+/// `{i}/standby/{id}.ask`: something is asked of the writer.
+pub fn question(incarnation: Incarnation, id: u128) -> ObjectName {
+    name(format!("{:016x}/standby/{id:032x}.ask", incarnation.0))
+}
+
+/// `{i}/standby/{id}.answer`: what the writer answers.
+pub fn answer(incarnation: Incarnation, id: u128) -> ObjectName {
+    name(format!("{:016x}/standby/{id:032x}.answer", incarnation.0))
+}
+
+/// The id in the name of a question or an answer, and whether it is an answer; `None` when it is
+/// neither.
+pub fn parse_question(incarnation: Incarnation, object: &ObjectName) -> Option<(u128, bool)> {
+    let (id, what) = object.as_str().strip_prefix(&standby_prefix(incarnation))?.split_once('.')?;
+    let is_answer = match what {
+        "ask" => false,
+        "answer" => true,
+        _ => return None,
+    };
+    Some((parse_id(id)?, is_answer))
 }
 
 fn hexadecimal(digits: &str) -> Option<u64> {

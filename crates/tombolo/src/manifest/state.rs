@@ -23,7 +23,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{
-    Edit, KeyspaceOptions, Part, Record, RecordKind, Source, TableDescription, TableName,
+    Edit, KeyspaceOptions, Part, Record, RecordKind, Source, TableDescription, TableName, Writer,
 };
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
@@ -176,6 +176,23 @@ struct SourceState {
     bytes: u64,
 }
 
+/// Who claimed the newest epoch. For liveness only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriterState {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Who it is.
+    pub writer: Writer,
+    /// Whether it has told that it has closed the database.
+    pub closed: bool,
+}
+
+impl WriterState {
+    fn new(epoch: u64, writer: &Writer) -> WriterState {
+        WriterState { epoch: Epoch(epoch), writer: writer.clone(), closed: false }
+    }
+}
+
 /// See the module's documentation. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
@@ -183,6 +200,7 @@ pub struct State {
     epoch: u64,
     destroyed: bool,
     database: Option<Arc<Database>>,
+    writer: Option<Arc<WriterState>>,
     keyspaces: ChunkedMap<u32, Arc<KeyspaceState>>,
     /// Invariant: the keyspaces that were not dropped.
     names: ChunkedMap<Arc<str>, u32>,
@@ -225,6 +243,11 @@ impl State {
     /// What the database was created with; `None` while its creation is not complete.
     pub fn database(&self) -> Option<&Database> {
         self.database.as_deref()
+    }
+
+    /// Who claimed the newest epoch; `None` before the first claim.
+    pub fn writer(&self) -> Option<&WriterState> {
+        self.writer.as_deref()
     }
 
     /// The keyspaces, by number.
@@ -325,14 +348,16 @@ impl State {
         if self.destroyed {
             return refuse("a record follows the one that ended the incarnation");
         }
-        let epoch = if record.kind == RecordKind::Claim { record.slot } else { self.epoch };
+        let is_claim = matches!(record.kind, RecordKind::Claim(_));
+        let epoch = if is_claim { record.slot } else { self.epoch };
         if record.epoch != epoch && !is_enabled(Mutant::PutForeignRecordRetriedNext) {
             return refuse(format!("a record of epoch {} where epoch {epoch} writes", record.epoch));
         }
         let origin = Origin::Record(Epoch(record.epoch));
         let mut begun = std::mem::take(&mut self.begun);
         match &record.kind {
-            RecordKind::Claim | RecordKind::Snapshot { .. } => {}
+            RecordKind::Claim(writer) => self.writer = Some(Arc::new(WriterState::new(epoch, writer))),
+            RecordKind::Snapshot { .. } => {}
             RecordKind::Edits(edits) => self.apply_edits(edits, origin)?,
             RecordKind::Destroyed => self.destroyed = true,
             RecordKind::Part(Part::First, edits) => self.begun = vec![Arc::new(edits.clone())],
@@ -430,6 +455,18 @@ impl State {
             | Edit::LogReplayPoint { .. }
             | Edit::LogTrimmed { .. }
             | Edit::LogUnnamed { .. } => self.apply_log_edit(edit, origin),
+            Edit::WriterNamed { epoch, writer } => {
+                if origin != Origin::Snapshot || self.writer.is_some() {
+                    return refuse("a writer is named by its claim");
+                }
+                self.writer = Some(Arc::new(WriterState::new(*epoch, writer)));
+                Ok(())
+            }
+            Edit::WriterClosed => {
+                let Some(writer) = &mut self.writer else { return refuse("no writer was named") };
+                Arc::make_mut(writer).closed = true;
+                Ok(())
+            }
             Edit::StreamReached { stream, sequence } => {
                 let reached = Arc::make_mut(&mut self.streams).entry(*stream).or_insert(SequenceNumber::ZERO);
                 if *sequence < *reached {
@@ -731,6 +768,10 @@ impl State {
                 log_identity: log_identity.clone(),
                 created_unix_seconds,
             });
+        }
+        if let Some(named) = &self.writer {
+            edits.push(Edit::WriterNamed { epoch: named.epoch.0, writer: named.writer.clone() });
+            edits.extend(named.closed.then_some(Edit::WriterClosed));
         }
         edits.extend(self.sources().cloned().map(Edit::SourceNamed));
         self.keyspace_edits(&mut edits);

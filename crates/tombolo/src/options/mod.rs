@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tombolo_format::manifest;
-use tombolo_storage::{Error, ErrorKind, Result};
+use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 pub(crate) use live::LiveOptions;
 
@@ -34,6 +34,25 @@ pub enum OpenMode {
     /// Either.
     #[default]
     CreateOrOpen,
+}
+
+/// From whom opening may take a database. A process that is taken over loses nothing: it learns at
+/// its next write that it is fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum TakeOver {
+    /// Opens only if nobody lives who has the database open, else ends with `InUse`. Whether
+    /// somebody lives is answered at once by a clean close, and where the operating system knows
+    /// the process; else it takes up to [`Presence::WAIT_MAX`](crate::Presence::WAIT_MAX).
+    Never,
+    /// Takes it from other processes, as a process does that another was started to replace. What
+    /// this process has open itself is refused with `InUse`.
+    #[default]
+    FromOthers,
+    /// Takes it from the writer of this epoch and from no later one: of a writer that was found dead
+    /// (see [`Builder::presence`](crate::Builder::presence)), or was told to go.
+    FromEpoch(Epoch),
+    /// Takes it from anybody, this process included.
+    Always,
 }
 
 /// Settings of an open database.
@@ -380,7 +399,8 @@ impl KeyspaceOptions {
     /// # Errors
     /// `Invalid` when a setting is out of range.
     pub(crate) fn check(&self) -> Result<()> {
-        KeyspaceOptions::from_manifest(&self.to_manifest()).map(drop)
+        let mut again = KeyspaceOptions::default();
+        self.to_manifest().settings.iter().try_for_each(|(name, value)| again.set(name, value))
     }
 
     /// How blocks of the last level are compressed.
@@ -390,7 +410,7 @@ impl KeyspaceOptions {
 
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
-        manifest::KeyspaceOptions(vec![
+        manifest::KeyspaceOptions::of([
             ("compression".into(), self.compression.name().into()),
             ("compression_lowest".into(), self.compression_lowest.map_or("same", Compression::name).into()),
             ("block_bytes".into(), self.block_bytes.map_or("auto".into(), |bytes| bytes.to_string())),
@@ -399,15 +419,37 @@ impl KeyspaceOptions {
         ])
     }
 
+    /// As they take the place of those `before`: what this version does not know stays.
+    pub(crate) fn to_manifest_over(&self, before: &manifest::KeyspaceOptions) -> manifest::KeyspaceOptions {
+        let mut options = self.to_manifest();
+        options.features = before.features;
+        options.settings.extend(before.settings.iter().filter(|(name, _)| !is_known(name)).cloned());
+        options
+    }
+
+    /// Settings that this version does not know may be ignored: those that may not have a feature
+    /// bit, by which whoever reads them refuses them.
+    ///
     /// # Errors
-    /// `Invalid` when a newer version wrote a setting that this one does not know.
+    /// `Unsupported` when a setting has a value that this version does not know.
     pub(crate) fn from_manifest(options: &manifest::KeyspaceOptions) -> Result<KeyspaceOptions> {
         let mut found = KeyspaceOptions::default();
-        for (name, value) in &options.0 {
-            found.set(name, value)?;
+        for (name, value) in options.settings.iter().filter(|(name, _)| is_known(name)) {
+            found.set(name, value).map_err(|_| {
+                let what =
+                    format!("setting {name} of a keyspace has a value that this version does not know");
+                Error::new(ErrorKind::Unsupported, what)
+                    .found(format!("{value:?}"))
+                    .advice("use the version of Tombolo that wrote it, or a later one")
+            })?;
         }
         Ok(found)
     }
+}
+
+/// Whether a keyspace has such a setting.
+fn is_known(name: &str) -> bool {
+    KeyspaceOptions::SETTINGS.iter().any(|setting| setting.name == name)
 }
 
 fn number(name: &str, value: &str) -> Result<u64> {

@@ -52,6 +52,27 @@ fn keyspace_options_survive_the_manifest() {
     }
 }
 
+/// What a later version set is ignored where it may be, kept where settings are changed, and never
+/// taken for something else.
+#[test]
+fn settings_of_a_later_version_stay() {
+    let later = manifest::KeyspaceOptions {
+        features: 0,
+        settings: vec![("colour".into(), "red".into()), ("filter_bits".into(), "7".into())],
+    };
+    let found = KeyspaceOptions::from_manifest(&later).unwrap();
+    assert_eq!(found, KeyspaceOptions { filter_bits: 7, ..KeyspaceOptions::default() });
+    let changed = found.with(&[("compression".into(), "zstd".into())]).unwrap().to_manifest_over(&later);
+    let of = |name: &str| changed.settings.iter().filter(|(known, _)| known == name).collect::<Vec<_>>();
+    assert_eq!(of("colour"), [&("colour".to_owned(), "red".to_owned())]);
+    assert_eq!(of("filter_bits"), [&("filter_bits".to_owned(), "7".to_owned())]);
+    assert_eq!(of("compression"), [&("compression".to_owned(), "zstd".to_owned())]);
+    let unknown = manifest::KeyspaceOptions::of([("compression".into(), "brotli".into())]);
+    let error = KeyspaceOptions::from_manifest(&unknown).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("compression") && error.to_string().contains("brotli"), "{error}");
+}
+
 #[test]
 fn settings_that_contradict_each_other_are_both_named() {
     let error = Options::parse(["memory_bytes=1048576", "memtable_bytes=262145"]).unwrap_err();

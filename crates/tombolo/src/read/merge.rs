@@ -58,6 +58,16 @@ impl Source {
         }
     }
 
+    /// Where the entry lies, for errors.
+    #[cold]
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Source::Memtable(_) => super::MEMTABLE.to_owned(),
+            Source::Table(cursor) => cursor.object().to_string(),
+            Source::Run(cursor) => cursor.object().map_or_else(String::new, ToString::to_string),
+        }
+    }
+
     /// The value, sharing the block it lies in; copied out of memtables.
     pub(crate) fn value_bytes(&self) -> Bytes {
         match self {

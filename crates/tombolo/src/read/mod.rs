@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
-use tombolo_format::key::{EntryKind, SequenceNumber};
-use tombolo_storage::{Error, ErrorKind, Result};
+use tombolo_format::key::SequenceNumber;
+use tombolo_storage::Result;
 
 pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;
@@ -31,6 +31,7 @@ pub(crate) use several::{get_several_from_tables, get_several_in_memory};
 
 use crate::engine::{Engine, KeyspaceInfo, View};
 use crate::memtable::Entry;
+use crate::resolve::{Says, says};
 use crate::table::{Hit, Lookup, Probe};
 use crate::version::{Levels, TableHandle};
 
@@ -42,26 +43,26 @@ pub(crate) enum InMemory<R> {
     Miss,
 }
 
-/// An entry of a kind that this version does not write.
-#[cold]
-pub(crate) fn unknown_kind(kind: Option<EntryKind>) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("an entry of kind {kind:?}, which this version cannot read"))
-        .advice("use a newer Tombolo")
-}
+/// Where an entry lies that is in no table yet.
+const MEMTABLE: &str = "a memtable";
 
+/// The answer by the newest entry of a key that is seen.
+#[inline]
 fn memtable_answer<R>(entry: Entry<'_>, read: impl FnOnce(&[u8]) -> Option<R>) -> Result<Option<R>> {
-    match entry.trailer.kind() {
-        Some(EntryKind::Put) => Ok(read(entry.value)),
-        Some(EntryKind::Delete) => Ok(None),
-        kind => Err(unknown_kind(kind)),
+    match says(entry.trailer) {
+        Ok(Says::Value) => Ok(read(entry.value)),
+        Ok(Says::Absent) => Ok(None),
+        Err(unresolved) => Err(unresolved.at(MEMTABLE)),
     }
 }
 
-fn table_answer<R>(hit: Hit, read: impl FnOnce(Hit) -> Option<R>) -> Result<Option<R>> {
-    match hit.trailer.kind() {
-        Some(EntryKind::Put) => Ok(read(hit)),
-        Some(EntryKind::Delete) => Ok(None),
-        kind => Err(unknown_kind(kind)),
+/// The same, of an entry in a table.
+#[inline]
+fn table_answer<R>(table: &TableHandle, hit: Hit, read: impl FnOnce(Hit) -> Option<R>) -> Result<Option<R>> {
+    match says(hit.trailer) {
+        Ok(Says::Value) => Ok(read(hit)),
+        Ok(Says::Absent) => Ok(None),
+        Err(unresolved) => Err(unresolved.at(table.object())),
     }
 }
 
@@ -99,7 +100,7 @@ fn find_in_memory<R>(
         answer = match table.probe(&lookup)? {
             Probe::Absent => continue,
             Probe::Miss => Ok(InMemory::Miss),
-            Probe::Found(hit) => table_answer(hit, &mut from_table).map(InMemory::Answer),
+            Probe::Found(hit) => table_answer(table, hit, &mut from_table).map(InMemory::Answer),
         };
         break;
     }
@@ -168,7 +169,7 @@ async fn look_in_tables(
     open_together(candidates(levels, key)).await?;
     for table in candidates(levels, key) {
         if let Some(hit) = table.get(&lookup).await? {
-            return table_answer(hit, |hit| Some(hit.into_value()));
+            return table_answer(table, hit, |hit| Some(hit.into_value()));
         }
     }
     Ok(None)
@@ -221,3 +222,6 @@ pub(crate) fn check(engine: &Engine, keyspace: &KeyspaceInfo) -> Result<()> {
     engine.check_open()?;
     keyspace.check()
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,11 +16,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
-use tombolo_storage::{Purpose, Result};
+use tombolo_format::key::{SequenceNumber, Trailer};
+use tombolo_storage::{Error, Purpose, Result};
 
-use super::{Merge, unknown_kind};
+use super::Merge;
 use crate::engine::View;
+use crate::resolve::{Answer, Moment, Says, Unresolved, says};
 use crate::table::{KeyRange, Step};
 use crate::version::Owed;
 
@@ -95,6 +96,8 @@ pub(crate) struct RangeCursor {
     /// Whether the newest visible version of `anchor` seen so far is a value, while walking
     /// backward.
     has_value: bool,
+    /// That version is of a kind that nobody knows.
+    refused: Option<Error>,
     /// Versions of one key stepped over in a row.
     steps: u32,
     scratch: Vec<u8>,
@@ -130,6 +133,7 @@ impl RangeCursor {
             goal: Direction::Forward,
             walk: Walk::Key,
             has_value: false,
+            refused: None,
             steps: 0,
             scratch: Vec::new(),
         }
@@ -243,11 +247,8 @@ impl RangeCursor {
             if let Some(table) = self.merge.alone() {
                 // Most often: the next entry of the only table is the newest version of another
                 // key, and a value.
-                let sequence = self.sequence;
-                let is_seen = |trailer: Trailer| {
-                    trailer.kind() == Some(EntryKind::Put) && trailer.sequence() <= sequence
-                };
-                if table.next_key_if(is_seen)? {
+                let moment = Moment(self.sequence);
+                if table.next_key_if(|trailer| moment.feed(trailer) == Ok(Answer::Value))? {
                     if self.range.as_ref().is_some_and(|range| range.is_above(table.key().user_key)) {
                         (self.place, self.stands) = (Place::End, None);
                     }
@@ -311,8 +312,7 @@ impl RangeCursor {
     fn prev_alone(&mut self) -> Option<Result<Step>> {
         let table = self.merge.alone()?;
         let (key, value) = (table.key(), table.value());
-        let seen = key.trailer.kind() == Some(EntryKind::Put) && key.trailer.sequence() <= self.sequence;
-        if !seen
+        if Moment(self.sequence).feed(key.trailer) != Ok(Answer::Value)
             || value.len() >= SHARE_BYTES_MIN
             || self.range.as_ref().is_some_and(|range| range.is_below(key.user_key))
         {
@@ -328,8 +328,7 @@ impl RangeCursor {
         let step = table.prev();
         if table.valid() {
             if table.key().user_key != &self.anchor[..] {
-                self.end_of_key();
-                return Some(Ok(Step::Done));
+                return Some(self.end_of_key().map(|_| Step::Done));
             }
             return Some(self.settle_backward());
         }
@@ -460,23 +459,22 @@ impl RangeCursor {
             // are older.
             let step = if self.place == Place::After && key == &self.anchor[..] {
                 self.skip(Trailer::LAST)
-            } else if trailer.sequence() > self.sequence {
-                self.skip(Trailer::seek(self.sequence))
             } else {
-                match trailer.kind() {
-                    Some(EntryKind::Put) => {
+                match Moment(self.sequence).feed(trailer) {
+                    Ok(Answer::More) => self.skip(Trailer::seek(self.sequence)),
+                    Ok(Answer::Value) => {
                         self.place = Place::Entry;
                         self.stands = Some(Direction::Forward);
                         return Ok(Step::Done);
                     }
-                    Some(EntryKind::Delete) => {
+                    Ok(Answer::Absent) => {
                         self.anchor.clear();
                         self.anchor.extend_from_slice(key);
                         self.place = Place::After;
                         self.steps = 0;
                         self.merge.try_next()
                     }
-                    kind => return Err(unknown_kind(kind)),
+                    Err(unresolved) => return Err(self.unresolved(unresolved)),
                 }
             };
             if step? == Step::Blocked {
@@ -523,10 +521,11 @@ impl RangeCursor {
                     // from which it came.
                     (self.place, self.walk, self.has_value, self.steps) =
                         (Place::After, Walk::Versions, false, 0);
+                    self.refused = None;
                     Ok(Step::Done)
                 }
                 Walk::Versions => match self.version_of_anchor() {
-                    Some(trailer) if trailer.sequence() > self.sequence => {
+                    Some(trailer) if !Moment(self.sequence).sees(trailer) => {
                         // All that follow are newer still.
                         self.walk = Walk::Leave;
                         if self.steps < STEPS_MAX {
@@ -540,12 +539,12 @@ impl RangeCursor {
                         self.merge.try_seek(&self.anchor, Trailer::seek(self.sequence))
                     }
                     Some(trailer) => {
-                        self.save(trailer)?;
+                        self.save(trailer);
                         self.steps += 1;
                         self.merge.try_prev()
                     }
                     None => {
-                        if self.end_of_key() {
+                        if self.end_of_key()? {
                             return Ok(Step::Done);
                         }
                         continue;
@@ -553,7 +552,7 @@ impl RangeCursor {
                 },
                 Walk::Newest => {
                     if let Some(trailer) = self.version_of_anchor() {
-                        self.save(trailer)?;
+                        self.save(trailer);
                     }
                     self.walk = Walk::Leave;
                     self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
@@ -567,7 +566,7 @@ impl RangeCursor {
                     }
                 }
                 Walk::Leave => {
-                    if self.end_of_key() {
+                    if self.end_of_key()? {
                         return Ok(Step::Done);
                     }
                     continue;
@@ -587,23 +586,33 @@ impl RangeCursor {
 
     /// All versions of the anchor were seen: stands at it if it has a value, and before it
     /// otherwise.
-    fn end_of_key(&mut self) -> bool {
+    fn end_of_key(&mut self) -> Result<bool> {
         if self.has_value {
             self.place = Place::Entry;
             self.stands = Some(Direction::Backward);
-            return true;
+            return Ok(true);
+        }
+        if let Some(error) = self.refused.take() {
+            return Err(error);
         }
         (self.place, self.walk) = (Place::Before, Walk::Key);
-        false
+        Ok(false)
+    }
+
+    /// The error of the entry at which the merge stands.
+    #[cold]
+    fn unresolved(&self, unresolved: Unresolved) -> Error {
+        unresolved.at(self.merge.source().map_or_else(String::new, super::Source::place))
     }
 
     /// Sets aside what the version at which the merge stands says of its key.
-    fn save(&mut self, trailer: Trailer) -> Result<()> {
-        self.has_value = match trailer.kind() {
-            Some(EntryKind::Put) => true,
-            Some(EntryKind::Delete) => false,
-            kind => return Err(unknown_kind(kind)),
-        };
+    fn save(&mut self, trailer: Trailer) {
+        let says = says(trailer);
+        self.has_value = says == Ok(Says::Value);
+        if !self.has_value {
+            // Only the newest version that is seen counts, and that one comes last.
+            self.refused = says.err().map(|unresolved| self.unresolved(unresolved));
+        }
         self.saved.shared = None;
         self.saved.copied.clear();
         if self.has_value
@@ -616,7 +625,6 @@ impl RangeCursor {
                 self.saved.shared = Some(source.value_bytes());
             }
         }
-        Ok(())
     }
 }
 

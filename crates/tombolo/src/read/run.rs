@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::Trailer;
-use tombolo_storage::{Purpose, Result};
+use tombolo_storage::{ObjectName, Purpose, Result};
 
 use crate::table::{AtEnd, KeyRange, Step, TableIterator};
 use crate::version::{Prepared, SortedRun, TableCursor, TableHandle};
@@ -82,6 +82,11 @@ impl RunCursor {
 
     pub(crate) fn value_bytes(&self) -> Bytes {
         self.cursor.as_ref().map_or_else(Bytes::new, TableCursor::value_bytes)
+    }
+
+    /// The object of the table in which it stands.
+    pub(crate) fn object(&self) -> Option<&ObjectName> {
+        self.cursor.as_ref().map(TableCursor::object)
     }
 
     /// The table in which it stands.

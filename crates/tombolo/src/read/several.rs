@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
-use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
+use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
 
-use super::{for_all, memtable_answer, table_answer, unknown_kind};
+use super::{for_all, memtable_answer, table_answer};
 use crate::engine::{Engine, View};
-use crate::table::{Hit, Lookup, Near, NearProbe, Probe};
+use crate::resolve::{Says, says};
+use crate::table::{Lookup, Near, NearProbe, Probe};
 use crate::version::{Levels, TableHandle};
 
 /// Keys looked up in tables at a time: what they need of a table is held together, about a block
@@ -107,10 +108,10 @@ fn in_tables<'a>(
             *place = Place { table: Some(table), near: Near::default() };
         }
         let Some(table) = place.table else { continue };
-        let answer = |trailer: Trailer, pinned: &crate::cache::Pinned, value: &[u8]| match trailer.kind() {
-            Some(EntryKind::Put) => Ok(Some(pinned.keep_value(value))),
-            Some(EntryKind::Delete) => Ok(None),
-            kind => Err(unknown_kind(kind)),
+        let answer = |trailer: Trailer, pinned: &crate::cache::Pinned, value: &[u8]| match says(trailer) {
+            Ok(Says::Value) => Ok(Some(pinned.keep_value(value))),
+            Ok(Says::Absent) => Ok(None),
+            Err(unresolved) => Err(unresolved.at(table.object())),
         };
         probes += 1;
         found = match table.probe_near(lookup, &mut place.near, answer)? {
@@ -182,11 +183,9 @@ async fn look_in_tables(
         let mut reads: Vec<_> =
             groups.iter().map(|(_, table, keys)| read_group(table, keys, sequence)).collect();
         let mut found = Vec::new();
-        for_all(&mut reads, |hits: Vec<(usize, Hit)>| found.extend(hits)).await?;
+        for_all(&mut reads, |hits: Vec<(usize, Option<Bytes>)>| found.extend(hits)).await?;
         let answered: HashSet<usize> = found.iter().map(|(number, _)| *number).collect();
-        for (number, hit) in found {
-            answers.push((number, table_answer(hit, |hit| Some(hit.into_value()))?));
-        }
+        answers.extend(found);
         waiting.retain(|key| !answered.contains(&key.key.0));
         waiting.iter_mut().for_each(|key| key.from += 1);
         open = waiting;
@@ -209,7 +208,7 @@ fn stop_of<'a>(levels: &'a Levels, open: &mut Open<'_>, sequence: SequenceNumber
         if let Some(table) = table_at(levels, open.from, &open.key.1) {
             match table.probe(&lookup)? {
                 Probe::Found(hit) => {
-                    return table_answer(hit, |hit| Some(hit.into_value())).map(Stop::Answer);
+                    return table_answer(table, hit, |hit| Some(hit.into_value())).map(Stop::Answer);
                 }
                 Probe::Miss => return Ok(Stop::Table(table)),
                 Probe::Absent => {}
@@ -251,10 +250,13 @@ fn read_group<'a>(
     table: &'a Arc<TableHandle>,
     keys: &'a [&'a (usize, Bytes)],
     sequence: SequenceNumber,
-) -> BoxFuture<'a, Result<Vec<(usize, Hit)>>> {
+) -> BoxFuture<'a, Result<Vec<(usize, Option<Bytes>)>>> {
     Box::pin(async move {
         let lookups: Vec<_> = keys.iter().map(|(_, key)| Lookup::new(key, sequence)).collect();
         let hits = table.get_several(&lookups).await?;
-        Ok(keys.iter().zip(hits).filter_map(|((number, _), hit)| Some((*number, hit?))).collect())
+        let found = keys.iter().zip(hits).filter_map(|((number, _), hit)| Some((*number, hit?)));
+        found
+            .map(|(number, hit)| Ok((number, table_answer(table, hit, |hit| Some(hit.into_value()))?)))
+            .collect()
     })
 }

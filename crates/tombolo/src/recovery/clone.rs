@@ -53,7 +53,7 @@ pub(crate) async fn share(request: CloneRequest) -> Result<()> {
     request.choose().await?;
     let manifest = claim_empty(&request.env, &request.target, &*request.log_store).await?;
     let made = request.make(&manifest).await;
-    manifest.close().await;
+    manifest.leave().await;
     made.map_err(|error| error.context("naming the source's tables"))
 }
 

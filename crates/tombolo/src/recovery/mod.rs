@@ -31,6 +31,7 @@ pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Task, TaskClass, all};
@@ -48,19 +49,21 @@ use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, expire_pins, release_source};
 use crate::engine::{
     Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work,
-    is_main,
+    is_main, note_opened, opened_here,
 };
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
+use crate::liveness::presence::{self, Presence};
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::open::check_log;
+use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::housekeeping::{delete_chain, delete_named};
 use crate::manifest::driver::io::Io;
 use crate::manifest::driver::{Attempt, EndedLife};
 use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
 use crate::memtable::Memtable;
-use crate::options::{KeyspaceOptions, OpenMode, Options};
+use crate::options::{KeyspaceOptions, OpenMode, Options, TakeOver};
 use crate::pace::BackgroundRate;
 use crate::version::{Tables, Version, Versions};
 use crate::{clones, compaction, flush, liveness, manifest, write};
@@ -83,6 +86,7 @@ pub(crate) struct Request {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) log_store: Arc<dyn LogStore>,
     pub(crate) mode: OpenMode,
+    pub(crate) take_over: TakeOver,
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
@@ -92,7 +96,7 @@ pub(crate) struct Request {
     pub(crate) application_logs: u32,
 }
 
-/// Opens a database, taking it over from whoever has it open.
+/// Opens a database, taking it over from others as far as the request says.
 pub(crate) async fn open(request: Request) -> Result<Arc<Engine>> {
     open_on(request, None, &mut None).await
 }
@@ -110,6 +114,7 @@ pub(crate) async fn open_on(
         objects,
         log_store,
         mode,
+        take_over,
         options,
         budget,
         listener,
@@ -127,18 +132,21 @@ pub(crate) async fn open_on(
     if mode != manifest::OpenMode::Open {
         probe::exclusive::prove(&env, &objects).await?;
     }
-    let manifest_options = ManifestOptions { mode, log_identity: log_store.identity() };
-    let (manifest, _) = Manifest::claim(&env, Arc::clone(&objects), manifest_options, known, attempt).await?;
+    let claiming = Claiming { env: &env, objects: &objects, log_store: &*log_store, mode, take_over };
+    let manifest = claiming.claim(known, attempt).await?;
     let context = manifest.log_context(chain(&manifest), Arc::new(LogBooks::new(&budget)));
     if let Err(error) = clones::check_sources(manifest.io(), manifest.incarnation(), &manifest.state()).await
     {
-        manifest.close().await;
+        manifest.leave().await;
         return Err(judge(&context, error).await);
     }
     let (old_logs, replayed, log) =
         match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
             Ok(recovered) => recovered,
-            Err(error) => return Err(judge(&context, error).await),
+            Err(error) => {
+                manifest.leave().await;
+                return Err(judge(&context, error).await);
+            }
         };
     let old_count = old_logs.len();
     let kept_by = None;
@@ -162,6 +170,7 @@ pub(crate) async fn open_on(
     })?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
+    note_opened(&engine);
     let mut unhandled = Unhandled(Some(Arc::clone(&engine)));
     serve(&engine);
     if old_count >= OLD_LOGS_WAIT {
@@ -169,6 +178,103 @@ pub(crate) async fn open_on(
     }
     unhandled.0 = None;
     Ok(engine)
+}
+
+/// A claim, and from whom it may take the database.
+struct Claiming<'a> {
+    env: &'a Env,
+    objects: &'a Arc<dyn ObjectStore>,
+    log_store: &'a dyn LogStore,
+    mode: manifest::OpenMode,
+    take_over: TakeOver,
+}
+
+/// How often somebody may come first while it is looked whether anybody lives.
+const LOOKS_MAX: u32 = 8;
+
+impl Claiming<'_> {
+    /// Claims on top of a tip that is known, or else of the newest.
+    ///
+    /// # Errors
+    /// `InUse` when somebody has the database open who is not to be disturbed; those of
+    /// [`Manifest::claim`].
+    async fn claim(&self, known: Option<Tip>, attempt: &mut Option<Attempt>) -> Result<Manifest> {
+        match self.take_over {
+            TakeOver::Always => self.put(self.mode, known, Vec::new(), attempt).await,
+            TakeOver::FromOthers => self.put(self.mode, known, opened_here(self.env), attempt).await,
+            TakeOver::Never => self.claim_of_nobody(None, attempt).await,
+            TakeOver::FromEpoch(epoch) => self.claim_of_nobody(Some(epoch), attempt).await,
+        }
+    }
+
+    async fn put(
+        &self,
+        mode: manifest::OpenMode,
+        known: Option<Tip>,
+        opened: Vec<(u64, Epoch)>,
+        attempt: &mut Option<Attempt>,
+    ) -> Result<Manifest> {
+        let options = ManifestOptions { mode, log_identity: self.log_store.identity() };
+        let objects = Arc::clone(self.objects);
+        Manifest::claim(self.env, objects, options, known, opened, attempt)
+            .await
+            .map(|(manifest, _)| manifest)
+    }
+
+    /// Claims exactly the state of which it was seen that nobody lives who writes to it, or whose
+    /// writer is that of the epoch given.
+    async fn claim_of_nobody(&self, gone: Option<Epoch>, attempt: &mut Option<Attempt>) -> Result<Manifest> {
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            let opened = opened_here(self.env);
+            let (mode, known) = match self.nobody(gone, &opened).await? {
+                Some(tip) => (self.mode, Some(tip)),
+                // Somebody who creates it meanwhile may live.
+                None if self.mode == manifest::OpenMode::CreateOrOpen => (manifest::OpenMode::Create, None),
+                None => (self.mode, None),
+            };
+            match self.put(mode, known, opened, attempt).await {
+                Err(error) if looks < LOOKS_MAX && self.came_second(&error) => {}
+                claimed => return claimed,
+            }
+        }
+    }
+
+    /// Whether another process claimed or created it in the meantime.
+    fn came_second(&self, error: &Error) -> bool {
+        match error.kind() {
+            ErrorKind::Conflict => true,
+            ErrorKind::AlreadyExists => self.mode != manifest::OpenMode::Create,
+            _ => false,
+        }
+    }
+
+    /// The newest state, when nobody lives who writes to it; `None` when there is no database, or
+    /// one that may not be there.
+    async fn nobody(&self, gone: Option<Epoch>, opened: &[(u64, Epoch)]) -> Result<Option<Tip>> {
+        if self.mode == manifest::OpenMode::Create {
+            return Ok(None);
+        }
+        let mut chain = match ChainFollower::open(self.env, self.objects).await {
+            Ok(chain) => chain,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        check_log(&chain.tip().state, &self.log_store.identity())?;
+        let state = &chain.tip().state;
+        let is_own = state.database().is_some_and(|there| opened.contains(&(there.id, state.epoch())));
+        if !is_own && gone != Some(state.epoch()) {
+            // Whoever came after that epoch is not waited for.
+            let wait_max = if gone.is_some() { Duration::ZERO } else { Presence::WAIT_MAX };
+            match presence::look(&mut chain, self.log_store, wait_max).await? {
+                Presence::Alive(writer, seen) => return Err(presence::in_use(&writer, seen)),
+                Presence::Unknown(writer) => return Err(presence::in_use_perhaps(&writer)),
+                Presence::Nobody | Presence::Closed(_) | Presence::Dead(_) => {}
+            }
+        }
+        Ok(Some(chain.tip().clone()))
+    }
 }
 
 /// An engine whose tasks run and that nobody has yet: an opening that is given up here leaves no
@@ -251,12 +357,12 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
         refuse_with_clones(&clones::places(&env, &objects, loaded.incarnation).await?)
     };
     refuse().await?;
-    let manifest_options =
-        ManifestOptions { mode: manifest::OpenMode::Open, log_identity: log_store.identity() };
-    let (manifest, _) = Manifest::open(&env, Arc::clone(&objects), manifest_options).await?;
+    let (mode, take_over) = (manifest::OpenMode::Open, request.take_over);
+    let claiming = Claiming { env: &env, objects: &objects, log_store: &*log_store, mode, take_over };
+    let manifest = claiming.claim(None, &mut None).await?;
     // Nobody has asked for that one's end, nor whether somebody needs it.
     if manifest.incarnation() != loaded.incarnation {
-        manifest.close().await;
+        manifest.leave().await;
         let error = Error::new(
             ErrorKind::Conflict,
             "the database was destroyed, and another one made in its place meanwhile",
@@ -269,7 +375,7 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
     }
     // One may have been made until the logs were fenced.
     if let Err(error) = refuse().await {
-        manifest.close().await;
+        manifest.leave().await;
         return Err(error);
     }
     let state = manifest.state();

@@ -162,6 +162,10 @@ impl LogStore for NoLog {
         refuse()
     }
 
+    fn clear<'a>(&'a self, _context: &'a LogContext) -> BoxFuture<'a, Result<()>> {
+        refuse()
+    }
+
     fn survival(&self) -> Survival {
         let nothing = "nothing is written".to_owned();
         Survival {

@@ -97,12 +97,12 @@ pub(super) struct Replayed {
 
 #[allow(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn unreadable(error: tombolo_format::FormatError) -> Error {
-    let kind = if matches!(error, tombolo_format::FormatError::Newer { .. }) {
-        ErrorKind::Unsupported
-    } else {
-        ErrorKind::Corrupt
-    };
-    Error::new(kind, format!("a log entry cannot be decoded: {error}"))
+    let message = format!("a log entry cannot be decoded: {error}");
+    match error {
+        tombolo_format::FormatError::Newer { .. } => Error::new(ErrorKind::Unsupported, message)
+            .advice("use the version of Tombolo that wrote it, or a later one"),
+        _ => Error::new(ErrorKind::Corrupt, message),
+    }
 }
 
 fn damaged(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {

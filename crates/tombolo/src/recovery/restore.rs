@@ -49,7 +49,7 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
     let edits = match copied {
         Ok(edits) => edits,
         Err(error) => {
-            manifest.close().await;
+            manifest.leave().await;
             // Deleted while it was copied.
             let kept = checkpoints.is_kept(header.id).await?;
             return Err(if kept {
@@ -60,7 +60,7 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
         }
     };
     let committed = manifest.committed(edits).await;
-    manifest.close().await;
+    manifest.leave().await;
     committed.map(drop).map_err(|error| error.context("naming the restored tables"))
 }
 

@@ -53,9 +53,18 @@ impl History {
 }
 
 /// Whether an error says that something is damaged or gone, and not that the store does not answer.
+/// What a newer version wrote is sound: leaving it out would lose it.
 pub(super) fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Unsupported)
-        || is_bad_sector(error)
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) || is_bad_sector(error)
+}
+
+/// # Errors
+/// `Unsupported` when a newer version wrote what could not be read.
+fn check_versions(damage: &[Error]) -> Result<()> {
+    match damage.iter().find(|error| error.kind() == ErrorKind::Unsupported) {
+        Some(newer) => Err(newer.clone().context("what a newer version wrote is not damaged")),
+        None => Ok(()),
+    }
 }
 
 /// Whether a disk could not read what it was asked for.
@@ -70,8 +79,8 @@ fn is_bad_sector(error: &Error) -> bool {
 /// Reads what there is of the newest life.
 ///
 /// # Errors
-/// `NotFound` when there is none, or it was destroyed; `Corrupt` when no state can be read; those
-/// of the store.
+/// `NotFound` when there is none, or it was destroyed; `Corrupt` when no state can be read;
+/// `Unsupported` when a newer version wrote one; those of the store.
 pub(super) async fn load(io: &Io) -> Result<History> {
     let Answer::Newest(Some(newest)) = io.perform(Effect::NewestIncarnation, RetryLimit::Bounded).await?
     else {
@@ -95,6 +104,7 @@ pub(super) async fn load(io: &Io) -> Result<History> {
     let mut candidates: Vec<_> =
         from_chain.map(|state| Candidate { state, whence: Whence::Manifest }).collect();
     checkpoints(io, incarnation, &mut candidates, &mut damage).await?;
+    check_versions(&damage)?;
     // Of a checkpoint and the chain's own state of that slot, the chain's comes first: it knows the
     // logs.
     candidates.sort_by_key(|candidate| {

@@ -336,7 +336,7 @@ impl Source<'_> {
     ) -> Result<()> {
         let manifest = claim_empty(self.env, target, target_log).await?;
         let written = self.write_claimed(edits, found, target, target_log, &manifest).await;
-        manifest.close().await;
+        manifest.leave().await;
         written.map_err(|error| error.context("writing what was salvaged"))
     }
 

@@ -21,12 +21,12 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 use crate::engine::Engine;
 use crate::liveness::{
-    LOOK_IDLE, RECORD_LEASE, RENEW, Standing, is_there, newest_sign, put_sign, who_stands_by,
+    RECORD_LEASE, RENEW, Standing, UNSEEN_MAX, is_there, newest_sign, put_sign, who_stands_by,
 };
 use crate::manifest::driver::Attempt;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::io::Io;
-use crate::manifest::names::{self, Sign};
+use crate::manifest::names::{self, Sign, StandbyRecord};
 use crate::{lifecycle, manifest, recovery, write};
 use judge::{Judge, Verdict};
 
@@ -51,8 +51,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(60 * 60);
 const SIGNS: u32 = 4;
 /// Between two looks at a writer that is about to hand over.
 const HURRY: Duration = Duration::from_millis(5);
-/// A writer that has never given a sign may not have looked for those who stand by yet.
-const UNSEEN_MAX: Duration = LOOK_IDLE.saturating_add(Duration::from_secs(15));
 /// A standby answers a writer that is leaving within the silence that it allows, and so
 /// much more for the store.
 const ANSWER_SLACK: Duration = Duration::from_secs(2);
@@ -143,7 +141,8 @@ impl Watch {
 
     fn record(&self, renewal: u64) -> tombolo_storage::ObjectName {
         let period_ms = u64::try_from(self.period().as_millis()).unwrap_or(u64::MAX);
-        names::standby(self.chain.tip().incarnation, self.id, period_ms, renewal)
+        let record = StandbyRecord { id: self.id, period_ms, beat: renewal, only_asks: false };
+        names::standby(self.chain.tip().incarnation, record)
     }
 
     async fn renew(&mut self) -> Result<()> {

@@ -25,7 +25,7 @@ use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::stored::BlockHandle;
 use tombolo_format::table::{Top, raw_bytes_within};
-use tombolo_storage::{Purpose, Request, Result};
+use tombolo_storage::{ObjectName, Purpose, Request, Result};
 
 use super::Table;
 use super::ahead::{AtEnd, KeyRange, Pace, Reach, ReadAhead};
@@ -746,6 +746,11 @@ impl TableIterator {
     pub fn value(&self) -> &[u8] {
         let walk = &self.walk;
         walk.block.as_ref().and_then(Kept::block).map_or(&[], |block| walk.entries.value(block))
+    }
+
+    /// The object of the table that it walks.
+    pub fn object(&self) -> &ObjectName {
+        self.table.object()
     }
 
     /// The entry's value, sharing memory where that pays.

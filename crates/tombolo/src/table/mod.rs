@@ -346,6 +346,17 @@ impl Table {
         // The index keeps a part of the bytes read: a copy, so that it does not keep all of them.
         let top = Top::decode(tail, description.length, description.identity)
             .map_err(|error| self.damaged(error))?;
+        // What the manifest says decides who may read the table before anybody opens it.
+        if top.footer.features != description.features {
+            let expected = format!("the feature bits of its description, {:#x}", description.features);
+            let found = format!("{:#x}", top.footer.features);
+            return Err(Error::corrupt(
+                &self.object,
+                description.offset + description.length,
+                expected,
+                found,
+            ));
+        }
         let top = Top {
             index: Block::new(Bytes::copy_from_slice(top.index.bytes()))
                 .map_err(|error| self.damaged(error))?,

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use tombolo_format::FormatError;
 use tombolo_format::flash::FlashKey;
-use tombolo_format::key::{InternalKey, SequenceNumber};
+use tombolo_format::key::{InternalKey, SequenceNumber, kind_name};
 use tombolo_format::manifest::{TableDescription, TableName};
+use tombolo_format::property::PropertyList;
 use tombolo_format::table::{TableBuilder, TableOptions};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
@@ -141,8 +142,8 @@ impl TableWriter {
     pub fn add(&mut self, key: InternalKey<'_>, value: &[u8]) -> Result<()> {
         // A compaction hands on what its inputs hold; a newer version may have written them.
         let Some(kind) = key.trailer.kind() else {
-            let unknown = FormatError::newer(0, format!("entry of kind {}", key.trailer.0 & 0xff));
-            return Err(Error::format(&self.new.object, 0, unknown));
+            let unknown = format!("an entry of kind {}", kind_name(key.trailer.kind_byte()));
+            return Err(Error::format(&self.new.object, 0, FormatError::newer(0, unknown)));
         };
         self.builder
             .add(key.user_key, key.trailer.sequence(), kind, value)
@@ -224,6 +225,8 @@ impl TableWriter {
             deletes: summary.properties.deletes,
             tail_bytes: summary.tail_bytes,
             oldest_unix_seconds: options.oldest_unix_seconds,
+            features: summary.features,
+            properties: PropertyList::default(),
             source: None,
         }))
     }

@@ -89,6 +89,11 @@ impl TableHandle {
         self.table.description()
     }
 
+    /// The object that holds it.
+    pub(crate) fn object(&self) -> &ObjectName {
+        self.table.object()
+    }
+
     /// Looks a key up in memory.
     #[inline]
     pub(crate) fn probe(&self, lookup: &Lookup<'_>) -> Result<Probe> {
@@ -237,6 +242,11 @@ impl TableCursor {
 
     pub(crate) fn value_bytes(&self) -> Bytes {
         self.0.share_value()
+    }
+
+    /// The object of its table.
+    pub(crate) fn object(&self) -> &ObjectName {
+        self.0.object()
     }
 
     /// Whether the last move is pending.

@@ -29,6 +29,8 @@ fn table(number: u64, level: u8) -> TableDescription {
         deletes: 0,
         tail_bytes: 100,
         oldest_unix_seconds: 0,
+        features: 0,
+        properties: tombolo_format::property::PropertyList::default(),
         source: None,
     }
 }

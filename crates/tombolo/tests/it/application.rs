@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo::{
-    ApplicationLog, ApplicationObject, Builder, Db, Durability, Env, ErrorKind, LogPosition, Options, sweep,
+    ApplicationLog, ApplicationObject, Builder, Db, Durability, Env, ErrorKind, LogPosition, Options,
+    TakeOver, sweep,
 };
 use tombolo_env::simulated::{OperationKind, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
@@ -32,7 +33,9 @@ impl Stores {
     fn builder(&self) -> Builder {
         let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap();
         let builder = Db::builder("mem://x").env(self.env.clone()).options(options);
-        builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).application_logs(2)
+        let builder = builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).application_logs(2);
+        // Logs keep the database open, as handles do.
+        builder.take_over(TakeOver::Always)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What each verb promises, on stores in memory.
 
-use tombolo::{Batch, Db, Durability, Env, ErrorKind, KeyspaceOptions, OpenMode, Options};
+use tombolo::{Batch, Db, Durability, Env, ErrorKind, KeyspaceOptions, OpenMode, Options, TakeOver};
 
 fn builder(name: &str, env: &Env) -> tombolo::Builder {
     Db::builder(format!("mem://{name}")).env(env.clone())
@@ -63,7 +63,10 @@ fn what_is_put_is_got_before_and_after_flush_compaction_and_reopening() {
 fn a_second_process_takes_over_and_the_first_learns_it() {
     let env = Env::real();
     let registry = tombolo::Registry::with_defaults();
-    let open = || builder("takeover", &env).registry(registry.clone()).open().wait().unwrap();
+    let open = || {
+        let builder = builder("takeover", &env).registry(registry.clone());
+        builder.take_over(TakeOver::Always).open().wait().unwrap()
+    };
     let first = open();
     let keys = first.default_keyspace();
     keys.put(b"a", b"1").wait().unwrap();

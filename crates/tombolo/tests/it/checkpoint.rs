@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Batch, Builder, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Registry, Result};
+use tombolo::{
+    Batch, Builder, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Registry, Result, TakeOver,
+};
 use tombolo_env::simulated::{Crash, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
@@ -387,7 +389,7 @@ fn a_writer_that_was_taken_over_sweeps_nothing_that_its_successor_is_making() {
             |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.name.contains("/checkpoint/");
         plan.inject(Rule::new(checkpoint, Fault::Delay(Duration::from_secs(10))).times(1));
         let stale = builder(&stale_plan).open().await.unwrap();
-        let db = builder(&plan).open().await.unwrap();
+        let db = builder(&plan).take_over(TakeOver::Always).open().await.unwrap();
         let made = db.checkpoint("c").await.unwrap();
         assert_eq!((stale_plan.injected(), plan.injected()), (1, 1));
         assert_eq!(db.checkpoints().await.unwrap(), [made], "an acknowledged checkpoint is there");
@@ -413,7 +415,7 @@ fn a_writer_that_was_taken_over_makes_no_checkpoint_of_its_successors_state() {
         let stale = builder(stale_store).open().await.unwrap();
         let making = stale.checkpoint("x");
         env.sleep(Duration::from_secs(1)).await;
-        let db = builder(Arc::clone(&memory)).open().await.unwrap();
+        let db = builder(Arc::clone(&memory)).take_over(TakeOver::Always).open().await.unwrap();
         let keys = db.default_keyspace();
         keys.put(b"k", b"1").await.unwrap();
         let made = db.checkpoint("x").await.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo::{
-    Builder, CloneState, Db, Env, ErrorKind, Options, ReaderOptions, Registry, Result, SharedClone,
+    Builder, CloneState, Db, Env, ErrorKind, Options, ReaderOptions, Registry, Result, SharedClone, TakeOver,
 };
 use tombolo_env::simulated::World;
 use tombolo_storage::layer::RequestKind;
@@ -319,7 +319,7 @@ fn a_clone_of_a_clone_keeps_what_lies_at_both() {
         assert_eq!(bucket.clones("middle").await.len(), 1);
         assert_eq!(bucket.builder("middle").destroy().await.unwrap_err().kind(), ErrorKind::Invalid);
         // The one in the middle moves away from the source, and is compacted.
-        let middle = bucket.open("middle").await;
+        let middle = bucket.builder("middle").take_over(TakeOver::Always).open().await.unwrap();
         fill(&middle, 2).await.unwrap();
         middle.compact().await.unwrap();
         bucket.settle().await;
@@ -332,9 +332,9 @@ fn a_clone_of_a_clone_keeps_what_lies_at_both() {
         drop(last);
         bucket.builder("deep/last").destroy().await.unwrap();
         assert!(bucket.clones("source").await.is_empty() && bucket.clones("middle").await.is_empty());
+        drop((source, middle));
         bucket.builder("middle").destroy().await.unwrap();
         bucket.builder("source").destroy().await.unwrap();
-        drop((source, middle));
     });
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Builder, Db, Durability, Env, ErrorKind, Event, Keyspace, Listener, Op, Options, ReaderOptions,
+    Builder, Db, Durability, Env, ErrorKind, Event, Keyspace, Listener, Op, Options, ReaderOptions, TakeOver,
 };
 use tombolo_env::simulated::{Action, Crash, OperationKind, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
@@ -67,7 +67,7 @@ impl Stores {
 
     /// A successor, which meets no faults.
     async fn succeed(&self) -> Db {
-        self.builder(&self.sound.0, &self.sound.1).open().await.unwrap()
+        self.builder(&self.sound.0, &self.sound.1).take_over(TakeOver::Always).open().await.unwrap()
     }
 
     /// From here on appends to this lane of `db` fail, and its syncs.

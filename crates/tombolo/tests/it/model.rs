@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tombolo::{
     Batch, Compression, Db, Durability, Env, ErrorKind, KeyspaceOptions, Options, Registry, Snapshot,
+    TakeOver,
 };
 use tombolo_env::simulated::World;
 use tombolo_storage::Uri;
@@ -98,7 +99,7 @@ impl Run {
         options.automatic_compaction = self.model[0].len().is_multiple_of(2);
         let builder =
             Db::builder(&self.uri).env(self.env.clone()).registry(self.registry.clone()).options(options);
-        let db = self.db.insert(builder.open().wait().unwrap());
+        let db = self.db.insert(builder.take_over(TakeOver::Always).open().wait().unwrap());
         if db.keyspace(NAMES[1]).is_err() {
             let mut options = KeyspaceOptions::default();
             (options.block_bytes, options.compression) = (Some(1024), Compression::Zstd);

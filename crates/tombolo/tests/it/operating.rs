@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Db, Durability, Env, ErrorKind, Event, Listener, MemoryBudget, Options, PropertyValue, Registry,
+    Db, Durability, Env, ErrorKind, Event, Listener, MemoryBudget, Options, PropertyValue, Registry, TakeOver,
 };
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
@@ -251,7 +251,7 @@ fn a_listener_is_told_of_flushes_checkpoints_and_takeover() {
         let first = builder().listener(listener).open().await.unwrap();
         first.default_keyspace().put(b"k", b"v").await.unwrap();
         first.checkpoint("c").await.unwrap();
-        let _second = builder().open().await.unwrap();
+        let _second = builder().take_over(TakeOver::Always).open().await.unwrap();
         first.default_keyspace().put(b"k", b"w").await.unwrap_err();
         env.sleep(Duration::from_secs(1)).await;
         heard.take()

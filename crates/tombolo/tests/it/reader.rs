@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo::{
     Batch, Builder, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options, Reader,
-    ReaderOptions, Registry, Result, Snapshot,
+    ReaderOptions, Registry, Result, Snapshot, TakeOver,
 };
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::World;
@@ -108,7 +108,7 @@ async fn step(
             drop(db.create_keyspace(&format!("keyspace-{number}"), KeyspaceOptions::default()).await.unwrap())
         }
         4 if keyspace.name() != "default" => db.drop_keyspace(keyspace.name()).await.unwrap(),
-        5 => *db = open().open().await.unwrap(),
+        5 => *db = open().take_over(TakeOver::Always).open().await.unwrap(),
         6 => {
             db.close().await.unwrap();
             *db = open().open().await.unwrap();
@@ -239,7 +239,7 @@ fn without_being_asked_a_reader_is_at_most_its_stated_lag_behind() {
                 match number % 20 {
                     // What is flushed is trimmed from the log; who takes over seals it.
                     9 => db.flush().await.unwrap(),
-                    14 => db = builder(&env, uri).open().await.unwrap(),
+                    14 => db = builder(&env, uri).take_over(TakeOver::Always).open().await.unwrap(),
                     19 => {
                         db.close().await.unwrap();
                         db = builder(&env, uri).open().await.unwrap();

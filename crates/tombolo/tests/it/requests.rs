@@ -63,6 +63,8 @@ async fn requests_of_opening(env: &Env, tables: u64) -> (u128, BTreeMap<RequestK
             deletes: 0,
             tail_bytes: 4096,
             oldest_unix_seconds: 0,
+            features: 0,
+            properties: tombolo_format::property::PropertyList::default(),
             source: None,
         })
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Builder, Db, Durability, Env, ErrorKind, Options};
+use tombolo::{Builder, Db, Durability, Env, ErrorKind, Options, TakeOver};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
@@ -48,7 +48,8 @@ fn a_fenced_answer_ends_the_handle() {
         let first = stores.builder(&objects, &log).open().await.unwrap();
         let keys = first.default_keyspace();
         keys.put(b"k", b"1").await.unwrap();
-        let second = stores.builder(&stores.objects, &stores.log).open().await.unwrap();
+        let second =
+            stores.builder(&stores.objects, &stores.log).take_over(TakeOver::Always).open().await.unwrap();
         assert_eq!(keys.put(b"k", b"2").await.unwrap_err().kind(), ErrorKind::Fenced);
         tracer.reset();
         for durability in [Durability::Unlogged, Durability::Accepted, Durability::Durable] {
@@ -87,7 +88,8 @@ fn a_deleted_table_is_no_damage_when_the_log_cannot_be_asked() {
             keys.put([key], [key; 20_000]).await.unwrap();
         }
         first.flush().await.unwrap();
-        let second = stores.builder(&stores.objects, &stores.log).open().await.unwrap();
+        let second =
+            stores.builder(&stores.objects, &stores.log).take_over(TakeOver::Always).open().await.unwrap();
         for key in 0..KEYS {
             second.default_keyspace().delete([key]).await.unwrap();
         }

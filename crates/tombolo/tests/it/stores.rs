@@ -40,16 +40,16 @@ impl Stores {
         self.builder(options).open().await.unwrap()
     }
 
-    /// Names of the tables that the store holds.
-    pub(crate) async fn tables(&self) -> BTreeSet<String> {
+    /// Names of the objects that the store holds.
+    pub(crate) async fn names(&self) -> BTreeSet<String> {
         let request = Request::new(Purpose::Verify, Epoch::NONE);
         let listed = self.objects.list(request, "", None, 100_000).await.unwrap();
-        listed
-            .objects
-            .iter()
-            .map(|object| object.name.to_string())
-            .filter(|name| name.contains("/table/"))
-            .collect()
+        listed.objects.iter().map(|object| object.name.to_string()).collect()
+    }
+
+    /// Names of the tables that the store holds.
+    pub(crate) async fn tables(&self) -> BTreeSet<String> {
+        self.names().await.into_iter().filter(|name| name.contains("/table/")).collect()
     }
 }
 

@@ -9,8 +9,8 @@ use super::figure::{Figure, Scale, shown};
 
 const WIDTH: f64 = 560.0;
 const MARGIN: f64 = 16.0;
-/// The longest bar; the rest is for names and values.
-const BAR_WIDTH: f64 = 330.0;
+/// About the width of a letter where letters are largest: on a narrow screen.
+const LETTER: f64 = 9.2;
 const BAR_HEIGHT: f64 = 13.0;
 const LINE: f64 = 21.0;
 const HEAD: f64 = 26.0;
@@ -92,6 +92,17 @@ fn unit(figure: &Figure) -> String {
     }
 }
 
+/// How long the longest line is: names and values beside it have room.
+fn longest(figure: &Figure) -> f64 {
+    let lengths = figure.rows.iter().flat_map(|row| {
+        let named = row.values.iter().zip(&figure.series);
+        named.filter_map(|(value, series)| Some(shown((*value)?).len() + 1 + series.name.chars().count()))
+    });
+    #[expect(clippy::cast_precision_loss, reason = "a name has few letters")]
+    let letters = lengths.max().unwrap_or(0) as f64;
+    (WIDTH - 2.0 * MARGIN - 10.0 - LETTER * letters).clamp(150.0, 380.0)
+}
+
 /// How long a value's line is.
 fn places(figure: &Figure) -> impl Fn(f64) -> f64 + use<> {
     let values = || figure.rows.iter().flat_map(|row| row.values.iter().copied().flatten());
@@ -99,10 +110,10 @@ fn places(figure: &Figure) -> impl Fn(f64) -> f64 + use<> {
     let least = values().fold(most, f64::min);
     // The least dot stands a little way from the edge.
     let (floor, ceiling) = ((least / 1.5).log10(), most.log10());
-    let scale = figure.scale;
+    let (scale, longest) = (figure.scale, longest(figure));
     move |value| match scale {
-        Scale::Linear => BAR_WIDTH * value / most,
-        Scale::Log => BAR_WIDTH * (value.log10() - floor) / (ceiling - floor),
+        Scale::Linear => longest * value / most,
+        Scale::Log => longest * (value.log10() - floor) / (ceiling - floor),
     }
 }
 
@@ -123,7 +134,7 @@ mod tests {
         assert!((linear(1000.0) / linear(10.0) - 100.0).abs() < 1e-9);
         figure.scale = Scale::Log;
         let log = places(&figure);
-        assert!((log(1000.0) - BAR_WIDTH).abs() < 1e-9 && log(10.0) > 0.0);
+        assert!((log(1000.0) - longest(&figure)).abs() < 1e-9 && log(10.0) > 0.0);
         assert!(((log(1000.0) - log(100.0)) - (log(100.0) - log(10.0))).abs() < 1e-9);
     }
 

@@ -1,10 +1,14 @@
-//! Relative links of the project's Markdown files lead to files, and their anchors to headings.
+//! Relative links of the project's Markdown files lead to files, and their anchors to headings; no
+//! line of their prose is longer than a page is wide.
 
 use std::fs;
 use std::path::Path;
 
 use super::{Context, Outcome, verdict};
 use crate::source;
+
+/// Most columns of prose. Tables, code and what cannot be broken may be wider.
+const COLUMNS_MAX: usize = 100;
 
 /// Checks every Markdown file of the workspace.
 pub fn check(context: &Context<'_>) -> Outcome {
@@ -17,6 +21,9 @@ pub fn check(context: &Context<'_>) -> Outcome {
         let text = fs::read_to_string(file)
             .map_err(|error| format!("   cannot read {}: {error}", file.display()))?;
         let name = file.strip_prefix(context.root).unwrap_or(file).display().to_string();
+        for (line, columns) in wide_lines(&text) {
+            failures.push(format!("{name}:{line}: {columns} columns; prose is wrapped at {COLUMNS_MAX}"));
+        }
         for (line, target) in links(&text) {
             count += 1;
             if let Err(reason) = leads_somewhere(file, &text, &target) {
@@ -62,6 +69,22 @@ fn slug(heading: &str) -> String {
         .collect()
 }
 
+/// Lines of prose that are too long, with their columns.
+fn wide_lines(text: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        fenced ^= line.trim_start().starts_with("```");
+        let columns = line.chars().count();
+        let breaks = line.trim_start().trim_start_matches(['-', '*', '!']).trim_start().contains(' ');
+        let is_prose = !fenced && breaks && !line.starts_with('|') && !line.starts_with('#');
+        if is_prose && columns > COLUMNS_MAX {
+            found.push((index + 1, columns));
+        }
+    }
+    found
+}
+
 /// Relative link targets with their lines; code blocks and code spans left out.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
@@ -92,6 +115,14 @@ mod tests {
     fn links_outside_code_are_found() {
         let text = "[a](b.md#c) and `[x](y)` and [w](https://x.y)\n```\n[d](e)\n```\n[f](g)";
         assert_eq!(links(text), [(1, "b.md#c".to_owned()), (5, "g".to_owned())]);
+    }
+
+    #[test]
+    fn prose_is_as_wide_as_a_page_and_the_rest_as_wide_as_it_must_be() {
+        let wide = "word ".repeat(30);
+        let unbroken = "x".repeat(150);
+        let text = format!("{wide}\n| {wide} |\n```\n{wide}\n```\n# {wide}\n- {unbroken}\n- {wide}\n");
+        assert_eq!(wide_lines(&text), [(1, 150), (8, 152)]);
     }
 
     #[test]

@@ -24,29 +24,27 @@ pub struct Prompt<'a> {
     pub profile: &'a str,
 }
 
+impl Prompt<'_> {
+    /// The command as far as its arguments; once it runs it is the process that was started.
+    pub fn command(&self) -> Command {
+        let Prompt { root, server, profile } = self;
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["run", "--quiet", "--profile", profile, "--package", "tombolo-cli"]);
+        command.args(["--features", server.feature(), "--"]).envs(server.credentials()).current_dir(root);
+        command
+    }
+}
+
 struct Ran {
     code: i32,
     output: String,
 }
 
 fn tombolo(prompt: &Prompt<'_>, overrides: &[(&str, &str)], arguments: &[&str]) -> Result<Ran, String> {
-    let Prompt { root, server, profile } = prompt;
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "run",
-            "--quiet",
-            "--profile",
-            profile,
-            "--package",
-            "tombolo-cli",
-            "--features",
-            server.feature(),
-            "--",
-        ])
+    let output = prompt
+        .command()
         .args(arguments)
-        .envs(server.credentials())
         .envs(overrides.iter().copied())
-        .current_dir(root)
         .output()
         .map_err(|error| format!("cannot start cargo: {error}"))?;
     let text = [output.stdout, output.stderr].concat();

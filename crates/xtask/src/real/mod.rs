@@ -1,11 +1,12 @@
 //! Real servers: what the project's own test server cannot show.
 //!
-//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → checkpoints and clones → random operations against an ordered map, and under many sets of options → demo → kill -9 in a loop → two writers and a standby that fight, behind bad connections → stop`.
+//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → checkpoints and clones → commands beside a writer → random operations against an ordered map, and under many sets of options → demo → kill -9 in a loop → two writers and a standby that fight, behind bad connections → stop`.
 
 mod broken;
 mod clones;
 mod etcd;
 mod hdfs;
+mod live;
 mod misuse;
 pub mod servers;
 
@@ -62,6 +63,8 @@ enum Stage {
     Misuse,
     /// Checkpoints, clones that share tables, and how they are given back.
     Clones,
+    /// Commands beside a process that has the database open.
+    Live,
     /// The engine's model test: random operations against an ordered map.
     Model,
     /// Histories under many sets of options, each with one result.
@@ -237,6 +240,9 @@ fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), St
     }
     if arguments.wants(Stage::Clones) {
         clones::run(root, server, &arguments.profile)?;
+    }
+    if arguments.wants(Stage::Live) {
+        live::run(root, server, &arguments.profile)?;
     }
     if arguments.wants(Stage::Model) {
         model(root, server, arguments.model_seconds)?;

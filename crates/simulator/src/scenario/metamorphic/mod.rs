@@ -22,6 +22,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo::{
     Batch, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot,
+    TakeOver,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::Crash;
@@ -170,7 +171,8 @@ fn unexpected(place: &str, error: &Error) -> Violation {
 async fn open(env: &Env, shared: &Shared) -> Result<Db, Error> {
     let (store, log) = &shared.stores;
     let builder = Db::builder(store).env(env.clone()).registry(shared.registry.clone());
-    let builder = builder.options(shared.options.clone()).mode(OpenMode::CreateOrOpen);
+    let builder =
+        builder.options(shared.options.clone()).mode(OpenMode::CreateOrOpen).take_over(TakeOver::Always);
     match log {
         Some(log) => builder.log(log).open().await,
         None => builder.open().await,

@@ -53,7 +53,7 @@ use crate::facts::Fact;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
     Error, ErrorKind, FailureDomain, Listed, LogStore, Meter, ObjectName, ObjectStore, ObjectWriter,
-    Placement, Purpose, PutOutcome, Registry, Request, Result, Survival, Uri,
+    Placement, Purpose, PutOutcome, Registry, Request, Result, StoreTraits, Survival, Uri,
 };
 
 /// Objects up to this size are copied by reading and putting them: two requests, of which the
@@ -347,14 +347,10 @@ impl ObjectStore for CloudObjectStore {
         })
     }
 
-    fn must_prove_put_if_absent(&self) -> bool {
-        true
-    }
-
-    // Those of the large operators do not; servers on top of a file system do, and nothing in their
-    // answers tells.
-    fn lists_may_walk(&self) -> bool {
-        true
+    // Lists of the large operators do not walk; those of servers on top of a file system do, and
+    // nothing in their answers tells.
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { must_prove_put_if_absent: true, lists_may_walk: true }
     }
 
     fn meter(&self) -> Option<&Arc<Meter>> {

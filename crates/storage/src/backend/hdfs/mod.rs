@@ -50,7 +50,7 @@ use crate::facts::Fact;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
     Error, ErrorKind, FailureDomain, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement,
-    PutOutcome, Registry, Request, Result, Survival, Uri,
+    PutOutcome, Registry, Request, Result, StoreTraits, Survival, Uri,
 };
 
 /// Requests on their way at once, of one store.
@@ -362,8 +362,9 @@ impl ObjectStore for HdfsObjectStore {
         })
     }
 
-    fn must_prove_put_if_absent(&self) -> bool {
-        true
+    // A page of a directory is one answer, under the NameNode's lock.
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { must_prove_put_if_absent: true, lists_may_walk: false }
     }
 
     fn survival(&self) -> Survival {

@@ -48,7 +48,7 @@ use crate::mutant::{Mutant, is_enabled};
 use crate::object::PUT_BYTES_MAX;
 use crate::{
     Error, ErrorKind, FailureDomain, Life, Listed, ObjectKind, ObjectName, ObjectStore, ObjectWriter,
-    Placement, PutOutcome, Registry, Request, Result, Survival, Uri,
+    Placement, PutOutcome, Registry, Request, Result, StoreTraits, Survival, Uri,
 };
 use temporary::Temporary;
 
@@ -545,6 +545,11 @@ impl ObjectStore for LocalObjectStore {
             begin(&self.shared.env, request, "judging a store").await?;
             self.judge()
         })
+    }
+
+    // A link is exclusive, and one call shows a directory.
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { must_prove_put_if_absent: false, lists_may_walk: false }
     }
 
     fn survival(&self) -> Survival {

@@ -402,6 +402,10 @@ impl LogStore for LocalLogStore {
         })
     }
 
+    fn is_of_one_host(&self) -> bool {
+        true
+    }
+
     fn survival(&self) -> Survival {
         let (form, failing, switch) = match self.options.form {
             Form::Mapped => (

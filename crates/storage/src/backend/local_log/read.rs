@@ -97,6 +97,11 @@ impl Reader {
 }
 
 impl LogReader for Reader {
+    /// Nothing: what was acknowledged is in the store that it reads.
+    fn lacks(&self) -> Option<Error> {
+        None
+    }
+
     fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
         Box::pin(async move {
             self.env.yield_now().await;

@@ -411,6 +411,11 @@ struct MemoryReader {
 }
 
 impl LogReader for MemoryReader {
+    /// Nothing: what was acknowledged is in the store that it reads.
+    fn lacks(&self) -> Option<Error> {
+        None
+    }
+
     fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
         Box::pin(async move {
             self.env.yield_now().await;

@@ -15,7 +15,7 @@ use crate::backend::begin;
 use crate::object::PUT_BYTES_MAX;
 use crate::{
     Error, ErrorKind, FailureDomain, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement,
-    PutOutcome, Request, Result, Survival,
+    PutOutcome, Request, Result, StoreTraits, Survival,
 };
 
 /// Most names of one page.
@@ -201,6 +201,11 @@ impl ObjectStore for MemoryObjectStore {
             self.env.yield_now().await;
             outcome
         })
+    }
+
+    // Both happen under the lock of the map.
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { must_prove_put_if_absent: false, lists_may_walk: false }
     }
 
     fn survival(&self) -> Survival {

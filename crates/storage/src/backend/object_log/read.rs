@@ -266,6 +266,11 @@ fn missing(place: &Place, slot: u32) -> Error {
 }
 
 impl LogReader for Reader {
+    /// Nothing: what was acknowledged is in the store that it reads.
+    fn lacks(&self) -> Option<Error> {
+        None
+    }
+
     fn next(&mut self) -> BoxFuture<'_, Result<Option<(LogEntry, LogOffset)>>> {
         Box::pin(self.step())
     }

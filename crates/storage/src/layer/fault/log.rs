@@ -141,6 +141,10 @@ impl LogStore for FaultLogStore {
         })
     }
 
+    fn is_of_one_host(&self) -> bool {
+        self.inner.is_of_one_host()
+    }
+
     fn survival(&self) -> Survival {
         self.inner.survival()
     }

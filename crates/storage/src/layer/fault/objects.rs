@@ -11,7 +11,7 @@ use super::plan::{Fault, FaultPlan, Hook, Lateness};
 use crate::layer::RequestKind;
 use crate::{
     Error, ErrorKind, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement, PutOutcome,
-    Request, Result,
+    Request, Result, StoreTraits,
 };
 
 /// Wraps a store; a [`FaultPlan`] says what goes wrong.
@@ -345,10 +345,11 @@ impl ObjectStore for FaultObjectStore {
         })
     }
 
-    leave_to_inner!(place facts performance must_prove_put_if_absent meter location survival describe);
+    leave_to_inner!(place facts performance meter location survival describe);
 
-    fn lists_may_walk(&self) -> bool {
-        self.plan.lists_walk() || self.inner.lists_may_walk()
+    fn traits(&self) -> StoreTraits {
+        let inner = self.inner.traits();
+        StoreTraits { lists_may_walk: self.plan.lists_walk() || inner.lists_may_walk, ..inner }
     }
 }
 

@@ -255,7 +255,7 @@ impl FaultPlan {
     }
 
     /// Makes the store one whose lists may walk
-    /// ([`ObjectStore::lists_may_walk`](crate::ObjectStore::lists_may_walk)), or not.
+    /// ([`StoreTraits::lists_may_walk`](crate::StoreTraits::lists_may_walk)), or not.
     pub fn set_lists_walk(&self, lists_walk: bool) {
         self.0.lock().lists_walk = lists_walk;
     }

@@ -244,7 +244,7 @@ impl ObjectStore for FlowObjectStore {
         })
     }
 
-    leave_to_inner!(with_held place sweep facts meter location must_prove_put_if_absent lists_may_walk survival describe);
+    leave_to_inner!(with_held place sweep facts meter location traits survival describe);
 }
 
 #[derive(Debug)]

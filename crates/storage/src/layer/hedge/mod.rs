@@ -261,5 +261,5 @@ impl ObjectStore for HedgeObjectStore {
         Some(self.judge.lock().performance())
     }
 
-    leave_to_inner!(create with_held read_ranges length list delete copy place adopt sweep facts meter location must_prove_put_if_absent lists_may_walk survival describe);
+    leave_to_inner!(create with_held read_ranges length list delete copy place adopt sweep facts meter location traits survival describe);
 }

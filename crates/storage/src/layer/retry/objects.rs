@@ -146,5 +146,5 @@ impl ObjectStore for RetryObjectStore {
         Box::pin(self.attempts.attempt(RequestKind::Sweep, request, move || self.inner.sweep(request)))
     }
 
-    leave_to_inner!(with_held place facts performance must_prove_put_if_absent lists_may_walk meter location survival describe);
+    leave_to_inner!(with_held place facts performance traits meter location survival describe);
 }

@@ -115,6 +115,10 @@ impl LogStore for TraceLogStore {
         Box::pin(async move { self.told(RequestKind::LogFree, "all", self.inner.clear(context)).await })
     }
 
+    fn is_of_one_host(&self) -> bool {
+        self.inner.is_of_one_host()
+    }
+
     fn survival(&self) -> Survival {
         self.inner.survival()
     }

@@ -283,7 +283,7 @@ impl ObjectStore for TraceObjectStore {
         })
     }
 
-    leave_to_inner!(place facts performance must_prove_put_if_absent lists_may_walk meter location survival describe);
+    leave_to_inner!(place facts performance traits meter location survival describe);
 }
 
 #[derive(Debug)]

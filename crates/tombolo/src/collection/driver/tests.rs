@@ -97,6 +97,8 @@ fn table(name: TableName) -> TableDescription {
         deletes: 0,
         tail_bytes: 1,
         oldest_unix_seconds: 0,
+        features: 0,
+        properties: tombolo_format::property::PropertyList::default(),
         source: None,
     }
 }

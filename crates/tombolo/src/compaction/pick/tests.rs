@@ -94,6 +94,8 @@ impl Case {
             deletes: deletes.parse().unwrap(),
             tail_bytes: 100,
             oldest_unix_seconds: 0,
+            features: 0,
+            properties: tombolo_format::property::PropertyList::default(),
             source: None,
         };
         self.tables.push((name.to_owned(), table));

@@ -12,7 +12,7 @@
 //! name made: it cannot know what that one has outstanding.
 
 use bytes::Bytes;
-use tombolo_format::manifest::RecordKind;
+use tombolo_format::manifest::{RecordKind, Writer};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
@@ -48,6 +48,8 @@ pub enum Claimed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     tip: Tip,
+    /// Who claims.
+    writer: Writer,
     /// Whether a put of unknown outcome was made: it is then never given up before the slot was
     /// read.
     unknown: bool,
@@ -55,9 +57,9 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim right after `tip`.
-    pub fn new(tip: Tip) -> Claim {
-        Claim { tip, unknown: false, phase: Phase::Attempt }
+    /// A claim of `writer` right after `tip`.
+    pub fn new(tip: Tip, writer: Writer) -> Claim {
+        Claim { tip, writer, unknown: false, phase: Phase::Attempt }
     }
 
     fn put(&mut self, proposed: Proposed) -> Step<Result<Claimed>> {
@@ -132,7 +134,8 @@ impl Machine for Claim {
         let phase = std::mem::replace(&mut self.phase, Phase::Attempt);
         match (phase, answer) {
             (Phase::Attempt, Answer::Random(attempt)) => {
-                match self.tip.propose(Epoch(self.tip.slot + 1), attempt, RecordKind::Claim) {
+                let kind = RecordKind::Claim(self.writer.clone());
+                match self.tip.propose(Epoch(self.tip.slot + 1), attempt, kind) {
                     Ok(proposed) => self.put(proposed),
                     Err(error) => Step::Done(Err(error)),
                 }

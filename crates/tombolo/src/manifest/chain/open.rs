@@ -6,6 +6,7 @@
 //! Nothing is claimed before the checks pass: a process with a wrong log store, say, does not
 //! disturb the writer.
 
+use tombolo_format::manifest::Writer;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
@@ -32,9 +33,18 @@ pub struct Policy {
     pub mode: OpenMode,
     /// The log store's identity; `None` takes whatever the database uses.
     pub log_identity: Option<String>,
+    /// Who claims.
+    pub writer: Writer,
+    /// Random numbers and epochs of the databases that this process has open, and does not fence.
+    pub opened: Vec<(u64, Epoch)>,
 }
 
 impl Policy {
+    /// A policy of a writer of which nothing is known, and that has nothing open.
+    pub fn new(mode: OpenMode, log_identity: Option<String>) -> Policy {
+        Policy { mode, log_identity, writer: Writer::default(), opened: Vec::new() }
+    }
+
     fn check(&self, state: &State) -> Result<()> {
         match (state.database(), self.mode) {
             (Some(_), OpenMode::Create) => {
@@ -42,7 +52,13 @@ impl Policy {
                     .advice("open it instead, or destroy it first, or choose another place"))
             }
             (None, OpenMode::Open) => Err(not_found("the creation of the database was never completed")),
-            (Some(_), _) => self.log_identity.as_ref().map_or(Ok(()), |identity| check_log(state, identity)),
+            (Some(database), _) => {
+                self.log_identity.as_ref().map_or(Ok(()), |identity| check_log(state, identity))?;
+                if self.opened.contains(&(database.id, state.epoch())) {
+                    return Err(opened_here());
+                }
+                Ok(())
+            }
             (None, _) => Ok(()),
         }
     }
@@ -62,6 +78,14 @@ pub(crate) fn check_log(state: &State, identity: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// This process has the database open.
+fn opened_here() -> Error {
+    Error::new(ErrorKind::InUse, "this process has the database open already").advice(
+        "use the handle that is open, whose clones are cheap, or close it first; `TakeOver::Always` takes \
+            the database from it",
+    )
 }
 
 /// There is no database.
@@ -176,7 +200,7 @@ impl Open {
         if let Err(error) = self.policy.check(&tip.state) {
             return Step::Done(Err(error));
         }
-        let mut claim = Claim::new(tip);
+        let mut claim = Claim::new(tip, self.policy.writer.clone());
         let step = claim.begin();
         self.phase = Phase::Claim(claim);
         step.map(|claimed| self.claimed(claimed))

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{RecordKind, record_hash};
+use tombolo_format::manifest::{RecordKind, Writer, record_hash};
 use tombolo_storage::Epoch;
 
 use super::append::{Append, Appended};
@@ -89,7 +89,7 @@ impl Store {
 
     fn claim(&mut self) -> Tip {
         let tip = self.load().unwrap().unwrap_or_else(|| Tip::empty(INCARNATION));
-        match self.run(Claim::new(tip)) {
+        match self.run(Claim::new(tip, Writer::default())) {
             Ok(Claimed::Effective(tip)) => tip,
             other => panic!("{other:?}"),
         }
@@ -220,13 +220,13 @@ fn claims_below_the_newest_are_void() {
     let first = store.claim();
     let stale = first.clone();
     let tip = store.edit(&first);
-    match store.run(Claim::new(stale.clone())).unwrap() {
+    match store.run(Claim::new(stale.clone(), Writer::default())).unwrap() {
         Claimed::Behind(behind) => assert_eq!(behind, tip),
         other => panic!("{other:?}"),
     }
     let tip = store.snapshot(&tip);
     store.run(Truncate::new(INCARNATION, tip.slot - 1)).unwrap();
-    assert_eq!(store.run(Claim::new(stale)).unwrap(), Claimed::Void);
+    assert_eq!(store.run(Claim::new(stale, Writer::default())).unwrap(), Claimed::Void);
     assert_eq!(store.load().unwrap().unwrap(), tip, "a void claim in a deleted slot disturbs nobody");
 }
 
@@ -278,7 +278,9 @@ fn a_follower_stays_on_the_chain() {
 
 /// A life in which a database was created, and its tip.
 fn created(store: &mut Store, life: Incarnation) -> Tip {
-    let Ok(Claimed::Effective(tip)) = store.run(Claim::new(Tip::empty(life))) else { panic!("claimed") };
+    let Ok(Claimed::Effective(tip)) = store.run(Claim::new(Tip::empty(life), Writer::default())) else {
+        panic!("claimed")
+    };
     let created =
         Edit::DatabaseCreated { id: life.0, log_identity: "memory".into(), created_unix_seconds: 0 };
     store.append(&tip, RecordKind::Edits(vec![created]))
@@ -291,12 +293,14 @@ fn a_standby_of_an_earlier_life_claims_nothing() {
     let known = created(&mut lives[0], Incarnation(1));
     // The writer goes on, and the database is destroyed.
     let tip = lives[0].edit_twice(&known);
-    let Ok(Claimed::Effective(tip)) = lives[0].run(Claim::new(tip)) else { panic!("claimed") };
+    let Ok(Claimed::Effective(tip)) = lives[0].run(Claim::new(tip, Writer::default())) else {
+        panic!("claimed")
+    };
     let last = lives[0].append(&tip, RecordKind::Destroyed);
     lives[0].run(Truncate::new(Incarnation(1), last.slot - 1)).unwrap();
     let newest = created(&mut lives[1], Incarnation(2));
     assert_eq!(newest.epoch(), known.epoch());
-    let mut open = Open::succeeding(Policy { mode: OpenMode::Open, log_identity: None }, known);
+    let mut open = Open::succeeding(Policy::new(OpenMode::Open, None), known);
     let mut step = open.begin();
     let outcome = loop {
         let effect = match step {

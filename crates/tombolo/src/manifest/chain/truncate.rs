@@ -79,7 +79,7 @@ impl Machine for Truncate {
                     let Some(bytes) = bytes else { return self.delete() };
                     match decode_record(&bytes) {
                         Ok(record)
-                            if record.kind == RecordKind::Claim
+                            if matches!(record.kind, RecordKind::Claim(_))
                                 && !is_enabled(Mutant::ManifestDeleteClaims) => {}
                         Ok(_) => self.doomed.push(slot),
                         Err(error) => {

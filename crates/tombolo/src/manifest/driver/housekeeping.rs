@@ -55,7 +55,7 @@ impl Inner {
     /// newest at any moment since, and a walk that needs to see a record began while it was. The
     /// rest goes with a later snapshot.
     fn truncates_through(&self, slot: u64) -> Option<u64> {
-        if !self.io.store.lists_may_walk() || is_enabled(Mutant::ManifestTruncatesUnderWalks) {
+        if !self.io.store.traits().lists_may_walk || is_enabled(Mutant::ManifestTruncatesUnderWalks) {
             return Some(slot);
         }
         let now = self.io.env.now();

@@ -199,7 +199,7 @@ impl Io {
         loop {
             let (listed, took) = self.retried(retry_limit, list).await?;
             if took <= WALK_TIME_MAX
-                || !self.store.lists_may_walk()
+                || !self.store.traits().lists_may_walk
                 || is_enabled(Mutant::ManifestBelievesLongWalks)
             {
                 return Ok(listed.objects.into_iter().next().map(|object| object.name));

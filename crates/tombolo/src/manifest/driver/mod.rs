@@ -19,11 +19,14 @@ mod writer;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, TaskClass, completion};
-use tombolo_format::manifest::{Edit, RecordKind, TableName, record_hash};
+use tombolo_env::{
+    BoxFuture, Completer, Completion, Env, Instant, ProcessFacts, TaskClass, completion, within,
+};
+use tombolo_format::manifest::{Edit, RecordKind, TableName, Writer, record_hash};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
     ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogId, LogMemory, LogRecord,
@@ -41,6 +44,9 @@ pub use super::chain::open::OpenMode;
 
 /// Commits queued at once, beyond which a commit is `Busy`.
 const QUEUE_MAX: usize = 4096;
+
+/// How long a writer that closes waits for the record that says so.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// How a manifest is opened for writing.
 #[derive(Clone, Debug)]
@@ -153,23 +159,27 @@ impl Manifest {
         store: Arc<dyn ObjectStore>,
         options: ManifestOptions,
     ) -> Result<(Manifest, Arc<State>)> {
-        Manifest::claim(env, store, options, None, &mut None).await
+        Manifest::claim(env, store, options, None, Vec::new(), &mut None).await
     }
 
     /// As [`Manifest::open`], on top of a tip that was proven before: costs a put and a list, and a
     /// read for each record since. However it ends, `attempt` is the claim that was put last.
+    /// `opened` are databases, by their random number and epoch, that are not taken over.
     ///
     /// # Errors
-    /// As [`Manifest::open`]; `Conflict` when the tip's epoch is not the newest any more.
+    /// As [`Manifest::open`]; `Conflict` when the tip's epoch is not the newest any more; `InUse`
+    /// for a database among those `opened`.
     pub(crate) async fn claim(
         env: &Env,
         store: Arc<dyn ObjectStore>,
         options: ManifestOptions,
         known: Option<Tip>,
+        opened: Vec<(u64, Epoch)>,
         attempt: &mut Option<Attempt>,
     ) -> Result<(Manifest, Arc<State>)> {
         let io = Io { env: env.clone(), store, epoch: Epoch::NONE, purpose: Purpose::Open };
-        let policy = Policy { mode: options.mode, log_identity: Some(options.log_identity.clone()) };
+        let log_identity = Some(options.log_identity.clone());
+        let policy = Policy { mode: options.mode, log_identity, writer: this_process(env), opened };
         let at = io.store.describe();
         let open = match known {
             Some(known) => Open::succeeding(policy, known),
@@ -360,6 +370,24 @@ impl Manifest {
         }
     }
 
+    /// As [`Manifest::close`], and tells with a last record that nobody writes in this epoch any
+    /// more, so that the next opening need not ask. A store that does not take it soon is not
+    /// waited for.
+    pub(crate) async fn leave(&self) {
+        let told = self.commit(vec![Edit::WriterClosed]);
+        match within(&self.inner().io.env, LEAVE_MAX, told).await {
+            Some(Some(Ok(_))) => self.close().await,
+            Some(ended) => {
+                tracing::debug!(?ended, "the last record of this writer was not put");
+                self.close().await;
+            }
+            None => {
+                tracing::debug!("the last record of this writer is not put yet");
+                drop(self.inner().begin_close());
+            }
+        }
+    }
+
     /// Ends the incarnation: its last record is put, and nothing opens it any more; gives that
     /// record's slot. What it leaves is the caller's to delete, as far as no pin keeps it. Logs are
     /// the caller's to free: fence them first.
@@ -372,6 +400,20 @@ impl Manifest {
             .unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))?;
         self.close().await;
         Ok(slot)
+    }
+}
+
+/// This process, as its claims name it.
+fn this_process(env: &Env) -> Writer {
+    let ProcessFacts { host, program, process, namespace, start } = env.process_facts();
+    Writer {
+        host,
+        program,
+        boot_id: env.boot_id(),
+        process_namespace: namespace,
+        process,
+        process_start: start,
+        since_unix_seconds: env.unix_time().as_secs(),
     }
 }
 

@@ -490,6 +490,8 @@ fn large_tables(manifest: &Manifest, count: u64) -> Vec<Edit> {
             deletes: 0,
             tail_bytes: 100,
             oldest_unix_seconds: 0,
+            features: 0,
+            properties: tombolo_format::property::PropertyList::default(),
             source: None,
         })
     };

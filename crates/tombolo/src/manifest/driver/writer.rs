@@ -80,10 +80,12 @@ async fn next(inner: &Inner) -> Option<Queued> {
 
 /// At least the bytes that an edit takes.
 fn edit_bytes(edit: &Edit) -> usize {
-    const FIXED: usize = 128;
+    const FIXED: usize = 160;
     match edit {
         Edit::SourceNamed(source) => FIXED + source.place.len(),
-        Edit::TableAdded(table) => FIXED + table.first_key.len() + table.last_key.len(),
+        Edit::TableAdded(table) => {
+            FIXED + table.first_key.len() + table.last_key.len() + table.properties.bytes().len()
+        }
         Edit::LogNamed { configuration, .. } => FIXED + configuration.len(),
         Edit::KeyspaceCreated { name, options, .. } => FIXED + name.len() + options_bytes(options),
         Edit::KeyspaceChanged { options, .. } => FIXED + options_bytes(options),
@@ -93,7 +95,7 @@ fn edit_bytes(edit: &Edit) -> usize {
 }
 
 fn options_bytes(options: &KeyspaceOptions) -> usize {
-    options.0.iter().map(|(name, value)| name.len() + value.len() + 8).sum()
+    options.settings.iter().map(|(name, value)| name.len() + value.len() + 8).sum()
 }
 
 /// A record's content, or the parts of a content too large for one.

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use tombolo_format::manifest::TableSource;
+use tombolo_format::property::{Property, PropertyList, put_property};
 
 use super::*;
 
@@ -15,6 +16,36 @@ fn an_unknown_table_is_refused() {
     ] {
         assert!(State::default().apply_edits(&[edit], Origin::Record(Epoch(1))).is_err());
     }
+}
+
+/// A claim says who writes, closing says that nobody does, and a snapshot keeps both.
+#[test]
+fn the_writer_is_that_of_the_newest_claim() {
+    let record = |slot: u64, epoch: u64, kind: RecordKind| Record {
+        incarnation: 1,
+        slot,
+        epoch,
+        attempt: 0,
+        predecessor_hash: 0,
+        snapshot_slot: 0,
+        kind,
+    };
+    let claim = |slot: u64, process: u32| {
+        record(slot, slot, RecordKind::Claim(Writer { process, ..Writer::default() }))
+    };
+    let mut state = State::default();
+    assert_eq!(state.writer(), None);
+    state.apply_record(&claim(1, 7)).unwrap();
+    state.apply_record(&record(2, 1, RecordKind::Edits(vec![Edit::WriterClosed]))).unwrap();
+    let writer = state.writer().unwrap();
+    assert_eq!((writer.epoch, writer.writer.process, writer.closed), (Epoch(1), 7, true));
+    assert_eq!(State::from_snapshot(2, Epoch(1), &state.edits()).unwrap(), state);
+    state.apply_record(&claim(3, 8)).unwrap();
+    let writer = state.writer().unwrap();
+    assert_eq!((writer.epoch, writer.writer.process, writer.closed), (Epoch(3), 8, false));
+    assert_eq!(State::from_snapshot(3, Epoch(3), &state.edits()).unwrap(), state);
+    let named = Edit::WriterNamed { epoch: 3, writer: Writer::default() };
+    assert!(state.apply_edits(&[named], Origin::Record(Epoch(3))).is_err());
 }
 
 fn table(epoch: u64, random: u64, keyspace: u32, level: u8) -> TableDescription {
@@ -34,6 +65,8 @@ fn table(epoch: u64, random: u64, keyspace: u32, level: u8) -> TableDescription 
         deletes: 1,
         tail_bytes: 10,
         oldest_unix_seconds: 0,
+        features: 0,
+        properties: PropertyList::default(),
         source: None,
     }
 }
@@ -45,6 +78,30 @@ fn source(number: u32) -> Source {
 fn shared(table: TableDescription, of: u32) -> TableDescription {
     let name = TableName { epoch: 7, random: table.name.random };
     TableDescription { source: Some(TableSource { source: of, name }), ..table }
+}
+
+/// What this version does not know of a table, and may ignore, stays wherever the description is
+/// written again.
+#[test]
+fn properties_of_a_later_version_stay() {
+    let create =
+        Edit::KeyspaceCreated { id: 0, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
+    let mut list = Vec::new();
+    put_property(&mut list, Property { id: 2, is_critical: false, value: b"newest" });
+    let properties = PropertyList::decode(&list).unwrap();
+    let added = TableDescription { properties: properties.clone(), ..table(1, 1, 0, 0) };
+    let name = added.name;
+    let mut state = State { slot: 9, epoch: 1, ..State::default() };
+    let origin = Origin::Record(Epoch(1));
+    state
+        .apply_edits(&[create, Edit::TableAdded(added), Edit::TableMoved { name, level: 3 }], origin)
+        .unwrap();
+    for edit in [None, Some(Edit::TableObsolete { name }), Some(Edit::TableCondemned { name })] {
+        state.apply_edits(edit.as_slice(), origin).unwrap();
+        // As through a snapshot.
+        state = State::from_snapshot(9, Epoch(1), &state.edits()).unwrap();
+        assert_eq!(state.table(name).unwrap().description.properties, properties);
+    }
 }
 
 /// A source is there before its first table and after its last, whatever became of those in
@@ -78,12 +135,12 @@ fn edits() -> impl Strategy<Value = Edit> {
     let (id, lane) = (|| 0u32..6, || 0u32..2);
     prop_oneof![
         2 => (id(), 0u32..4).prop_map(|(id, name)| {
-            let options = KeyspaceOptions(vec![("level".into(), name.to_string())]);
+            let options = KeyspaceOptions::of([("level".into(), name.to_string())]);
             Edit::KeyspaceCreated { id, name: format!("keyspace-{name}"), stream: 0, options }
         }),
         1 => id().prop_map(|id| Edit::KeyspaceDropped { id }),
         1 => (id(), 0u32..4).prop_map(|(id, level)| {
-            Edit::KeyspaceChanged { id, options: KeyspaceOptions(vec![("level".into(), level.to_string())]) }
+            Edit::KeyspaceChanged { id, options: KeyspaceOptions::of([("level".into(), level.to_string())]) }
         }),
         2 => (id(), 0u64..9).prop_map(|(id, sequence)| Edit::KeyspaceFlushed { id, sequence: SequenceNumber(sequence) }),
         8 => (1u64..3, 0u64..12, id(), 0u8..3).prop_map(|(epoch, random, id, level)| Edit::TableAdded(table(epoch, random, id, level))),
@@ -100,6 +157,8 @@ fn edits() -> impl Strategy<Value = Edit> {
         1 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, entries)| Edit::LogTrimmed { epoch, lane, entries }),
         1 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogUnnamed { epoch, lane }),
         2 => (0u32..3, 0u64..9).prop_map(|(stream, sequence)| Edit::StreamReached { stream, sequence: SequenceNumber(sequence) }),
+        1 => (1u64..3).prop_map(|epoch| Edit::WriterNamed { epoch, writer: Writer::default() }),
+        1 => Just(Edit::WriterClosed),
         1 => Just(Edit::DatabaseCreated { id: 1, log_identity: "log".into(), created_unix_seconds: 1 }),
     ]
 }
@@ -111,7 +170,8 @@ proptest! {
     /// their status says.
     #[test]
     fn a_snapshot_builds_the_state(edits in prop::collection::vec(edits(), 0..120)) {
-        let mut state = State { slot: 9, epoch: 2, ..State::default() };
+        let writer = Some(Arc::new(WriterState::new(2, &Writer::default())));
+        let mut state = State { slot: 9, epoch: 2, writer, ..State::default() };
         for edit in edits {
             let before = state.clone();
             let epoch = match &edit {

@@ -1,3 +1,5 @@
+use tombolo_format::key::EntryKind;
+
 use super::*;
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::version::Version;

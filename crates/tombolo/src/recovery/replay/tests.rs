@@ -151,6 +151,29 @@ fn what_waits_goes_to_another_thread_and_no_memtable_takes_more_than_its_own() {
     );
 }
 
+/// Whole or not at all: neither what comes before it in its batch nor the entry itself.
+#[test]
+fn an_entry_of_a_kind_that_nobody_knows_is_refused_with_its_batch() {
+    let mut batch = BatchBuilder::new();
+    for key in [&b"a"[..], b"b"] {
+        batch.push(EntryKind::Put, 0, key, b"v").expect("within limits");
+    }
+    for kind in [3_u8, 4, 5, 6, 7, 8, 63, 255] {
+        // The second of two operations, each with a key and a value of one byte.
+        let mut several = batch.payload().to_vec();
+        several[8 + 12 + 2] = kind;
+        let single = [&[2, kind, 1, 0, 0, 0, 0, 0][..], b"kv"].concat();
+        for (payload, count) in [(several, 2), (single, 1)] {
+            let mut replay = replay();
+            let entry = LogEntry { stream: MAIN_STREAM, first_sequence: 1, count, payload: payload.into() };
+            let error = replay.entry(&entry).expect_err("nobody knows it");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains(&format!("an entry of kind {kind}")), "{error}");
+            assert_eq!(found(&mut replay), [(None, Vec::new())], "kind {kind}");
+        }
+    }
+}
+
 #[test]
 fn an_entry_that_does_not_follow_is_said_and_what_came_before_it_is_there() {
     let puts: Vec<_> = (0..100_u32).map(|number| (number.to_be_bytes().to_vec(), Vec::new())).collect();

@@ -242,6 +242,8 @@ fn description(name: TableName) -> TableDescription {
         deletes: 0,
         tail_bytes: 0,
         oldest_unix_seconds: 0,
+        features: 0,
+        properties: tombolo_format::property::PropertyList::default(),
         source: None,
     }
 }
@@ -343,7 +345,7 @@ impl World {
             return violated(format!("record {slot} is put after record {}", self.truth.slot));
         }
         let record = decode_record(bytes).expect("the model damages nothing");
-        let epoch = if record.kind == RecordKind::Claim { slot } else { self.truth.epoch().0 };
+        let epoch = if matches!(record.kind, RecordKind::Claim(_)) { slot } else { self.truth.epoch().0 };
         if record.epoch != epoch {
             return violated(format!(
                 "a record of epoch {} in slot {slot}, where epoch {epoch} writes",

@@ -313,7 +313,7 @@ impl World {
         let number = state.next_task as u64;
         match task {
             Task::Open => {
-                let mut open = Open::new(Policy { mode: OpenMode::CreateOrOpen, log_identity: None });
+                let mut open = Open::new(Policy::new(OpenMode::CreateOrOpen, None));
                 let step = open.begin();
                 self.opening(process, open, step)
             }

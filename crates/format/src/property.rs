@@ -1,0 +1,122 @@
+//! Lists of properties, each critical or ignorable: what tables say of themselves, and what the
+//! manifest says of a table beside its fixed fields.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 2 | id: ids ascend, and none comes twice |
+//! | 1 | flags: 1 critical |
+//! | 4 | bytes of the value |
+//! | | value |
+//!
+//! A critical property changes the meaning of what it is about. A program that does not know it
+//! refuses the whole. A property that is not critical may be ignored, and is kept as it is where
+//! the list is written again.
+
+use std::sync::Arc;
+
+use crate::codec::Reader;
+use crate::error::{FormatError, Result};
+
+/// Bytes of a property before its value.
+pub const PROPERTY_HEADER_BYTES: usize = 7;
+/// Most bytes of a list.
+pub const PROPERTIES_BYTES_MAX: usize = 64 << 10;
+
+const FLAG_CRITICAL: u8 = 1;
+
+/// One property, read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Property<'a> {
+    /// What it is.
+    pub id: u16,
+    /// Whether who does not know it must not go on.
+    pub is_critical: bool,
+    /// Its value.
+    pub value: &'a [u8],
+}
+
+/// Appends a property. Ids must ascend from call to call.
+///
+/// # Panics
+/// When the value is longer than [`PROPERTIES_BYTES_MAX`]: a bug of the caller.
+pub fn put_property(out: &mut Vec<u8>, property: Property<'_>) {
+    let Property { id, is_critical, value } = property;
+    assert!(value.len() <= PROPERTIES_BYTES_MAX, "property {id} of {} bytes", value.len());
+    out.extend_from_slice(&id.to_le_bytes());
+    out.push(if is_critical { FLAG_CRITICAL } else { 0 });
+    out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+    out.extend_from_slice(value);
+}
+
+/// Walks the properties of a list. `each` takes one, with the offset of its value, and says whether
+/// it knows it.
+///
+/// # Errors
+/// `Damaged`; `Newer` for a critical property that `each` does not know, or for flags that this
+/// version does not know; what `each` returns.
+pub fn read_properties(
+    bytes: &[u8],
+    mut each: impl FnMut(Property<'_>, usize) -> Result<bool>,
+) -> Result<()> {
+    if bytes.len() > PROPERTIES_BYTES_MAX {
+        let expected = format!("at most {PROPERTIES_BYTES_MAX} bytes of properties");
+        return Err(FormatError::damaged(0, expected, bytes.len().to_string()));
+    }
+    let mut reader = Reader::new(bytes);
+    let mut last = None;
+    while reader.remaining() > 0 {
+        let at = reader.position();
+        let (id, flags) = (reader.u16()?, reader.u8()?);
+        let value = reader.prefixed(PROPERTIES_BYTES_MAX)?;
+        if last.is_some_and(|last| id <= last) {
+            let expected = format!("a property after {}", last.unwrap_or_default());
+            return Err(FormatError::damaged(at, expected, id.to_string()));
+        }
+        if flags & !FLAG_CRITICAL != 0 {
+            return Err(FormatError::newer(at + 2, format!("property {id} with unknown flags {flags:#x}")));
+        }
+        last = Some(id);
+        let is_critical = flags & FLAG_CRITICAL != 0;
+        let property = Property { id, is_critical, value };
+        if !each(property, at + PROPERTY_HEADER_BYTES)? && is_critical {
+            return Err(FormatError::newer(at, format!("unknown critical property {id}")));
+        }
+    }
+    Ok(())
+}
+
+/// A list that goes along with what it is about. Clones share it; an empty one takes no memory.
+///
+/// Invariant: [`read_properties`] finds nothing wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PropertyList(Option<Arc<[u8]>>);
+
+impl PropertyList {
+    /// Takes a list as it was written. No critical property is known to this version.
+    ///
+    /// # Errors
+    /// As [`read_properties`].
+    pub fn decode(bytes: &[u8]) -> Result<PropertyList> {
+        read_properties(bytes, |_, _| Ok(false))?;
+        Ok(PropertyList((!bytes.is_empty()).then(|| bytes.into())))
+    }
+
+    /// The list as it was written.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// The ids in it, ascending.
+    pub fn ids(&self) -> Vec<u16> {
+        let mut ids = Vec::new();
+        let read = read_properties(self.bytes(), |property, _| {
+            ids.push(property.id);
+            Ok(true)
+        });
+        debug_assert!(read.is_ok(), "the list was checked: {read:?}");
+        ids
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! The writer answers: what the prompt asks of the process that has a database open, that process
+//! does, whatever program it is.
+//!
+//! Questions are objects that the writer finds where it looks for those who stand by. Who may put
+//! one may write there anyway. Each is done once, one after the other; the answer is an object.
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use tombolo_env::TaskClass;
+use tombolo_format::question::{
+    Answer, FACT_BYTES_MAX, QUESTION_BYTES_MAX, Question, Verb, decode_question, encode_answer,
+};
+use tombolo_storage::{Error, ErrorKind, Life, ObjectKind, Purpose, Result};
+
+use crate::db::{Db, Handle};
+use crate::deadline::Limit;
+use crate::manifest::chain::PutAnswer;
+use crate::manifest::driver::io::{Io, RetryLimit};
+use crate::manifest::names;
+
+/// Answers questions from here on, until the database is closed or its last handle is dropped.
+pub(super) fn serve(db: &Db) {
+    let engine = Arc::clone(db.engine());
+    let handle = Arc::downgrade(&db.handle);
+    let answering = engine.env.clone().spawn(TaskClass::Background, "answers", {
+        let engine = Arc::clone(&engine);
+        async move {
+            loop {
+                let found = engine.questions.subscribe();
+                if engine.is_stopping() {
+                    return;
+                }
+                let Some(id) = engine.questions.next() else {
+                    let stopped = engine.work.subscribe();
+                    tombolo_env::either(found, stopped).await;
+                    continue;
+                };
+                let io = Io { purpose: Purpose::Manifest, ..engine.manifest.io().clone() };
+                let (life, epoch) = (engine.context.incarnation, engine.context.epoch);
+                if let Err(error) = answer(&io, &handle, life, epoch.0, id).await {
+                    tracing::warn!(%error, "a question was not answered; whoever asked is told so by the \
+                        silence");
+                }
+            }
+        }
+    });
+    engine.tasks.lock().push(answering);
+}
+
+async fn answer(
+    io: &Io,
+    handle: &Weak<Handle>,
+    life: tombolo_storage::Incarnation,
+    epoch: u64,
+    id: u128,
+) -> Result<()> {
+    let name = names::question(life, id);
+    let read = io.read_whole(&name, QUESTION_BYTES_MAX as u64, RetryLimit::Bounded).await?;
+    // Who asked has given up.
+    let Some(bytes) = read else { return Ok(()) };
+    let done = match decode_question(&bytes) {
+        Ok(question) if question.incarnation == life.0 && question.id == id => {
+            tracing::info!(?question.verb, "asked by somebody at the prompt");
+            carry_out(handle, question).await
+        }
+        Ok(_) => Err(Error::corrupt(&name, 32, "its own life and id", "those of another question")),
+        Err(error) => Err(Error::format(&name, 0, error)),
+    };
+    let (is_done, facts) = match done {
+        Ok(facts) => (true, facts),
+        Err(error) => (false, failure(&error)),
+    };
+    let answer = Answer { incarnation: life.0, id, epoch, is_done, facts };
+    let bytes = encode_answer(&answer).map_err(|error| Error::format("an answer", 0, error))?;
+    match io.put(&names::answer(life, id), ObjectKind::Pin, Life::Short, Bytes::from(bytes)).await {
+        PutAnswer::Created | PutAnswer::Exists | PutAnswer::Unknown => Ok(()),
+        PutAnswer::Refused(error) => Err(error),
+    }
+}
+
+/// What an error says, as facts.
+fn failure(error: &Error) -> Vec<(String, String)> {
+    let fact = |name: &str, value: String| {
+        let value = value.chars().take(FACT_BYTES_MAX / 4).collect();
+        (name.to_owned(), value)
+    };
+    vec![
+        fact("kind", format!("{:?}", error.kind())),
+        fact("message", error.to_string()),
+        fact("advice", error.next_step().unwrap_or_default().to_owned()),
+    ]
+}
+
+type Facts = Vec<(String, String)>;
+
+/// Does what is asked. The handle is held only to begin: dropping the last one ends the database, as
+/// it would without a question.
+async fn carry_out(handle: &Weak<Handle>, question: Question) -> Result<Facts> {
+    let db = || {
+        let closed = || Error::new(ErrorKind::Closed, "the database was closed");
+        let handle = handle.upgrade().ok_or_else(closed)?;
+        Ok::<Db, Error>(Db { handle, limit: Limit::default() })
+    };
+    let sizes = |prefix: &str| {
+        let stats = db()?.stats();
+        Ok::<Facts, Error>(vec![
+            (format!("tables{prefix}"), stats.tables.to_string()),
+            (format!("bytes{prefix}"), stats.table_bytes.to_string()),
+            (format!("tables_shared{prefix}"), stats.tables_shared.to_string()),
+        ])
+    };
+    match question.verb {
+        Verb::Flush | Verb::Compact => {
+            let mut facts = sizes("_before")?;
+            let work = if question.verb == Verb::Flush { db()?.flush() } else { db()?.compact() };
+            work.await?;
+            facts.extend(sizes("")?);
+            Ok(facts)
+        }
+        Verb::Checkpoint(name) => {
+            let work = db()?.checkpoint(&name);
+            let made = work.await?;
+            Ok(vec![
+                ("id".to_owned(), format!("{:032x}", made.id)),
+                ("name".to_owned(), made.name),
+                ("created_unix_seconds".to_owned(), made.created_unix_seconds.to_string()),
+                ("last_sequence".to_owned(), made.last_sequence.to_string()),
+                ("tables".to_owned(), made.tables.to_string()),
+                ("table_bytes".to_owned(), made.table_bytes.to_string()),
+                ("entries".to_owned(), made.entries.to_string()),
+            ])
+        }
+        Verb::Properties => {
+            let all = db()?.properties();
+            let value = |text: String| text.chars().take(FACT_BYTES_MAX / 4).collect::<String>();
+            Ok(all.iter().map(|known| (known.name.to_owned(), value(known.value.to_string()))).collect())
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Which version wins, and which ones flush and compaction keep. Cases are text; `UPDATE=1` writes
+//! what is found into the file.
+//!
+//! `snapshots N …` are moments that somebody looks from, beside now. `KEY NUMBER put|delete` is an
+//! entry, `KEY NUMBER kind N` one of a kind that no version has; `--` goes on to an older source,
+//! `below` to what lies below all that is compacted. `run` reads from each moment, and says what a
+//! flush of each source keeps, and a compaction of all but what is below.
+//!
+//! A read is each way to read: get, multi-get, a cursor forward and backward; of memtables, and of
+//! tables with the same entries. All must agree with each other and with the plain rule, and reads
+//! after flush and compaction with those before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::ops::Bound;
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use tombolo_env::simulated::{Process, World};
+use tombolo_format::key::{EntryKind, InternalKey, Trailer, kind_name};
+use tombolo_format::manifest::{Edit, TableDescription, TableName};
+use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, ObjectStore, Purpose};
+
+use super::*;
+use crate::budget::MemoryBudget;
+use crate::cache::BlockCache;
+use crate::engine::Sealed;
+use crate::manifest::{Places, State};
+use crate::memtable::{Memtable, MemtableWriter};
+use crate::options::KeyspaceOptions;
+use crate::resolve::Retention;
+use crate::table::{KeyRange, Step};
+use crate::version::{Output, TableWriter, Tables, Version, Versions};
+
+const KEYSPACE: u32 = 1;
+const NOW: u64 = SequenceNumber::MAX.0;
+
+/// A version of a key. Its value is its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Written {
+    key: String,
+    trailer: Trailer,
+}
+
+impl Written {
+    fn number(&self) -> u64 {
+        self.trailer.sequence().0
+    }
+
+    fn internal(&self) -> InternalKey<'_> {
+        InternalKey::new(self.key.as_bytes(), self.trailer)
+    }
+}
+
+/// What a key has at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    Value(u64),
+    Absent,
+    /// Nobody knows the kind, of which this is said.
+    Refused(String),
+}
+
+/// What all keys have at a moment; of those that have no value nothing.
+type Values = BTreeMap<String, u64>;
+
+/// The values; `None` when something is refused.
+fn values(found: &BTreeMap<String, Found>) -> Option<Values> {
+    let mut values = Values::new();
+    for (key, found) in found {
+        match found {
+            Found::Value(number) => drop(values.insert(key.clone(), *number)),
+            Found::Absent => {}
+            Found::Refused(_) => return None,
+        }
+    }
+    Some(values)
+}
+
+/// What a refusal says of the kind; it names a place, and says what to do.
+fn refused(error: &Error) -> String {
+    let text = error.to_string();
+    assert!(error.kind() == ErrorKind::Unsupported && text.contains("use the version"), "{text}");
+    assert!(text.contains("a memtable") || text.contains("a table"), "no place: {text}");
+    let start = text.find("kind ").expect("the kind is named");
+    text[start..].split(',').next().unwrap_or_default().to_owned()
+}
+
+fn number(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value.try_into().expect("a number"))
+}
+
+/// Entries by source, newest first, and what lies below them.
+#[derive(Clone, Debug)]
+struct Case {
+    snapshots: BTreeSet<u64>,
+    sources: Vec<Vec<Written>>,
+    below: Vec<Written>,
+    is_below: bool,
+}
+
+impl Case {
+    fn new() -> Case {
+        Case { snapshots: BTreeSet::new(), sources: vec![Vec::new()], below: Vec::new(), is_below: false }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Written> {
+        self.sources.iter().flatten().chain(&self.below)
+    }
+
+    fn keys(&self) -> BTreeSet<String> {
+        self.all().map(|written| written.key.clone()).collect()
+    }
+
+    fn moments(&self) -> impl Iterator<Item = u64> {
+        self.snapshots.iter().copied().chain([NOW])
+    }
+
+    fn line(&mut self, bench: &Bench, line: &str, out: &mut String) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            ["snapshots", ref numbers @ ..] => {
+                self.snapshots = numbers.iter().map(|number| number.parse().unwrap()).collect();
+            }
+            ["--"] => self.sources.push(Vec::new()),
+            ["below"] => self.is_below = true,
+            ["run"] => self.run(bench, out),
+            [key, number, ref kind @ ..] => {
+                let kind = match kind {
+                    ["put"] => EntryKind::Put as u8,
+                    ["delete"] => EntryKind::Delete as u8,
+                    ["kind", byte] => byte.parse().unwrap(),
+                    _ => panic!("{line:?}"),
+                };
+                let trailer = Trailer(number.parse::<u64>().unwrap() << 8 | u64::from(kind));
+                let source = if self.is_below { &mut self.below } else { self.sources.last_mut().unwrap() };
+                source.push(Written { key: key.to_owned(), trailer });
+            }
+            _ => panic!("{line:?}"),
+        }
+    }
+
+    /// The plain rule: the newest entry of a key that the moment sees.
+    fn plain(&self, key: &str, moment: u64) -> Found {
+        let seen = self.all().filter(|written| written.key == key && written.number() <= moment);
+        let Some(newest) = seen.max_by_key(|written| written.number()) else { return Found::Absent };
+        match newest.trailer.kind() {
+            Some(EntryKind::Put) => Found::Value(newest.number()),
+            Some(EntryKind::Delete) => Found::Absent,
+            None => Found::Refused(format!("kind {}", kind_name(newest.trailer.kind_byte()))),
+        }
+    }
+
+    /// What each of `keys` has at each moment, read in every way.
+    fn reads(&self, bench: &Bench, keys: &BTreeSet<String>) -> BTreeMap<u64, BTreeMap<String, Found>> {
+        let mut views = vec![("memtables", self.in_memtables())];
+        // Nobody can write a table with what nobody knows.
+        if self.all().all(|written| written.trailer.kind().is_some()) {
+            views.push(("tables", bench.in_tables(self)));
+        }
+        let mut reads = BTreeMap::new();
+        for moment in self.moments() {
+            let found = keys.iter().map(|key| (key.clone(), self.plain(key, moment))).collect();
+            for (place, view) in &views {
+                bench.read(view, SequenceNumber(moment), &found, &format!("{place} of {self:?} at {moment}"));
+            }
+            reads.insert(moment, found);
+        }
+        reads
+    }
+
+    fn in_memtables(&self) -> Arc<View> {
+        let mut memtables = self.sources.iter().chain([&self.below]).map(|written| memtable(written));
+        let active = memtables.next().expect("a source");
+        let sealed = |memtable| Sealed {
+            memtable,
+            last_sequence: SequenceNumber::ZERO,
+            log_end: None,
+            keyspace_edits: Vec::new(),
+            old_logs: Vec::new(),
+        };
+        let waiting = memtables.map(|memtable| Arc::new(sealed(memtable))).collect();
+        Arc::new(View { active, waiting, version: Arc::new(Version::default()), kept_by: None })
+    }
+
+    /// What is kept of entries where nothing is known of what lies below, or that.
+    fn kept(&self, mut written: Vec<Written>, below: Option<&[Written]>) -> Result<Vec<Written>> {
+        written.sort_by(|one, other| one.internal().cmp(&other.internal()));
+        let snapshots = self.snapshots.iter().copied().map(SequenceNumber).collect();
+        let mut retention = Retention::new(snapshots);
+        let mut kept = Vec::new();
+        for written in written {
+            let is_bottom =
+                |key: &[u8]| below.is_some_and(|below| below.iter().all(|below| below.key.as_bytes() != key));
+            let keeps = retention.keeps(written.key.as_bytes(), written.trailer, is_bottom);
+            if keeps.map_err(|unresolved| unresolved.at("a table"))? {
+                kept.push(written);
+            }
+        }
+        Ok(kept)
+    }
+
+    fn flushed(&self) -> Result<Case> {
+        let sources: Result<_> = self.sources.iter().map(|source| self.kept(source.clone(), None)).collect();
+        Ok(Case { sources: sources?, ..self.clone() })
+    }
+
+    fn compacted(&self) -> Result<Case> {
+        let all = self.sources.iter().flatten().cloned().collect();
+        Ok(Case { sources: vec![self.kept(all, Some(&self.below))?], ..self.clone() })
+    }
+
+    /// Reads, flushes and compacts: nobody sees a difference. Says what was read, and what is kept.
+    fn run(&self, bench: &Bench, out: &mut String) {
+        let keys = self.keys();
+        let before = self.reads(bench, &keys);
+        for (moment, found) in &before {
+            match *moment {
+                NOW => write!(out, "now").unwrap(),
+                moment => write!(out, "at {moment}").unwrap(),
+            }
+            for (key, found) in found {
+                match found {
+                    Found::Value(number) => write!(out, " {key}={number}").unwrap(),
+                    Found::Absent => {}
+                    Found::Refused(kind) => write!(out, " {key} is refused, {kind}").unwrap(),
+                }
+            }
+            out.push('\n');
+        }
+        for (work, after) in [("flush", self.flushed()), ("compaction", self.compacted())] {
+            let after = match after {
+                Ok(after) => after,
+                Err(error) => {
+                    writeln!(out, "{work} is refused, {}", refused(&error)).unwrap();
+                    continue;
+                }
+            };
+            write!(out, "{work} keeps").unwrap();
+            for written in after.sources.iter().flatten() {
+                let mark = if written.trailer.kind() == Some(EntryKind::Delete) { "!" } else { "" };
+                write!(out, " {}{}{mark}", written.key, written.number()).unwrap();
+            }
+            out.push('\n');
+            assert_eq!(after.reads(bench, &keys), before, "after {work} of {self:?}");
+        }
+    }
+}
+
+fn memtable(written: &[Written]) -> Arc<Memtable> {
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 16);
+    for Written { key, trailer } in written {
+        writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();
+        writer.insert(KEYSPACE, key.as_bytes(), *trailer, &trailer.sequence().0.to_le_bytes());
+    }
+    memtable
+}
+
+/// Where cases are read, and have their tables.
+struct Bench {
+    process: Process,
+    versions: Versions,
+    made: Mutex<u64>,
+}
+
+impl Bench {
+    fn new(world: &World) -> Bench {
+        let process = world.process("reader");
+        let env = process.env();
+        let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let tables = Tables {
+            cache: BlockCache::of(&MemoryBudget::new(64 << 20).unwrap()),
+            places: Arc::new(Mutex::new(Places::own(&objects, Incarnation(1)))),
+            flash: crate::flash::FlashUse::None,
+            incarnation: Incarnation(1),
+            epoch: Epoch(1),
+            env,
+            objects,
+        };
+        Bench { process, versions: Versions::new(tables), made: Mutex::new(0) }
+    }
+
+    /// Each source is a run of level 0, and what is below lies there.
+    fn in_tables(&self, case: &Case) -> Arc<View> {
+        let options = tombolo_format::manifest::KeyspaceOptions::default();
+        let mut edits = vec![Edit::KeyspaceCreated { id: KEYSPACE, name: "k".into(), stream: 0, options }];
+        let sources = case.sources.iter().map(|written| (0, written));
+        for (level, written) in sources.chain([(6, &case.below)]).filter(|(_, written)| !written.is_empty()) {
+            edits.push(Edit::TableAdded(self.table(level, written.clone())));
+        }
+        let state = State::from_snapshot(1, Epoch(1), &edits).expect("a sound state");
+        let version = self.versions.build(&state, &Version::default());
+        Arc::new(View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None })
+    }
+
+    fn table(&self, level: u8, mut written: Vec<Written>) -> TableDescription {
+        written.sort_by(|one, other| one.internal().cmp(&other.internal()));
+        let tables = self.versions.tables().clone();
+        let random = {
+            let mut made = self.made.lock();
+            *made += 1;
+            *made
+        };
+        let output = Output {
+            name: TableName { epoch: 1, random },
+            keyspace: KEYSPACE,
+            level,
+            lowest: false,
+            oldest_unix_seconds: Some(0),
+            table_bytes: 0,
+            purpose: Purpose::Flush,
+        };
+        let write = async move {
+            let mut writer = TableWriter::create(&tables, output, &KeyspaceOptions::default()).await?;
+            for written in &written {
+                writer.add_now(written.internal(), &written.number().to_le_bytes())?;
+            }
+            writer.finish().await
+        };
+        self.process.run(write).expect("it lives").expect("written").expect("entries").0
+    }
+
+    /// Every way to read finds what is expected.
+    fn read(&self, view: &Arc<View>, moment: SequenceNumber, expected: &BTreeMap<String, Found>, what: &str) {
+        let keys: Vec<Bytes> = expected.keys().map(|key| Bytes::from(key.clone())).collect();
+        let (gets, all, forward, backward) = {
+            let (view, keys) = (Arc::clone(view), keys.clone());
+            let reads = async move {
+                let mut gets = Vec::new();
+                for key in &keys {
+                    gets.push(get(&view, key, moment).await);
+                }
+                let forward = walk(&view, moment, false).await;
+                let backward = walk(&view, moment, true).await;
+                // By now memory has all.
+                let all = get_several_in_memory(&view, KEYSPACE, &keys, moment);
+                (gets, all, forward, backward)
+            };
+            self.process.run(reads).expect("it lives")
+        };
+        for ((key, expected), found) in expected.iter().zip(gets) {
+            let found = match found {
+                Ok(Some(number)) => Found::Value(number),
+                Ok(None) => Found::Absent,
+                Err(error) => Found::Refused(refused(&error)),
+            };
+            assert_eq!(found, *expected, "get of {key} in {what}");
+        }
+        let expected = values(expected);
+        let several = all.map(|all| {
+            assert!(all.missing.is_empty(), "{what}");
+            let found = keys.iter().zip(all.values);
+            let found = found
+                .filter_map(|(key, value)| Some((String::from_utf8(key.to_vec()).unwrap(), number(&value?))));
+            found.collect::<Values>()
+        });
+        for (way, found) in [("multi-get", several), ("forward", forward), ("backward", backward)] {
+            let found = found.map_err(|error| refused(&error)).ok();
+            assert_eq!(found, expected, "{way} in {what}");
+        }
+    }
+}
+
+async fn get(view: &View, key: &[u8], moment: SequenceNumber) -> Result<Option<u64>> {
+    let mut read = Some(number);
+    match get_in_memory(view, KEYSPACE, key, moment, &mut read)? {
+        InMemory::Answer(found) => Ok(found),
+        InMemory::Miss => Ok(look_in_tables(view, KEYSPACE, key, moment).await?.map(|value| number(&value))),
+    }
+}
+
+async fn walk(view: &Arc<View>, moment: SequenceNumber, is_backward: bool) -> Result<Values> {
+    let range = KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
+    let mut cursor = RangeCursor::new(Arc::clone(view), KEYSPACE, moment, range);
+    if is_backward {
+        cursor.stand_at_end();
+    }
+    let mut values = Values::new();
+    loop {
+        let step = if is_backward { cursor.prev()? } else { cursor.next()? };
+        if step == Step::Blocked {
+            cursor.load().await?;
+        }
+        if !cursor.valid() {
+            return Ok(values);
+        }
+        let key = String::from_utf8(cursor.key().to_vec()).unwrap();
+        assert!(values.insert(key, number(cursor.value())).is_none(), "a key comes twice");
+    }
+}
+
+#[test]
+fn cases() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/read/cases.txt");
+    let text = std::fs::read_to_string(path).unwrap();
+    let world = World::new(1);
+    let bench = Bench::new(&world);
+    let mut actual = String::new();
+    for (index, case) in text.split("\n== ").enumerate() {
+        if index == 0 {
+            actual.push_str(case);
+            continue;
+        }
+        let (title, body) = case.split_once('\n').unwrap();
+        write!(actual, "\n== {title}\n").unwrap();
+        let mut case = Case::new();
+        for line in body.lines().filter(|line| !line.is_empty() && !line.starts_with("  ")) {
+            writeln!(actual, "{line}").unwrap();
+            let mut out = String::new();
+            case.line(&bench, line, &mut out);
+            out.lines().for_each(|line| writeln!(actual, "  {line}").unwrap());
+        }
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &actual).unwrap();
+    }
+    assert_eq!(actual.trim_end(), text.trim_end(), "UPDATE=1 writes what was found into {path}");
+}
+
+/// Entries of few keys, numbered from the oldest on, and in which source each lies: older sources
+/// have lower numbers.
+fn random_case() -> impl Strategy<Value = Case> {
+    let entry = (0..4u8, any::<bool>(), 0..6u8);
+    let snapshots = prop::collection::btree_set(0..30u64, 0..5);
+    (prop::collection::vec(entry, 1..30), snapshots, 0..12usize).prop_map(|(entries, snapshots, below)| {
+        let mut case = Case { snapshots, ..Case::new() };
+        for (index, (key, is_put, goes_on)) in entries.into_iter().enumerate() {
+            let kind = if is_put { EntryKind::Put } else { EntryKind::Delete };
+            let trailer = Trailer::new(SequenceNumber(index as u64 + 1), kind);
+            let written = Written { key: char::from(b'a' + key).to_string(), trailer };
+            if index < below {
+                case.below.push(written);
+                continue;
+            }
+            // The newest source is the first.
+            if goes_on == 0 && !case.sources[0].is_empty() {
+                case.sources.insert(0, Vec::new());
+            }
+            case.sources[0].push(written);
+        }
+        case
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn nobody_sees_a_flush_or_a_compaction(cases in prop::collection::vec(random_case(), 4)) {
+        let world = World::new(1);
+        let bench = Bench::new(&world);
+        for case in cases {
+            case.run(&bench, &mut String::new());
+        }
+    }
+}

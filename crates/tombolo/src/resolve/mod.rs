@@ -1,0 +1,98 @@
+//! Which version of a key wins, and which versions somebody can still see.
+//!
+//! Get, multi-get, cursors, flush and compaction all ask here, so that they cannot differ.
+//! - [`says`]: what an entry that is seen says of its key. Whoever sought the newest entry that a
+//!   moment sees has the answer by it.
+//! - [`Moment`]: takes the entries of a key, newest first, and says when it has the answer.
+//! - [`Retention`]: takes the entries of all keys in order, and says which of them are kept.
+//!
+//! Invariants:
+//! 1. An entry of a kind that this version does not know is never taken for another, and never
+//!    dropped, not even behind a newer put: a newer version may need it.
+//! 2. Reads at every moment that somebody can look from are the same before and after retention.
+//!
+//! A new kind is a variant of `EntryKind`, and an arm wherever the compiler asks for one. One that
+//! needs older entries of its key, as a merge does, makes [`Says`] a third case; then every path
+//! above has to say how it goes on within the key.
+
+mod retention;
+
+use std::fmt;
+
+use tombolo_format::key::{EntryKind, SequenceNumber, Trailer, kind_name};
+use tombolo_storage::{Error, ErrorKind};
+
+pub(crate) use retention::Retention;
+
+/// What an entry says of its key to whoever sees it and nothing newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    /// The key has the entry's value.
+    Value,
+    /// The key has no value.
+    Absent,
+}
+
+/// What the entries of a key come to, fed newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The key has the value of the entry that was fed last.
+    Value,
+    /// The key has no value.
+    Absent,
+    /// The next older entry is needed.
+    More,
+}
+
+/// An entry of a kind that this version does not know, by the byte of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unresolved(u8);
+
+impl Unresolved {
+    /// The error, with the place where the entry lies.
+    #[cold]
+    pub(crate) fn at(self, place: impl fmt::Display) -> Error {
+        let message = format!("an entry of kind {}, which this version cannot read", kind_name(self.0));
+        Error::new(ErrorKind::Unsupported, message)
+            .object(place)
+            .advice("use the version of Tombolo that wrote it, or a later one")
+    }
+}
+
+/// What an entry that is seen says of its key.
+#[inline]
+pub(crate) const fn says(trailer: Trailer) -> Result<Says, Unresolved> {
+    match trailer.kind() {
+        Some(EntryKind::Put) => Ok(Says::Value),
+        Some(EntryKind::Delete) => Ok(Says::Absent),
+        None => Err(Unresolved(trailer.kind_byte())),
+    }
+}
+
+/// A moment to look from: it sees what is no newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(pub(crate) SequenceNumber);
+
+impl Moment {
+    /// Whether an entry is seen.
+    #[inline]
+    pub(crate) fn sees(self, trailer: Trailer) -> bool {
+        trailer.sequence() <= self.0
+    }
+
+    /// Takes the next entry of a key. The entries come newest first, and end with an answer.
+    #[inline]
+    pub(crate) fn feed(self, trailer: Trailer) -> Result<Answer, Unresolved> {
+        if !self.sees(trailer) {
+            return Ok(Answer::More);
+        }
+        match says(trailer) {
+            Ok(Says::Value) => Ok(Answer::Value),
+            Ok(Says::Absent) => Ok(Answer::Absent),
+            Err(unresolved) => Err(unresolved),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! What an older program may do to the entries of a newer one: every history of a few entries of
+//! one key, with every set of snapshots, looked at exhaustively.
+//!
+//! The newer program knows merges, whose operands add up over the value below them. The older one
+//! is this program: it flushes and compacts what the newer one left, if it does not refuse.
+
+use super::*;
+
+const MERGE: u8 = 4;
+const ENTRIES_MAX: usize = 4;
+
+/// An entry of the one key; its operand or value is its number.
+type Entry = (u64, u8);
+
+fn trailer((number, kind): Entry) -> Trailer {
+    Trailer(number << 8 | u64::from(kind))
+}
+
+/// What the newer program reads at a moment: operands over the newest value that the moment sees.
+fn newer_reads(entries: &[Entry], moment: u64) -> Option<u64> {
+    let mut sum = None;
+    for (number, kind) in entries.iter().filter(|(number, _)| *number <= moment) {
+        match *kind {
+            MERGE => sum = Some(sum.unwrap_or(0) + number),
+            1 => return Some(sum.unwrap_or(0) + number),
+            _ => return sum,
+        }
+    }
+    sum
+}
+
+/// What is kept of entries, newest first.
+fn kept(entries: &[Entry], snapshots: &[u64], is_bottom: bool) -> Result<Vec<Entry>, Unresolved> {
+    let mut retention = Retention::new(snapshots.iter().copied().map(SequenceNumber).collect());
+    let mut kept = Vec::new();
+    for entry in entries {
+        if retention.keeps(b"key", trailer(*entry), |_| is_bottom)? {
+            kept.push(*entry);
+        }
+    }
+    Ok(kept)
+}
+
+/// What would be kept by a program that takes what it does not know for a put.
+fn kept_by_a_careless_one(entries: &[Entry], snapshots: &[u64], is_bottom: bool) -> Vec<Entry> {
+    let taken = |(number, kind): &Entry| (*number, if *kind == MERGE { EntryKind::Put as u8 } else { *kind });
+    let known: Vec<Entry> = entries.iter().map(taken).collect();
+    let kept = kept(&known, snapshots, is_bottom).unwrap_or_default();
+    entries.iter().filter(|(number, _)| kept.iter().any(|(other, _)| other == number)).copied().collect()
+}
+
+/// Every history, newest entry first, with its snapshots: number `n` is the n-th entry.
+fn histories() -> Vec<(Vec<Entry>, Vec<u64>)> {
+    let kinds = [EntryKind::Put as u8, EntryKind::Delete as u8, MERGE];
+    let mut all = Vec::new();
+    for length in 1..=ENTRIES_MAX {
+        for choice in 0..kinds.len().pow(length as u32) {
+            let kind = |at: usize| kinds[choice / kinds.len().pow(at as u32) % kinds.len()];
+            let entries: Vec<Entry> = (0..length).rev().map(|at| (at as u64 + 1, kind(at))).collect();
+            for snapshots in 0..1_u64 << length {
+                let moments = (1..=length as u64).filter(|number| snapshots >> (number - 1) & 1 == 1);
+                all.push((entries.clone(), moments.collect()));
+            }
+        }
+    }
+    all
+}
+
+/// Whether somebody who looks from a snapshot, or from now, sees another thing than before.
+fn is_seen(before: &[Entry], after: &[Entry], snapshots: &[u64]) -> bool {
+    let mut moments = snapshots.iter().copied().chain([u64::MAX]);
+    moments.any(|moment| newer_reads(before, moment) != newer_reads(after, moment))
+}
+
+#[test]
+fn an_older_program_refuses_or_harms_nothing() {
+    let (mut refused, mut done) = (0, 0);
+    for (entries, snapshots) in histories() {
+        for is_bottom in [false, true] {
+            match kept(&entries, &snapshots, is_bottom) {
+                Ok(kept) => {
+                    assert!(!is_seen(&entries, &kept, &snapshots), "{entries:?} at {snapshots:?}: {kept:?}");
+                    assert!(entries.iter().all(|(_, kind)| *kind != MERGE), "{entries:?} passed");
+                    done += 1;
+                }
+                Err(unresolved) => {
+                    assert_eq!(unresolved, Unresolved(MERGE));
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 1000 && done > 100, "{refused} refused, {done} done");
+}
+
+/// The search would notice a program that passes what it does not know: operands get lost.
+#[test]
+fn a_program_that_takes_operands_for_puts_loses_them() {
+    let lost = histories().into_iter().find(|(entries, snapshots)| {
+        is_seen(entries, &kept_by_a_careless_one(entries, snapshots, false), snapshots)
+    });
+    assert_eq!(lost, Some((vec![(2, MERGE), (1, 1)], vec![])), "the shortest history that loses");
+}
+
+/// A moment needs more as long as it sees nothing, and then has the answer or refuses.
+#[test]
+fn a_moment_sees_the_newest_that_is_no_newer() {
+    let moment = Moment(SequenceNumber(5));
+    assert_eq!(moment.feed(trailer((6, MERGE))), Ok(Answer::More), "what it does not see it need not know");
+    assert_eq!(moment.feed(trailer((5, 1))), Ok(Answer::Value));
+    assert_eq!(moment.feed(trailer((4, 2))), Ok(Answer::Absent));
+    assert_eq!(moment.feed(trailer((5, MERGE))), Err(Unresolved(MERGE)));
+    let error = Unresolved(MERGE).at("table 7");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let text = error.to_string();
+    assert!(text.contains("kind 4 (merge)") && text.contains("table 7"), "{text}");
+}
