@@ -14,8 +14,8 @@ const DELETES_IN_FLIGHT_MAX: usize = 16;
 
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// For whoever is not bound to go on for ever. In time and not in attempts: these may be long,
-/// where the store below waits by itself before it gives up.
+/// For callers that need not go on for ever. In time and not in attempts: these may be long, where
+/// the store below waits by itself before it gives up.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Whether the same call may succeed in a moment.

@@ -33,7 +33,7 @@ impl<T: Default> Fenced<T> {
         }
     }
 
-    /// What is kept of a log; nothing when nothing is.
+    /// The kept part of a log; nothing when none is.
     pub fn get(&self, life: Incarnation, log: LogId) -> T
     where
         T: Clone,
@@ -41,7 +41,7 @@ impl<T: Default> Fenced<T> {
         self.logs.lock().get(&(life, log)).map(|(_, read)| read.clone()).unwrap_or_default()
     }
 
-    /// What is kept of a log, which is not kept any more; nothing when nothing is.
+    /// Takes the kept part of a log out; nothing when there is none.
     pub fn take(&self, life: Incarnation, log: LogId) -> T {
         self.logs.lock().remove(&(life, log)).map(|(_, read)| read).unwrap_or_default()
     }

@@ -4,8 +4,8 @@
 //! fell; a place that is given back goes to the most urgent who waits, the oldest of these first.
 //! The last quarter of the places is not for what nobody waits for.
 //!
-//! Whoever gives up waiting is passed over, and taken out now and then before its turn: of `n` that
-//! wait, at most `n` and a few more are kept besides.
+//! A caller that gives up waiting is passed over, and taken out now and then before its turn: of
+//! `n` that wait, at most `n` and a few more are kept besides.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Inner {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// Whoever may go now, which takes a place. Before it those who gave up are taken out.
+    /// The caller that may go now, which takes a place. Before it those who gave up are taken out.
     fn next(&mut self) -> (Option<Completer<Place>>, GivenUp) {
         let mut given_up = GivenUp::new();
         for waiting in &mut self.waiting {
@@ -150,7 +150,7 @@ impl Gate {
     fn admit(self: &Arc<Gate>) {
         loop {
             let (next, given_up) = self.0.lock().next();
-            // Outside the lock. Whoever gives up at this moment drops the place, which leaves
+            // Outside the lock. A caller that gives up at this moment drops the place, which leaves
             // again.
             drop(given_up);
             match next {
@@ -248,8 +248,8 @@ mod tests {
             .expect("no panic");
     }
 
-    /// A store that is silent gives no place back; whoever gives up waiting is not kept until it
-    /// does.
+    /// A store that is silent gives no place back; a caller that gives up waiting is not kept until
+    /// it does.
     #[test]
     fn who_gave_up_takes_no_room_for_long() {
         let gate = Arc::new(Gate::new(1));

@@ -63,7 +63,7 @@ pub fn wait(env: &Env, mut waiting: Completion<Result<()>>) -> Result<()> {
     }
 }
 
-/// What is told to whoever waits for a log that will not answer any more.
+/// The error of those who wait for a log that will not answer any more.
 pub fn world_ended() -> Error {
     Error::new(
         ErrorKind::OutcomeUnknown,
@@ -71,7 +71,7 @@ pub fn world_ended() -> Error {
     )
 }
 
-/// What appends to a lane that was given up end with, and whoever waits for it.
+/// The error of appends to a lane that was given up, and of those who wait for it.
 pub fn given_up(place: impl fmt::Display) -> Error {
     Error::new(
         ErrorKind::OutcomeUnknown,

@@ -227,7 +227,7 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     /// durable manifest record no longer names it.
     fn free<'a>(&'a self, context: &'a LogContext, log: &'a LogRecord) -> BoxFuture<'a, Result<()>>;
 
-    /// Deletes what is left here of the context's database, which was destroyed: logs of older
+    /// Deletes all that is left here of the context's database, which was destroyed: logs of older
     /// epochs that no record names too. Touches nothing of another database, however many share the
     /// place.
     fn clear<'a>(&'a self, context: &'a LogContext) -> BoxFuture<'a, Result<()>>;
@@ -402,8 +402,8 @@ pub trait LogReader: Send + fmt::Debug {
 /// Most entries of a run.
 pub const RUN_ENTRIES_MAX: usize = 1024;
 
-/// Entries that follow each other and lie in one piece of memory: whoever goes through many is
-/// spared a wait and a counted reference for each.
+/// Entries that follow each other and lie in one piece of memory: a caller that goes through many
+/// is spared a wait and a counted reference for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRun {
     /// What their payloads lie in.

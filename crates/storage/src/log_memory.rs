@@ -1,4 +1,4 @@
-//! What a lane holds in memory of what was appended, in the books of whoever pays for it.
+//! The memory that a lane holds of appended entries, in the books of the budget that pays for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub trait LogMemory: Send + Sync + fmt::Debug {
     fn shrink(&self, bytes: usize);
 }
 
-/// No books, and no bound but the log's own: for what is tested or measured without an engine.
+/// No books, and no bound but the log's own: for tests and measurements without an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Uncounted;
 

@@ -48,7 +48,7 @@ struct Cell {
 
 const KINDS: usize = RequestKind::OF_OBJECTS.len();
 
-/// Counts requests. Shared by a store and by whoever reads it; safe from any thread.
+/// Counts requests. Shared by a store and its readers; safe from any thread.
 #[derive(Debug)]
 pub struct Meter {
     /// By purpose, then kind, in the order of their declaration.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// What reads of a store take and give, lately. Whoever decides how much to read at once asks for
-/// it.
+/// How long reads of a store take lately, and how much they give. Read-ahead asks for it to decide
+/// how much to read at once.
 ///
 /// Numbers of requests are since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct StorePerformance {
     /// Bytes that one request moves in a second once it gives the first; 0: too few large ones were
     /// made to know.
     pub bytes_per_second: u64,
-    /// The median rose to a multiple of what is usual: the store as a whole is slow.
+    /// The median rose to a multiple of the usual one: the store as a whole is slow.
     pub is_slow: bool,
     /// Ranged reads that a second request may help: those that somebody waits for.
     pub reads: u64,

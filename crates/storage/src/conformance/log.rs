@@ -582,7 +582,7 @@ fn frees_unnamed(subject: &LogSubject) {
     let context = history.context(9);
     let fence = || subject.env.block_on(subject.store.fence(&context, &unnamed, LogOffset::ZERO));
     let waits = (0..500).find(|_| {
-        // Whoever looks names nothing anew.
+        // A look names nothing anew.
         history.chain.refuse_next(Error::new(ErrorKind::Retry, "nothing is published"));
         let is_gone = fence().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
         history.chain.accept();

@@ -507,7 +507,7 @@ impl Run {
                     async move {
                         let bytes = pattern(race * RACERS + racer, 2000);
                         let outcome = run.put(&name, bytes.clone()).await;
-                        // Whoever lost sees at once what won: whole, and never anything else.
+                        // The losers see the winner at once: whole, and never anything else.
                         (outcome, bytes, run.all(&name).await)
                     }
                 }))

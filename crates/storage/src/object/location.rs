@@ -1,8 +1,9 @@
 //! Where a store lies among others, so that a database finds another one of the same service.
 //!
 //! A **place** says where another database lies, from one's own on: `../orders`. It holds no
-//! service, no parameter and no secret, so that it may be written down: whoever follows it asks
-//! with what its own URI says. Databases that are moved together find each other again.
+//! service, no parameter and no secret, so that it may be written down: a process that follows it
+//! asks with the parameters of its own URI. Databases that are moved together find each other
+//! again.
 
 use std::fmt;
 

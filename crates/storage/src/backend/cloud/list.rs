@@ -138,7 +138,7 @@ impl CloudObjectStore {
                 }
                 page_token = found.page_token;
             }
-            // Whoever took this for the end would miss what is there.
+            // A caller that took this for the end would miss the rest.
             Err(Error::new(
                 ErrorKind::Retry,
                 format!(

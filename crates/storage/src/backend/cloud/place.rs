@@ -219,7 +219,7 @@ pub(super) fn open(uri: &Uri) -> Result<(Bucket, Arc<dyn Client>)> {
     Ok((bucket, client))
 }
 
-/// One attempt each: what is tried again is decided by whoever knows whether it may be.
+/// One attempt each: the caller decides what to try again, since it knows whether it may.
 pub(super) fn no_retries() -> RetryConfig {
     RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, retry_timeout: Duration::ZERO }
 }

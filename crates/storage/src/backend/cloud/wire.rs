@@ -131,9 +131,8 @@ pub(super) async fn hear<T>(
 
 /// Makes the clients of one store, which listen.
 ///
-/// A builder makes one for each source of credentials, and the store's own last: whoever is not the
-/// last is asked for credentials, wherever that is, and what it says of those is no word on
-/// objects.
+/// A builder makes one for each source of credentials, and the store's own last: every one but the
+/// last asks some source for credentials, and its answers say nothing about objects.
 #[derive(Debug, Default)]
 pub(super) struct Connector {
     /// Clients made so far.

@@ -191,8 +191,8 @@ fn is_before_request(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the NameNode met a file where a directory should be. Whoever may not do everything is
-/// told so as of a denied access.
+/// Whether the NameNode met a file where a directory should be. A user without all rights is told
+/// so as of a denied access.
 fn is_below_a_file(said: &str) -> bool {
     first_line(said).ends_with("(is not a directory)")
 }

@@ -169,10 +169,10 @@ pub(super) fn open(uri: &Uri) -> Result<(Place, Settings)> {
         ROUNDS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     configuration.push(("dfs.client.socket-timeout".into(), (timeout * 1000).to_string()));
     match port {
-        // One NameNode: whoever tries again knows better when.
+        // One NameNode: the caller that tries again knows better when.
         Some(_) => configuration.push(("dfs.client.failover.max.attempts".into(), "0".into())),
-        // Never an observer, which shows what was: a list must show what returned before it began,
-        // from whomever.
+        // Never an observer, which shows what was: a list must show every creation that returned
+        // before it began, also those of others.
         None => configuration.push((
             format!("dfs.client.failover.proxy.provider.{}", place.authority),
             "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider".into(),

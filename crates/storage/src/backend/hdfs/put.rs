@@ -5,8 +5,8 @@
 //!    directory before they say that they have it.
 //! 3. A rename without overwriting gives it its name. The NameNode decides under its lock, so that
 //!    one of many wins, and answers when its journal has it.
-//! 4. Whoever finds the name taken deletes its own file, and says so when that has been done: the
-//!    journal then has all that led to the answer.
+//! 4. A put that finds the name taken deletes its own file, and says so when that has been done:
+//!    the journal then has all that led to the answer.
 //!
 //! An answer that was lost leaves three possibilities: the file has its name, it has not, or it
 //! will have. So it is renamed again ([`Naming`]). When that finds the name taken, the file was

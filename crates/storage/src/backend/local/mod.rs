@@ -7,9 +7,9 @@
 //! 2. the bytes are made durable (`fdatasync`);
 //! 3. a hard link gives them their name: the link fails when the name is taken, which is
 //!    put-if-absent;
-//! 4. the directory is made durable; only then is the creation acknowledged. Whoever finds the name
-//!    taken, or lists it, makes the directory durable too before saying so: nothing that was
-//!    concluded from an answer is undone by a loss of power.
+//! 4. the directory is made durable; only then is the creation acknowledged. A put that finds the
+//!    name taken, and a list that shows it, make the directory durable too before they say so:
+//!    nothing that was concluded from an answer is undone by a loss of power.
 //!
 //! Invariants:
 //! - A name under the root, `tmp/` apart, names whole and durable bytes.
@@ -211,8 +211,8 @@ impl LocalObjectStore {
             return Ok(());
         }
         self.files().create_directories(directory)?;
-        // Whoever made one of them a moment ago may not have synced it yet: the file about to be
-        // made here must not hang on that.
+        // Another process may have made one of them a moment ago and not have synced it yet: the
+        // file about to be made here must not hang on that.
         for ancestor in directory.ancestors().skip(1) {
             let outside = !ancestor.starts_with(&self.shared.root);
             match self.files().sync_directory(ancestor) {

@@ -1,9 +1,9 @@
 //! Temporary files: where an object's bytes lie until they have a name.
 //!
-//! A temporary file is `tmp/{random:016x}.partial`, locked by whoever writes it. The lock goes with
-//! the process, however that ends, so that a file whose lock is free belongs to nobody. Between
-//! making a file and locking it a sweep may take it away: then its maker finds the lock taken or,
-//! later, the name gone, and nothing has taken effect.
+//! A temporary file is `tmp/{random:016x}.partial`, locked by its writer. The lock goes with the
+//! process, however that ends, so that a file whose lock is free belongs to nobody. Between making
+//! a file and locking it a sweep may take it away: then its maker finds the lock taken or, later,
+//! the name gone, and nothing has taken effect.
 
 use std::io;
 use std::path::{Path, PathBuf};

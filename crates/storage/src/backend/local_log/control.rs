@@ -82,7 +82,7 @@ fn read_page(
     Ok((path, file, bytes))
 }
 
-/// A control page as one read found it, for whoever changes nothing.
+/// A control page as one read found it, for callers that change nothing.
 #[derive(Debug)]
 pub(super) struct PageRead {
     bytes: [u8; LANE_PAGE_BYTES],

@@ -126,7 +126,7 @@ pub(super) struct Scan<'a> {
     pub(super) from: LogOffset,
     /// Whether page caches hold everything that was accepted.
     pub(super) same_boot: bool,
-    /// What it finds is made durable: whoever fences must, and whoever only looks need not.
+    /// It makes durable what it finds: a fence must, and a look need not.
     pub(super) makes_durable: bool,
     /// What was scanned so far.
     pub(super) kept: Kept,

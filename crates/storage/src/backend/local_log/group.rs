@@ -1,8 +1,8 @@
 //! Who syncs, and who waits: durable commits of one lane group by themselves.
 //!
 //! At most one leads, and does one round of syncing after the other as long as somebody waits. A
-//! round covers all that was accepted when it began; whoever comes meanwhile belongs to the next.
-//! No IO here, and no clock.
+//! round covers all that was accepted when it began; a caller that comes meanwhile belongs to the
+//! next. No IO here, and no clock.
 //!
 //! Threads that write again as soon as a write is durable would fall into two halves, each of which
 //! waits for the other's sync. So a leader looks for those that the last round let go

@@ -142,8 +142,8 @@ pub(super) struct Lane {
     rounds_are_small: AtomicBool,
 }
 
-/// The part of a sync's time for which a leader looks for whoever the last round let go, and the
-/// longest.
+/// The part of a sync's time for which a leader waits for the writers that the last round let go,
+/// and the longest.
 const GATHER_PART: u64 = 2;
 const GATHER_NANOS_MAX: u64 = 200_000;
 /// A round of syncs that covers fewer bytes is small.
@@ -423,7 +423,7 @@ impl Lane {
         waiting
     }
 
-    /// Makes `end` durable on the calling thread, or waits for whoever is at it.
+    /// Makes `end` durable on the calling thread, or waits for the thread that is at it.
     pub(super) fn sync(self: &Arc<Lane>, end: LogOffset) -> Result<()> {
         let mut is_first = true;
         loop {
@@ -485,7 +485,7 @@ impl Lane {
         let began = self.env.now();
         let mut moves = 0;
         let failure = loop {
-            // Whoever asked before it was set may lead after.
+            // A thread that asked before it was set may lead after.
             if let Some(error) = self.writer.lock().lost.clone() {
                 break Some(error);
             }

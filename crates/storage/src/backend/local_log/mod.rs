@@ -546,7 +546,7 @@ impl LogLane for Arc<Lane> {
                     .and_then(|()| self.note_durable()),
                 Err(error) => Err(error),
             };
-            // However it ended: whoever has closed a log may delete its directory.
+            // However it ended: after closing a log, its directory may be deleted.
             self.supply_closed().await;
             closed
         })

@@ -1,5 +1,5 @@
-//! A lane at rest gives space back: segments made ahead that are much larger than what is live, and
-//! the segment in use when nothing in it is.
+//! A lane at rest gives space back: segments made ahead that are much larger than the live bytes,
+//! and the segment in use when nothing in it is.
 //!
 //! A lane rests when next to nothing was appended for a while after a trim. At full rate it never
 //! does, so nothing is given back that is wanted again at once.
@@ -23,7 +23,7 @@ use crate::mutant::{Mutant, is_enabled};
 /// How long next to nothing must have been appended.
 const REST: Duration = Duration::from_millis(200);
 
-/// What is next to nothing. A writer at this rate fills a large segment in ten minutes.
+/// Next to nothing. A writer at this rate fills a large segment in ten minutes.
 const REST_BYTES: u32 = 24 << 10;
 
 impl Lane {
@@ -99,7 +99,7 @@ impl Lane {
         self.is_current_excess(writer) || self.supply.holds_excess(Lane::needed_bytes(writer))
     }
 
-    /// Gives back what is much larger than what is live.
+    /// Gives back segments that are much larger than the live bytes.
     pub(super) fn give_back(&self) {
         let needed_bytes = Lane::needed_bytes(&self.writer.lock());
         // While this is held a close waits, and nothing is made ahead in between.
@@ -118,7 +118,8 @@ impl Lane {
         }
         self.env.preemption_point();
         if self.confirm().is_err() && !is_enabled(Mutant::LogRestDeletesWithoutFenceWord) {
-            // Whoever raised the word may have found the old segment and not the new one's header.
+            // The process that raised the word may have found the old segment and not the new one's
+            // header.
             return;
         }
         let old = writer.take_oldest().map(|full| full.segment);

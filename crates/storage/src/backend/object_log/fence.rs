@@ -2,9 +2,9 @@
 //! the first empty one (rule 10).
 //!
 //! Takeover, step 2. Reads run ahead in parallel; only the seal is ordered. Every step may be done
-//! again, by any later epoch, at any time: the first seal counts. What is read on the way is kept
-//! for the replay, as far as a lane's share of the memory goes; beyond that the walk reads headers,
-//! and the replay the rest.
+//! again, by any later epoch, at any time: the first seal counts. Entries that are read on the way
+//! are kept for the replay, as far as a lane's share of the memory goes; beyond that the walk reads
+//! headers, and the replay the rest.
 
 use std::collections::VecDeque;
 
@@ -19,10 +19,10 @@ use crate::log_memory::LaneMemory;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Epoch, Error, ErrorKind, LogOffset, Purpose, PutOutcome, Result};
 
-/// What is read at once, at most: of each object an equal part, which is all of most.
+/// Most bytes read at once: of each object an equal part, which is all of most.
 const ROUND_BYTES_MAX: usize = 16 << 20;
 
-/// What is read of one object at first, at most; and what is worth keeping, at least.
+/// Most bytes read of one object at first; and the least that is worth keeping.
 const HEAD_BYTES_MAX: usize = 1 << 20;
 const HEAD_BYTES_MIN: usize = 4 << 10;
 

@@ -14,7 +14,7 @@
 //! 3. Once a seal, or anything foreign, was met, nothing more is put and nothing more acknowledged.
 //!
 //! A store that refuses ends nothing: what was taken is tried on for as long as the lane is open,
-//! whoever waits for it is told after about half a minute that it is of unknown outcome, and
+//! writers that wait for it are told after about half a minute that it is of unknown outcome, and
 //! appends are refused until the store has taken an object.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -277,7 +277,7 @@ impl Lane {
         writer.slot += 1;
     }
 
-    /// What to put next: a full object, unless it is too far ahead of what is acknowledged; or the
+    /// What to put next: a full object, unless it is too far ahead of the acknowledged end; or the
     /// open one when nothing else is on its way. `None` ends the put task.
     fn next(&self) -> Option<(u32, Bytes)> {
         let mut writer = self.writer.lock();

@@ -8,8 +8,8 @@
 //! - Slot 0 begins a lane, before the lane is named. The writer puts its frames into the following
 //!   slots, one object for each group of commits (`lane`).
 //! - A successor walks the slots from the replay point on and puts a **seal** into the first empty
-//!   one (`fence`). Put-if-absent lets either the writer's object or the seal have the slot:
-//!   whoever comes second sees what won.
+//!   one (`fence`). Put-if-absent lets either the writer's object or the seal have the slot: the
+//!   one that comes second sees the winner.
 //! - What lies before the replay point is deleted; so is the rest with its log, seals excepted,
 //!   which are never deleted.
 //!
@@ -19,7 +19,7 @@
 //! Invariants:
 //! 1. A slot is only ever put with the same bytes by its writer, who never leaves one out.
 //! 2. The slot of the replay point is there as long as the log is named.
-//! 3. At most `PUTS_IN_FLIGHT_MAX` slots lie between what is acknowledged and the last one put.
+//! 3. At most `PUTS_IN_FLIGHT_MAX` slots lie between the acknowledged end and the last one put.
 //!
 //! Cost: one put for each group of commits; nothing when idle. A takeover reads each object once
 //! and puts one.
@@ -66,7 +66,7 @@ const PUTS_IN_FLIGHT_MAX: u32 = 4;
 /// An object that holds so much goes on its way, others or not.
 const OBJECT_BYTES_WANTED: usize = 4 << 20;
 
-/// What is kept of logs that were fenced and not read yet, at most.
+/// Most bytes kept of logs that were fenced and not read yet.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// Logs as objects of a store.

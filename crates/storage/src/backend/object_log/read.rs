@@ -42,7 +42,7 @@ struct Ahead {
     bytes: usize,
 }
 
-/// A read that goes on whoever waits for it; it ends with this.
+/// A read that goes on whether or not somebody waits for it; it ends with this.
 #[derive(Debug)]
 struct Rest {
     came: Completion<Result<Option<Bytes>>>,
@@ -129,7 +129,7 @@ impl Reader {
     fn length(&self, head: &Bytes) -> Option<usize> {
         match LogObject::decode(head, &self.place.identity(self.asked)) {
             Ok(LogObject::Data { bytes, .. }) => Some(bytes as usize),
-            // Whoever comes to it says what is wrong.
+            // The read that comes to it says what is wrong.
             _ => None,
         }
     }

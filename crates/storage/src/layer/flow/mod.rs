@@ -60,7 +60,7 @@ struct Shared {
 }
 
 impl FlowObjectStore {
-    /// Wraps `inner`, whose [`ObjectStore::performance`] is asked for what is measured.
+    /// Wraps `inner`, whose [`ObjectStore::performance`] is asked for the measurements.
     pub fn new(env: &Env, inner: Arc<dyn ObjectStore>) -> FlowObjectStore {
         let shared = Shared { gate: Arc::new(Gate::new(LIMIT_FIRST)), limit: Some(Mutex::default()) };
         FlowObjectStore { env: env.clone(), inner, shared: Arc::new(shared) }

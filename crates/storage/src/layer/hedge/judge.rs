@@ -34,7 +34,7 @@ const DELAY_OF_MEDIAN_MAX: u32 = 3;
 const SAMPLES_MIN: u32 = 16;
 const SAMPLES_FOR_DELAY: u32 = 64;
 
-/// Samples after which what is usual weighs half.
+/// Samples after which the usual latency weighs half.
 const USUAL_WINDOW: u32 = 2048;
 /// Samples after which what was lately weighs half.
 const RECENT_WINDOW: u32 = 64;

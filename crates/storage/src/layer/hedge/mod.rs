@@ -7,7 +7,7 @@
 //!
 //! | not hedged | because |
 //! |---|---|
-//! | other puts, deletions, lists, lengths | ranged reads of immutable objects are the same whoever answers; an object of the log is put with the same bytes until it was seen to be there, so that a second put is one more try. Others' puts have one answer |
+//! | other puts, deletions, lists, lengths | ranged reads of immutable objects are the same from every server; an object of the log is put with the same bytes until it was seen to be there, so that a second put is one more try. Others' puts have one answer |
 //! | puts of more than 512 KiB | their second request is not cheap |
 //! | reads that nobody waits for (compaction, flush, verification) | their tail costs nobody time |
 //! | more than one read in twenty | a second request is work for the store; a part of one is earned by each read |

@@ -107,7 +107,7 @@ impl Attempts {
     }
 
     /// When attempt number `attempt` (from 1) again may be made. A turn that lies after `last` is
-    /// nobody's: whoever gives up keeps none.
+    /// nobody's: a request that gives up keeps none.
     fn turn(&self, now: Instant, attempt: u32, last: Instant) -> Instant {
         let RetryPolicy { pause_min, pause_max, retries_per_second_max, .. } = self.policy;
         let pause = pause_min.saturating_mul(1 << attempt.min(20)).div_f64(2.0).clamp(pause_min, pause_max);

@@ -1,6 +1,6 @@
 //! The strace of every store: each request with purpose, kind, name, size, latency and outcome.
 //!
-//! A [`Tracer`] is shared by the stores that it watches and by whoever reads it. It keeps the last
+//! A [`Tracer`] is shared by the stores that it watches and by its readers. It keeps the last
 //! requests in a bounded ring, counts by purpose and kind, and calls a sink for each request if it
 //! was given one: [`JsonLines`] writes lines to a file of the world.
 //!

@@ -66,7 +66,7 @@ fn put_outcome(result: &Result<PutOutcome>) -> Outcome {
     }
 }
 
-/// Adoption that the store below cannot do is no error: whoever asked copies.
+/// Adoption that the store below cannot do is no error: the caller copies.
 fn adopt_outcome(result: &Result<Option<PutOutcome>>) -> Outcome {
     match result {
         Ok(Some(PutOutcome::Created)) => Outcome::Created,

@@ -82,7 +82,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.is_ended.store(true, Ordering::SeqCst);
-        // Wakes whoever waits for a connection.
+        // Wakes the thread that waits for a connection.
         let _woken = TcpStream::connect(&self.address);
     }
 }

@@ -85,7 +85,7 @@ async fn fills_and_empties(store: LocalObjectStore, direct: bool) {
     );
     assert_eq!(store.shared.reserve.bytes(), 0);
     assert_eq!(read(&store, "table/first").await.expect("read").len(), 300_000);
-    // Space is freed by whoever: everything goes on, and the reserve is there again.
+    // Somebody frees space: everything goes on, and the reserve is there again.
     for object in &filled[..filled.len() / 2] {
         store.delete(request(), &name(object)).await.expect("deleting needs no space");
     }

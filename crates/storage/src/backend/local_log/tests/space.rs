@@ -47,7 +47,7 @@ fn fill(
         if sync_every > 0 && number % sync_every == sync_every - 1 {
             log.sync(0, end).expect("syncing");
         }
-        // Whoever makes segments ahead comes to it.
+        // The task that makes segments ahead comes to it.
         case.world.run_until_idle();
     }
     end

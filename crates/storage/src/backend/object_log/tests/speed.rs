@@ -174,7 +174,7 @@ fn a_takeover_holds_no_more_of_the_log_than_its_share_of_the_memory() {
     }
 }
 
-/// Whoever works on what was read finds the next ones there.
+/// A replay that works on objects finds the next ones there.
 #[test]
 fn objects_come_while_those_before_are_worked_on() {
     const OBJECTS: u32 = 200;

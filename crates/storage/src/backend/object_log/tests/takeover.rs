@@ -245,7 +245,7 @@ fn the_first_seal_counts() {
     assert_eq!(ends_with_data_behind_the_seal().expect("fenced twice"), (LogOffset::ZERO, LogOffset::ZERO));
 }
 
-/// An epoch's log has one writer; a second one, whoever started it, is noticed.
+/// An epoch's log has one writer; a second one is noticed, however it was started.
 #[test]
 fn a_second_writer_of_an_epoch_is_noticed() {
     let case = Case::new(5, Chances::NONE);
@@ -335,14 +335,14 @@ fn a_taken_slot_that_is_not_shown_ends_nothing() {
     }
 }
 
-/// Whoever waits for a lane that ends is never told that nothing took effect.
+/// A writer that waits for a lane that ends is never told that nothing took effect.
 #[test]
 fn a_lane_that_ends_claims_nothing_of_what_is_on_its_way() {
     let case = Case::new(12, Chances::NONE);
     let process = case.world.process("writer");
     let env = process.env();
     let log = env.block_on(case.store(&process).open(&case.context(&process, 1), 1)).expect("opened");
-    // What holds the slot was written by a newer version, whoever that is.
+    // A newer version wrote the object that holds the slot.
     let identity = SegmentIdentity { incarnation: 7, epoch: 1, lane: 0, segment: 1 };
     let mut newer = encode_data_header(&identity, LOG_OBJECT_FIRST_BYTE, 0, 0);
     newer[8..12].copy_from_slice(&(LOG_OBJECT_VERSION + 1).to_le_bytes());
@@ -362,8 +362,8 @@ fn a_lane_that_ends_claims_nothing_of_what_is_on_its_way() {
     assert_eq!(log.append(0, &entry(1, 10)).expect_err("finished").kind(), ErrorKind::OutcomeUnknown);
 }
 
-/// A store that says that a slot is taken, and shows nothing there, is a refusal as well: whoever
-/// waits is told in the end, and a fence ends.
+/// A store that says that a slot is taken, and shows nothing there, is a refusal as well: those who
+/// wait are told in the end, and a fence ends.
 #[test]
 fn a_slot_that_is_taken_and_empty_keeps_nobody_waiting() {
     let case = Case::new(9, Chances::NONE);
