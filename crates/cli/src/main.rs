@@ -312,6 +312,17 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_commands_has_every_exit_code() {
+        let page = include_str!("../../../docs/commands.md");
+        for code in super::EXIT_CODES.lines().filter_map(|line| line.split_whitespace().next()) {
+            assert!(
+                code == "Exit" || page.contains(&format!("| {code} |")),
+                "docs/commands.md does not say what the exit code {code} means"
+            );
+        }
+    }
+
+    #[test]
     fn the_page_of_commands_has_every_command() {
         let page = include_str!("../../../docs/commands.md");
         let command = super::command();

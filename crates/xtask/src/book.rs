@@ -1,9 +1,11 @@
 //! The book: the pages below `docs/`, and those of the root that its summary names, as HTML.
 //!
-//! 1. Every page is copied below `target/book/src`. A link to another page of the book stays one; a
-//!    link to anything else of the repository becomes one to where the repository is published.
-//! 2. mdbook builds it. It is installed below `target/tools` when it is not there.
-//! 3. Every link of what was built is followed: to a file, and to the anchor in it.
+//! 1. Every page is copied below `target/book/src`. Decisions need no line in the summary: they are
+//!    listed below their own page.
+//! 2. A link to another page of the book stays one. A link to anything else of the repository becomes
+//!    one to where the repository is published.
+//! 3. mdbook builds it. It is installed below `target/tools` when it is not there.
+//! 4. Every link of what was built is followed: to a file, and to the anchor in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,6 +18,10 @@ use crate::source;
 
 /// Its version is part of what is built, so that all build the same.
 const MDBOOK: &str = "0.5.4";
+/// The folder of decisions, and the end of the line of the summary that they stand below.
+const DECISIONS: &str = "docs/decisions";
+const DECISIONS_LINK: &str = "(decisions/README.md)
+";
 /// Where files that are no page of the book are shown.
 const PUBLISHED: &str = "https://github.com/tombolo-db/tombolo/blob/main";
 
@@ -101,8 +107,8 @@ struct Pages {
 }
 
 impl Pages {
-    /// All Markdown files below `docs`, each of which the summary must name, and those of the root
-    /// that it names.
+    /// All Markdown files below `docs`, each of which the summary must name unless it is a decision,
+    /// and those of the root that it names.
     fn read(root: &Path) -> Result<Pages, String> {
         let summary = PathBuf::from("docs/SUMMARY.md");
         let text = read(&root.join(&summary))?;
@@ -113,7 +119,7 @@ impl Pages {
         let mut pages = BTreeMap::new();
         for file in files {
             let path = file.strip_prefix(root).unwrap_or(&file).to_path_buf();
-            if path != summary && !named.contains(&path) {
+            if path != summary && !named.contains(&path) && !path.starts_with(DECISIONS) {
                 return Err(format!("docs/SUMMARY.md does not name {}", path.display()));
             }
             pages.insert(path.clone(), place(&path));
@@ -124,8 +130,9 @@ impl Pages {
 
     fn copy(&self, root: &Path, to: &Path) -> Result<(), String> {
         for (path, place) in &self.pages {
-            let text = self.with_links(root, path, place, &read(&root.join(path))?)?;
-            write(&to.join(place), &text)?;
+            let text = read(&root.join(path))?;
+            let text = if path.ends_with("SUMMARY.md") { self.with_decisions(root, &text)? } else { text };
+            write(&to.join(place), &self.with_links(root, path, place, &text)?)?;
         }
         let mut charts = Vec::new();
         source::collect(&root.join("docs"), "svg", &mut charts).map_err(|error| format!("docs: {error}"))?;
@@ -133,6 +140,23 @@ impl Pages {
             copy(&chart, &to.join(chart.strip_prefix(root.join("docs")).unwrap_or(&chart)))?;
         }
         Ok(())
+    }
+
+    /// The summary with a line for each decision, newest first, below their page.
+    fn with_decisions(&self, root: &Path, summary: &str) -> Result<String, String> {
+        let mut lines = String::new();
+        let decisions = self.pages.keys().rev().filter(|path| path.starts_with(DECISIONS));
+        for path in decisions.filter(|path| !path.ends_with("README.md")) {
+            let text = read(&root.join(path))?;
+            let title = text.lines().find_map(|line| line.strip_prefix("# "));
+            let title = title.ok_or_else(|| format!("{} has no heading of level 1", path.display()))?;
+            let link = path.strip_prefix("docs").unwrap_or(path);
+            lines.push_str(&format!("  - [{}]({})\n", undated(title), link.display()));
+        }
+        let (before, after) = summary
+            .split_once(DECISIONS_LINK)
+            .ok_or_else(|| format!("docs/SUMMARY.md has no line that ends with {DECISIONS_LINK}"))?;
+        Ok(format!("{before}{DECISIONS_LINK}{lines}{after}"))
     }
 
     /// The page's text with its links as they are in the book.
@@ -180,6 +204,14 @@ impl Pages {
         let ups = "../".repeat(place.components().count().saturating_sub(1));
         Ok(format!("{ups}{}{anchor}", within.display()))
     }
+}
+
+/// A title without the day that it begins with, if it does: `2026-11-22: the log` is `The log`.
+fn undated(title: &str) -> String {
+    let day = |byte: char| byte.is_ascii_digit() || "-: ".contains(byte);
+    let title = title.trim_start_matches("Decision").trim_start_matches(day);
+    let mut letters = title.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Where a page goes. mdbook begins a folder with `index`, hosting sites with `README`.
@@ -292,6 +324,22 @@ mod tests {
             pages.with_links(&root, path, place, &text).unwrap();
         }
         assert!(pages.pages.len() > 60, "{}", pages.pages.len());
+    }
+
+    #[test]
+    fn decisions_are_listed_newest_first_without_a_line_in_the_summary() {
+        let root = root();
+        let pages = Pages::read(&root).unwrap();
+        let summary =
+            pages.with_decisions(&root, "- [Decisions](decisions/README.md)\n- [After](x.md)\n").unwrap();
+        let place =
+            |line: &str| summary.find(line).unwrap_or_else(|| panic!("{line} is missing in {summary}"));
+        let newer = place("  - [Benchmarks until now](decisions/2026-11-27-benchmarks-until-now.md)");
+        let older =
+            place("  - [The manifest chain: what was left open, and how it is decided](decisions/2026-11-21");
+        assert!(newer < older && older < place("- [After]"));
+        assert!(pages.with_decisions(&root, "nothing").is_err());
+        assert_eq!(undated("2026-11-22: one compaction"), "One compaction");
     }
 
     #[test]
