@@ -206,7 +206,7 @@ fn main() -> ExitCode {
     let result = result.and_then(|()| output.finish());
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our output has seen enough: `tombolo db scan … | head` is no failure.
+        // The reader of the output has seen enough: `tombolo db scan … | head` is no failure.
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print(json);

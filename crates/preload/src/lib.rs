@@ -3,8 +3,8 @@
 //!
 //! `LD_PRELOAD` puts this library between a program and the C library. Calls on files whose paths
 //! match a pattern go to [`files`], files that live in the fenced log and the tables of a database;
-//! all other calls go on untouched. After the end of the program, `kill -9` included, whoever opens
-//! the database next, on this machine or another, finds everything that was synced.
+//! all other calls go on untouched. After the end of the program, `kill -9` included, the process
+//! that opens the database next, on this machine or another, finds everything that was synced.
 //!
 //! - [`files`]: files in a database, with an interface of their own. Knows nothing of processes and
 //!   descriptors.

@@ -283,7 +283,7 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// Whoever panicked while holding the lock has failed the demo already.
+    /// A thread that panicked while it held the lock has failed the demo already.
     fn oracle(&self) -> MutexGuard<'_, Oracle> {
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }

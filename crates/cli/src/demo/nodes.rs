@@ -76,7 +76,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// With the secret or certificates that the environment names, as whoever writes to it.
+    /// With the secret or certificates that the environment names, as its writers have.
     fn start(listen: &str) -> Result<Node> {
         let failed = |error| Failure::io(error, "starting a node");
         let mut process = Command::new(std::env::current_exe().map_err(failed)?)
@@ -88,7 +88,7 @@ impl Node {
             .map_err(failed)?;
         let mut line = String::new();
         if let Some(stdout) = process.stdout.take() {
-            // Whoever says nothing is found out below.
+            // A node that says nothing is found out below.
             let _read = BufReader::new(stdout).read_line(&mut line);
         }
         let told: Value = serde_json::from_str(&line).unwrap_or_default();

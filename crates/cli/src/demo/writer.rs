@@ -124,7 +124,7 @@ fn index(arguments: &Arguments, shared: &Arc<Shared>) -> Result<()> {
             .map_err(|_| Failure::Check("the thread that waits for writes panicked".to_owned()))?;
         acknowledged.and(submitted)
     });
-    // Whoever is still looking at files finds nobody listening, and ends.
+    // Threads that still look at files find nobody listening, and end.
     drop(found);
     result?;
     Ok(db.close().wait()?)
@@ -235,8 +235,8 @@ fn submit(
             next_group(found)
         };
         if group.is_empty() {
-            // Whoever looks at files stops at the first refusal; the attempts of a stale writer are
-            // still to be made.
+            // The threads that look at files stop at the first refusal; the attempts of a stale
+            // writer are still to be made.
             if last.is_some() && shared.fenced.load(Ordering::Relaxed) && !fenced {
                 continue;
             }

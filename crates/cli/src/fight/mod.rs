@@ -205,7 +205,7 @@ impl<'a> Fight<'a> {
         })
     }
 
-    /// Whoever panicked while holding the lock has failed the test already.
+    /// A thread that panicked while it held the lock has failed the test already.
     fn ears(&self) -> MutexGuard<'_, Ears> {
         self.ears.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -115,8 +115,8 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.is_ended.store(true, Ordering::Relaxed);
-        // Wakes whoever waits for a connection; without one it would wait until the process ends,
-        // which harms nobody.
+        // Wakes the thread that waits for a connection; without one it would wait until the process
+        // ends, which harms nobody.
         let _ = TcpStream::connect(&self.address);
     }
 }

@@ -1,4 +1,4 @@
-//! A reader of a fight: follows the writers, whoever they are, and tells what it sees.
+//! A reader of a fight: follows whichever process writes, and tells what it sees.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -46,9 +46,9 @@ pub const CHECKPOINT_PREFIX: &str = "fight-";
 /// How a writer gets the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Takes it from whoever has it.
+    /// Takes it from the process that has it.
     Open,
-    /// Waits until whoever has it falls silent.
+    /// Waits until the process that has it falls silent.
     StandBy,
 }
 

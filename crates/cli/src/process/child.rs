@@ -91,7 +91,7 @@ impl Writer {
         Ok(status)
     }
 
-    /// As [`Writer::wait`]; whoever takes longer is killed, and that is an error.
+    /// As [`Writer::wait`]; a writer that takes longer is killed, and that is an error.
     pub fn wait_for(mut self, time_max: Duration) -> io::Result<ExitStatus> {
         self.finish();
         let end = Instant::now() + time_max;

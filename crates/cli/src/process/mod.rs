@@ -1,7 +1,7 @@
 //! Writers in processes of their own: the same binary again, its words over a pipe.
 //!
 //! A writer announces what it is about to write before it writes, and reports each acknowledgement
-//! after. Whoever kills it knows therefore what must be there, what may be there, and what must
+//! after. So the process that kills it knows what must be there, what may be there, and what must
 //! not.
 //!
 //! | message | body (little-endian) |

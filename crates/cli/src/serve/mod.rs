@@ -35,8 +35,8 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     }
 }
 
-/// Shows what happens in the background on standard error: whoever runs a process for long reads it
-/// there.
+/// Shows on standard error what happens in the background: operators of long-running processes read
+/// it there.
 fn show_events() {
     let subscriber =
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false);

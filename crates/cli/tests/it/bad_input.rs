@@ -166,7 +166,7 @@ fn inspect_names_what_it_cannot_read() {
 /// Runs the command in a process that may have so many files open.
 fn with_open_files(limit: u32, arguments: &[&str]) -> Ran {
     let mut command = Command::new("timeout");
-    // A hang is a failure of the test, not of whoever runs it.
+    // A hang is a failure of the test, not of its caller.
     command
         .args([
             "100",

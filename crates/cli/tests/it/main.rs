@@ -58,7 +58,7 @@ fn with_input(arguments: &[&str], input: &[u8]) -> (i32, String, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Whoever refuses its arguments does not read.
+    // A command that refuses its arguments does not read.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

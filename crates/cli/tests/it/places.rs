@@ -67,7 +67,7 @@ fn each_database_has_its_own_logs_in_a_shared_place_and_takes_them_with_it() {
     assert!(verified.is_object(), "{verified}");
 }
 
-/// Whoever names what lives has the rest destroyed, by the rules, and only when told to.
+/// A call that names what lives destroys the rest, by the rules, and only when told to.
 #[test]
 fn gc_destroys_what_is_not_among_the_live_when_it_is_told_to() {
     let folder = tempfile::tempdir().unwrap();

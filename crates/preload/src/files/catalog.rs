@@ -129,8 +129,8 @@ impl Files {
     /// batches are on their way to it.
     pub(super) fn forget_closed(&self) {
         let catalog = self.catalog.lock();
-        // Whoever waits for a batch has taken it out of `pending`. To the end none may come to
-        // them: the file of one may be closed by then.
+        // The thread that waits for a batch has taken it out of `pending`. To the end none may come
+        // to them: the file of one may be closed by then.
         let Some(_turn) = self.settling.try_lock() else { return };
         let pending = self.pending.lock();
         if !pending.is_empty() {

@@ -152,7 +152,7 @@ impl Image {
         self.memory_bytes
     }
 
-    /// Extents, for whoever has to delete them.
+    /// Extents, for the caller that has to delete them.
     pub fn extents(&self) -> impl Iterator<Item = u64> {
         self.blocks.iter().flat_map(|(number, block)| {
             block.extents.keys().map(move |start| number * BLOCK_BYTES + u64::from(*start))

@@ -28,14 +28,14 @@ pub const CONFIGURATION_EXIT_CODE: i32 = 78;
 const ID_NAME: &[u8] = b"id";
 /// Names, no paths, of files that are being taken over from the disk begin with it.
 pub const TAKING_OVER: &[u8] = b"taking-over:";
-/// Mode of a placeholder that a process finds missing: whoever made it first had its own.
+/// Mode of a placeholder that a process finds missing: its first maker had its own.
 const MODE: u32 = 0o644;
 /// Bytes that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static MOUNTED: OnceLock<Mounted> = OnceLock::new();
-/// Held by whoever mounts.
+/// Held by the thread that mounts.
 static MOUNTING: Mutex<()> = Mutex::new(());
 /// Held while a file is taken over from the disk, or a placeholder put right.
 static TAKING: Mutex<()> = Mutex::new(());
@@ -66,8 +66,7 @@ pub struct Mounted {
 
 /// Reads the environment, once, when the library is loaded.
 ///
-/// # Errors
-/// What is wrong, for whoever started the program.
+/// # Errors What is wrong, for the person who started the program.
 pub fn configure() -> Result<(), String> {
     let settings = Settings::read(|name| std::env::var_os(name))?;
     PROCESS.store(std::process::id(), Ordering::Relaxed);

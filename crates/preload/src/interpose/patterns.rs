@@ -27,8 +27,7 @@ struct Pattern {
 }
 
 impl Patterns {
-    /// # Errors
-    /// What is wrong with `text`, for whoever wrote it.
+    /// # Errors What is wrong with `text`, for its author.
     pub fn parse(text: &OsStr, excluded: Vec<PathBuf>) -> Result<Patterns, String> {
         let bytes = text.as_bytes();
         if bytes.len() > PATTERNS_BYTES_MAX {

@@ -86,7 +86,7 @@ fn begin(setup: &Setup, script: &str) -> (std::process::Child, String) {
         .spawn()
         .unwrap();
     let mut said = String::new();
-    // Byte by byte: what comes after is read by whoever waits for the end.
+    // Byte by byte: the thread that waits for the end reads the rest.
     while !said.ends_with('\n') {
         let mut byte = [0];
         child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();

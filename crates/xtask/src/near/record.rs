@@ -29,7 +29,7 @@ pub struct Record {
     pub cpu_micros_client: f64,
     /// CPU time of all nodes together for each operation.
     pub cpu_micros_nodes: f64,
-    /// Processors that worked on the average, whoever for.
+    /// Processors that worked on the average, for clients and nodes together.
     pub cores_busy: f64,
     pub errors: u64,
     #[serde(skip_serializing_if = "Option::is_none")]

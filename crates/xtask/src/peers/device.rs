@@ -1,8 +1,9 @@
 //! The device below the engines, measured by fio: how many reads it can do at most, each as large
 //! as an engine's are.
 //!
-//! `an engine's row past the page cache → bytes of each of its reads → fio with reads of that size, as many in flight → two records: the engine's reads of files, and fio's`.
-//! Whoever is not asked for or does not say how often it reads is not held against it.
+//! `an engine's row past the page cache → bytes of each of its reads → fio with reads of that size,
+//! as many in flight → two records: the engine's reads of files, and fio's`. An engine that was not
+//! asked for, or does not say how often it reads, is not held against it.
 
 use std::fs;
 use std::path::Path;

@@ -73,7 +73,7 @@ pub const COMPACTED: &str = "compacted";
 pub const SMALL_CACHE: &str = "64 MB cache";
 /// Compacted, past the page cache, with a cache of a fifteenth of the data or less.
 pub const DIRECT_IO: &str = "direct";
-/// Reads of files past the page cache, whoever made them: what a device can do at most, by fio.
+/// Reads of files past the page cache, of every engine: what a device can do at most, by fio.
 pub const DEVICE: &str = "device";
 /// In flight there.
 pub const DEVICE_READS: usize = 32;

@@ -36,7 +36,7 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     ends(&["db", "put", &tests, "1", "three"], 0, &[])?;
     holds(&tests, &[], "three")?;
     holds(&orders, &[], "two")?;
-    // What a clone needs is kept, whoever wants it gone.
+    // The tables that a clone needs are kept against every command.
     ends(&["db", "destroy", &orders, "--yes"], 2, &["../tests"])?;
     ends(&["gc", &all, "--delete"], 0, &["shared with ../tests"])?;
     holds(&tests, &[], "three")?;

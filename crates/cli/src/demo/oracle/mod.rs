@@ -1,7 +1,7 @@
 //! What must be in the database, what may be, and what must not: judged from what the writers said
 //! over their pipes.
 //!
-//! - Acknowledged: must be there, whoever was killed when.
+//! - Acknowledged: must be there, whichever process was killed when.
 //! - Announced, not acknowledged: may be there, whole, and only if everything its writer announced
 //!   before is there too.
 //! - Begun by a stale writer after its successor had opened the database: must not be there, nor

@@ -2,9 +2,9 @@
 //!
 //! Each writer tells what it finds when it opens, before it writes, then each batch before it
 //! writes it, and each acknowledgement. Batches are numbered from 1 in each epoch and thread, one
-//! at a time; the last write of each is a marker of its epoch and number. So whoever looks at a
-//! thread's keys sees the state after a prefix:
-//! `epochs before the marker's, each up to where it ended, then the marker's batches up to its number`.
+//! at a time; the last write of each is a marker of its epoch and number. So a look at a thread's
+//! keys sees the state after a prefix: `epochs before the marker's, each up to where it ended, then
+//! the marker's batches up to its number`.
 //!
 //! Judged at the end, once all pipes are read to their ends:
 //! 1. An epoch ended where the next epoch found it: not before its last acknowledged batch, not
