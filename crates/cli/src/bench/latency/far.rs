@@ -22,7 +22,7 @@ impl Far {
         Ok(self.db.property("store-requests-max")?.value.number().unwrap_or(0))
     }
 
-    /// Reads of the store so far, whoever for.
+    /// Reads of the store so far, for all callers.
     pub(super) fn reads(&self) -> u64 {
         self.db
             .requests()
