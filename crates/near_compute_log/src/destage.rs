@@ -3,8 +3,8 @@
 //! their regions and this process's copy are given back.
 //!
 //! An object's name holds the length and the digest of what is in it. So an object that is there
-//! already is the one that is wanted, whoever put it and however late: a writer's last records may
-//! only tell what was committed, and its successor may have found more of them, or fewer.
+//! already is the wanted one, whichever process put it and however late: a writer's last records
+//! may only tell what was committed, and its successor may have found more of them, or fewer.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -46,7 +46,7 @@ pub(crate) struct Flight<T> {
     /// Answers that came with their calls.
     at_once: Vec<Landed<T>>,
     known: Vec<(Arc<str>, Arc<dyn Peer>)>,
-    /// Whoever waits for answers.
+    /// The task that waits for answers.
     waker: Option<Waker>,
     /// Where it is noted why calls failed.
     troubles: Option<Arc<Troubles>>,
@@ -118,7 +118,7 @@ impl<T: Copy> Flight<T> {
         std::mem::swap(&mut self.at_once, buffer);
     }
 
-    /// Answers that are there. Whoever waits is woken by those that are not.
+    /// Answers that are there. Those that are not yet wake the task that waits.
     pub(crate) fn landed(&mut self) -> Vec<Landed<T>> {
         let waker = self.waker.clone().unwrap_or_else(|| Waker::noop().clone());
         self.poll(&mut Context::from_waker(&waker))

@@ -183,7 +183,7 @@ pub(crate) struct State {
     /// The published configuration is not the newest, though no writer proposes one.
     pub(crate) is_stale: bool,
     pub(crate) is_destaging: bool,
-    /// Whoever waits for the first configuration.
+    /// The opening that waits for the first configuration.
     opened: Option<Completer<Result<()>>>,
     /// Too few regions answer, or the chain takes none: appends are refused, and who waited was
     /// told.
@@ -203,12 +203,12 @@ pub(crate) struct Lane {
     replication: Replication,
     segment_bytes: u32,
     pub(crate) state: Mutex<State>,
-    /// The state's, for whoever only asks for it. Invariant: at most that.
+    /// The state's, for callers that only ask for it. Invariant: at most that.
     durable: AtomicU64,
     /// Whether nodes answered the newest entry while it was appended.
     is_answered_at_once: AtomicBool,
     flight: Mutex<Flight<u32>>,
-    /// Whoever looks at the time has nothing to look for.
+    /// Set while the task that looks at the time has nothing to do.
     parked: Mutex<Option<Completer<()>>>,
 }
 

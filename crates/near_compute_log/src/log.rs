@@ -56,7 +56,7 @@ impl OpenLane {
 impl Drop for OpenLane {
     fn drop(&mut self) {
         // What works on without its tasks, a publication or the put of a segment, ends at its next
-        // step. In a task: whoever drops this may hold any lock.
+        // step. In a task: the thread that drops this may hold any lock.
         let lane = Arc::clone(&self.lane);
         let end = async move { lane.end(&given_up(lane.name())) };
         self.lane.env().spawn(TaskClass::Background, "end of a log", end).detach();

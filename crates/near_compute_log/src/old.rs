@@ -74,7 +74,7 @@ pub(crate) struct OldLogs {
     neighbours: Arc<Neighbours>,
     held: Mutex<Held>,
     is_stopped: AtomicBool,
-    /// Whoever waits between attempts.
+    /// The task that waits between attempts.
     pausing: Mutex<Option<Completer<()>>>,
 }
 

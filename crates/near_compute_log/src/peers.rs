@@ -38,7 +38,7 @@ pub struct Neighbours {
     nodes: Mutex<Vec<Node>>,
     /// Nodes announce themselves, and were not named.
     are_announced: bool,
-    /// Where they do. Taken out by whoever looks.
+    /// Where they do. Taken out while somebody looks.
     announced: Mutex<Option<Registry>>,
     /// Named nodes were asked what they fail together with.
     are_asked: AtomicBool,
@@ -46,7 +46,7 @@ pub struct Neighbours {
     troubles: Arc<Troubles>,
 }
 
-/// Why nodes did not do what they were asked for last, for whoever has to say why there are too
+/// Why nodes did not do what they were asked for last, for the error that says why there are too
 /// few.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
@@ -208,7 +208,7 @@ impl Neighbours {
     }
 }
 
-/// The registry while somebody looks. Whoever gives up within a list puts it back as well.
+/// The registry while somebody looks. A look that is given up within a list puts it back as well.
 struct Taken<'a> {
     announced: &'a Mutex<Option<Registry>>,
     /// Invariant: there until this is dropped.

@@ -241,7 +241,7 @@ pub(crate) async fn load(
             Err(Missing::Silent) => silent += 1,
         }
     }
-    // Whoever knows a configuration of a while ago finds regions freed, and the object in their
+    // A reader that knows an older configuration finds regions freed, and the object in their
     // place.
     match read_object(context, &identity, (length, digest)).await {
         Ok(records) if is_it(&records) => Ok(records),
@@ -356,7 +356,7 @@ async fn follow_segment(
     let mut look = 0;
     loop {
         let members = members(&segment.regions);
-        // In the name of no epoch: whoever follows fences nothing.
+        // In the name of no epoch: a follower fences nothing.
         let reads = members.iter().map(|member| -> BoxFuture<'_, Option<Bytes>> {
             Box::pin(async move {
                 read_region(context, neighbours, member, Epoch::NONE, 0, SEGMENT_RECORDS_BYTES_MAX).await.ok()
@@ -421,7 +421,7 @@ pub(crate) async fn tail(
     let (mut kept, mut to, mut lacks) = (Vec::new(), from, None);
     for segment in lane.segments.iter().filter(|segment| segment.number >= from.segment()) {
         let (records, more) = match segment.settled {
-            // Whoever settled it knew how long it is.
+            // The takeover that settled it knew how long it is.
             Some(_) => (load(context, neighbours, log, segment).await?, 0),
             None => follow_segment(context, neighbours, log, segment, usize::from(lane.quorum)).await?,
         };

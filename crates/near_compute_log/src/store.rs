@@ -106,7 +106,7 @@ impl NearLogStore {
     /// Has every node give back what older epochs of the database made and `named` does not name.
     /// Best effort.
     async fn collect_regions(neighbours: &Neighbours, context: &LogContext, named: &[LogRecord]) {
-        // Whoever cannot read what one of them names frees nothing: it may be that.
+        // When one of them cannot be read, nothing is freed: it may name what would be.
         let Ok(lanes) = named.iter().map(decode).collect::<Result<Vec<_>>>() else { return };
         let regions = lanes.into_iter().flat_map(|lane| lane.segments).flat_map(|segment| segment.regions);
         let is_kept = !is_enabled(Mutant::NearCollectsNamed);

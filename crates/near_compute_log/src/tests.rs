@@ -544,8 +544,8 @@ fn a_node_of_two_names_holds_no_segment_twice() {
     assert_eq!(lives_of(&history.record(5, 0)), [1, 3]);
 }
 
-/// Whoever takes a log over frees its regions: a writer that stood still meanwhile hears nothing of
-/// it from the nodes at once, and the chain knows why.
+/// A process that takes a log over frees its regions: a writer that stood still meanwhile hears
+/// nothing of it from the nodes at once, and the chain knows why.
 #[test]
 fn a_writer_that_stood_still_while_its_log_was_taken_over_learns_that() {
     let world = World::new(7);

@@ -104,8 +104,8 @@ fn work(role: &str, uri: &str, silence_ms: u64, beside: usize) -> Result<()> {
     for counter in found + 1.. {
         for number in 0..beside as u64 {
             value[..8].copy_from_slice(&counter.to_be_bytes());
-            // A write goes on without whoever began it; one that the log has no room for is left
-            // out.
+            // A write goes on without the thread that began it; one that the log has no room for is
+            // left out.
             drop(keys.put(((counter * beside as u64 + number) % BESIDE_KEYS).to_be_bytes(), &value));
         }
         keys.put(b"counter", counter.to_be_bytes()).wait()?;

@@ -1,5 +1,5 @@
-//! How long an operation may take: known when it starts, to every request that it makes, and to
-//! whoever waits for it.
+//! How long an operation may take: known when it starts, to every request that it makes, and to its
+//! waiter.
 //!
 //! `handle with a limit → verb → [`Scope`] with a deadline → requests of the store, shared flights, the wait`.
 //! A scope is the thread's while the operation's work is polled, so that requests made deep below

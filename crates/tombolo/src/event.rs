@@ -1,5 +1,5 @@
-//! What an open database tells whoever listens: of flushes, compactions, trouble that begins and
-//! ends, checkpoints, takeover.
+//! What an open database tells its listener: of flushes, compactions, trouble that begins and ends,
+//! checkpoints, takeover.
 //!
 //! Every event goes to `tracing` where it happens. A [`Listener`] is told by a task of its own, in
 //! order, outside all locks and off every caller's path: it may be slow, and then misses the oldest
@@ -96,7 +96,7 @@ pub enum Event {
     },
 }
 
-/// Whoever wants to be told of events: [`crate::Builder::listener`].
+/// Is told of events: [`crate::Builder::listener`].
 pub trait Listener: Send + Sync {
     /// Told of one event. Must not wait for the database that tells it. After a panic it is told of
     /// the events that follow.
@@ -148,7 +148,7 @@ impl Events {
         self.arrived.subscribe()
     }
 
-    /// Wakes whoever delivers.
+    /// Wakes the task that delivers.
     pub(crate) fn wake(&self) {
         self.arrived.raise();
     }

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 
-/// Runs the work of a task. Its panic goes on after `on_panic`, which tells whoever waits that the
+/// Runs the work of a task. Its panic goes on after `on_panic`, which tells the waiters that the
 /// work will never be done: a pool ends a task that panics, and nobody else.
 pub(crate) async fn guarded(work: impl Future<Output = ()>, on_panic: impl FnOnce()) {
     let mut work = pin!(work);

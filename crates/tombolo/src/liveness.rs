@@ -1,9 +1,9 @@
 //! Who writes, and who would: told by empty objects whose names are all they say.
 //!
-//! Whoever stands by puts its record, with how often it asks for a sign of life. The writer looks
-//! for such records once a minute, and while there are some puts a sign, numbered upwards, as often
-//! as the most demanding of them asks. All of this is for liveness only: nothing is safe because of
-//! it, and nothing is lost when it lies. What decides is the claim.
+//! A standby puts its record, with how often it asks for a sign of life. The writer looks for such
+//! records once a minute, and while there are some puts a sign, numbered upwards, as often as the
+//! most demanding of them asks. All of this is for liveness only: nothing is safe because of it,
+//! and nothing is lost when it lies. What decides is the claim.
 //!
 //! An idle database for which nobody stands by makes one request a minute.
 
@@ -32,7 +32,7 @@ const LOOK_FIRST: Duration = Duration::from_secs(1);
 const LOOK_WATCHED: Duration = Duration::from_secs(10);
 /// As above, while there are only some who ask: somebody at the prompt waits.
 const LOOK_ASKED: Duration = Duration::from_secs(2);
-/// Whoever stands by renews its record so often.
+/// A standby renews its record so often.
 pub(crate) const RENEW: Duration = Duration::from_secs(10);
 /// A record that stood still for so long, as the writer saw it, is of one who died.
 pub(crate) const RECORD_LEASE: Duration = Duration::from_secs(40);

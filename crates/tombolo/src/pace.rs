@@ -1,10 +1,10 @@
-//! Background work within a bound of bytes per second: flush and compaction share it, and whoever
-//! else moves much may. A database has one of its own
+//! Background work within a bound of bytes per second: flush and compaction share it, and others
+//! that move much may. A database has one of its own
 //! ([`crate::Options::background_bytes_per_second_max`]), and may have one that it shares with
 //! others ([`BackgroundRate`]).
 //!
-//! Whoever has moved a piece takes its bytes here and waits until they fit the rate. The piece was
-//! moved before: pieces are small, a few hundred KiB, and so the excess is. Nothing is saved up
+//! A work that has moved a piece takes its bytes here and waits until they fit the rate. The piece
+//! was moved before: pieces are small, a few hundred KiB, and so the excess is. Nothing is saved up
 //! while nobody takes: an idle minute does not allow a burst.
 //!
 //! Thread safety: shared by all background tasks; the lock is held for a few instructions. The
@@ -76,8 +76,8 @@ impl Pace {
 
 /// A bound on what the background work of several databases of the process moves, in bytes per
 /// second: flushes, compactions and verification, as RocksDB's `RateLimiter` that several databases
-/// are given. Each of them keeps its own bound as well. Whoever comes first is served first, piece
-/// by piece.
+/// are given. Each of them keeps its own bound as well. The first to come is served first, piece by
+/// piece.
 ///
 /// ```
 /// # fn main() -> tombolo::Result<()> {
@@ -138,7 +138,7 @@ impl Paces {
         self.own.set(bytes_per_second);
     }
 
-    /// The database closes: whoever waits goes on, and nobody waits any more.
+    /// The database closes: those who wait go on, and nobody waits any more.
     pub(crate) fn release(&self) {
         self.released.store(true, Ordering::Relaxed);
     }

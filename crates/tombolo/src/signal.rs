@@ -10,7 +10,7 @@ const KEPT_MIN: usize = 16;
 
 /// A change that many may wait for. To miss none: [`Signal::subscribe`], then look, then wait.
 ///
-/// Whoever waits for something else as well drops its subscription when that comes first, and
+/// A task that waits for something else as well drops its subscription when that comes first, and
 /// subscribes again, perhaps for as long as the change does not come. Invariant: at most twice as
 /// many subscriptions are held as somebody waits for, and [`KEPT_MIN`] more.
 #[derive(Debug, Default)]

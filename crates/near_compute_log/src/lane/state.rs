@@ -130,9 +130,9 @@ impl State {
         (done.into_iter().map(|(_, waiter)| waiter).chain(opened).collect(), Ok(()))
     }
 
-    /// Tells those who wait when too few regions answer, or the chain takes none. Whoever takes a
-    /// log over frees its regions, and a process that stood still finds them silent before anything
-    /// could answer: so the chain is asked first, by naming again what is named.
+    /// Tells those who wait when too few regions answer, or the chain takes none. A process that
+    /// takes a log over frees its regions, and a process that stood still finds them silent before
+    /// anything could answer: so the chain is asked first, by naming again what is named.
     pub(super) fn look_whether_below(&mut self, lane: &Lane, now: Instant) -> Done {
         let is_stuck = self.durable < self.end && now.since(self.durable_changed_at) >= TIME_MAX;
         let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * TIME_MAX;
@@ -190,7 +190,7 @@ impl State {
     }
 
     /// Whether no configuration is published any more, as the log is closed and the chain refuses:
-    /// nothing is freed by that, whoever waited knows, and the next epoch finds what is open.
+    /// nothing is freed by that, those who waited know, and the next epoch finds what is open.
     pub(super) fn is_given_up(&self) -> bool {
         matches!(self.mode, Mode::Closed)
             && self.unpublished.is_some()

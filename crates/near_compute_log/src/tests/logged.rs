@@ -128,7 +128,7 @@ fn a_registry_that_cannot_be_read_is_logged_once() {
     });
 }
 
-/// Whoever opens a log may give up within the list: the next look is one.
+/// An opening may give up within the list: the next look is one.
 #[test]
 fn a_look_for_nodes_that_is_given_up_hinders_no_other() {
     let world = World::new(7);

@@ -1,4 +1,5 @@
-//! A chain that takes no configuration, for long: whoever waits is told, and nobody waits for ever.
+//! A chain that takes no configuration, for long: those who wait are told, and nobody waits for
+//! ever.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -623,10 +623,10 @@ impl Db {
         self.begin("closing", async move { lifecycle::close(&engine).await })
     }
 
-    /// Hands over to whoever stands by: flushes while writes go on, closes, and tells it to take
-    /// over. The database is without a writer for about as long as it takes to open. Handles answer
-    /// `Closed` once that has begun. It ends when another has claimed the database. Some ten
-    /// requests beside those of a flush and of closing.
+    /// Hands over to a standby: flushes while writes go on, closes, and tells it to take over. The
+    /// database is without a writer for about as long as it takes to open. Handles answer `Closed`
+    /// once that has begun. It ends when another has claimed the database. Some ten requests beside
+    /// those of a flush and of closing.
     ///
     /// # Errors
     /// `NotFound` when nobody stands by, or nobody who lives: this process is the writer still. So

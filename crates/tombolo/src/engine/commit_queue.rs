@@ -1,4 +1,4 @@
-//! Where writers that find the commit section taken leave their write for whoever is in it.
+//! Where writers that find the commit section taken leave their write for the writer in it.
 //!
 //! The section's state (memtable, log) then stays in the caches of one core, and nobody is put to
 //! sleep and woken for a microsecond's work. Who is in the section serves the commit queue before
@@ -117,7 +117,7 @@ impl CommitQueue {
     }
 
     /// Serves all that wait now: together, or one after the other, each of which is told as soon as
-    /// it was served. For whoever is in the commit section.
+    /// it was served. For the writer in the commit section.
     pub(crate) fn serve(&self, are_together: bool, mut serve: impl FnMut(&mut [MutexGuard<'_, Posted>])) {
         let mut round =
             Round { commit_queue: self, waiting: self.waiting.swap(0, Ordering::Acquire), served: 0 };
@@ -167,7 +167,7 @@ impl CommitQueue {
 }
 
 /// Places that are being served. A panic ends the wait of those that were served together, and
-/// leaves the others to whoever comes next.
+/// leaves the others to the next writer.
 struct Round<'a> {
     commit_queue: &'a CommitQueue,
     waiting: u32,

@@ -106,7 +106,7 @@ impl Following {
         self.ended.raise();
     }
 
-    /// There will be no more rounds: whoever asks for one is told why.
+    /// There will be no more rounds: callers that ask for one are told why.
     pub(crate) fn end(&self, error: Error) {
         *self.error.lock() = Some(error);
         self.served.store(u64::MAX, Ordering::Release);

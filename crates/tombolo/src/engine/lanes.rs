@@ -9,7 +9,7 @@ use crate::signal::Turn;
 pub(crate) struct OwnLane {
     /// Entries appended in this epoch; held while one is.
     pub(crate) appended: Mutex<u64>,
-    /// Whoever trims it.
+    /// Turns of those that trim it.
     pub(crate) trimming: Turn,
 }
 

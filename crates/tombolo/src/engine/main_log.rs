@@ -8,8 +8,8 @@
 //! Invariants:
 //! 1. A commit appends to the log that the commit section holds, and to none that has ended.
 //! 2. A log takes the place of another only once everything of that one is in tables that the
-//!    manifest names, and the manifest does not name it any more: so whoever waits for an offset of
-//!    an earlier log waits for nothing.
+//!    manifest names, and the manifest does not name it any more: so a wait for an offset of an
+//!    earlier log is over.
 //! 3. Whatever ends a log but a fence leaves the handle as it is. The first reason stays.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,7 +81,7 @@ impl MainLog {
         self.log.pressure(MAIN_LANE)
     }
 
-    /// Ends it, for this reason. In the commit section too: whoever leaves that calls
+    /// Ends it, for this reason. In the commit section too: the writer that leaves it calls
     /// [`Engine::tell_of_log`].
     pub(crate) fn end(&self, error: &Error) {
         if self.ended.set(error.clone()).is_ok() {
@@ -170,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// Tells that the log has ended, if it has, and wakes whoever begins another.
+    /// Tells that the log has ended, if it has, and wakes the task that begins another.
     pub(crate) fn tell_of_log(&self) {
         let main = self.main.load();
         let Some(error) = main.ended() else { return };

@@ -456,8 +456,8 @@ impl Engine {
         self.tell_failure();
     }
 
-    /// As [`Engine::fail`], in the commit section, where no waker may run: whoever leaves it calls
-    /// [`Engine::tell_failure`].
+    /// As [`Engine::fail`], in the commit section, where no waker may run: the writer that leaves
+    /// it calls [`Engine::tell_failure`].
     pub(crate) fn fail_silently(&self, error: &Error) {
         if error.kind() == ErrorKind::Fenced && is_enabled(Mutant::FencedHandleGoesOn) {
             return;

@@ -83,7 +83,7 @@ pub(crate) trait InLine: Send + fmt::Debug {
     /// Commits it, or finds out that it cannot be or was given up; `false` when there is still no
     /// room.
     fn advance(&mut self, engine: &Engine, commit: &mut Commit) -> bool;
-    /// Tells whoever waits how it went. Outside the commit section.
+    /// Tells the waiter how it went. Outside the commit section.
     fn tell(self: Box<Self>, engine: &Arc<Engine>);
 }
 

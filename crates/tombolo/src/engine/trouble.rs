@@ -177,7 +177,7 @@ impl Troubles {
     }
 
     /// Somebody wants these works: what of them pauses before its next attempt makes it now. Gives
-    /// the number of failures so far, for [`Troubles::since`]; whoever pauses looks when the
+    /// the number of failures so far, for [`Troubles::since`]; a work that pauses looks when the
     /// engine's `work` is raised.
     pub(crate) fn hurry(&self, works: impl Iterator<Item = Work>) -> u64 {
         let mut known = self.known.lock();
@@ -195,7 +195,7 @@ impl Troubles {
     }
 
     /// What one of these works has failed with after so many failures of all work: what failed
-    /// before, and was not tried since, says nothing to whoever asks now.
+    /// before, and was not tried since, says nothing to a caller that asks now.
     pub(crate) fn since(&self, failures: u64, mut works: impl Iterator<Item = Work>) -> Option<Error> {
         if !self.is_any() {
             return None;

@@ -106,7 +106,7 @@ pub(crate) async fn confirm(engine: &Engine) -> Result<()> {
     confirmed
 }
 
-/// Changes settings, and lets whoever waits for what they rule look again.
+/// Changes settings, and lets those who wait for what they rule look again.
 pub(crate) fn set_options<'a>(
     engine: &Arc<Engine>,
     settings: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -179,7 +179,7 @@ pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Check
     let last = write::seal(engine);
     flushed(engine, last).await?;
     let made = checkpoints.create(name).await?;
-    // Whoever fences this epoch's log after this finds the checkpoint whole.
+    // A process that fences this epoch's log after this finds the checkpoint whole.
     confirm(engine).await?;
     tracing::info!(
         name,

@@ -428,7 +428,7 @@ impl KeyspaceOptions {
     }
 
     /// Settings that this version does not know may be ignored: those that may not have a feature
-    /// bit, by which whoever reads them refuses them.
+    /// bit, by which an older version refuses them.
     ///
     /// # Errors
     /// `Unsupported` when a setting has a value that this version does not know.
@@ -473,7 +473,7 @@ fn bad_value(name: &str, value: &str, expected: &str) -> Error {
     error.found(format!("{value:?}")).advice(help_of(name))
 }
 
-/// What a setting is, for whoever set it wrongly.
+/// What a setting is, for the user who set it wrongly.
 fn help_of(name: &str) -> String {
     let found =
         Options::SETTINGS.iter().chain(KeyspaceOptions::SETTINGS).find(|setting| setting.name == name);

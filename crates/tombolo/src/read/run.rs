@@ -177,7 +177,7 @@ impl RunCursor {
         self.is_arriving = false;
         match come {
             Some(cursor) => self.cursor = Some(self.with_neighbours(cursor)),
-            // Whoever goes there himself is told why it failed.
+            // A walk that goes there itself is told why it failed.
             None => {
                 let (at, backward) = (self.at, self.backward);
                 let cursor = self.open(at);

@@ -97,7 +97,7 @@ impl Pins {
         self.pins.lock().clone()
     }
 
-    /// Forgets one whose lease has run out: whoever deletes ignores it, and deletes it.
+    /// Forgets one whose lease has run out: the deleter ignores it, and deletes it.
     pub(super) fn forget(&self, lost: &Arc<Pinned>) {
         self.pins.lock().retain(|pin| !Arc::ptr_eq(pin, lost));
     }

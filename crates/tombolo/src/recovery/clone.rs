@@ -4,12 +4,12 @@
 //! Nothing is copied: what it costs depends on the number of tables, and not on what is in them.
 //!
 //! Invariants:
-//! 1. The commit comes after the proof of every pin (rule 12): whoever condemns one of the tables
-//!    from then on lists the pin.
+//! 1. The commit comes after the proof of every pin (rule 12): a collection that condemns one of
+//!    the tables from then on lists the pin.
 //! 2. Each table is pinned where it lies. Of a clone's own sources that is not the clone, whose
 //!    pins may be given back at any time.
 //! 3. A pin whose commit did not take effect is given back; of a commit of unknown outcome it
-//!    stays. It names the target and its epoch, so that whoever finds it later can tell (see
+//!    stays. It names the target and its epoch, so that a process that finds it later can tell (see
 //!    [`crate::clones`]).
 //! 4. The target is empty until that commit, as that of a restore is.
 

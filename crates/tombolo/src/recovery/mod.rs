@@ -265,7 +265,7 @@ impl Claiming<'_> {
         let state = &chain.tip().state;
         let is_own = state.database().is_some_and(|there| opened.contains(&(there.id, state.epoch())));
         if !is_own && gone != Some(state.epoch()) {
-            // Whoever came after that epoch is not waited for.
+            // A writer that came after that epoch is not waited for.
             let wait_max = if gone.is_some() { Duration::ZERO } else { Presence::WAIT_MAX };
             match presence::look(&mut chain, self.log_store, wait_max).await? {
                 Presence::Alive(writer, seen) => return Err(presence::in_use(&writer, seen)),
@@ -668,7 +668,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
 }
 
 /// Starts a background task without which the database cannot go on. When it panics the handle is
-/// finished, and whoever waits learns why.
+/// finished, and those who wait learn why.
 fn spawn(
     engine: &Arc<Engine>,
     class: TaskClass,

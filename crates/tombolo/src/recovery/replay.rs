@@ -1,8 +1,9 @@
 //! Log entries back into memtables.
 //!
 //! `entry → checked, in the order of the log → waits ([`pending`]) → into the memtable, in the order of keys`.
-//! What waits is shown to nobody: whoever shows a memtable settles first. Meanwhile other threads
-//! take the pages that it will fill and, of a large log, put in what has waited ([`beside`]).
+//! Waiting entries are shown to nobody: a memtable is settled before it is shown. Meanwhile other
+//! threads take the pages that it will fill and, of a large log, put in what has waited
+//! ([`beside`]).
 
 mod beside;
 mod pending;
@@ -210,8 +211,8 @@ impl Replay {
         self.pending.settle(self.writer.here_mut())
     }
 
-    /// Waits until no other thread has anything of it: before it is settled by whoever called
-    /// [`Replay::make_way`].
+    /// Waits until no other thread has anything of it: before the caller of [`Replay::make_way`]
+    /// settles it.
     ///
     /// # Errors
     /// `Busy` when the system had no memory: the replay is over.

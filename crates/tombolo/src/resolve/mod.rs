@@ -1,8 +1,8 @@
 //! Which version of a key wins, and which versions somebody can still see.
 //!
 //! Get, multi-get, cursors, flush and compaction all ask here, so that they cannot differ.
-//! - [`says`]: what an entry that is seen says of its key. Whoever sought the newest entry that a
-//!   moment sees has the answer by it.
+//! - [`says`]: what an entry that is seen says of its key. A search for the newest entry that a
+//!   moment sees has its answer by it.
 //! - [`Moment`]: takes the entries of a key, newest first, and says when it has the answer.
 //! - [`Retention`]: takes the entries of all keys in order, and says which of them are kept.
 //!
@@ -24,7 +24,7 @@ use tombolo_storage::{Error, ErrorKind};
 
 pub(crate) use retention::Retention;
 
-/// What an entry says of its key to whoever sees it and nothing newer.
+/// What an entry says of its key to a read that sees it and nothing newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     /// The key has the entry's value.

@@ -78,8 +78,8 @@ pub(super) struct Reach {
     /// Bytes of a piece, at most, while the walk does not wait, and when it does.
     bytes_max: u64,
     slow_bytes_max: u64,
-    /// Bytes of the smallest piece whose wait says that more is wanted: smaller ones are waited for
-    /// by whoever is fast.
+    /// Bytes of the smallest piece whose wait says that more is wanted: a fast reader waits for
+    /// smaller ones.
     waited_bytes_min: u64,
     /// Pieces on their way at once, at most, when the walk had to wait again and again.
     coming_max: u64,

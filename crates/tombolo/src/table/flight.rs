@@ -1,9 +1,9 @@
 //! Requests that several readers wait for: who misses what is being fetched already joins in.
 //!
-//! A flight is a future that all who wait for it drive together: whoever is polled goes on with it,
-//! and when it can go on all are woken. There is no leader, so that a reader who goes away, or
-//! whose task is not polled any more, does not hold up the others; when all have gone, the request
-//! is given up.
+//! A flight is a future that all who wait for it drive together: the one that is polled goes on
+//! with it, and when it can go on all are woken. There is no leader, so that a reader who goes
+//! away, or whose task is not polled any more, does not hold up the others; when all have gone, the
+//! request is given up.
 //!
 //! Invariants:
 //! 1. A flight is known to [`Flights`] until its future has its outcome, and not longer: an error
@@ -12,10 +12,10 @@
 //!    one looks there once more.
 //! 3. A waiter that is dropped wakes the others: one of them polls after the last poll of the one
 //!    that went.
-//! 4. Whoever comes while another polls is woken when that poll ends: what the future waited for
+//! 4. One that comes while another polls is woken when that poll ends: what the future waited for
 //!    may have come in between, which woke only those who waited already.
-//! 5. A flight has the deadline of whoever began it. One that ends with another's deadline is no
-//!    answer: who waits on begins again.
+//! 5. A flight has the deadline of the one that began it. One that ends with another's deadline is
+//!    no answer: who waits on begins again.
 //! 6. Wakers are woken and dropped outside all locks.
 
 use std::collections::BTreeMap;
@@ -111,8 +111,8 @@ impl<T: Clone> Future for Waiter<T> {
         // Before looking: what happens after the look wakes.
         let waker = context.waker().clone();
         let _before = flight.wakers.0.lock().1.insert(self.number, waker);
-        // Whoever polls now wakes all when it lands, or when it sees the knock; else the future
-        // wakes all.
+        // The one that polls now wakes all when it lands, or when it sees the knock; else the
+        // future wakes all.
         let Some(mut state) = flight.state.try_lock().or_else(|| flight.knock()) else {
             return Poll::Pending;
         };
@@ -137,10 +137,10 @@ impl<T: Clone> Future for Waiter<T> {
 }
 
 impl<T> Flight<T> {
-    /// Asks whoever has the state to wake all after it; that one may just have let go of it.
+    /// Asks the holder of the state to wake all after it; that one may just have let go of it.
     fn knock(&self) -> Option<MutexGuard<'_, State<T>>> {
         self.has_knocked.store(true, Ordering::Relaxed);
-        // With the fence of `takes_knock`: the second look finds the state free, or whoever has it
+        // With the fence of `takes_knock`: the second look finds the state free, or its holder
         // finds the knock.
         fence(Ordering::SeqCst);
         self.state.try_lock()

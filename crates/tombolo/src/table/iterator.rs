@@ -522,7 +522,7 @@ impl Walk {
         let task = (!missing.is_empty()).then(|| {
             missing.sort_unstable_by_key(|handle| handle.offset);
             let (table, request) = (Arc::clone(table), self.request);
-            // What fails is asked for again by whoever needs it, and told then.
+            // The walk that needs what failed asks for it again, and is told then.
             env.spawn(TaskClass::Foreground, "read an index ahead", async move {
                 drop(table.bring_partitions(request, missing).await)
             })

@@ -519,8 +519,8 @@ impl Table {
         read.map_err(|error| if error.kind() == ErrorKind::NotFound { self.missing() } else { error })
     }
 
-    /// A table that the manifest names and the store does not have: damage, not an answer to
-    /// whoever asked for a key.
+    /// A table that the manifest names and the store does not have: damage, not an answer to a read
+    /// of a key.
     #[cold]
     fn missing(&self) -> Error {
         Error::corrupt(

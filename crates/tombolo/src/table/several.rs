@@ -185,7 +185,7 @@ impl Table {
         for (place, waiter, is_anothers) in coming {
             let begin = place.range().start;
             let kept = match waiter.await {
-                // The deadline of whoever began it is not this one's.
+                // The deadline of the read that began it is not this one's.
                 Err(error) if is_anothers && error.kind() == ErrorKind::DeadlineExceeded => {
                     Some(self.load(request, place).await?.keep())
                 }

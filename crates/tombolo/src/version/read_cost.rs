@@ -1,10 +1,10 @@
 //! What reads pay for runs that are not merged, held against what merging them would cost.
 //!
 //! `reads → read cost of the levels they looked into → the price is paid → compaction merges level 0`.
-//! Whoever writes much has level 0 merged by the number of its runs; what is left when writes rest,
-//! up to three runs, every read pays for: a get with a filter looked into, a seek with a search,
-//! each step with a comparison. Nobody knows how many reads will come. Merging once they have cost
-//! as much as the merge will takes at most twice the processor's time of the best choice, whichever
+//! Many writes have level 0 merged by the number of its runs. Up to three runs are left when writes
+//! rest, and every read pays for them: a get with a filter looked into, a seek with a search, each
+//! step with a comparison. Nobody knows how many reads will come. Merging once they have cost as
+//! much as the merge will takes at most twice the processor's time of the best choice, whichever
 //! that turns out to be (the ski rental problem: Karlin et al., "Competitive snoopy caching",
 //! 1988); LevelDB bounds seeks of a table by the same thought.
 //!

@@ -139,7 +139,7 @@ impl<'a> One<'a> {
         prepared
     }
 
-    /// Leaves a copy for whoever is in the commit section.
+    /// Leaves a copy for the writer in the commit section.
     pub(super) fn leave(&self, posted: &mut Posted, durability: Durability) {
         posted.keyspace = Some(Arc::clone(self.keyspace));
         posted.kind = self.kind;

@@ -5,10 +5,10 @@
 //! 1. While the line is not empty no other write commits: so a thread's call order is sequence
 //!    order, whether or not it waits.
 //! 2. The line's bytes are bounded. A write beyond that stands in line as long as somebody waits
-//!    for it: its bytes are held by its operation, and it is refused, nothing of it taken, to
-//!    whoever only asks how it ended, or drops it.
-//! 3. Whoever waits moves the line, as do flushes and a task of its own: nobody waits for somebody
-//!    who does not.
+//!    for it: its bytes are held by its operation, and it is refused, nothing of it taken, when its
+//!    caller only asks how it ended, or drops it.
+//! 3. A caller that waits moves the line, as do flushes and a task of its own: nobody waits for
+//!    somebody who does not.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::guard::guarded;
 use crate::op::{Op, Ticket};
 use crate::options::Durability;
 
-/// Pauses of whoever moves the line: flushes move it as well, so that these matter only when
+/// Pauses of the one that moves the line: flushes move it as well, so that these matter only when
 /// nothing else happens.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
@@ -229,8 +229,8 @@ pub(super) fn stand_in_line(
 struct LineTicket {
     engine: Arc<Engine>,
     turn: Completion<Result<WriteTicket>>,
-    /// For a write beyond what the line may hold: its batch, and what whoever does not wait is
-    /// told.
+    /// For a write beyond what the line may hold: its batch, and the error for a caller that does
+    /// not wait.
     held: Option<(Held, Error)>,
     progress: Option<Completion<()>>,
     committed: Option<WriteTicket>,
@@ -250,7 +250,7 @@ impl LineTicket {
                 given_up.extend(commit.line.pop_back());
             }
         }
-        // Outside the commit section: whoever is told nothing more is woken.
+        // Outside the commit section: it wakes those who are told nothing more.
         drop(given_up);
         Some(refusal)
     }

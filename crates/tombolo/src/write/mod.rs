@@ -2,8 +2,8 @@
 //!
 //! 1. A batch is encoded once, by the thread that writes it; that encoding is the log's payload. A
 //!    single entry needs no buffer: log and memtable take it from where its caller has it.
-//! 2. The commit section, or whoever is in it already, gives it sequence numbers, appends it to the
-//!    log and puts it into the memtable.
+//! 2. The commit section, or the writer that is in it already, gives it sequence numbers, appends
+//!    it to the log and puts it into the memtable.
 //! 3. The visible sequence number is raised when the whole batch is in the memtable.
 //! 4. A durable write waits for a sync, which all that were appended before it share.
 //!
@@ -94,7 +94,7 @@ fn commit(engine: &Engine, content: Content<'_>, durability: Durability) -> Resu
     finish_commit(engine, committed)
 }
 
-/// In the commit section, of whoever does not stand in line.
+/// In the commit section, of a write that does not stand in line.
 fn commit_in_turn(
     engine: &Engine,
     commit: &mut Commit,
@@ -148,7 +148,7 @@ fn commit_left(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuard<'_
             posted.committed = Some(commit_in_turn(engine, commit, Content::One(&one), posted.durability));
         }
     }
-    // Whoever is told an error looks for work himself.
+    // A caller that is told an error looks for work itself.
     if sealed
         && let Some(first) = posted.iter_mut().find_map(|posted| posted.committed.as_mut()?.as_mut().ok())
     {

@@ -342,7 +342,7 @@ fn a_write_in_line_is_told_why_the_handle_ended() {
     });
 }
 
-/// What waits for room is memory that the budget knows of, whoever holds it.
+/// Writes that wait for room are memory that the budget knows of, whatever holds them.
 #[test]
 fn writes_in_line_are_charged_to_the_budget() {
     run(|stores| async move {

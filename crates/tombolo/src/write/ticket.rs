@@ -54,9 +54,8 @@ impl WriteTicket {
         };
         if durable {
             ticket.engine.stream.in_flight.fetch_add(1, Ordering::Relaxed);
-            // The first of several is left to whoever waits for it, who does the sync without a
-            // hand-off. A second one means that writes are pipelined: the sync had better run
-            // meanwhile.
+            // The first of several is left to its waiter, which does the sync without a hand-off. A
+            // second one means that writes are pipelined: the sync had better run meanwhile.
             if ticket.engine.stream.unstarted.fetch_add(1, Ordering::Relaxed) > 0 {
                 ticket.engine.stream.unstarted.fetch_sub(1, Ordering::Relaxed);
                 ticket.begin_sync();

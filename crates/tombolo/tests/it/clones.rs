@@ -368,7 +368,7 @@ fn a_destroyed_clones_readers_that_are_not_asked_for_are_noticed() {
     });
 }
 
-/// Destroying waits for whoever shares, and gives back.
+/// Destroying waits for databases that share, and gives back.
 #[test]
 fn a_source_is_not_destroyed_under_its_clone() {
     run(|bucket| async move {

@@ -546,7 +546,7 @@ fn a_keyspace_has_trouble_of_its_own() {
         let error = failing.compact_range::<&[u8]>(..).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
         stores.plan.clear();
-        // Its next attempt is made for whoever asks, without waiting for the pause to end.
+        // A caller that asks has its next attempt made, without waiting for the pause to end.
         let began = stores.env.now();
         failing.compact_range::<&[u8]>(..).await.unwrap();
         assert!(
@@ -559,7 +559,8 @@ fn a_keyspace_has_trouble_of_its_own() {
     });
 }
 
-/// What fails is told to whoever asked when it failed, not to whoever asks after the cause is gone.
+/// A failure is told to the caller that asked when it happened, not to one that asks after the
+/// cause is gone.
 #[test]
 fn what_failed_before_says_nothing_to_whoever_asks_now() {
     run(|stores| async move {

@@ -56,7 +56,7 @@ fn writes_and_flushes_wait_for_credentials_that_are_renewed_soon() {
         bucket.env.sleep(Duration::from_secs(10)).await;
         let told = db.background_errors();
         assert!(told.iter().any(|told| told.error.kind() == ErrorKind::PermissionDenied), "{told:?}");
-        // Whoever waits for the flush is told at once; it is made again by itself.
+        // The caller that waits for the flush is told at once; it is made again by itself.
         assert_eq!(flushed.await.unwrap_err().kind(), ErrorKind::PermissionDenied);
         bucket.renew();
         written.await.unwrap();

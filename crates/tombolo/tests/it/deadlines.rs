@@ -485,8 +485,8 @@ fn every_verb_of_a_builder_with_a_deadline_ends_in_time() {
     }
 }
 
-/// The last record of a restore may be on its way when the deadline passes: whoever is told to look
-/// finds it.
+/// The last record of a restore may be on its way when the deadline passes: a caller that is told
+/// to look finds it.
 #[test]
 fn a_restore_that_is_too_late_says_that_the_target_may_hold_it() {
     run(|stores| async move {

@@ -329,7 +329,7 @@ fn the_ended_log_stays_named_until_tables_hold_what_it_does() {
 }
 
 /// An entry of unknown outcome that landed has the numbers of the next write, which the other log
-/// holds: whoever replays both finds damage.
+/// holds: a replay of both finds damage.
 #[test]
 fn no_log_is_named_beside_the_one_that_ended() {
     run("memory", |stores| async move {
@@ -385,7 +385,8 @@ where
     second.run(found(Stores::over(&second.env(), "written", objects))).unwrap();
 }
 
-/// Whoever waits for what the ended log holds is told that it is there only once a table holds it.
+/// A caller that waits for a write of the ended log is told that it is there only once a table
+/// holds it.
 #[test]
 fn nothing_that_the_ended_log_lost_is_acknowledged_before_tables_hold_it() {
     let acknowledged = Arc::new(Mutex::new(None));

@@ -1,4 +1,4 @@
-//! A background task that panics: whoever waits for it is told, and nothing that was acknowledged
+//! A background task that panics: those who wait for it are told, and nothing that was acknowledged
 //! is lost.
 
 use std::fmt::Debug;
@@ -32,7 +32,7 @@ impl Stores {
             .stores(Arc::clone(&self.objects), Arc::clone(&self.log))
     }
 
-    /// Has whoever makes the next such request panic.
+    /// Has the task that makes the next such request panic.
     fn panic_at(&self, when: impl FnMut(&Asked<'_>) -> bool + Send + 'static) {
         self.plan.inject(Rule::new(when, Fault::Before(Arc::new(|| panic!("on purpose")))).times(1));
     }

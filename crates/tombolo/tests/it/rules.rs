@@ -36,8 +36,8 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) 
     process.run(test(Stores { env, objects, log })).unwrap();
 }
 
-/// Rule 5: whoever was told that it is fenced writes nothing more, whatever it would take, and asks
-/// its stores for nothing.
+/// Rule 5: a handle that was told that it is fenced writes nothing more, whatever it would take,
+/// and asks its stores for nothing.
 #[test]
 fn a_fenced_answer_ends_the_handle() {
     run(|stores| async move {

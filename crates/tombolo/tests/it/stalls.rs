@@ -138,8 +138,8 @@ fn writers_go_as_fast_as_flushes() {
             let seconds = stores.env.now().since(began).as_secs_f64();
             let rate = (share * writers * VALUE_BYTES) as f64 / seconds;
             assert!((1_700_000.0..2_300_000.0).contains(&rate), "{writers} writers: {rate} bytes per second");
-            // A memtable takes 131 ms to flush: whoever stands in line for one waits about that
-            // long.
+            // A memtable takes 131 ms to flush: a writer that stands in line for one waits about
+            // that long.
             let bound = Duration::from_millis(15 * writers + 15);
             assert!(most < bound, "{writers} writers: one waited {most:?}");
             *stop.lock() = true;

@@ -297,7 +297,7 @@ fn a_writer_hands_over_without_losing_time() {
     assert_eq!(what, format!("standby wrote after {}", written + 1), "nothing is lost");
 }
 
-/// The record of a standby that died stays for a while: whoever hands over asks for an answer
+/// The record of a standby that died stays for a while: a writer that hands over asks for an answer
 /// first.
 #[test]
 fn a_writer_does_not_hand_over_to_the_dead_and_stays_the_writer() {
@@ -400,7 +400,7 @@ fn a_writer_that_could_not_hand_over_stays_and_can_do_so_later() {
         .unwrap();
 }
 
-/// Whoever stood by answers, and dies before it takes over.
+/// A standby answers, and dies before it takes over.
 #[test]
 fn a_writer_is_told_when_nobody_takes_what_it_handed_over() {
     let world = World::new(10);
@@ -518,9 +518,8 @@ fn a_standby_of_nothing_and_one_of_nonsense_are_refused() {
 /// Which requests fail.
 type Which = fn(&Asked<'_>) -> bool;
 
-/// Whoever stands by for a writer that is killed, while the store fails all requests of which
-/// `which` is true with `kind`, for 20 s. How the takeover ends, and how long after the store is
-/// well again.
+/// A standby of a writer that is killed, while the store fails all requests of which `which` is
+/// true with `kind`, for 20 s. How the takeover ends, and how long after the store is well again.
 fn takeover_while_the_store_fails(kind: ErrorKind, which: Which) -> (Result<u64, ErrorKind>, Duration) {
     let world = World::new(12);
     let (writer, standby, server) =

@@ -25,7 +25,7 @@ use crate::options::Durability;
 const STREAM: u32 = u32::MAX;
 
 /// An entry's place in an application's log: the epoch, and which of the epoch's entries it is.
-/// Ordered as the entries are; the same whenever and by whomever the entry is read.
+/// Ordered as the entries are; the same at every reading of the entry, by every process.
 #[derive(Clone, Copy, Debug)]
 pub struct LogPosition {
     epoch: u64,

@@ -57,8 +57,8 @@ impl FromStr for ApplicationObject {
 ///
 /// An object counts once its name was written, durably, to a keyspace: that write is fenced, the
 /// putting of the object need not be. Before an object is deleted its name is deleted there,
-/// durably. So whoever takes over finds every object that a keyspace names; those that none names,
-/// of epochs before its own, are left by processes that ended in between, and may be deleted.
+/// durably. So a successor finds every object that a keyspace names; those that none names, of
+/// epochs before its own, are left by processes that ended in between, and may be deleted.
 ///
 /// ```no_run
 /// # fn main() -> tombolo::Result<()> {

@@ -38,7 +38,7 @@ impl Beside {
     /// The writer.
     ///
     /// # Panics
-    /// When a task has it: whoever gave it away waits for it first.
+    /// When a task has it: the thread that gave it away waits for it first.
     pub(super) fn here(&self) -> &MemtableWriter {
         let Writer::Here(writer) = &self.writer else { unreachable!("a memtable's writer is waited for") };
         writer

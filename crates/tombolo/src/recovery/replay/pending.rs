@@ -254,8 +254,7 @@ impl Pending {
     }
 
     /// By keyspace, key, and newest first: the order of a memtable's lists. It need not be called
-    /// before what waits is settled; whoever does may do so on another thread than that which
-    /// settles.
+    /// before waiting entries are settled; it may run on another thread than the one that settles.
     pub(super) fn sort(&mut self) {
         if std::mem::replace(&mut self.is_sorted, true) {
             return;

@@ -239,7 +239,7 @@ fn a_piece_that_fails_or_falls_short_costs_a_request_and_no_answer() {
         }
         assert!(!iterator.valid());
         // What failed in the background is asked for again; what the walk itself asked for is told,
-        // and asked for again by whoever walks.
+        // and the walk asks for it again.
         assert!(told < plan.injected(), "{told} of {}", plan.injected());
     }
 }
