@@ -188,11 +188,11 @@ fn database(env: &Env, objects: &Arc<dyn ObjectStore>) -> Fact {
     let (world, store) = (env.clone(), Arc::clone(objects));
     match env.block_on(async move { tombolo::manifest::load(&world, &store).await }) {
         Ok(loaded) => {
-            let tables = text::count(loaded.state.table_count() as u64);
+            let tables = text::counted(loaded.state.table_count() as u64, "table");
             Fact::fine(
                 "database",
                 format!(
-                    "epoch {}, {tables} tables, manifest record {}",
+                    "epoch {}, {tables}, manifest record {}",
                     loaded.state.epoch().0,
                     loaded.state.slot()
                 ),

@@ -1,10 +1,12 @@
 //! How a command fails: a message that names the next step, and an exit code that scripts can act
 //! on.
 
-use std::io::{self, Write};
+use std::io;
 
 use serde_json::{Value, json};
 use tombolo::{Error, ErrorKind};
+
+use crate::note::note;
 
 /// A command's result.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -18,6 +20,8 @@ pub enum Failure {
     Check(String),
     /// The command line asks for what cannot be: exit code 2.
     Usage(String),
+    /// The command line is none of ours: exit code 2.
+    CommandLine(clap::Error),
     /// What was named is not there: exit code 3.
     NotFound(String),
     /// A key without a value: exit code 3.
@@ -42,6 +46,7 @@ impl std::fmt::Display for Failure {
             Failure::Check(text) | Failure::Usage(text) | Failure::NotFound(text) => {
                 formatter.write_str(text)
             }
+            Failure::CommandLine(error) => formatter.write_str(&command_line(error).0),
             Failure::NoValue { shown, keyspace, .. } => {
                 write!(formatter, "the key {shown} has no value in keyspace {keyspace}")
             }
@@ -79,7 +84,7 @@ impl Failure {
         match self {
             Failure::Engine(error) => exit_code(error.kind()),
             Failure::Check(_) => 1,
-            Failure::Usage(_) => 2,
+            Failure::Usage(_) | Failure::CommandLine(_) => 2,
             Failure::NotFound(_) | Failure::NoValue { .. } => 3,
             Failure::Io(error, _) => exit_code(Error::io(io::Error::from(error.kind()), "", "").kind()),
             Failure::Interrupted => 130,
@@ -88,9 +93,13 @@ impl Failure {
 
     /// Prints it on standard error.
     pub fn print(&self, as_json: bool) {
+        if let (Failure::CommandLine(error), false) = (self, as_json) {
+            // In colours where there are some; nobody to tell when standard error is closed.
+            let _ = error.print();
+            return;
+        }
         let text = if as_json { json!({ "error": self.to_json() }).to_string() } else { self.to_text() };
-        // Nobody to tell when standard error is closed.
-        let _ = writeln!(io::stderr(), "{text}");
+        note(text);
     }
 
     fn to_text(&self) -> String {
@@ -118,6 +127,7 @@ impl Failure {
             }
             Failure::Check(text) => format!("tombolo: check failed: {text}"),
             Failure::Usage(_)
+            | Failure::CommandLine(_)
             | Failure::NotFound(_)
             | Failure::NoValue { .. }
             | Failure::Io(..)
@@ -140,6 +150,10 @@ impl Failure {
             }),
             Failure::Check(message) => json!({ "kind": "Check", "message": message, "exit_code": code }),
             Failure::Usage(message) => json!({ "kind": "Usage", "message": message, "exit_code": code }),
+            Failure::CommandLine(error) => {
+                let (message, to_do) = command_line(error);
+                json!({ "kind": "Usage", "message": message, "to_do": to_do, "exit_code": code })
+            }
             Failure::NotFound(message) => {
                 json!({ "kind": "NotFound", "message": message, "exit_code": code })
             }
@@ -155,6 +169,14 @@ impl Failure {
             }
         }
     }
+}
+
+/// What is wrong with a command line, and what to do.
+fn command_line(error: &clap::Error) -> (String, String) {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    (message.trim().to_owned(), rest.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 fn exit_code(kind: ErrorKind) -> u8 {

@@ -147,7 +147,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     }
     output.result(
         || json!({ "databases": databases.len(), "outside": outside }),
-        || format!("{} databases; {outside} objects belong to none", databases.len()),
+        || {
+            let databases = text::counted(databases.len() as u64, "database");
+            format!("{databases}; {} outside of all", text::counted(outside, "object"))
+        },
     )?;
     output.finish()?;
     failed.map_or(Ok(()), |error| Err(error.into()))
@@ -191,12 +194,12 @@ fn pins_of_clones(
         let mut line = clones::to_json(&clone);
         line["database"] = json!(shown);
         line["given_back"] = json!(is_gone && delete);
-        let tables = text::count(clone.tables);
+        let tables = text::counted(clone.tables, "table");
         output.result(
             || line,
             || {
                 format!(
-                    "  {done}: {tables} tables shared with {}: {} (pin {:032x})",
+                    "  {done}: {tables} shared with {}: {} (pin {:032x})",
                     clone.place, clone.why, clone.id
                 )
             },
@@ -288,8 +291,10 @@ fn abandoned(
     };
     output.result(
         || json!({ "database": shown, "live": false, "objects": objects, "bytes": bytes, "destroyed": left.is_some() }),
-        || format!("{shown}: not among the live databases, {} objects ({}): \
-            {done}", text::count(objects), text::bytes(bytes)),
+        || {
+            let objects = text::counted(objects, "object");
+            format!("{shown}: not among the live databases, {objects} ({}): {done}", text::bytes(bytes))
+        },
     )?;
     Ok(Ok(()))
 }
@@ -311,8 +316,8 @@ fn report(database: &str, garbage: &Garbage, deleted: bool, output: &Output) -> 
         },
         || {
             let mut lines = vec![format!(
-                "{database}: {} objects in use ({}), {} foreign",
-                text::count(garbage.kept),
+                "{database}: {} in use ({}), {} foreign",
+                text::counted(garbage.kept, "object"),
                 text::bytes(garbage.kept_bytes),
                 text::count(garbage.foreign)
             )];

@@ -3,6 +3,8 @@
 //!
 //! Every command reaches every store through the registry of URI schemes, and names none.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic on a closed pipe: see `output`")]
+
 mod bench;
 mod cost;
 mod crash;
@@ -10,6 +12,7 @@ mod database;
 mod db;
 mod demo;
 mod doctor;
+mod events;
 mod explain;
 mod failure;
 mod fight;
@@ -18,6 +21,7 @@ mod inspect;
 mod interrupt;
 mod log;
 mod machine;
+mod note;
 mod output;
 mod process;
 mod scratch;
@@ -26,11 +30,13 @@ mod soak;
 mod standby;
 mod text;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::failure::Failure;
 use crate::output::Output;
 
 const EXIT_CODES: &str = "\
@@ -50,6 +56,9 @@ Exit codes:
 const JSON_HELP: &str = "Print one JSON document on standard output (a line per entry for scans), and \
     errors as JSON on standard error";
 
+const VERBOSE_HELP: &str =
+    "Say on standard error what happens in the background: -v events, -vv details, -vvv all";
+
 const TOUR: &str = "\
 Begin with:
   tombolo demo                                   the whole claim, on a part of /usr, in half a minute
@@ -63,6 +72,7 @@ Begin with:
 Every command takes:
   a database as a URI: file:///path, or mem://name within one process; parameters follow a ?, such as ?form=written
   --json, before or after its name, for machines; errors then are JSON too, on standard error
+  -v for what happens in the background, on standard error; -vv for more
   --set name=value for a setting of the database: docs/settings.md lists them all
 Ctrl-C ends every command where it is safe; a second one ends it at once, which loses nothing that was acknowledged.";
 
@@ -74,6 +84,9 @@ struct Arguments {
     /// See `JSON_HELP`.
     #[arg(long, help = JSON_HELP)]
     json: bool,
+    /// See `VERBOSE_HELP`.
+    #[arg(short, long, action = ArgAction::Count, help = VERBOSE_HELP)]
+    verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
@@ -137,19 +150,43 @@ enum Command {
     FightReader(fight::writer::Arguments),
 }
 
-/// The whole command line. `--json` may stand before or after a command's name; a command that has
-/// one of its own, such as `bench --json FILE`, keeps it, which is why it is no global argument of
-/// clap's.
+/// The whole command line. `--json` and `-v` may stand before or after a command's name; a command
+/// that has one of its own, such as `bench --json FILE`, keeps it, which is why they are no global
+/// arguments of clap's.
 fn command() -> clap::Command {
-    fn add_json(command: clap::Command) -> clap::Command {
+    fn add(command: clap::Command) -> clap::Command {
         // A negative number is a value: refused with its option's name, or a key.
-        let command = command.mut_subcommands(add_json).allow_negative_numbers(true);
+        let command = command.mut_subcommands(add).allow_negative_numbers(true);
+        let verbose = Arg::new("verbose").short('v').long("verbose").action(ArgAction::Count);
+        let command = command.arg(verbose.help(VERBOSE_HELP));
         if command.get_arguments().any(|argument| argument.get_id() == "json") {
             return command;
         }
         command.arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help(JSON_HELP))
     }
-    Arguments::command().mut_subcommands(add_json)
+    Arguments::command().mut_subcommands(add)
+}
+
+/// Whether a command line that is refused asks for JSON: its words are all that there is of it.
+fn words_want_json(root: &clap::Command, words: &[OsString]) -> bool {
+    let mut command = root;
+    for word in words.iter().take_while(|word| *word != "--") {
+        let is_flag = || {
+            let json = command.get_arguments().find(|argument| argument.get_id() == "json");
+            json.is_some_and(|json| matches!(json.get_action(), ArgAction::SetTrue))
+        };
+        if word == "--json" && is_flag() {
+            return true;
+        }
+        command = word.to_str().and_then(|word| command.find_subcommand(word)).unwrap_or(command);
+    }
+    false
+}
+
+/// How often `-v` stands before and after a command's name.
+fn verbosity(matches: &ArgMatches) -> u8 {
+    let here = matches.try_get_one::<u8>("verbose").ok().flatten().copied().unwrap_or(0);
+    here.saturating_add(matches.subcommand().map_or(0, |(_, matches)| verbosity(matches)))
 }
 
 /// Whether `--json` stands before or after a command's name.
@@ -176,12 +213,41 @@ fn completions(arguments: &Completions, output: &Output) -> failure::Result<()> 
     output.bytes(&text)
 }
 
+/// The command, and whether it prints JSON; or how the process ends without one.
+fn parse() -> std::result::Result<(Command, bool), ExitCode> {
+    let mut root = command();
+    root.build();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let parsed = root.try_get_matches_from_mut(&words).and_then(|matches| {
+        let arguments = Arguments::from_arg_matches(&matches)?;
+        Ok((arguments.command, wants_json(&matches), verbosity(&matches)))
+    });
+    match parsed {
+        Ok((command, json, verbosity)) => {
+            let serves = matches!(command, Command::Serve(serve::Command::Node(_)));
+            events::show(verbosity.max(u8::from(serves)));
+            Ok((command, json))
+        }
+        // Help and the version: printed as ever, and no failure where nobody reads them.
+        Err(error) if !error.use_stderr() => {
+            let _ = error.print();
+            Err(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            let failure = Failure::CommandLine(error);
+            failure.print(words_want_json(&root, words.get(1..).unwrap_or_default()));
+            Err(ExitCode::from(failure.exit_code()))
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    let matches = command().get_matches();
-    let json = wants_json(&matches);
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let (command, json) = match parse() {
+        Ok(parsed) => parsed,
+        Err(code) => return code,
+    };
     let output = Output::new(json);
-    let result = match arguments.command {
+    let result = match command {
         Command::Bench(arguments) => bench::run(&arguments, json, &output),
         Command::Demo(arguments) => demo::run(&arguments, &output),
         Command::Serve(command) => serve::run(&command, &output),
@@ -220,6 +286,23 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::command().debug_assert();
+    }
+
+    #[test]
+    fn refused_command_lines_are_json_where_json_is_asked_for() {
+        for (line, wanted) in [
+            ("--json db get", true),
+            ("db get --json", true),
+            ("db --json get x y z", true),
+            ("frobnicate --json", true),
+            ("db get --frobnicate", false),
+            ("db get -- --json", false),
+            ("bench --json file --frobnicate", false),
+            ("--json bench --json file --frobnicate", true),
+        ] {
+            let words: Vec<_> = line.split(' ').map(Into::into).collect();
+            assert_eq!(super::words_want_json(&super::command(), &words), wanted, "{line}");
+        }
     }
 
     /// The words of a line of a shell, up to a pipe, a redirection or what stands behind two

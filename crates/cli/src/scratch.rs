@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::failure::{Failure, Result};
+use crate::note::note;
 
 /// Where the database is, and whether it goes when the command ends.
 pub struct Scratch {
@@ -46,7 +47,7 @@ impl Scratch {
     /// Keeps the directory, and says so, unless all is well.
     pub fn keep_unless(&mut self, well: bool) {
         if !well && let Some(folder) = self.folder.take() {
-            eprintln!("the database is kept for a look at it: {}", folder.display());
+            note(format_args!("the database is kept for a look at it: {}", folder.display()));
         }
     }
 }
@@ -56,7 +57,7 @@ impl Drop for Scratch {
         if let Some(folder) = self.folder.take()
             && let Err(error) = std::fs::remove_dir_all(&folder)
         {
-            eprintln!("cannot remove {}: {error}", folder.display());
+            note(format_args!("cannot remove {}: {error}", folder.display()));
         }
     }
 }

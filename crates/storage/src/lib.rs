@@ -26,6 +26,7 @@ pub mod price;
 pub mod probe;
 pub mod registry;
 pub mod request;
+pub mod size;
 mod spans;
 pub mod uri;
 

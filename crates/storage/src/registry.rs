@@ -18,6 +18,7 @@ use crate::layer::retry::{RetryObjectStore, RetryPolicy};
 use crate::layer::throttle::{LATENCY_MAX, Latency, Throttle, ThrottleObjectStore};
 use crate::layer::trace::{JsonLines, RING_EVENTS_DEFAULT, TraceLogStore, TraceObjectStore, Tracer};
 use crate::object::location::StoreLocation;
+use crate::size::{SIZE_WANTED, parse_size};
 use crate::uri::{
     BYTES_PARAMETER, LATENCY_MS_PARAMETER, LATENCY_PARAMETER, REQUESTS_PARAMETER, RETRY_PARAMETER,
     TRACE_PARAMETER, Uri,
@@ -226,14 +227,18 @@ fn throttle(uri: &Uri) -> Result<(Uri, Option<Throttle>)> {
     let (uri, requests) = uri.without(REQUESTS_PARAMETER);
     let (uri, latency_ms) = uri.without(LATENCY_MS_PARAMETER);
     let (uri, latency) = uri.without(LATENCY_PARAMETER);
-    let number =
-        |name: &str, text: &Option<String>, max: u64| match text.as_ref().map(|text| (text, text.parse())) {
-            None => Ok(0),
-            Some((_, Ok(number))) if (1..=max).contains(&number) => Ok(number),
-            Some((text, _)) => Err(Error::new(ErrorKind::Invalid, format!("the parameter {name}={text}"))
-                .expected(format!("a number from 1 to {max}"))
-                .found(text)),
+    let number = |name: &str, text: &Option<String>, max: u64| {
+        let Some(text) = text else { return Ok(0) };
+        let (read, wanted) = match name {
+            BYTES_PARAMETER => (parse_size(text), format!("{SIZE_WANTED}; at least 1")),
+            _ => (text.parse().ok(), format!("a number from 1 to {max}")),
         };
+        read.filter(|number| (1..=max).contains(number)).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("the parameter {name}={text}"))
+                .expected(wanted)
+                .found(text)
+        })
+    };
     let throttle = Throttle {
         bytes_per_second: number(BYTES_PARAMETER, &bytes, u64::MAX)?,
         requests_per_second: number(REQUESTS_PARAMETER, &requests, u64::MAX)?,

@@ -23,6 +23,7 @@ use tombolo::{Db, OpenMode};
 use self::script::{KEYSPACES, State, THREADS};
 use crate::database::{self, HowArguments};
 use crate::failure::{Failure, Result};
+use crate::note::note;
 use crate::output::Output;
 use crate::process::Message;
 use crate::process::child::Writer;
@@ -135,7 +136,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
             )));
         }
         if round.is_multiple_of(10) && !output.is_json() {
-            eprintln!("{round} kills, {} batches acknowledged, none lost", text::count(test.acknowledged));
+            note(format_args!(
+                "{round} kills, {} batches acknowledged, none lost",
+                text::count(test.acknowledged)
+            ));
         }
     }
     if let Some((folder, true)) = &folder {

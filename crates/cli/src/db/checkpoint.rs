@@ -233,7 +233,8 @@ fn to_text(checkpoint: &Checkpoint) -> String {
             checkpoint.id
         );
     }
-    let (tables, entries) = (text::count(checkpoint.tables), text::count(checkpoint.entries));
+    let tables = text::counted(checkpoint.tables, "table");
+    let entries = text::counted(checkpoint.entries, "entry");
     let (bytes, created) = (text::bytes(checkpoint.table_bytes), text::date(checkpoint.created_unix_seconds));
-    format!("{}\t{created}, {tables} tables of {bytes}, {entries} entries", checkpoint.name)
+    format!("{}\t{created}, {tables} of {bytes}, {entries}", checkpoint.name)
 }

@@ -63,9 +63,9 @@ pub fn to_json(clone: &SharedClone) -> Value {
 }
 
 fn to_text(clone: &SharedClone) -> String {
-    let (created, tables) = (text::date(clone.created_unix_seconds), text::count(clone.tables));
+    let (created, tables) = (text::date(clone.created_unix_seconds), text::counted(clone.tables, "table"));
     format!(
-        "{:032x}\t{}\t{created}, shares {tables} tables\t{}: {}",
+        "{:032x}\t{}\t{created}, shares {tables}\t{}: {}",
         clone.id,
         clone.place,
         word(clone.state),

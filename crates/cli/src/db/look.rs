@@ -96,11 +96,11 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
             if levels.is_empty() { ": no tables" } else { "" }
         ))?;
         for (level, sums) in &levels {
-            let (entries, deletes) = (text::count(sums.entries), text::count(sums.deletes));
-            let (tables, bytes) = (text::count(sums.tables), text::bytes(sums.bytes));
+            let (tables, entries) =
+                (text::counted(sums.tables, "table"), text::counted(sums.entries, "entry"));
+            let (deletes, bytes) = (text::counted(sums.deletes, "delete"), text::bytes(sums.bytes));
             output.line(format!(
-                "  level {level:<3} {tables:>8} tables  {bytes:>11}  {entries:>15} entries  \
-                {deletes:>12} deletes"
+                "  level {level:<3} {tables:>15}  {bytes:>11}  {entries:>23}  {deletes:>20}"
             ))?;
         }
         for table in tables {

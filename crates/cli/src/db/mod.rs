@@ -503,12 +503,11 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
             })
         },
         || {
-            let (tables, entries) = (text::count(report.tables), text::count(report.entries));
-            let records = text::count(report.manifest_records);
+            let tables = text::counted(report.tables, "table");
+            let entries = text::counted(report.entries, "entry");
+            let records = text::counted(report.manifest_records, "record");
             let bytes = text::bytes(report.bytes);
-            let mut text = format!(
-                "read {tables} tables ({entries} entries, {bytes}) and {records} records of the manifest"
-            );
+            let mut text = format!("read {tables} ({entries}, {bytes}) and {records} of the manifest");
             for damage in &report.damage {
                 text += &format!("\ndamage: {damage}");
             }
@@ -518,7 +517,10 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
     match report.damage.len() {
         0 => Ok(()),
         count => Err(Failure::Check(format!(
-            "{count} damaged places: restore these objects from a copy; `tombolo inspect` shows the bytes"
+            "{}: restore these objects from a copy; without one `tombolo db salvage {}` says what can be \
+            had. `tombolo inspect` shows the bytes",
+            text::counted(count as u64, "damaged place"),
+            arguments.database.store
         ))),
     }
 }
@@ -591,11 +593,13 @@ fn rewrite(
             let (from, to) = (text::bytes(before.bytes), text::bytes(after.bytes));
             let shared = match after.shared {
                 0 => String::new(),
-                tables => format!("; {tables} lie under other databases still: see its checkpoints and \
-                    readers"),
+                tables => format!("; {} of other databases still needed: see its checkpoints and \
+                    readers", text::counted(tables, "table")),
             };
             let by = by_writer.map_or_else(String::new, |epoch| format!("; done by the writer of epoch {epoch}"));
-            format!("{} tables of {from} before, {} tables of {to} now{shared}{by}", before.tables, after.tables)
+            let (from_tables, to_tables) =
+                (text::counted(before.tables, "table"), text::counted(after.tables, "table"));
+            format!("{from_tables} of {from} before, {to_tables} of {to} now{shared}{by}")
         },
     )
 }
@@ -627,13 +631,14 @@ fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
             }
             let mut kept = Vec::new();
             if left.readers > 0 {
-                kept.push(format!("{} readers that live, or may, until they close, or {:?} after they \
-                    die", left.readers, left.lease_max));
+                let readers = text::counted(left.readers, "reader");
+                kept.push(format!("{readers} that may live, until closed or {:?} after death", left.lease_max));
             }
             if left.lasting > 0 {
-                kept.push(format!("{} other pins, until their owners delete them", left.lasting));
+                let pins = text::counted(left.lasting, "other pin");
+                kept.push(format!("{pins}, until deleted by those who made them"));
             }
-            format!("{store} is destroyed and opens no more, but all its tables stay: {} keep them; destroy \
+            format!("{store} is destroyed and opens no more, but all its tables stay, kept by {}; destroy \
                 it again after that", kept.join(" and "))
         },
     )

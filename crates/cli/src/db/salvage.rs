@@ -80,10 +80,10 @@ fn to_text(report: &SalvageReport, target: Option<&str>) -> String {
     };
     let done = target.map_or("can be had".to_owned(), |target| format!("is now the database {target}"));
     let mut lines = vec![format!(
-        "the state of {whence} {done}: {} tables ({}), {} entries of logs, writes up to {} of {} known",
-        text::count(report.tables),
+        "the state of {whence} {done}: {} ({}), {} of logs, writes up to {} of {} known",
+        text::counted(report.tables, "table"),
         text::bytes(report.table_bytes),
-        text::count(report.log_entries),
+        text::counted(report.log_entries, "entry"),
         report.last_sequence,
         report.newest_sequence
     )];
@@ -97,8 +97,8 @@ fn to_text(report: &SalvageReport, target: Option<&str>) -> String {
 fn loss(loss: &Loss) -> String {
     let range = loss.keys.as_ref().map_or(String::new(), |(first, last)| {
         format!(
-            "\n        {} entries ({}) of keyspace {:?}, from {} to {}",
-            text::count(loss.entries),
+            "\n        {} ({}) of keyspace {:?}, from {} to {}",
+            text::counted(loss.entries, "entry"),
             text::bytes(loss.bytes),
             loss.keyspace.as_deref().unwrap_or_default(),
             text::shown(first),

@@ -25,6 +25,7 @@ use super::{Survives, range};
 use crate::database::{DatabaseArguments, ReadArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::note::note;
 use crate::output::Output;
 use crate::text::{self, FormArguments};
 
@@ -62,7 +63,7 @@ pub struct Import {
     file: Option<PathBuf>,
     /// Bytes of keys and values that are written together; fewer where one value is long, or many
     /// are short.
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = batch_size)]
     batch_bytes: u64,
     /// What each batch survives while the import goes on; at its end all is durable.
     #[arg(long, value_enum, default_value_t = Survives::Accepted)]
@@ -106,6 +107,16 @@ pub struct Export {
     bounds: FormArguments,
 }
 
+/// Most bytes of a batch.
+const BATCH_BYTES_MAX: u64 = 64 << 20;
+
+fn batch_size(text: &str) -> std::result::Result<u64, String> {
+    text::size(text).and_then(|bytes| match bytes {
+        1..=BATCH_BYTES_MAX => Ok(bytes),
+        _ => Err(format!("1 to {BATCH_BYTES_MAX} bytes are possible")),
+    })
+}
+
 /// How often progress is drawn.
 const DRAW: Duration = Duration::from_millis(100);
 
@@ -147,9 +158,9 @@ impl Progress {
             reason = "a rate for people"
         )]
         let rate = (self.entries as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
-        let (entries, bytes) = (text::count(self.entries), text::bytes(self.bytes));
+        let (entries, bytes) = (text::counted(self.entries, "entry"), text::bytes(self.bytes));
         format!(
-            "{} {entries} entries, {bytes}, in {} ({} per second)",
+            "{} {entries}, {bytes}, in {} ({} per second)",
             self.verb,
             text::duration(elapsed),
             text::count(rate)
@@ -309,7 +320,7 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
         Sink::Output(output) => {
             output.finish()?;
             if output.is_watched() {
-                eprintln!("{}", progress.to_text());
+                note(format_args!("{}", progress.to_text()));
             }
             Ok(())
         }
@@ -372,7 +383,7 @@ impl<'a> NewFile<'a> {
 impl Drop for NewFile<'_> {
     fn drop(&mut self) {
         if !self.is_kept && std::fs::remove_file(self.path).is_err() {
-            eprintln!("tombolo: {} is not whole and could not be removed", self.path.display());
+            note(format_args!("tombolo: {} is not whole and could not be removed", self.path.display()));
         }
     }
 }

@@ -29,6 +29,7 @@ use self::report::{Report, Takeover};
 use crate::database::{self, HowArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::note::note;
 use crate::output::Output;
 use crate::process::child::Writer;
 use crate::scratch::Scratch;
@@ -360,7 +361,7 @@ impl<'a> Show<'a> {
         };
         match ended {
             Some((4, _)) if refused > 0 => {
-                self.say(&format!("writer 1 has learnt it: {} writes refused", text::count(refused)));
+                self.say(&format!("writer 1 has learnt it: {} refused", text::counted(refused, "write")));
                 Ok(())
             }
             other => Err(Failure::Check(format!(
@@ -399,18 +400,18 @@ impl<'a> Show<'a> {
                 (oracle.acknowledged(), oracle.paths(), oracle.refused())
             };
             let line = format!(
-                "{:>4.1} s  {}: {} files, {} writes acknowledged, {} refused to the stale writer",
+                "{:>4.1} s  {}: {}, {} acknowledged, {} refused to the stale writer",
                 self.begun.elapsed().as_secs_f64(),
                 self.phase,
-                text::count(files),
-                text::count(acknowledged),
+                text::counted(files, "file"),
+                text::counted(acknowledged, "write"),
                 text::count(refused)
             );
             if self.output.is_watched() {
                 self.bar.set_message(line);
                 self.bar.tick();
             } else if !self.output.is_json() {
-                self.print(&line);
+                note(line);
             }
         }
         Ok(())
@@ -422,14 +423,8 @@ impl<'a> Show<'a> {
         if self.output.is_watched() {
             self.bar.println(line);
         } else if !self.output.is_json() {
-            self.print(&line);
+            note(line);
         }
-    }
-
-    fn print(&self, line: &str) {
-        use std::io::Write;
-        // A closed standard error hides progress and nothing else.
-        let _ = writeln!(std::io::stderr(), "{line}");
     }
 
     fn read_back(&mut self) -> Result<Verdict> {

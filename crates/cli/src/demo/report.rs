@@ -114,7 +114,8 @@ impl Report {
             row(
                 "log",
                 format!(
-                    "in the memory of three of {count} nodes over TCP, durable in two; {killed} nodes killed"
+                    "in the memory of three of {count} nodes over TCP, durable in two; {} killed",
+                    text::counted(u64::from(killed), "node")
                 ),
             );
         }
@@ -163,10 +164,10 @@ impl Report {
         row(
             "read back in",
             format!(
-                "{} ({} writes, {} files)",
+                "{} ({}, {})",
                 text::duration(self.read),
-                text::count(self.verdict.entries),
-                text::count(self.verdict.files)
+                text::counted(self.verdict.entries, "write"),
+                text::counted(self.verdict.files, "file")
             ),
         );
         row("all in", text::duration(self.whole));

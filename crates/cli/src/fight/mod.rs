@@ -32,6 +32,7 @@ use crate::crash::script::THREADS;
 use crate::database::{self, HowArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::note::note;
 use crate::output::Output;
 use crate::process::Message;
 use crate::process::child::Writer;
@@ -448,14 +449,14 @@ impl<'a> Fight<'a> {
         }
         let ears = self.ears();
         let acknowledged: u64 = ears.threads.iter().map(Oracle::acknowledged_all).sum();
-        eprintln!(
+        note(format_args!(
             "{:>4} s left: {} takeovers, {} batches acknowledged, {} kills, {} pauses",
             end.saturating_duration_since(Instant::now()).as_secs(),
             ears.openings,
             text::count(acknowledged),
             self.happened.kills,
             self.happened.pauses
-        );
+        ));
     }
 }
 

@@ -4,10 +4,10 @@ use clap::Args;
 use serde_json::json;
 use tombolo_segment::message::NodeStatus;
 
-use super::{Showing, bytes, status};
+use super::{Showing, status};
 use crate::failure::Result;
 use crate::output::Output;
-use crate::text;
+use crate::text::{self, size};
 
 /// Arguments of `serve lend`.
 #[derive(Args)]
@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(value_name = "ADDRESS")]
     address: String,
     /// The most that it lends from here on: 512MiB, 8GiB, a number of bytes, or 0.
-    #[arg(value_name = "SIZE", value_parser = bytes)]
+    #[arg(value_name = "SIZE", value_parser = size)]
     size: u64,
     #[command(flatten)]
     showing: Showing,
@@ -54,12 +54,12 @@ fn wanted_back(status: &NodeStatus) -> u64 {
 fn as_text(told: u64, status: &NodeStatus) -> String {
     let lends = text::bytes(status.bytes_max);
     let short = if status.bytes_max < told { ", for its host is short of memory" } else { "" };
+    let regions = text::counted(status.regions, "region");
     let rest = match wanted_back(status) {
-        0 => format!("its {} regions take {}", status.regions, text::bytes(status.bytes_taken)),
+        0 => format!("it holds {} in {regions}", text::bytes(status.bytes_taken)),
         more => format!(
-            "{} of its {} regions' {} are asked back from their writers",
+            "{} of {} in {regions} are asked back from their writers",
             text::bytes(more),
-            status.regions,
             text::bytes(status.bytes_taken)
         ),
     };
@@ -88,7 +88,7 @@ mod tests {
             holdings: Vec::new(),
         };
         let text = as_text(1 << 30, &status);
-        assert!(!text.contains("short") && text.contains("regions take"), "{text}");
+        assert!(!text.contains("short") && text.contains("in 1 region"), "{text}");
         assert!(as_text(2 << 30, &status).contains("short of memory"));
         let full = NodeStatus { bytes_taken: 3 << 30, ..status };
         assert!(as_text(1 << 30, &full).contains("asked back") && wanted_back(&full) == 2 << 30);

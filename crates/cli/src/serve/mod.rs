@@ -35,30 +35,6 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     }
 }
 
-/// Shows on standard error what happens in the background: operators of long-running processes read
-/// it there.
-fn show_events() {
-    let subscriber =
-        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false);
-    // Another one is there in no command of ours.
-    let _already = subscriber.try_init();
-}
-
-/// Reads `512MiB`, `8GiB` or a number of bytes.
-fn bytes(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        "TiB" => 40,
-        _ => return Err("a number with KiB, MiB, GiB or TiB behind it, such as 512MiB, or of bytes".into()),
-    };
-    let number = digits.parse::<u64>().map_err(|_| "a number in front, such as 512MiB".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "less than 16 EiB".to_owned())
-}
-
 /// The environment variable that a secret is taken from when nothing is named.
 pub const SECRET_VARIABLE: &str = "TOMBOLO_NODE_SECRET";
 /// The same of a directory of certificates.

@@ -15,11 +15,12 @@ use tombolo_storage::logged::LoggedErrors;
 use tombolo_storage::{Error, ErrorKind, Registry};
 
 use super::pressure::{self, Lending};
-use super::{SECRET_VARIABLE, Showing, bytes, show_events, status};
+use super::{SECRET_VARIABLE, Showing, status};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::note::note;
 use crate::output::Output;
-use crate::text;
+use crate::text::{self, size};
 
 /// When appends are acknowledged on a node with a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -61,7 +62,7 @@ pub struct Arguments {
     listen: String,
     /// How much memory to lend: 512MiB, 8GiB, or a number of bytes. The process takes some more for
     /// connections.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = some_size)]
     memory: u64,
     /// A directory of its own for a copy on disk: up to twice what it holds, and 200 MiB.
     #[arg(long, value_name = "DIRECTORY")]
@@ -130,9 +131,9 @@ fn announced_news(logged: &mut LoggedErrors, outcome: tombolo_storage::Result<()
     }
 }
 
-/// As [`bytes`], of which there must be some.
-fn size(text: &str) -> std::result::Result<u64, String> {
-    bytes(text).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err("more than nothing".to_owned()) })
+/// As [`size`], of which there must be some.
+fn some_size(text: &str) -> std::result::Result<u64, String> {
+    size(text).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err("more than nothing".to_owned()) })
 }
 
 /// Whether only this host reaches an address.
@@ -164,7 +165,6 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
             one: openssl rand -hex 32), or --tls DIRECTORY"
         )));
     }
-    show_events();
     let interrupted = interrupt::listen()?;
     let env = Env::real();
     let disk = arguments.disk.as_ref().map(|directory| NodeDisk {
@@ -187,10 +187,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         Some(uri) => {
             let address = announced_at(arguments.advertise.as_deref(), &arguments.listen)?;
             if is_loopback(address) {
-                eprintln!(
+                note(format_args!(
                     "{address} is announced, which only this host reaches: writers of others need \
                     --advertise HOST:PORT"
-                );
+                ));
             }
             Some(Place::open(&env, &Registry::with_defaults(), uri)?)
         }
@@ -271,7 +271,10 @@ impl Serving {
         if let Some(bytes) = lending.look(pressure, self.node.status().bytes_taken, now) {
             self.node.lend(bytes);
             let (figure, lent) = (pressure.unwrap_or_default(), self.node.status().bytes_max);
-            eprintln!("memory pressure {figure:.1} %: the node lends {} from here on", text::bytes(lent));
+            note(format_args!(
+                "memory pressure {figure:.1} %: the node lends {} from here on",
+                text::bytes(lent)
+            ));
         }
     }
 
@@ -291,7 +294,7 @@ impl Serving {
         };
         let outcome = within_limit(&self.env, announcer.announce(self.node.status())).unwrap_or_else(late);
         if let Some(line) = announced_news(&mut self.logged, outcome) {
-            eprintln!("{line}");
+            note(format_args!("{line}"));
         }
     }
 
@@ -326,8 +329,8 @@ impl Serving {
         let stays = "the node's announcement stays until others take it for gone";
         match within_limit(&self.env, announcer.withdraw()) {
             Some(Ok(())) => {}
-            Some(Err(error)) => eprintln!("{stays}: {error}"),
-            None => eprintln!("{stays}: the store did not answer within {ANNOUNCE_MAX:?}"),
+            Some(Err(error)) => note(format_args!("{stays}: {error}")),
+            None => note(format_args!("{stays}: the store did not answer within {ANNOUNCE_MAX:?}")),
         }
     }
 
@@ -367,9 +370,9 @@ fn wait_until_drained(env: &Env, node: &Node, deadline: tombolo_env::Instant) ->
         let status = node.status();
         let news = (status.regions, status.holdings.clone());
         if said.as_ref() != Some(&news) {
-            eprintln!("{}", status::waits_for(&status));
+            note(status::waits_for(&status));
             if said.is_none() {
-                eprintln!("Ctrl-C or SIGTERM once more ends it at once.");
+                note("Ctrl-C or SIGTERM once more ends it at once.");
             }
             said = Some(news);
         }
@@ -397,11 +400,11 @@ mod tests {
     #[test]
     fn sizes_are_read() {
         assert_eq!(
-            (size("512MiB"), size("1GiB"), size("4096"), bytes("0")),
+            (some_size("512MiB"), some_size("1GiB"), some_size("4096"), size("0")),
             (Ok(512 << 20), Ok(1 << 30), Ok(4096), Ok(0))
         );
         for wrong in ["", "0", "MiB", "1GB", "1.5GiB", "99999999TiB", "-1"] {
-            assert!(size(wrong).is_err(), "{wrong}");
+            assert!(some_size(wrong).is_err(), "{wrong}");
         }
     }
 

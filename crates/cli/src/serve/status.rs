@@ -80,9 +80,9 @@ pub fn as_text(status: &NodeStatus) -> String {
     let domain = if status.domain.is_empty() { "none named".to_owned() } else { status.domain.clone() };
     let draining = if status.is_draining { format!("\n{}", waits_for(status)) } else { String::new() };
     format!(
-        "life {}: {} regions take {taken} of {max}; acknowledges from {}; failure domain: {domain}{draining}",
+        "life {}: {taken} of {max} taken, by {}; acknowledges from {}; failure domain: {domain}{draining}",
         status.incarnation,
-        status.regions,
+        text::counted(status.regions, "region"),
         medium(status.medium)
     )
 }

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::crash::{self, Test};
 use crate::database::HowArguments;
 use crate::failure::{Failure, Result};
+use crate::note::note;
 use crate::output::Output;
 use crate::text;
 
@@ -92,7 +93,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         })?;
         if !output.is_json() {
             let (minutes, memory) = (begun.elapsed().as_secs_f64() / 60.0, &test.memory);
-            eprintln!(
+            note(format_args!(
                 "{minutes:5.1} min: {round} kills, {} batches acknowledged, {} faults, {} handles opened \
                 again; peak {} held, {} resident, {} of the \
                  budget of {}",
@@ -103,7 +104,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
                 text::bytes(memory.own_peak_bytes),
                 text::bytes(memory.budget_peak_bytes),
                 text::bytes(BUDGET_BYTES),
-            );
+            ));
         }
     }
     if temporary {

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tombolo::Stats;
 pub use tombolo_env::clock::date;
+use tombolo_storage::size::{SIZE_WANTED, parse_size};
 
 use crate::failure::{Failure, Result};
 
@@ -199,6 +200,29 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// So many of something: `1 table`, `2,000 entries`.
+pub fn counted(number: u64, what: &str) -> String {
+    if number == 1 {
+        return format!("1 {what}");
+    }
+    let plural = match what.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ if what.ends_with(['s', 'x']) || what.ends_with("ch") || what.ends_with("sh") => {
+            format!("{what}es")
+        }
+        _ => format!("{what}s"),
+    };
+    format!("{} {plural}", count(number))
+}
+
+/// Reads an argument that is a size.
+///
+/// # Errors
+/// What was expected.
+pub fn size(text: &str) -> std::result::Result<u64, String> {
+    parse_size(text).ok_or_else(|| SIZE_WANTED.to_owned())
+}
+
 /// Bytes in binary units.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -230,7 +254,12 @@ pub fn stats(stats: &Stats) -> String {
         .map(|(level, tables)| format!("L{level} {tables}"))
         .collect();
     let mut lines = vec![
-        format!("tables      {} of {} ({})", stats.tables, bytes(stats.table_bytes), levels.join(", ")),
+        format!(
+            "tables      {} of {} ({})",
+            count(stats.tables),
+            bytes(stats.table_bytes),
+            levels.join(", ")
+        ),
         format!(
             "memtables   {}, {} waiting for their flush",
             bytes(stats.memtable_bytes),
@@ -238,10 +267,10 @@ pub fn stats(stats: &Stats) -> String {
         ),
         format!("log         {} not yet freed", bytes(stats.log_bytes)),
         format!(
-            "since open  {} writes, {} flushes, {} compactions",
-            count(stats.writes),
-            count(stats.flushes),
-            count(stats.compactions)
+            "since open  {}, {}, {}",
+            counted(stats.writes, "write"),
+            counted(stats.flushes, "flush"),
+            counted(stats.compactions, "compaction")
         ),
         format!(
             "opening     {}, {} of log replayed",
@@ -253,8 +282,8 @@ pub fn stats(stats: &Stats) -> String {
         lines.insert(
             1,
             format!(
-                "shared      {} tables of {} lie under other databases",
-                stats.tables_shared,
+                "shared      {} of {} under other databases",
+                counted(stats.tables_shared, "table"),
                 bytes(stats.table_bytes_shared)
             ),
         );

@@ -82,6 +82,21 @@ fn figures_have_human_units() {
 }
 
 #[test]
+fn one_is_no_plural() {
+    for (number, what, text) in [
+        (1, "table", "1 table"),
+        (0, "table", "0 tables"),
+        (2000, "entry", "2,000 entries"),
+        (1, "entry", "1 entry"),
+        (2, "flush", "2 flushes"),
+        (3, "batch", "3 batches"),
+        (2, "key", "2 keys"),
+    ] {
+        assert_eq!(counted(number, what), text);
+    }
+}
+
+#[test]
 fn dates_are_of_the_calendar() {
     for (seconds, shown) in [
         (0, "1970-01-01 00:00:00 UTC"),

@@ -2,7 +2,7 @@
 //! and nothing touched.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::{Ran, fails, json, ok, ran, tombolo, uri};
 
@@ -35,9 +35,10 @@ fn unknown_options_are_refused_and_the_known_ones_listed() {
     fails(&["db", "put", &store, "--set", "memory_bytes=1", "k", "v"], 2, &["out of range"]);
     for (value, words) in [
         ("18446744073709551615", &["out of range", "1048576 to 17592186044416", "memory_bytes is:"][..]),
-        ("99999999999999999999", &["in digits alone", "memory_bytes is:"]),
-        ("-1", &["in digits alone"]),
-        ("256MB", &["in digits alone", "256MB"]),
+        ("99999999999999999999", &["digits", "64MiB", "memory_bytes is:"]),
+        ("-1", &["digits", "64MiB"]),
+        ("256MB", &["digits", "64MiB", "256MB"]),
+        ("99TiB", &["out of range"]),
     ] {
         fails(&["db", "put", &store, "--set", &format!("memory_bytes={value}"), "k", "v"], 2, words);
     }
@@ -116,6 +117,91 @@ fn errors_are_json_for_machines() {
     );
     assert!(error["expected"].is_string() && error["to_do"].is_string(), "{error}");
     assert!(ran.stdout.is_empty());
+}
+
+#[test]
+fn wrong_command_lines_are_json_too() {
+    for (arguments, word) in [
+        (&["--json", "db", "get"][..], "<URI>"),
+        (&["db", "get", "--json"], "<URI>"),
+        (&["--json", "frobnicate"], "frobnicate"),
+        (&["db", "scan", "mem://x", "--json", "--limit", "many"], "--limit"),
+        (&["--json", "db", "put", "mem://x", "k"], "VALUE"),
+        (&["--json"], "subcommand"),
+    ] {
+        let ran = tombolo(arguments);
+        let error = &json(&ran.stderr)["error"];
+        assert_eq!(
+            (ran.code, error["kind"].as_str(), error["exit_code"].as_u64()),
+            (2, Some("Usage"), Some(2))
+        );
+        assert!(error["message"].as_str().unwrap().contains(word), "{word}: {error}");
+        assert!(error["to_do"].as_str().unwrap().contains("--help"), "{error}");
+        assert!(ran.stdout.is_empty(), "{arguments:?}: {}", ran.stdout);
+        let plain: Vec<_> = arguments.iter().copied().filter(|word| *word != "--json").collect();
+        let text = tombolo(&plain).stderr;
+        assert!(plain.is_empty() || text.starts_with("error: "), "{text}");
+    }
+    let help = tombolo(&["--json", "db", "--help"]);
+    assert!(help.code == 0 && help.stdout.contains("Usage:") && help.stderr.is_empty(), "{}", help.stderr);
+}
+
+/// Every command ends in an orderly way where nobody reads what it says.
+#[test]
+fn nobody_at_the_other_end_of_a_pipe_is_no_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "k", "v"]);
+    for (arguments, code) in [
+        (&["--help"][..], 0),
+        (&["--version"], 0),
+        (&["frobnicate"], 2),
+        (&["--json", "frobnicate"], 2),
+        (&["-vvv", "db", "scan", &store], 0),
+        (&["-vvv", "db", "compact", &store], 0),
+        (&["db", "get", &store, "none"], 3),
+        (&["db", "export", &store], 0),
+        (&["inspect", &store, "--json"], 0),
+        (&["completions", "bash"], 0),
+        (&["demo", "--source", "/nowhere"], 2),
+        (&["bench", "--num", "10", "--benchmarks", "fillrandom"], 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tombolo"));
+        command.args(arguments).stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
+        let ended = command.status().unwrap();
+        assert_eq!(ended.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn sizes_are_written_alike_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "--set", "memory_bytes=64MiB", "--set", "memtable_bytes=4MiB", "k", "v"]);
+    ok(&["db", "keyspace", "create", &store, "wide", "--keyspace-setting", "block_bytes=64KiB"]);
+    let stats = json(&ok(&["--json", "db", "stats", &store, "--set", "memory_bytes=128MiB"]));
+    assert_eq!(stats["memory_bytes"].as_u64(), Some(128 << 20));
+    assert_eq!(ok(&["db", "get", &format!("{store}?bytes_per_second=8MiB"), "k"]), "v\n");
+    fails(&["db", "get", &format!("{store}?bytes_per_second=8MB"), "k"], 2, &["bytes_per_second", "64MiB"]);
+    fails(&["db", "import", &store, "--batch-bytes", "65MiB"], 2, &["--batch-bytes", "67108864"]);
+}
+
+#[test]
+fn verbosity_shows_events_and_nothing_is_shown_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    for (arguments, shows) in [
+        (&["db", "compact", &store][..], false),
+        (&["-v", "db", "compact", &store], true),
+        (&["db", "compact", &store, "-vv"], true),
+    ] {
+        ok(&["db", "put", &store, "k", "v"]);
+        let ran = tombolo(arguments);
+        let shown = ran.stderr.contains("INFO");
+        assert_eq!((ran.code, shown), (0, shows), "{arguments:?}: {}", ran.stderr);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tombolo_format::manifest;
+use tombolo_storage::size::{SIZE_WANTED, parse_size};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
 pub(crate) use live::LiveOptions;
@@ -113,7 +114,7 @@ impl Options {
     pub const SETTINGS: &'static [Setting] = &[
         Setting {
             name: "memory_bytes",
-            help: "bytes for memtables, caches and queues (default 268435456): more for read-heavy data \
+            help: "bytes for memtables, caches and queues (default 256MiB): more for read-heavy data \
                 larger than it",
         },
         Setting {
@@ -142,19 +143,20 @@ impl Options {
         },
     ];
 
-    /// Sets one setting by name, as command lines give it.
+    /// Sets one setting by name, as command lines give it. Bytes are a number, or one with KiB,
+    /// MiB, GiB or TiB behind it.
     ///
     /// # Errors
     /// `Invalid` for an unknown name or a value out of range.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
-            "memory_bytes" => self.memory_bytes = number(name, value)?,
-            "memtable_bytes" => self.memtable_bytes = Some(number(name, value)?),
+            "memory_bytes" => self.memory_bytes = size(name, value)?,
+            "memtable_bytes" => self.memtable_bytes = Some(size(name, value)?),
             "writes_in_flight_max" => self.writes_in_flight_max = number(name, value)?,
             "automatic_compaction" => self.automatic_compaction = truth(name, value)?,
-            "background_bytes_per_second_max" => self.background_bytes_per_second_max = number(name, value)?,
+            "background_bytes_per_second_max" => self.background_bytes_per_second_max = size(name, value)?,
             "flash_cache_directory" => self.flash_cache_directory = (!value.is_empty()).then(|| value.into()),
-            "flash_cache_bytes" => self.flash_cache_bytes = Some(number(name, value)?),
+            "flash_cache_bytes" => self.flash_cache_bytes = Some(size(name, value)?),
             _ => return Err(unknown(name, Options::SETTINGS)),
         }
         Ok(())
@@ -363,7 +365,7 @@ impl KeyspaceOptions {
                     if value == "same" { None } else { Some(compression(name, value)?) };
             }
             "block_bytes" if value == "auto" => self.block_bytes = None,
-            "block_bytes" => match number(name, value).map(u32::try_from) {
+            "block_bytes" => match size(name, value).map(u32::try_from) {
                 Ok(Ok(bytes @ 1024..=1_048_576)) => self.block_bytes = Some(bytes),
                 _ => return Err(bad_value(name, value, "1024 to 1048576, or auto")),
             },
@@ -454,6 +456,10 @@ fn is_known(name: &str) -> bool {
 
 fn number(name: &str, value: &str) -> Result<u64> {
     value.parse().map_err(|_| bad_value(name, value, "a whole number, in digits alone"))
+}
+
+fn size(name: &str, value: &str) -> Result<u64> {
+    parse_size(value).ok_or_else(|| bad_value(name, value, SIZE_WANTED))
 }
 
 fn compression(name: &str, value: &str) -> Result<Compression> {

@@ -107,3 +107,14 @@ fn live_options_change_whole_or_not_at_all() {
     );
     assert!(refused.is_err() && live.load().memory_bytes == 1 << 20);
 }
+
+#[test]
+fn sizes_may_have_units() {
+    let options = Options::parse(["memory_bytes=64MiB", "memtable_bytes=4096KiB"]).unwrap();
+    assert_eq!((options.memory_bytes, options.memtable_bytes), (64 << 20, Some(4 << 20)));
+    let error = Options::parse(["memory_bytes=64MB"]).unwrap_err().to_string();
+    assert!(error.contains("64MiB") && error.contains("\"64MB\""), "{error}");
+    let mut options = KeyspaceOptions::default();
+    options.set("block_bytes", "16KiB").unwrap();
+    assert_eq!(options.block_bytes, Some(16 << 10));
+}
