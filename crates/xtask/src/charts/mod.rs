@@ -3,7 +3,7 @@
 //! 1. Each question has a file of figures, `docs/charts/data/NAME.json`: what was measured, when,
 //!    where, with which command, and the values.
 //! 2. A run's records (`cargo xtask peers --json`, `near --json`) replace the values of the figures
-//!    that come from such runs.
+//!    that come from such runs, all of a figure: values of two runs are not compared.
 //! 3. Each file becomes a chart, `docs/charts/NAME.svg`, and a table in the page between two marks.
 //!
 //! Invariant: charts and tables hold nothing that the files do not say. A test draws them again and
@@ -33,7 +33,8 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Records of runs, as `cargo xtask peers --json` and `near --json` write them.
+    /// Records of a run, as `cargo xtask peers --json` and `near --json` write them; of a run in
+    /// parts several files. A figure that has one value of the run has all its values of it.
     files: Vec<PathBuf>,
     /// Where charts go, and their figures in `data/` below it.
     #[arg(long, default_value = "docs/charts", value_name = "DIRECTORY")]
@@ -56,10 +57,8 @@ pub struct Arguments {
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     let folder = root.join(&arguments.to);
     let mut figures = read_all(&folder)?;
-    for path in &arguments.files {
-        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let records: Vec<Value> = serde_json::from_str(&text)
-            .map_err(|error| format!("{}: not the records of a run: {error}", path.display()))?;
+    let records = read_records(&arguments.files)?;
+    if !records.is_empty() {
         let Some(command) = &arguments.command else {
             return Err("--command says how the run was made, so that a reader can make it again".to_owned());
         };
@@ -75,14 +74,14 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
             let values = figure.take(&records);
             if values > 0 {
                 figure.measured = vec![measured.clone()];
-                println!("{name}: {values} values of {}", path.display());
+                println!("{name}: {values} values");
                 taken += values;
                 let text = serde_json::to_string_pretty(figure).map_err(|error| error.to_string())?;
                 write(&folder.join("data").join(format!("{name}.json")), &(text + "\n"))?;
             }
         }
         if taken == 0 {
-            return Err(format!("{}: no figure has a value of this run", path.display()));
+            return Err("no figure has a value of this run".to_owned());
         }
     }
     for (name, figure) in &figures {
@@ -93,6 +92,21 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     write(&path, &page::with_figures(&text, &figures)?)?;
     println!("{} charts in {}, their tables in {}", figures.len(), folder.display(), path.display());
     Ok(())
+}
+
+/// The records of all files, as of one run.
+fn read_records(files: &[PathBuf]) -> Result<Vec<Value>, String> {
+    let mut records = Vec::new();
+    for path in files {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let found: Vec<Value> = serde_json::from_str(&text)
+            .map_err(|error| format!("{}: not the records of a run: {error}", path.display()))?;
+        records.extend(found);
+    }
+    if records.is_empty() && !files.is_empty() {
+        return Err("the files have no records".to_owned());
+    }
+    Ok(records)
 }
 
 /// The figures below `folder`, by name.
