@@ -1,4 +1,4 @@
-//! `tombolo log`: what is known of a near-compute log.
+//! `tombolo log`: the nodes and segments of a near-compute log.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

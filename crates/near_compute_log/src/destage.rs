@@ -2,7 +2,7 @@
 //! that no others stand in for (rule 6): first the object, then a configuration that names it, then
 //! their regions and this process's copy are given back.
 //!
-//! An object's name holds the length and the digest of what is in it. So an object that is there
+//! An object's name holds the length and the digest of its content. So an object that is there
 //! already is the wanted one, whichever process put it and however late: a writer's last records
 //! may only tell what was committed, and its successor may have found more of them, or fewer.
 

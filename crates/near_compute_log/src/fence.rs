@@ -1,6 +1,6 @@
 //! A successor takes an older epoch's lane over (rule 5): seals its segments, recovers what may
 //! have been acknowledged, copies to fresh regions what too few hold, publishes, and only then
-//! tells the length and frees what is named no more.
+//! tells the length and frees segments that are named no more.
 //!
 //! Takeover, step 2. Segments are sealed and fetched all at once; the lane ends with the first that
 //! has no end record.

@@ -7,8 +7,8 @@
 //! written to.
 //!
 //! Invariants:
-//! 1. `durable` is the end of what is acknowledged in a segment, all segments before it being
-//!    acknowledged to their ends.
+//! 1. `durable` is the acknowledged end of a segment, all segments before it being acknowledged to
+//!    their ends.
 //! 2. One publication at a time; what it leaves out or frees is freed once it is known (rule 6).
 //! 3. Locks are taken in this order: the state, the flight. Calls go out in the order in which the
 //!    state decided them.

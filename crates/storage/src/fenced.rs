@@ -1,7 +1,8 @@
 //! What fences have read of older logs, kept for the replay that follows: so a log is read once.
 //!
 //! Below the end that a fence found nobody changes a log any more, so what it read there stays
-//! true. What is not read before the epoch's own log is opened is let go: nobody replays it then.
+//! true. Entries that are not read before the epoch's own log is opened are let go: nobody replays
+//! it then.
 
 use std::collections::BTreeMap;
 

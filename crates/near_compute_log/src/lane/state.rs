@@ -1,4 +1,4 @@
-//! What is known of a lane, under its lock: how far it is acknowledged, what came back, what was
+//! The state of a lane, under its lock: how far it is acknowledged, what came back, what was
 //! published, and whose wait is over.
 
 use std::sync::atomic::Ordering;

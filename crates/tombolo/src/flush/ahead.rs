@@ -3,8 +3,8 @@
 //! idle meanwhile.
 //!
 //! Invariants:
-//! 1. What is written here is named by the memtable's own flush, after the one before was named, or
-//!    deleted.
+//! 1. A table that is written here is named by the memtable's own flush, after the one before was
+//!    named, or deleted.
 //! 2. Nothing is written ahead of a memtable that creates or drops keyspaces: which ones live is
 //!    known once the manifest has that.
 //! 3. One memtable at most is written ahead; nothing of it is kept while the one before fails,

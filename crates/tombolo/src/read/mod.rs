@@ -1,8 +1,7 @@
 //! Read path: `memtables → version → filter → cache → table → object store`.
 //!
-//! A read first tries what is in memory, on the caller's thread, without a lock that others contend
-//! for and without an allocation beyond the result. On a miss it goes on as a future that holds the
-//! view.
+//! A read first tries memory, on the caller's thread, without a lock that others contend for and
+//! without an allocation beyond the result. On a miss it goes on as a future that holds the view.
 //!
 //! Invariants:
 //! 1. A read loads the view first and the visible sequence number after; so compaction, which makes

@@ -1,4 +1,4 @@
-//! One round of a reader: what is new in the chain and in the log becomes visible, all at once.
+//! One round of a reader: changes of the chain and of the log become visible, all at once.
 //!
 //! The order in which a round shows things matters. Reads load the view first and the visible
 //! number after. So the number is raised before the view is replaced: who sees the new view, whose

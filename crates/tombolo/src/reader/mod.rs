@@ -1,12 +1,12 @@
 //! Reading beside a live writer, which needs not know of it:
 //! `follow the chain → pin its tables → follow the log → show both as one cut`.
 //!
-//! - [`follow`]: one round, which brings what is shown up to date.
+//! - [`follow`]: one round, which brings the view up to date.
 //! - [`tasks`]: when rounds are made, and the heartbeats of pins.
 //!
 //! Invariants:
-//! 1. What is shown is one prefix of the order of the logged writes, with all that tables hold:
-//!    what a round read is shown at its end, at once.
+//! 1. A view is one prefix of the order of the logged writes, with all that tables hold: what a
+//!    round read is shown at its end, at once.
 //! 2. Nothing is shown that a takeover could take back: of tables what a proven state names, of a
 //!    log what is sealed or known to be durable.
 //! 3. A round that begins now shows all that is acknowledged as durable now: the newest state is

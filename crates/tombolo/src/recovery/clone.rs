@@ -1,7 +1,7 @@
 //! A clone that shares tables:
 //! `claim the target → pin the tables at each place where they lie → prove the pins → one commit names all`.
 //!
-//! Nothing is copied: what it costs depends on the number of tables, and not on what is in them.
+//! Nothing is copied: the cost depends on the number of tables, and not on their size.
 //!
 //! Invariants:
 //! 1. The commit comes after the proof of every pin (rule 12): a collection that condemns one of

@@ -1,7 +1,7 @@
 //! Opening without a claim: `read manifest → (read checkpoint) → serve reads`. Nothing is written,
 //! nobody is fenced, no log is read.
 //!
-//! What is served is what tables hold: at a checkpoint all that it holds, kept by its pin; else the
+//! It serves the content of tables: at a checkpoint all that it holds, kept by its pin; else the
 //! newest state of the manifest, whose tables nobody keeps for this reader: once a writer has
 //! deleted one, reads that need it end with `PinLost`.
 

@@ -1,4 +1,5 @@
-//! Requests that several readers wait for: who misses what is being fetched already joins in.
+//! Requests that several readers wait for: a reader that misses a block which is being fetched
+//! joins in.
 //!
 //! A flight is a future that all who wait for it drive together: the one that is polled goes on
 //! with it, and when it can go on all are woken. There is no leader, so that a reader who goes

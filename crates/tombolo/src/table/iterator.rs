@@ -10,10 +10,10 @@
 //!
 //! Read-ahead (see [`super::ahead`]): the third block in a row, forward or backward, asks for more
 //! than itself; a seek begins anew, and brings a few blocks at a store where requests take long.
-//! What is read ahead ends at the walk's bounds and at blocks that are in the cache, or, at such a
-//! store, at more of them than are cheaper not to read. It stays with the iterator; reached, a
-//! block goes to the cache only where nothing else has to leave for it: a scan does not drive out
-//! what is read again and again.
+//! Read-ahead ends at the walk's bounds and at blocks that are in the cache, or, at such a store,
+//! at more of them than are cheaper not to read. It stays with the iterator; reached, a block goes
+//! to the cache only where nothing else has to leave for it: a scan does not drive out what is read
+//! again and again.
 
 use std::ops::Range;
 use std::sync::Arc;

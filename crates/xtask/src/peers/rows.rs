@@ -1,5 +1,5 @@
-//! What is compared: scenes of steps, each measured step a row of the result, and the bar that a
-//! row must reach.
+//! The comparisons: scenes of steps, each measured step a row of the result, and the bar that a row
+//! must reach.
 //!
 //! A scene is one process with one engine: an empty database, then its steps in order. Writes stay
 //! in a scene even when nobody asked for their rows, because the reads after them need what they

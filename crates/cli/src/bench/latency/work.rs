@@ -1,4 +1,4 @@
-//! What is measured, each for a time.
+//! The measurements, each for a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What is known of a fight, and whether what was seen is possible.
+//! The facts of a fight, and whether an observation is possible.
 //!
 //! Each writer tells what it finds when it opens, before it writes, then each batch before it
 //! writes it, and each acknowledgement. Batches are numbered from 1 in each epoch and thread, one

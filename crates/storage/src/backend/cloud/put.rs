@@ -3,9 +3,10 @@
 //! Each call marks its object with a number of its own. An answer that was lost leaves three
 //! possibilities: the object is in place, it is not, or it will be. So the same put is made again:
 //! `Created` settles it, and so does a name that is taken, since then a read shows whose mark it
-//! has. Where a store keeps no marks, the bytes are compared. What is still not known after some
-//! attempts is `OutcomeUnknown`: the manifest and the log go on from there, with the same bytes to
-//! the same name. Of a table nobody does, so that it has more attempts, at what was refused too.
+//! has. Where a store keeps no marks, the bytes are compared. An outcome that is still not known
+//! after some attempts is `OutcomeUnknown`: the manifest and the log go on from there, with the
+//! same bytes to the same name. Of a table nobody does, so that it has more attempts, at what was
+//! refused too.
 
 use std::sync::Arc;
 

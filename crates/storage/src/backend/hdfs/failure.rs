@@ -13,8 +13,8 @@
 //! | a connection that broke, an answer that makes no sense, silence | `Retry` | yes |
 //! | any other refusal | `Retry` | yes |
 //!
-//! A NameNode that refuses has done nothing. What is not known to be a refusal counts as uncertain
-//! all the same: asking again settles it.
+//! A NameNode that refuses has done nothing. A failure that is not known to be a refusal counts as
+//! uncertain all the same: asking again settles it.
 
 use std::io;
 

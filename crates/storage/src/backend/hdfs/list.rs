@@ -1,13 +1,13 @@
 //! Lists: an ascending walk over directories, made durable before it is believed.
 //!
-//! What is atomic: a NameNode answers a directory in ascending order of names, a page
-//! (dfs.ls.limit, 1000 entries) at a time, each page under its lock. Names that match a prefix
-//! within one directory lie side by side. So the page that shows the first of them, or shows that
-//! there is none, shows at its one moment all that lies behind the end of the page before, which
-//! lies before all that match: the smallest of them, at one moment, whatever happened between the
-//! pages. Longer lists are put together from a moment for each page.
+//! Atomic: a NameNode answers a directory in ascending order of names, a page (dfs.ls.limit, 1000
+//! entries) at a time, each page under its lock. Names that match a prefix within one directory lie
+//! side by side. So the page that shows the first of them, or shows that there is none, shows at
+//! its one moment all that lies behind the end of the page before, which lies before all that
+//! match: the smallest of them, at one moment, whatever happened between the pages. Longer lists
+//! are put together from a moment for each page.
 //!
-//! What is durable: all that the NameNode showed, since the store settles behind the walk.
+//! Durable: all that the NameNode showed, since the store settles behind the walk.
 //!
 //! A walk begins at the beginning of a directory, since the client offers no other way: a page that
 //! begins after a name costs the pages before it.

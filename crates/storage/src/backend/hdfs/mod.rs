@@ -11,7 +11,7 @@
 //!   that creating the object's own name would show half an object;
 //! - a list walks directories in ascending order, and is settled before it is believed (`list`).
 //!
-//! What is durable: of a closed file every block, synced with its directory by each DataNode of its
+//! Durable: of a closed file every block, synced with its directory by each DataNode of its
 //! pipeline; of a name, what the NameNode's journal holds. A NameNode answers reads from memory,
 //! which is ahead of its journal. So whatever concludes something from what it saw (a list, a name
 //! that was found taken, a rename that was found to have landed) makes a change of its own before

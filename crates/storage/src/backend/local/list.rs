@@ -1,9 +1,9 @@
 //! Listing: an ascending walk over directories.
 //!
-//! What is atomic: the names of one directory come in one answer of the file system. A prefix
-//! within one directory, with no matching directory beside the objects, is therefore answered as of
-//! one moment. A prefix that spans directories is walked in ascending order of names, one moment
-//! per directory: a name made behind the walk's back is not shown, while a name shown was there.
+//! Atomic: the names of one directory come in one answer of the file system. A prefix within one
+//! directory, with no matching directory beside the objects, is therefore answered as of one
+//! moment. A prefix that spans directories is walked in ascending order of names, one moment per
+//! directory: a name made behind the walk's back is not shown, while a name shown was there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};

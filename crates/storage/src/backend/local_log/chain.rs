@@ -2,8 +2,8 @@
 //! the disk.
 //!
 //! Every begun segment says where the lane left the one before. From the newest one back to the
-//! replay point this gives the chain; what is not on it was given up after a failed sync, or is
-//! older than the replay point.
+//! replay point this gives the chain; a segment that is not on it was given up after a failed sync,
+//! or is older than the replay point.
 
 use std::io;
 use std::path::{Path, PathBuf};

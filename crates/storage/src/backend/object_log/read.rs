@@ -4,8 +4,8 @@
 //! before are worked on: a round trip each would make a takeover's replay, and each round of a
 //! follower, as long as the log is.
 //!
-//! Invariant: what is asked for and held takes at most [`READ_AHEAD_BYTES_MAX`], and a lane's share
-//! of the memory; one object goes in any case.
+//! Invariant: objects that are asked for and held take at most [`READ_AHEAD_BYTES_MAX`], and a
+//! lane's share of the memory; one object goes in any case.
 
 use std::collections::VecDeque;
 

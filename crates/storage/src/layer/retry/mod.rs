@@ -1,6 +1,6 @@
 //! A store that fails for a while and comes back: requests wait and try again.
 //!
-//! What is tried again, and what never is:
+//! Which errors are tried again, and which never are:
 //!
 //! | ended with | then |
 //! |---|---|
