@@ -90,9 +90,10 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "tombolo: {text}");
 }
 
-fn say_that_it_waits(writer: &Writer) {
+/// Says for whom, and for how long, it is waited.
+pub fn say_that_it_waits(writer: &Writer) {
     let seconds = Presence::WAIT_MAX.as_secs();
-    say(&format!("asking {writer} for a sign of life, for up to {seconds} s; --take-over does not ask"));
+    say(&format!("asking {writer} for a sign of life, for up to {seconds} s"));
 }
 
 /// Whether a command may take a database from a writer that lives.
@@ -155,6 +156,34 @@ impl DatabaseArguments {
             say_that_it_waits(&writer);
         }
         Ok(builder)
+    }
+}
+
+/// How long the writer may take that is asked for what it knows, before what is durable is shown.
+const TOLD_TIME_MAX: Duration = Duration::from_secs(5);
+
+impl DatabaseArguments {
+    /// What the process says that has the database open on this host, and says that it is that one's
+    /// answer; `None` when nobody has, or it does not answer soon.
+    pub fn told_by_writer(&self, ask: Ask) -> Result<Option<Answered>> {
+        let builder = self.builder()?;
+        let Presence::Alive(writer, _) = builder.clone().presence(Duration::ZERO).wait()? else {
+            return Ok(None);
+        };
+        match builder.deadline(TOLD_TIME_MAX).ask(ask).wait() {
+            Ok(answered) => {
+                say(&format!("as {writer} says"));
+                Ok(Some(answered))
+            }
+            // Who may only read may not ask.
+            Err(error) => {
+                say(&format!(
+                    "{writer} was not asked, or does not answer ({}): this is what is durable",
+                    error.message()
+                ));
+                Ok(None)
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! 3. Waiting ([`Env::block_on`]) parks a real thread, runs the queue in a simulation, and is a bug
 //!    inside a task: it panics there.
 
+mod bell;
 pub mod clock;
 pub mod completion;
 pub mod file;
@@ -63,6 +64,11 @@ pub trait Platform: Send + Sync + fmt::Debug {
     /// A number that the worlds of one process share, and no other process that runs in the same
     /// address space has: simulated processes are many.
     fn process_token(&self) -> u64;
+    /// Resolves when somebody rings this process's bell of that key after this call.
+    fn rung(&self, key: u128) -> Completion<()>;
+    /// Rings the bell of a process of this host and namespace: of that number and start, and that
+    /// key. Nobody waits, and nobody may hear it.
+    fn ring(&self, process: u32, start: u64, key: u128) -> std::io::Result<()>;
     /// Runs `future` in the background.
     fn spawn(&self, class: TaskClass, name: &'static str, future: BoxFuture<'static, ()>) -> Task;
     /// A future that is ready at `deadline`.
@@ -157,6 +163,21 @@ impl Env {
     /// address space has: simulated processes are many.
     pub fn process_token(&self) -> u64 {
         self.platform.process_token()
+    }
+
+    /// Resolves when somebody rings this process's bell of that key after this call. Anybody on this
+    /// host may ring it, and nobody may come through: it says that it is time to look, and no more.
+    pub fn rung(&self, key: u128) -> Completion<()> {
+        self.platform.rung(key)
+    }
+
+    /// Rings the bell of a process of this host and namespace: of that number and start, and that
+    /// key.
+    ///
+    /// # Errors
+    /// When nobody hears it.
+    pub fn ring(&self, process: u32, start: u64, key: u128) -> std::io::Result<()> {
+        self.platform.ring(process, start, key)
     }
 
     /// Runs `future` in the background. Dropping the task cancels it; [`Task::detach`] lets it go.

@@ -12,7 +12,7 @@
 //! | 24 | 8 | compatible feature bits |
 //! | 32 | 8 | incarnation |
 //! | 40 | 16 | id, as in its name |
-//! | 56 | 4 | verb: 1 flush, 2 compact, 3 make a checkpoint, 4 tell properties |
+//! | 56 | 4 | verb: 1 flush, 2 compact, 3 make a checkpoint, 4 tell properties, 5 tell statistics |
 //! | 60 | | of verb 3 the checkpoint's name |
 //! | −4 | 4 | CRC-32C of all before it |
 //!
@@ -65,6 +65,8 @@ pub enum Verb {
     Checkpoint(String),
     /// Tell its properties.
     Properties,
+    /// Tell its statistics.
+    Stats,
 }
 
 /// A question.
@@ -135,6 +137,7 @@ pub fn encode_question(question: &Question) -> Result<Vec<u8>> {
         Verb::Compact => 2,
         Verb::Checkpoint(_) => 3,
         Verb::Properties => 4,
+        Verb::Stats => 5,
     };
     out.extend_from_slice(&verb.to_le_bytes());
     if let Verb::Checkpoint(name) = &question.verb {
@@ -200,6 +203,7 @@ pub fn decode_question(bytes: &[u8]) -> Result<Question> {
             2 => Verb::Compact,
             3 => Verb::Checkpoint(reader.text(QUESTION_NAME_BYTES_MAX)?.to_owned()),
             4 => Verb::Properties,
+            5 => Verb::Stats,
             verb => return Err(FormatError::newer(0, format!("question of verb {verb}"))),
         };
         reader.end()?;

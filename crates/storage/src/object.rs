@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tombolo_env::BoxFuture;
 
 use crate::facts::Fact;
-use crate::{Error, ErrorKind, FailureDomain, Meter, Placement, Request, Result, StorePerformance, Survival};
+use crate::{Error, ErrorKind, Meter, Placement, Request, Result, StorePerformance, Survival};
 
 pub mod location;
 

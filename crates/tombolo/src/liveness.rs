@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::Instant;
+use tombolo_env::{Either, Instant};
 use tombolo_storage::{ErrorKind, Incarnation, Life, ObjectKind, ObjectName, Purpose, Result};
 
 use crate::collection::lease::{LeaseWatch, Seen};
@@ -30,6 +30,8 @@ pub(crate) const LOOK_IDLE: Duration = Duration::from_secs(60);
 const LOOK_FIRST: Duration = Duration::from_secs(1);
 /// As above, while there is somebody.
 const LOOK_WATCHED: Duration = Duration::from_secs(10);
+/// However often its bell is rung, it looks no more often.
+const LOOK_RUNG: Duration = Duration::from_millis(500);
 /// As above, while there are only some who ask: somebody at the prompt waits.
 const LOOK_ASKED: Duration = Duration::from_secs(2);
 /// A standby renews its record so often.
@@ -136,14 +138,18 @@ pub(crate) async fn beat(engine: Arc<Engine>) {
     // Questions that are being answered: each is done once.
     let mut taken = BTreeSet::new();
     let (mut next_look, mut next_beat) = (io.env.now(), None::<Instant>);
+    let mut looked = io.env.now();
+    let bell = bell(engine.context.database, epoch);
     loop {
-        let stop = engine.work.subscribe();
+        // Both before anything is looked at: what comes meanwhile is not missed.
+        let (stop, rung) = (engine.work.subscribe(), io.env.rung(bell));
         if engine.is_stopping() {
             return;
         }
         let now = io.env.now();
         if now >= next_look {
             let before = watched.period;
+            looked = now;
             if let Err(error) = watched.look(&io, incarnation).await {
                 tracing::debug!(%error, "looking for those who stand by failed; it is tried again");
             }
@@ -178,8 +184,16 @@ pub(crate) async fn beat(engine: Arc<Engine>) {
             }
             next_beat = Some(now + period);
         }
-        either(stop, io.env.sleep_until(next_beat.map_or(next_look, |next| next.min(next_look)))).await;
+        let next = next_beat.map_or(next_look, |next| next.min(next_look));
+        if let Either::First(_) = tombolo_env::either(rung, either(stop, io.env.sleep_until(next))).await {
+            next_look = next_look.min(looked + LOOK_RUNG);
+        }
     }
+}
+
+/// The bell that somebody on the writer's host rings who has asked it something.
+pub(crate) fn bell(database: u64, epoch: u64) -> u128 {
+    u128::from(database) << 64 | u128::from(epoch)
 }
 
 /// Deletes what the writers of older epochs told, as far as that goes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo::manifest::names::table as table_object;
-use tombolo::{Env, PropertyValue, Unit};
+use tombolo::{Answered, Ask, Env, PropertyValue, Unit};
 use tombolo_storage::Uri;
 
 use crate::database::{DatabaseArguments, ReadArguments};
@@ -125,6 +125,9 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
 
 /// Runs `stats`.
 pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+    if let Some(told) = arguments.told_by_writer(Ask::Stats)? {
+        return show_told(&told, &[], output);
+    }
     let db = arguments.open_to_read(&ReadArguments::default())?;
     let (stats, memory, requests) = (db.stats(), Arc::clone(db.memory()), db.requests());
     let epoch = db.epoch().0;
@@ -174,6 +177,11 @@ pub struct Properties {
 
 /// Runs `properties`.
 pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
+    if arguments.read.checkpoint.is_none()
+        && let Some(told) = arguments.database.told_by_writer(Ask::Properties)?
+    {
+        return show_told(&told, &arguments.names, output);
+    }
     let db = arguments.database.open_to_read(&arguments.read)?;
     let properties = match &arguments.names[..] {
         [] => db.properties(),
@@ -202,6 +210,28 @@ pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
             property.value.to_string(),
             property.help
         ))?;
+    }
+    Ok(())
+}
+
+/// What a writer has told of itself: all of it, or what is named.
+fn show_told(told: &Answered, names: &[String], output: &Output) -> Result<()> {
+    let known = |name: &String| told.facts.iter().any(|(fact, _)| fact == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        let known: Vec<&str> = told.facts.iter().map(|(name, _)| name.as_str()).collect();
+        let known = known.join(", ");
+        return Err(Failure::Usage(format!("there is no property {unknown:?}: there are {known}")));
+    }
+    let shown = told.facts.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
+    if output.is_json() {
+        let value = |text: &str| text.parse::<u64>().map_or_else(|_| json!(text), |number| json!(number));
+        let mut all: serde_json::Map<String, Value> =
+            shown.map(|(name, text)| (name.clone(), value(text))).collect();
+        all.insert("by_writer_of_epoch".to_owned(), json!(told.epoch.0));
+        return output.line(Value::Object(all));
+    }
+    for (name, value) in shown {
+        output.line(format!("{name:<26} {value:>16}"))?;
     }
     Ok(())
 }

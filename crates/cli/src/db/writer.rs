@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use tombolo::{Presence, Writer};
 
-use crate::database::DatabaseArguments;
+use crate::database::{DatabaseArguments, say_that_it_waits};
 use crate::failure::Result;
 use crate::interrupt;
 use crate::output::Output;
@@ -31,8 +31,12 @@ pub struct Arguments {
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let wait_max = if arguments.no_ask { Duration::ZERO } else { Presence::WAIT_MAX };
-    let presence = interrupt::wait(arguments.database.builder()?.presence(wait_max), &interrupted, || ())?;
+    let builder = arguments.database.builder()?;
+    let mut presence = builder.clone().presence(Duration::ZERO).wait()?;
+    if let (Presence::Unknown(writer), false) = (&presence, arguments.no_ask) {
+        say_that_it_waits(writer);
+        presence = interrupt::wait(builder.presence(Presence::WAIT_MAX), &interrupted, || ())?;
+    }
     let (state, writer) = match &presence {
         Presence::Nobody => ("nobody", None),
         Presence::Closed(writer) => ("closed", Some(writer)),

@@ -67,7 +67,7 @@ fn no_command_disturbs_a_writer(place: &Place, folder: &Path) {
     let lines = folder.join("lines");
     std::fs::write(&lines, "{\"key\":\"1\",\"value\":\"two books\"}\n").unwrap();
     let lines = lines.to_str().unwrap();
-    let refused: [&[&str]; 7] = [
+    let refused: [&[&str]; 8] = [
         &["db", "put", store, "1", "two books"],
         &["db", "put", store, "1", "two books", "--no-take-over"],
         &["db", "delete", store, "1"],
@@ -75,6 +75,7 @@ fn no_command_disturbs_a_writer(place: &Place, folder: &Path) {
         &["db", "keyspace", "create", store, "more"],
         &["db", "keyspace", "drop", store, "orders"],
         &["db", "destroy", store, "--yes"],
+        &["bench", "--store", store, "--use-existing", "--num", "1", "--benchmarks", "readrandom"],
     ];
     for arguments in refused {
         let process = format!("process {own} ");
@@ -107,6 +108,16 @@ fn no_command_disturbs_a_writer(place: &Place, folder: &Path) {
         (Some("monday"), Some(db.epoch().0))
     );
     assert_eq!(db.checkpoints().wait().unwrap().len(), 1);
+    goes_on();
+    let stats = json(&place.ok(&["--json", "db", "stats", store]));
+    assert_eq!(
+        (stats["flushes"].as_u64(), stats["tables"].as_u64()),
+        (Some(db.stats().flushes), Some(db.stats().tables)),
+        "{stats}"
+    );
+    let properties = json(&place.ok(&["--json", "db", "properties", store, "epoch", "entries"]));
+    assert_eq!(properties["epoch"].as_u64(), Some(db.epoch().0), "{properties}");
+    fails(&place.with(&["db", "properties", store, "no-such-name"]), 2, &["no-such-name", "entries"]);
     goes_on();
     fails(&place.with(&["db", "checkpoint", "create", store, "monday"]), 2, &["AlreadyExists", "monday"]);
     goes_on();

@@ -3,6 +3,7 @@
 //! Thread safety: everything here may be used from any thread. Waiting inside a task panics,
 //! because a pool whose threads all wait for tasks of the same pool would stand still.
 
+mod bell;
 mod executor;
 mod facts;
 mod files;
@@ -33,7 +34,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
-    BoxFuture, Env, FileSystem, HostFacts, Instant, Network, Platform, ProcessFacts, Task, TaskClass,
+    BoxFuture, Completion, Env, FileSystem, HostFacts, Instant, Network, Platform, ProcessFacts, Task,
+    TaskClass,
 };
 
 pub(crate) fn env(io_uring: bool) -> Env {
@@ -122,6 +124,14 @@ impl Platform for RealPlatform {
 
     fn process_token(&self) -> u64 {
         0
+    }
+
+    fn rung(&self, key: u128) -> Completion<()> {
+        bell::wait(key)
+    }
+
+    fn ring(&self, process: u32, start: u64, key: u128) -> std::io::Result<()> {
+        bell::ring(process, start, key)
     }
 
     fn spawn(&self, class: TaskClass, _name: &'static str, future: BoxFuture<'static, ()>) -> Task {

@@ -297,3 +297,18 @@ fn a_process_that_has_ended_is_told_from_one_that_lives() {
     child.wait().expect("it is ours");
     assert_eq!(env.process_lives(child.id(), start), Some(false));
 }
+
+#[test]
+fn a_bell_wakes_whoever_waits_for_it_and_nobody_else() {
+    let env = Env::real();
+    let own = env.process_facts();
+    let (this, other) = (env.rung(1 << 70), env.rung(2));
+    env.ring(own.process, own.start, 3).expect("this process listens");
+    env.ring(own.process, own.start, 1 << 70).expect("this process listens");
+    assert_eq!(env.block_on(this), Some(()));
+    assert!(env.block_on(crate::within(&env, Duration::ZERO, other)).is_none(), "it was not rung");
+    assert!(env.ring(own.process, own.start + 1, 1).is_err(), "no such process");
+    // What was rung before is over.
+    let again = env.rung(1 << 70);
+    assert!(env.block_on(crate::within(&env, Duration::ZERO, again)).is_none());
+}

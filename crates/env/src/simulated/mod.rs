@@ -358,6 +358,7 @@ impl Host {
             mutations: 0,
             tasks: std::collections::BTreeMap::new(),
             stores: std::collections::VecDeque::new(),
+            bells: Arc::default(),
         });
         drop(state);
         let env = Env::new(Arc::new(SimulatedPlatform::new(Arc::clone(&self.world.0.0), id)));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,9 @@ use super::ProcessId;
 use super::files::{OPEN_FILES_MAX, SimulatedFiles};
 use super::network::SimulatedNetwork;
 use super::scheduler::{Shared, Sleep, Yield};
-use crate::{BoxFuture, FileSystem, HostFacts, Instant, Network, Platform, ProcessFacts, Task, TaskClass};
+use crate::{
+    BoxFuture, Completion, FileSystem, HostFacts, Instant, Network, Platform, ProcessFacts, Task, TaskClass,
+};
 
 /// The wall clock at the beginning: 2026-01-01 00:00:00 UTC.
 const UNIX_START_NANOS: i128 = 1_767_225_600_000_000_000;
@@ -95,6 +98,23 @@ impl Platform for SimulatedPlatform {
 
     fn process_token(&self) -> u64 {
         self.token
+    }
+
+    fn rung(&self, key: u128) -> Completion<()> {
+        let bells = Arc::clone(&self.shared.state.lock().process(self.process).bells);
+        bells.wait(key)
+    }
+
+    fn ring(&self, process: u32, _start: u64, key: u128) -> io::Result<()> {
+        let bells = {
+            let mut state = self.shared.state.lock();
+            let host = state.process(self.process).host;
+            let there = state.processes.get(process as usize);
+            let hears = there.filter(|other| other.host == host && other.alive);
+            Arc::clone(&hears.ok_or(io::ErrorKind::ConnectionRefused)?.bells)
+        };
+        bells.ring(key);
+        Ok(())
     }
 
     fn spawn(&self, _class: TaskClass, _name: &'static str, future: BoxFuture<'static, ()>) -> Task {

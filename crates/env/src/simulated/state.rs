@@ -18,6 +18,7 @@ use super::trace::Trace;
 use super::wire::NetworkState;
 use super::{HostId, ProcessId};
 use crate::BoxFuture;
+use crate::bell::Bells;
 
 /// Steps after which a world is taken to run in circles.
 const STEPS_MAX_DEFAULT: u64 = 50_000_000;
@@ -57,6 +58,7 @@ pub(super) struct ProcessState {
     pub(super) mutations: u64,
     pub(super) tasks: BTreeMap<u64, (FutureSlot, Waker)>,
     pub(super) stores: VecDeque<BufferedStore>,
+    pub(super) bells: Arc<Bells>,
 }
 
 pub(super) struct State {

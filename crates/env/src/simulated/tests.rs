@@ -543,3 +543,18 @@ fn processes_of_one_host_tell_which_of_them_live() {
     assert_eq!(one.env().process_token(), one.env().process_token());
     assert_ne!(one.env().process_token(), two.env().process_token());
 }
+
+#[test]
+fn a_bell_is_heard_by_a_process_of_the_same_host() {
+    let world = World::new(10);
+    let host = world.add_host("there");
+    let (one, two, far) = (host.process("one"), host.process("two"), world.process("far"));
+    let facts = one.env().process_facts();
+    let ring = |env: Env| env.ring(facts.process, facts.start, 5);
+    let heard = one.env().rung(5);
+    assert!(ring(far.env()).is_err(), "not on that host");
+    ring(two.env()).unwrap();
+    assert_eq!(world.run_until(heard), Some(()));
+    one.kill();
+    assert!(ring(two.env()).is_err());
+}

@@ -1,7 +1,8 @@
 use super::*;
 
-fn questions() -> [Question; 4] {
-    [Verb::Flush, Verb::Compact, Verb::Checkpoint("monday".into()), Verb::Properties].map(|verb| Question {
+fn questions() -> [Question; 5] {
+    let checkpoint = Verb::Checkpoint("monday".into());
+    [Verb::Flush, Verb::Compact, checkpoint, Verb::Properties, Verb::Stats].map(|verb| Question {
         incarnation: 2,
         id: 1 << 100,
         verb,

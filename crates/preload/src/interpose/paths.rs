@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, c_int};
 use std::fs;
-use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;

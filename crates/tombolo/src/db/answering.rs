@@ -131,10 +131,47 @@ async fn carry_out(handle: &Weak<Handle>, question: Question) -> Result<Facts> {
                 ("entries".to_owned(), made.entries.to_string()),
             ])
         }
+        Verb::Stats => Ok(statistics(&db()?)),
         Verb::Properties => {
             let all = db()?.properties();
             let value = |text: String| text.chars().take(FACT_BYTES_MAX / 4).collect::<String>();
             Ok(all.iter().map(|known| (known.name.to_owned(), value(known.value.to_string()))).collect())
         }
     }
+}
+
+/// What [`Db::stats`] says, by the names of its fields, and the memory.
+fn statistics(db: &Db) -> Facts {
+    let (stats, memory) = (db.stats(), db.memory());
+    let levels: Vec<String> = stats.tables_by_level.iter().map(u64::to_string).collect();
+    let number = |name: &str, value: u64| (name.to_owned(), value.to_string());
+    vec![
+        number("epoch", db.epoch().0),
+        number("tables", stats.tables),
+        number("table_bytes", stats.table_bytes),
+        ("tables_by_level".to_owned(), levels.join(" ")),
+        number("tables_shared", stats.tables_shared),
+        number("table_bytes_shared", stats.table_bytes_shared),
+        number("memtable_bytes", stats.memtable_bytes),
+        number("memtables_waiting", stats.memtables_waiting),
+        number("log_bytes", stats.log_bytes),
+        number("last_sequence", stats.last_sequence),
+        number("replayed_bytes", stats.replayed_bytes),
+        number("open_nanos", stats.open_nanos),
+        number("writes", stats.writes),
+        number("flushes", stats.flushes),
+        number("flushed_bytes", stats.flushed_bytes),
+        number("compactions", stats.compactions),
+        number("compactions_running", stats.compactions_running),
+        number("compacted_bytes_read", stats.compacted_bytes_read),
+        number("compacted_bytes_written", stats.compacted_bytes_written),
+        number("compaction_bytes_pending", stats.compaction_bytes_pending),
+        number("write_delay_nanos", stats.write_delay_nanos),
+        number("memory_bytes", memory.bytes()),
+        number("memory_used_bytes", memory.used_bytes()),
+        (
+            "background_error".to_owned(),
+            stats.background_error.unwrap_or_default().chars().take(FACT_BYTES_MAX / 4).collect(),
+        ),
+    ]
 }

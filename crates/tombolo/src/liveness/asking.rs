@@ -13,8 +13,8 @@ use tombolo_env::Env;
 use tombolo_format::question::{ANSWER_BYTES_MAX, Answer, Question, Verb, decode_answer, encode_question};
 use tombolo_storage::{Error, ErrorKind, Life, LogStore, ObjectKind, ObjectStore, Result};
 
-use super::presence::{Knock, Presence, Writer, at_once};
-use super::{UNSEEN_MAX, newest_sign};
+use super::presence::{Knock, Presence, Writer, at_once, is_of_this_host, printable};
+use super::{UNSEEN_MAX, bell, newest_sign};
 use crate::manifest::chain::PutAnswer;
 use crate::manifest::chain::open::check_log;
 use crate::manifest::driver::follow::ChainFollower;
@@ -65,8 +65,13 @@ pub(crate) async fn ask(
         PutAnswer::Created | PutAnswer::Exists | PutAnswer::Unknown => {}
         PutAnswer::Refused(error) => return Err(error),
     }
+    let database = state.database().map_or(0, |database| database.id);
+    let rings = is_of_this_host(env, writer).then(|| {
+        let (process, start) = (writer.writer.process, writer.writer.process_start);
+        (process, start, bell(database, writer.epoch.0))
+    });
     let mut knock = Knock::new(&mut chain, id);
-    let answered = wait(&mut knock, Writer::of(writer)).await;
+    let answered = wait(&mut knock, Writer::of(writer), rings).await;
     knock.leave().await;
     for object in [name, names::answer(incarnation, id)] {
         if let Err(error) = chain.io().delete(&object).await {
@@ -80,13 +85,24 @@ fn nobody(why: &str) -> Error {
     Error::new(ErrorKind::NotFound, why).advice("open the database, and do it there")
 }
 
-async fn wait(knock: &mut Knock<'_>, mut writer: Writer) -> Result<Answered> {
+/// Waits for the answer. A writer on this host is woken, by the bell of its process that `rings`
+/// names.
+async fn wait(
+    knock: &mut Knock<'_>,
+    mut writer: Writer,
+    rings: Option<(u32, u64, u128)>,
+) -> Result<Answered> {
     let (env, incarnation) = (knock.chain.io().env.clone(), knock.chain.tip().incarnation);
     let answer = names::answer(incarnation, knock.id());
     let mut newest = newest_sign(knock.chain.io(), incarnation).await?;
     let (mut since, mut is_heard) = (env.now(), false);
     knock.begin().await?;
     loop {
+        if let Some((process, start, key)) = rings.filter(|_| !is_heard)
+            && let Err(error) = env.ring(process, start, key)
+        {
+            tracing::debug!(%error, "the writer's process hears no bell; it looks once a minute");
+        }
         knock.pause().await?;
         let began = env.now();
         let read = knock.chain.io().read_whole(&answer, ANSWER_BYTES_MAX as u64, RetryLimit::Bounded).await?;
@@ -127,6 +143,7 @@ fn unknown(why: &str) -> Error {
 /// What the writer says, or the error with which it could not.
 fn outcome(answer: Answer) -> Result<Answered> {
     let Answer { epoch, is_done, facts, .. } = answer;
+    let facts = facts.iter().map(|(name, value)| (printable(name), printable(value))).collect();
     let answered = Answered { epoch: tombolo_storage::Epoch(epoch), facts };
     if is_done {
         return Ok(answered);

@@ -43,12 +43,17 @@ impl Writer {
         let WriterState { epoch, writer, .. } = state;
         Writer {
             epoch: *epoch,
-            host: writer.host.clone(),
-            program: writer.program.clone(),
+            host: printable(&writer.host),
+            program: printable(&writer.program),
             process: writer.process,
             since_unix_seconds: writer.since_unix_seconds,
         }
     }
+}
+
+/// What others have put into the store, without what would steer a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
 impl fmt::Display for Writer {
@@ -171,17 +176,24 @@ pub(super) fn at_once(env: &Env, log_store: &dyn LogStore, state: &WriterState) 
     if state.closed {
         return Some(Presence::Closed(writer));
     }
-    let own = env.process_facts();
-    let is_known = own.namespace != 0 && there.process_namespace != 0;
-    if is_known && there.boot_id == env.boot_id() {
-        let is_told = there.process_namespace == own.namespace;
-        return match env.process_lives(there.process, there.process_start).filter(|_| is_told)? {
+    if is_of_this_host(env, state) {
+        return match env.process_lives(there.process, there.process_start)? {
             true => Some(Presence::Alive(writer, Seen::Process)),
             false => Some(Presence::Dead(writer)),
         };
     }
+    let is_known = there.process_namespace != 0 && env.process_facts().namespace != 0;
+    let is_of_boot = there.boot_id == env.boot_id();
     // Whatever wrote before this host was started does not any more.
-    (is_known && log_store.is_of_one_host()).then_some(Presence::Dead(writer))
+    (is_known && !is_of_boot && log_store.is_of_one_host()).then_some(Presence::Dead(writer))
+}
+
+/// Whether the writer's process number means on this host, and in this namespace, what it meant to
+/// the writer.
+pub(super) fn is_of_this_host(env: &Env, state: &WriterState) -> bool {
+    let namespace = env.process_facts().namespace;
+    let there = &state.writer;
+    namespace != 0 && there.process_namespace == namespace && there.boot_id == env.boot_id()
 }
 
 /// Asks a writer for signs of life.
@@ -281,3 +293,6 @@ impl Knock<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -302,6 +302,23 @@ fn a_writer_does_what_it_is_asked_with_no_code_of_its_own() {
     }
 }
 
+#[test]
+fn a_writer_of_the_same_host_is_woken() {
+    let world = World::new(11);
+    let host = world.add_host("db7");
+    let (writer, prompt) = (host.process("orders"), host.process("prompt"));
+    let held = start(&writer, local(&writer.env()));
+    world.run_for(Duration::from_secs(3600));
+    for flushes in 1..4 {
+        let began = world.now();
+        ask(&prompt, local(&prompt.env()), Ask::Flush).unwrap();
+        assert!(world.now().since(began) < Duration::from_secs(2));
+        assert_eq!(writes(&writer, &held), Ok(()));
+        assert_eq!(held.lock().as_ref().unwrap().stats().flushes, flushes);
+        world.run_for(Duration::from_secs(3600));
+    }
+}
+
 /// A handle that is closed or dropped is not kept open by what was asked of it.
 #[test]
 fn who_closes_does_not_wait_for_questions() {
