@@ -123,7 +123,8 @@ impl Platform for RealPlatform {
     }
 
     fn process_token(&self) -> u64 {
-        0
+        // A child that was forked has what its parent had open in its memory, and not open.
+        u64::from(std::process::id())
     }
 
     fn rung(&self, key: u128) -> Completion<()> {

@@ -34,9 +34,9 @@ impl SimulatedPlatform {
     pub(super) fn new(shared: Arc<Shared>, process: ProcessId) -> SimulatedPlatform {
         let files = SimulatedFiles::new(Arc::clone(&shared), process);
         let network = SimulatedNetwork::new(Arc::clone(&shared), process);
-        // Counted over all worlds, and seen by nothing that a world's history depends on. 0 is the
-        // real one's.
-        static TOKENS: AtomicU64 = AtomicU64::new(1);
+        // Counted over all worlds, and seen by nothing that a world's history depends on. Below are
+        // the numbers of real processes.
+        static TOKENS: AtomicU64 = AtomicU64::new(1 << 32);
         let token = TOKENS.fetch_add(1, Ordering::Relaxed);
         SimulatedPlatform { shared, process, files, network, token }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use tombolo::{Db, Env, Options};
+use tombolo::{Db, Env, Options, TakeOver};
 use tombolo_env::simulated::{Crash, World};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
@@ -119,7 +119,8 @@ fn options() -> Options {
 }
 
 async fn mount(env: &Env, uri: &str) -> Result<Files> {
-    Files::mount(Db::builder(uri).env(env.clone()).options(options()).open().await?, MEMORY_BYTES).await
+    let builder = Db::builder(uri).env(env.clone()).options(options()).take_over(TakeOver::Always);
+    Files::mount(builder.open().await?, MEMORY_BYTES).await
 }
 
 /// Files in a directory, which lives as long as what comes first: it, the URI of the store in it,
