@@ -47,6 +47,9 @@ pub enum Mutant {
     DeadInputsReplaced,
     // Invariant 4 of the design's section 5
     CompactionForgetsSnapshots,
+    UnknownKindTakenForPut,
+    DeleteDroppedOverOlder,
+    UnknownSettingsForgotten,
     // Invariant 5 of the same
     TableBlockUnchecked,
     // Rule 7

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tombolo_format::manifest;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::size::{SIZE_WANTED, parse_size};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
@@ -425,6 +426,9 @@ impl KeyspaceOptions {
     pub(crate) fn to_manifest_over(&self, before: &manifest::KeyspaceOptions) -> manifest::KeyspaceOptions {
         let mut options = self.to_manifest();
         options.features = before.features;
+        if is_enabled(Mutant::UnknownSettingsForgotten) {
+            return options;
+        }
         options.settings.extend(before.settings.iter().filter(|(name, _)| !is_known(name)).cloned());
         options
     }

@@ -73,6 +73,12 @@ fn settings_of_a_later_version_stay() {
     assert!(error.to_string().contains("compression") && error.to_string().contains("brotli"), "{error}");
 }
 
+#[cfg(feature = "mutants")]
+#[test]
+fn settings_that_are_forgotten_are_noticed() {
+    tombolo_storage::mutant::notices(Mutant::UnknownSettingsForgotten, settings_of_a_later_version_stay);
+}
+
 #[test]
 fn settings_that_contradict_each_other_are_both_named() {
     let error = Options::parse(["memory_bytes=1048576", "memtable_bytes=262145"]).unwrap_err();

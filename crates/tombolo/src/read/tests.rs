@@ -455,3 +455,12 @@ proptest! {
         }
     }
 }
+
+#[cfg(feature = "mutants")]
+#[test]
+fn versions_that_are_taken_wrongly_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    notices(Mutant::UnknownKindTakenForPut, cases);
+    notices(Mutant::DeleteDroppedOverOlder, cases);
+}

@@ -20,6 +20,7 @@ mod retention;
 use std::fmt;
 
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer, kind_name};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind};
 
 pub(crate) use retention::Retention;
@@ -61,10 +62,11 @@ impl Unresolved {
 
 /// What an entry that is seen says of its key.
 #[inline]
-pub(crate) const fn says(trailer: Trailer) -> Result<Says, Unresolved> {
+pub(crate) fn says(trailer: Trailer) -> Result<Says, Unresolved> {
     match trailer.kind() {
         Some(EntryKind::Put) => Ok(Says::Value),
         Some(EntryKind::Delete) => Ok(Says::Absent),
+        None if is_enabled(Mutant::UnknownKindTakenForPut) => Ok(Says::Value),
         None => Err(Unresolved(trailer.kind_byte())),
     }
 }

@@ -1,6 +1,7 @@
 //! Which versions of a key somebody can still see.
 
 use tombolo_format::key::{SequenceNumber, Trailer};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::{Says, Unresolved, says};
 
@@ -55,6 +56,7 @@ impl Retention {
         }
         self.stripe = Some(stripe);
         // In the oldest stripe, a delete says what absence says as well.
-        Ok(!(stripe == 0 && says == Says::Absent && is_bottom(key)))
+        let bottom = || is_bottom(key) || is_enabled(Mutant::DeleteDroppedOverOlder);
+        Ok(!(stripe == 0 && says == Says::Absent && bottom()))
     }
 }

@@ -115,3 +115,12 @@ fn a_moment_sees_the_newest_that_is_no_newer() {
     let text = error.to_string();
     assert!(text.contains("kind 4 (merge)") && text.contains("table 7"), "{text}");
 }
+
+#[cfg(feature = "mutants")]
+#[test]
+fn kinds_that_are_taken_for_puts_are_noticed() {
+    tombolo_storage::mutant::notices(
+        Mutant::UnknownKindTakenForPut,
+        an_older_program_refuses_or_harms_nothing,
+    );
+}
