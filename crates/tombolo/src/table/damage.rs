@@ -64,8 +64,7 @@ impl Table {
         let mut at = length.saturating_sub(u64::from(self.description.tail_bytes));
         let mut charge = self.cache.budget().charge(Category::Scans, length - at);
         let mut tail = self.read(request, at..length).await?;
-        let top =
-            Top::decode(&tail, length, self.description.identity).map_err(|error| self.damaged(error))?;
+        let top = self.decode_top(&tail)?;
         if top.footer.data_end < at {
             at = top.footer.data_end;
             charge.grow(length - at - tail.len() as u64);

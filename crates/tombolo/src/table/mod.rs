@@ -339,14 +339,12 @@ impl Table {
         Ok(())
     }
 
-    /// What opening needs, out of the table's tail; partitions that came with it go to the cache.
-    fn take_tail(&self, tail: &Bytes) -> Result<Top> {
+    /// Footer, top index and properties, out of the table's last bytes.
+    fn decode_top(&self, tail: &Bytes) -> Result<Top> {
         let description = &self.description;
-        let tail_offset = description.length.saturating_sub(tail.len() as u64);
-        // The index keeps a part of the bytes read: a copy, so that it does not keep all of them.
         let top = Top::decode(tail, description.length, description.identity)
             .map_err(|error| self.damaged(error))?;
-        // What the manifest says decides who may read the table before anybody opens it.
+        // By what the manifest says it was decided who may read the table.
         if top.footer.features != description.features {
             let expected = format!("the feature bits of its description, {:#x}", description.features);
             let found = format!("{:#x}", top.footer.features);
@@ -357,6 +355,15 @@ impl Table {
                 found,
             ));
         }
+        Ok(top)
+    }
+
+    /// What opening needs, out of the table's tail; partitions that came with it go to the cache.
+    fn take_tail(&self, tail: &Bytes) -> Result<Top> {
+        let description = &self.description;
+        let tail_offset = description.length.saturating_sub(tail.len() as u64);
+        // The index keeps a part of the bytes read: a copy, so that it does not keep all of them.
+        let top = self.decode_top(tail)?;
         let top = Top {
             index: Block::new(Bytes::copy_from_slice(top.index.bytes()))
                 .map_err(|error| self.damaged(error))?,

@@ -306,6 +306,11 @@ fn a_missing_a_cut_and_a_foreign_object_are_typed_errors() {
             "{length} bytes"
         );
     }
+    let other = TableDescription { features: 1 << 5, ..description.clone() };
+    let error = fixture.run(fixture.forged(&other, bytes.clone()).get(request(), &lookup)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "the footer says less than the manifest: {error}");
+    let error = fixture.run(fixture.forged(&other, bytes.clone()).verify(request())).unwrap_err();
+    assert_eq!(error.expectation(), Some("the feature bits of its description, 0x20"), "{error}");
     let foreign = TableDescription { identity: 0x1deb, ..description };
     let error = fixture.run(fixture.forged(&foreign, bytes).get(request(), &lookup)).unwrap_err();
     assert_eq!(error.expectation(), Some("table 0x0000000000001deb"), "{error}");
