@@ -289,9 +289,9 @@ fn no_waker_runs_inside_the_commit_section() {
         let db = stores.open(&["memtable_bytes=1048576"]).await;
         let keys = db.default_keyspace();
         stores.refuse(ErrorKind::Busy, 1000);
-        let large = [7; 900_000];
-        let first = keys.put_with(b"1", large, Durability::Accepted);
-        let mut beyond = keys.put_with(b"2", large, Durability::Accepted);
+        let large = vec![7; 900_000];
+        let first = keys.put_with(b"1", &large, Durability::Accepted);
+        let mut beyond = keys.put_with(b"2", &large, Durability::Accepted);
         let looking = Looking::new(&db);
         looking.poll(&mut beyond);
         drop(beyond);
