@@ -5,10 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use tombolo::{Answered, Ask, Builder, Db, Env, OpenMode, Options, Presence, Registry, TakeOver, Writer};
+use tombolo::{
+    Answered, Ask, Builder, Db, Env, ErrorKind, OpenMode, Options, Presence, Registry, TakeOver, Writer,
+};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::output::Output;
 
 /// A database: a store, a log, settings.
 #[derive(Args, Clone, Debug)]
@@ -114,17 +117,27 @@ impl TakeOverArguments {
     }
 }
 
-/// How a command that only reads may open.
+/// What a command that only looks shows.
 #[derive(Args, Clone, Debug, Default)]
-pub struct ReadArguments {
-    /// Reads beside a live writer instead of taking the database over: shows what is in tables, not
-    /// what is only in memory and the log.
-    #[arg(long)]
-    pub read_only: bool,
-    /// Reads this checkpoint; no writer is disturbed.
+pub struct LookArguments {
+    /// Shows this checkpoint instead of everything that is durable now.
     #[arg(long, value_name = "NAME")]
     pub checkpoint: Option<String>,
+    /// Shows what is in tables only, not what only the log holds: for a log that is lost or out of
+    /// reach.
+    #[arg(long, conflicts_with = "checkpoint")]
+    pub tables_only: bool,
 }
+
+impl LookArguments {
+    /// Whether everything that is durable now is to be shown.
+    pub fn is_of_now(&self) -> bool {
+        self.checkpoint.is_none() && !self.tables_only
+    }
+}
+
+/// How often a look begins anew when the writer deletes what it looks at, or is faster than it.
+const LOOKS_MAX: u32 = 5;
 
 impl DatabaseArguments {
     /// The database, to do something with it that takes no handle.
@@ -132,13 +145,46 @@ impl DatabaseArguments {
         builder(&self.store, &self.how)
     }
 
-    /// Opens the database for a command that only reads.
-    pub fn open_to_read(&self, read: &ReadArguments) -> Result<Db> {
-        match &read.checkpoint {
-            Some(name) => Ok(self.builder()?.at_checkpoint(name).open_read_only().wait()?),
-            None if read.read_only => Ok(self.builder()?.open_read_only().wait()?),
-            None => open(&self.store, &self.how, OpenMode::Open),
+    /// Looks at the database, and closes it however that ends. No writer is disturbed, and no right
+    /// to write is needed. As long as nothing is printed, a look that lost what it looked at begins
+    /// anew by itself.
+    pub fn look<T>(
+        &self,
+        look: &LookArguments,
+        output: &Output,
+        mut show: impl FnMut(&Db) -> Result<T>,
+    ) -> Result<T> {
+        if look.tables_only {
+            output.note("tables only: what only the log holds is not shown");
         }
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            let shown = self.open_to_look(look).and_then(|db| {
+                let shown = show(&db);
+                // The pin is given back; one that stays for any reason runs out.
+                let closed = db.close().wait();
+                let shown = shown?;
+                closed?;
+                Ok(shown)
+            });
+            match shown {
+                Err(Failure::Engine(error))
+                    if matches!(error.kind(), ErrorKind::PinLost | ErrorKind::Busy)
+                        && looks < LOOKS_MAX
+                        && !output.has_begun() => {}
+                shown => return shown,
+            }
+        }
+    }
+
+    fn open_to_look(&self, look: &LookArguments) -> Result<Db> {
+        let builder = match &look.checkpoint {
+            Some(name) => self.builder()?.at_checkpoint(name),
+            None if look.tables_only => self.builder()?.tables_only(),
+            None => self.builder()?,
+        };
+        Ok(builder.open_read_only().wait()?)
     }
 
     /// Opens the database to change it. Somebody who has it open is disturbed only with

@@ -357,25 +357,30 @@ async fn follow_segment(
     loop {
         let members = members(&segment.regions);
         // In the name of no epoch: a follower fences nothing.
-        let reads = members.iter().map(|member| -> BoxFuture<'_, Option<Bytes>> {
-            Box::pin(async move {
-                read_region(context, neighbours, member, Epoch::NONE, 0, SEGMENT_RECORDS_BYTES_MAX).await.ok()
-            })
+        let reads = members.iter().map(|member| -> BoxFuture<'_, std::result::Result<Bytes, Missing>> {
+            Box::pin(read_region(context, neighbours, member, Epoch::NONE, 0, SEGMENT_RECORDS_BYTES_MAX))
         });
-        let said: Vec<Bytes> =
-            all(reads.collect(), members.len().max(1)).await.into_iter().flatten().collect();
+        let answers = all(reads.collect(), members.len().max(1)).await;
+        let lost = answers.iter().filter(|answer| matches!(answer, Err(Missing::Lost))).count();
+        let said: Vec<Bytes> = answers.into_iter().flatten().collect();
         let walked = said.iter().map(|bytes| (committed(first, 0, bytes), bytes));
         let enough = said.len() + quorum > members.len();
         let Some((best, bytes)) = walked.max_by_key(|(walk, _)| walk.end).filter(|_| enough) else {
+            let nodes: Vec<_> = members.iter().map(|member| &*member.node).collect();
             let message = format!(
-                "{} of the {} nodes that hold segment {} answer",
+                "{} of the {} nodes that hold segment {} answer with it, and {lost} have lost it",
                 said.len(),
                 members.len(),
                 segment.number
             );
             return Err(Error::new(ErrorKind::Retry, message)
                 .object(place(log))
-                .advice("`tombolo log status` names them"));
+                .expected(format!("{} of {}", members.len() + 1 - quorum, nodes.join(", ")))
+                .advice(
+                    "bring them back: `tombolo log status` says what each has. A writer that lives makes \
+                    good what they lost; if there is none, opening the database says whether it is gone. \
+                    `--tables-only`, or tables_only, shows what tables hold",
+                ));
         };
         // What some region has may be acknowledged already: the writer tells soon, if it lives.
         let seen = said.iter().map(|bytes| worth_telling(first, bytes)).max().unwrap_or(0);
@@ -399,7 +404,7 @@ fn undecided(log: &LogRecord, segment: u32, bytes: u32) -> Error {
     );
     error.object(place(log)).advice(
         "wait until the writer goes on, or a standby, or whoever opens the \
-        database, has taken the log over; open_read_only shows what tables hold",
+        database, has taken the log over; `--tables-only`, or tables_only, shows what tables hold",
     )
 }
 

@@ -1,15 +1,18 @@
 //! `tombolo db stats`, `levels` and `properties`: what a database holds and does.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo::manifest::names::table as table_object;
-use tombolo::{Answered, Ask, Env, PropertyValue, Unit};
+use tombolo::{Answered, Ask, Db, Env, PropertyValue, Unit};
 use tombolo_storage::Uri;
 
-use crate::database::{DatabaseArguments, ReadArguments};
+use super::Look;
+use crate::database::{DatabaseArguments, LookArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::{cost, text};
@@ -22,7 +25,7 @@ Examples:
   tombolo db levels file:///data/orders --tables          every table with its keys
   tombolo --json db levels file:///data/orders | jq .keyspaces[0].levels
 
-Reads the manifest and nothing else: no writer is disturbed, and none is fenced. What is in memory or in the log only is not shown.
+Reads the manifest and nothing else: what is in memory or in the log only is not shown.
 Level 0 holds what flushes wrote, newest first, and may overlap; the tables of every other level do not overlap.")]
 pub struct Levels {
     /// The store that holds the database, as a URI.
@@ -123,34 +126,83 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
     Ok(())
 }
 
+/// Which moment of a database was shown.
+pub enum AsOf {
+    /// Everything that was durable then: seconds since the Unix epoch, and how long ago that was.
+    Moment(u64, Duration),
+    /// A checkpoint, which stays.
+    Checkpoint,
+}
+
+impl AsOf {
+    /// What a database that is looked at shows.
+    pub fn of(db: &Db) -> AsOf {
+        match db.age() {
+            Some(age) => AsOf::Moment(Env::real().unix_time().saturating_sub(age).as_secs(), age),
+            None => AsOf::Checkpoint,
+        }
+    }
+
+    /// A result for programs, with the moment.
+    pub fn added_to(&self, mut result: Value) -> Value {
+        if let (AsOf::Moment(at, age), Some(fields)) = (self, result.as_object_mut()) {
+            fields.insert("as_of".to_owned(), json!(text::date(*at)));
+            fields.insert("age_ms".to_owned(), json!(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)));
+        }
+        result
+    }
+}
+
+impl Display for AsOf {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AsOf::Moment(at, age) => {
+                write!(formatter, "as of {} ({} ago)", text::date(*at), text::duration(*age))
+            }
+            AsOf::Checkpoint => formatter.write_str("as of the checkpoint"),
+        }
+    }
+}
+
 /// Runs `stats`.
-pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
-    if let Some(told) = arguments.told_by_writer(Ask::Stats)? {
+pub fn stats(arguments: &Look, output: &Output) -> Result<()> {
+    if arguments.look.is_of_now()
+        && let Some(told) = arguments.database.told_by_writer(Ask::Stats)?
+    {
         return show_told(&told, &[], output);
     }
-    let db = arguments.open_to_read(&ReadArguments::default())?;
-    let (stats, memory, requests) = (db.stats(), Arc::clone(db.memory()), db.requests());
-    let epoch = db.epoch().0;
-    db.close().wait()?;
+    let seen = arguments
+        .database
+        .look(&arguments.look, output, |db| Ok((db.stats(), db.requests(), db.epoch().0, AsOf::of(db))))?;
+    let (stats, requests, epoch, as_of) = seen;
     output.result(
         || {
-            json!({
-                "epoch": epoch,
+            as_of.added_to(json!({
+                "seen_by": "look", "tables_only": arguments.look.tables_only, "epoch": epoch,
                 "tables": stats.tables, "table_bytes": stats.table_bytes, "tables_by_level": stats.tables_by_level,
                 "tables_shared": stats.tables_shared, "table_bytes_shared": stats.table_bytes_shared,
-                "memtable_bytes": stats.memtable_bytes, "memtables_waiting": stats.memtables_waiting,
                 "log_bytes": stats.log_bytes, "last_sequence": stats.last_sequence,
-                "replayed_bytes": stats.replayed_bytes, "open_nanos": stats.open_nanos,
-                "memory_bytes": memory.bytes(), "memory_used_bytes": memory.used_bytes(),
-                "background_error": stats.background_error,
+                "open_nanos": stats.open_nanos,
                 "requests": cost::requests_json(&requests), "cost": cost::cost_json(&requests),
-            })
+            }))
         },
         || {
-            let budget = format!("memory      {} used of a budget of \
-                {}", text::bytes(memory.used_bytes()), text::bytes(memory.bytes()));
-            let position = format!("epoch       {epoch}, sequence number {}", stats.last_sequence);
-            format!("{}\n{budget}\n{position}\n{}", text::stats(&stats), cost::text(&requests))
+            let log = match (arguments.look.tables_only, &as_of) {
+                (false, AsOf::Moment(..)) => {
+                    format!("log         {} beyond the tables", text::bytes(stats.log_bytes))
+                }
+                _ => "log         not read".to_owned(),
+            };
+            [
+                format!("seen        by a look from outside, {as_of}; memory, rates and troubles are the writer's \
+                    to tell"),
+                text::tables(&stats).join("\n"),
+                log,
+                format!("epoch       {epoch}, sequence number {}", stats.last_sequence),
+                format!("looking     {}", text::duration(Duration::from_nanos(stats.open_nanos))),
+                cost::text(&requests),
+            ]
+            .join("\n")
         },
     )
 }
@@ -159,12 +211,12 @@ pub fn stats(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  tombolo db properties file:///data/orders --read-only
+  tombolo db properties file:///data/orders
   tombolo db properties file:///data/orders table-bytes entries
   tombolo --json db properties file:///data/orders | jq 'map(select(.unit == \"bytes\"))'
 
-Counts are since opening, which this command does: they say most in the program that works with the database, where Db::properties gives
-the same list. docs/properties.md says what to watch.")]
+A look reads them from outside: what is said of memory, work, requests and troubles is of this command alone, and says most in the program
+that works with the database, where Db::properties gives the same list. docs/properties.md says what to watch.")]
 pub struct Properties {
     #[command(flatten)]
     database: DatabaseArguments,
@@ -172,22 +224,22 @@ pub struct Properties {
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
-    read: ReadArguments,
+    look: LookArguments,
 }
 
 /// Runs `properties`.
 pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
-    if arguments.read.checkpoint.is_none()
+    if arguments.look.is_of_now()
         && let Some(told) = arguments.database.told_by_writer(Ask::Properties)?
     {
         return show_told(&told, &arguments.names, output);
     }
-    let db = arguments.database.open_to_read(&arguments.read)?;
-    let properties = match &arguments.names[..] {
-        [] => db.properties(),
-        names => names.iter().map(|name| db.property(name)).collect::<tombolo::Result<Vec<_>>>()?,
-    };
-    db.close().wait()?;
+    let properties = arguments.database.look(&arguments.look, output, |db| {
+        Ok(match &arguments.names[..] {
+            [] => db.properties(),
+            names => names.iter().map(|name| db.property(name)).collect::<tombolo::Result<Vec<_>>>()?,
+        })
+    })?;
     if output.is_json() {
         let all: Vec<_> = properties
             .iter()

@@ -19,7 +19,7 @@ use serde_json::json;
 use tombolo::{Answered, Ask, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
 use tombolo_format::key::VALUE_BYTES_MAX;
 
-use crate::database::{DatabaseArguments, Done, ReadArguments, TakeOverArguments, WriterArguments};
+use crate::database::{DatabaseArguments, Done, LookArguments, TakeOverArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
@@ -30,6 +30,10 @@ use crate::text::{self, Form, FormArguments};
 ///
 /// Printable text is shown as it is, and all else as $'…' with escapes, which bash and zsh read.
 /// With --json bytes are a string where they are UTF-8, else {"hex":"00ff"}, in every command.
+///
+/// Commands that only look (get, scan, export, stats, properties, levels, verify, and all that
+/// list) disturb no writer, need no right to write, and show everything that is durable when they
+/// begin, what only the log holds included.
 ///
 /// Commands that change something open the database as its writer. If another process has it open
 /// they change nothing, name that process and end with exit code 9; --take-over takes the database
@@ -64,7 +68,7 @@ pub enum Command {
     #[command(subcommand)]
     Keyspace(KeyspaceCommand),
     /// Says what the database holds: tables, memory, log, what opening took.
-    Stats(DatabaseArguments),
+    Stats(Look),
     /// Says what the database says about itself by name, as a program reads it.
     Properties(look::Properties),
     /// Says what each level of the tree holds, from the manifest alone: no writer is disturbed.
@@ -72,7 +76,7 @@ pub enum Command {
     /// Says who has the database open, and since when; disturbs nobody.
     Writer(writer::Arguments),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
-    Verify(Verify),
+    Verify(Look),
     /// Makes a database of what can be had of one of which objects are gone or damaged; says what
     /// is lost, with exit code 1.
     Salvage(salvage::Salvage),
@@ -109,11 +113,24 @@ impl Common {
         Ok((db, keyspace))
     }
 
-    fn open_to_read(&self, read: &ReadArguments) -> Result<(Db, Keyspace)> {
-        let db = self.database.open_to_read(read)?;
-        let keyspace = db.keyspace(&self.keyspace)?;
-        Ok((db, keyspace))
+    /// See [`DatabaseArguments::look`].
+    fn look<T>(
+        &self,
+        look: &LookArguments,
+        output: &Output,
+        mut show: impl FnMut(&Keyspace) -> Result<T>,
+    ) -> Result<T> {
+        self.database.look(look, output, |db| show(&db.keyspace(&self.keyspace)?))
     }
+}
+
+/// Arguments of a command that looks at a whole database.
+#[derive(Args)]
+pub struct Look {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    #[command(flatten)]
+    look: LookArguments,
 }
 
 /// What a write must survive before the command ends.
@@ -173,7 +190,7 @@ pub struct Get {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
-    read: ReadArguments,
+    look: LookArguments,
     /// The key.
     key: OsString,
     /// Writes the value's bytes as they are, never quoted and without a newline.
@@ -201,7 +218,7 @@ pub struct Scan {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
-    read: ReadArguments,
+    look: LookArguments,
     /// Only keys that begin with this.
     #[arg(long, conflicts_with_all = ["from", "to"])]
     prefix: Option<OsString>,
@@ -222,15 +239,6 @@ pub struct Scan {
     keys_only: bool,
 }
 
-/// Arguments of `verify`.
-#[derive(Args)]
-pub struct Verify {
-    #[command(flatten)]
-    database: DatabaseArguments,
-    #[command(flatten)]
-    read: ReadArguments,
-}
-
 /// Keyspaces.
 #[derive(Subcommand)]
 #[command(after_help = "\
@@ -240,7 +248,7 @@ Examples:
   tombolo db keyspace drop file:///data/orders archive")]
 pub enum KeyspaceCommand {
     /// Lists the keyspaces with their settings.
-    List(DatabaseArguments),
+    List(Look),
     /// Creates a keyspace; the database too, if it does not exist.
     Create(CreateKeyspace),
     /// Drops a keyspace with all in it.
@@ -396,29 +404,38 @@ fn finish_write(db: &Db, output: &Output) -> Result<()> {
 fn get(arguments: &Get, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let key = form.parse(&arguments.key)?;
-    let (db, keyspace) = arguments.common.open_to_read(&arguments.read)?;
-    let value = keyspace.get(&key).wait()?;
+    let look = &arguments.look;
+    let value = arguments.common.look(look, output, |keyspace| Ok(keyspace.get(&key).wait()?))?;
     let Some(value) = value else {
-        db.close().wait()?;
         let keyspace = arguments.common.keyspace.clone();
         return Err(Failure::NoValue { shown: form.show(&key), key: form.to_json(&key), keyspace });
     };
     if arguments.raw {
-        output.bytes(&value)?;
+        output.bytes(&value)
     } else {
         output.result(
             || json!({ "key": form.to_json(&key), "value": form.to_json(&value) }),
             || form.show(&value),
-        )?;
+        )
     }
-    Ok(db.close().wait()?)
 }
 
 fn scan(arguments: &Scan, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let parse = |text: &Option<OsString>| text.as_deref().map(|text| form.parse(text)).transpose();
     let range = range(parse(&arguments.prefix)?, parse(&arguments.from)?, parse(&arguments.to)?);
-    let (db, keyspace) = arguments.common.open_to_read(&arguments.read)?;
+    arguments
+        .common
+        .look(&arguments.look, output, |keyspace| show_entries(keyspace, range.clone(), arguments, output))
+}
+
+fn show_entries(
+    keyspace: &Keyspace,
+    range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    arguments: &Scan,
+    output: &Output,
+) -> Result<()> {
+    let form = arguments.common.form();
     let mut entries = keyspace.scan::<Vec<u8>>(range);
     if arguments.reverse {
         entries.seek_to_last();
@@ -437,8 +454,7 @@ fn scan(arguments: &Scan, output: &Output) -> Result<()> {
             )?;
         }
     }
-    drop(entries);
-    Ok(db.close().wait()?)
+    Ok(())
 }
 
 /// The keys that begin with `prefix`, or those from `from` on and before `to`.
@@ -467,22 +483,26 @@ fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
     Some(prefix)
 }
 
-fn keyspaces(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
-    let db = arguments.open_to_read(&ReadArguments::default())?;
-    for keyspace in db.keyspaces() {
-        let options = keyspace.options();
-        let compression = format!("{:?}", options.compression).to_lowercase();
-        output.result(
-            || json!({ "name": keyspace.name(), "id": keyspace.id(), "compression": compression }),
-            || format!("{}\tid {}, compression {compression}", keyspace.name(), keyspace.id()),
-        )?;
-    }
-    Ok(db.close().wait()?)
+fn keyspaces(arguments: &Look, output: &Output) -> Result<()> {
+    arguments.database.look(&arguments.look, output, |db| {
+        for keyspace in db.keyspaces() {
+            let options = keyspace.options();
+            let compression = format!("{:?}", options.compression).to_lowercase();
+            output.result(
+                || json!({ "name": keyspace.name(), "id": keyspace.id(), "compression": compression }),
+                || format!("{}\tid {}, compression {compression}", keyspace.name(), keyspace.id()),
+            )?;
+        }
+        Ok(())
+    })
 }
 
-fn verify(arguments: &Verify, output: &Output) -> Result<()> {
+fn verify(arguments: &Look, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let db = arguments.database.open_to_read(&arguments.read).map_err(|failure| match failure {
+    let verified = arguments.database.look(&arguments.look, output, |db| {
+        Ok((interrupt::wait(db.verify(), &interrupted, || ())?, look::AsOf::of(db)))
+    });
+    let (report, as_of) = verified.map_err(|failure| match failure {
         // What cannot be opened cannot be verified: the usual next step would be this command.
         Failure::Engine(error) if error.kind() == ErrorKind::Corrupt => {
             let advice = format!(
@@ -493,21 +513,26 @@ fn verify(arguments: &Verify, output: &Output) -> Result<()> {
         }
         failure => failure,
     })?;
-    let report = interrupt::wait(db.verify(), &interrupted, || ())?;
-    db.close().wait()?;
     output.result(
         || {
-            json!({
+            let found = json!({
                 "tables": report.tables, "entries": report.entries, "bytes": report.bytes,
+                "log_entries": report.log_entries, "log_bytes": report.log_bytes,
                 "manifest_records": report.manifest_records, "damage": report.damage,
-            })
+            });
+            as_of.added_to(found)
         },
         || {
             let tables = text::counted(report.tables, "table");
             let entries = text::counted(report.entries, "entry");
             let records = text::counted(report.manifest_records, "record");
             let bytes = text::bytes(report.bytes);
-            let mut text = format!("read {tables} ({entries}, {bytes}) and {records} of the manifest");
+            let log_entries = text::counted(report.log_entries, "entry");
+            let log_bytes = text::bytes(report.log_bytes);
+            let mut text = format!(
+                "read {tables} ({entries}, {bytes}), {log_entries} of the log ({log_bytes}) and {records} of \
+                the manifest\n{as_of}"
+            );
             for damage in &report.damage {
                 text += &format!("\ndamage: {damage}");
             }
@@ -562,12 +587,12 @@ fn rewrite(
     looks_max: u32,
 ) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let (before, after, by_writer) = match arguments.ask_or_open(ask, &interrupted)? {
+    let (before, after, by_writer, opening) = match arguments.ask_or_open(ask, &interrupted)? {
         Done::ByWriter(answered) => {
-            (Sizes::told(&answered, "_before"), Sizes::told(&answered, ""), Some(answered.epoch.0))
+            (Sizes::told(&answered, "_before"), Sizes::told(&answered, ""), Some(answered.epoch.0), None)
         }
         Done::Here(db) => {
-            let before = Sizes::of(&db);
+            let (before, opened) = (Sizes::of(&db), db.stats());
             interrupt::wait(work(&db), &interrupted, || ())?;
             // What was shared, and is not needed any more, is given back by the collection that
             // follows, of which nobody could wait for the end but by looking.
@@ -579,14 +604,15 @@ fn rewrite(
             }
             let after = Sizes::of(&db);
             db.close().wait()?;
-            (before, after, None)
+            (before, after, None, Some((opened.open_nanos, opened.replayed_bytes)))
         }
     };
     output.result(
         || {
             json!({
                 "tables_before": before.tables, "bytes_before": before.bytes, "tables": after.tables, "bytes": after.bytes,
-                "tables_shared": after.shared, "by_writer_of_epoch": by_writer,
+                "tables_shared": after.shared, "by_writer_of_epoch": by_writer, "open_nanos": opening.map(|opening| opening.0),
+                "replayed_bytes": opening.map(|opening| opening.1),
             })
         },
         || {

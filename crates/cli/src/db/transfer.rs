@@ -21,8 +21,9 @@ use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions, OpenMode};
 
 use self::lines::Lines;
 use self::source::Source;
+use super::look::AsOf;
 use super::{Survives, range};
-use crate::database::{DatabaseArguments, ReadArguments, WriterArguments};
+use crate::database::{DatabaseArguments, LookArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::note::note;
@@ -79,12 +80,12 @@ Examples:
   tombolo db export file:///data/orders --prefix 2026- --format tsv | cut -f1
   tombolo db export file:///data/orders --file /backup/orders.ndjson
 
-All lines are of one moment. The order is that of the keys' bytes."))]
+All lines are of one moment, when the command begins: everything that is durable then. The order is that of the keys' bytes."))]
 pub struct Export {
     #[command(flatten)]
     database: DatabaseArguments,
     #[command(flatten)]
-    read: ReadArguments,
+    look: LookArguments,
     /// The keyspace.
     #[arg(long, value_name = "NAME", default_value = "default")]
     keyspace: String,
@@ -290,9 +291,22 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
         range(key(&arguments.prefix)?, key(&arguments.from)?, key(&arguments.to)?);
     let form = form(arguments.format, arguments.file.as_deref());
     let interrupted = interrupt::listen()?;
-    let db = arguments.database.open_to_read(&arguments.read)?;
-    let keyspace = db.keyspace(&arguments.keyspace)?;
-    let mut sink = match &arguments.file {
+    arguments.database.look(&arguments.look, output, |db| {
+        let keyspace = db.keyspace(&arguments.keyspace)?;
+        write_out(&keyspace, range.clone(), form, arguments.file.as_deref(), (output, &interrupted))?
+            .end(AsOf::of(db))
+    })
+}
+
+/// Writes all entries of a range.
+fn write_out<'a>(
+    keyspace: &Keyspace,
+    range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    form: Lines,
+    file: Option<&'a Path>,
+    (output, interrupted): (&'a Output, &AtomicBool),
+) -> Result<Exported<'a>> {
+    let mut sink = match file {
         Some(path) => Sink::File(NewFile::create(path)?),
         None => Sink::Output(output),
     };
@@ -309,20 +323,36 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
             return Err(Failure::Interrupted);
         }
     }
-    drop(cursor);
     progress.bar.finish_and_clear();
-    db.close().wait()?;
-    match sink {
-        Sink::File(file) => {
-            file.keep()?;
-            output.result(|| progress.to_json(), || progress.to_text())
-        }
-        Sink::Output(output) => {
-            output.finish()?;
-            if output.is_watched() {
-                note(format_args!("{}", progress.to_text()));
+    Ok(Exported { sink, progress, output })
+}
+
+/// All lines were handed over.
+struct Exported<'a> {
+    sink: Sink<'a>,
+    progress: Progress,
+    output: &'a Output,
+}
+
+impl Exported<'_> {
+    /// Keeps what was written, and says of which moment it is.
+    fn end(self, as_of: AsOf) -> Result<()> {
+        let Exported { sink, progress, output } = self;
+        match sink {
+            Sink::File(file) => {
+                file.keep()?;
+                output.result(
+                    || as_of.added_to(progress.to_json()),
+                    || format!("{}, {as_of}", progress.to_text()),
+                )
             }
-            Ok(())
+            Sink::Output(output) => {
+                output.finish()?;
+                if output.is_watched() {
+                    note(format_args!("{}, {as_of}", progress.to_text()));
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -245,21 +245,31 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// Statistics for people.
-pub fn stats(stats: &Stats) -> String {
+/// What tables hold, for people.
+pub fn tables(stats: &Stats) -> Vec<String> {
     let levels: Vec<_> = stats
         .tables_by_level
         .iter()
         .enumerate()
         .map(|(level, tables)| format!("L{level} {tables}"))
         .collect();
-    let mut lines = vec![
-        format!(
-            "tables      {} of {} ({})",
-            count(stats.tables),
-            bytes(stats.table_bytes),
-            levels.join(", ")
-        ),
+    let mut lines = vec![format!(
+        "tables      {} of {} ({})",
+        count(stats.tables),
+        bytes(stats.table_bytes),
+        levels.join(", ")
+    )];
+    if stats.tables_shared > 0 {
+        let (tables, bytes) = (counted(stats.tables_shared, "table"), bytes(stats.table_bytes_shared));
+        lines.push(format!("shared      {tables} of {bytes} under other databases"));
+    }
+    lines
+}
+
+/// Statistics for people.
+pub fn stats(stats: &Stats) -> String {
+    let mut lines = tables(stats);
+    lines.extend([
         format!(
             "memtables   {}, {} waiting for their flush",
             bytes(stats.memtable_bytes),
@@ -277,17 +287,7 @@ pub fn stats(stats: &Stats) -> String {
             duration(Duration::from_nanos(stats.open_nanos)),
             bytes(stats.replayed_bytes)
         ),
-    ];
-    if stats.tables_shared > 0 {
-        lines.insert(
-            1,
-            format!(
-                "shared      {} of {} under other databases",
-                counted(stats.tables_shared, "table"),
-                bytes(stats.table_bytes_shared)
-            ),
-        );
-    }
+    ]);
     if let Some(error) = &stats.background_error {
         lines.push(format!("background  fails and retries: {error}"));
     }

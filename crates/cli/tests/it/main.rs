@@ -9,6 +9,7 @@ mod commands;
 mod damage;
 mod doctor;
 mod live_writer;
+mod looks;
 mod near_log;
 mod places;
 mod processes;

@@ -147,13 +147,12 @@ fn levels_and_stats_tell_what_is_there() {
     );
     let table = keyspace["tables"][0]["name"].as_str().unwrap();
     assert!(ok(&["inspect", &store, table]).contains("500"));
-    // Looking at the levels has claimed nothing; looking at the statistics, which opens, has.
+    // Looking at the levels has claimed nothing, nor has looking at the statistics.
     let epoch = |text: String| json(&text)["epoch"].as_u64().unwrap();
     let before = epoch(ok(&["--json", "db", "levels", &store]));
     assert_eq!(epoch(ok(&["--json", "db", "levels", &store])), before);
     let stats = json(&ok(&["--json", "db", "stats", &store]));
-    assert!(stats["epoch"].as_u64().unwrap() > before, "{stats}");
-    assert_eq!((stats["tables"].as_u64(), stats["memory_bytes"].as_u64()), (Some(1), Some(256 << 20)));
+    assert_eq!((stats["tables"].as_u64(), stats["epoch"].as_u64()), (Some(1), Some(before)), "{stats}");
     let opened = |purpose: &str, kind: &str| {
         let requests = stats["requests"].as_array().unwrap().iter();
         requests
@@ -161,9 +160,9 @@ fn levels_and_stats_tell_what_is_there() {
             .map(|one| one["requests"].as_u64().unwrap())
             .sum::<u64>()
     };
-    assert!(opened("manifest", "put") >= 2 && opened("open", "list") >= 1, "{stats}");
+    assert!(opened("manifest", "put") == 1 && opened("open", "list") >= 1, "{stats}");
     assert!(stats["cost"].is_null(), "a directory is not paid by the request: {stats}");
-    for words in ["tables      1 of", "memory", "log", "epoch", "manifest   put", "on this machine"] {
+    for words in ["tables      1 of", "by a look", "log", "epoch", "manifest   put", "on this machine"] {
         assert!(ok(&["db", "stats", &store]).contains(words), "{words}");
     }
     fails(&["db", "levels", &store, "--keyspace", "none"], 3, &["none"]);
@@ -175,7 +174,7 @@ fn properties_are_listed_by_name() {
     let store = uri(&folder.path().join("db"));
     ok(&["db", "put", &store, "k", "v"]);
     ok(&["db", "flush", &store]);
-    let all = json(&ok(&["--json", "db", "properties", &store, "--read-only"]));
+    let all = json(&ok(&["--json", "db", "properties", &store]));
     assert!(all.as_array().unwrap().len() > 20, "{all}");
     for property in all.as_array().unwrap() {
         assert!(
@@ -183,13 +182,12 @@ fn properties_are_listed_by_name() {
             "{property}"
         );
     }
-    let page = include_str!("../../../../docs/properties.md");
+    // Those of the flash cache are told where it is.
+    let page =
+        concat!(include_str!("../../../../docs/properties.md"), include_str!("../../../../docs/tuning.md"));
     for property in all.as_array().unwrap() {
         let name = property["name"].as_str().unwrap();
-        assert!(
-            page.contains(&format!("`{name}`")),
-            "docs/properties.md does not say what to do about {name}"
-        );
+        assert!(page.contains(&format!("`{name}`")), "the pages do not say what to do about {name}");
     }
     let failure = all.as_array().unwrap().iter().find(|property| property["name"] == "failure").unwrap();
     assert_eq!(failure["value"], "", "reading only is no failure");

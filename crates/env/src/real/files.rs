@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,7 +99,9 @@ impl FileSystem for RealFiles {
     }
 
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.handle(fs::File::options().read(true).write(true).create_new(true).open(path)?, false)
+        let file = fs::File::options().read(true).write(true).create_new(true).open(path)?;
+        give_to_owner(&file, parent(path));
+        self.handle(file, false)
     }
 
     fn create_directories(&self, path: &Path) -> io::Result<()> {
@@ -116,7 +118,12 @@ impl FileSystem for RealFiles {
         for directory in missing.iter().rev() {
             match fs::create_dir(directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => self.sync_directory(parent(directory))?,
+                made => {
+                    if made.is_ok() {
+                        give_directory_to_owner(directory);
+                    }
+                    self.sync_directory(parent(directory))?;
+                }
             }
         }
         if missing.is_empty() {
@@ -195,6 +202,24 @@ impl FileSystem for RealFiles {
         // Documentation/block/stat.rst).
         let sectors: u64 = text.split_ascii_whitespace().nth(6)?.parse().ok()?;
         sectors.checked_mul(512)
+    }
+}
+
+/// Gives what root has just made in another user's directory to that user, who could neither change
+/// nor delete it otherwise: a command that root runs leaves nothing behind that stops the service
+/// whose database it is. As far as that goes: on some file systems root may not.
+fn give_to_owner(made: &fs::File, directory: &Path) {
+    let (Ok(made_is), Ok(directory)) = (made.metadata(), fs::metadata(directory)) else { return };
+    if made_is.uid() == 0 && directory.uid() != 0 {
+        let _ = fchown(made, Some(directory.uid()), Some(directory.gid()));
+    }
+}
+
+/// As [`give_to_owner`]. By a handle of the directory itself: its name may be another's by now.
+fn give_directory_to_owner(path: &Path) {
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+    if let Ok(made) = fs::File::options().read(true).custom_flags(flags).open(path) {
+        give_to_owner(&made, parent(path));
     }
 }
 

@@ -129,6 +129,30 @@ fn a_list_that_does_not_fit_begins_again() {
     }
 }
 
+/// What root makes in another user's directory is that user's; what others make is their own.
+#[test]
+fn what_is_made_in_a_directory_belongs_to_its_owner() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let folder = tempfile::tempdir().unwrap();
+    let of_another = folder.path().join("of another");
+    std::fs::create_dir(&of_another).unwrap();
+    let me = std::fs::metadata(&of_another).unwrap().uid();
+    if me == 0 {
+        chown(&of_another, Some(12345), Some(54321)).unwrap();
+    }
+    let env = Env::real();
+    let (directory, mine) = (of_another.join("a/b"), folder.path().join("mine"));
+    env.files().create_directories(&directory).unwrap();
+    drop(env.files().create_new(&directory.join("file")).unwrap());
+    env.files().create_directories(&mine).unwrap();
+    let owner = if me == 0 { (12345, 54321) } else { (me, std::fs::metadata(&mine).unwrap().gid()) };
+    for path in [of_another.join("a"), directory.clone(), directory.join("file")] {
+        let is = std::fs::metadata(&path).unwrap();
+        assert_eq!((is.uid(), is.gid()), owner, "{}", path.display());
+    }
+    assert_eq!(std::fs::metadata(&mine).unwrap().uid(), me);
+}
+
 #[test]
 fn device_and_space_are_told() {
     let env = Env::real();

@@ -1,6 +1,6 @@
-//! Writers that take one database from each other, and readers that follow the current writer, all
-//! paused, resumed and killed anywhere. Two seeds in eight have a near-compute log, whose nodes
-//! have troubles of their own.
+//! Writers that take one database from each other, and readers that follow the current writer, or
+//! look once, all paused, resumed and killed anywhere. Two seeds in eight have a near-compute log,
+//! whose nodes have troubles of their own.
 //!
 //! Checked of each thing that a reader shows:
 //!
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Db, ErrorKind, Keyspace, OpenMode, Reader, ReaderOptions, Snapshot};
+use tombolo::{Db, ErrorKind, Keyspace, OpenMode, ReaderOptions, Snapshot};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
@@ -63,7 +63,11 @@ async fn write(process: &Process, contest: &Contest, random: &mut Random) -> Res
 /// A reader's life: open, look again and again, be closed or killed, again.
 async fn follow(process: Process, contest: Contest, mut random: Random) {
     while !contest.is_over() {
-        let outcome = read(&process, &contest, &mut random).await;
+        let outcome = if random.percent(25) {
+            look_once(&process, &contest, &mut random).await
+        } else {
+            read(&process, &contest, &mut random).await
+        };
         // `NotFound`: before the first writer has made the database.
         let empty = contest.history.lock().report.opened == 0;
         let expected = [
@@ -87,7 +91,7 @@ async fn read(process: &Process, contest: &Contest, random: &mut Random) -> Resu
     };
     let durable = contest.history.lock().durable;
     let reader = contest.setup.builder(process).open_reader(options).await?;
-    let mut kept = vec![look(process, contest, &reader, durable).await?];
+    let mut kept = vec![look(process, contest, reader.db(), durable).await?];
     for _ in 0..1 + random.below(40) {
         if contest.is_over() {
             break;
@@ -97,7 +101,7 @@ async fn read(process: &Process, contest: &Contest, random: &mut Random) -> Resu
         }
         let durable = contest.history.lock().durable;
         reader.refresh().await?;
-        kept.push(look(process, contest, &reader, durable).await?);
+        kept.push(look(process, contest, reader.db(), durable).await?);
         // Snapshots stay as they were.
         let (snapshot, last) = &kept[random.index(kept.len())];
         check(process, contest, reader.db(), snapshot, *last).await?;
@@ -112,15 +116,30 @@ async fn read(process: &Process, contest: &Contest, random: &mut Random) -> Resu
     Ok(())
 }
 
+/// Looks without following: what is shown holds all that was durable before, and stays.
+async fn look_once(process: &Process, contest: &Contest, random: &mut Random) -> Result<(), Stop> {
+    let durable = contest.history.lock().durable;
+    let db = contest.setup.builder(process).open_read_only().await?;
+    let (_, last) = look(process, contest, &db, durable).await?;
+    for _ in 0..random.below(3) {
+        process.sleep(Duration::from_millis(random.below(4000))).await;
+        check(process, contest, &db, &db.snapshot(), last).await?;
+    }
+    if random.percent(50) {
+        db.close().await?;
+    }
+    Ok(())
+}
+
 /// Looks at the shown state, which must hold `durable`.
 async fn look(
     process: &Process,
     contest: &Contest,
-    reader: &Reader,
+    db: &Db,
     durable: Option<WriteId>,
 ) -> Result<(Snapshot, Option<WriteId>), Stop> {
-    let snapshot = reader.snapshot();
-    let last = snapshot.get(&reader.default_keyspace(), LAST).await?.as_ref().and_then(|value| decode(value));
+    let snapshot = db.snapshot();
+    let last = snapshot.get(&db.default_keyspace(), LAST).await?.as_ref().and_then(|value| decode(value));
     if !process.is_alive() {
         return Err(Stop::Ended);
     }
@@ -140,7 +159,7 @@ async fn look(
             )));
         }
     }
-    check(process, contest, reader.db(), &snapshot, last).await?;
+    check(process, contest, db, &snapshot, last).await?;
     contest.history.lock().report.verified += 1;
     Ok((snapshot, last))
 }

@@ -529,23 +529,26 @@ async fn put_pin(
         if let Some(known) = known {
             machine = machine.proven_on(known);
         }
-        let PinOutcome::Effective(proven) = prove_pin(io, incarnation, machine).await? else {
-            return Ok(None);
+        let proven = match prove_pin(io, incarnation, machine).await? {
+            PinOutcome::Effective(proven) => proven,
+            // Nothing is there to delete, and who may not put may not delete either.
+            PinOutcome::Refused(error) => return Ok(Err(error)),
+            PinOutcome::Void | PinOutcome::Undecided => return Ok(Ok(None)),
         };
         let lease = options.lease.map(|duration| Mutex::new(Lease::new(duration, began)));
         let (beats, lost) = (Mutex::default(), AtomicBool::new(false));
         let pinned = Pinned { io: io.clone(), incarnation, pin, proven, lease, beats, lost };
         pinned.check()?;
-        Ok(Some(pinned))
+        Ok(Ok(Some(pinned)))
     };
-    let proven = proven.await;
+    let proven: Result<Result<Option<Pinned>>> = proven.await;
     if proven.is_err()
         && let Err(error) = delete_pin(io, incarnation, id).await
     {
         tracing::warn!(%error, id = format!("{id:032x}"), "a pin that could not be proven may be left, and \
             keep tables");
     }
-    proven
+    proven.flatten()
 }
 
 /// Puts a pin and proves it, or proves it again.
@@ -624,6 +627,7 @@ impl Pinned {
         let machine = PutPin::renewed(self.pin.clone())?.proven_on(known.clone());
         match prove_pin(&self.io, self.incarnation, machine).await? {
             PinOutcome::Effective(_) => Ok(()),
+            PinOutcome::Refused(error) => Err(error),
             PinOutcome::Void => {
                 self.lost.store(true, Ordering::Release);
                 Err(pin_lost())

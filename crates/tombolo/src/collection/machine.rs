@@ -271,6 +271,8 @@ pub enum PinOutcome {
     /// A table is condemned or named no more, or the incarnation has ended: the pin is void and
     /// withdrawn. Load again, and choose anew.
     Void,
+    /// The put of a fresh pin was refused: it is certain that nothing is there.
+    Refused(Error),
     /// Of one that was effective before: a table is condemned, so that somebody decides about it
     /// just now. Ask again.
     Undecided,
@@ -425,7 +427,9 @@ impl Machine for PutPin {
                 self.put()
             }
             (PinPhase::Put, Answer::Put(PutAnswer::Refused(_))) if self.unknown => self.put(),
-            (PinPhase::Put, Answer::Put(PutAnswer::Refused(error))) => Step::Done(Err(error)),
+            (PinPhase::Put, Answer::Put(PutAnswer::Refused(error))) => {
+                Step::Done(Ok(PinOutcome::Refused(error)))
+            }
             (PinPhase::Read, Answer::Bytes(Some(bytes))) if bytes == self.bytes => self.landed(),
             (PinPhase::Read, Answer::Bytes(_)) => Step::Done(Err(Error::new(
                 ErrorKind::Conflict,

@@ -47,6 +47,7 @@ pub struct Builder {
     pub(crate) deadline: Option<Duration>,
     pub(crate) budget: Option<Arc<MemoryBudget>>,
     pub(crate) checkpoint: Option<String>,
+    pub(crate) tables_only: bool,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
     pub(crate) rate: Option<Arc<BackgroundRate>>,
@@ -86,6 +87,7 @@ impl Builder {
             deadline: None,
             budget: None,
             checkpoint: None,
+            tables_only: false,
             listener: None,
             flash: None,
             rate: None,
@@ -207,6 +209,9 @@ impl Builder {
                 error.advice("use open_read_only, or make a database of it with restore_to")
             ));
         }
+        if self.tables_only {
+            return Op::ready(Err(not_without_logs()));
+        }
         self.start(TaskClass::Foreground, "open", CLAIMED, async |builder, env| {
             open(builder, env).await.map(Db::of_writer)
         })
@@ -232,18 +237,45 @@ impl Builder {
         self
     }
 
-    /// Opens for reading only: takes no claim, writes nothing, and disturbs no writer. Whatever
-    /// would write ends with `PermissionDenied`.
+    /// Leaves logs out of what [`Builder::open_read_only`] shows: only what tables hold, which may
+    /// be much older than what was acknowledged. For a log that is lost, or out of reach.
+    pub fn tables_only(mut self) -> Builder {
+        self.tables_only = true;
+        self
+    }
+
+    /// Looks at a database: opens it for reading only, takes no claim, and disturbs no writer.
+    /// Whatever would write ends with `PermissionDenied`.
     ///
-    /// With [`Builder::at_checkpoint`] it shows all that the checkpoint holds, for as long as that
-    /// is not deleted. Else it shows what tables held when it was opened: not what is only in a log
-    /// (a writer's [`Db::flush`] puts that into tables), and nobody keeps those tables for it: once
-    /// a writer has deleted one, reads that need it end with `PinLost`. Opening again shows the
+    /// It shows everything that was acknowledged as durable before the call, and stays at that:
+    /// [`Db::age`] says how old it is. [`Builder::open_reader`] goes on. With
+    /// [`Builder::at_checkpoint`] it shows all that the checkpoint holds; with
+    /// [`Builder::tables_only`] what tables hold.
+    ///
+    /// No right to write is needed. Where the store lets it, its tables are pinned under a lease of
+    /// a minute, as a reader's; close it to give the pin back at once. Where the store may only be
+    /// read, or is full, it goes on without, and creates, locks and changes nothing there: a read
+    /// whose table a writer has deleted meanwhile then ends with `PinLost`. Opening again shows the
     /// newest.
     ///
+    /// ```no_run
+    /// # fn main() -> tombolo::Result<()> {
+    /// use tombolo::Db;
+    ///
+    /// let look = Db::builder("file:///var/lib/orders").open_read_only().wait()?;
+    /// println!("{:?}", look.default_keyspace().get(b"1").wait()?);
+    /// look.close().wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// `NotFound` when there is no such database or checkpoint; `Unsupported` for a newer format;
-    /// `Corrupt`; those of the store.
+    /// `NotFound` when there is no such database or checkpoint; `Invalid` for another log than that
+    /// of the database; `Unsupported` for a newer format, or a log that only its own process can
+    /// read; `Corrupt`; `Busy` when the writer goes on faster than its log is read; `Retry` when the
+    /// writer of a near-compute log died, or stands still, and may have acknowledged more than its
+    /// nodes can tell: once the log has been taken over it opens; those of the stores. What a log
+    /// holds is never left out silently.
     pub fn open_read_only(self) -> Op<Db> {
         if let Err(error) = self.options.check() {
             return Op::ready(Err(error));
@@ -268,6 +300,7 @@ impl Builder {
             self.options.check().and_then(|()| reader.check()).and_then(|()| match &self.checkpoint {
                 Some(_) => Err(Error::new(ErrorKind::Invalid, "a checkpoint stays as it is")
                     .advice("open it with open_read_only")),
+                None if self.tables_only => Err(not_without_logs()),
                 None => Ok(()),
             });
         if let Err(error) = checked {
@@ -597,11 +630,24 @@ async fn checkpoints(builder: &Builder, env: &Env) -> Result<Checkpoints> {
     Ok(Checkpoints::new(env, &objects, loaded.incarnation, Epoch::NONE))
 }
 
+fn not_without_logs() -> Error {
+    Error::new(ErrorKind::Invalid, "tables alone can be looked at, and no more")
+        .advice("use open_read_only, or leave tables_only out")
+}
+
 async fn open_read_only(builder: Builder, env: Env) -> Result<Arc<Engine>> {
+    if builder.checkpoint.is_none() && !builder.tables_only {
+        let (objects, log_store) = stores(&builder, &env)?;
+        return follow(builder, env, (objects, Some(log_store)), reader::How::Look).await;
+    }
+    // Of a log that is not read nothing need be known.
     let objects = objects(&builder, &env)?;
-    let Builder { uri, mut options, budget, checkpoint, flash, .. } = builder;
+    let Some(checkpoint) = builder.checkpoint.clone() else {
+        return follow(builder, env, (objects, None), reader::How::Look).await;
+    };
+    let Builder { uri, mut options, budget, flash, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    recovery::open_read_only(recovery::ReadRequest {
+    recovery::open_checkpoint(recovery::CheckpointRequest {
         env,
         place: uri,
         objects,
@@ -615,20 +661,19 @@ async fn open_read_only(builder: Builder, env: Env) -> Result<Arc<Engine>> {
 
 async fn open_reader(builder: Builder, options: ReaderOptions, env: Env) -> Result<Arc<Engine>> {
     let (objects, log_store) = stores(&builder, &env)?;
-    let Builder { uri, options: settings, budget, flash, .. } = builder;
-    let mut settings = settings;
-    let budget = budget_of(budget, &mut settings)?;
-    let request = reader::FollowRequest {
-        env,
-        place: uri,
-        objects,
-        log_store,
-        options: settings,
-        budget,
-        flash,
-        reader: options,
-    };
-    reader::open(request).await
+    follow(builder, env, (objects, Some(log_store)), reader::How::Follow(options)).await
+}
+
+async fn follow(
+    builder: Builder,
+    env: Env,
+    (objects, log_store): (Arc<dyn ObjectStore>, Option<Arc<dyn LogStore>>),
+    how: reader::How,
+) -> Result<Arc<Engine>> {
+    let Builder { uri, mut options, budget, flash, .. } = builder;
+    let budget = budget_of(budget, &mut options)?;
+    reader::open(reader::FollowRequest { env, place: uri, objects, log_store, options, budget, flash, how })
+        .await
 }
 
 /// The budget given, or one of the database's own.

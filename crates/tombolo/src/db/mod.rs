@@ -153,7 +153,7 @@ pub struct Stats {
     pub oldest_reader_nanos: u64,
     /// Bytes of memtables that were flushed and that readers keep.
     pub reader_memtable_bytes: u64,
-    /// Of a [`Reader`]: how old what it shows may be, in nanoseconds.
+    /// Of a [`Reader`] or a look: how old what it shows may be, in nanoseconds.
     pub reader_lag_nanos: Option<u64>,
 }
 
@@ -667,14 +667,16 @@ impl Db {
             write_stall: slowed.map(|slowed| slowed.reason),
             write_bytes_per_second_max: slowed.map_or(0, |slowed| slowed.bytes_per_second),
             write_delay_nanos: engine.stalls.delayed_nanos.load(Ordering::Relaxed),
-            log_bytes: engine.main_log().pressure().live_bytes,
+            // Without a claim: what was read of the writer's.
+            log_bytes: match engine.is_read_only() {
+                true => engine.counters.replayed_bytes.load(Ordering::Relaxed),
+                false => engine.main_log().pressure().live_bytes,
+            },
             last_sequence: engine.stream.visible().0,
             replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),
             open_nanos: engine.counters.open_nanos.load(Ordering::Relaxed),
             background_error: engine.background_errors().first().map(|known| known.error.to_string()),
-            reader_lag_nanos: engine.following().map(|following| {
-                u64::try_from(following.lag(engine.env.now()).as_nanos()).unwrap_or(u64::MAX)
-            }),
+            reader_lag_nanos: self.age().map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)),
             ..Stats::default()
         };
         for (_, levels) in view.version.keyspaces() {
@@ -730,9 +732,20 @@ impl Db {
         lifecycle::set_options(self.engine(), settings)
     }
 
-    /// The epoch in which this handle writes.
+    /// The epoch in which this handle writes; of one that only reads, the epoch of the writer that
+    /// made the newest of what it shows.
     pub fn epoch(&self) -> Epoch {
-        self.engine().context.epoch
+        let engine = self.engine();
+        if engine.is_read_only() { engine.manifest.state().epoch() } else { engine.context.epoch }
+    }
+
+    /// How old what is shown may be: everything that was acknowledged as durable so long ago is
+    /// visible. Of a look ([`Builder::open_read_only`]) the time since it was opened, of a reader
+    /// [`Reader::lag`]. `None` of the writer, which shows all there is, and of a checkpoint, which
+    /// stays.
+    pub fn age(&self) -> Option<Duration> {
+        let engine = self.engine();
+        engine.following().map(|following| following.lag(engine.env.now()))
     }
 
     /// The database's life at its URI.

@@ -451,11 +451,21 @@ fn store(engine: &Engine, list: &mut List) {
 fn work(engine: &Engine, list: &mut List) {
     let counters = &engine.counters;
     let pressure = engine.main_log().pressure();
-    list.bytes("log-bytes", pressure.live_bytes, "bytes of the log not yet freed: what opening would replay");
+    let log_bytes = match engine.is_read_only() {
+        true => counters.replayed_bytes.load(Ordering::Relaxed),
+        false => pressure.live_bytes,
+    };
+    list.bytes("log-bytes", log_bytes, "bytes of the log not yet freed: what opening would replay");
     list.bytes(
         "log-bytes-wanted-max",
         pressure.wanted_bytes_max,
         "beyond it the log has its oldest data flushed",
+    );
+    let age = engine.following().map(|following| following.lag(engine.env.now())).unwrap_or_default();
+    list.nanos(
+        "shown-age",
+        u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
+        "how old what a reader or a look shows may be; 0 of the writer",
     );
     list.count("last-sequence", engine.stream.visible().0, "the newest sequence number that reads see");
     list.count("writes", engine.stream.writes(), "writes committed");

@@ -74,8 +74,7 @@ impl Reader {
 
     /// How old what is shown may be: everything that was acknowledged as durable before is visible.
     pub fn lag(&self) -> Duration {
-        let engine = self.db.engine();
-        engine.following().map_or(Duration::ZERO, |following| following.lag(engine.env.now()))
+        self.db.age().unwrap_or_default()
     }
 
     /// What the last attempt to come up to date failed with, if it did; it is made again all the

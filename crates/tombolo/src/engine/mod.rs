@@ -29,7 +29,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Env, Instant, Task};
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, TableName};
+use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
     Error, ErrorKind, Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Request, Result,
@@ -175,10 +175,15 @@ pub(crate) struct Engine {
 pub(crate) enum ReadOnly {
     /// What a writer does, as it goes; its tables are pinned.
     Following(Arc<Following>),
+    /// What was durable at one moment; its tables are pinned where that is possible.
+    Look {
+        /// Says how old it is. There are no rounds.
+        following: Arc<Following>,
+        /// What logs hold is not shown.
+        tables_only: bool,
+    },
     /// A checkpoint, whose pin has this id.
     Checkpoint { id: u128 },
-    /// The manifest's state as of a slot, which nobody pins.
-    Newest { slot: u64 },
 }
 
 /// A compaction of a range of a keyspace that somebody asked for.
@@ -496,9 +501,17 @@ impl Engine {
     /// How it follows a writer, if it does.
     pub(crate) fn following(&self) -> Option<&Arc<Following>> {
         match self.read_only.get() {
-            Some(ReadOnly::Following(following)) => Some(following),
+            Some(ReadOnly::Following(following) | ReadOnly::Look { following, .. }) => Some(following),
             _ => None,
         }
+    }
+
+    /// Whether it shows, without a claim, what logs hold beyond tables.
+    pub(crate) fn shows_logs(&self) -> bool {
+        matches!(
+            self.read_only.get(),
+            Some(ReadOnly::Following(_) | ReadOnly::Look { tables_only: false, .. })
+        )
     }
 
     /// The database's checkpoints.
@@ -512,22 +525,38 @@ impl Engine {
         let (lost, what) = match reads {
             // Its views know their pins: see `judge_read`.
             ReadOnly::Following(_) => return error,
+            ReadOnly::Look { .. } => {
+                (self.is_unnamed_by_now(&error).await, "a table was deleted while it was looked at")
+            }
             ReadOnly::Checkpoint { id } => {
                 let kept = self.checkpoints().is_kept(*id).await;
                 (kept.is_ok_and(|kept| !kept), "the checkpoint was deleted while it was read")
-            }
-            ReadOnly::Newest { slot } => {
-                let newest = manifest::load(&self.env, &self.objects).await;
-                let changed = newest.is_ok_and(|newest| newest.state.slot() != *slot);
-                (changed, "the database was changed, and what this reader reads may be gone")
             }
         };
         if !lost {
             return error;
         }
-        Error::new(ErrorKind::PinLost, what)
-            .source(error)
-            .advice("open it again; a checkpoint keeps what it holds")
+        Error::new(ErrorKind::PinLost, what).source(error).advice(
+            "look again, or read a checkpoint, which keeps what it holds (`--checkpoint` at the prompt); \
+            a look keeps its tables by itself where it may write to the store",
+        )
+    }
+
+    /// Whether the table whose object an error is about is named no more: only then was it deleted.
+    async fn is_unnamed_by_now(&self, error: &Error) -> bool {
+        let tables = self.versions.tables();
+        let state = self.manifest.state();
+        let shown = |table: &TableDescription| tables.locate(table).1.to_string();
+        let table = state
+            .keyspaces()
+            .flat_map(|keyspace| keyspace.tables())
+            .find(|table| error.object_name().is_some_and(|name| name.ends_with(&shown(table))));
+        let Some(table) = table else { return false };
+        match manifest::load(&self.env, &self.objects).await {
+            Ok(newest) => newest.state.table(table.name).is_none(),
+            // The database was destroyed.
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
     }
 
     /// As [`Engine::judge`], of a read of `view`: what a lost pin no longer keeps is no damage.
@@ -556,7 +585,8 @@ impl Engine {
     /// What the error of a read means. A successor frees logs and tables that this process still
     /// names: what is missing then is no damage, but the sign of the takeover.
     pub(crate) async fn judge(&self, error: Error) -> Error {
-        if let Some(reads) = self.read_only.get().filter(|_| error.kind() == ErrorKind::Corrupt) {
+        let is_about_objects = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
+        if let Some(reads) = self.read_only.get().filter(|_| is_about_objects) {
             return self.judge_read_only(reads, error).await;
         }
         if error.kind() != ErrorKind::Corrupt {

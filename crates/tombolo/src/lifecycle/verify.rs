@@ -12,7 +12,7 @@ use tombolo_format::manifest::TableDescription;
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, LogRecord, Purpose, Result};
 
 use crate::checkpoint::last_sequence;
-use crate::engine::{Engine, Kept, is_main};
+use crate::engine::{Engine, Kept, View, is_main};
 use crate::manifest::{self, State};
 use crate::table::check_description;
 
@@ -107,20 +107,28 @@ pub(crate) async fn verify(
         if damages.is_empty() {
             report.entries += table.description().entries;
             if let Err(error) = check_length(engine, table.description()).await {
-                report.note(&error)?;
+                report.note(&judged(engine, &view, error).await)?;
             }
         }
-        damages.iter().try_for_each(|error| report.note(error))?;
+        for error in damages {
+            report.note(&judged(engine, &view, error).await)?;
+        }
         progress(&report);
         if engine.check_open().is_err() {
             return Err(Error::new(ErrorKind::Closed, "the database was closed while it was verified"));
         }
     }
-    if !engine.is_read_only() {
+    if !engine.is_read_only() || engine.shows_logs() {
         logs(engine, &mut report).await?;
         progress(&report);
     }
     Ok(report)
+}
+
+/// What damage means that a process without a claim finds: a table that nobody kept for it, and that
+/// was deleted meanwhile, is not damaged.
+async fn judged(engine: &Engine, view: &View, error: Error) -> Error {
+    if engine.is_read_only() { engine.judge_read(view, error).await } else { error }
 }
 
 /// Whether the object of a sound table ends where the table does: nothing reads what follows, and
@@ -182,25 +190,36 @@ async fn logs(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
     for (id, log) in state.logs() {
         let record = LogRecord { id: *id, configuration: log.configuration.clone() };
         let end = match log.sealed {
-            Some(sealed) => sealed,
+            Some(sealed) => Some(sealed),
+            // Another process's: what it has made durable.
+            None if engine.is_read_only() => None,
             None if id.epoch == engine.context.epoch => match durable_through(engine, *id) {
-                Some(end) => end,
+                Some(end) => Some(end),
                 None => continue,
             },
             None => continue,
         };
-        if log.replay_point >= end {
+        if end.is_some_and(|end| log.replay_point >= end) {
             continue;
         }
         if let Err(error) = read_log(engine, &record, log.replay_point, end, report).await {
-            let newest = engine.manifest.state();
-            let freed = newest.logs().get(id).is_none_or(|newest| newest.replay_point > log.replay_point);
+            let freed = newest(engine).await.is_ok_and(|newest| {
+                newest.logs().get(id).is_none_or(|newest| newest.replay_point > log.replay_point)
+            });
             if !freed {
                 report.note(&engine.judge(error).await)?;
             }
         }
     }
     Ok(())
+}
+
+/// The newest state of the manifest.
+async fn newest(engine: &Engine) -> Result<Arc<State>> {
+    if engine.is_read_only() {
+        return Ok(manifest::load(&engine.env, &engine.objects).await?.state);
+    }
+    Ok(engine.manifest.state())
 }
 
 /// How far a log of this epoch is durable; nothing of one that has ended, and is about to be
@@ -217,10 +236,13 @@ async fn read_log(
     engine: &Engine,
     record: &LogRecord,
     from: LogOffset,
-    to: LogOffset,
+    to: Option<LogOffset>,
     report: &mut VerifyReport,
 ) -> Result<()> {
-    let mut reader = engine.log_store.read(&engine.context, record, from, to).await?;
+    let mut reader = match to {
+        Some(to) => engine.log_store.read(&engine.context, record, from, to).await?,
+        None => engine.log_store.tail(&engine.context, record, from).await?,
+    };
     let mut next: Option<SequenceNumber> = None;
     while let Some((entry, at)) = reader.next().await? {
         if let Some(next) = next.filter(|next| entry.first_sequence < next.0) {
@@ -236,5 +258,5 @@ async fn read_log(
         report.log_entries += 1;
         report.log_bytes += entry.payload.len() as u64;
     }
-    Ok(())
+    reader.lacks().map_or(Ok(()), Err)
 }

@@ -27,10 +27,19 @@ use crate::recovery::Replay;
 /// How often a round begins again because the writer went on meanwhile.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// A proven state, all of whose tables are pinned.
+/// A proven state, and the pin of all its tables; none where it could not be put.
 pub(super) struct Kept {
     pub(super) state: Arc<State>,
-    pub(super) pin: Arc<Pinned>,
+    pub(super) pin: Option<Arc<Pinned>>,
+}
+
+/// What is done where no pin can be put: because the store may only be read, or is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pinning {
+    /// That is an error.
+    Needed,
+    /// It goes on without one: a table that is deleted meanwhile is told of by the read of it.
+    WherePossible,
 }
 
 /// The tables that a state shows.
@@ -46,14 +55,22 @@ fn tables_of(state: &State) -> BTreeSet<TableName> {
 /// # Errors
 /// `Busy` when they were condemned each time; `PinLost` when pinning took longer than the lease;
 /// those of the store.
-pub(super) async fn pin_newest(chain: &mut ChainFollower, lease: Duration) -> Result<Kept> {
+pub(super) async fn pin_newest(chain: &mut ChainFollower, lease: Duration, pinning: Pinning) -> Result<Kept> {
     for _ in 0..ATTEMPTS_MAX {
         let tip = chain.tip().clone();
         let tables = tables_of(&tip.state).into_iter().collect();
-        if let Some(pin) = pin_for_reader(chain.io(), &tip, lease, tables).await? {
-            return Ok(Kept { state: tip.state, pin: Arc::new(pin) });
+        match pin_for_reader(chain.io(), &tip, lease, tables).await {
+            Ok(Some(pin)) => return Ok(Kept { state: tip.state, pin: Some(Arc::new(pin)) }),
+            Ok(None) => chain.advance().await?,
+            Err(error)
+                if pinning == Pinning::WherePossible
+                    && matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::OutOfSpace) =>
+            {
+                tracing::debug!(%error, "the tables are looked at without a pin");
+                return Ok(Kept { state: tip.state, pin: None });
+            }
+            Err(error) => return Err(error),
         }
-        chain.advance().await?;
     }
     Err(Error::new(ErrorKind::Busy, "the tables were deleted faster than they could be pinned")
         .advice("it is tried again"))
@@ -68,8 +85,9 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    fn new(tip: Tip) -> Pins {
-        Pins { pins: Mutex::default(), tip: Mutex::new(tip) }
+    /// The first pin, if there is one.
+    pub(super) fn new(tip: Tip, first: Option<&Arc<Pinned>>) -> Pins {
+        Pins { pins: Mutex::new(first.into_iter().cloned().collect()), tip: Mutex::new(tip) }
     }
 
     fn add(&self, pin: &Arc<Pinned>) {
@@ -119,9 +137,10 @@ pub(super) struct Follower {
     context: LogContext,
     chain: ChainFollower,
     lease: Duration,
+    pinning: Pinning,
     pub(super) pins: Arc<Pins>,
-    pin: Arc<Pinned>,
-    /// What the next view shows. Invariant: all its tables are pinned by `pin`.
+    pin: Option<Arc<Pinned>>,
+    /// What the next view shows. Invariant: all its tables are pinned by `pin`, if there is one.
     state: Arc<State>,
     /// What the logs hold beyond it.
     replay: Replay,
@@ -143,13 +162,12 @@ impl Follower {
         log_store: Arc<dyn LogStore>,
         context: LogContext,
         chain: ChainFollower,
-        lease: Duration,
+        (lease, pinning): (Duration, Pinning),
         kept: Kept,
         memtable_bytes: u64,
     ) -> Result<Follower> {
         let Kept { state, pin } = kept;
-        let pins = Arc::new(Pins::new(chain.tip().clone()));
-        pins.add(&pin);
+        let pins = Arc::new(Pins::new(chain.tip().clone(), pin.as_ref()));
         let replay = Replay::new(&state, engine.budget(), memtable_bytes)?;
         Ok(Follower {
             engine: Arc::clone(engine),
@@ -157,6 +175,7 @@ impl Follower {
             context,
             chain,
             lease,
+            pinning,
             pins,
             pin,
             state,
@@ -215,17 +234,18 @@ impl Follower {
     /// Goes over to the newest state, its tables pinned.
     async fn keep(&mut self) -> Result<()> {
         let newest = &self.chain.tip().state;
-        let holds = self.pin.check().is_ok();
+        let holds = self.pin.as_ref().is_none_or(|pin| pin.check().is_ok());
         if holds && Arc::ptr_eq(newest, &self.state) {
             return Ok(());
         }
-        let keeps_all =
-            tables_of(newest).iter().eq(self.pin.tables()) || is_enabled(Mutant::ReaderViewNotPinned);
+        // What could not be pinned once is not tried again.
+        let keeps_all = self.pin.as_ref().is_none_or(|pin| tables_of(newest).iter().eq(pin.tables()))
+            || is_enabled(Mutant::ReaderViewNotPinned);
         let kept = if holds && keeps_all {
-            Kept { state: Arc::clone(newest), pin: Arc::clone(&self.pin) }
+            Kept { state: Arc::clone(newest), pin: self.pin.clone() }
         } else {
-            let kept = pin_newest(&mut self.chain, self.lease).await?;
-            self.pins.add(&kept.pin);
+            let kept = pin_newest(&mut self.chain, self.lease, self.pinning).await?;
+            kept.pin.iter().for_each(|pin| self.pins.add(pin));
             kept
         };
         let flushed = |state: &State| {
@@ -300,7 +320,7 @@ impl Follower {
         if std::mem::take(&mut self.is_behind) {
             engine.manifest.show(Arc::clone(&self.state));
             let waiting: Vec<_> = self.full.iter().rev().cloned().collect();
-            let kept_by = Some(Arc::clone(&self.pin));
+            let kept_by = self.pin.clone();
             engine.change_view(|old| View {
                 active,
                 waiting,
@@ -310,6 +330,11 @@ impl Follower {
         }
         show_keyspaces(engine, &keyspaces);
         Ok(())
+    }
+
+    /// Bytes of the entries that logs hold beyond what tables do.
+    pub(super) fn replayed_bytes(&self) -> u64 {
+        self.replay.bytes()
     }
 
     /// Gives everything back.

@@ -4,6 +4,10 @@
 //! - [`follow`]: one round, which brings the view up to date.
 //! - [`tasks`]: when rounds are made, and the heartbeats of pins.
 //!
+//! A reader goes on making rounds. A look makes one, and stays at what that shows. It needs no
+//! right to write: where it cannot pin, it reads without, and a table that is deleted meanwhile is
+//! a loud `PinLost`.
+//!
 //! Invariants:
 //! 1. A view is one prefix of the order of the logged writes, with all that tables hold: what a
 //!    round read is shown at its end, at once.
@@ -12,15 +16,16 @@
 //! 3. A round that begins now shows all that is acknowledged as durable now: the newest state is
 //!    proven by a list that begins after the round, and the logs that it names are read after that.
 //! 4. Every table of a view is pinned, and the pin proven (rule 12), before the view is shown; the
-//!    view holds the pin.
+//!    view holds the pin. Of a look that cannot pin, no read of a table that is gone is an answer.
 
 mod follow;
 mod tasks;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tombolo_env::Env;
+use tombolo_env::{Env, Instant};
 use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 use crate::budget::MemoryBudget;
@@ -29,7 +34,7 @@ use crate::flash::FlashCache;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::options::Options;
 use crate::recovery::{WithoutClaim, refused, without_claim};
-use follow::Follower;
+use follow::{Follower, Pinning, Pins, pin_newest};
 
 /// How a reader follows the writer. Set the fields that matter and take the rest from [`Default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,34 +90,53 @@ const LAG_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const LEASE_MIN: Duration = Duration::from_millis(100);
 const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How what is opened is kept up to date.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How {
+    /// By rounds.
+    Follow(ReaderOptions),
+    /// Not at all.
+    Look,
+}
+
 /// What to open.
 pub(crate) struct FollowRequest {
     pub(crate) env: Env,
     pub(crate) place: String,
     pub(crate) objects: Arc<dyn ObjectStore>,
-    pub(crate) log_store: Arc<dyn LogStore>,
+    /// Without it only what tables hold is shown, which is for looks alone.
+    pub(crate) log_store: Option<Arc<dyn LogStore>>,
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) flash: Option<Arc<FlashCache>>,
-    pub(crate) reader: ReaderOptions,
+    pub(crate) how: How,
 }
 
-/// Opens a reader that follows: on return it shows everything that was acknowledged as durable
-/// before the call.
+/// Opens a reader that follows, or a look: on return it shows everything that was acknowledged as
+/// durable before the call.
 pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
-    let FollowRequest { env, place, objects, log_store, options, budget, flash, reader } = request;
+    let FollowRequest { env, place, objects, log_store, options, budget, flash, how } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mut chain = ChainFollower::open(&env, &objects).await?;
-    crate::manifest::chain::open::check_log(&chain.tip().state, &log_store.identity())?;
-    let pin = follow::pin_newest(&mut chain, reader.lease).await?;
-    let (incarnation, state) = (chain.tip().incarnation, Arc::clone(&pin.state));
+    if let Some(log_store) = &log_store {
+        crate::manifest::chain::open::check_log(&chain.tip().state, &log_store.identity())?;
+    }
+    let (reader, pinning) = match how {
+        How::Follow(reader) => (reader, Pinning::Needed),
+        How::Look => {
+            (ReaderOptions { lag_max: Duration::MAX, ..ReaderOptions::default() }, Pinning::WherePossible)
+        }
+    };
+    let kept = pin_newest(&mut chain, reader.lease, pinning).await?;
+    let (incarnation, state, tip) = (chain.tip().incarnation, Arc::clone(&kept.state), chain.tip().clone());
     let memtable_bytes = options.memtable_bytes();
-    let kept_by = Some(Arc::clone(&pin.pin));
+    let kept_by = kept.pin.clone();
     let engine = without_claim(WithoutClaim {
         env,
         place,
         objects,
+        log_store: log_store.clone(),
         incarnation,
         state,
         options,
@@ -122,17 +146,37 @@ pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
         flash,
     })?;
     let following = Arc::new(Following::new(reader.lag_max, began));
-    engine.set_read_only(ReadOnly::Following(Arc::clone(&following)), &refused());
+    let shown = Arc::clone(&following);
+    let reads = match how {
+        How::Follow(_) => ReadOnly::Following(shown),
+        How::Look => ReadOnly::Look { following: shown, tables_only: log_store.is_none() },
+    };
+    engine.set_read_only(reads, &refused());
+    let Some(log_store) = log_store else {
+        tasks::keep(&engine, &following, Arc::new(Pins::new(tip, kept.pin.as_ref())), reader.lease);
+        return Ok(opened(engine, began));
+    };
     let context = engine.context.clone();
-    let mut follower = Follower::new(&engine, log_store, context, chain, reader.lease, pin, memtable_bytes)?;
+    let lease = (reader.lease, pinning);
+    let mut follower = Follower::new(&engine, log_store, context, chain, lease, kept, memtable_bytes)?;
     if let Err(error) = follower.round().await {
         follower.release_all().await;
         return Err(error);
     }
+    tasks::keep(&engine, &following, Arc::clone(&follower.pins), reader.lease);
+    match how {
+        How::Follow(_) => tasks::follow(&engine, &following, follower, reader.lag / 2),
+        How::Look => {
+            engine.counters.replayed_bytes.store(follower.replayed_bytes(), Ordering::Relaxed);
+        }
+    }
+    Ok(opened(engine, began))
+}
+
+fn opened(engine: Arc<Engine>, began: Instant) -> Arc<Engine> {
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
-    engine.counters.open_nanos.store(nanos, std::sync::atomic::Ordering::Relaxed);
-    tasks::serve(&engine, &following, follower, reader);
-    Ok(engine)
+    engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
+    engine
 }
 
 /// Resolves once a round that began after this call has ended.

@@ -6,30 +6,28 @@ use std::time::Duration;
 use tombolo_env::{Instant, TaskClass};
 use tombolo_storage::{Error, ErrorKind};
 
-use super::ReaderOptions;
 use super::follow::{Follower, Pins, release};
 use crate::engine::{Engine, Following};
 use crate::guard::guarded;
 use crate::manifest::driver::io::either;
 
-/// Starts the tasks of a reader.
-pub(super) fn serve(
-    engine: &Arc<Engine>,
-    following: &Arc<Following>,
-    follower: Follower,
-    options: ReaderOptions,
-) {
-    let pins = Arc::clone(&follower.pins);
-    let rounds = rounds(Arc::clone(engine), Arc::clone(following), follower, options.lag / 2);
+/// Starts the rounds of a reader.
+pub(super) fn follow(engine: &Arc<Engine>, following: &Arc<Following>, follower: Follower, period: Duration) {
+    let rounds = rounds(Arc::clone(engine), Arc::clone(following), follower, period);
     let watching = Arc::clone(following);
     let rounds = guarded(rounds, move || {
         let error = Error::new(ErrorKind::Bug, "the task that follows the writer panicked");
         watching.end(error.advice("open the reader again; report what the panic said"));
     });
     let rounds = engine.env.spawn(TaskClass::Background, "follow", rounds);
-    let beats = beats(Arc::clone(engine), Arc::clone(following), pins, options.lease);
+    engine.tasks.lock().push(rounds);
+}
+
+/// Starts the heartbeats of the pins of a reader, or of a look.
+pub(super) fn keep(engine: &Arc<Engine>, following: &Arc<Following>, pins: Arc<Pins>, lease: Duration) {
+    let beats = beats(Arc::clone(engine), Arc::clone(following), pins, lease);
     let beats = engine.env.spawn(TaskClass::Background, "reader's lease", beats);
-    engine.tasks.lock().extend([rounds, beats]);
+    engine.tasks.lock().push(beats);
 }
 
 /// Makes a round every `period`, and whenever one is asked for.
@@ -78,7 +76,7 @@ async fn beats(engine: Arc<Engine>, following: Arc<Following>, pins: Arc<Pins>, 
             match pin.heartbeat_on(&pins.tip()).await {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::PinLost => {
-                    tracing::warn!("a reader's lease has run out; it pins anew what it shows");
+                    tracing::warn!("a lease has run out; a reader pins anew what it shows, a look ends");
                     pins.forget(&pin);
                     following.request();
                 }

@@ -25,7 +25,7 @@ mod replay;
 mod restore;
 
 pub(crate) use clone::{CloneRequest, share};
-pub(crate) use read_only::{ReadRequest, WithoutClaim, open_read_only, refused, without_claim};
+pub(crate) use read_only::{CheckpointRequest, WithoutClaim, open_checkpoint, refused, without_claim};
 pub(crate) use replay::Replay;
 pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
 

@@ -1,9 +1,7 @@
-//! Opening without a claim: `read manifest → (read checkpoint) → serve reads`. Nothing is written,
-//! nobody is fenced, no log is read.
-//!
-//! It serves the content of tables: at a checkpoint all that it holds, kept by its pin; else the
-//! newest state of the manifest, whose tables nobody keeps for this reader: once a writer has
-//! deleted one, reads that need it end with `PinLost`.
+//! Engines of processes without a claim, and opening at a checkpoint: `read manifest → read
+//! checkpoint → serve reads`. Nothing is written, nobody is fenced, no log is read; the
+//! checkpoint's pin keeps its tables. What follows a writer, or looks at the newest state, is
+//! opened by `reader`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,38 +22,31 @@ use crate::manifest::{self, Manifest, State};
 use crate::options::Options;
 
 /// What to open.
-pub(crate) struct ReadRequest {
+pub(crate) struct CheckpointRequest {
     pub(crate) env: Env,
     pub(crate) place: String,
     pub(crate) objects: Arc<dyn ObjectStore>,
-    pub(crate) checkpoint: Option<String>,
+    pub(crate) checkpoint: String,
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) flash: Option<Arc<FlashCache>>,
 }
 
-/// Opens a database for reading.
-pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> {
-    let ReadRequest { env, place, objects, checkpoint, options, budget, flash } = request;
+/// Opens a checkpoint for reading.
+pub(crate) async fn open_checkpoint(request: CheckpointRequest) -> Result<Arc<Engine>> {
+    let CheckpointRequest { env, place, objects, checkpoint, options, budget, flash } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let loaded = manifest::load(&env, &objects).await?;
-    let (state, reads) = match checkpoint {
-        None => {
-            let slot = loaded.state.slot();
-            (loaded.state, ReadOnly::Newest { slot })
-        }
-        Some(name) => {
-            let checkpoints = Checkpoints::new(&env, &objects, loaded.incarnation, Epoch::NONE);
-            let header = checkpoints.find(&name).await?;
-            (Arc::new(checkpoints.load(&header).await?), ReadOnly::Checkpoint { id: header.id })
-        }
-    };
     let incarnation = loaded.incarnation;
+    let checkpoints = Checkpoints::new(&env, &objects, incarnation, Epoch::NONE);
+    let header = checkpoints.find(&checkpoint).await?;
+    let state = Arc::new(checkpoints.load(&header).await?);
     let parts = WithoutClaim {
         env,
         place,
         objects,
+        log_store: None,
         incarnation,
         state,
         options,
@@ -65,7 +56,7 @@ pub(crate) async fn open_read_only(request: ReadRequest) -> Result<Arc<Engine>> 
         flash,
     };
     let engine = without_claim(parts)?;
-    engine.set_read_only(reads, &refused());
+    engine.set_read_only(ReadOnly::Checkpoint { id: header.id }, &refused());
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     Ok(engine)
@@ -76,6 +67,8 @@ pub(crate) struct WithoutClaim {
     pub(crate) env: Env,
     pub(crate) place: String,
     pub(crate) objects: Arc<dyn ObjectStore>,
+    /// Where the logs lie that it reads, if it reads any.
+    pub(crate) log_store: Option<Arc<dyn LogStore>>,
     pub(crate) incarnation: Incarnation,
     pub(crate) state: Arc<State>,
     pub(crate) options: Options,
@@ -87,15 +80,16 @@ pub(crate) struct WithoutClaim {
 
 /// An engine that shows what the tables of a state hold.
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
-    let WithoutClaim { env, place, objects, incarnation, state, options, budget, membership, kept_by, flash } =
-        parts;
+    let WithoutClaim { env, place, objects, log_store, incarnation, state, options, .. } = parts;
+    let WithoutClaim { budget, membership, kept_by, flash, .. } = parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
     let context = LogContext {
         epoch: Epoch::NONE,
         ..manifest.log_context(Arc::new(manifest.clone()), Arc::new(LogBooks::new(&budget)))
     };
     let replayed = Replay::new(&state, &budget, options.memtable_bytes())?;
-    let (log_store, log, old_logs, listener) = (Arc::new(NoLog), Arc::new(NoLog), Vec::new(), None);
+    let log_store = log_store.unwrap_or_else(|| Arc::new(NoLog));
+    let (log, old_logs, listener) = (Arc::new(NoLog), Vec::new(), None);
     assemble(Assembly {
         env,
         place,

@@ -255,6 +255,7 @@ fn objects_are_the_applications_to_delete() {
         );
         assert_eq!(kept.application_log(0).unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert_eq!(kept.application_objects().list().await.unwrap(), [named]);
+        kept.close().await.unwrap();
         drop(kept);
         assert!(stores.builder().destroy().await.unwrap().is_deleted());
         let request = tombolo_storage::Request::new(tombolo_storage::Purpose::Verify, tombolo::Epoch::NONE);

@@ -20,6 +20,7 @@ mod flash;
 mod flush_ahead;
 mod full_disk;
 mod large_records;
+mod look;
 mod memory;
 mod model;
 mod newer;

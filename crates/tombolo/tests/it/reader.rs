@@ -17,7 +17,7 @@ use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, R
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 use tombolo_storage::{LogStore, ObjectStore};
 
-type Contents = BTreeMap<(String, Vec<u8>), Vec<u8>>;
+pub(super) type Contents = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 fn options() -> Options {
     Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap()
@@ -29,12 +29,12 @@ fn following() -> ReaderOptions {
     ReaderOptions { lag: LAG, lag_max: Duration::from_secs(1), lease: Duration::from_secs(10) }
 }
 
-fn builder(env: &Env, uri: &str) -> Builder {
+pub(super) fn builder(env: &Env, uri: &str) -> Builder {
     let (store, log) = uri.split_once(' ').unwrap_or((uri, uri));
     Db::builder(store).log(log).env(env.clone()).options(options())
 }
 
-async fn contents(db: &Db) -> Result<Contents> {
+pub(super) async fn contents(db: &Db) -> Result<Contents> {
     contents_at(db, &db.snapshot()).await
 }
 
@@ -60,13 +60,13 @@ async fn contents_at(db: &Db, snapshot: &Snapshot) -> Result<Contents> {
     Ok(contents)
 }
 
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Env) -> F) {
+pub(super) fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Env) -> F) {
     let world = World::new(1);
     let process = world.process("both");
     process.run(test(process.env())).unwrap();
 }
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
@@ -76,7 +76,7 @@ impl Random {
 }
 
 /// One step of a writer, which ends durable.
-async fn step(
+pub(super) async fn step(
     env: &Env,
     open: &(impl Fn() -> Builder + Sync),
     db: &mut Db,

@@ -295,7 +295,7 @@ impl Bench {
             return Ok(record);
         }
         let mut command = Command::new(&self.binary);
-        command.args(["--json", "db", "stats", &self.store(), "--log", &log]);
+        command.args(["--json", "db", "flush", &self.store(), "--log", &log]);
         command.args(TAKEOVER_SETTINGS.iter().flat_map(|setting| ["--set", setting]));
         let output = command.output().map_err(|error| format!("cannot start tombolo: {error}"))?;
         match takeover_of(&String::from_utf8_lossy(&output.stdout)) {
@@ -316,7 +316,7 @@ fn bench_name(workload: &str) -> &str {
     if workload.starts_with("insert") { "fillrandom" } else { workload }
 }
 
-/// How long opening took, in nanoseconds, and what it replayed, of what `tombolo db stats` says.
+/// How long opening took, in nanoseconds, and what it replayed, of what `tombolo db flush` says.
 fn takeover_of(stats: &str) -> Option<(f64, u64)> {
     let stats: Value = serde_json::from_str(stats).ok()?;
     Some((stats["open_nanos"].as_f64()?, stats["replayed_bytes"].as_u64()?))

@@ -13,9 +13,24 @@ use super::servers::Server;
 const OPEN_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A process that has the database open until its input ends.
-struct Writer(Child);
+pub struct Writer(Child);
 
 impl Writer {
+    /// Starts one, and waits until it has the database open.
+    pub fn open(prompt: &Prompt<'_>, uri: &str) -> Result<Writer, String> {
+        let writer = Writer::start(prompt.command(), uri)?;
+        let (end, process) = (Instant::now() + OPEN_TIME_MAX, format!("process {} ", writer.0.id()));
+        loop {
+            let said = expect(prompt, &[], &["db", "writer", uri, "--no-ask"], 0, &[])?;
+            if said.starts_with("alive") && said.contains(&process) {
+                return Ok(writer);
+            }
+            if Instant::now() > end {
+                return Err(format!("the writer does not open the database: {said}"));
+            }
+        }
+    }
+
     fn start(mut command: Command, uri: &str) -> Result<Writer, String> {
         command.args(["db", "import", uri, "--durability", "durable", "--batch-bytes", "1"]);
         let child = command
@@ -26,14 +41,15 @@ impl Writer {
         Ok(Writer(child))
     }
 
-    fn write(&mut self, key: &str) -> Result<(), String> {
+    /// Has it write a key, durably.
+    pub fn write(&mut self, key: &str) -> Result<(), String> {
         let stdin = self.0.stdin.as_mut().ok_or("the writer has no input")?;
         writeln!(stdin, "{{\"key\":\"{key}\",\"value\":\"of the writer\"}}")
             .map_err(|error| format!("the writer reads no more: {error}"))
     }
 
     /// Ends its input; its exit code.
-    fn end(mut self) -> Result<Option<i32>, String> {
+    pub fn end(mut self) -> Result<Option<i32>, String> {
         drop(self.0.stdin.take());
         self.0.wait().map(|status| status.code()).map_err(|error| format!("waiting for the writer: {error}"))
     }
@@ -60,19 +76,7 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     let ends = |arguments: &[&str], code, words: &[&str]| expect(&prompt, &[], arguments, code, words);
     let uri = server.uri("live");
     ends(&["db", "keyspace", "create", &uri, "more"], 0, &[])?;
-    let open = |uri: &str| -> Result<Writer, String> {
-        let writer = Writer::start(prompt.command(), uri)?;
-        let (end, process) = (Instant::now() + OPEN_TIME_MAX, format!("process {} ", writer.0.id()));
-        loop {
-            let said = ends(&["db", "writer", uri, "--no-ask"], 0, &[])?;
-            if said.starts_with("alive") && said.contains(&process) {
-                return Ok(writer);
-            }
-            if Instant::now() > end {
-                return Err(format!("the writer does not open the database: {said}"));
-            }
-        }
-    };
+    let open = |uri: &str| Writer::open(&prompt, uri);
     let mut writer = open(&uri)?;
     let process = format!("process {} ", writer.0.id());
     let refused: [&[&str]; 6] = [

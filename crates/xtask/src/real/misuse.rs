@@ -143,7 +143,7 @@ fn behind_its_back(uri: &str, directory: &Path, right: &Expect<'_>) -> Result<()
     changed[10] ^= 1;
     std::fs::write(table, changed).map_err(io)?;
     right(&["db", "get", uri, "key"], 5, &["Corrupt", &name, "expected", "found", "to do"])?;
-    right(&["db", "verify", uri, "--read-only"], 1, &["1 damaged places", &name])?;
+    right(&["db", "verify", uri], 1, &["1 damaged places", &name])?;
     std::fs::remove_file(table).map_err(io)?;
     right(&["db", "get", uri, "key"], 5, &["Corrupt", &name, "no such object", "to do"])?;
     std::fs::write(table, bytes).map_err(io)?;

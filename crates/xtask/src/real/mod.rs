@@ -1,12 +1,13 @@
 //! Real servers: what the project's own test server cannot show.
 //!
-//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → checkpoints and clones → commands beside a writer → random operations against an ordered map, and under many sets of options → demo → kill -9 in a loop → two writers and a standby that fight, behind bad connections → stop`.
+//! `build once → start on free ports, on a temporary directory → conformance of both interfaces → bad input → checkpoints and clones → looks beside a writer → commands beside a writer → random operations against an ordered map, and under many sets of options → demo → kill -9 in a loop → two writers and a standby that fight, behind bad connections → stop`.
 
 mod broken;
 mod clones;
 mod etcd;
 mod hdfs;
 mod live;
+mod looks;
 mod misuse;
 pub mod servers;
 
@@ -63,6 +64,8 @@ enum Stage {
     Misuse,
     /// Checkpoints, clones that share tables, and how they are given back.
     Clones,
+    /// Commands that only look, beside a process that writes.
+    Looks,
     /// Commands beside a process that has the database open.
     Live,
     /// The engine's model test: random operations against an ordered map.
@@ -240,6 +243,9 @@ fn try_out(root: &Path, server: &Server, arguments: &Arguments) -> Result<(), St
     }
     if arguments.wants(Stage::Clones) {
         clones::run(root, server, &arguments.profile)?;
+    }
+    if arguments.wants(Stage::Looks) {
+        looks::run(root, server, &arguments.profile)?;
     }
     if arguments.wants(Stage::Live) {
         live::run(root, server, &arguments.profile)?;

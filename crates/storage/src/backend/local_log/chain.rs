@@ -140,21 +140,16 @@ pub(super) fn link(begun: &[Begun], last: u32, from: LogOffset) -> Option<Vec<Pi
     }
 }
 
-/// A segment's bytes up to `end`, from its byte 0; what lies before `start` is not read.
-pub(super) fn load(env: &Env, segment: &Begun, start: u32, end: u32) -> Result<(Arc<dyn File>, Buffer)> {
+/// A segment's bytes up to `end`, from its byte 0; what lies before `start` is not read. The file
+/// is opened for writing only where `access` says so: to be made durable.
+pub(super) fn load(
+    env: &Env,
+    segment: &Begun,
+    (start, end): (u32, u32),
+    access: Access,
+) -> Result<(Arc<dyn File>, Buffer)> {
     let failed = |error| Error::io(error, "reading a log segment", segment.path.display());
-    let file = match env.files().open(&segment.path, Access::ReadWrite) {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-            ) =>
-        {
-            env.files().open(&segment.path, Access::Read)
-        }
-        opened => opened,
-    }
-    .map_err(failed)?;
+    let file = env.files().open(&segment.path, access).map_err(failed)?;
     if end > segment.capacity {
         return Err(Error::corrupt(
             segment.path.display(),

@@ -9,8 +9,8 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use tombolo_env::Env;
 use tombolo_env::memory::Buffer;
+use tombolo_env::{Access, Env};
 use tombolo_format::log_frame::{Evidence, NoFrame, SegmentIdentity, greatest_durable_through};
 
 use super::chain::{Begun, Piece, frame_at, link, load, no_frame, survey};
@@ -174,7 +174,8 @@ impl Scan<'_> {
     /// it holds everything up to its bound.
     fn piece(&mut self, piece: &Piece) -> Result<Option<Stop>> {
         let bound = piece.bound.unwrap_or(piece.segment.capacity);
-        let (file, bytes) = load(self.env, &piece.segment, piece.start, bound)?;
+        let access = if self.makes_durable { Access::ReadWrite } else { Access::Read };
+        let (file, bytes) = load(self.env, &piece.segment, (piece.start, bound), access)?;
         let mut byte = piece.start;
         let reason = loop {
             match frame_at(&bytes, byte, &piece.segment.identity) {
@@ -293,7 +294,7 @@ impl Scan<'_> {
                 } else {
                     FIRST_BYTE
                 };
-                let (_, bytes) = load(self.env, segment, start, segment.capacity)?;
+                let (_, bytes) = load(self.env, segment, (start, segment.capacity), Access::Read)?;
                 let told = greatest_durable_through(&bytes, start, &segment.identity);
                 known = known.max(told.map(|evidence| LogOffset(evidence.durable_through)));
             }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env};
+use tombolo_env::{Access, BoxFuture, Env};
 use tombolo_format::log_frame::SegmentIdentity;
 
 use super::chain::{Piece, frame_at, link, load, no_frame, survey};
@@ -61,7 +61,9 @@ impl Reader {
             if self.segment.is_empty() {
                 self.segment = match self.kept.of(piece, bound) {
                     Some(bytes) => bytes,
-                    None => Bytes::from_owner(load(&self.env, &piece.segment, piece.start, bound)?.1),
+                    None => Bytes::from_owner(
+                        load(&self.env, &piece.segment, (piece.start, bound), Access::Read)?.1,
+                    ),
                 };
                 self.byte = piece.start;
             }

@@ -264,6 +264,7 @@ impl World {
                 self.next_task(process)
             }
             collection::Step::Done(Ok(PinOutcome::Void | PinOutcome::Undecided)) => self.next_task(process),
+            collection::Step::Done(Ok(PinOutcome::Refused(error))) => self.failed(process, &error),
             // Its pin was taken away before it saw it land: only its own late delete can do that.
             collection::Step::Done(Err(error)) if error.kind() == ErrorKind::Conflict => self.end(process),
             collection::Step::Done(Err(error)) => self.failed(process, &error),
