@@ -1,8 +1,9 @@
 //! A database on a near-compute log, with nodes as processes.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tombolo::{Db, Registry};
 
 use super::{fails, json, ok, uri};
@@ -14,7 +15,12 @@ pub struct Node {
 
 impl Node {
     fn start(listen: &str, arguments: &[&str]) -> Node {
+        Node::start_with(listen, arguments, Stdio::inherit())
+    }
+
+    fn start_with(listen: &str, arguments: &[&str], errors: Stdio) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tombolo"));
+        command.stderr(errors);
         command.args(["--json", "serve", "node", "--listen", listen, "--memory", "256MiB"]).args(arguments);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -148,6 +154,32 @@ fn a_database_that_was_closed_needs_no_node_of_before() {
     let database = status.lines().next().unwrap().trim_start_matches("database ").to_owned();
     let held = json(&ok(&["--json", "serve", "status", &nodes[0].address]));
     assert_eq!(held["holdings"][0]["database"].as_str(), Some(&*database), "{status}");
+}
+
+/// Said on standard error, before the node ends with what nobody freed.
+#[test]
+fn a_node_that_is_told_to_end_says_whose_regions_it_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("orders"));
+    let start = || Node::start_with("127.0.0.1:0", &["--drain-seconds", "1"], Stdio::piped());
+    let mut nodes: Vec<Node> = (0..3).map(|_| start()).collect();
+    let addresses: Vec<&str> = nodes.iter().map(|node| &*node.address).collect();
+    let log = format!("near://{}", addresses.join(","));
+    written(&store, &log, "a", "1");
+    let status = ok(&["log", "status", &store]);
+    let database = status.lines().next().unwrap().to_owned();
+    kill_process(Pid::from_child(&nodes[0].process), Signal::TERM).unwrap();
+    let mut said = String::new();
+    nodes[0].process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    for part in [
+        "waits until 1 regions of 1 databases",
+        "s more at most",
+        &database,
+        "opened and closed",
+        "once more",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]

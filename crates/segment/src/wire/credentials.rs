@@ -58,7 +58,8 @@ impl Credentials {
     }
 }
 
-fn file(env: &Env, path: &Path) -> Result<Vec<u8>> {
+/// What a file of such a kind holds.
+pub(crate) fn file(env: &Env, path: &Path) -> Result<Vec<u8>> {
     let read = || {
         let file = env.files().open(path, Access::Read)?;
         let mut bytes = vec![0; usize::try_from(file.length()?.min(FILE_BYTES_MAX)).unwrap_or(0)];
@@ -66,6 +67,6 @@ fn file(env: &Env, path: &Path) -> Result<Vec<u8>> {
         Ok(bytes)
     };
     read().map_err(|error: std::io::Error| {
-        Error::io(error, "reading what shows that this side belongs to nodes", path.display())
+        Error::io(error, "reading what shows who this side is", path.display())
     })
 }

@@ -101,6 +101,7 @@ const AMBIENT: &[Ambient] = &[
 const AMBIENT_EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("crates/storage/src/backend/cloud/", "another runtime", "object_store's requests run on tokio"),
     ("crates/storage/src/backend/hdfs/", "another runtime", "hdfs-native's requests run on tokio"),
+    ("crates/segment/src/announce/etcd/grpc.rs", "another runtime", "etcd-client's requests run on tokio"),
     (
         "crates/simulator/src/main.rs",
         "a file",
