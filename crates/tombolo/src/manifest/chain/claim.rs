@@ -49,7 +49,7 @@ pub enum Claimed {
 pub struct Claim {
     tip: Tip,
     /// Who claims.
-    writer: Writer,
+    writer: Box<Writer>,
     /// Whether a put of unknown outcome was made: it is then never given up before the slot was
     /// read.
     unknown: bool,
@@ -59,7 +59,7 @@ pub struct Claim {
 impl Claim {
     /// A claim of `writer` right after `tip`.
     pub fn new(tip: Tip, writer: Writer) -> Claim {
-        Claim { tip, writer, unknown: false, phase: Phase::Attempt }
+        Claim { tip, writer: Box::new(writer), unknown: false, phase: Phase::Attempt }
     }
 
     fn put(&mut self, proposed: Proposed) -> Step<Result<Claimed>> {
@@ -134,7 +134,7 @@ impl Machine for Claim {
         let phase = std::mem::replace(&mut self.phase, Phase::Attempt);
         match (phase, answer) {
             (Phase::Attempt, Answer::Random(attempt)) => {
-                let kind = RecordKind::Claim(self.writer.clone());
+                let kind = RecordKind::Claim(Writer::clone(&self.writer));
                 match self.tip.propose(Epoch(self.tip.slot + 1), attempt, kind) {
                     Ok(proposed) => self.put(proposed),
                     Err(error) => Step::Done(Err(error)),
