@@ -183,7 +183,7 @@ async fn look_in_tables(
         let mut reads: Vec<_> =
             groups.iter().map(|(_, table, keys)| read_group(table, keys, sequence)).collect();
         let mut found = Vec::new();
-        for_all(&mut reads, |hits: Vec<(usize, Option<Bytes>)>| found.extend(hits)).await?;
+        for_all(&mut reads, |answers: Vec<Answered>| found.extend(answers)).await?;
         let answered: HashSet<usize> = found.iter().map(|(number, _)| *number).collect();
         answers.extend(found);
         waiting.retain(|key| !answered.contains(&key.key.0));
@@ -230,6 +230,9 @@ fn table_at<'a>(levels: &'a Levels, number: usize, key: &[u8]) -> Option<&'a Arc
 /// A table with the keys that stand at it, in ascending order, and the number of its run.
 type Group<'a> = (usize, &'a Arc<TableHandle>, Vec<&'a (usize, Bytes)>);
 
+/// The number of a key, and its value if it has one.
+type Answered = (usize, Option<Bytes>);
+
 /// The group of a table; keys come in ascending order, so that the tables of a run do, too.
 fn group_of<'g, 'a>(
     groups: &'g mut Vec<Group<'a>>,
@@ -250,7 +253,7 @@ fn read_group<'a>(
     table: &'a Arc<TableHandle>,
     keys: &'a [&'a (usize, Bytes)],
     sequence: SequenceNumber,
-) -> BoxFuture<'a, Result<Vec<(usize, Option<Bytes>)>>> {
+) -> BoxFuture<'a, Result<Vec<Answered>>> {
     Box::pin(async move {
         let lookups: Vec<_> = keys.iter().map(|(_, key)| Lookup::new(key, sequence)).collect();
         let hits = table.get_several(&lookups).await?;

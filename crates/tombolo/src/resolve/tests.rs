@@ -7,7 +7,7 @@
 use super::*;
 
 const MERGE: u8 = 4;
-const ENTRIES_MAX: usize = 4;
+const ENTRIES_MAX: u64 = 4;
 
 /// An entry of the one key; its operand or value is its number.
 type Entry = (u64, u8);
@@ -53,12 +53,16 @@ fn kept_by_a_careless_one(entries: &[Entry], snapshots: &[u64], is_bottom: bool)
 fn histories() -> Vec<(Vec<Entry>, Vec<u64>)> {
     let kinds = [EntryKind::Put as u8, EntryKind::Delete as u8, MERGE];
     let mut all = Vec::new();
-    for length in 1..=ENTRIES_MAX {
-        for choice in 0..kinds.len().pow(length as u32) {
-            let kind = |at: usize| kinds[choice / kinds.len().pow(at as u32) % kinds.len()];
-            let entries: Vec<Entry> = (0..length).rev().map(|at| (at as u64 + 1, kind(at))).collect();
-            for snapshots in 0..1_u64 << length {
-                let moments = (1..=length as u64).filter(|number| snapshots >> (number - 1) & 1 == 1);
+    let mut choices: Vec<Vec<Entry>> = vec![Vec::new()];
+    for number in 1..=ENTRIES_MAX {
+        // Each history so far, with one more entry, which is the newest.
+        choices = choices
+            .iter()
+            .flat_map(|older| kinds.map(|kind| [&[(number, kind)][..], older].concat()))
+            .collect();
+        for entries in &choices {
+            for snapshots in 0..1_u64 << number {
+                let moments = (1..=number).filter(|number| snapshots >> (number - 1) & 1 == 1);
                 all.push((entries.clone(), moments.collect()));
             }
         }

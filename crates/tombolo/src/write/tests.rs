@@ -350,10 +350,10 @@ fn writes_in_line_are_charged_to_the_budget() {
         let queued = || db.engine().budget().used(crate::budget::Category::Queues);
         let keys = db.default_keyspace();
         stores.refuse(ErrorKind::Busy, 1000);
-        let large = [7; 900_000];
-        let first = keys.put_with(b"1", large, Durability::Accepted);
+        let large = vec![7; 900_000];
+        let first = keys.put_with(b"1", &large, Durability::Accepted);
         assert!((900_000..910_000).contains(&queued()), "{}", queued());
-        let beyond = keys.put_with(b"2", large, Durability::Accepted);
+        let beyond = keys.put_with(b"2", &large, Durability::Accepted);
         assert!((1_800_000..1_820_000).contains(&queued()), "{}", queued());
         drop(beyond);
         assert!((900_000..910_000).contains(&queued()), "{} after one was given up", queued());
