@@ -27,8 +27,8 @@ struct Counters {
 impl Counters {
     fn open(uri: &str) -> Result<Counters> {
         let db = Db::builder(uri).open().wait()?;
-        let counts = keyspace(&db, "counts")?;
-        let seen = keyspace(&db, "seen")?;
+        let counts = db.open_or_create_keyspace("counts", KeyspaceOptions::default()).wait()?;
+        let seen = db.open_or_create_keyspace("seen", KeyspaceOptions::default()).wait()?;
         Ok(Counters { db, counts, seen, changing: Arc::new(Mutex::new(())) })
     }
 
@@ -67,15 +67,6 @@ impl Counters {
     fn read(&self, name: &str) -> Result<u64> {
         let count = self.counts.get_with(name, |bytes| bytes.try_into().map(u64::from_be_bytes)).wait()?;
         Ok(count.and_then(std::result::Result::ok).unwrap_or(0))
-    }
-}
-
-fn keyspace(db: &Db, name: &str) -> Result<Keyspace> {
-    match db.keyspace(name) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            db.create_keyspace(name, KeyspaceOptions::default()).wait()
-        }
-        found => found,
     }
 }
 

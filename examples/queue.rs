@@ -27,8 +27,8 @@ impl Queue {
     /// Opens the queue as it was left. The process that had it before is fenced.
     fn open(uri: &str) -> Result<Queue> {
         let db = Db::builder(uri).open().wait()?;
-        let jobs = keyspace(&db, "jobs")?;
-        let results = keyspace(&db, "results")?;
+        let jobs = db.open_or_create_keyspace("jobs", KeyspaceOptions::default()).wait()?;
+        let results = db.open_or_create_keyspace("results", KeyspaceOptions::default()).wait()?;
         // Both ends follow from what is there: nothing else has to be kept.
         let first = jobs.scan::<&[u8]>(..).next().transpose()?;
         let last = last_number(&jobs)?.max(last_number(&results)?);
@@ -57,15 +57,6 @@ impl Queue {
         self.db.write(batch).wait()?;
         self.taken = number_of(&key)? + 1;
         Ok(Some(result))
-    }
-}
-
-fn keyspace(db: &Db, name: &str) -> Result<Keyspace> {
-    match db.keyspace(name) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            db.create_keyspace(name, KeyspaceOptions::default()).wait()
-        }
-        found => found,
     }
 }
 

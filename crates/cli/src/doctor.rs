@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         return Err(Failure::Usage("a log without a store: name the store too".to_owned()));
     }
     let mut groups = vec![machine(&env, &options)];
-    let flash = tombolo::flash::facts(&env, &options);
+    let flash = tombolo::internals::flash_facts(&env, &options);
     if !flash.is_empty() {
         groups.push(Group { about: "flash cache".to_owned(), facts: flash });
     }
@@ -186,7 +186,7 @@ fn put_if_absent(env: &Env, objects: &Arc<dyn ObjectStore>) -> Result<Fact> {
 /// What lies at the URI.
 fn database(env: &Env, objects: &Arc<dyn ObjectStore>) -> Fact {
     let (world, store) = (env.clone(), Arc::clone(objects));
-    match env.block_on(async move { tombolo::manifest::load(&world, &store).await }) {
+    match env.block_on(async move { tombolo::internals::load(&world, &store).await }) {
         Ok(loaded) => {
             let tables = text::counted(loaded.state.table_count() as u64, "table");
             Fact::fine(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use tombolo::sweep::{self, Garbage, GarbageKind};
+use tombolo::internals::sweep::{self, Garbage, GarbageKind};
 use tombolo::{CloneState, Db, Env, Epoch, Error, ErrorKind};
 use tombolo_storage::{ObjectStore, Purpose, Request, Uri};
 

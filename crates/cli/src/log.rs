@@ -40,7 +40,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     let credentials = arguments.showing.credentials()?;
     let world = env.clone();
     let (database, found) = env.block_on(async move {
-        let loaded = tombolo::manifest::load(&world, &objects).await?;
+        let loaded = tombolo::internals::load(&world, &objects).await?;
         let database = loaded.state.database().map_or(0, |database| database.id);
         let mut found = Vec::new();
         for log in loaded.state.log_records() {

@@ -80,13 +80,11 @@ fn main() -> tombolo::Result<()> {
 /// What users call.
 fn foreground() -> tombolo::Result<()> {
     let folder = std::env::args().nth(1).unwrap_or_else(|| "/tmp/tombolo-instructions".to_owned());
-    let mut options = Options::default();
-    options.memory_bytes = 64 << 20;
+    let options = Options { memory_bytes: 64 << 20, ..Options::default() };
     // Under valgrind a thread that waits for io_uring keeps all others from running.
     let env = Env::real_without_io_uring();
     let db = Db::builder(format!("file://{folder}")).env(env).options(options).open().wait()?;
-    let mut plain = KeyspaceOptions::default();
-    plain.compression = Compression::Lz4;
+    let plain = KeyspaceOptions { compression: Compression::Lz4, ..KeyspaceOptions::default() };
     let keys = db.create_keyspace("measured", plain).wait()?;
     for number in 0..KEYS {
         keys.put_with(key(number * 2), value(number), Durability::Unlogged).wait()?;
@@ -168,14 +166,15 @@ fn compaction() -> tombolo::Result<()> {
     let env = process.env();
     let (objects, log) =
         (Arc::new(MemoryObjectStore::unnamed(&env)), Arc::new(MemoryLogStore::unnamed(&env)));
-    let mut options = Options::default();
-    options.memory_bytes = 64 << 20;
+    let options = Options { memory_bytes: 64 << 20, ..Options::default() };
     let builder = Db::builder("mem://instructions").env(env).options(options).stores(objects, log);
     let load = async move {
         let db = builder.open().await?;
-        let mut plain = KeyspaceOptions::default();
-        plain.compression = Compression::Lz4;
-        plain.block_bytes = Some(8 << 10);
+        let plain = KeyspaceOptions {
+            compression: Compression::Lz4,
+            block_bytes: Some(8 << 10),
+            ..KeyspaceOptions::default()
+        };
         let keys = db.create_keyspace("measured", plain).await?;
         for run in 0..RUNS {
             for number in (0..KEYS).filter(|number| scatter(*number, RUNS) == run) {

@@ -14,9 +14,7 @@ use tombolo::{Db, Durability, OpenMode, Options, Result};
 const ROUNDS: usize = 5;
 
 fn options(automatic_compaction: bool) -> Options {
-    let mut options = Options::default();
-    options.automatic_compaction = automatic_compaction;
-    options
+    Options { automatic_compaction, ..Options::default() }
 }
 
 fn key(table: u64, entry: u64) -> [u8; 16] {

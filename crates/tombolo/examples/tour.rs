@@ -4,11 +4,11 @@ use tombolo::{Batch, Db, Durability, ErrorKind, KeyspaceOptions, Result};
 
 fn main() -> Result<()> {
     let directory = std::env::temp_dir().join(format!("tombolo-tour-{}", std::process::id()));
-    let uri = format!("file://{}", directory.display());
 
-    // A database lives at a URI: tables and manifest in an object store, and a log beside them.
-    let db = Db::builder(&uri).open().wait()?;
-    let orders = db.create_keyspace("orders", KeyspaceOptions::default()).wait()?;
+    // A database lives in a directory, or at a URI: tables and manifest in an object store, and a
+    // log beside them.
+    let db = Db::from_path(&directory)?.open().wait()?;
+    let orders = db.open_or_create_keyspace("orders", KeyspaceOptions::default()).wait()?;
 
     // Every verb starts at the call and returns an operation: wait for it, or `.await` it.
     orders.put("order/1", "two books").wait()?;
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
 
     // Another process takes the database over just by opening it; the first one learns it at its
     // next write.
-    let successor = Db::builder(&uri).open().wait()?;
+    let successor = Db::from_path(&directory)?.open().wait()?;
     match orders.put("order/1", "too late").wait() {
         Err(error) if error.kind() == ErrorKind::Fenced => println!("the first handle: {error}"),
         other => println!("unexpected: {other:?}"),

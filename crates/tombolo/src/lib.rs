@@ -10,26 +10,26 @@
 //! - Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
 //! - Open: `read manifest → claim → fence the logs → replay → serve`.
 
-pub mod budget;
-pub mod cache;
+mod budget;
+mod cache;
 mod checkpoint;
-pub mod chunked;
+mod chunked;
 mod clones;
-pub mod collection;
+mod collection;
 mod compaction;
-pub mod db;
+mod db;
 mod deadline;
 mod engine;
 mod event;
-pub mod flash;
+mod flash;
 mod flush;
 mod guard;
 mod lifecycle;
 mod liveness;
-pub mod manifest;
+mod manifest;
 mod memtable;
-pub mod op;
-pub mod options;
+mod op;
+mod options;
 mod pace;
 mod read;
 mod reader;
@@ -39,20 +39,21 @@ mod salvage;
 mod signal;
 mod stalls;
 mod standby;
-pub mod sweep;
-pub mod table;
+mod sweep;
+mod table;
 mod value;
 mod version;
 mod write;
 
-pub use budget::MemoryBudget;
+pub use budget::{Category as MemoryCategory, MemoryBudget};
 pub use checkpoint::Checkpoint;
 pub use clones::{CloneState, SharedClone};
 pub use collection::Destroyed;
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
     Blocking, BlockingKeyspace, Builder, Cursor, Db, EarlierLogs, Finding, Keyspace, LogPosition, Property,
-    PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, Snapshot, Standby, Stats, Unit, VerifyReport,
+    PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, ScanStream, Snapshot, Standby, Stats, Unit,
+    VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
@@ -69,6 +70,27 @@ pub use tombolo_env::{Env, Instant};
 pub use tombolo_format::question::Verb as Ask;
 pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result, Uri};
 pub use value::Value;
+
+/// The manifest and what lies in a store, for this project's own tools: the command line, the
+/// simulator, tests of the protocols. They look at a database that nobody has open, which the
+/// handles above cannot. No promise is made of it, and programs do without.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::collection::{PinOptions, Pinned, pin};
+    pub use crate::flash::facts as flash_facts;
+    pub use crate::manifest::names::table as table_object;
+    pub use crate::manifest::{
+        KeyspaceState, Level, Loaded, LogState, Manifest, ManifestOptions, NamedTable, OpenMode, State,
+        TableStatus, load,
+    };
+
+    /// What nothing names any more: found, and deleted.
+    pub mod sweep {
+        pub use crate::sweep::{
+            FOREIGN_NAMES_MAX, Garbage, GarbageKind, GarbageObject, delete, expire, survey,
+        };
+    }
+}
 
 /// The README's tour, as a test.
 #[cfg(doctest)]

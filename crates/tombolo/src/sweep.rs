@@ -18,7 +18,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, ErrorKind, Incarnation, ObjectName, ObjectStore, Purpose, Result, probe};
 
 use crate::collection::expire_pins;
-use crate::collection::machine::Orphans;
+use crate::collection::machine::free_orphans;
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::load::{Load, Proof};
 use crate::manifest::driver::follow::ChainFollower;
@@ -133,7 +133,7 @@ impl Judge<'_> {
         let (incarnation, epoch) = (self.tip.incarnation, self.tip.epoch().0);
         let garbage = |is: bool, kind| if is { Verdict::Garbage(kind) } else { Verdict::Kept };
         if let Some(table) = names::parse_table(incarnation, name) {
-            return garbage(Orphans::free(&self.tip.state, [table]).next().is_some(), GarbageKind::Orphan);
+            return garbage(free_orphans(&self.tip.state, [table]).next().is_some(), GarbageKind::Orphan);
         }
         if let Some((slot, _)) = names::parse_snapshot(incarnation, name) {
             let newest_too = is_enabled(Mutant::SweepIgnoresNewestSnapshot);

@@ -34,9 +34,7 @@ const ON_THEIR_WAY_MAX: usize = 32_768;
 /// The defaults, but for blocks as large as the others': left alone, the engine takes twice as
 /// large ones where the memory can hold the data.
 fn keyspace_options() -> KeyspaceOptions {
-    let mut options = KeyspaceOptions::default();
-    options.block_bytes = u32::try_from(BLOCK_BYTES).ok();
-    options
+    KeyspaceOptions { block_bytes: u32::try_from(BLOCK_BYTES).ok(), ..KeyspaceOptions::default() }
 }
 
 fn failed(error: tombolo::Error) -> TargetError {
@@ -47,8 +45,7 @@ fn failed(error: tombolo::Error) -> TargetError {
 impl Engine for Tombolo {
     fn open(config: &Config) -> Result<Tombolo, TargetError> {
         let io = if config.direct { "?io=direct" } else { "" };
-        let mut options = Options::default();
-        options.memory_bytes = config.memory_bytes();
+        let options = Options { memory_bytes: config.memory_bytes(), ..Options::default() };
         let store =
             config.bucket.clone().unwrap_or_else(|| format!("file://{}{io}", config.directory.display()));
         let db =

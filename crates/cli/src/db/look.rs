@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tombolo::manifest::names::table as table_object;
+use tombolo::internals::table_object;
 use tombolo::{Answered, Ask, Db, Env, PropertyValue, Unit};
 use tombolo_storage::Uri;
 
@@ -52,7 +52,7 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
     let env = Env::real();
     let objects = crate::database::registry().open_object_store(&env, &Uri::parse(&arguments.store)?)?;
     let (world, store) = (env.clone(), Arc::clone(&objects));
-    let loaded = env.block_on(async move { tombolo::manifest::load(&world, &store).await })?;
+    let loaded = env.block_on(async move { tombolo::internals::load(&world, &store).await })?;
     let (incarnation, state) = (loaded.incarnation, loaded.state);
     let mut shown = Vec::<Value>::new();
     for keyspace in state

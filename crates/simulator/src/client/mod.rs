@@ -187,10 +187,12 @@ impl Setup {
 
     /// A builder of the database for a process.
     pub fn builder(&self, process: &Process) -> Builder {
-        let mut options = Options::default();
-        options.memory_bytes = 1 << 20;
-        options.memtable_bytes = Some(self.memtable_bytes);
-        options.automatic_compaction = self.automatic_compaction;
+        let options = Options {
+            memory_bytes: 1 << 20,
+            memtable_bytes: Some(self.memtable_bytes),
+            automatic_compaction: self.automatic_compaction,
+            ..Options::default()
+        };
         let objects = if self.store.is_some() {
             "mem://orders".to_owned()
         } else {

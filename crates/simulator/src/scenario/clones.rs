@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo::{
     Builder, CloneState, Db, Durability, Env, Error, ErrorKind, OpenMode, Options, ReaderOptions, Registry,
-    Snapshot, TakeOver, sweep,
+    Snapshot, TakeOver,
 };
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process, World};
@@ -139,9 +139,7 @@ fn registry(unreached: BTreeSet<String>) -> Registry {
 }
 
 fn builder(process: &Process, registry: &Registry, name: &str) -> Builder {
-    let mut options = Options::default();
-    options.memory_bytes = 1 << 20;
-    options.memtable_bytes = Some(4 << 10);
+    let options = Options { memory_bytes: 1 << 20, memtable_bytes: Some(4 << 10), ..Options::default() };
     Db::builder(uri(name))
         .registry(registry.clone())
         .log("objects://")
@@ -431,8 +429,8 @@ impl Actor {
         }
         let env = self.process.env();
         let store = registry.open_object_store(&env, &Uri::parse(&uri(name))?)?;
-        let garbage = sweep::survey(&env, &store).await?;
-        sweep::delete(&env, &store, &garbage).await?;
+        let garbage = tombolo::internals::sweep::survey(&env, &store).await?;
+        tombolo::internals::sweep::delete(&env, &store, &garbage).await?;
         self.note(format_args!("swept {name}"));
         Ok(())
     }

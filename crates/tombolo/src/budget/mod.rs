@@ -48,10 +48,10 @@ pub(crate) use self::log::LogBooks;
 pub(crate) use self::spare::SPARE_BYTES;
 
 /// Least bytes of a budget.
-pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
 /// What a database needs beside its memtables: blocks for both ends of a merge.
-pub const WORKING_BYTES: u64 = 256 << 10;
+pub(crate) const WORKING_BYTES: u64 = 256 << 10;
 
 /// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -273,7 +273,7 @@ impl MemoryBudget {
     }
 
     /// Bytes in use that do not give way: all others.
-    pub fn firm_bytes(&self) -> u64 {
+    pub(crate) fn firm_bytes(&self) -> u64 {
         self.firm.0.load(Ordering::SeqCst)
     }
 
@@ -290,19 +290,19 @@ impl MemoryBudget {
 
     /// Bytes that the cache may take now: what the others leave, less a sixteenth of the budget for
     /// memory too small to be charged.
-    pub fn cache_bytes_max(&self) -> u64 {
+    pub(crate) fn cache_bytes_max(&self) -> u64 {
         self.firm_bytes_max().saturating_sub(self.firm_bytes())
     }
 
     /// Whether what does not give way takes three quarters or more: time to flush, and to let go of
     /// unneeded memory.
-    pub fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.firm_bytes() >= self.bytes() / 4 * 3
     }
 
     /// Charges `bytes`; the cache gives way. For what must go on: it succeeds when there is no
     /// room, too.
-    pub fn charge(self: &Arc<Self>, category: Category, bytes: u64) -> Charge {
+    pub(crate) fn charge(self: &Arc<Self>, category: Category, bytes: u64) -> Charge {
         let mut charge = Charge { budget: Arc::clone(self), category, bytes: 0 };
         charge.grow(bytes);
         charge
@@ -313,7 +313,7 @@ impl MemoryBudget {
     ///
     /// # Errors
     /// `Busy` when there is no room now; `Invalid` when there never can be.
-    pub fn try_charge(self: &Arc<Self>, category: Category, bytes: u64) -> Result<Charge> {
+    pub(crate) fn try_charge(self: &Arc<Self>, category: Category, bytes: u64) -> Result<Charge> {
         let mut charge = Charge { budget: Arc::clone(self), category, bytes: 0 };
         charge.try_grow(bytes)?;
         Ok(charge)
@@ -324,7 +324,7 @@ impl MemoryBudget {
     ///
     /// # Errors
     /// `Invalid` when all members together need more than there is.
-    pub fn join(self: &Arc<Self>, memtable_bytes: u64) -> Result<Membership> {
+    pub(crate) fn join(self: &Arc<Self>, memtable_bytes: u64) -> Result<Membership> {
         let mut needed = self.needed.lock();
         let wanted = needed.bytes.saturating_add(needed_bytes(memtable_bytes));
         check_bytes(self.bytes(), wanted, needed.members + 1)?;
@@ -470,7 +470,7 @@ impl Drop for Room {
 
 /// A database's place in a budget, until dropped.
 #[derive(Debug)]
-pub struct Membership {
+pub(crate) struct Membership {
     budget: Arc<MemoryBudget>,
     /// Changed under the budget's `needed`.
     memtable_bytes: AtomicU64,
@@ -531,7 +531,7 @@ impl Drop for Membership {
 
 /// Bytes taken from a budget, until dropped.
 #[derive(Debug)]
-pub struct Charge {
+pub(crate) struct Charge {
     budget: Arc<MemoryBudget>,
     category: Category,
     bytes: u64,

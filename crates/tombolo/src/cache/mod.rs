@@ -472,6 +472,7 @@ pub struct CacheStats {
 
 impl BlockCache {
     /// A cache of at most `bytes`, with a budget of its own; 0 caches nothing.
+    #[cfg(test)]
     pub fn new(bytes: u64) -> Arc<BlockCache> {
         // The budget keeps back a sixteenth.
         BlockCache::of(&MemoryBudget::of_any_size(bytes + bytes / 15))

@@ -16,7 +16,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Purpose, Result};
 
 use super::lease::{Lease, LeaseWatch, Seen};
-use super::machine::{Answer, Collect, Effect, ListedPin, Machine, Orphans, PinOutcome, PutPin, Step};
+use super::machine::{Answer, Collect, Effect, ListedPin, Machine, PinOutcome, PutPin, Step, free_orphans};
 use crate::manifest::chain::{PutAnswer, Tip, undecodable};
 use crate::manifest::driver::io::{Io, RetryLimit};
 use crate::manifest::state::{State, TableStatus};
@@ -174,7 +174,7 @@ impl Collector {
         let state = self.manifest.state();
         let objects = self.io.list_all(&names::table_prefix(incarnation)).await?;
         let tables = objects.iter().filter_map(|name| names::parse_table(incarnation, name));
-        let doomed: Vec<TableName> = Orphans::free(&state, tables).collect();
+        let doomed: Vec<TableName> = free_orphans(&state, tables).collect();
         for name in &doomed {
             self.io.delete(&names::table(incarnation, *name)).await?;
         }
@@ -384,6 +384,7 @@ async fn perform(io: &Io, incarnation: Incarnation, effect: Effect) -> Result<An
             delete_pin(io, incarnation, id).await?;
             Answer::Deleted
         }
+        #[cfg(test)]
         Effect::ListTables(incarnation) => {
             let objects = io.list_all(&names::table_prefix(incarnation)).await?;
             Answer::Tables(objects.iter().filter_map(|name| names::parse_table(incarnation, name)).collect())

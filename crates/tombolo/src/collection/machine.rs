@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Collect`] | 11 | obsolete → condemned → pins listed once → obsolete again, or un-named and then deleted |
 //! | [`PutPin`] | 12 | puts a pin, and proves the tip before anyone counts on it |
-//! | [`Orphans`] | 14 | deletes objects that a proven state of a later epoch does not name |
+//! | [`free_orphans`] | 14 | says which objects a proven state of a later epoch does not name |
 
 use std::collections::BTreeSet;
 
@@ -34,8 +34,9 @@ pub enum Effect {
     ReadPin(u128),
     /// Delete a pin. → [`Answer::Deleted`]
     DeletePin(u128),
-    /// The names of all tables' objects; any order, from any moments since now. →
-    /// [`Answer::Tables`]
+    /// Of the model alone: the names of all tables' objects; any order, from any moments since
+    /// now. → [`Answer::Tables`]
+    #[cfg(test)]
     ListTables(Incarnation),
     /// Delete a table's object. → [`Answer::Deleted`]
     DeleteTable(TableName),
@@ -89,6 +90,7 @@ pub enum Answer {
     /// What a name holds.
     Bytes(Option<Bytes>),
     /// All tables' objects.
+    #[cfg(test)]
     Tables(Vec<TableName>),
     /// The object is gone, or a delete may still land.
     Deleted,
@@ -113,7 +115,7 @@ pub trait Machine {
     fn step(&mut self, answer: Answer) -> Step<Self::Output>;
 }
 
-fn misfit<T>(machine: &str, answer: &Answer) -> Step<Result<T>> {
+pub(super) fn misfit<T>(machine: &str, answer: &Answer) -> Step<Result<T>> {
     Step::Done(Err(Error::new(ErrorKind::Bug, format!("{machine} was given {answer:?}"))))
 }
 
@@ -327,6 +329,7 @@ impl PutPin {
     }
 
     /// What the pin keeps.
+    #[cfg(test)]
     pub fn tables(&self) -> &[TableName] {
         &self.pin.tables
     }
@@ -457,92 +460,15 @@ impl Machine for PutPin {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum OrphanPhase {
-    Prove(Load),
-    List(Tip),
-    Delete,
-}
-
-/// Deletes tables' objects that no epoch's writer can still name (rule 14). Comes to the names
-/// that were deleted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Orphans {
-    doomed: Vec<TableName>,
-    deleted: Vec<TableName>,
-    phase: OrphanPhase,
-}
-
-impl Orphans {
-    /// A collector that has no state yet: it loads one and proves it.
-    pub fn new(incarnation: Incarnation) -> Orphans {
-        let proof = if is_enabled(Mutant::CollectUnprovenState) { Proof::Claim } else { Proof::List };
-        Orphans {
-            doomed: Vec::new(),
-            deleted: Vec::new(),
-            phase: OrphanPhase::Prove(Load::new(incarnation, proof)),
-        }
-    }
-
-    /// Which of these objects `state`, a proven one, gives free: those of epochs before its own
-    /// that it does not name.
-    pub fn free<'a>(
-        state: &'a State,
-        objects: impl IntoIterator<Item = TableName> + 'a,
-    ) -> impl Iterator<Item = TableName> + 'a {
-        let epoch = state.epoch().0;
-        let older = move |name: &TableName| {
-            name.epoch < epoch || name.epoch == epoch && is_enabled(Mutant::CollectCurrentEpoch)
-        };
-        objects.into_iter().filter(older).filter(|name| state.table(*name).is_none())
-    }
-
-    fn prove(&mut self, step: chain::Step<Result<Option<Tip>>>) -> Step<Result<Vec<TableName>>> {
-        match step {
-            chain::Step::Do(effect) => Step::Do(Effect::Chain(effect)),
-            chain::Step::Done(Ok(Some(tip))) if !tip.state.is_destroyed() => {
-                let incarnation = tip.incarnation;
-                self.phase = OrphanPhase::List(tip);
-                Step::Do(Effect::ListTables(incarnation))
-            }
-            chain::Step::Done(Ok(_)) => Step::Done(Ok(Vec::new())),
-            chain::Step::Done(Err(error)) => Step::Done(Err(error)),
-        }
-    }
-
-    fn delete(&mut self) -> Step<Result<Vec<TableName>>> {
-        self.phase = OrphanPhase::Delete;
-        match self.doomed.pop() {
-            Some(name) => {
-                self.deleted.push(name);
-                Step::Do(Effect::DeleteTable(name))
-            }
-            None => Step::Done(Ok(std::mem::take(&mut self.deleted))),
-        }
-    }
-}
-
-impl Machine for Orphans {
-    type Output = Result<Vec<TableName>>;
-
-    fn begin(&mut self) -> Step<Result<Vec<TableName>>> {
-        let OrphanPhase::Prove(load) = &mut self.phase else { return self.delete() };
-        let step = load.begin();
-        self.prove(step)
-    }
-
-    fn step(&mut self, answer: Answer) -> Step<Result<Vec<TableName>>> {
-        match (&mut self.phase, answer) {
-            (OrphanPhase::Prove(load), Answer::Chain(answer)) => {
-                let step = load.step(answer);
-                self.prove(step)
-            }
-            (OrphanPhase::List(tip), Answer::Tables(objects)) => {
-                self.doomed = Orphans::free(&tip.state, objects).collect();
-                self.delete()
-            }
-            (OrphanPhase::Delete, Answer::Deleted) => self.delete(),
-            (_, answer) => misfit("orphan collection", &answer),
-        }
-    }
+/// Which of these objects `state`, a proven one, gives free (rule 14): those of epochs before its
+/// own that it does not name.
+pub fn free_orphans<'a>(
+    state: &'a State,
+    objects: impl IntoIterator<Item = TableName> + 'a,
+) -> impl Iterator<Item = TableName> + 'a {
+    let epoch = state.epoch().0;
+    let older = move |name: &TableName| {
+        name.epoch < epoch || name.epoch == epoch && is_enabled(Mutant::CollectCurrentEpoch)
+    };
+    objects.into_iter().filter(older).filter(|name| state.table(*name).is_none())
 }

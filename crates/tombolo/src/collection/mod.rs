@@ -22,7 +22,7 @@ mod ended;
 pub mod lease;
 pub mod machine;
 
-pub use driver::{Collected, Collector, PinOptions, Pinned, pin};
+pub use driver::{Collector, PinOptions, Pinned, pin};
 pub(crate) use driver::{delete_pin, pin_for_clone, pin_for_reader, release_before_recorded, release_source};
 pub use ended::Destroyed;
 pub(crate) use ended::expire_pins;

@@ -26,6 +26,11 @@ impl Blocking {
         self.0.create_keyspace(name, options).wait().map(BlockingKeyspace)
     }
 
+    /// As [`Db::open_or_create_keyspace`].
+    pub fn open_or_create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<BlockingKeyspace> {
+        self.0.open_or_create_keyspace(name, options).wait().map(BlockingKeyspace)
+    }
+
     /// As [`Db::keyspace`].
     pub fn keyspace(&self, name: &str) -> Result<BlockingKeyspace> {
         self.0.keyspace(name).map(BlockingKeyspace)

@@ -97,6 +97,28 @@ impl Cursor {
         }
     }
 
+    /// Another one over the same range at the same moment, before all entries.
+    pub(crate) fn twin(&self) -> Cursor {
+        let handle = Arc::clone(&self.held.handle);
+        let inner = match &self.inner {
+            Ok(inner) => Ok(inner.twin()),
+            Err(error) => Err(error.clone()),
+        };
+        let bytes = inner.as_ref().map_or(0, |inner| handle.engine.readers.pin(inner.tables()));
+        Cursor {
+            inner,
+            keyspace: self.keyspace.clone(),
+            snapshot: self.snapshot.clone(),
+            aligned: AlignedEntry::new(self.keyspace.info().value_alignment()),
+            held: Held { handle, bytes, behind: false },
+        }
+    }
+
+    /// Whether `key` lies after the entry or the gap at which it stands.
+    pub(crate) fn is_before(&self, key: &[u8]) -> bool {
+        self.inner.as_ref().is_ok_and(|inner| inner.is_before(key))
+    }
+
     /// One that answers every verb with `error`.
     pub(crate) fn refused(keyspace: &Keyspace, error: Error) -> Cursor {
         let held = Held { handle: Arc::clone(keyspace.handle()), bytes: 0, behind: false };
@@ -271,6 +293,15 @@ impl Cursor {
         Ok(())
     }
 
+    /// Begins to go to the next entry: [`Cursor::finish_async`] completes it.
+    pub(crate) fn begin_next(&mut self) -> Result<Step> {
+        let step = self.inner()?.next();
+        if let Ok(Step::Done) = step {
+            self.align();
+        }
+        step
+    }
+
     /// Stands before the first key at or after `key` from now on, without looking.
     pub(crate) fn stand_before(&mut self, key: &[u8]) {
         if let Ok(inner) = &mut self.inner {
@@ -330,7 +361,7 @@ impl Cursor {
         }
     }
 
-    async fn finish_async(&mut self, step: Result<Step>) -> Result<bool> {
+    pub(crate) async fn finish_async(&mut self, step: Result<Step>) -> Result<bool> {
         let inner = self.inner.as_mut().map_err(|error| error.clone())?;
         let ended = match step {
             Ok(Step::Done) => Ok(()),

@@ -30,7 +30,7 @@ pub use keyspace::Keyspace;
 pub use property::{Property, PropertyValue, Unit};
 pub use reader::Reader;
 pub use requests::Requests;
-pub use scan::Scan;
+pub use scan::{Scan, ScanStream};
 pub use snapshot::Snapshot;
 pub use standby::Standby;
 
@@ -166,7 +166,7 @@ impl Db {
     /// use tombolo::Db;
     ///
     /// let db = Db::builder("file:///var/lib/orders").open().wait()?;
-    /// let orders = db.create_keyspace("orders", Default::default()).wait()?;
+    /// let orders = db.open_or_create_keyspace("orders", Default::default()).wait()?;
     /// orders.put(b"1", b"two books").wait()?;
     /// assert_eq!(orders.get(b"1").wait()?.unwrap(), b"two books");
     /// db.close().wait()?;
@@ -211,25 +211,59 @@ impl Db {
         Db::builder(uri).open_reader(options)
     }
 
-    /// Creates a keyspace: one log append; durable when the operation ends.
+    /// Creates a keyspace: one log append; durable when the operation ends. As many as one likes
+    /// may be begun before the first is waited for; [`Db::open_or_create_keyspace`] takes one that
+    /// is there.
     ///
     /// # Errors
     /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable,
     /// or an option out of range; those of a write.
     #[allow(clippy::needless_pass_by_value, reason = "callers write the options in place")]
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Op<Keyspace> {
-        let created = check_name(name)
-            .and_then(|()| options.check())
-            .and_then(|()| write::create_keyspace(self.engine(), name, &options));
-        match created {
-            Ok((info, committed)) => {
-                let keyspace = self.handle_of(info);
-                self.limited("creation of a keyspace", || {
-                    write::acknowledge_with(self.engine(), committed, Durability::Durable, keyspace)
-                })
-            }
-            Err(error) => Op::ready(Err(error)),
+        self.make_keyspace(name, &options, false)
+    }
+
+    /// The keyspace of that name, which is created unless it is there: what a program does when it
+    /// starts. One that is there keeps its options; these are for the creation.
+    ///
+    /// Durable when the operation ends. One log append for a creation; none for one that is there,
+    /// whose creation is waited for if it is not durable yet. Of several callers at once one
+    /// creates it, and all get it.
+    ///
+    /// ```
+    /// # fn main() -> tombolo::Result<()> {
+    /// # use tombolo::Db;
+    /// let db = Db::builder("mem://orders").open().wait()?;
+    /// for _start in 0..2 {
+    ///     let orders = db.open_or_create_keyspace("orders", Default::default()).wait()?;
+    ///     orders.put(b"1", b"two books").wait()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` as of [`Db::create_keyspace`]; those of a write; `PermissionDenied` of a handle
+    /// that only reads when there is none.
+    #[allow(clippy::needless_pass_by_value, reason = "callers write the options in place")]
+    pub fn open_or_create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Op<Keyspace> {
+        if self.engine().is_read_only()
+            && let Ok(found) = self.keyspace(name)
+        {
+            return Op::ready(Ok(found));
         }
+        self.make_keyspace(name, &options, true)
+    }
+
+    fn make_keyspace(&self, name: &str, options: &KeyspaceOptions, opens: bool) -> Op<Keyspace> {
+        if let Err(error) = check_name(name).and_then(|()| options.check()) {
+            return Op::ready(Err(error));
+        }
+        let (handle, limit) = (Arc::clone(&self.handle), self.limit);
+        let to_handle = move |info| Keyspace::new(handle, info, limit);
+        self.limited("creation of a keyspace", || {
+            write::create_keyspace(self.engine(), name, options, opens, to_handle)
+        })
     }
 
     /// The keyspace of that name.
@@ -267,17 +301,7 @@ impl Db {
                 "the keyspace \"default\" cannot be dropped",
             )));
         }
-        match write::drop_keyspace(self.engine(), name) {
-            Ok(committed) => {
-                // One flush after what is flushed now, for however many are dropped meanwhile.
-                self.engine().stream.has_drops.store(true, Ordering::Release);
-                self.engine().work.raise();
-                self.limited("drop of a keyspace", || {
-                    write::acknowledge(self.engine(), committed, Durability::Durable)
-                })
-            }
-            Err(error) => Op::ready(Err(error)),
-        }
+        self.limited("drop of a keyspace", || write::drop_keyspace(self.engine(), name))
     }
 
     /// Applies a batch, whole or not at all; durable when the operation ends. One log append.

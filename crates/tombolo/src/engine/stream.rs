@@ -60,6 +60,8 @@ pub(crate) struct Commit {
     pub(crate) next_keyspace: u32,
     /// Bytes of log that hold what the active memtable does.
     pub(crate) log_bytes: u64,
+    /// Bytes that the active memtable may take beyond `memtable_bytes`: see `write::grow`.
+    pub(crate) grown_bytes: u64,
     /// Bytes since it was last looked whether writers must be slowed.
     pub(crate) unjudged_bytes: usize,
     /// Whether the memory budget was short then.
@@ -110,6 +112,7 @@ impl Stream {
                 old_logs: Vec::new(),
                 next_keyspace,
                 log_bytes: 0,
+                grown_bytes: 0,
                 unjudged_bytes: 0,
                 is_short: false,
                 delayed_until: None,

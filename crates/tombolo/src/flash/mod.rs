@@ -79,9 +79,18 @@ const REWRITES_A_DAY: u64 = 3;
 /// GiB a day.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
-/// How a flash cache is opened.
+/// How a flash cache is opened. Set the fields that matter and take the rest from
+/// [`FlashCacheOptions::new`]: later versions may have more.
+///
+/// ```
+/// use tombolo::FlashCacheOptions;
+///
+/// let options = FlashCacheOptions {
+///     bytes_per_second_max: Some(10 << 20),
+///     ..FlashCacheOptions::new("/mnt/nvme/cache", 64 << 30)
+/// };
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct FlashCacheOptions {
     /// Where it lies: a directory of its own on a local disk. Made if it is not there.
     pub directory: PathBuf,

@@ -64,9 +64,13 @@ async fn shut(engine: &Engine) -> Result<()> {
     }
     engine.stop();
     let tasks = std::mem::take(&mut *engine.tasks.lock());
-    for task in tasks {
-        task.await;
-    }
+    let ended = async {
+        for task in tasks {
+            task.await;
+        }
+    };
+    // What has no answer goes on, and nobody waits for it: what was acknowledged is in the log.
+    result = result.and(engine.manifest.in_time(ended).await);
     if leaves_log && result.is_ok() {
         result = leave_log(engine).await.map_err(|error| not_written(engine, error));
     }
@@ -75,6 +79,7 @@ async fn shut(engine: &Engine) -> Result<()> {
         Ok(()) if !engine.is_read_only() => engine.manifest.leave().await,
         _ => engine.manifest.close().await,
     }
+    result = result.and(engine.manifest.check_answered());
     engine.versions.tables().flash.end();
     result
 }
@@ -105,7 +110,8 @@ async fn leave_log(engine: &Engine) -> Result<()> {
     let Some(log) = state.logs().get(&id) else { return Ok(()) };
     let record = LogRecord { id, configuration: log.configuration.clone() };
     engine.manifest.give_up_log(id);
-    engine.manifest.committed(vec![Edit::LogUnnamed { epoch: id.epoch.0, lane: id.lane }]).await?;
+    let unnamed = Edit::LogUnnamed { epoch: id.epoch.0, lane: id.lane };
+    engine.manifest.committed_in_time(vec![unnamed]).await?;
     if let Err(error) = engine.log_store.free(&engine.context, &record).await {
         tracing::warn!(%error, "freeing the log failed; the next epoch frees it");
     }

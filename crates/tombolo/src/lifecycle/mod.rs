@@ -92,7 +92,7 @@ async fn wait_for<W: Iterator<Item = Work>>(
         if engine.is_stopping() {
             return Err(Error::new(ErrorKind::Closed, "the database was closed"));
         }
-        let _woken = progress.await;
+        let _woken = engine.manifest.in_time(progress).await?;
     }
 }
 
@@ -141,7 +141,7 @@ pub(crate) async fn set_keyspace_options(
     let before = engine.manifest.state().keyspace(keyspace.id).map(|known| Arc::clone(&known.options));
     let changed = options.to_manifest_over(&before.unwrap_or_default());
     let edit = Edit::KeyspaceChanged { id: keyspace.id, options: changed };
-    if let Err(error) = engine.manifest.committed(vec![edit]).await {
+    if let Err(error) = engine.manifest.committed_in_time(vec![edit]).await {
         engine.note(&error);
         // The manifest refuses what does not fit it: the keyspace was dropped meanwhile.
         keyspace.check()?;

@@ -11,8 +11,8 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tombolo_env::memory::Region;
@@ -36,19 +36,19 @@ pub(super) struct Arena {
     budget: Arc<MemoryBudget>,
     /// Bytes of all chunks.
     bytes: AtomicU64,
-    /// What the budget has promised, if it had to be asked.
-    room: OnceLock<Room>,
+    /// What the budget has promised, as often as it had to be asked.
+    rooms: Mutex<Vec<Room>>,
 }
 
 impl Arena {
     /// Whether the budget has promised its bytes.
     pub(super) fn has_room(&self) -> bool {
-        self.room.get().is_some()
+        !self.rooms.lock().is_empty()
     }
 
     /// Keeps a promise as long as the memory.
     pub(super) fn keep_room(&self, room: Room) {
-        let _first = self.room.set(room);
+        self.rooms.lock().push(room);
     }
 
     /// What it is charged to.
@@ -168,7 +168,7 @@ impl Bump {
             chunks: Mutex::default(),
             budget: Arc::clone(budget),
             bytes: AtomicU64::new(0),
-            room: OnceLock::new(),
+            rooms: Mutex::default(),
         });
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let chunk_bytes = (capacity / 8).clamp(FIRST_CHUNK_BYTES_MIN, FIRST_CHUNK_BYTES_MAX);

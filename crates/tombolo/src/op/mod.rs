@@ -57,9 +57,16 @@ enum State<T> {
     /// A read that missed, and what the caller wants of the value, run on the caller's thread.
     Reading(Running<Option<Value>>, Option<Finish<T>>),
     /// Something that a waiting thread may bring about itself.
-    Ticket(Box<dyn Ticket>, Option<T>),
+    Ticket(Box<dyn Ticket>, Option<Given<T>>),
     /// Another one, up to a deadline.
     Limited(Box<Limited<T>>),
+}
+
+/// What an operation gives once its ticket has ended.
+enum Given<T> {
+    Value(T),
+    /// What is known only then.
+    Found(Box<dyn FnOnce() -> Result<T> + Send>),
 }
 
 /// An operation that ends when its deadline passes, if not before; it is dropped then.
@@ -111,6 +118,14 @@ fn ended_without_result<T>() -> Result<T> {
     ))
 }
 
+fn give<T>(given: &mut Option<Given<T>>) -> Result<T> {
+    match given.take() {
+        Some(Given::Value(value)) => Ok(value),
+        Some(Given::Found(find)) => find(),
+        None => ended_without_result(),
+    }
+}
+
 fn finish<T>(value: Result<Option<Value>>, finish: &mut Option<Finish<T>>) -> Result<T> {
     match finish.take() {
         Some(finish) => value.map(finish),
@@ -126,7 +141,15 @@ impl<T> Op<T> {
 
     /// An operation that waits for `ticket` and then gives `value`.
     pub(crate) fn ticket(ticket: Box<dyn Ticket>, value: T) -> Op<T> {
-        Op(State::Ticket(ticket, Some(value)))
+        Op(State::Ticket(ticket, Some(Given::Value(value))))
+    }
+
+    /// An operation that waits for `ticket` and then gives what `find` finds.
+    pub(crate) fn ticket_for(
+        ticket: Box<dyn Ticket>,
+        find: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Op<T> {
+        Op(State::Ticket(ticket, Some(Given::Found(Box::new(find)))))
     }
 
     /// An operation that is started by `start`, and ends within `limit`.
@@ -164,9 +187,7 @@ impl<T> Op<T> {
             State::Ready(result) => Some(result.take().unwrap_or_else(ended_without_result)),
             State::Running(running) => running.try_take(),
             State::Reading(running, then) => running.try_take().map(|value| finish(value, then)),
-            State::Ticket(ticket, value) => ticket
-                .try_end()
-                .map(|end| end.and_then(|()| value.take().map_or_else(ended_without_result, Ok))),
+            State::Ticket(ticket, given) => ticket.try_end().map(|end| end.and_then(|()| give(given))),
             State::Limited(limited) => limited.try_take(),
         };
         result.ok_or(self)
@@ -242,9 +263,9 @@ impl<T: Send + 'static> Op<T> {
             State::Ready(result) => result.unwrap_or_else(ended_without_result),
             State::Running(running) => running.wait(),
             State::Reading(running, mut then) => finish(running.wait(), &mut then),
-            State::Ticket(mut ticket, value) => {
+            State::Ticket(mut ticket, mut given) => {
                 ticket.wait_end()?;
-                value.map_or_else(ended_without_result, Ok)
+                give(&mut given)
             }
             State::Limited(limited) => limited.env.clone().block_on(Op(State::Limited(limited))),
         }
@@ -282,9 +303,9 @@ impl<T> Future for Op<T> {
                 let value = ready!(running.poll(context));
                 Poll::Ready(finish(value, then))
             }
-            State::Ticket(ticket, value) => {
+            State::Ticket(ticket, given) => {
                 let end = ready!(ticket.poll_end(context));
-                Poll::Ready(end.and_then(|()| value.take().map_or_else(ended_without_result, Ok)))
+                Poll::Ready(end.and_then(|()| give(given)))
             }
             State::Limited(limited) => limited.poll(context),
         }

@@ -57,15 +57,26 @@ pub enum TakeOver {
     Always,
 }
 
-/// Settings of an open database.
+/// Settings of an open database. Set the fields that matter and take the rest from [`Default`]:
+/// later versions may have more.
+///
+/// ```
+/// use tombolo::{Db, Options};
+///
+/// # fn main() -> tombolo::Result<()> {
+/// let options = Options { memory_bytes: 1 << 30, ..Options::default() };
+/// let db = Db::builder("mem://orders").options(options).open().wait()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Options {
     /// Bytes of memory for everything: memtables take up to a quarter, the block cache what the
     /// rest leaves. Default 256 MiB, at least 1 MiB.
     pub memory_bytes: u64,
-    /// Bytes that a memtable takes before it is flushed. Default: a sixteenth of the memory.
-    /// Larger: fewer, larger flushes, longer replay.
+    /// Bytes that a memtable takes before it is flushed. Default: a sixteenth of the memory; of a
+    /// store behind a network up to a quarter, divided by the databases that share the budget, while
+    /// flushes keep up. Larger: fewer, larger flushes, longer replay.
     pub memtable_bytes: Option<u64>,
     /// Most writes of one database that may be unfinished at once; beyond it, `Busy`. Default
     /// 65,536.
@@ -120,7 +131,8 @@ impl Options {
         },
         Setting {
             name: "memtable_bytes",
-            help: "bytes of one memtable (default memory_bytes / 16): more makes fewer, larger flushes",
+            help: "bytes of one memtable (default memory_bytes / 16, of a far store up to a quarter while few \
+                databases share the memory): more makes fewer, larger flushes",
         },
         Setting {
             name: "writes_in_flight_max",
@@ -294,9 +306,22 @@ impl Compression {
     }
 }
 
-/// Settings of a keyspace, fixed when it is created.
+/// Settings of a keyspace: given when it is created, and changed by
+/// [`crate::Keyspace::set_options`]. Set the fields that matter and take the rest from [`Default`]:
+/// later versions may have more.
+///
+/// ```
+/// use tombolo::{Compression, Db, KeyspaceOptions};
+///
+/// # fn main() -> tombolo::Result<()> {
+/// let db = Db::builder("mem://orders").open().wait()?;
+/// let cold = KeyspaceOptions { compression: Compression::Zstd, ..KeyspaceOptions::default() };
+/// let archive = db.open_or_create_keyspace("archive", cold).wait()?;
+/// assert_eq!(archive.options().compression, Compression::Zstd);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct KeyspaceOptions {
     /// How blocks are compressed. Default LZ4.
     pub compression: Compression,

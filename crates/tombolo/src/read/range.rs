@@ -158,6 +158,24 @@ impl RangeCursor {
         }
     }
 
+    /// Another one over the same range at the same moment, before all entries.
+    pub(crate) fn twin(&self) -> RangeCursor {
+        let all = || KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
+        let range = self.range.as_deref().cloned().unwrap_or_else(all);
+        RangeCursor::new(Arc::clone(&self.view), self.keyspace, self.sequence, range)
+    }
+
+    /// Whether `key` lies after the entry or the gap at which it stands.
+    pub(crate) fn is_before(&self, key: &[u8]) -> bool {
+        match self.place {
+            Place::Start => true,
+            Place::End => false,
+            Place::Before => &self.anchor[..] <= key,
+            Place::After => &self.anchor[..] < key,
+            Place::Entry => self.key() < key,
+        }
+    }
+
     /// How many tables and sorted runs it reads.
     pub(crate) fn tables(&self) -> usize {
         self.merge.tables()

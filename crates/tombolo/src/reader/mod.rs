@@ -36,7 +36,19 @@ use crate::options::Options;
 use crate::recovery::{WithoutClaim, refused, without_claim};
 use follow::{Follower, Pinning, Pins, pin_newest};
 
-/// How a reader follows the writer. Set the fields that matter and take the rest from [`Default`].
+/// How a reader follows the writer. Set the fields that matter and take the rest from [`Default`]:
+/// later versions may have more.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tombolo::{Db, ReaderOptions};
+///
+/// # fn main() -> tombolo::Result<()> {
+/// let options = ReaderOptions { lag: Duration::from_millis(100), ..ReaderOptions::default() };
+/// let reader = Db::builder("s3://bucket/orders").open_reader(options).wait()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderOptions {
     /// How far the reader is behind at most, while the store answers and a machine is not

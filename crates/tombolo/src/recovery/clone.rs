@@ -200,7 +200,7 @@ impl CloneRequest {
                 other => named.push(other),
             }
         }
-        match manifest.committed(named).await {
+        match manifest.committed_in_time(named).await {
             Ok(_) => Ok(()),
             // It may have taken effect, or may yet.
             Err(error)

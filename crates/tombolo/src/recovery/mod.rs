@@ -461,7 +461,7 @@ async fn create_default_keyspace(manifest: &Manifest) -> Result<()> {
     }
     let options = KeyspaceOptions::default().to_manifest();
     let edit = Edit::KeyspaceCreated { id: 0, name: DEFAULT_KEYSPACE.into(), stream: MAIN_STREAM, options };
-    manifest.committed(vec![edit]).await?;
+    manifest.committed_in_time(vec![edit]).await?;
     Ok(())
 }
 
@@ -511,7 +511,7 @@ async fn seal_logs(
     };
     let edits: Vec<_> = old.iter().filter(is_new).map(sealed).collect();
     if !edits.is_empty() && !is_enabled(Mutant::LogReplayBeforeSealRecorded) {
-        manifest.committed(edits).await?;
+        manifest.committed_in_time(edits).await?;
     }
     Ok(old)
 }
@@ -524,7 +524,7 @@ async fn end_logs(manifest: &Manifest, empty: Vec<LogRecord>) -> Result<()> {
     }
     let edits =
         empty.iter().map(|log| Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane }).collect();
-    manifest.committed(edits).await.map(drop)
+    manifest.committed_in_time(edits).await.map(drop)
 }
 
 fn chain(manifest: &Manifest) -> Arc<dyn ConfigurationChain> {

@@ -59,7 +59,7 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
             });
         }
     };
-    let committed = manifest.committed(edits).await;
+    let committed = manifest.committed_in_time(edits).await;
     manifest.leave().await;
     committed.map(drop).map_err(|error| error.context("naming the restored tables"))
 }

@@ -355,7 +355,7 @@ impl Source<'_> {
         edits.extend(
             logs::copy(self.context, self.log_store, found, manifest, target_log, self.budget).await?,
         );
-        manifest.committed(edits).await.map(drop)
+        manifest.committed_in_time(edits).await.map(drop)
     }
 }
 

@@ -30,7 +30,19 @@ use crate::manifest::names::{self, Sign, StandbyRecord};
 use crate::{lifecycle, manifest, recovery, write};
 use judge::{Judge, Verdict};
 
-/// How somebody stands by. Set the fields that matter and take the rest from [`Default`].
+/// How somebody stands by. Set the fields that matter and take the rest from [`Default`]: later
+/// versions may have more.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tombolo::{Db, StandbyOptions};
+///
+/// # fn main() -> tombolo::Result<()> {
+/// let patient = StandbyOptions { silence_max: Duration::from_secs(5), ..StandbyOptions::default() };
+/// let standby = Db::builder("s3://bucket/orders").stand_by(patient).wait()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandbyOptions {
     /// A writer that gives no sign of life for so long is replaced. It is asked for four in that

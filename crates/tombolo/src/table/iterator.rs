@@ -811,6 +811,7 @@ impl TableIterator {
     ///
     /// # Errors
     /// `Corrupt`.
+    #[cfg(test)]
     pub fn seek_before(&mut self, target: InternalKey<'_>) -> Result<Step> {
         self.approach(target, true)?;
         self.arrive()

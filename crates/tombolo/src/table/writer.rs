@@ -177,11 +177,6 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Number of entries so far.
-    pub fn entries(&self) -> u64 {
-        self.builder.entries()
-    }
-
     /// Bytes so far, for deciding when the table is large enough.
     pub fn table_bytes(&self) -> u64 {
         self.builder.table_bytes()

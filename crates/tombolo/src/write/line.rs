@@ -19,12 +19,13 @@ use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use super::keyspaces::Change;
 use super::ticket::WriteTicket;
 use super::{Content, Prepared, check_in_flight, commit_locked, finish_commit, stands_in_line};
 use crate::budget::{Category, Charge};
 use crate::engine::{Commit, Committed, Engine, InLine};
 use crate::guard::guarded;
-use crate::op::{Op, Ticket};
+use crate::op::Ticket;
 use crate::options::Durability;
 
 /// Pauses of the one that moves the line: flushes move it as well, so that these matter only when
@@ -35,7 +36,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(100);
 /// A write in line.
 #[derive(Debug)]
 struct Waiting {
-    prepared: Place,
+    wanted: Place,
     /// What of `line_bytes` is its.
     bytes: usize,
     durability: Durability,
@@ -43,17 +44,48 @@ struct Waiting {
     turn: Completer<Result<WriteTicket>>,
 }
 
-/// A batch that waits, with what it takes of the memory budget.
+/// What somebody in line waits to commit.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    Batch(Prepared),
+    Change(Change),
+}
+
+impl Wanted {
+    /// Room that it needs in a memtable, or about what it takes of memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Wanted::Batch(prepared) => prepared.memtable_bytes,
+            Wanted::Change(change) => change.bytes(),
+        }
+    }
+
+    fn payload_bytes(&self) -> usize {
+        match self {
+            Wanted::Batch(prepared) => prepared.batch.payload_bytes(),
+            Wanted::Change(change) => change.bytes(),
+        }
+    }
+
+    fn commit(&self, engine: &Engine, commit: &mut Commit, durability: Durability) -> Result<Committed> {
+        match self {
+            Wanted::Batch(prepared) => commit_locked(engine, commit, Content::Batch(prepared), durability),
+            Wanted::Change(change) => change.commit(engine, commit),
+        }
+    }
+}
+
+/// What waits, with what it takes of the memory budget.
 #[derive(Debug)]
 struct Charged {
-    prepared: Prepared,
+    wanted: Wanted,
     _charge: Charge,
 }
 
-/// A batch that its operation holds as well: `None` once one side has taken it.
+/// What its operation holds as well: `None` once one side has taken it.
 type Held = Arc<Mutex<Option<Charged>>>;
 
-/// Where the batch of a write in line is.
+/// Where that of a write in line is.
 #[derive(Debug)]
 enum Place {
     Line(Charged),
@@ -66,7 +98,7 @@ impl InLine for Waiting {
     }
 
     fn is_given_up(&self) -> bool {
-        matches!(&self.prepared, Place::Held(held) if held.lock().is_none())
+        matches!(&self.wanted, Place::Held(held) if held.lock().is_none())
     }
 
     fn advance(&mut self, engine: &Engine, commit: &mut Commit) -> bool {
@@ -87,15 +119,12 @@ impl InLine for Waiting {
         {
             return false;
         }
-        let committed = match &self.prepared {
-            Place::Line(charged) => {
-                commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability)
-            }
+        let committed = match &self.wanted {
+            Place::Line(charged) => charged.wanted.commit(engine, commit, self.durability),
             Place::Held(held) => {
                 let mut held = held.lock();
                 let Some(charged) = &*held else { return true };
-                let committed =
-                    commit_locked(engine, commit, Content::Batch(&charged.prepared), self.durability);
+                let committed = charged.wanted.commit(engine, commit, self.durability);
                 if !matches!(&committed, Err(error) if stands_in_line(engine, error)) {
                     *held = None;
                 }
@@ -174,21 +203,21 @@ async fn move_line(engine: &Arc<Engine>) {
 /// Puts a write that found no room in line.
 pub(super) fn stand_in_line(
     engine: &Arc<Engine>,
-    prepared: Prepared,
+    wanted: Wanted,
     durability: Durability,
     refusal: Error,
-) -> Op<()> {
+) -> Box<dyn Ticket> {
     let (turn, ticket) = completion();
     // Outside the commit section: the cache gives way to it.
-    let charge = engine.budget().charge(Category::Queues, prepared.batch.payload_bytes() as u64);
-    let memtable_bytes = prepared.memtable_bytes;
-    let charged = Charged { prepared, _charge: charge };
+    let charge = engine.budget().charge(Category::Queues, wanted.payload_bytes() as u64);
+    let wanted_bytes = wanted.bytes();
+    let charged = Charged { wanted, _charge: charge };
     let (first, held) = {
         let mut commit = engine.stream.commit.lock();
         let is_beyond = !commit.line.is_empty()
-            && (commit.line_bytes + memtable_bytes) as u64 > engine.options.memtable_bytes();
-        let bytes = if is_beyond { 0 } else { memtable_bytes };
-        let (prepared, held) = if is_beyond {
+            && (commit.line_bytes + wanted_bytes) as u64 > engine.options.memtable_bytes();
+        let bytes = if is_beyond { 0 } else { wanted_bytes };
+        let (wanted, held) = if is_beyond {
             let held = Arc::new(Mutex::new(Some(charged)));
             let refusal = match refusal.kind() {
                 ErrorKind::Busy => {
@@ -201,7 +230,7 @@ pub(super) fn stand_in_line(
             (Place::Line(charged), None)
         };
         commit.line_bytes += bytes;
-        commit.line.push_back(Box::new(Waiting { prepared, bytes, durability, committed: None, turn }));
+        commit.line.push_back(Box::new(Waiting { wanted, bytes, durability, committed: None, turn }));
         (commit.line.len() == 1, held)
     };
     if first {
@@ -213,16 +242,7 @@ pub(super) fn stand_in_line(
     }
     // Room may have come before the write stood in line.
     advance_line(engine);
-    Op::ticket(
-        Box::new(LineTicket {
-            engine: Arc::clone(engine),
-            turn: ticket,
-            held,
-            progress: None,
-            committed: None,
-        }),
-        (),
-    )
+    Box::new(LineTicket { engine: Arc::clone(engine), turn: ticket, held, progress: None, committed: None })
 }
 
 /// Waits for a turn, and then for the write.

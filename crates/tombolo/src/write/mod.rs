@@ -21,6 +21,7 @@
 //! 6. A commit that panics finishes the handle: nothing is appended behind what it left.
 
 mod content;
+mod keyspaces;
 mod line;
 mod slowing;
 mod ticket;
@@ -44,11 +45,12 @@ use crate::engine::{
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
-use crate::options::{Durability, KeyspaceOptions, Options};
+use crate::options::{Durability, Options};
 pub(crate) use content::Prepared;
 use content::{Content, One};
+pub(crate) use keyspaces::{create_keyspace, drop_keyspace};
 pub(crate) use line::advance_line;
-use line::stand_in_line;
+use line::{Wanted, stand_in_line};
 pub(crate) use slowing::{look_again, slowed_now};
 use ticket::WriteTicket;
 
@@ -432,6 +434,13 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
         }
         return Ok(false);
     }
+    if waiting == 0 && !is_long_to_replay && !has_many_edits {
+        let is_full = |commit: &Commit| used + bytes as u64 > slowing::memtable_bytes_max(engine, commit);
+        while is_full(commit) && grow(engine, commit) {}
+        if !is_full(commit) {
+            return Ok(false);
+        }
+    }
     if waiting >= waiting_max(engine) {
         return Err(no_room(engine, waiting));
     }
@@ -441,6 +450,27 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
         commit.memtable.keep_room(room);
     }
     Ok(true)
+}
+
+/// Lets the active memtable of a far store, where each flush and each merge of what flushes brought
+/// costs requests, take more than the sixteenth of the memory that every database is promised: up
+/// to its share of the quarter that memtables may take, as long as nothing waits to be flushed and
+/// the budget has room. A size that was set is kept to. Says whether it may take more now.
+fn grow(engine: &Engine, commit: &mut Commit) -> bool {
+    let options = engine.options.load();
+    if commit.is_short || options.memtable_bytes.is_some() || engine.objects.performance().is_none() {
+        return false;
+    }
+    let budget = engine.budget();
+    let step = options.memtable_bytes();
+    let share = options.memory_bytes.min(budget.bytes()) / 4 / budget.members().max(1);
+    if step + commit.grown_bytes + step > share {
+        return false;
+    }
+    let Some(room) = budget.room(step) else { return false };
+    commit.memtable.keep_room(room);
+    commit.grown_bytes += step;
+    true
 }
 
 /// Room in the budget for another memtable, beside those that it promises to every database.
@@ -465,7 +495,7 @@ fn no_room(engine: &Engine, waiting: usize) -> Error {
 /// Seals the active memtable and begins the next.
 fn rotate(engine: &Engine, commit: &mut Commit) {
     let (memtable, writer) = Memtable::create(engine.budget(), engine.options.memtable_bytes());
-    commit.log_bytes = 0;
+    (commit.log_bytes, commit.grown_bytes) = (0, 0);
     let sealed = Arc::new(Sealed {
         memtable: std::mem::replace(&mut commit.memtable, Arc::clone(&memtable)),
         last_sequence: SequenceNumber(commit.last),
@@ -535,7 +565,9 @@ pub(crate) fn write(engine: &Arc<Engine>, prepared: Prepared, durability: Durabi
         .and_then(|()| commit(engine, Content::Batch(&prepared), durability))
     {
         Ok(committed) => acknowledge(engine, committed, durability),
-        Err(error) if stands_in_line(engine, &error) => stand_in_line(engine, prepared, durability, error),
+        Err(error) if stands_in_line(engine, &error) => {
+            Op::ticket(stand_in_line(engine, Wanted::Batch(prepared), durability, error), ())
+        }
         Err(error) => Op::ready(Err(error)),
     }
 }
@@ -578,7 +610,7 @@ pub(crate) fn write_one(
     match check_in_flight(engine, durability).and_then(|()| commit(engine, Content::One(&one), durability)) {
         Ok(committed) => acknowledge(engine, committed, durability),
         Err(error) if stands_in_line(engine, &error) => {
-            stand_in_line(engine, one.to_prepared(), durability, error)
+            Op::ticket(stand_in_line(engine, Wanted::Batch(one.to_prepared()), durability, error), ())
         }
         Err(error) => Op::ready(Err(error)),
     }
@@ -599,7 +631,7 @@ pub(crate) fn try_write(
         Ok(committed) => Ok(acknowledge(engine, committed, durability)),
         Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
         Err(error) if is_for_another_log(engine, &error) => {
-            Ok(stand_in_line(engine, prepared, durability, error))
+            Ok(Op::ticket(stand_in_line(engine, Wanted::Batch(prepared), durability, error), ()))
         }
         Err(error) => Ok(Op::ready(Err(error))),
     }
@@ -607,25 +639,26 @@ pub(crate) fn try_write(
 
 /// Makes durable what the log was given so far.
 pub(crate) fn sync(engine: &Arc<Engine>) -> Op<()> {
-    if let Err(error) = engine.check_writable().and_then(|()| check_in_flight(engine, Durability::Durable)) {
+    if let Err(error) = engine.check_writable() {
         return Op::ready(Err(error));
     }
-    let (end, lane) = {
-        let commit = engine.stream.commit.lock();
-        (commit.log_end, commit.log.id.lane)
-    };
-    if end == LogOffset::ZERO {
-        return Op::ready(Ok(()));
+    let committed = so_far(&engine.stream.commit.lock());
+    match committed.end {
+        Some(LogOffset::ZERO) => Op::ready(Ok(())),
+        _ => acknowledge(engine, committed, Durability::Durable),
     }
-    let committed = Committed {
-        end: Some(end),
-        lane,
+}
+
+/// All that the log was given so far, as one commit.
+fn so_far(commit: &Commit) -> Committed {
+    Committed {
+        end: Some(commit.log_end),
+        lane: commit.log.id.lane,
         accepted: None,
         delay: Duration::ZERO,
         rotated: false,
         stall_changed: false,
-    };
-    acknowledge(engine, committed, Durability::Durable)
+    }
 }
 
 /// The operation of a write that was committed.
@@ -644,56 +677,6 @@ pub(crate) fn acknowledge_with<T>(
         return Op::ready(Ok(value));
     }
     Op::ticket(Box::new(WriteTicket::new(Arc::clone(engine), committed, durability)), value)
-}
-
-/// Creates a keyspace: an operation in the main stream.
-pub(crate) fn create_keyspace(
-    engine: &Arc<Engine>,
-    name: &str,
-    options: &KeyspaceOptions,
-) -> Result<(Arc<KeyspaceInfo>, Committed)> {
-    let committed = {
-        let mut commit = engine.stream.commit.lock();
-        if engine.catalog.by_name(name).is_some() {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("keyspace {name:?} exists")));
-        }
-        check_line(&commit)?;
-        let id = commit.next_keyspace;
-        let mut prepared = Prepared::default();
-        let pushed = prepared.batch.push_create_keyspace(id, name, MAIN_STREAM, &options.to_manifest());
-        pushed.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
-        commit_locked(engine, &mut commit, Content::Batch(&prepared), Durability::Durable).map(|committed| {
-            commit.next_keyspace = id + 1;
-            (id, committed)
-        })
-    };
-    let (id, committed) = match committed {
-        Ok((id, committed)) => (id, finish_commit(engine, Ok(committed))?),
-        Err(error) => {
-            return Err(finish_commit(engine, Err(error))
-                .map_or_else(|error| error, |_| unreachable!("it was an error")));
-        }
-    };
-    let keyspace = engine.catalog.by_id(id);
-    let keyspace = keyspace
-        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("keyspace {name:?} was dropped meanwhile")))?;
-    Ok((keyspace, committed))
-}
-
-/// Drops a keyspace: an operation in the main stream.
-pub(crate) fn drop_keyspace(engine: &Arc<Engine>, name: &str) -> Result<Committed> {
-    let committed = {
-        let mut commit = engine.stream.commit.lock();
-        let Some(keyspace) = engine.catalog.by_name(name) else {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}")));
-        };
-        check_line(&commit)?;
-        let mut prepared = Prepared::default();
-        let pushed = prepared.batch.push_drop_keyspace(keyspace.id);
-        pushed.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
-        commit_locked(engine, &mut commit, Content::Batch(&prepared), Durability::Durable)
-    };
-    finish_commit(engine, committed)
 }
 
 #[cfg(test)]

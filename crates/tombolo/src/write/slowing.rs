@@ -26,7 +26,7 @@ const OWN_MAX: Duration = Duration::from_secs(10);
 
 /// At how many bytes the active memtable is full.
 pub(super) fn memtable_bytes_max(engine: &Engine, commit: &Commit) -> u64 {
-    engine.options.memtable_bytes() / if commit.is_short { SHORT_SHARE } else { 1 }
+    (engine.options.memtable_bytes() + commit.grown_bytes) / if commit.is_short { SHORT_SHARE } else { 1 }
 }
 
 /// How long this writer is asked to wait, and whether slowing has begun or ended.

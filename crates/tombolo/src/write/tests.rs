@@ -12,7 +12,7 @@ use tombolo_storage::{LogStore, ObjectStore};
 
 use super::*;
 use crate::memtable::MemtableWriter;
-use crate::{Db, Durability, Options};
+use crate::{Db, Durability, KeyspaceOptions, Options};
 
 /// As if so many more unlogged writes had been made and flushed.
 fn pretend_unlogged(db: &Db, writes: u64) {
@@ -306,6 +306,66 @@ fn no_waker_runs_inside_the_commit_section() {
         stores.refuse(ErrorKind::OutcomeUnknown, 1);
         db.default_keyspace().put(b"1", b"one").await.unwrap();
         looking.assert_woken_outside();
+    });
+}
+
+/// Changes of keyspaces that find no room stand in line with writes: each is judged at its turn,
+/// by what was called before it, and none is refused for want of room.
+#[test]
+fn keyspaces_are_created_and_dropped_in_their_turn() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let options = KeyspaceOptions::default;
+        let gone = db.create_keyspace("gone", options()).await.unwrap();
+        // The log has no room for the first ten attempts.
+        stores.refuse(ErrorKind::Busy, 10);
+        let first = db.create_keyspace("first", options());
+        let again = db.create_keyspace("first", options());
+        let dropped = db.drop_keyspace("gone");
+        let put = gone.put(b"k", b"too late");
+        let opened = db.open_or_create_keyspace("gone", options());
+        let opened_again = db.open_or_create_keyspace("gone", options());
+        let missing = db.drop_keyspace("never");
+        let synced = db.sync();
+        assert_eq!(db.keyspace("first").unwrap_err().kind(), ErrorKind::NotFound, "not yet");
+        assert_eq!(missing.await.unwrap_err().kind(), ErrorKind::NotFound);
+        let (opened, opened_again) = (opened.await.unwrap(), opened_again.await.unwrap());
+        assert_eq!(opened.id(), opened_again.id());
+        assert!(opened.id() > gone.id(), "another keyspace of the name");
+        assert_eq!(put.await.unwrap_err().kind(), ErrorKind::NotFound);
+        dropped.await.unwrap();
+        assert_eq!(again.await.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let first = first.await.unwrap();
+        assert!(first.id() < opened.id(), "in the order of the calls");
+        synced.await.unwrap();
+        first.put(b"k", b"v").await.unwrap();
+        opened.put(b"k", b"w").await.unwrap();
+        drop((db, first, opened, opened_again, gone));
+        let db = stores.open(&[]).await;
+        let names: Vec<_> = db.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect();
+        assert_eq!(names, ["default", "first", "gone"]);
+        for (name, value) in [("first", b"v"), ("gone", b"w")] {
+            let keyspace = db.open_or_create_keyspace(name, options()).await.unwrap();
+            assert_eq!(keyspace.get(b"k").await.unwrap().as_deref(), Some(&value[..]), "{name}");
+        }
+    });
+}
+
+/// As many as may be in flight are: who syncs, or changes a keyspace, waits and is not refused.
+#[test]
+fn a_limit_of_writes_in_flight_makes_others_wait() {
+    run(|stores| async move {
+        let db = stores.open(&["writes_in_flight_max=2"]).await;
+        let keys = db.default_keyspace();
+        let puts = [keys.put(b"1", b"one"), keys.put(b"2", b"two")];
+        let (synced, made) = (db.sync(), db.create_keyspace("made", KeyspaceOptions::default()));
+        let dropped = db.drop_keyspace("made");
+        synced.await.unwrap();
+        made.await.unwrap();
+        dropped.await.unwrap();
+        for put in puts {
+            put.await.unwrap();
+        }
     });
 }
 

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tombolo::internals::sweep;
 use tombolo::{
     ApplicationLog, ApplicationObject, Builder, Db, Durability, Env, ErrorKind, LogPosition, Options,
-    TakeOver, sweep,
+    TakeOver,
 };
 use tombolo_env::simulated::{OperationKind, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};

@@ -192,8 +192,7 @@ fn several_keys_are_what_single_gets_give_over_memtable_runs_and_levels() {
     let env = Env::real();
     let registry = tombolo::Registry::with_defaults();
     let open = || {
-        let mut options = Options::default();
-        options.automatic_compaction = false;
+        let options = Options { automatic_compaction: false, ..Options::default() };
         builder("several", &env).registry(registry.clone()).options(options).open().wait().unwrap()
     };
     let db = open();

@@ -24,7 +24,7 @@ fn builder(env: &Env, objects: &Arc<dyn ObjectStore>, log: &Arc<dyn LogStore>) -
 }
 
 async fn logs_named(env: &Env, objects: &Arc<dyn ObjectStore>) -> usize {
-    tombolo::manifest::load(env, objects).await.unwrap().state.logs().len()
+    tombolo::internals::load(env, objects).await.unwrap().state.logs().len()
 }
 
 fn run<F: Future<Output = ()> + Send + 'static>(work: impl FnOnce(Env) -> F) {
@@ -86,7 +86,7 @@ fn a_log_that_lasts_as_long_as_the_store_stays_and_no_table_is_written() {
         let db = builder(&env, &objects, &log).open().await.unwrap();
         db.default_keyspace().put(b"a", b"1").await.unwrap();
         db.close().await.unwrap();
-        let loaded = tombolo::manifest::load(&env, &objects).await.unwrap();
+        let loaded = tombolo::internals::load(&env, &objects).await.unwrap();
         assert_eq!((loaded.state.logs().len(), loaded.state.tables().count()), (1, 0));
         let again = builder(&env, &objects, &log).open().await.unwrap();
         assert_eq!(again.default_keyspace().get(b"a").await.unwrap().as_deref(), Some(&b"1"[..]));

@@ -328,8 +328,11 @@ fn the_last_level_is_compressed_as_it_should() {
         for (name, lowest) in
             [("plain", None), ("lowest", Some(Compression::Lz4)), ("zstd", Some(Compression::Zstd))]
         {
-            let mut options = KeyspaceOptions::default();
-            (options.compression, options.compression_lowest) = (Compression::None, lowest);
+            let options = KeyspaceOptions {
+                compression: Compression::None,
+                compression_lowest: lowest,
+                ..KeyspaceOptions::default()
+            };
             let keys = db.create_keyspace(name, options).await.unwrap();
             let before = db.stats().table_bytes;
             for number in 0..3000 {

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::pin::Pin;
 
+use futures_core::Stream;
 use proptest::prelude::*;
-use tombolo::{Cursor, Db, Durability, Keyspace, KeyspaceOptions, Options, Registry, Snapshot};
+use tombolo::{
+    Cursor, Db, Durability, Keyspace, KeyspaceOptions, Options, Registry, Scan, ScanStream, Snapshot,
+};
 use tombolo_env::simulated::World;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -89,8 +93,7 @@ impl Run {
             .registry(Registry::with_defaults())
             .options(options);
         let db = builder.open().wait().unwrap();
-        let mut options = KeyspaceOptions::default();
-        options.block_bytes = Some(1024);
+        let options = KeyspaceOptions { block_bytes: Some(1024), ..KeyspaceOptions::default() };
         let keyspace = db.create_keyspace("walked", options).wait().unwrap();
         Run { db, keyspace, model: Map::new(), snapshots: Vec::new() }
     }
@@ -263,6 +266,149 @@ proptest! {
     ) {
         check(if on_disk { "file:///db" } else { "mem://cursors" }, seed, changes, &later, range, &moves);
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ScanMove {
+    Next,
+    NextBack,
+    Prev,
+    Seek(u8),
+    First,
+    Last,
+}
+
+fn scan_move() -> impl Strategy<Value = ScanMove> {
+    prop_oneof![
+        8 => Just(ScanMove::Next),
+        8 => Just(ScanMove::NextBack),
+        3 => Just(ScanMove::Prev),
+        1 => (0..KEYS).prop_map(ScanMove::Seek),
+        1 => Just(ScanMove::First),
+        1 => Just(ScanMove::Last),
+    ]
+}
+
+type Entry = (tombolo::Value, tombolo::Value);
+
+fn take_of_scan(scan: &mut Scan, step: ScanMove, world: &World, waits: bool) -> Option<Entry> {
+    let taken = match step {
+        ScanMove::Next if waits => scan.next().transpose(),
+        ScanMove::NextBack if waits => scan.next_back().transpose(),
+        ScanMove::Prev if waits => scan.prev().transpose(),
+        ScanMove::Next => world.run_until(async { scan.next_async().await }),
+        ScanMove::NextBack => world.run_until(async { scan.next_back_async().await }),
+        ScanMove::Prev => world.run_until(async { scan.prev_async().await }),
+        ScanMove::Seek(key) => {
+            scan.seek(key_of(key));
+            Ok(None)
+        }
+        ScanMove::First => {
+            scan.seek_to_first();
+            Ok(None)
+        }
+        ScanMove::Last => {
+            scan.seek_to_last();
+            Ok(None)
+        }
+    };
+    taken.unwrap()
+}
+
+/// What a stream gives, all of it.
+async fn collected(stream: &mut ScanStream) -> Vec<Entry> {
+    let mut all = Vec::new();
+    while let Some(entry) = std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await {
+        all.push(entry.unwrap());
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Between the two ends of a scan is what neither has given: as over a list of all entries.
+    #[test]
+    fn scans_give_from_both_ends_what_neither_has_given(
+        changes in prop::collection::vec(change(), 0..150),
+        later in prop::collection::vec(change(), 0..30),
+        range in (bound(), bound()),
+        moves in prop::collection::vec(scan_move(), 0..80),
+        seed in 0..u64::MAX,
+        on_disk in any::<bool>(),
+    ) {
+        let world = World::new(seed);
+        let mut run = Run::open(&world, if on_disk { "file:///db" } else { "mem://scans" });
+        changes.into_iter().for_each(|change| run.change(change));
+        let range = (range.0.map(key_of), range.1.map(key_of));
+        let mut scan = run.keyspace.scan(range.clone());
+        let model = run.model.clone();
+        // The other end begins when these are there, and sees the same moment all the same.
+        later.into_iter().for_each(|change| run.change(change));
+        let expected = Expected::new(&model, &range.0, &range.1).entries;
+        let (mut front, mut back) = (0, expected.len());
+        for (number, step) in moves.iter().enumerate() {
+            let taken = take_of_scan(&mut scan, *step, &world, number % 2 == 0);
+            let index = match step {
+                ScanMove::Next if front < back => {
+                    front += 1;
+                    Some(front - 1)
+                }
+                ScanMove::NextBack if front < back => {
+                    back -= 1;
+                    Some(back)
+                }
+                ScanMove::Prev if front > 0 => {
+                    front -= 1;
+                    Some(front)
+                }
+                ScanMove::Seek(key) => {
+                    front = expected.partition_point(|entry| *entry.0 < *key_of(*key));
+                    None
+                }
+                ScanMove::First => {
+                    front = 0;
+                    None
+                }
+                ScanMove::Last => {
+                    front = expected.len();
+                    None
+                }
+                _ => None,
+            };
+            let taken = taken.as_ref().map(|(key, value)| (&key[..], &value[..]));
+            prop_assert_eq!(taken, index.map(|index| expected[index]), "move {} of {:?}", number, moves);
+        }
+        let mut stream = scan.into_stream();
+        let rest = world.run_until(async { collected(&mut stream).await });
+        let rest: Vec<_> = rest.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        prop_assert_eq!(&rest[..], expected.get(front..back).unwrap_or_default());
+        let after = world.run_until(async { collected(&mut stream).await });
+        prop_assert!(after.is_empty());
+    }
+}
+
+/// A stream whose read is pending may be dropped, or asked again by another task.
+#[test]
+fn a_stream_waits_without_blocking() {
+    let world = World::new(7);
+    let mut run = Run::open(&world, "file:///db");
+    (0..KEYS).for_each(|key| run.put(key, 100));
+    run.change(Change::Flush);
+    let expected: Vec<_> = run.model.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+    let poll = |stream: &mut ScanStream| {
+        Pin::new(stream).poll_next(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+    };
+    let mut dropped = run.keyspace.scan::<&[u8]>(..).into_stream();
+    let _pending = poll(&mut dropped).is_pending();
+    drop(dropped);
+    let mut stream = run.keyspace.scan::<&[u8]>(..).into_stream();
+    let first = match poll(&mut stream) {
+        std::task::Poll::Ready(first) => vec![first.unwrap().unwrap()],
+        std::task::Poll::Pending => Vec::new(),
+    };
+    let all = [first, world.run_until(async { collected(&mut stream).await })].concat();
+    let all: Vec<_> = all.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+    assert_eq!(all, expected);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tombolo::internals::sweep;
 use tombolo::{
-    Builder, CloneState, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry, sweep,
+    Builder, CloneState, Db, Env, Error, ErrorKind, Op, OpenMode, Options, ReaderOptions, Registry,
 };
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Process, World};
@@ -212,14 +213,14 @@ fn what_unfinished_checkpoints_have_left_keeps_nothing() {
             let store = Registry::with_defaults()
                 .open_object_store(&env, &Uri::parse("file:///db").unwrap())
                 .unwrap();
-            let options = tombolo::collection::PinOptions {
+            let options = tombolo::internals::PinOptions {
                 kind: tombolo_format::pin::PinKind::Checkpoint,
                 lease: None,
             };
-            let all = |state: &tombolo::manifest::State| {
+            let all = |state: &tombolo::internals::State| {
                 state.tables().map(|table| table.description.name).collect()
             };
-            drop(tombolo::collection::pin(&env, &store, options, all).await.unwrap());
+            drop(tombolo::internals::pin(&env, &store, options, all).await.unwrap());
             assert!(builder(&env).destroy().await.unwrap().is_deleted());
             assert_eq!((count(&env, "/table/").await, count(&env, "/pin/").await), (0, 0));
         })

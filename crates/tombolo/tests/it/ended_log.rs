@@ -87,7 +87,7 @@ impl Stores {
 
     /// The lanes that the manifest names.
     async fn named(&self) -> Vec<u32> {
-        let loaded = tombolo::manifest::load(&self.env, &self.sound.0).await.unwrap();
+        let loaded = tombolo::internals::load(&self.env, &self.sound.0).await.unwrap();
         loaded.state.logs().keys().map(|id| id.lane).collect()
     }
 }

@@ -28,6 +28,7 @@ mod operating;
 mod options;
 mod panics;
 mod presence;
+mod public;
 mod reader;
 mod refused;
 mod remote;

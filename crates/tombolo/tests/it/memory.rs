@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::process::Command;
 use std::time::Duration;
 
-use tombolo::budget::Category;
-use tombolo::{Db, Durability, Env, ErrorKind, MemoryBudget, Options};
+use tombolo::{Db, Durability, Env, ErrorKind, MemoryBudget, MemoryCategory, Options};
 
 fn builder(name: &str, env: &Env) -> tombolo::Builder {
     Db::builder(format!("mem://{name}")).env(env.clone())
@@ -31,7 +30,7 @@ fn databases_share_a_budget_and_its_cache() {
         }
         assert_eq!(db.memory().members(), 3);
     }
-    assert!(budget.used(Category::Cache) > 400_000, "{budget:?}");
+    assert!(budget.used(MemoryCategory::Cache) > 400_000, "{budget:?}");
     assert!(budget.peak_bytes() <= budget.bytes(), "{budget:?}");
     drop(databases);
 }
@@ -40,8 +39,7 @@ fn databases_share_a_budget_and_its_cache() {
 fn a_budget_too_small_for_all_is_a_clear_error() {
     let env = Env::real();
     let budget = MemoryBudget::new(2 << 20).unwrap();
-    let mut options = Options::default();
-    options.memtable_bytes = Some(256 << 10);
+    let options = Options { memtable_bytes: Some(256 << 10), ..Options::default() };
     let open = |name: &str| builder(name, &env).options(options.clone()).memory_budget(&budget).open().wait();
     let first = open("small-1").unwrap();
     let second = open("small-2").unwrap();
@@ -82,6 +80,56 @@ fn a_workload_of_two_databases_stays_within_their_budget() {
 #[test]
 fn ten_thousand_keyspaces_cost_little_each() {
     run_alone("memory::many_keyspaces", "bytes for each keyspace");
+}
+
+#[test]
+fn as_many_keyspaces_as_one_likes_are_created_and_dropped_in_one_go() {
+    run_alone("memory::keyspaces_in_one_go", "bytes for each keyspace");
+}
+
+/// The work of the test above, in its process: more than the memtables that may wait for their
+/// flush can take, all begun before the first is waited for. With another count:
+/// `TOMBOLO_TEST_ALONE=1 KEYSPACES=1000000 cargo test --release -p tombolo --test it -- --exact
+/// memory::keyspaces_in_one_go --nocapture`.
+#[test]
+fn keyspaces_in_one_go() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let count = std::env::var("KEYSPACES").ok().map_or(100_000, |count| count.parse().unwrap());
+    let env = Env::real();
+    let registry = tombolo::Registry::with_defaults();
+    let open = || builder("one-go", &env).registry(registry.clone()).open().wait().unwrap();
+    let db = open();
+    let name = |number: usize| format!("keyspace-{number:07}");
+    let before = crate::allocator::begin();
+    let begun: Vec<_> = (0..count)
+        .map(|number| db.create_keyspace(&name(number), tombolo::KeyspaceOptions::default()))
+        .collect();
+    for (number, created) in begun.into_iter().enumerate() {
+        assert_eq!(created.wait().unwrap().name(), name(number));
+    }
+    let peak = (crate::allocator::peak() - before) / count;
+    db.flush().wait().unwrap();
+    // A snapshot of the manifest may be on its way, which takes memory until it is there.
+    let each = || (crate::allocator::live() - before) / count;
+    for _ in 0..1000 {
+        if each() <= 1024 {
+            break;
+        }
+        env.block_on(env.sleep(Duration::from_millis(10)));
+    }
+    println!("{} bytes for each keyspace, {peak} at most while they were created", each());
+    assert!(each() <= 1536, "{} bytes for each idle keyspace", each());
+    assert!(peak <= 4096, "{peak} bytes for each while they were created");
+    drop(db);
+    let db = open();
+    assert_eq!(db.keyspaces().len(), count + 1);
+    let begun: Vec<_> = (0..count).map(|number| db.drop_keyspace(&name(number))).collect();
+    begun.into_iter().for_each(|dropped| dropped.wait().unwrap());
+    assert_eq!(db.keyspaces().len(), 1);
+    drop(db);
+    assert_eq!(open().keyspaces().len(), 1);
 }
 
 /// The work of the test above, in its process.
@@ -149,8 +197,7 @@ fn bounded_workload() {
     let env = Env::real();
     let before = crate::allocator::begin();
     let budget = MemoryBudget::new(8 << 20).unwrap();
-    let mut options = Options::default();
-    options.memtable_bytes = Some(512 << 10);
+    let options = Options { memtable_bytes: Some(512 << 10), ..Options::default() };
     let open = |name: &str| {
         let place = format!("file://{}/{name}", directory.path().display());
         Db::builder(place)
@@ -185,7 +232,7 @@ fn bounded_workload() {
     }
     let (peak, used) = (crate::allocator::peak() - before, budget.peak_bytes());
     println!("{peak} bytes at most, {used} of them in the budget's books");
-    assert!(budget.used(Category::Pinned) + budget.used(Category::Cache) > 0, "{budget:?}");
+    assert!(budget.used(MemoryCategory::Pinned) + budget.used(MemoryCategory::Cache) > 0, "{budget:?}");
     assert!(used <= budget.bytes() + budget.bytes() / 16, "{used} charged of {}", budget.bytes());
     assert!(peak <= budget.bytes() as usize + BESIDE_BYTES, "{peak} bytes allocated, {used} charged");
 }

@@ -101,8 +101,11 @@ impl Run {
             Db::builder(&self.uri).env(self.env.clone()).registry(self.registry.clone()).options(options);
         let db = self.db.insert(builder.take_over(TakeOver::Always).open().wait().unwrap());
         if db.keyspace(NAMES[1]).is_err() {
-            let mut options = KeyspaceOptions::default();
-            (options.block_bytes, options.compression) = (Some(1024), Compression::Zstd);
+            let options = KeyspaceOptions {
+                block_bytes: Some(1024),
+                compression: Compression::Zstd,
+                ..KeyspaceOptions::default()
+            };
             db.create_keyspace(NAMES[1], options).wait().unwrap();
         }
         db

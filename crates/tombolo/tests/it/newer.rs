@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo::manifest::{Manifest, ManifestOptions, OpenMode};
+use tombolo::internals::{Manifest, ManifestOptions, OpenMode};
 use tombolo::{Db, Error, ErrorKind, ReaderOptions, SalvageMode};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};

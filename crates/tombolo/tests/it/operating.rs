@@ -10,6 +10,7 @@ use tombolo::{
 };
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{LogStore, ObjectStore, Purpose};
 
@@ -334,4 +335,64 @@ fn a_hundred_databases_share_one_budget_and_the_threads_of_one_world() {
     });
     let error = error.expect("a budget is not for any number of databases");
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("budget"), "{error}");
+}
+
+/// A request that nobody ever answers.
+const NEVER: Fault = Fault::Delay(Duration::from_secs(365 * 24 * 3600));
+
+/// A store that does not answer for its manifest: every verb that waits for it ends with an error
+/// that says what to do, nothing acknowledged is lost, and all goes on once the store answers.
+#[test]
+fn verbs_that_wait_for_a_silent_store_are_told() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.create_keyspace("keys", Default::default()).await.unwrap();
+        keys.put(b"1", b"one").await.unwrap();
+        db.flush().await.unwrap();
+        stores.plan.inject(Rule::new(
+            |asked: &Asked<'_>| asked.kind == RequestKind::Put && asked.purpose == Purpose::Manifest,
+            NEVER,
+        ));
+        keys.put(b"2", b"two").await.unwrap();
+        let began = stores.env.now();
+        let (set, flushed) = (keys.set_options([("compression", "zstd")]), db.flush());
+        let checkpoint = db.checkpoint("c");
+        for error in [set.await.unwrap_err(), flushed.await.unwrap_err(), checkpoint.await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+            assert!(error.next_step().is_some(), "{error}");
+        }
+        let took = stores.env.now().since(began);
+        assert!(took < Duration::from_secs(100), "{took:?} of virtual time");
+        keys.put(b"3", b"three").await.unwrap();
+        assert!(db.failure().is_none(), "the handle goes on");
+        // Who comes later is told sooner.
+        let began = stores.env.now();
+        assert_eq!(db.flush().await.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+        assert!(stores.env.now().since(began) < Duration::from_secs(20), "virtual time");
+        stores.plan.clear();
+        // The request that was lost is made again when its time is over.
+        stores.env.sleep(Duration::from_secs(90)).await;
+        db.flush().await.unwrap();
+        db.checkpoint("d").await.unwrap();
+        drop((keys, db));
+        let db = stores.open(&[]).await;
+        let keys = db.keyspace("keys").unwrap();
+        assert_eq!(keys.options().compression, tombolo::Compression::Zstd, "it took effect");
+        for (key, value) in [(b"1", &b"one"[..]), (b"2", b"two"), (b"3", b"three")] {
+            assert_eq!(keys.get(key).await.unwrap().as_deref(), Some(value));
+        }
+        // Closing waits no longer, and loses nothing that was acknowledged.
+        stores.plan.inject(Rule::new(|asked: &Asked<'_>| asked.kind == RequestKind::Put, NEVER));
+        keys.put_with(b"4", b"four", Durability::Durable).await.unwrap();
+        drop(keys.set_options([("compression", "none")]));
+        stores.env.sleep(Duration::from_secs(1)).await;
+        let began = stores.env.now();
+        // All that was acknowledged is in the log: whether the record comes is nobody's to wait for.
+        db.close().await.unwrap();
+        assert!(stores.env.now().since(began) < Duration::from_secs(100), "virtual time");
+        stores.plan.clear();
+        drop((keys, db));
+        let keys = stores.open(&[]).await.keyspace("keys").unwrap();
+        assert_eq!(keys.get(b"4").await.unwrap().as_deref(), Some(&b"four"[..]));
+    });
 }

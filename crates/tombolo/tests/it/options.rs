@@ -237,8 +237,8 @@ fn values_lie_as_aligned_as_the_keyspace_says() {
         for alignment in [8, 64, 4096u16] {
             let place = format!("aligned-{compression:?}-{alignment}");
             let db = open(&place, &env, &registry);
-            let mut options = KeyspaceOptions::default();
-            (options.compression, options.value_alignment) = (compression, alignment);
+            let options =
+                KeyspaceOptions { compression, value_alignment: alignment, ..KeyspaceOptions::default() };
             let keyspace = db.create_keyspace("cast", options).wait().unwrap();
             let mut expected = std::collections::BTreeMap::new();
             for number in 0..120usize {

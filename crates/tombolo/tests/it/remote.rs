@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo::{Db, Env, ErrorKind, Keyspace, Options};
+use tombolo::{Db, Durability, Env, ErrorKind, Keyspace, Options};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
@@ -424,4 +424,64 @@ fn a_deadline_cancels_the_requests_below() {
     drop(waiting);
     far.env.block_on(far.env.sleep(Duration::from_millis(1)));
     assert_eq!((in_flight(), far.store.performance().unwrap().waiting), (0, 0));
+}
+
+/// Requests and flushes that so many writes of popular keys take, by the database that makes them
+/// alone of `databases` that share the memory.
+fn popular_writes(is_far: bool, settings: &[&str], databases: usize) -> (u64, u64) {
+    const WRITES: u32 = 30_000;
+    let world = World::new(1);
+    let env = world.process("p").env();
+    let latency = Latency { bytes_per_second: 90_000_000, ..Latency::fixed(LATENCY) };
+    let throttle = Throttle { latency, ..Throttle::default() };
+    let budget = tombolo::MemoryBudget::new(16 << 20).unwrap();
+    let open = |number: usize| {
+        let memory = MemoryObjectStore::unnamed(&env);
+        let slow = Arc::new(ThrottleObjectStore::new(&env, Arc::new(memory), throttle.clone()));
+        let store: Arc<dyn ObjectStore> =
+            if is_far { Arc::new(HedgeObjectStore::new(&env, slow)) } else { slow };
+        Db::builder(format!("mem://{number}"))
+            .env(env.clone())
+            .stores(store, Arc::new(MemoryLogStore::unnamed(&env)))
+            .options(Options::parse(settings.iter().copied()).unwrap())
+            .memory_budget(&budget)
+            .open()
+            .wait()
+            .unwrap()
+    };
+    let all: Vec<_> = (0..databases).map(open).collect();
+    let db = &all[0];
+    let keys = db.default_keyspace();
+    let asked = || db.requests().counted.iter().map(|counted| counted.requests).sum::<u64>();
+    let before = asked();
+    for number in 0..WRITES {
+        keys.put_with(key(number * 7919 % 2000), &value(number)[..100], Durability::Accepted).wait().unwrap();
+        if number % 20 == 0 {
+            env.block_on(env.sleep(Duration::from_millis(2)));
+        }
+    }
+    env.block_on(env.sleep(Duration::from_secs(10)));
+    assert!(budget.peak_bytes() <= budget.bytes(), "{budget:?}");
+    (asked() - before, db.stats().flushes)
+}
+
+#[test]
+fn memtables_of_a_far_store_grow_while_few_share_the_memory() {
+    let fixed = &["memory_bytes=16777216", "memtable_bytes=1048576"][..];
+    let by_itself = &["memory_bytes=16777216"][..];
+    let (fixed_requests, fixed_flushes) = popular_writes(true, fixed, 1);
+    let (requests, flushes) = popular_writes(true, by_itself, 1);
+    println!(
+        "{requests} requests and {flushes} flushes, {fixed_requests} and {fixed_flushes} at a sixteenth"
+    );
+    assert!(flushes * 3 <= fixed_flushes, "{flushes} flushes, {fixed_flushes} at a sixteenth");
+    assert!(requests * 2 <= fixed_requests, "{requests} requests, {fixed_requests} at a sixteenth");
+    let (_, shared_by_two) = popular_writes(true, by_itself, 2);
+    assert!(flushes < shared_by_two && shared_by_two < fixed_flushes, "{shared_by_two} flushes of two");
+    // Of four each has what it was promised, and a store of this host is as it was.
+    for (is_far, databases) in [(true, 4), (false, 1)] {
+        let (requests, flushes) = popular_writes(is_far, by_itself, databases);
+        let (fixed_requests, fixed_flushes) = popular_writes(is_far, fixed, databases);
+        assert_eq!((requests, flushes), (fixed_requests, fixed_flushes), "far: {is_far}, of {databases}");
+    }
 }

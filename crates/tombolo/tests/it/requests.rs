@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo::manifest::{Manifest, ManifestOptions, OpenMode};
+use tombolo::internals::{Manifest, ManifestOptions, OpenMode};
 use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options, ReaderOptions};
 use tombolo_env::simulated::World;
 use tombolo_format::key::SequenceNumber;
@@ -276,8 +276,7 @@ fn a_multi_get_of_very_many_keys_reads_them_piece_by_piece() {
             .open()
             .await
             .unwrap();
-        let mut plain = KeyspaceOptions::default();
-        plain.compression = Compression::None;
+        let plain = KeyspaceOptions { compression: Compression::None, ..KeyspaceOptions::default() };
         let keys = db.create_keyspace("plain", plain).await.unwrap();
         let value =
             |number: u64| number.to_be_bytes().repeat(if number.is_multiple_of(100) { 1000 } else { 120 });

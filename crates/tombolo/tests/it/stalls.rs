@@ -43,8 +43,7 @@ impl Stores {
         let builder = Db::builder("mem://stalls").env(self.env.clone()).options(Options::parse(all).unwrap());
         let builder = builder.listener(Arc::clone(&self.heard) as Arc<dyn Listener>);
         let db = builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).open().await.unwrap();
-        let mut plain = KeyspaceOptions::default();
-        plain.compression = Compression::None;
+        let plain = KeyspaceOptions { compression: Compression::None, ..KeyspaceOptions::default() };
         let keys = db.create_keyspace("plain", plain).await.unwrap();
         (db, keys)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo::sweep::{self, GarbageKind};
+use tombolo::internals::sweep::{self, GarbageKind};
 use tombolo::{Db, ErrorKind, Options};
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};

@@ -173,8 +173,11 @@ fn damage_of_the_log_is_told_while_it_is_in_use() {
 fn sizes_of_ranges_are_right_to_a_block_for_each_table() {
     let env = Env::real();
     let db = Db::builder("mem://sizes").env(env).open().wait().unwrap();
-    let mut options = KeyspaceOptions::default();
-    (options.compression, options.block_bytes) = (tombolo::Compression::None, Some(4096));
+    let options = KeyspaceOptions {
+        compression: tombolo::Compression::None,
+        block_bytes: Some(4096),
+        ..KeyspaceOptions::default()
+    };
     let keys = db.create_keyspace("k", options).wait().unwrap();
     let size = |range: std::ops::Range<u32>| {
         keys.approximate_size(range.start.to_be_bytes()..range.end.to_be_bytes()).wait().unwrap()

@@ -281,7 +281,7 @@ impl ApplicationLog {
                 epoch: log.record.id.epoch.0,
                 lane: log.record.id.lane,
             };
-            log.engine().manifest.committed(earlier.iter().map(unnamed).collect()).await?;
+            log.engine().manifest.committed_in_time(earlier.iter().map(unnamed).collect()).await?;
             for EarlierLog { record, .. } in &earlier {
                 log.engine().log_store.free(&log.engine().context, record).await?;
             }
@@ -334,7 +334,7 @@ impl ApplicationLog {
             if is_enabled(Mutant::ApplicationLogTrimmedByPlace) {
                 edits.truncate(1);
             }
-            manifest.committed(edits).await?;
+            manifest.committed_in_time(edits).await?;
             log.log()?.trim(lane, position.end)
         })
     }

@@ -65,6 +65,7 @@ impl Append {
     }
 
     /// Hash of the record that was last put.
+    #[cfg(test)]
     pub fn proposed_hash(&self) -> Option<u128> {
         self.proposed.as_ref().map(|proposed| proposed.tip.hash)
     }

@@ -27,7 +27,7 @@ pub mod truncate;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
-use tombolo_format::manifest::{Edit, TableName};
+use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Incarnation, ObjectName, Result};
 
 pub use tip::{SnapshotName, Tip};
@@ -146,11 +146,6 @@ pub(crate) fn missing(incarnation: Incarnation, slot: u64) -> Error {
         .expected("a record")
         .found("nothing")
         .advice("restore the object from a copy")
-}
-
-/// How a table's name is written in messages.
-pub fn table_text(name: TableName) -> String {
-    format!("{:016x}-{:016x}", name.epoch, name.random)
 }
 
 #[cfg(test)]

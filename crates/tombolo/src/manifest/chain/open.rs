@@ -41,6 +41,7 @@ pub struct Policy {
 
 impl Policy {
     /// A policy of a writer of which nothing is known, and that has nothing open.
+    #[cfg(test)]
     pub fn new(mode: OpenMode, log_identity: Option<String>) -> Policy {
         Policy { mode, log_identity, writer: Writer::default(), opened: Vec::new() }
     }

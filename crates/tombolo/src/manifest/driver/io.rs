@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_env::{BoxFuture, Env, all};
+use tombolo_env::{BoxFuture, Env, Instant, all, within};
 use tombolo_format::incarnation::encode_incarnation;
 use tombolo_format::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{Edit, RECORD_BYTES_MAX};
@@ -33,6 +33,17 @@ const READS_IN_FLIGHT_MAX: usize = 16;
 /// Bytes of a snapshot read by one request.
 const SNAPSHOT_READ_BYTES: u64 = 4 << 20;
 
+/// How long a request may stay without an answer before it counts as lost, and is made again. What
+/// it carries has some time more, on a slow line.
+pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+/// The longest, of one that was lost before: each has twice the time of the one before, so that a
+/// store that is slow and not silent comes to answer.
+const ANSWER_TIME_LONGEST: Duration = Duration::from_secs(3600);
+/// The same of a list that may be a walk through many names.
+const WALK_ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
+/// The slowest line.
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+
 /// How long a passing trouble is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryLimit {
@@ -53,6 +64,20 @@ fn contradiction() -> Error {
         "let `tombolo doctor` look at the store: put-if-absent and the read after it must agree; \
             then open the database again",
     )
+}
+
+/// What `bytes` take on the slowest line.
+fn carrying_time(bytes: u64) -> Duration {
+    Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
+}
+
+/// Nobody knows whether a claim is in place.
+fn claim_unknown() -> Error {
+    Error::new(
+        ErrorKind::OutcomeUnknown,
+        format!("the store has not said for {ANSWER_TIME_MAX:?} whether the claim is in place"),
+    )
+    .advice("it may stand or not: let `tombolo doctor` look at the store, then open the database again")
 }
 
 /// The store as the chain uses it.
@@ -93,16 +118,28 @@ impl Io {
         let mut step = machine.begin();
         let (mut unknown, mut unseen) = (Backoff::new(), Backoff::new());
         let (mut is_unknown, mut is_taken, mut is_told) = (false, false, false);
+        let mut unknown_since: Option<Instant> = None;
+        let mut time_max = ANSWER_TIME_MAX;
         loop {
             let effect = match step {
                 Step::Done(output) => return Ok(output),
                 Step::Do(effect) => effect,
             };
-            let answer = self.perform(effect, retry_limit).await?;
+            let asked = self.env.now();
+            let answer = self.perform_within(effect, retry_limit, time_max).await?;
             // From the first unknown outcome on the same put is made again whatever the answer, so
             // a refusal needs a pause as well.
             is_unknown |= matches!(answer, Answer::Put(PutAnswer::Unknown));
             if is_unknown && matches!(answer, Answer::Put(PutAnswer::Unknown | PutAnswer::Refused(_))) {
+                let since = *unknown_since.get_or_insert(asked);
+                if self.env.now().since(asked) >= time_max {
+                    time_max = (time_max * 2).min(ANSWER_TIME_LONGEST);
+                }
+                // Who opens gives up the whole of it, and does nothing that a claim that lands
+                // later could harm.
+                if retry_limit == RetryLimit::Bounded && self.env.now().since(since) >= ANSWER_TIME_MAX {
+                    return Err(claim_unknown());
+                }
                 unknown.pause(&self.env).await;
             }
             // Right after a put that found its slot taken, the machine asks what the slot holds.
@@ -121,19 +158,49 @@ impl Io {
         }
     }
 
-    /// Calls `action` until it succeeds, fails for good, or the time for retries ends.
+    /// What a request answers; one that has not done so in `time_max` is lost.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded` of one that is lost.
+    async fn answered<T>(&self, time_max: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let lost = || {
+            let message = format!("the store has not answered a request for {time_max:?}");
+            Err(Error::new(ErrorKind::DeadlineExceeded, message)
+                .advice("let `tombolo doctor` look at the store, and at the way to it"))
+        };
+        within(&self.env, time_max, request).await.unwrap_or_else(lost)
+    }
+
+    /// Calls `action` until it succeeds, fails for good, or the time for retries ends. No answer is
+    /// a passing trouble.
     pub(crate) async fn retried<'a, T>(
         &self,
         retry_limit: RetryLimit,
         action: impl Fn() -> BoxFuture<'a, Result<T>>,
     ) -> Result<T> {
+        let time_max = ANSWER_TIME_MAX + carrying_time(SNAPSHOT_READ_BYTES);
+        self.retried_within(retry_limit, time_max, action).await
+    }
+
+    /// As [`Io::retried`], of requests that may take as long as `time_max`.
+    async fn retried_within<'a, T>(
+        &self,
+        retry_limit: RetryLimit,
+        time_max: Duration,
+        action: impl Fn() -> BoxFuture<'a, Result<T>>,
+    ) -> Result<T> {
         let mut backoff = Backoff::starting(&self.env);
+        let mut time_max = time_max;
         loop {
-            match action().await {
+            let asked = self.env.now();
+            match self.answered(time_max, action()).await {
                 Err(error)
                     if is_passing(&error)
                         && (retry_limit == RetryLimit::Endless || !backoff.is_exhausted(&self.env)) =>
                 {
+                    if self.env.now().since(asked) >= time_max {
+                        time_max = (time_max * 2).min(ANSWER_TIME_LONGEST.max(time_max));
+                    }
                     backoff.pause(&self.env).await;
                 }
                 result => return result,
@@ -142,6 +209,16 @@ impl Io {
     }
 
     pub(crate) async fn perform(&self, effect: Effect, retry_limit: RetryLimit) -> Result<Answer> {
+        self.perform_within(effect, retry_limit, ANSWER_TIME_MAX).await
+    }
+
+    /// As [`Io::perform`]; a put has `time_max` to be answered.
+    async fn perform_within(
+        &self,
+        effect: Effect,
+        retry_limit: RetryLimit,
+        time_max: Duration,
+    ) -> Result<Answer> {
         match effect {
             Effect::NewestIncarnation => {
                 let name = self.first_name(names::INCARNATION_PREFIX, retry_limit).await?;
@@ -151,8 +228,14 @@ impl Io {
             Effect::PutIncarnation(incarnation) => {
                 let bytes = Bytes::from(encode_incarnation(incarnation.0));
                 Ok(Answer::Put(
-                    self.put(&names::incarnation(incarnation), ObjectKind::Manifest, Life::Forever, bytes)
-                        .await,
+                    self.put_within(
+                        time_max,
+                        &names::incarnation(incarnation),
+                        ObjectKind::Manifest,
+                        Life::Forever,
+                        bytes,
+                    )
+                    .await,
                 ))
             }
             Effect::NewestRecord(incarnation) => {
@@ -166,7 +249,14 @@ impl Io {
                 Ok(Answer::Snapshot(self.read_snapshot(incarnation, name, retry_limit).await?))
             }
             Effect::PutRecord(incarnation, slot, bytes) => Ok(Answer::Put(
-                self.put(&names::record(incarnation, slot), ObjectKind::Manifest, Life::Long, bytes).await,
+                self.put_within(
+                    time_max,
+                    &names::record(incarnation, slot),
+                    ObjectKind::Manifest,
+                    Life::Long,
+                    bytes,
+                )
+                .await,
             )),
             Effect::DeleteRecord(incarnation, slot) => {
                 self.delete(&names::record(incarnation, slot)).await?;
@@ -195,9 +285,11 @@ impl Io {
                 Ok((listed, self.env.now().since(began)))
             })
         };
+        let list_time_max =
+            if self.store.traits().lists_may_walk { WALK_ANSWER_TIME_MAX } else { ANSWER_TIME_MAX };
         let mut too_long = Backoff::new();
         loop {
-            let (listed, took) = self.retried(retry_limit, list).await?;
+            let (listed, took) = self.retried_within(retry_limit, list_time_max, list).await?;
             if took <= WALK_TIME_MAX
                 || !self.store.traits().lists_may_walk
                 || is_enabled(Mutant::ManifestBelievesLongWalks)
@@ -228,8 +320,22 @@ impl Io {
         life: Life,
         bytes: Bytes,
     ) -> PutAnswer {
+        self.put_within(ANSWER_TIME_MAX, name, kind, life, bytes).await
+    }
+
+    /// As [`Io::put`], with `time_max` to be answered, and some more for what it carries.
+    async fn put_within(
+        &self,
+        time_max: Duration,
+        name: &ObjectName,
+        kind: ObjectKind,
+        life: Life,
+        bytes: Bytes,
+    ) -> PutAnswer {
         let placement = Placement::new(kind, life);
-        match self.store.put_if_absent(self.request(), name, placement, bytes).await {
+        let time_max = time_max + carrying_time(bytes.len() as u64);
+        let put = self.store.put_if_absent(self.request(), name, placement, bytes);
+        match self.answered(time_max, put).await {
             Ok(PutOutcome::Created) => PutAnswer::Created,
             Ok(PutOutcome::Exists) => PutAnswer::Exists,
             Err(error) => match error.kind() {

@@ -18,6 +18,7 @@ mod writer;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use super::chain::open::{Open, Policy, not_found};
 use super::chain::{Answer, Effect, Machine, Step, Tip};
 use super::state::State;
 use crate::guard::guarded;
-use io::{Io, RetryLimit};
+use io::{ANSWER_TIME_MAX, Io, RetryLimit};
 
 pub use super::chain::open::OpenMode;
 
@@ -103,6 +104,8 @@ pub(crate) struct Inner {
     epoch: Epoch,
     state: ArcSwap<State>,
     shared: Mutex<Shared>,
+    /// Since when the store has not said what became of a record that is being put.
+    putting_since: Mutex<Option<Instant>>,
     /// Logs of which nothing is published any more.
     given_up: Mutex<BTreeSet<LogId>>,
     /// Slots whose state a snapshot holds that a record names, and since when this process knows
@@ -196,7 +199,7 @@ impl Manifest {
         if manifest.state().database().is_none() {
             let (id, created_unix_seconds) = (env.random_u64(), env.unix_time().as_secs());
             manifest
-                .committed(vec![Edit::DatabaseCreated {
+                .committed_in_time(vec![Edit::DatabaseCreated {
                     id,
                     log_identity: options.log_identity,
                     created_unix_seconds,
@@ -222,6 +225,7 @@ impl Manifest {
             epoch: state.epoch(),
             state: ArcSwap::new(state),
             shared: Mutex::new(shared),
+            putting_since: Mutex::default(),
             given_up: Mutex::default(),
             named: Mutex::default(),
             io,
@@ -244,6 +248,7 @@ impl Manifest {
             epoch,
             state: ArcSwap::new(Arc::clone(&tip.state)),
             shared: Mutex::default(),
+            putting_since: Mutex::default(),
             given_up: Mutex::default(),
             named: Mutex::new(named),
             io,
@@ -272,6 +277,49 @@ impl Manifest {
     /// as `OutOfSpace`. `None` instead of a result: the executor was dropped, as `OutcomeUnknown`.
     pub fn commit(&self, edits: Vec<Edit>) -> Completion<Result<u64>> {
         self.inner().enqueue(RecordKind::Edits(edits))
+    }
+
+    /// As [`Manifest::committed`], for whoever is told when the store says nothing for long. The
+    /// record is put until it does all the same.
+    ///
+    /// # Errors
+    /// As [`Manifest::committed`]; `OutcomeUnknown` after a silence of [`ANSWER_TIME_MAX`].
+    pub(crate) async fn committed_in_time(&self, edits: Vec<Edit>) -> Result<u64> {
+        self.in_time(self.committed(edits)).await.flatten()
+    }
+
+    /// Waits for what depends on records of this manifest.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` once the store has not said for [`ANSWER_TIME_MAX`] what became of one.
+    pub(crate) async fn in_time<T>(&self, wait: impl Future<Output = T>) -> Result<T> {
+        let mut wait = pin!(wait);
+        let env = &self.inner().io.env;
+        loop {
+            if let Some(ended) = within(env, ANSWER_TIME_MAX / 4, wait.as_mut()).await {
+                return Ok(ended);
+            }
+            self.check_answered()?;
+        }
+    }
+
+    /// # Errors
+    /// `OutcomeUnknown` once the store has not said for [`ANSWER_TIME_MAX`] what became of a record.
+    pub(crate) fn check_answered(&self) -> Result<()> {
+        let inner = self.inner();
+        let Some(since) = *inner.putting_since.lock() else { return Ok(()) };
+        let silence = inner.io.env.now().since(since);
+        if silence < ANSWER_TIME_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "the store has not said for {} s whether a record of the manifest is in place",
+            silence.as_secs()
+        );
+        Err(Error::new(ErrorKind::OutcomeUnknown, message).object(inner.io.store.describe()).advice(
+            "the record is put until the store says, and what waits for it goes on by itself then: let \
+                `tombolo doctor` look at the store, and look what came of it before it is done again",
+        ))
     }
 
     /// As [`Manifest::commit`], waited for.
@@ -363,10 +411,11 @@ impl Manifest {
         self.inner().shared.lock().ended.clone()
     }
 
-    /// Waits for queued commits, then ends the tasks. Commits fail with `Closed` from here on.
+    /// Waits for queued commits, then ends the tasks. Commits fail with `Closed` from here on. A
+    /// record of which the store says nothing for long is not waited for: its task goes on.
     pub async fn close(&self) {
         if let Some(closed) = self.inner().begin_close() {
-            closed.await;
+            drop(self.in_time(closed).await);
         }
     }
 
@@ -395,7 +444,7 @@ impl Manifest {
     /// # Errors
     /// As [`Manifest::commit`].
     pub async fn destroy(&self) -> Result<u64> {
-        let committed = self.inner().enqueue(RecordKind::Destroyed).await;
+        let committed = self.in_time(self.inner().enqueue(RecordKind::Destroyed)).await?;
         let slot = committed
             .unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended")))?;
         self.close().await;

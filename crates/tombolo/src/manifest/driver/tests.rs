@@ -318,6 +318,99 @@ fn a_store_that_is_away_for_good_is_waited_for_once() {
     });
 }
 
+/// A request that nobody ever answers.
+const NEVER: Fault = Fault::Delay(Duration::from_secs(365 * 24 * 3600));
+
+/// A store that answers nothing at all is not waited for without end: who waits is told within a
+/// minute and a quarter, and may go on with the handle. The record is put until the store answers.
+#[test]
+fn a_store_that_answers_nothing_is_told_of_while_its_record_is_put() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let silent: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, store, plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&silent), options(OpenMode::Create)).await.unwrap();
+        plan.inject(Rule::new(|_| true, NEVER));
+        let began = env.now();
+        let error = writer.committed_in_time(reached(5)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert!(error.next_step().is_some(), "{error}");
+        let took = env.now().since(began);
+        assert!((ANSWER_TIME_MAX..ANSWER_TIME_MAX / 4 * 5).contains(&took), "{took:?} of virtual time");
+        // The next one waits behind it, and is told the same.
+        let error = writer.committed_in_time(reached(6)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert!(writer.error().is_none(), "the handle goes on");
+        plan.clear();
+        // The lost request is made again when its time is over.
+        assert_eq!(writer.committed(reached(7)).await.unwrap(), writer.state().slot());
+        assert_eq!(writer.state().streams()[&0], SequenceNumber(7));
+        assert_eq!(*load(&env, &silent).await.unwrap().state, *writer.state());
+        writer.close().await;
+    });
+}
+
+/// A store that takes longer than a minute for each put is slow, not silent: a request that was lost
+/// has more time when it is made again.
+#[test]
+fn a_record_comes_into_place_however_slow_the_store_is() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let slow: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, store, plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, slow, options(OpenMode::Create)).await.unwrap();
+        plan.inject(Rule::new(|_| true, Fault::Delay(ANSWER_TIME_MAX * 3)));
+        writer.committed(reached(5)).await.unwrap();
+        writer.committed(reached(6)).await.unwrap();
+    });
+}
+
+/// Closing waits no longer than others, and the task goes on until it knows (rule 5).
+#[test]
+fn closing_does_not_wait_for_a_store_that_answers_nothing() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let silent: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, store, plan.clone()));
+    env.block_on(async {
+        let (writer, _) = Manifest::open(&env, Arc::clone(&silent), options(OpenMode::Create)).await.unwrap();
+        plan.inject(Rule::of_kind(RequestKind::Put, NEVER));
+        let committed = writer.commit(reached(5));
+        let began = env.now();
+        writer.close().await;
+        assert!(env.now().since(began) < ANSWER_TIME_MAX * 3 / 2, "virtual time");
+        drop(writer);
+        plan.clear();
+        committed.await.unwrap().unwrap();
+        assert_eq!(load(&env, &silent).await.unwrap().state.streams()[&0], SequenceNumber(5));
+    });
+}
+
+#[test]
+fn opening_ends_where_the_store_answers_nothing() {
+    let (_world, env, store) = world();
+    let plan = FaultPlan::scripted();
+    let silent: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, store, plan.clone()));
+    env.block_on(async {
+        drop(Manifest::open(&env, Arc::clone(&silent), options(OpenMode::Create)).await.unwrap());
+        for (kind, expected) in [
+            (RequestKind::List, ErrorKind::DeadlineExceeded),
+            (RequestKind::Read, ErrorKind::DeadlineExceeded),
+            (RequestKind::Put, ErrorKind::OutcomeUnknown),
+        ] {
+            plan.inject(Rule::of_kind(kind, NEVER));
+            let began = env.now();
+            let error = Manifest::open(&env, Arc::clone(&silent), options(OpenMode::Open)).await.unwrap_err();
+            assert_eq!(error.kind(), expected, "{kind:?}: {error}");
+            assert!(error.next_step().is_some(), "{error}");
+            let took = env.now().since(began);
+            assert!(took < ANSWER_TIME_MAX * 3 / 2, "{kind:?}: {took:?} of virtual time");
+            plan.clear();
+        }
+        let (again, _) = Manifest::open(&env, silent, options(OpenMode::Open)).await.unwrap();
+        again.committed(reached(5)).await.unwrap();
+    });
+}
+
 /// Destroying waits for no walk: a process whose walk shows less than it has read finds the end of
 /// the database, not damage.
 #[test]

@@ -173,6 +173,7 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
     let mut kind = kinds.next()?;
     // Gone once those who wait were told that nobody knows.
     let mut group = Some(group);
+    let putting = Putting::begin(inner);
     loop {
         let mut append = Append::new(tip.clone(), inner.epoch, kind.clone());
         let mut tell = |error| give_up_waiting(inner, &mut group, error);
@@ -186,6 +187,7 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
         };
         match appended {
             Ok(Appended::Committed(committed)) => {
+                putting.answered();
                 tip = committed;
                 inner.state.store(Arc::clone(&tip.state));
                 match kinds.next() {
@@ -199,6 +201,7 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
             Ok(Appended::Unacknowledged(tip)) => return Some(tip),
             Ok(Appended::Refused(error)) if is_passing(&error) && !backoff.is_exhausted(&inner.io.env) => {
                 group = Some(waiting);
+                putting.answered();
                 backoff.pause(&inner.io.env).await;
             }
             Ok(Appended::Refused(error)) => {
@@ -223,6 +226,28 @@ async fn put(inner: &Arc<Inner>, tip: &Tip, group: Group) -> Option<Tip> {
                 return None;
             }
         }
+    }
+}
+
+/// While it lives a record is being put, of which the store has not said whether it is in place.
+struct Putting<'a>(&'a Inner);
+
+impl Putting<'_> {
+    fn begin(inner: &Inner) -> Putting<'_> {
+        let putting = Putting(inner);
+        putting.answered();
+        putting
+    }
+
+    /// The store has said something; the next attempt begins.
+    fn answered(&self) {
+        *self.0.putting_since.lock() = Some(self.0.io.env.now());
+    }
+}
+
+impl Drop for Putting<'_> {
+    fn drop(&mut self) {
+        *self.0.putting_since.lock() = None;
     }
 }
 

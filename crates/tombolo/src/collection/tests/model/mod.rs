@@ -21,6 +21,7 @@
 //! Not modelled: liveness, lease clocks, the creation of incarnations, lists of pins or tables that
 //! are put together from several moments.
 
+mod orphans;
 mod search;
 mod world;
 

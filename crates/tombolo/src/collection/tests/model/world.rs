@@ -13,7 +13,8 @@ use tombolo_format::pin::{Pin, decode_pin};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Incarnation};
 
-use crate::collection::machine::{self as collection, Collect, ListedPin, Machine as _, Orphans, PutPin};
+use super::orphans::Orphans;
+use crate::collection::machine::{self as collection, Collect, ListedPin, Machine as _, PutPin};
 use crate::manifest::chain::append::Append;
 use crate::manifest::chain::follow::Follow;
 use crate::manifest::chain::load::Load;

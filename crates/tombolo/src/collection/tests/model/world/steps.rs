@@ -8,8 +8,9 @@ use tombolo_format::pin::{Pin, PinKind};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
+use super::super::orphans::Orphans;
 use super::{Activity, Checked, INCARNATION, Name, Pending, Pinning, Task, Violation, World, violated};
-use crate::collection::machine::{self as collection, Collect, Machine as _, Orphans, PinOutcome, PutPin};
+use crate::collection::machine::{self as collection, Collect, Machine as _, PinOutcome, PutPin};
 use crate::manifest::chain::append::{Append, Appended};
 use crate::manifest::chain::follow::{Follow, Followed};
 use crate::manifest::chain::load::{Load, Proof};

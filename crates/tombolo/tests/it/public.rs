@@ -1,0 +1,136 @@
+//! What users hold. Every public item stands in `public.txt`, so that one more is seen in review:
+//! what only the engine or this project's own tools need is not among them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/public.txt");
+
+/// A file of the library, its tests excepted.
+struct Source {
+    /// Below `src`.
+    path: PathBuf,
+    text: String,
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut folders, mut found) = (vec![root.clone()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_stem().is_some_and(|name| name == "tests") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push(Source { path: path.strip_prefix(&root).unwrap().to_owned(), text });
+            }
+        }
+    }
+    found
+}
+
+/// What the crate's root exports: the module that it comes from, its name there and its own.
+fn exports(root: &str) -> Vec<(String, String, String)> {
+    let mut all = Vec::new();
+    // Formatted as `cargo fmt` does: what is exported to users begins a line.
+    for item in root.split("\npub use ").skip(1) {
+        let (item, _) = item.split_once(';').unwrap();
+        let (module, names) = item.split_once("::").unwrap();
+        for name in names.trim_matches(|c| c == '{' || c == '}').split(',').map(str::trim) {
+            let (name, shown) = name.split_once(" as ").unwrap_or((name, name));
+            if !name.is_empty() {
+                all.push((module.to_owned(), name.to_owned(), shown.to_owned()));
+            }
+        }
+    }
+    all
+}
+
+fn word(text: &str) -> &str {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
+}
+
+/// What a file says in public of the type `name`: its methods, fields and variants.
+fn members(text: &str, name: &str, found: &mut BTreeSet<String>) -> bool {
+    // The block that begins with a line, and whether a variant may stand in it.
+    let block = |line: &str| -> Option<bool> {
+        for (begin, has_variants) in
+            [("pub struct ", false), ("pub enum ", true), ("pub trait ", false), ("impl ", false)]
+        {
+            if let Some(rest) = line.strip_prefix(begin)
+                && word(rest) == name
+                && !rest.contains(" for ")
+            {
+                return Some(has_variants);
+            }
+        }
+        let (_, of) = line.strip_prefix("impl<")?.split_once("> ")?;
+        (word(of) == name && !of.contains(" for ")).then_some(false)
+    };
+    let (mut inside, mut is_defined) = (None, false);
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        if !line.starts_with([' ', '}']) {
+            inside = block(line);
+            is_defined |= inside.is_some() && line.starts_with("pub ");
+            continue;
+        }
+        let Some(has_variants) = inside else { continue };
+        let Some(item) = line.strip_prefix("    ").filter(|item| !item.starts_with(' ')) else {
+            inside = inside.filter(|_| !line.starts_with('}'));
+            continue;
+        };
+        if let Some(item) = item.strip_prefix("pub ") {
+            let kinds = ["const fn ", "async fn ", "fn ", "const "];
+            let item = kinds.iter().find_map(|kind| item.strip_prefix(kind)).unwrap_or(item);
+            found.insert(word(item).to_owned());
+        } else if has_variants && item.starts_with(char::is_uppercase) {
+            found.insert(word(item).to_owned());
+        }
+    }
+    is_defined
+}
+
+#[test]
+fn what_is_public_stands_in_a_list() {
+    let sources = sources();
+    let root = sources.iter().find(|source| source.path == Path::new("lib.rs")).unwrap();
+    let mut lines = BTreeSet::new();
+    for (module, name, shown) in exports(&root.text) {
+        lines.insert(format!("tombolo::{shown}"));
+        let is_of =
+            |source: &&Source| source.path.starts_with(&module) || source.path.with_extension("") == *module;
+        let mut found = BTreeSet::new();
+        let mut is_defined = false;
+        for source in sources.iter().filter(is_of) {
+            is_defined |= members(&source.text, &name, &mut found);
+        }
+        if !is_defined {
+            found.clear();
+            for source in &sources {
+                members(&source.text, &name, &mut found);
+            }
+        }
+        lines.extend(found.iter().map(|member| format!("tombolo::{shown}::{member}")));
+    }
+    assert!(lines.contains("tombolo::Db::open_or_create_keyspace") && lines.contains("tombolo::Op::wait"));
+    assert!(lines.contains("tombolo::Durability::Accepted") && lines.contains("tombolo::Stats::tables"));
+    let modules: Vec<_> = root.text.split("\npub mod ").skip(1).map(word).collect();
+    assert_eq!(modules, ["internals"], "modules are the engine's own");
+    let listed = lines.into_iter().collect::<Vec<_>>().join("\n") + "\n";
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(LIST, &listed).unwrap();
+    }
+    let before = fs::read_to_string(LIST).unwrap_or_default();
+    let (before, now): (BTreeSet<_>, BTreeSet<_>) = (before.lines().collect(), listed.lines().collect());
+    assert!(
+        before == now,
+        "more is public: {:#?}\nno more is: {:#?}\nif that is meant, UPDATE=1 writes {LIST} anew",
+        now.difference(&before).collect::<Vec<_>>(),
+        before.difference(&now).collect::<Vec<_>>()
+    );
+}
