@@ -10,7 +10,8 @@ use crate::text;
 pub fn requests_json(requests: &Requests) -> Value {
     let counted = requests.counted.iter().map(|one| {
         json!({
-            "purpose": one.purpose.name(), "kind": one.kind.name(), "requests": one.requests, "failed": one.failed,
+            "purpose": one.purpose.name(), "kind": one.kind.name(), "requests": one.requests,
+            "failed": one.failed,
             "bytes_sent": one.bytes_sent, "bytes_received": one.bytes_received,
         })
     });
@@ -24,9 +25,13 @@ pub fn cost_json(requests: &Requests) -> Value {
     }
     let estimate = S3_STANDARD.estimate(&requests.counted, requests.since_open, requests.space_bytes);
     json!({
-        "prices": { "service": S3_STANDARD.service, "as_of": S3_STANDARD.as_of, "source": S3_STANDARD.source, "currency": "USD" },
+        "prices": {
+            "service": S3_STANDARD.service, "as_of": S3_STANDARD.as_of,
+            "source": S3_STANDARD.source, "currency": "USD"
+        },
         "seconds": requests.since_open.as_secs_f64(), "space_bytes": requests.space_bytes,
-        "requests_class_a": estimate.class_a, "requests_class_b": estimate.class_b, "requests_free": estimate.free,
+        "requests_class_a": estimate.class_a, "requests_class_b": estimate.class_b,
+        "requests_free": estimate.free,
         "requests": estimate.requests, "requests_hour": estimate.requests_hour,
         "read_from_outside_hour": estimate.read_from_outside_hour, "space_month": estimate.space_month,
     })

@@ -209,8 +209,8 @@ impl DatabaseArguments {
 const TOLD_TIME_MAX: Duration = Duration::from_secs(5);
 
 impl DatabaseArguments {
-    /// What the process says that has the database open on this host, and says that it is that one's
-    /// answer; `None` when nobody has, or it does not answer soon.
+    /// What the process says that has the database open on this host, and says that it is that
+    /// one's answer; `None` when nobody has, or it does not answer soon.
     pub fn told_by_writer(&self, ask: Ask) -> Result<Option<Answered>> {
         let builder = self.builder()?;
         let Presence::Alive(writer, _) = builder.clone().presence(Duration::ZERO).wait()? else {

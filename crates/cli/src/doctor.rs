@@ -230,7 +230,10 @@ fn show(groups: &[Group], output: &Output) -> Result<()> {
             .iter()
             .flat_map(|group| group.facts.iter().map(move |fact| (group, fact)))
             .map(|(group, fact)| {
-                json!({ "about": group.about, "name": fact.name, "value": fact.value, "verdict": word(fact.verdict), "to_do": fact.advice })
+                json!({
+                    "about": group.about, "name": fact.name, "value": fact.value,
+                    "verdict": word(fact.verdict), "to_do": fact.advice
+                })
             })
             .collect();
         return output.line(json!({ "facts": facts }));

@@ -35,8 +35,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     }
     if output.is_json() {
         let logs: Vec<_> = found.iter().map(|(uri, survival)| to_json(uri, survival)).collect();
-        return output
-            .line(json!({ "store": store.to_string(), "objects": to_json(&store.to_string(), &objects.survival()), "logs": logs }));
+        return output.line(json!({
+            "store": store.to_string(),
+            "objects": to_json(&store.to_string(), &objects.survival()), "logs": logs
+        }));
     }
     output.line(format!("store {store}: {}", objects.describe()))?;
     let survival = objects.survival();
@@ -74,5 +76,8 @@ fn forms(store: &Uri) -> Vec<Option<Uri>> {
 }
 
 fn to_json(uri: &str, survival: &Survival) -> serde_json::Value {
-    json!({ "uri": uri, "store": survival.store, "domain": survival.domain.name(), "accepted": survival.accepted, "durable": survival.durable, "notes": survival.notes })
+    json!({
+        "uri": uri, "store": survival.store, "domain": survival.domain.name(),
+        "accepted": survival.accepted, "durable": survival.durable, "notes": survival.notes
+    })
 }

@@ -290,7 +290,12 @@ fn abandoned(
         Some(_) => "destroyed, but readers or other pins keep its tables: do it again once they are gone",
     };
     output.result(
-        || json!({ "database": shown, "live": false, "objects": objects, "bytes": bytes, "destroyed": left.is_some() }),
+        || {
+            json!({
+                "database": shown, "live": false, "objects": objects, "bytes": bytes,
+                "destroyed": left.is_some()
+            })
+        },
         || {
             let objects = text::counted(objects, "object");
             format!("{shown}: not among the live databases, {objects} ({}): {done}", text::bytes(bytes))
@@ -307,10 +312,15 @@ fn report(database: &str, garbage: &Garbage, deleted: bool, output: &Output) -> 
     }
     output.result(
         || {
-            let found: Vec<_> =
-                kinds.iter().map(|(kind, (count, bytes))| json!({ "what": word(*kind), "objects": count, "bytes": bytes })).collect();
+            let found: Vec<_> = kinds
+                .iter()
+                .map(
+                    |(kind, (count, bytes))| json!({ "what": word(*kind), "objects": count, "bytes": bytes }),
+                )
+                .collect();
             json!({
-                "database": database, "epoch": garbage.epoch.0, "kept": garbage.kept, "kept_bytes": garbage.kept_bytes,
+                "database": database, "epoch": garbage.epoch.0, "kept": garbage.kept,
+                "kept_bytes": garbage.kept_bytes,
                 "foreign": garbage.foreign, "garbage": found, "deleted": deleted,
             })
         },
@@ -322,12 +332,15 @@ fn report(database: &str, garbage: &Garbage, deleted: bool, output: &Output) -> 
                 text::count(garbage.foreign)
             )];
             let done = if deleted { "deleted" } else { "would go" };
-            lines.extend(
-                kinds
-                    .iter()
-                    .map(|(kind, (count, bytes))| format!("  {done}: {} {}, \
-                        {}", text::count(*count), word(*kind), text::bytes(*bytes))),
-            );
+            lines.extend(kinds.iter().map(|(kind, (count, bytes))| {
+                format!(
+                    "  {done}: {} {}, \
+                        {}",
+                    text::count(*count),
+                    word(*kind),
+                    text::bytes(*bytes)
+                )
+            }));
             lines.join("\n")
         },
     )

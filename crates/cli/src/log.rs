@@ -65,7 +65,14 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         );
     }
     output.result(
-        || json!({ "database": database, "logs": found.iter().map(|(log, sealed, replay, segments)| as_json(log, sealed.as_ref(), replay.as_ref(), segments)).collect::<Vec<_>>() }),
+        || {
+            json!({
+                "database": database,
+                "logs": found.iter().map(
+                    |(log, sealed, replay, segments)| as_json(log, sealed.as_ref(), replay.as_ref(), segments)
+                ).collect::<Vec<_>>()
+            })
+        },
         || {
             let logs = found.iter().map(|(log, sealed, replay, segments)| {
                 as_text(log, sealed.as_ref(), replay.as_ref(), segments)

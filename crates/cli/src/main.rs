@@ -79,7 +79,10 @@ Ctrl-C ends every command where it is safe; a second one ends it at once, which 
 /// An embedded key-value engine whose data lives on shared storage: a process that dies, or is
 /// paused, is replaced by another with nothing acknowledged lost.
 #[derive(Parser)]
-#[command(name = "tombolo", version, max_term_width = 110, after_help = TOUR, after_long_help = format!("{TOUR}\n\n{EXIT_CODES}"))]
+#[command(
+    name = "tombolo", version, max_term_width = 110, after_help = TOUR,
+    after_long_help = format!("{TOUR}\n\n{EXIT_CODES}")
+)]
 struct Arguments {
     /// See `JSON_HELP`.
     #[arg(long, help = JSON_HELP)]

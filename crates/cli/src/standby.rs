@@ -27,7 +27,10 @@ pub struct Arguments {
     #[command(flatten)]
     database: DatabaseArguments,
     /// How long the writer may be silent before it is replaced, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(40..=3_600_000))]
+    #[arg(
+        long, value_name = "MS", default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(40..=3_600_000)
+    )]
     silence_ms: u64,
     /// Close the database and end once it was taken over, instead of keeping it open.
     #[arg(long)]

@@ -165,8 +165,9 @@ impl Env {
         self.platform.process_token()
     }
 
-    /// Resolves when somebody rings this process's bell of that key after this call. Anybody on this
-    /// host may ring it, and nobody may come through: it says that it is time to look, and no more.
+    /// Resolves when somebody rings this process's bell of that key after this call. Anybody on
+    /// this host may ring it, and nobody may come through: it says that it is time to look, and no
+    /// more.
     pub fn rung(&self, key: u128) -> Completion<()> {
         self.platform.rung(key)
     }

@@ -16,7 +16,8 @@ pub const KEYSPACE_OPTION_BYTES_MAX: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
     /// Incompatible feature bits: of settings that nobody may ignore, and of the kinds of entries
-    /// that its tables and its log may hold ([`EntryKind::feature`](crate::key::EntryKind::feature)).
+    /// that its tables and its log may hold
+    /// ([`EntryKind::feature`](crate::key::EntryKind::feature)).
     pub features: u64,
     /// By name.
     pub settings: Vec<(String, String)>,

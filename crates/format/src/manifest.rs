@@ -321,7 +321,8 @@ pub enum Edit {
         /// Who it is.
         writer: Writer,
     },
-    /// The writer of the record's epoch has closed the database: nobody writes until the next claim.
+    /// The writer of the record's epoch has closed the database: nobody writes until the next
+    /// claim.
     WriterClosed,
     /// A stream has given out sequence numbers up to `sequence`, whatever its tables and logs hold.
     StreamReached {

@@ -26,8 +26,8 @@
 //! | 72 | | facts {name, value} |
 //! | −4 | 4 | CRC-32C of all before it |
 //!
-//! Text has its length (u32) before it. The facts of a failure are its kind, its message and what to
-//! do about it.
+//! Text has its length (u32) before it. The facts of a failure are its kind, its message and what
+//! to do about it.
 
 use crate::checksum::crc32c;
 use crate::codec::{Reader, put_prefixed};

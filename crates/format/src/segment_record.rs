@@ -200,12 +200,20 @@ mod tests {
         #[test]
         fn what_was_written_is_read(payloads in payloads()) {
             let bytes = written(&payloads);
-            let records = Records::new(first_digest(9, &IDENTITY), 0, &bytes).collect::<Result<Vec<_>>>().expect("sound");
-            prop_assert_eq!(records.iter().map(|record| record.payload.to_vec()).collect::<Vec<_>>(), payloads);
+            let records = Records::new(
+                first_digest(9, &IDENTITY), 0, &bytes
+            ).collect::<Result<Vec<_>>>().expect("sound");
+            prop_assert_eq!(
+                records.iter().map(|record| record.payload.to_vec()).collect::<Vec<_>>(), payloads
+            );
         }
 
         #[test]
-        fn a_changed_byte_ends_the_sound_prefix_at_its_record(payloads in payloads(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+        fn a_changed_byte_ends_the_sound_prefix_at_its_record(
+            payloads in payloads(),
+            at in any::<prop::sample::Index>(),
+            bit in 0..8_u8
+        ) {
             let mut bytes = written(&payloads);
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;

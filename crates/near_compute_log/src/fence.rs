@@ -409,8 +409,8 @@ pub(crate) fn free(context: &LogContext, neighbours: &Neighbours, segments: &[Ne
     }
 }
 
-/// Frees the regions of segments, and waits a moment until their nodes have heard it: a process that
-/// ends right after would take what it has not sent with it.
+/// Frees the regions of segments, and waits a moment until their nodes have heard it: a process
+/// that ends right after would take what it has not sent with it.
 pub(crate) async fn free_heard(context: &LogContext, neighbours: &Neighbours, segments: &[NearSegment]) {
     let regions = segments.iter().flat_map(|segment| members(&segment.regions));
     let calls = regions.map(|Member { node, incarnation, region }| -> BoxFuture<'_, ()> {

@@ -130,7 +130,10 @@ mod tests {
 
     fn payload_bytes() -> impl Strategy<Value = usize> {
         let near = |bytes: usize| bytes - 60..bytes + 60;
-        prop_oneof![4 => 0..100_usize, 4 => 1000..9000_usize, 2 => near(COPIED_BYTES_MIN), 1 => near(COPIED_BYTES_MAX), 1 => 300_000..600_000_usize]
+        prop_oneof![
+            4 => 0..100_usize, 4 => 1000..9000_usize, 2 => near(COPIED_BYTES_MIN),
+            1 => near(COPIED_BYTES_MAX), 1 => 300_000..600_000_usize
+        ]
     }
 
     proptest! {
@@ -166,7 +169,9 @@ mod tests {
             let expected = *ends.iter().rfind(sound).expect("the beginning");
             bytes.resize(bytes.len() + room, 0);
             let mut kept = Vec::new();
-            let found = sound_records(&Still(bytes.clone()), ends[begin], |some| kept.extend_from_slice(some));
+            let found = sound_records(
+                &Still(bytes.clone()), ends[begin], |some| kept.extend_from_slice(some)
+            );
             prop_assert_eq!(found, expected);
             prop_assert!(kept == bytes[ends[begin].length as usize..found.length as usize]);
         }

@@ -115,8 +115,8 @@ pub struct Listed {
     pub more: bool,
 }
 
-/// What a store says of itself where a wrong answer loses data. Every store says each of them: there
-/// is no default, and a layer hands on what the store below it says.
+/// What a store says of itself where a wrong answer loses data. Every store says each of them:
+/// there is no default, and a layer hands on what the store below it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreTraits {
     /// Whether put-if-absent must be tried by many at once before a database is created here

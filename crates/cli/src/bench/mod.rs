@@ -83,7 +83,8 @@ struct RunArguments {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "fillseq,fillrandom,overwrite,wait,readrandom,readmissing,seekrandom,readseq,compact,readrandom,seekrandom,readseq,stats"
+        default_value = "fillseq,fillrandom,overwrite,wait,readrandom,readmissing,seekrandom,readseq,\
+            compact,readrandom,seekrandom,readseq,stats"
     )]
     benchmarks: Vec<String>,
     /// Keys of the database.

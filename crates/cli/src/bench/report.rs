@@ -288,7 +288,11 @@ impl Row {
             "peak_mapped_bytes": self.peak.mapped_bytes,
             "budget_bytes": header.budget_bytes,
             "bytes_written": self.written_bytes,
-            "object_bytes_written": self.put_bytes.iter().map(|(name, bytes)| ((*name).to_owned(), json!(bytes))).collect::<serde_json::Map<_, _>>(),
+            "object_bytes_written": self
+                .put_bytes
+                .iter()
+                .map(|(name, bytes)| ((*name).to_owned(), json!(bytes)))
+                .collect::<serde_json::Map<_, _>>(),
             "table_bytes": self.table_bytes,
             "num": plan.num,
             "key_bytes": plan.key_bytes,

@@ -148,7 +148,13 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     test.tested()?;
     let form = arguments.form.as_deref().unwrap_or("default");
     output.result(
-        || json!({ "rounds": arguments.rounds, "seed": seed, "form": form, "batches_acknowledged": test.acknowledged, "batches_unacknowledged_surviving": test.surviving }),
+        || {
+            json!({
+                "rounds": arguments.rounds, "seed": seed, "form": form,
+                "batches_acknowledged": test.acknowledged,
+                "batches_unacknowledged_surviving": test.surviving
+            })
+        },
         || {
             let (acknowledged, surviving) = (text::count(test.acknowledged), text::count(test.surviving));
             format!(

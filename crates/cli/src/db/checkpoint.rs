@@ -204,8 +204,10 @@ fn with_log(builder: Builder, log: Option<&str>) -> Builder {
 fn told_json(made: &Answered) -> Value {
     let number = |name: &str| made.fact(name).and_then(|text| text.parse::<u64>().ok());
     json!({
-        "id": made.fact("id"), "name": made.fact("name"), "created_unix_seconds": number("created_unix_seconds"),
-        "last_sequence": number("last_sequence"), "tables": number("tables"), "table_bytes": number("table_bytes"),
+        "id": made.fact("id"), "name": made.fact("name"),
+        "created_unix_seconds": number("created_unix_seconds"),
+        "last_sequence": number("last_sequence"), "tables": number("tables"),
+        "table_bytes": number("table_bytes"),
         "entries": number("entries"), "by_writer_of_epoch": made.epoch.0,
     })
 }
@@ -221,7 +223,8 @@ fn to_json(checkpoint: &Checkpoint) -> Value {
         return json!({ "id": id, "damage": damage });
     }
     json!({
-        "id": id, "name": checkpoint.name, "created_unix_seconds": checkpoint.created_unix_seconds, "last_sequence": checkpoint.last_sequence,
+        "id": id, "name": checkpoint.name, "created_unix_seconds": checkpoint.created_unix_seconds,
+        "last_sequence": checkpoint.last_sequence,
         "tables": checkpoint.tables, "table_bytes": checkpoint.table_bytes, "entries": checkpoint.entries,
     })
 }

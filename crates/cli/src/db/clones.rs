@@ -57,7 +57,8 @@ pub fn word(state: CloneState) -> &'static str {
 /// A clone for programs.
 pub fn to_json(clone: &SharedClone) -> Value {
     json!({
-        "id": format!("{:032x}", clone.id), "place": clone.place, "created_unix_seconds": clone.created_unix_seconds,
+        "id": format!("{:032x}", clone.id), "place": clone.place,
+        "created_unix_seconds": clone.created_unix_seconds,
         "tables": clone.tables, "state": word(clone.state), "why": clone.why,
     })
 }

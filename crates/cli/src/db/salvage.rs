@@ -61,13 +61,16 @@ fn to_json(report: &SalvageReport, target: Option<&str>) -> Value {
         .iter()
         .map(|loss| {
             json!({
-                "what": loss.what, "keyspace": loss.keyspace, "first_key": loss.keys.as_ref().map(|keys| text::to_json(&keys.0)),
-                "last_key": loss.keys.as_ref().map(|keys| text::to_json(&keys.1)), "entries": loss.entries, "bytes": loss.bytes,
+                "what": loss.what, "keyspace": loss.keyspace,
+                "first_key": loss.keys.as_ref().map(|keys| text::to_json(&keys.0)),
+                "last_key": loss.keys.as_ref().map(|keys| text::to_json(&keys.1)), "entries": loss.entries,
+                "bytes": loss.bytes,
             })
         })
         .collect();
     json!({
-        "checkpoint": report.checkpoint, "slot": report.slot, "newest_slot": report.newest_slot, "last_sequence": report.last_sequence,
+        "checkpoint": report.checkpoint, "slot": report.slot, "newest_slot": report.newest_slot,
+        "last_sequence": report.last_sequence,
         "newest_sequence": report.newest_sequence, "tables": report.tables, "table_bytes": report.table_bytes,
         "log_entries": report.log_entries, "whole": report.is_whole(), "losses": losses, "store": target,
     })

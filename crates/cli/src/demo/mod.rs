@@ -56,7 +56,10 @@ pub struct Arguments {
     ///
     /// Three are needed for three copies, and a fourth takes the place of one that is lost.
     /// Default: 4, or 0 where --store or --log is given.
-    #[arg(long, value_name = "COUNT", conflicts_with = "log", value_parser = clap::value_parser!(u32).range(0..=16))]
+    #[arg(
+        long, value_name = "COUNT", conflicts_with = "log",
+        value_parser = clap::value_parser!(u32).range(0..=16)
+    )]
     nodes: Option<u32>,
     /// How many writers to kill with SIGKILL, after the one that is paused.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=100))]

@@ -182,7 +182,8 @@ impl Report {
             .iter()
             .map(|takeover| {
                 json!({
-                    "writer": takeover.writer, "predecessor": takeover.predecessor, "open_nanos": nanos(takeover.open),
+                    "writer": takeover.writer, "predecessor": takeover.predecessor,
+                    "open_nanos": nanos(takeover.open),
                     "outage_nanos": nanos(takeover.outage), "replayed_bytes": takeover.replayed_bytes,
                 })
             })
@@ -199,14 +200,17 @@ impl Report {
             "writes_acknowledged": self.acknowledged,
             "writes_per_second": self.per_second(),
             "latency_nanos": {
-                "count": count, "mean": nanos(mean), "p50": nanos(p50), "p90": nanos(p90), "p99": nanos(p99), "p999": nanos(p999),
+                "count": count, "mean": nanos(mean), "p50": nanos(p50), "p90": nanos(p90), "p99": nanos(p99),
+                "p999": nanos(p999),
                 "max": nanos(max),
             },
             "takeovers": takeovers,
             "lost": self.verdict.lost.count,
             "wrong": self.verdict.wrong.count,
             "refused_to_stale_writer": self.refused,
-            "examples": self.verdict.lost.examples.iter().chain(&self.verdict.wrong.examples).collect::<Vec<_>>(),
+            "examples": self.verdict.lost.examples.iter().chain(
+                &self.verdict.wrong.examples
+            ).collect::<Vec<_>>(),
             "entries_read_back": self.verdict.entries,
             "files_read_back": self.verdict.files,
             "write_nanos": nanos(self.wrote),

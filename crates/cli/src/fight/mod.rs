@@ -480,8 +480,10 @@ impl Report {
         output.result(
             || {
                 json!({
-                    "seed": seed, "seconds": seconds, "takeovers": self.openings, "batches_acknowledged": acknowledged,
-                    "batches_unacknowledged_surviving": surviving, "refused": self.refused, "kills": kills, "pauses": pauses, "faults": faults, "standby_takeovers": stood_in,
+                    "seed": seed, "seconds": seconds, "takeovers": self.openings,
+                    "batches_acknowledged": acknowledged,
+                    "batches_unacknowledged_surviving": surviving, "refused": self.refused, "kills": kills,
+                    "pauses": pauses, "faults": faults, "standby_takeovers": stood_in,
                     "looks": sights, "clones": self.clones, "sweeps": self.sweeps, "lost": 0, "stale": 0,
                 })
             },

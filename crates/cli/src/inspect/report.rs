@@ -124,7 +124,10 @@ impl Report {
                 Value::Object(object)
             })
             .collect();
-        json!({ "name": self.name, "kind": self.kind, "bytes": self.bytes, "damaged": self.first_error.is_some(), "parts": parts })
+        json!({
+            "name": self.name, "kind": self.kind, "bytes": self.bytes,
+            "damaged": self.first_error.is_some(), "parts": parts
+        })
     }
 }
 

@@ -41,7 +41,11 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let told = arguments.size;
     let status = status::ask(&arguments.address, &arguments.showing, |peer| peer.lend(told))?;
     output.result(
-        || json!({ "told": told, "bytes_wanted_back": wanted_back(&status), "node": status::as_json(&status) }),
+        || {
+            json!({
+                "told": told, "bytes_wanted_back": wanted_back(&status), "node": status::as_json(&status)
+            })
+        },
         || as_text(told, &status),
     )
 }

@@ -342,7 +342,12 @@ impl Serving {
         let (status, counters) = (node.status(), node.counters());
         env.block_on(node.stop())?;
         output.result(
-            || json!({ "drained": is_drained, "node": status::as_json(&status), "counters": counters_json(&counters) }),
+            || {
+                json!({
+                    "drained": is_drained, "node": status::as_json(&status),
+                    "counters": counters_json(&counters)
+                })
+            },
             || match is_drained {
                 true => "drained: no region was left".to_owned(),
                 false => format!(

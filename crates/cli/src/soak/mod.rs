@@ -115,7 +115,8 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     output.result(
         || {
             json!({
-                "seed": seed, "kills": round, "batches_acknowledged": test.acknowledged, "faults": memory.faults, "reopened": memory.reopened,
+                "seed": seed, "kills": round, "batches_acknowledged": test.acknowledged,
+                "faults": memory.faults, "reopened": memory.reopened,
                 "held_peak_bytes": memory.held_peak_bytes, "own_peak_bytes": memory.own_peak_bytes,
                 "budget_peak_bytes": memory.budget_peak_bytes, "budget_bytes": BUDGET_BYTES,
             })

@@ -128,7 +128,9 @@ proptest! {
         for step in steps {
             match step {
                 0 => {
-                    let expected = if closed { Poll::Ready(held.take()) } else { waiting = true; Poll::Pending };
+                    let expected = if closed { Poll::Ready(held.take()) } else {
+                        waiting = true; Poll::Pending
+                    };
                     prop_assert_eq!(poll(&mut result, &counter), expected);
                 }
                 1 => prop_assert_eq!(result.is_ready(), closed),

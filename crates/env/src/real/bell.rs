@@ -1,5 +1,5 @@
-//! Bells through a datagram socket, one for each process, in Linux's abstract namespace: its name is
-//! that of the process, no file of it is left when the process dies, and none has to be made.
+//! Bells through a datagram socket, one for each process, in Linux's abstract namespace: its name
+//! is that of the process, no file of it is left when the process dies, and none has to be made.
 //!
 //! A thread listens from the first wait on, one for the whole process. Where the system refuses the
 //! socket or the thread nobody is woken, and looks now and then as without a bell.

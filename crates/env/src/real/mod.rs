@@ -93,7 +93,9 @@ impl Platform for RealPlatform {
 
     fn random_u64(&self) -> u64 {
         thread_local! {
-            static GENERATOR: RefCell<Xoshiro256PlusPlus> = RefCell::new(Xoshiro256PlusPlus::from_seed(fresh_seed()));
+            static GENERATOR: RefCell<Xoshiro256PlusPlus> = RefCell::new(
+                Xoshiro256PlusPlus::from_seed(fresh_seed())
+            );
         }
         GENERATOR.with_borrow_mut(RngCore::next_u64)
     }

@@ -142,7 +142,9 @@ fn threads_raise_one_word() {
 proptest! {
     /// Reads and writes of any alignment agree with a plain buffer.
     #[test]
-    fn agrees_with_a_buffer(writes in prop::collection::vec((0usize..600, prop::collection::vec(any::<u8>(), 0..40)), 1..20)) {
+    fn agrees_with_a_buffer(
+        writes in prop::collection::vec((0usize..600, prop::collection::vec(any::<u8>(), 0..40)), 1..20)
+    ) {
         each_world(|env, directory| {
             let path = directory.join("a");
             let _ = env.files().remove_file(&path);

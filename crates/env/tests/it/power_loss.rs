@@ -35,7 +35,10 @@ proptest! {
     /// A sector holds its last synced content or any later one; never an earlier one, never a
     /// mixture.
     #[test]
-    fn a_sector_holds_what_was_synced_or_later(seed in any::<u64>(), steps in prop::collection::vec(step(), 0..40)) {
+    fn a_sector_holds_what_was_synced_or_later(
+        seed in any::<u64>(),
+        steps in prop::collection::vec(step(), 0..40)
+    ) {
         let world = World::new(seed);
         let process = world.process("writer");
         let file = process.files().create_new(Path::new("/a")).unwrap();

@@ -159,7 +159,10 @@ fn large_keys_and_values_round_trip() {
 
 proptest! {
     #[test]
-    fn entries_come_back_in_both_directions(entries in entries(), alignment in prop::sample::select(vec![1u32, 2, 8, 64])) {
+    fn entries_come_back_in_both_directions(
+        entries in entries(),
+        alignment in prop::sample::select(vec![1u32, 2, 8, 64])
+    ) {
         let block = build(&entries, alignment);
         prop_assert_eq!(&collect(&block), &entries);
         let mut cursor = Cursor::new();
@@ -177,18 +180,27 @@ proptest! {
     }
 
     #[test]
-    fn seeks_find_the_first_entry_at_or_after(entries in entries(), targets in entries(), alignment in prop::sample::select(vec![1u32, 2, 8, 64]), sequence in 0u64..6) {
+    fn seeks_find_the_first_entry_at_or_after(
+        entries in entries(),
+        targets in entries(),
+        alignment in prop::sample::select(vec![1u32, 2, 8, 64]),
+        sequence in 0u64..6
+    ) {
         let block = build(&entries, alignment);
         let mut cursor = Cursor::new();
         for target in targets.iter().chain(&entries) {
-            for trailer in [Trailer::seek(SequenceNumber(sequence)), Trailer::FIRST, Trailer::LAST, key(target).trailer] {
+            for trailer in [
+                Trailer::seek(SequenceNumber(sequence)), Trailer::FIRST, Trailer::LAST, key(target).trailer
+            ] {
                 let target = InternalKey::new(&target.0, trailer);
                 let at = entries.partition_point(|entry| key(entry) < target);
                 cursor.seek(&block, target).unwrap();
                 prop_assert_eq!(cursor.valid().then(|| cursor.key()), entries.get(at).map(key));
                 let expected = entries.get(at).map(|entry| entry.2.as_slice());
                 prop_assert_eq!(block.at_or_after(target).unwrap().map(|entry| entry.value), expected);
-                let expected = entries.get(at).filter(|entry| entry.0 == target.user_key).map(|entry| entry.2.as_slice());
+                let expected = entries.get(at).filter(|entry| entry.0 == target.user_key).map(
+                    |entry| entry.2.as_slice()
+                );
                 prop_assert_eq!(block.get(target).unwrap().map(|entry| entry.value), expected);
                 match block.get_within(target).unwrap() {
                     Within::Found(entry) => prop_assert_eq!(Some(entry.value), expected),
@@ -196,13 +208,19 @@ proptest! {
                     Within::Beyond => prop_assert_eq!(at, entries.len()),
                 }
                 cursor.seek_before(&block, target).unwrap();
-                prop_assert_eq!(cursor.valid().then(|| cursor.key()), at.checked_sub(1).map(|at| key(&entries[at])));
+                prop_assert_eq!(
+                    cursor.valid().then(|| cursor.key()), at.checked_sub(1).map(|at| key(&entries[at]))
+                );
             }
         }
     }
 
     #[test]
-    fn damaged_blocks_are_errors_and_never_panics(entries in entries(), alignment in prop::sample::select(vec![1u32, 16]), flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..4)) {
+    fn damaged_blocks_are_errors_and_never_panics(
+        entries in entries(),
+        alignment in prop::sample::select(vec![1u32, 16]),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..4)
+    ) {
         let mut bytes = build(&entries, alignment).bytes().to_vec();
         for (at, flip) in flips {
             let at = at.index(bytes.len());

@@ -48,8 +48,14 @@ fn handles_are_the_bytes_of_their_table_and_lie_within_the_table() {
 
 proptest! {
     #[test]
-    fn separators_lie_between(mut left in prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(2), Just(0xfe), Just(0xff)], 0..8),
-                              mut right in prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(2), Just(0xfe), Just(0xff)], 0..8)) {
+    fn separators_lie_between(
+        mut left in prop::collection::vec(
+            prop_oneof![Just(0u8), Just(1), Just(2), Just(0xfe), Just(0xff)], 0..8
+        ),
+        mut right in prop::collection::vec(
+            prop_oneof![Just(0u8), Just(1), Just(2), Just(0xfe), Just(0xff)], 0..8
+        ),
+    ) {
         if left > right {
             std::mem::swap(&mut left, &mut right);
         }

@@ -277,9 +277,10 @@ fn frames_of_other_segments_and_places_are_not_taken() {
         SegmentIdentity { lane: 4, ..IDENTITY },
         SegmentIdentity { segment: 6, ..IDENTITY },
     ] {
-        assert!(
-            matches!(decode_frame(&bytes, 4096, &other), Err(NoFrame::Mark { found, .. }) if found == frame_mark(&IDENTITY))
-        );
+        assert!(matches!(
+            decode_frame(&bytes, 4096, &other),
+            Err(NoFrame::Mark { found, .. }) if found == frame_mark(&IDENTITY)
+        ));
     }
     // Even where the mark is the same, which may happen once in four milliards of segments.
     let other = SegmentIdentity { segment: 6, ..IDENTITY };
@@ -367,7 +368,9 @@ fn forged_marks_cannot_make_the_walk_quadratic() {
 
 proptest! {
     #[test]
-    fn scans_return_what_was_appended(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)) {
+    fn scans_return_what_was_appended(
+        payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)
+    ) {
         let slices: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
         let (bytes, starts) = segment(&slices, 16 << 10);
         let mut scanner = FrameScanner::new(&bytes, 4096, IDENTITY);
@@ -382,7 +385,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_scanned_without_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..600), marks in prop::collection::vec(0usize..600, 0..8)) {
+    fn any_bytes_are_scanned_without_panic(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..600),
+        marks in prop::collection::vec(0usize..600, 0..8)
+    ) {
         for at in marks {
             if at + 4 <= bytes.len() {
                 bytes[at..at + 4].copy_from_slice(&frame_mark(&IDENTITY).to_le_bytes());

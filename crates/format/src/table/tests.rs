@@ -254,14 +254,19 @@ fn properties_skip_what_they_do_not_know() {
 proptest! {
     #[test]
     fn random_tables_round_trip(
-        mut entries in prop::collection::vec((prop::collection::vec(0u8..4, 0..6), 0u64..4, prop::collection::vec(any::<u8>(), 0..60)), 1..120),
+        mut entries in prop::collection::vec(
+            (prop::collection::vec(0u8..4, 0..6), 0u64..4, prop::collection::vec(any::<u8>(), 0..60)),
+            1..120
+        ),
         block_bytes in 1usize..400,
         partition_bytes in 1usize..200,
         bits in 0u32..12,
     ) {
         entries.sort_by(|left, right| left.0.cmp(&right.0).then(right.1.cmp(&left.1)));
         entries.dedup_by(|left, right| left.0 == right.0 && left.1 == right.1);
-        let options = TableOptions { block_bytes, partition_bytes, filter_bits_per_key: bits, ..TableOptions::default() };
+        let options = TableOptions {
+            block_bytes, partition_bytes, filter_bits_per_key: bits, ..TableOptions::default()
+        };
         let (bytes, _) = build(&entries, options);
         prop_assert_eq!(read_all(&bytes), Ok(entries));
     }

@@ -40,7 +40,9 @@ fn step() -> impl Strategy<Value = Step> {
     let offset = prop_oneof![0_u64..1000, 16_000_u64..17_000, 0_u64..40_000];
     prop_oneof![
         2 => file.clone().prop_map(Step::Create),
-        5 => (file.clone(), offset.clone(), length.clone()).prop_map(|(file, offset, length)| Step::Write(file, offset, length)),
+        5 => (file.clone(), offset.clone(), length.clone()).prop_map(
+            |(file, offset, length)| Step::Write(file, offset, length)
+        ),
         5 => (file.clone(), length).prop_map(|(file, length)| Step::Append(file, length)),
         2 => (file.clone(), offset).prop_map(|(file, size)| Step::Truncate(file, size)),
         1 => (file.clone(), other).prop_map(|(from, to)| Step::Rename(from, to)),
@@ -137,7 +139,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn files_are_the_model_before_and_after_reopening(steps in prop::collection::vec(step(), 1..60), reopen_at in 0_usize..60) {
+    fn files_are_the_model_before_and_after_reopening(
+        steps in prop::collection::vec(step(), 1..60),
+        reopen_at in 0_usize..60
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let uri = format!("file://{}", directory.path().display());
         let env = Env::real();

@@ -7,8 +7,8 @@
 //! locked and asked for its inode. Its size and content are the database's.
 //!
 //! Invariants:
-//! 1. A call that is not about a matching path or one of its descriptors reaches the C library as it
-//!    was; where a directory is asked for that files could be in, the database is opened
+//! 1. A call that is not about a matching path or one of its descriptors reaches the C library as
+//!    it was; where a directory is asked for that files could be in, the database is opened
 //!    before, so that the disk shows what it knows.
 //! 2. A call that cannot be done as the operating system would do it fails with an `errno`, and
 //!    says why on standard error; it never reads or writes a placeholder in a file's stead, but for

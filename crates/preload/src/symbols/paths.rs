@@ -115,9 +115,16 @@ pub unsafe extern "C" fn openat64(
 macro_rules! open_functions {
     ($($name:ident($($directory:ident)?) $($mode:ident)?;)*) => {$(
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($directory: c_int,)? path: *const c_char, flags: c_int $(, $mode: mode_t)?) -> c_int {
+        pub unsafe extern "C" fn $name(
+            $($directory: c_int,)? path: *const c_char, flags: c_int $(, $mode: mode_t)?
+        ) -> c_int {
             // SAFETY: the caller's promise. Where offsets have 64 bits these are one function.
-            unsafe { openat64(open_functions!(@or $($directory)?, AT_FDCWD), path, flags, open_functions!(@or $($mode)?, 0)) }
+            unsafe {
+                openat64(
+                    open_functions!(@or $($directory)?, AT_FDCWD), path, flags,
+                    open_functions!(@or $($mode)?, 0)
+                )
+            }
         }
     )*};
     (@or , $absent:expr) => { $absent };
@@ -343,7 +350,9 @@ pub unsafe extern "C" fn fstatat64(
 macro_rules! stat_functions {
     ($($name:ident($($version:ident)?) $flags:expr;)*) => {$(
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($version: c_int,)? path: *const c_char, result: *mut stat_t) -> c_int {
+        pub unsafe extern "C" fn $name(
+            $($version: c_int,)? path: *const c_char, result: *mut stat_t
+        ) -> c_int {
             // SAFETY: the caller's promise. The versions of before glibc 2.33 are this one on
             // 64-bit Linux.
             unsafe { fstatat64(AT_FDCWD, path, result, $flags) }

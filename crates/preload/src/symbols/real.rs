@@ -66,7 +66,9 @@ macro_rules! real {
             // SAFETY: the address is that of the C library's function of this name, whose prototype
             // this is; where that takes a variable number of arguments, those after the named ones
             // lie in the same registers on the processors that Linux with glibc runs on here.
-            let function: unsafe extern "C" fn($($kind),*) -> $result = unsafe { std::mem::transmute(SYMBOL.get()) };
+            let function: unsafe extern "C" fn($($kind),*) -> $result = unsafe {
+                std::mem::transmute(SYMBOL.get())
+            };
             // SAFETY: the caller keeps what the function asks for.
             unsafe { function($($argument),*) }
         }
@@ -94,12 +96,16 @@ real! {
     fn pread64(descriptor: c_int, buffer: *mut c_void, count: size_t, offset: off_t) -> ssize_t;
     fn readv(descriptor: c_int, parts: *const iovec, count: c_int) -> ssize_t;
     fn preadv64(descriptor: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    fn preadv64v2(descriptor: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn preadv64v2(
+        descriptor: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t;
     fn write(descriptor: c_int, buffer: *const c_void, count: size_t) -> ssize_t;
     fn pwrite64(descriptor: c_int, buffer: *const c_void, count: size_t, offset: off_t) -> ssize_t;
     fn writev(descriptor: c_int, parts: *const iovec, count: c_int) -> ssize_t;
     fn pwritev64(descriptor: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    fn pwritev64v2(descriptor: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn pwritev64v2(
+        descriptor: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t;
     fn lseek64(descriptor: c_int, offset: off_t, whence: c_int) -> off_t;
     fn ftruncate64(descriptor: c_int, size: off_t) -> c_int;
     fn truncate64(path: *const c_char, size: off_t) -> c_int;
@@ -112,34 +118,53 @@ real! {
     fn posix_fallocate64(descriptor: c_int, offset: off_t, length: off_t) -> c_int;
     fn fstat64(descriptor: c_int, result: *mut stat_t) -> c_int;
     fn fstatat64(directory: c_int, path: *const c_char, result: *mut stat_t, flags: c_int) -> c_int;
-    fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, result: *mut statx_t) -> c_int;
+    fn statx(
+        directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, result: *mut statx_t
+    ) -> c_int;
     fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
     fn renameat(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char) -> c_int;
-    fn renameat2(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_uint) -> c_int;
+    fn renameat2(
+        old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_uint
+    ) -> c_int;
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
     fn remove(path: *const c_char) -> c_int;
     fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
-    fn posix_spawn_file_actions_addopen(actions: *mut c_void, descriptor: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn posix_spawn_file_actions_addopen(
+        actions: *mut c_void, descriptor: c_int, path: *const c_char, flags: c_int, mode: mode_t
+    ) -> c_int;
     fn lockf64(descriptor: c_int, command: c_int, length: off_t) -> c_int;
     fn mkdirat(directory: c_int, path: *const c_char, mode: mode_t) -> c_int;
     fn chdir(path: *const c_char) -> c_int;
     fn opendir(path: *const c_char) -> *mut DIR;
-    fn scandirat64(directory: c_int, path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int;
+    fn scandirat64(
+        directory: c_int, path: *const c_char, list: *mut c_void, filter: *const c_void,
+        compare: *const c_void
+    ) -> c_int;
     fn canonicalize_file_name(path: *const c_char) -> *mut c_char;
     fn realpath(path: *const c_char, result: *mut c_char) -> *mut c_char;
-    fn linkat(old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fn linkat(
+        old_directory: c_int, old: *const c_char, directory: c_int, path: *const c_char, flags: c_int
+    ) -> c_int;
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE;
     fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fn fileno(stream: *mut FILE) -> c_int;
     fn sendfile64(target: c_int, source: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
-    fn copy_file_range(source: c_int, source_at: *mut off_t, target: c_int, target_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
-    fn pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: ThreadStart, argument: *mut c_void) -> c_int;
+    fn copy_file_range(
+        source: c_int, source_at: *mut off_t, target: c_int, target_at: *mut off_t, count: size_t,
+        flags: c_uint
+    ) -> ssize_t;
+    fn pthread_create(
+        thread: *mut pthread_t, attributes: *const pthread_attr_t, start: ThreadStart, argument: *mut c_void
+    ) -> c_int;
     fn aio_read64(request: *mut aiocb) -> c_int;
     fn aio_write64(request: *mut aiocb) -> c_int;
     fn aio_fsync64(operation: c_int, request: *mut aiocb) -> c_int;
     fn lio_listio64(mode: c_int, requests: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
-    fn splice(source: c_int, source_at: *mut off_t, target: c_int, target_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
+    fn splice(
+        source: c_int, source_at: *mut off_t, target: c_int, target_at: *mut off_t, count: size_t,
+        flags: c_uint
+    ) -> ssize_t;
 }
 
 /// The kernel's `mmap`, without the C library: an allocator asks for memory before anything can be

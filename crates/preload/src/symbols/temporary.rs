@@ -73,7 +73,9 @@ pub unsafe extern "C" fn mkostemps64(template: *mut c_char, suffix: c_int, flags
 macro_rules! twins {
     ($($name:ident($($suffix:ident)?; $($flags:ident)?) $given_suffix:expr, $given_flags:expr;)*) => {$(
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(template: *mut c_char $(, $suffix: c_int)? $(, $flags: c_int)?) -> c_int {
+        pub unsafe extern "C" fn $name(
+            template: *mut c_char $(, $suffix: c_int)? $(, $flags: c_int)?
+        ) -> c_int {
             // SAFETY: the caller's promise. The same function where offsets have 64 bits.
             unsafe { mkostemps64(template, $given_suffix, $given_flags) }
         }

@@ -239,9 +239,10 @@ fn a_stale_epoch_reads_nothing_that_a_later_one_sealed() {
     assert!(matches!(ask(&mut regions, OWNER, read.clone()), Answer::Bytes(bytes) if bytes.len() == 10));
     assert!(matches!(ask(&mut regions, LATER, Body::Seal), Answer::Sealed(_)));
     assert_eq!(ask(&mut regions, OWNER, read), Answer::Refused(Refusal::OtherEpoch(LATER)));
-    assert!(
-        matches!(ask(&mut regions, LATER, Body::Read { from: 2, bytes_max: 100 }), Answer::Bytes(bytes) if bytes.len() == end as usize - 2)
-    );
+    assert!(matches!(
+        ask(&mut regions, LATER, Body::Read { from: 2, bytes_max: 100 }),
+        Answer::Bytes(bytes) if bytes.len() == end as usize - 2
+    ));
 }
 
 #[test]
@@ -278,12 +279,17 @@ proptest! {
     /// Any appends of any records, in any order and however often: the region holds a prefix of the
     /// writer's records, which never shrinks.
     #[test]
-    fn a_region_holds_a_prefix(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..30), 1..10), sent in prop::collection::vec((0..10_usize, 1..4_usize), 0..40)) {
+    fn a_region_holds_a_prefix(
+        payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..30), 1..10),
+        sent in prop::collection::vec((0..10_usize, 1..4_usize), 0..40)
+    ) {
         let mut whole = Vec::new();
         let mut starts = Vec::new();
         let mut digest = start();
         for payload in &payloads {
-            let (header, next) = encode_header(digest, u32::try_from(whole.len()).expect("short"), 0, payload);
+            let (header, next) = encode_header(
+                digest, u32::try_from(whole.len()).expect("short"), 0, payload
+            );
             starts.push((whole.len(), digest));
             whole.extend_from_slice(&header);
             whole.extend_from_slice(payload);
@@ -296,14 +302,20 @@ proptest! {
             let (offset, predecessor) = starts[from];
             let end = starts.get(from + count).map_or(whole.len(), |start| start.0);
             let records = Bytes::copy_from_slice(&whole[offset..end]);
-            let answer = ask(&mut regions, OWNER, Body::Append { offset: u32::try_from(offset).expect("short"), predecessor, records });
+            let answer = ask(
+                &mut regions,
+                OWNER,
+                Body::Append { offset: u32::try_from(offset).expect("short"), predecessor, records }
+            );
             match answer {
                 Answer::Held(extent) => {
                     prop_assert!(offset <= length);
                     length = length.max(end);
                     prop_assert_eq!(extent.length as usize, length);
                 }
-                Answer::Refused(Refusal::Gap(at)) => prop_assert_eq!((at as usize, true), (length, offset > length)),
+                Answer::Refused(Refusal::Gap(at)) => prop_assert_eq!(
+                    (at as usize, true), (length, offset > length)
+                ),
                 other => prop_assert!(false, "{:?}", other),
             }
         }

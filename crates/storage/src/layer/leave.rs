@@ -46,7 +46,9 @@ macro_rules! leave_to_inner {
         }
     };
     (@ length) => {
-        fn length<'a>(&'a self, request: $crate::Request, name: &'a $crate::ObjectName) -> tombolo_env::BoxFuture<'a, $crate::Result<u64>> {
+        fn length<'a>(
+            &'a self, request: $crate::Request, name: &'a $crate::ObjectName
+        ) -> tombolo_env::BoxFuture<'a, $crate::Result<u64>> {
             self.inner.length(request, name)
         }
     };
@@ -62,7 +64,9 @@ macro_rules! leave_to_inner {
         }
     };
     (@ delete) => {
-        fn delete<'a>(&'a self, request: $crate::Request, name: &'a $crate::ObjectName) -> tombolo_env::BoxFuture<'a, $crate::Result<()>> {
+        fn delete<'a>(
+            &'a self, request: $crate::Request, name: &'a $crate::ObjectName
+        ) -> tombolo_env::BoxFuture<'a, $crate::Result<()>> {
             self.inner.delete(request, name)
         }
     };
@@ -97,7 +101,9 @@ macro_rules! leave_to_inner {
         }
     };
     (@ facts) => {
-        fn facts(&self, request: $crate::Request) -> tombolo_env::BoxFuture<'_, $crate::Result<Vec<$crate::facts::Fact>>> {
+        fn facts(
+            &self, request: $crate::Request
+        ) -> tombolo_env::BoxFuture<'_, $crate::Result<Vec<$crate::facts::Fact>>> {
             self.inner.facts(request)
         }
     };

@@ -233,7 +233,9 @@ impl ObjectStore for AtHome {
         Some(&self.location)
     }
 
-    leave_to_inner!(create put_if_absent with_held read_ranges length list delete copy place adopt sweep facts meter);
+    leave_to_inner!(
+        create put_if_absent with_held read_ranges length list delete copy place adopt sweep facts meter
+    );
     leave_to_inner!(traits performance survival describe);
 }
 

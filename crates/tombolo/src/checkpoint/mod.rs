@@ -417,7 +417,8 @@ pub(crate) fn last_sequence(state: &State) -> SequenceNumber {
     state.keyspaces().map(|keyspace| keyspace.flushed).max().unwrap_or(SequenceNumber::ZERO).max(reached)
 }
 
-/// The edits that build what a checkpoint keeps of a state: no logs, no writer, and none but live tables.
+/// The edits that build what a checkpoint keeps of a state: no logs, no writer, and none but live
+/// tables.
 pub(crate) fn edits(state: &State) -> Vec<Edit> {
     let unneeded: BTreeSet<TableName> = state.unneeded().map(|table| table.description.name).collect();
     let kept = |edit: &Edit| match edit {

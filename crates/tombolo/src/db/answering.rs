@@ -94,8 +94,8 @@ fn failure(error: &Error) -> Vec<(String, String)> {
 
 type Facts = Vec<(String, String)>;
 
-/// Does what is asked. The handle is held only to begin: dropping the last one ends the database, as
-/// it would without a question.
+/// Does what is asked. The handle is held only to begin: dropping the last one ends the database,
+/// as it would without a question.
 async fn carry_out(handle: &Weak<Handle>, question: Question) -> Result<Facts> {
     let db = || {
         let closed = || Error::new(ErrorKind::Closed, "the database was closed");

@@ -345,9 +345,9 @@ impl Builder {
     ///
     /// A clean close, and a process that ended on this host, are known at once. Of others a sign of
     /// life is asked for, as somebody does who stands by, and waited for up to `wait_max`; a writer
-    /// that does nothing looks for that once a minute. Less than [`Presence::WAIT_MAX`] may end with
-    /// [`Presence::Unknown`], and a wait of zero asks nobody. Costs a load of the manifest; and for
-    /// asking a put, a delete, and one or two lists a second.
+    /// that does nothing looks for that once a minute. Less than [`Presence::WAIT_MAX`] may end
+    /// with [`Presence::Unknown`], and a wait of zero asks nobody. Costs a load of the manifest;
+    /// and for asking a put, a delete, and one or two lists a second.
     ///
     /// # Errors
     /// `Invalid` for another log than that of the database; `PermissionDenied` where nothing may be
@@ -363,14 +363,14 @@ impl Builder {
     /// Every process that has a database open answers, with no code of its own.
     ///
     /// The writer finds the question where it looks for those who stand by: within a minute when it
-    /// has nothing to do, and within ten seconds when it was asked a moment ago. It is waited for as
-    /// long as it gives signs of life; [`Builder::deadline`] bounds that. What is asked is done once
-    /// by each epoch that finds it. Costs a put and a delete of the question, and some four requests
-    /// a second while it waits.
+    /// has nothing to do, and within ten seconds when it was asked a moment ago. It is waited for
+    /// as long as it gives signs of life; [`Builder::deadline`] bounds that. What is asked is done
+    /// once by each epoch that finds it. Costs a put and a delete of the question, and some four
+    /// requests a second while it waits.
     ///
     /// # Errors
-    /// `NotFound` when nobody has the database open; `OutcomeUnknown` when the writer closes, dies or
-    /// does not answer; `Invalid` for another log than that of the database; `PermissionDenied`
+    /// `NotFound` when nobody has the database open; `OutcomeUnknown` when the writer closes, dies
+    /// or does not answer; `Invalid` for another log than that of the database; `PermissionDenied`
     /// where nothing may be put; those of what is asked; those of the store.
     pub fn ask(self, ask: Ask) -> Op<Answered> {
         let advice = "it may be done yet: look for what was asked";
@@ -590,8 +590,8 @@ impl Builder {
     /// lives.
     ///
     /// # Errors
-    /// `NotFound`, also when nothing of a destroyed one is left; `InUse` as opening; `Invalid` while it has
-    /// checkpoints, or clones that share its tables; those of the stores.
+    /// `NotFound`, also when nothing of a destroyed one is left; `InUse` as opening; `Invalid`
+    /// while it has checkpoints, or clones that share its tables; those of the stores.
     pub fn destroy(self) -> Op<Destroyed> {
         self.start(
             TaskClass::Foreground,

@@ -1,8 +1,8 @@
 //! What this process has open as its writer: a second opening of the same database here would fence
 //! the first, which is hardly ever meant.
 //!
-//! One list for all worlds of the address space; entries are told apart by their process. It costs a
-//! lock at each opening, and nothing else. For convenience only: nothing safe depends on it.
+//! One list for all worlds of the address space; entries are told apart by their process. It costs
+//! a lock at each opening, and nothing else. For convenience only: nothing safe depends on it.
 
 use std::sync::{Arc, Weak};
 

@@ -470,7 +470,9 @@ proptest! {
                             put.insert(number);
                         }
                         // `get` compares a hit with the piece that was put.
-                        Do::Get(number) => assert!(get(&cache, number).await.is_none() || put.contains(&number)),
+                        Do::Get(number) => assert!(
+                            get(&cache, number).await.is_none() || put.contains(&number)
+                        ),
                         Do::Close => return cache.close(),
                         Do::Drop => return,
                         Do::PowerLoss => return world.host(0).power_loss(),

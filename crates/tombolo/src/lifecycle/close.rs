@@ -1,8 +1,9 @@
 //! Closing: `what is in memory → the log, or tables → background ends → the log un-named`.
 //!
-//! A log may be lost sooner than the store: the memory of nodes, beside a disk; a disk of this host,
-//! beside a service. A database that was closed must not depend on it, so all goes to tables then,
-//! and the manifest names that log no more: the next opening asks none of its nodes for anything.
+//! A log may be lost sooner than the store: the memory of nodes, beside a disk; a disk of this
+//! host, beside a service. A database that was closed must not depend on it, so all goes to tables
+//! then, and the manifest names that log no more: the next opening asks none of its nodes for
+//! anything.
 //!
 //! Invariant: the log is un-named only after tables hold all of it (rule 7), and after the last
 //! task has ended that could write to it.

@@ -50,8 +50,8 @@ pub enum TakeOver {
     /// this process has open itself is refused with `InUse`.
     #[default]
     FromOthers,
-    /// Takes it from the writer of this epoch and from no later one: of a writer that was found dead
-    /// (see [`Builder::presence`](crate::Builder::presence)), or was told to go.
+    /// Takes it from the writer of this epoch and from no later one: of a writer that was found
+    /// dead (see [`Builder::presence`](crate::Builder::presence)), or was told to go.
     FromEpoch(Epoch),
     /// Takes it from anybody, this process included.
     Always,

@@ -299,7 +299,10 @@ impl Table {
         }
         let opening = || {
             let table = Arc::clone(self);
-            async move { if table.is_open() { Ok(None) } else { table.open_now(request).await.map(|()| None) } }
+            async move {
+                let opened = if table.is_open() { Ok(()) } else { table.open_now(request).await };
+                opened.map(|()| None)
+            }
         };
         deadline::waits_for(format_args!("the end of {}", self.object));
         self.shared(OPENING, opening).await?;

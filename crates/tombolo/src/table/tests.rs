@@ -446,7 +446,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn gets_find_what_a_snapshot_sees(entries in entries(120), block_bytes in 1usize..300, cache in prop_oneof![Just(0u64), Just(1 << 20)]) {
+    fn gets_find_what_a_snapshot_sees(
+        entries in entries(120),
+        block_bytes in 1usize..300,
+        cache in prop_oneof![Just(0u64), Just(1 << 20)]
+    ) {
         let fixture = Fixture::new();
         let description = fixture.write(&entries, TableOptions { block_bytes, ..small() });
         let table = fixture.table(&description, cache);
@@ -454,11 +458,17 @@ proptest! {
             for snapshot in 0..6 {
                 for user_key in [entry.0.clone(), [&entry.0[..], &[1]].concat()] {
                     let lookup = Lookup::new(&user_key, SequenceNumber(snapshot));
-                    let wanted = expected(&entries, &user_key, snapshot).map(|entry| (entry.1, entry.2.clone()));
+                    let wanted = expected(&entries, &user_key, snapshot).map(
+                        |entry| (entry.1, entry.2.clone())
+                    );
                     let found = fixture.run(table.get(request(), &lookup)).unwrap();
-                    prop_assert_eq!(found.map(|hit| (hit.trailer.sequence().0, hit.value().to_vec())), wanted.clone());
+                    prop_assert_eq!(
+                        found.map(|hit| (hit.trailer.sequence().0, hit.value().to_vec())), wanted.clone()
+                    );
                     match table.try_get(&lookup).unwrap() {
-                        Probe::Found(hit) => prop_assert_eq!(Some((hit.trailer.sequence().0, hit.into_value().to_vec())), wanted),
+                        Probe::Found(hit) => prop_assert_eq!(
+                            Some((hit.trailer.sequence().0, hit.into_value().to_vec())), wanted
+                        ),
                         Probe::Absent => prop_assert_eq!(None, wanted),
                         Probe::Miss => prop_assert_eq!(cache, 0),
                     }
@@ -513,9 +523,14 @@ proptest! {
                     _ => Ok(Step::Done),
                 };
                 done(&fixture, &mut iterator, step);
-                let wanted = position.and_then(|position| entries.get(position)).map(|entry| (key(entry), entry.2.as_slice()));
+                let wanted = position.and_then(|position| entries.get(position)).map(
+                    |entry| (key(entry), entry.2.as_slice())
+                );
                 prop_assert_eq!(at(&iterator), wanted);
-                prop_assert_eq!(wanted.map(|(_, value)| value.to_vec()), iterator.valid().then(|| iterator.share_value().to_vec()));
+                prop_assert_eq!(
+                    wanted.map(|(_, value)| value.to_vec()),
+                    iterator.valid().then(|| iterator.share_value().to_vec())
+                );
             }
         }
     }

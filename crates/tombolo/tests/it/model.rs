@@ -49,13 +49,23 @@ fn bound() -> impl Strategy<Value = Bound<u8>> {
 fn step() -> impl Strategy<Value = Step> {
     let key = 0..40u8;
     prop_oneof![
-        12 => (0..2usize, key.clone(), any::<u16>(), durability()).prop_map(|(k, key, value, durability)| Step::Put(k, key, value, durability)),
-        4 => (0..2usize, key.clone(), durability()).prop_map(|(k, key, durability)| Step::Delete(k, key, durability)),
-        4 => proptest::collection::vec((0..2usize, key.clone(), any::<Option<u16>>()), 0..6).prop_map(Step::Batch),
+        12 => (0..2usize, key.clone(), any::<u16>(), durability()).prop_map(
+            |(k, key, value, durability)| Step::Put(k, key, value, durability)
+        ),
+        4 => (0..2usize, key.clone(), durability()).prop_map(
+            |(k, key, durability)| Step::Delete(k, key, durability)
+        ),
+        4 => proptest::collection::vec(
+            (0..2usize, key.clone(), any::<Option<u16>>()), 0..6
+        ).prop_map(Step::Batch),
         4 => (0..2usize, key.clone()).prop_map(|(k, key)| Step::Get(k, key)),
-        1 => (0..2usize, proptest::collection::vec(key.clone(), 0..8)).prop_map(|(k, keys)| Step::MultiGet(k, keys)),
+        1 => (0..2usize, proptest::collection::vec(key.clone(), 0..8)).prop_map(
+            |(k, keys)| Step::MultiGet(k, keys)
+        ),
         2 => (0..2usize, bound(), bound()).prop_map(|(k, lower, upper)| Step::Scan(k, lower, upper)),
-        2 => (0..2usize, proptest::collection::vec((any::<Option<bool>>(), key), 0..20)).prop_map(|(k, moves)| Step::Walk(k, moves)),
+        2 => (
+            0..2usize, proptest::collection::vec((any::<Option<bool>>(), key), 0..20)
+        ).prop_map(|(k, moves)| Step::Walk(k, moves)),
         1 => Just(Step::Snapshot),
         1 => Just(Step::DropSnapshot),
         1 => Just(Step::ReadSnapshot),
@@ -295,13 +305,19 @@ fn cases(count: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(96))]
     #[test]
-    fn a_database_in_memory_is_an_ordered_map(steps in proptest::collection::vec(step(), 0..120), seed in 0..u64::MAX) {
+    fn a_database_in_memory_is_an_ordered_map(
+        steps in proptest::collection::vec(step(), 0..120),
+        seed in 0..u64::MAX
+    ) {
         let world = World::new(seed);
         run(world.process("user").env(), "mem://model", steps);
     }
 
     #[test]
-    fn a_database_on_a_disk_is_an_ordered_map(steps in proptest::collection::vec(step(), 0..120), seed in 0..u64::MAX) {
+    fn a_database_on_a_disk_is_an_ordered_map(
+        steps in proptest::collection::vec(step(), 0..120),
+        seed in 0..u64::MAX
+    ) {
         let world = World::new(seed);
         run(world.process("user").env(), "file:///db", steps);
     }

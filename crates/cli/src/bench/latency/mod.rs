@@ -47,7 +47,9 @@ pub struct Arguments {
     #[arg(long = "latency", value_name = "LATENCY", default_values = ["s3", "cluster"])]
     latencies: Vec<String>,
     /// What to measure, separated by commas.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["misses", "multi-get", "seek", "writes"])]
+    #[arg(
+        long, value_enum, value_delimiter = ',', default_values = ["misses", "multi-get", "seek", "writes"]
+    )]
     only: Vec<Part>,
     /// Gets at once, separated by commas, ascending.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32,64")]

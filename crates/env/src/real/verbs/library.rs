@@ -261,7 +261,12 @@ macro_rules! library {
                         let address = symbol(handle, $symbol)?;
                         // SAFETY: the symbol is a function of the library, whose header declares it
                         // with these arguments and this result.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> $result>(address) }
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($argument),*) -> $result,
+                            >(address)
+                        }
                     },)*
                 })
             }
@@ -284,7 +289,9 @@ library! {
     dereg_mr = c"ibv_dereg_mr": fn(*mut Mr) -> c_int;
     create_channel = c"ibv_create_comp_channel": fn(*mut Context) -> *mut CompletionChannel;
     destroy_channel = c"ibv_destroy_comp_channel": fn(*mut CompletionChannel) -> c_int;
-    create_cq = c"ibv_create_cq": fn(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut Cq;
+    create_cq = c"ibv_create_cq": fn(
+        *mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int
+    ) -> *mut Cq;
     destroy_cq = c"ibv_destroy_cq": fn(*mut Cq) -> c_int;
     get_cq_event = c"ibv_get_cq_event": fn(*mut CompletionChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
     ack_cq_events = c"ibv_ack_cq_events": fn(*mut Cq, u32) -> ();

@@ -92,9 +92,10 @@ fn a_writer_that_cannot_be_stopped_leaves_no_answer() {
             lending.prepare(regions, &request).unwrap_or_else(|| regions.handle(request))
         };
         let read = Body::Read { from: 0, bytes_max: 1000 };
-        assert!(
-            matches!(ask(&mut regions, Epoch::NONE, read.clone()), Answer::Bytes(bytes) if bytes.len() == length as usize)
-        );
+        assert!(matches!(
+            ask(&mut regions, Epoch::NONE, read.clone()),
+            Answer::Bytes(bytes) if bytes.len() == length as usize
+        ));
         if is_sealed {
             ask(&mut regions, LATER, Body::Seal);
         } else {

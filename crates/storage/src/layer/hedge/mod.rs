@@ -261,5 +261,8 @@ impl ObjectStore for HedgeObjectStore {
         Some(self.judge.lock().performance())
     }
 
-    leave_to_inner!(create with_held read_ranges length list delete copy place adopt sweep facts meter location traits survival describe);
+    leave_to_inner!(
+        create with_held read_ranges length list delete copy place adopt sweep facts meter location
+        traits survival describe
+    );
 }

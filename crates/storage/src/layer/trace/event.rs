@@ -78,11 +78,15 @@ impl Event {
             }
         }
         format!(
-            r#"{{"number":{},"began_ns":{},"purpose":"{}","kind":"{}","name":"{name}","bytes":{},"latency_ns":{},"outcome":"{}"}}"#,
+            concat!(
+                r#"{{"number":{},"began_ns":{},"purpose":"{}","kind":"{}","name":"{}","#,
+                r#""bytes":{},"latency_ns":{},"outcome":"{}"}}"#
+            ),
             self.number,
             self.began.as_nanos(),
             self.purpose,
             self.kind,
+            name,
             self.bytes,
             self.latency.as_nanos(),
             self.outcome,

@@ -165,6 +165,9 @@ fn json_is_escaped() {
         latency: Duration::from_micros(3),
         outcome: Outcome::Error(ErrorKind::OutcomeUnknown),
     };
-    let expected = r#"{"number":1,"began_ns":5,"purpose":"open","kind":"list","name":"a\"b\\\u000a","bytes":0,"latency_ns":3000,"outcome":"OutcomeUnknown"}"#;
+    let expected = concat!(
+        r#"{"number":1,"began_ns":5,"purpose":"open","kind":"list","name":"a\"b\\\u000a","#,
+        r#""bytes":0,"latency_ns":3000,"outcome":"OutcomeUnknown"}"#
+    );
     assert_eq!(event.to_json(), expected);
 }

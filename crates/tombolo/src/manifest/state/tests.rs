@@ -142,21 +142,37 @@ fn edits() -> impl Strategy<Value = Edit> {
         1 => (id(), 0u32..4).prop_map(|(id, level)| {
             Edit::KeyspaceChanged { id, options: KeyspaceOptions::of([("level".into(), level.to_string())]) }
         }),
-        2 => (id(), 0u64..9).prop_map(|(id, sequence)| Edit::KeyspaceFlushed { id, sequence: SequenceNumber(sequence) }),
-        8 => (1u64..3, 0u64..12, id(), 0u8..3).prop_map(|(epoch, random, id, level)| Edit::TableAdded(table(epoch, random, id, level))),
-        4 => (1u64..3, 0u64..12, id(), 0u32..3).prop_map(|(epoch, random, id, of)| Edit::TableAdded(shared(table(epoch, random, id, 1), of))),
+        2 => (id(), 0u64..9).prop_map(
+            |(id, sequence)| Edit::KeyspaceFlushed { id, sequence: SequenceNumber(sequence) }
+        ),
+        8 => (1u64..3, 0u64..12, id(), 0u8..3).prop_map(
+            |(epoch, random, id, level)| Edit::TableAdded(table(epoch, random, id, level))
+        ),
+        4 => (1u64..3, 0u64..12, id(), 0u32..3).prop_map(
+            |(epoch, random, id, of)| Edit::TableAdded(shared(table(epoch, random, id, 1), of))
+        ),
         2 => (0u32..3).prop_map(|number| Edit::SourceNamed(source(number))),
         2 => (0u32..3).prop_map(|number| Edit::SourceUnnamed { number }),
         3 => (name(), 0u8..3).prop_map(|(name, level)| Edit::TableMoved { name, level }),
         6 => name().prop_map(|name| Edit::TableObsolete { name }),
         5 => name().prop_map(|name| Edit::TableCondemned { name }),
         3 => name().prop_map(|name| Edit::TableUnnamed { name }),
-        2 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogNamed { epoch, lane, configuration: Bytes::from_static(b"here") }),
-        2 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, length)| Edit::LogSealed { epoch, lane, length }),
-        2 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, offset)| Edit::LogReplayPoint { epoch, lane, offset }),
-        1 => (1u64..3, lane(), 0u64..5).prop_map(|(epoch, lane, entries)| Edit::LogTrimmed { epoch, lane, entries }),
+        2 => (1u64..3, lane()).prop_map(
+            |(epoch, lane)| Edit::LogNamed { epoch, lane, configuration: Bytes::from_static(b"here") }
+        ),
+        2 => (1u64..3, lane(), 0u64..5).prop_map(
+            |(epoch, lane, length)| Edit::LogSealed { epoch, lane, length }
+        ),
+        2 => (1u64..3, lane(), 0u64..5).prop_map(
+            |(epoch, lane, offset)| Edit::LogReplayPoint { epoch, lane, offset }
+        ),
+        1 => (1u64..3, lane(), 0u64..5).prop_map(
+            |(epoch, lane, entries)| Edit::LogTrimmed { epoch, lane, entries }
+        ),
         1 => (1u64..3, lane()).prop_map(|(epoch, lane)| Edit::LogUnnamed { epoch, lane }),
-        2 => (0u32..3, 0u64..9).prop_map(|(stream, sequence)| Edit::StreamReached { stream, sequence: SequenceNumber(sequence) }),
+        2 => (0u32..3, 0u64..9).prop_map(
+            |(stream, sequence)| Edit::StreamReached { stream, sequence: SequenceNumber(sequence) }
+        ),
         1 => (1u64..3).prop_map(|epoch| Edit::WriterNamed { epoch, writer: Writer::default() }),
         1 => Just(Edit::WriterClosed),
         1 => Just(Edit::DatabaseCreated { id: 1, log_identity: "log".into(), created_unix_seconds: 1 }),

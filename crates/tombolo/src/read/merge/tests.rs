@@ -46,7 +46,9 @@ proptest! {
         count in 1..9usize,
         targets in prop::collection::vec((key(), 0..70u64), 0..6),
     ) {
-        let all: BTreeMap<_, _> = versions.iter().enumerate().map(|(index, (key, _))| ((key.clone(), u64::MAX - index as u64 - 1), ())).collect();
+        let all: BTreeMap<_, _> = versions.iter().enumerate().map(
+            |(index, (key, _))| ((key.clone(), u64::MAX - index as u64 - 1), ())
+        ).collect();
         let all: Vec<_> = all.into_keys().map(|(key, number)| (key, u64::MAX - number)).collect();
         let mut merge = Merge::new(sources(&versions, count));
         let _ = merge.try_first().unwrap();
@@ -62,7 +64,9 @@ proptest! {
         }
         assert_eq!(entry(&merge), None);
         for (key, number) in targets {
-            let at = all.partition_point(|(found, version)| *found < key || *found == key && *version > number);
+            let at = all.partition_point(
+                |(found, version)| *found < key || *found == key && *version > number
+            );
             let trailer = Trailer::seek(SequenceNumber(number));
             let _ = merge.try_seek(&key, trailer).unwrap();
             for expected in all[at..].iter().map(Some).chain([None]).take(5) {

@@ -362,7 +362,10 @@ mod tests {
                 for attempt in 0..1 + number % 2 {
                     pending.begin(&payload);
                     let (key_part, value_part) = payload[4..].split_at(key.len());
-                    pending.push(*keyspace, key_part, Trailer::new(SequenceNumber(sequence), EntryKind::Put), value_part);
+                    pending.push(
+                        *keyspace, key_part, Trailer::new(SequenceNumber(sequence), EntryKind::Put),
+                        value_part
+                    );
                     // The first of two attempts is given up.
                     if attempt < number % 2 {
                         pending.take_back(mark);
@@ -382,7 +385,10 @@ mod tests {
             prop_assert!(is_in_order(&pending));
             pending.settle(&mut writer).expect("memory");
             for (keyspace, key, sequence, _) in &expected {
-                let found = memtable.get(*keyspace, key, key_hash(key), SequenceNumber(*sequence), |entry| entry.trailer.sequence().0);
+                let found = memtable.get(
+                    *keyspace, key, key_hash(key), SequenceNumber(*sequence),
+                    |entry| entry.trailer.sequence().0
+                );
                 prop_assert_eq!(found, Some(*sequence));
             }
             expected.sort_by(|one, other| (one.0, &one.1, other.2).cmp(&(other.0, &other.1, one.2)));

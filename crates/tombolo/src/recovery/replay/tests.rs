@@ -94,7 +94,12 @@ proptest! {
     /// Whatever came, in whatever runs, and whoever was first at each turn: every memtable holds
     /// what came between the last of the one before and its own last, in its order.
     #[test]
-    fn what_other_threads_put_in_is_all_that_came(seed in any::<u64>(), count in 1..9000_usize, value_bytes in 0..300_usize, run_entries in 1..600_usize) {
+    fn what_other_threads_put_in_is_all_that_came(
+        seed in any::<u64>(),
+        count in 1..9000_usize,
+        value_bytes in 0..300_usize,
+        run_entries in 1..600_usize
+    ) {
         let put = |number: usize| {
             let key = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ seed) >> 50;
             (key.to_be_bytes().to_vec(), vec![number.to_le_bytes()[0]; value_bytes])

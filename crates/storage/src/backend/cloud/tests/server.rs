@@ -530,7 +530,8 @@ fn s3_page(page: &[(&String, &Stored)], next: Option<String>) -> String {
     for (key, stored) in page {
         let _ = write!(
             body,
-            "<Contents><Key>{key}</Key><LastModified>2026-11-22T08:00:00.000Z</LastModified><ETag>\"e\"</ETag><Size>{}</Size></Contents>",
+            "<Contents><Key>{key}</Key><LastModified>2026-11-22T08:00:00.000Z</LastModified>\
+            <ETag>\"e\"</ETag><Size>{}</Size></Contents>",
             stored.bytes.len()
         );
     }

@@ -206,7 +206,9 @@ fn no_lost_page_takes_all_that_says_what_was_durable() {
             // A frame that begins behind the page: else nothing is left to say it.
             if lost && page + 1 < end.div_ceil(PAGE) {
                 assert!(
-                    matches!(verdict, Verdict::Damaged { durable_through, .. } if durable_through == durable.0),
+                    matches!(
+                        verdict, Verdict::Damaged { durable_through, .. } if durable_through == durable.0
+                    ),
                     "{form:?}, durable through {durable}, page {page}: {verdict:?}"
                 );
                 told += 1;
