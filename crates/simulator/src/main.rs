@@ -32,7 +32,7 @@ The whole engine:           cargo xtask simulate --histories 20000
 One failure again:          cargo xtask simulate --scenario random --seed 17 --runs 1
 Every byte of bit-rot:      cargo xtask simulate --scenario bit-rot --whole
 Rules taken out:            cargo xtask simulate --mutants
-All others, by tests:       cargo xtask check --only mutants
+All others, by tests:       cargo xtask check --only tests
 How one is noticed:         cargo xtask simulate --mutant SegmentTakesShortest --shrink
 The scenario `metamorphic` on a real store, in real time:
     cargo run --release -p tombolo-simulator --features cloud -- --store s3://bucket/test --seconds 60"
@@ -60,7 +60,7 @@ struct Arguments {
     tape: Option<String>,
     /// Takes out the rules whose mutants scenarios hunt, one at a time, and looks for the violation
     /// that follows. Most mutants are noticed by tests of the crates that have the rule:
-    /// `cargo xtask check --only mutants` runs those.
+    /// `cargo xtask check --only tests` runs those.
     #[arg(long, conflicts_with_all = ["mutant", "histories", "whole", "tape"])]
     mutants: bool,
     /// Takes out the rule of the mutant of this name. Without `--runs`, for as many seeds as it
@@ -73,7 +73,11 @@ struct Arguments {
     shrink: bool,
     /// Runs the histories of `metamorphic` on this store, in real time, each database in a place of
     /// its own below the URI. The feature `cloud` or `hdfs` of this program has such stores.
-    #[arg(long, value_name = "URI", conflicts_with_all = ["scenario", "runs", "whole", "mutants", "mutant", "shrink"])]
+    #[arg(
+        long,
+        value_name = "URI",
+        conflicts_with_all = ["scenario", "runs", "whole", "mutants", "mutant", "shrink"]
+    )]
     store: Option<String>,
     /// With `--store`: for how long.
     #[arg(long, default_value_t = 60, requires = "store")]
@@ -86,7 +90,7 @@ struct Arguments {
 /// Where mutants are noticed that no scenario hunts.
 #[cfg(feature = "mutants")]
 const TESTS_HUNT: &str =
-    "tests of the crates notice those that no scenario hunts: cargo xtask check --only mutants";
+    "tests of the crates notice those that no scenario hunts: cargo xtask check --only tests";
 
 impl Arguments {
     /// What in them cannot be meant.

@@ -2,8 +2,8 @@
 //!
 //! 1. Every page is copied below `target/book/src`. Decisions need no line in the summary: they are
 //!    listed below their own page.
-//! 2. A link to another page of the book stays one. A link to anything else of the repository becomes
-//!    one to where the repository is published.
+//! 2. A link to another page of the book stays one. A link to anything else of the repository
+//!    becomes one to where the repository is published.
 //! 3. mdbook builds it. It is installed below `target/tools` when it is not there.
 //! 4. Every link of what was built is followed: to a file, and to the anchor in it.
 
@@ -107,8 +107,8 @@ struct Pages {
 }
 
 impl Pages {
-    /// All Markdown files below `docs`, each of which the summary must name unless it is a decision,
-    /// and those of the root that it names.
+    /// All Markdown files below `docs`, each of which the summary must name unless it is a
+    /// decision, and those of the root that it names.
     fn read(root: &Path) -> Result<Pages, String> {
         let summary = PathBuf::from("docs/SUMMARY.md");
         let text = read(&root.join(&summary))?;

@@ -1,10 +1,13 @@
 //! Habits of the project. `cargo xtask check` is all of CI; `cargo xtask` alone lists everything.
 
 mod book;
+mod built;
+mod campaign;
 mod charts;
 mod check;
 mod habits;
 mod instructions;
+mod log;
 mod miri;
 mod near;
 mod nodes;
@@ -30,7 +33,9 @@ use clap::{CommandFactory, Parser, Subcommand};
     max_term_width = 110,
     after_help = "\
 Before every commit:        cargo xtask check
+While working:              cargo xtask check --changed
 One step of it again:       cargo xtask check --only lints
+What takes longer:          cargo xtask campaign --list
 Kill a real process 200x:   cargo xtask crash --rounds 200 --form mapped
 A failing seed again:       cargo xtask simulate --scenario random --seed 17 --runs 1"
 )]
@@ -41,11 +46,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Habit {
-    /// All of CI: format, graphs, lints, clippy, tests, mutants, doc tests, docs, links.
+    /// All of CI: format, graphs, lints, links, tests, mutants, clippy, docs, doc tests.
     ///
     /// Runs every step even when one fails, then names the failed ones. Exit code 0 only when all
-    /// passed.
+    /// passed. With `--changed` only what a change touches, and what depends on it.
     Check(check::Arguments),
+    /// Tests too long for `check`, by name: deeper, longer, or on real servers; `nightly` is all.
+    Campaign(campaign::Arguments),
     /// Kills a real writer process with SIGKILL at random moments and checks the database after
     /// each kill.
     ///
@@ -154,6 +161,7 @@ fn main() -> ExitCode {
     let root = root();
     let result = match habit {
         Habit::Check(arguments) => check::run(&root, &arguments),
+        Habit::Campaign(arguments) => campaign::run(&root, &arguments),
         Habit::Crash(arguments) => habits::crash(&root, &arguments),
         Habit::Soak(arguments) => habits::soak(&root, &arguments),
         Habit::Fight(arguments) => habits::fight(&root, &arguments),

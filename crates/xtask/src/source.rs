@@ -130,6 +130,37 @@ pub fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
+/// Where `word` stands alone in `text`.
+pub fn words(text: &str, word: &str) -> Vec<usize> {
+    let edge = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
+    let bytes = text.as_bytes();
+    text.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(|at| {
+            edge(at.checked_sub(1).and_then(|before| bytes.get(before)))
+                && (word.ends_with('!') || edge(bytes.get(at + word.len())))
+        })
+        .collect()
+}
+
+/// Literals that begin on one line and end on another.
+pub fn long_literals(text: &str) -> Vec<std::ops::Range<usize>> {
+    let bytes = text.as_bytes();
+    let (mut at, mut found) = (0, Vec::new());
+    while at < bytes.len() {
+        let Some(end) = literal_or_comment_end(bytes, at) else {
+            at += 1;
+            continue;
+        };
+        let end = end.min(bytes.len());
+        if bytes[at] != b'/' && bytes[at..end].contains(&b'\n') {
+            found.push(at..end);
+        }
+        at = end;
+    }
+    found
+}
+
 fn blank(text: &str, range: std::ops::Range<usize>) -> String {
     let mut bytes = text.as_bytes().to_vec();
     blank_bytes(&mut bytes[range]);
@@ -378,7 +409,7 @@ fn use_tree(
                 at += 1;
                 while at < tokens.len() && tokens[at].0 != "}" {
                     at = use_tree(tokens, at, prefix, found);
-                    // No tree has a semicolon in it: what is no Rust is read to its end as well.
+                    // No tree has a semicolon in it: text that is no Rust is read to its end too.
                     if at < tokens.len() && matches!(tokens[at].0, "," | ";") {
                         at += 1;
                     }

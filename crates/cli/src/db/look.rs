@@ -73,15 +73,23 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
         }
         tables.sort_by(|left, right| (left.level, &left.first_key).cmp(&(right.level, &right.first_key)));
         if output.is_json() {
-            let levels: Vec<_> = levels.iter().map(|(level, sums)| {
-                json!({ "level": level, "tables": sums.tables, "bytes": sums.bytes, "entries": sums.entries, "deletes": sums.deletes })
-            }).collect();
+            let levels: Vec<_> = levels
+                .iter()
+                .map(|(level, sums)| {
+                    json!({
+                        "level": level, "tables": sums.tables, "bytes": sums.bytes,
+                        "entries": sums.entries, "deletes": sums.deletes
+                    })
+                })
+                .collect();
             let tables: Vec<_> = tables
                 .iter()
                 .map(|table| {
                     json!({
-                        "level": table.level, "name": table_object(incarnation, table.name).to_string(), "bytes": table.length, "entries": table.entries,
-                        "first_key": text::to_json(&table.first_key), "last_key": text::to_json(&table.last_key),
+                        "level": table.level, "name": table_object(incarnation, table.name).to_string(),
+                        "bytes": table.length, "entries": table.entries,
+                        "first_key": text::to_json(&table.first_key),
+                        "last_key": text::to_json(&table.last_key),
                     })
                 })
                 .collect();
@@ -179,7 +187,8 @@ pub fn stats(arguments: &Look, output: &Output) -> Result<()> {
         || {
             as_of.added_to(json!({
                 "seen_by": "look", "tables_only": arguments.look.tables_only, "epoch": epoch,
-                "tables": stats.tables, "table_bytes": stats.table_bytes, "tables_by_level": stats.tables_by_level,
+                "tables": stats.tables, "table_bytes": stats.table_bytes,
+                "tables_by_level": stats.tables_by_level,
                 "tables_shared": stats.tables_shared, "table_bytes_shared": stats.table_bytes_shared,
                 "log_bytes": stats.log_bytes, "last_sequence": stats.last_sequence,
                 "open_nanos": stats.open_nanos,
@@ -249,7 +258,10 @@ pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
                     PropertyValue::Levels(levels) => json!(levels),
                     other => json!(other.to_string()),
                 };
-                json!({ "name": property.name, "value": value, "unit": property.unit.to_string(), "help": property.help })
+                json!({
+                    "name": property.name, "value": value, "unit": property.unit.to_string(),
+                    "help": property.help
+                })
             })
             .collect();
         return output.line(Value::Array(all));

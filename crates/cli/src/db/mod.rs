@@ -80,11 +80,11 @@ pub enum Command {
     /// Makes a database of what can be had of one of which objects are gone or damaged; says what
     /// is lost, with exit code 1.
     Salvage(salvage::Salvage),
-    /// Merges all tables of each keyspace into one run. A process that has the database open does it
-    /// itself.
+    /// Merges all tables of each keyspace into one run. A process that has the database open does
+    /// it itself.
     Compact(WriterArguments),
-    /// Moves what is in memory and in the log to tables. A process that has the database open does it
-    /// itself.
+    /// Moves what is in memory and in the log to tables. A process that has the database open does
+    /// it itself.
     Flush(WriterArguments),
     /// Destroys a database: its objects are deleted, its numbered life ends for ever.
     Destroy(Destroy),
@@ -577,8 +577,8 @@ impl Sizes {
     }
 }
 
-/// Does what rewrites tables, here or by the process that has the database open, and says what there
-/// was before and is now.
+/// Does what rewrites tables, here or by the process that has the database open, and says what
+/// there was before and is now.
 fn rewrite(
     arguments: &WriterArguments,
     output: &Output,
@@ -610,8 +610,10 @@ fn rewrite(
     output.result(
         || {
             json!({
-                "tables_before": before.tables, "bytes_before": before.bytes, "tables": after.tables, "bytes": after.bytes,
-                "tables_shared": after.shared, "by_writer_of_epoch": by_writer, "open_nanos": opening.map(|opening| opening.0),
+                "tables_before": before.tables, "bytes_before": before.bytes, "tables": after.tables,
+                "bytes": after.bytes,
+                "tables_shared": after.shared, "by_writer_of_epoch": by_writer,
+                "open_nanos": opening.map(|opening| opening.0),
                 "replayed_bytes": opening.map(|opening| opening.1),
             })
         },
@@ -619,10 +621,14 @@ fn rewrite(
             let (from, to) = (text::bytes(before.bytes), text::bytes(after.bytes));
             let shared = match after.shared {
                 0 => String::new(),
-                tables => format!("; {} of other databases still needed: see its checkpoints and \
-                    readers", text::counted(tables, "table")),
+                tables => format!(
+                    "; {} of other databases still needed: see its checkpoints and \
+                    readers",
+                    text::counted(tables, "table")
+                ),
             };
-            let by = by_writer.map_or_else(String::new, |epoch| format!("; done by the writer of epoch {epoch}"));
+            let by =
+                by_writer.map_or_else(String::new, |epoch| format!("; done by the writer of epoch {epoch}"));
             let (from_tables, to_tables) =
                 (text::counted(before.tables, "table"), text::counted(after.tables, "table"));
             format!("{from_tables} of {from} before, {to_tables} of {to} now{shared}{by}")
@@ -648,8 +654,12 @@ fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
     let deleted = left.is_deleted();
     output.result(
         || {
-            let (readers, lasting, lease_seconds) = (left.readers, left.lasting, left.lease_max.as_secs_f64());
-            json!({ "store": store, "destroyed": true, "deleted": deleted, "readers": readers, "lease_seconds": lease_seconds, "lasting": lasting })
+            let (readers, lasting, lease_seconds) =
+                (left.readers, left.lasting, left.lease_max.as_secs_f64());
+            json!({
+                "store": store, "destroyed": true, "deleted": deleted, "readers": readers,
+                "lease_seconds": lease_seconds, "lasting": lasting
+            })
         },
         || {
             if deleted {
@@ -658,14 +668,20 @@ fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {
             let mut kept = Vec::new();
             if left.readers > 0 {
                 let readers = text::counted(left.readers, "reader");
-                kept.push(format!("{readers} that may live, until closed or {:?} after death", left.lease_max));
+                kept.push(format!(
+                    "{readers} that may live, until closed or {:?} after death",
+                    left.lease_max
+                ));
             }
             if left.lasting > 0 {
                 let pins = text::counted(left.lasting, "other pin");
                 kept.push(format!("{pins}, until deleted by those who made them"));
             }
-            format!("{store} is destroyed and opens no more, but all its tables stay, kept by {}; destroy \
-                it again after that", kept.join(" and "))
+            format!(
+                "{store} is destroyed and opens no more, but all its tables stay, kept by {}; destroy \
+                it again after that",
+                kept.join(" and ")
+            )
         },
     )
 }

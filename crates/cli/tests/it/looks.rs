@@ -64,8 +64,8 @@ fn run_as(user: Option<&Copied>, arguments: &[&str]) -> Ran {
     }
 }
 
-/// The command where another user can run it. Others than root can run nothing as another user: they
-/// have their own right to write taken away instead.
+/// The command where another user can run it. Others than root can run nothing as another user:
+/// they have their own right to write taken away instead.
 struct Copied {
     binary: PathBuf,
 }
@@ -211,8 +211,8 @@ fn no_look_disturbs_a_writer_on_a_near_compute_log() {
     let status = ["log", "status", &store].map(str::to_owned).to_vec();
     let more = [(status, vec!["its writer may append", "holds"])];
     look_beside_a_writer(&[&store, "--log", &log], &[None, other.as_ref()], &more);
-    // A writer that is killed leaves its last writes with the nodes. Without those nobody knows what
-    // the log holds: an error, and never an empty answer.
+    // A writer that is killed leaves its last writes with the nodes. Without those nobody knows
+    // what the log holds: an error, and never an empty answer.
     let mut writer = Writer::start(&[&store, "--log", &log]);
     writer.put("d", "in the log");
     let mut tries = 0;

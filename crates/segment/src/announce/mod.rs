@@ -153,8 +153,8 @@ impl Place {
     /// What `uri` names: an etcd, or a store that `stores` knows.
     ///
     /// # Errors
-    /// `Invalid` for a wrong URI; those of opening the store, or of reading the files that an etcd's
-    /// URI names. Of etcd nothing is asked.
+    /// `Invalid` for a wrong URI; those of opening the store, or of reading the files that an
+    /// etcd's URI names. Of etcd nothing is asked.
     pub fn open(env: &Env, stores: &Stores, uri: &str) -> Result<Place> {
         let uri = Uri::parse(uri)?;
         Ok(match Etcd::of(env, &uri)? {

@@ -2,5 +2,4 @@
 
 #[cfg(feature = "mutants")]
 mod mutants;
-#[cfg(not(feature = "mutants"))]
 mod scenarios;

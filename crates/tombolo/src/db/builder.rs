@@ -272,10 +272,10 @@ impl Builder {
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; `Invalid` for another log than that
     /// of the database; `Unsupported` for a newer format, or a log that only its own process can
-    /// read; `Corrupt`; `Busy` when the writer goes on faster than its log is read; `Retry` when the
-    /// writer of a near-compute log died, or stands still, and may have acknowledged more than its
-    /// nodes can tell: once the log has been taken over it opens; those of the stores. What a log
-    /// holds is never left out silently.
+    /// read; `Corrupt`; `Busy` when the writer goes on faster than its log is read; `Retry` when
+    /// the writer of a near-compute log died, or stands still, and may have acknowledged more than
+    /// its nodes can tell: once the log has been taken over it opens; those of the stores. What a
+    /// log holds is never left out silently.
     pub fn open_read_only(self) -> Op<Db> {
         if let Err(error) = self.options.check() {
             return Op::ready(Err(error));

@@ -125,8 +125,8 @@ pub(crate) async fn verify(
     Ok(report)
 }
 
-/// What damage means that a process without a claim finds: a table that nobody kept for it, and that
-/// was deleted meanwhile, is not damaged.
+/// What damage means that a process without a claim finds: a table that nobody kept for it, and
+/// that was deleted meanwhile, is not damaged.
 async fn judged(engine: &Engine, view: &View, error: Error) -> Error {
     if engine.is_read_only() { engine.judge_read(view, error).await } else { error }
 }

@@ -61,7 +61,11 @@ fn a_move() -> impl Strategy<Value = Move> {
 }
 
 fn bound() -> impl Strategy<Value = Bound<u8>> {
-    prop_oneof![2 => Just(Bound::Unbounded), 1 => (0..KEYS).prop_map(Bound::Included), 1 => (0..KEYS).prop_map(Bound::Excluded)]
+    prop_oneof![
+        2 => Just(Bound::Unbounded),
+        1 => (0..KEYS).prop_map(Bound::Included),
+        1 => (0..KEYS).prop_map(Bound::Excluded)
+    ]
 }
 
 /// Keys of several lengths: some tie in many bytes, some are prefixes of others.
@@ -254,7 +258,11 @@ fn check(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if crate::is_deep() { 512 } else { 64 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn cursors_move_as_over_an_ordered_map(
         changes in prop::collection::vec(change(), 0..150),

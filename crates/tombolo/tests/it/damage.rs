@@ -101,6 +101,7 @@ fn flip(form: &'static str, start: usize, step: usize) -> (usize, usize) {
     let places =
         files.iter().flat_map(|(path, length)| (0..bytes(path, *length)).map(move |offset| (path, offset)));
     let (mut right, mut errors) = (0, 0);
+    let (start, step) = if crate::is_deep() { (0, 1) } else { (start, step) };
     for (number, (path, offset)) in places.enumerate().skip(start).step_by(step) {
         let world = World::new(number as u64);
         world.host(0).set_disk(&image);
@@ -126,14 +127,17 @@ fn flip(form: &'static str, start: usize, step: usize) -> (usize, usize) {
     (right, errors)
 }
 
+/// Every so manieth byte is flipped, of the two forms not the same; in a deep run each one.
+const STEP: usize = 7;
+
 #[test]
 fn a_flipped_byte_is_an_error_or_harmless_with_the_mapped_log() {
-    let (right, errors) = flip("mapped", 0, 3);
-    assert!(errors > 0 && right + errors > 1000, "{right} right, {errors} errors");
+    let (right, errors) = flip("mapped", 0, STEP);
+    assert!(errors > 0 && right + errors > 400, "{right} right, {errors} errors");
 }
 
 #[test]
 fn a_flipped_byte_is_an_error_or_harmless_with_the_written_log() {
-    let (right, errors) = flip("written", 1, 3);
-    assert!(errors > 0 && right + errors > 1000, "{right} right, {errors} errors");
+    let (right, errors) = flip("written", 3, STEP);
+    assert!(errors > 0 && right + errors > 400, "{right} right, {errors} errors");
 }

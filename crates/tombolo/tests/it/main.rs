@@ -44,3 +44,8 @@ mod stores;
 mod sweep;
 mod threads;
 mod verification;
+
+/// Whether tests shall look at everything, as `cargo xtask campaign deep` has them do.
+fn is_deep() -> bool {
+    std::env::var_os("TOMBOLO_DEEP").is_some()
+}

@@ -1,4 +1,5 @@
-//! A chart as SVG: a group of lines for each row, a line for each series, its name and value beside.
+//! A chart as SVG: a group of lines for each row, a line for each series, its name and value
+//! beside.
 //!
 //! It carries its own background and follows the reader's light or dark theme. On a narrow screen,
 //! where the whole picture shrinks, its letters grow.

@@ -2,7 +2,7 @@
 //!
 //! The tables are fenced blocks whose info string is `layers` and `modules`; each line is a number
 //! and the names on that layer. An import must go to a lower number, so a cycle cannot pass. The
-//! document is what is checked: it cannot drift from the code.
+//! document itself is checked: it cannot drift from the code.
 
 use std::collections::BTreeMap;
 use std::fs;

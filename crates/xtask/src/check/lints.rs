@@ -6,7 +6,7 @@
 //! else needs a line in one of the tables below, with its reason.
 
 use super::{Context, Outcome, verdict};
-use crate::source::{Source, line_of, paths};
+use crate::source::{Source, line_of, paths, words};
 
 /// Most lines of a file. The style asks for about 800; beyond this no reason is accepted.
 const LINES_MAX: usize = 1000;
@@ -291,19 +291,6 @@ fn stale_exceptions(sources: &[Source], failures: &mut Vec<String>) {
             ));
         }
     }
-}
-
-/// Where `word` stands alone in `text`.
-fn words(text: &str, word: &str) -> Vec<usize> {
-    let edge = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
-    let bytes = text.as_bytes();
-    text.match_indices(word)
-        .map(|(at, _)| at)
-        .filter(|at| {
-            edge(at.checked_sub(1).and_then(|before| bytes.get(before)))
-                && (word.ends_with('!') || edge(bytes.get(at + word.len())))
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,23 +1,32 @@
-//! All of CI, as named steps. Cheap steps first; every step runs even when an earlier one failed.
+//! All of CI, as named steps. Every step runs even when an earlier one failed.
+//!
+//! `steps that read sources → build of all tests → tests and servers, beside clippy and rustdoc`.
+//! The second half runs side by side: tests wait now and then, and compilers do not. What a step
+//! prints goes to a log of its own, which is shown when it fails.
 
+mod changed;
 mod circles;
 mod dependencies;
 mod fuzz;
 mod graph;
+mod lines;
 mod links;
 mod lints;
+mod mutants;
 mod tests_run;
 
 pub use lints::unsafe_paths;
 
-use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::built::{self, Built, FEATURES};
+use crate::log::{self, Log};
 use crate::source::{self, Source};
+use changed::Scope;
 
 /// Options of `check`.
 #[derive(Args)]
@@ -28,7 +37,12 @@ pub struct Arguments {
     /// Leave this step out; may be given several times.
     #[arg(long = "skip", value_name = "STEP")]
     skip: Vec<String>,
-    /// Name the steps and what each is for.
+    /// Only steps and tests of the crates that changed since BASE, and of crates that depend on
+    /// them. BASE is where this branch left main, when not given; changes that are not committed
+    /// count.
+    #[arg(long, value_name = "BASE", num_args = 0..=1, default_missing_value = "")]
+    changed: Option<String>,
+    /// Name the steps, what each protects, and how long it may take.
     #[arg(long)]
     list: bool,
 }
@@ -40,84 +54,186 @@ type Outcome = Result<String, String>;
 struct Context<'a> {
     root: &'a Path,
     sources: &'a [Source],
+    /// What the run is about.
+    scope: Scope,
+    /// What the build of the tests made, once it was asked for.
+    built: OnceLock<Result<Built, String>>,
+}
+
+impl Context<'_> {
+    /// The tests, compiled when they are first asked for.
+    fn built(&self, log: &Log) -> Result<&Built, String> {
+        self.built.get_or_init(|| built::build(self.root, log)).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// How a step works.
+enum Work {
+    /// It reads sources, which takes moments.
+    Read(fn(&Context<'_>) -> Outcome),
+    /// It is quick, or compiles what others run: it comes before them, and nothing runs beside it.
+    First(fn(&Context<'_>, &Log) -> Outcome),
+    /// It runs what was built.
+    Run(fn(&Context<'_>, &Log) -> Outcome),
+    /// It compiles for itself, beside those that run what was built.
+    Beside(fn(&Context<'_>, &Log) -> Outcome),
 }
 
 struct Step {
     name: &'static str,
-    purpose: &'static str,
-    run: fn(&Context<'_>) -> Outcome,
+    /// What would go unnoticed without it.
+    protects: &'static str,
+    /// How long it may take on a quiet machine with two cores, from a clean clone.
+    limit_seconds: u64,
+    /// Whether a change concerns it.
+    when: fn(&Scope) -> bool,
+    work: Work,
+}
+
+fn always(_: &Scope) -> bool {
+    true
 }
 
 const STEPS: &[Step] = &[
-    Step { name: "format", purpose: "rustfmt leaves everything as it is", run: format },
+    Step {
+        name: "format",
+        protects: "rustfmt leaves everything as it is",
+        limit_seconds: 10,
+        when: always,
+        work: Work::First(format),
+    },
     Step {
         name: "crates",
-        purpose: "crates depend on lower layers of ARCHITECTURE.md only",
-        run: graph::crates,
+        protects: "crates depend on lower layers of ARCHITECTURE.md only",
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(graph::crates),
     },
     Step {
         name: "modules",
-        purpose: "the engine's modules import lower ones of ARCHITECTURE.md only",
-        run: graph::modules,
+        protects: "the engine's modules import lower ones of ARCHITECTURE.md only",
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(graph::modules),
     },
     Step {
         name: "circles",
-        purpose: "modules of no crate import each other in a circle",
-        run: circles::check,
+        protects: "modules of no crate import each other in a circle",
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(circles::check),
     },
     Step {
         name: "lints",
-        purpose: "no ambient world, no stray unsafe, no long or unfinished files, no backend named above \
+        protects: "no ambient world, no stray unsafe, no long or unfinished files, no backend named above \
             storage",
-        run: lints::check,
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(lints::check),
+    },
+    Step {
+        name: "lines",
+        protects: "lines fit a screen, comments say it in usual words",
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(lines::check),
+    },
+    Step {
+        name: "mutants",
+        protects: "each rule that can be taken out has code that asks, and tests that are meant to notice",
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(mutants::check),
     },
     Step {
         name: "dependencies",
-        purpose: "each dependency has its reason beside it, and is pinned in one place",
-        run: dependencies::check,
+        protects: "each dependency has its reason beside it, and is pinned in one place",
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(dependencies::check),
     },
     Step {
         name: "fuzz-targets",
-        purpose: "the lists of fuzz targets agree, and each calls its decoder",
-        run: fuzz::check,
+        protects: "the lists of fuzz targets agree, and each calls its decoder",
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(fuzz::check),
     },
     Step {
         name: "links",
-        purpose: "relative links and anchors of every Markdown file lead somewhere",
-        run: links::check,
+        protects: "relative links and anchors of every Markdown file lead somewhere",
+        limit_seconds: 5,
+        when: always,
+        work: Work::Read(links::check),
     },
-    Step { name: "book", purpose: "the pages become a book, whose links all lead somewhere", run: book },
-    Step { name: "clippy", purpose: "clippy over all targets, warnings denied", run: clippy },
     Step {
-        name: "clippy-mutants",
-        purpose: "the same with the features `mutants`, `cloud` and `hdfs`",
-        run: clippy_mutants,
+        name: "build",
+        protects: "all crates, tests and examples compile with every feature but `hdfs` and `etcd`",
+        limit_seconds: 210,
+        when: Scope::has_code,
+        work: Work::First(tests_run::compile),
     },
-    Step { name: "tests", purpose: "unit and integration tests of every crate", run: tests_run::plain },
     Step {
-        name: "mutants",
-        purpose: "tests with the feature `mutants`: each rule taken out is noticed",
-        run: tests_run::mutants,
+        name: "tests",
+        protects: "unit and integration tests of every crate, and that each rule taken out is noticed",
+        limit_seconds: 240,
+        when: Scope::has_code,
+        work: Work::Run(tests_run::run),
     },
     Step {
         name: "servers",
-        purpose: "conformance and histories of the engine on those real servers of object storage that are \
-            built here already",
-        run: servers,
+        protects: "conformance and histories of the engine on real servers of object storage, where some \
+            are built",
+        limit_seconds: 90,
+        when: |scope| scope.has("tombolo-storage"),
+        work: Work::Run(servers),
+    },
+    Step {
+        name: "clippy",
+        protects: "no warning of compiler or clippy in any target, with every feature",
+        limit_seconds: 180,
+        when: Scope::has_code,
+        work: Work::Beside(clippy),
+    },
+    Step {
+        name: "book",
+        protects: "the pages become a book, whose links all lead somewhere",
+        limit_seconds: 90,
+        when: Scope::has_pages,
+        work: Work::Beside(book),
+    },
+    Step {
+        name: "docs",
+        protects: "no broken link in rustdoc, and no warning in libraries without features",
+        limit_seconds: 120,
+        when: Scope::has_code,
+        work: Work::Beside(docs),
     },
     Step {
         name: "doc-tests",
-        purpose: "every example of the documentation, the README's tour included",
-        run: tests_run::documentation,
+        protects: "every example of the documentation runs, the README's tour included",
+        limit_seconds: 60,
+        when: Scope::has_code,
+        work: Work::Beside(tests_run::documentation),
     },
-    Step { name: "docs", purpose: "rustdoc with warnings and broken links denied", run: docs },
 ];
+
+/// How long all steps together may take, without servers; they are given for a quiet machine.
+const LIMIT_SECONDS: u64 = 600;
+
+/// A step that has run.
+struct Done {
+    step: &'static Step,
+    passed: bool,
+    took: Duration,
+    words: String,
+}
 
 /// Runs the steps that `arguments` select.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     if arguments.list {
         for step in STEPS {
-            println!("{:<16} {}", step.name, step.purpose);
+            println!("{:<14} {:>4} s  {}", step.name, step.limit_seconds, step.protects);
         }
         return Ok(());
     }
@@ -128,46 +244,90 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     }
     let sources = source::all(root)
         .map_err(|error| format!("cannot read the sources below {}: {error}", root.display()))?;
-    let context = Context { root, sources: &sources };
-    let started = Instant::now();
-    let mut failed = Vec::new();
-    let mut summary = Vec::new();
-    for step in STEPS {
-        let wanted = arguments.only.is_empty() || arguments.only.iter().any(|name| name == step.name);
-        if !wanted || arguments.skip.iter().any(|name| name == step.name) {
-            continue;
+    let scope = match &arguments.changed {
+        None => Scope::All,
+        Some(base) => changed::since(root, Some(base.as_str()).filter(|base| !base.is_empty()), &sources)?,
+    };
+    let context = Context { root, sources: &sources, scope, built: OnceLock::new() };
+    let is_wanted = |step: &&'static Step| {
+        let named = |names: &[String]| names.iter().any(|name| name == step.name);
+        let chosen =
+            if arguments.only.is_empty() { (step.when)(&context.scope) } else { named(&arguments.only) };
+        chosen && !named(&arguments.skip)
+    };
+    let wanted: Vec<&'static Step> = STEPS.iter().filter(is_wanted).collect();
+    let (started, cpu_before) = (Instant::now(), children_cpu());
+    let done = Mutex::new(Vec::new());
+    let perform_all = |which: fn(&Work) -> bool| {
+        for step in wanted.iter().filter(|step| which(&step.work)) {
+            let outcome = perform(step, &context);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
         }
-        println!("── {} ─ {}", step.name, step.purpose);
-        let begun = Instant::now();
-        let outcome = (step.run)(&context);
-        let took = seconds(begun.elapsed());
-        match outcome {
-            Ok(words) => {
-                println!("   passed in {took}: {words}");
-                summary.push(format!("   {:<16} passed {took:>8}  {words}", step.name));
+    };
+    perform_all(|work| matches!(work, Work::Read(_)));
+    perform_all(|work| matches!(work, Work::First(_)));
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| perform_all(|work| matches!(work, Work::Beside(_))));
+        perform_all(|work| matches!(work, Work::Run(_)));
+        // A panic of the other goes on here.
+        beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let place = |done: &Done| STEPS.iter().position(|step| step.name == done.step.name);
+    done.sort_by_key(place);
+    summary(&done, started.elapsed(), children_cpu().saturating_sub(cpu_before))
+}
+
+/// Runs one step and says how it ended.
+fn perform(step: &'static Step, context: &Context<'_>) -> Done {
+    let begun = Instant::now();
+    let (outcome, log) = match step.work {
+        Work::Read(read) => (read(context), None),
+        Work::First(run) | Work::Run(run) | Work::Beside(run) => {
+            println!("── {} begins: {}", step.name, step.protects);
+            match Log::create(context.root, step.name) {
+                Ok(log) => (run(context, &log), Some(log)),
+                Err(error) => (Err(error), None),
             }
-            Err(message) => {
-                println!("   FAILED in {took}:\n{message}");
-                summary.push(format!(
-                    "   {:<16} FAILED {took:>8}  again alone: cargo xtask check --only {}",
-                    step.name, step.name
-                ));
-                failed.push(step.name);
-            }
+        }
+    };
+    let took = begun.elapsed();
+    match outcome {
+        Ok(words) => {
+            println!("── {} passed in {}: {words}", step.name, seconds(took));
+            Done { step, passed: true, took, words }
+        }
+        Err(message) => {
+            let said = log.map(|log| log.end()).unwrap_or_default();
+            println!("── {} FAILED in {}\n{said}{message}", step.name, seconds(took));
+            let words = format!("again alone: cargo xtask check --only {}", step.name);
+            Done { step, passed: false, took, words }
         }
     }
-    println!("── summary\n{}", summary.join("\n"));
-    let took = seconds(started.elapsed());
+}
+
+/// The table at the end.
+fn summary(done: &[Done], took: Duration, cpu: Duration) -> Result<(), String> {
+    println!("── summary\n   {:<14} {:<7}{:>9}{:>8}  protects; found", "step", "", "took", "limit");
+    for Done { step, passed, took, words } in done {
+        let passed = if *passed { "passed" } else { "FAILED" };
+        let over = if took.as_secs() >= step.limit_seconds { "  OVER ITS LIMIT" } else { "" };
+        let limit = format!("{} s", step.limit_seconds);
+        println!("   {:<14} {passed:<7}{:>9}{limit:>8}  {}{over}", step.name, seconds(*took), step.protects);
+        println!("   {:<40} {words}", "");
+    }
+    let failed: Vec<_> = done.iter().filter(|done| !done.passed).map(|done| done.step.name).collect();
+    let took_words = format!(
+        "{} steps in {} ({} of processors; limit {LIMIT_SECONDS} s on two quiet cores)",
+        done.len(),
+        seconds(took),
+        seconds(cpu)
+    );
     if failed.is_empty() {
-        println!("check passed: {} steps in {took}", summary.len());
+        println!("check passed: {took_words}");
         Ok(())
     } else {
-        println!(
-            "check FAILED: {} of {} steps in {took}: {}",
-            failed.len(),
-            summary.len(),
-            failed.join(", ")
-        );
+        println!("check FAILED: {} of {took_words}: {}", failed.len(), failed.join(", "));
         Err(format!("failed: {}", failed.join(", ")))
     }
 }
@@ -176,53 +336,49 @@ fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
-/// Cargo in the workspace, its output passed through.
-fn cargo(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
-    let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-    let status = Command::new(env!("CARGO"))
-        .args(&arguments)
-        .envs(variables.iter().copied())
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .status()
-        .map_err(|error| format!("   cannot start cargo: {error}"))?;
-    let shown: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
-    if status.success() {
-        Ok("clean".to_owned())
-    } else {
-        Err(format!("   `cargo {}` ended with {status}", shown.join(" ")))
-    }
+/// Processor time of all programs that have ended, which tells a slow check from a busy machine;
+/// zero where the system does not say.
+fn children_cpu() -> Duration {
+    /// Linux counts in these, whatever its own clock.
+    const TICKS_PER_SECOND: u64 = 100;
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, in parentheses, may hold anything; the rest are numbers.
+    let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 =
+        after_name.split_whitespace().skip(13).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
-fn format(context: &Context<'_>) -> Outcome {
-    cargo(context.root, &["fmt", "--all", "--check"], &[]).map_err(|message| {
+fn format(context: &Context<'_>, log: &Log) -> Outcome {
+    log::cargo(context.root, &["fmt", "--all", "--check"], &[], log).map_err(|message| {
         format!("{message}\n   to do: `cargo fmt --all` (rustfmt missing: `rustup component add rustfmt`)")
     })
 }
 
-fn clippy(context: &Context<'_>) -> Outcome {
-    cargo(context.root, &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
-}
-
-fn clippy_mutants(context: &Context<'_>) -> Outcome {
-    let mut arguments = vec!["clippy", "--quiet", "--all-targets"];
-    arguments.extend(tests_run::MUTANT_PACKAGES);
+fn clippy(context: &Context<'_>, log: &Log) -> Outcome {
     // HDFS is looked at here, and tested by `cargo xtask real`: to look takes seconds, to compile
     // it for tests more than a minute.
-    arguments.extend(["--features", "tombolo-storage/hdfs", "--", "-D", "warnings"]);
-    cargo(context.root, &arguments, &[])
+    let features = format!("{FEATURES},tombolo-storage/hdfs");
+    let arguments =
+        ["clippy", "--workspace", "--all-targets", "--features", &features, "--", "-D", "warnings"];
+    log::cargo(context.root, &arguments, &[], log)
 }
 
-fn servers(context: &Context<'_>) -> Outcome {
-    crate::real::bounded_where_built(context.root)
-}
-
-fn book(context: &Context<'_>) -> Outcome {
+fn book(context: &Context<'_>, _: &Log) -> Outcome {
     crate::book::build(context.root).map_err(|error| format!("   {}", error.replace('\n', "\n   ")))
 }
 
-fn docs(context: &Context<'_>) -> Outcome {
-    cargo(context.root, &["doc", "--quiet", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+fn servers(context: &Context<'_>, log: &Log) -> Outcome {
+    crate::real::bounded_where_built(context.built(log)?, log)
+}
+
+/// For rustdoc cargo compiles the libraries as far as their types, without features here.
+fn docs(context: &Context<'_>, log: &Log) -> Outcome {
+    let variables = [("RUSTDOCFLAGS", "-D warnings")];
+    log::cargo(context.root, &["doc", "--workspace", "--no-deps"], &variables, log)?;
+    let said = log.end();
+    let warnings = said.lines().filter(|line| line.starts_with("warning: ")).count();
+    if warnings > 0 { Err(format!("   {warnings} warnings of the compiler")) } else { Ok("clean".to_owned()) }
 }
 
 /// Failures as one message, or `passed` when there are none.

@@ -1,33 +1,16 @@
-//! Runs tests, passes their output through, and counts them: a step that runs no test is a failure,
-//! and so is an ignored one.
+//! Runs the tests that the build made; counts them: a step that runs no test is a failure, and so
+//! is an ignored one.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, seconds};
+use crate::built::{FEATURES, TestProgram};
+use crate::log::{self, Log};
 
-/// The packages that have the feature, and the feature. The stores of the cloud are built and
-/// tested along with it, and RDMA, whose tests skip themselves where no card is named: this is the
-/// build that has every feature.
-pub const MUTANT_PACKAGES: [&str; 14] = [
-    "--package",
-    "tombolo-storage",
-    "--package",
-    "tombolo",
-    "--package",
-    "tombolo-segment",
-    "--package",
-    "tombolo-near-compute-log",
-    "--package",
-    "tombolo-preload",
-    "--package",
-    "tombolo-simulator",
-    "--features",
-    "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,tombolo-segment/mutants,tombolo-segment/rdma,tombolo-near-compute-log/mutants,tombolo-preload/mutants,tombolo-simulator/mutants",
-];
-
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     passed: u64,
     failed: u64,
@@ -52,91 +35,120 @@ impl Counts {
             }
         }
     }
+
+    fn words(self) -> String {
+        let Counts { passed, failed, ignored, binaries } = self;
+        format!("{passed} tests passed, {failed} failed, {ignored} ignored, in {binaries} binaries")
+    }
+
+    /// What a run of tests comes to.
+    fn verdict(self, may_be_empty: bool) -> Outcome {
+        let words = self.words();
+        if self.failed > 0 {
+            return Err(format!("   {words}"));
+        }
+        if self.ignored > 0 {
+            return Err(format!("   {words}: an ignored test shows nothing; make it run or remove it"));
+        }
+        if self.passed == 0 && !may_be_empty {
+            return Err(format!("   {words}: a step without tests shows nothing"));
+        }
+        Ok(words)
+    }
 }
 
-/// Everything but documentation.
-pub fn plain(context: &Context<'_>) -> Outcome {
-    tests(context.root, &["test", "--workspace", "--lib", "--bins", "--tests"], false)
+/// Compiles them, as a step.
+pub fn compile(context: &Context<'_>, log: &Log) -> Outcome {
+    let built = context.built(log)?;
+    Ok(format!("{} test binaries, {} other programs", built.tests.len(), built.programs.len()))
 }
 
-/// With the feature `mutants`.
-pub fn mutants(context: &Context<'_>) -> Outcome {
-    let mut arguments = vec!["test", "--lib", "--tests"];
-    arguments.extend(MUTANT_PACKAGES);
-    tests(context.root, &arguments, false)
+/// Runs all tests of the packages that the run is about.
+pub fn run(context: &Context<'_>, log: &Log) -> Outcome {
+    let built = context.built(log)?;
+    let mut wanted: Vec<&TestProgram> =
+        built.tests.iter().filter(|test| context.scope.has(&test.package)).collect();
+    // The largest first, which hold most tests: so none of them is left alone at the end.
+    wanted
+        .sort_by_key(|test| std::cmp::Reverse(std::fs::metadata(&test.executable).map_or(0, |it| it.len())));
+    let (next, counts, failures) =
+        (AtomicUsize::new(0), Mutex::new(Counts::default()), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(test) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (said, failure) = run_one(test);
+            let mut counts = counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            log.line(&said);
+            said.lines().for_each(|line| counts.add(line));
+            if let Some(failure) = failure {
+                println!("   FAILED: {failure}\n{said}");
+                failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(failure);
+            }
+        }
+    };
+    // Two at a time: while one waits for its longest test, the other has work for the second core.
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(work);
+        work();
+        // A panic of the other goes on here.
+        beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    let counts = counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let failures = failures.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !failures.is_empty() {
+        return Err(format!("   {}\n   {}", counts.words(), failures.join("\n   ")));
+    }
+    counts.verdict(!context.scope.is_all())
+}
+
+/// Runs the tests of one program; gives its output, and how it failed if it did.
+fn run_one(test: &TestProgram) -> (String, Option<String>) {
+    let TestProgram { package, target, executable, folder } = test;
+    let begun = Instant::now();
+    let ran = Command::new(executable)
+        .env("CARGO_MANIFEST_DIR", folder)
+        .env("CARGO_PKG_NAME", package)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output();
+    let output = match ran {
+        Ok(output) => output,
+        Err(error) => return (String::new(), Some(format!("{package} {target} cannot be started: {error}"))),
+    };
+    let said = format!(
+        "── {package} {target}, {}\n{}{}",
+        seconds(begun.elapsed()),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let failure = (!output.status.success()).then(|| {
+        let selection = match target.as_str() {
+            "lib" => "--lib".to_owned(),
+            "bin" => "--bins".to_owned(),
+            name => format!("--test {name}"),
+        };
+        format!(
+            "{package} {target} ended with {}; again alone: \
+            cargo test -p {package} {selection} --features mutants",
+            output.status
+        )
+    });
+    (said, failure)
 }
 
 /// Examples of the documentation. A crate may mark an example `ignore` only where it cannot run at
 /// all, so ignored ones fail too.
-pub fn documentation(context: &Context<'_>) -> Outcome {
-    tests(context.root, &["test", "--workspace", "--doc"], true)
-}
-
-fn tests(root: &Path, arguments: &[&str], may_be_empty: bool) -> Outcome {
-    let mut child = Command::new(env!("CARGO"))
-        .args(arguments)
-        .args(["--no-fail-fast"])
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("   cannot start cargo: {error}"))?;
+pub fn documentation(context: &Context<'_>, log: &Log) -> Outcome {
+    let arguments = ["test", "--workspace", "--doc", "--no-fail-fast", "--features", FEATURES];
+    let outcome = log::cargo(context.root, &arguments, &[], log);
     let mut counts = Counts::default();
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines() {
-            let line = line.map_err(|error| format!("   cannot read what cargo prints: {error}"))?;
-            counts.add(&line);
-            println!("{line}");
-        }
-    }
-    let status = child.wait().map_err(|error| format!("   cannot wait for cargo: {error}"))?;
-    let Counts { passed, failed, ignored, binaries } = counts;
-    let words = format!("{passed} tests passed, {failed} failed, {ignored} ignored, in {binaries} binaries");
-    if !status.success() || failed > 0 {
-        return Err(format!("   {words}; `cargo {}` ended with {status}", arguments.join(" ")));
-    }
-    if ignored > 0 {
-        return Err(format!("   {words}: an ignored test shows nothing; make it run or remove it"));
-    }
-    if passed == 0 && !may_be_empty {
-        return Err(format!("   {words}: a step without tests shows nothing"));
-    }
-    Ok(words)
+    std::fs::read_to_string(log.path()).unwrap_or_default().lines().for_each(|line| counts.add(line));
+    outcome.map_err(|message| format!("   {}\n{message}", counts.words()))?;
+    counts.verdict(false)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
-    use super::{Counts, MUTANT_PACKAGES};
-
-    #[test]
-    fn every_crate_with_the_feature_is_tested_with_it() {
-        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let mut found = 0;
-        for folder in
-            fs::read_dir(&crates).expect("the crates").map(|entry| entry.expect("one of them").path())
-        {
-            let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else { continue };
-            if !manifest.lines().any(|line| line.starts_with("mutants = ")) {
-                continue;
-            }
-            let package = manifest
-                .lines()
-                .find_map(|line| line.strip_prefix("name = "))
-                .expect("a name")
-                .trim_matches('"');
-            assert!(MUTANT_PACKAGES.contains(&package), "{package} is left out");
-            let features = MUTANT_PACKAGES.last().expect("the features").split(',');
-            assert!(
-                features.into_iter().any(|feature| feature == format!("{package}/mutants")),
-                "{package} is built without it"
-            );
-            found += 1;
-        }
-        assert_eq!(found, MUTANT_PACKAGES.iter().filter(|argument| **argument == "--package").count());
-    }
+    use super::Counts;
 
     #[test]
     fn counts_are_summed_over_binaries() {
@@ -150,5 +162,15 @@ mod tests {
         );
         counts.add("test read::tests::finds_nothing ... ok");
         assert_eq!((counts.passed, counts.failed, counts.ignored, counts.binaries), (15, 2, 1, 2));
+    }
+
+    #[test]
+    fn ignored_and_missing_tests_are_failures() {
+        let counts = |passed, failed, ignored| Counts { passed, failed, ignored, binaries: 1 };
+        assert!(counts(1, 0, 0).verdict(false).is_ok());
+        assert!(counts(1, 0, 1).verdict(false).is_err());
+        assert!(counts(1, 1, 0).verdict(false).is_err());
+        assert!(counts(0, 0, 0).verdict(false).is_err());
+        assert!(counts(0, 0, 0).verdict(true).is_ok());
     }
 }

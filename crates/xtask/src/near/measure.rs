@@ -180,7 +180,7 @@ impl Bench {
             (Some((_, row)), [before, after, ..]) => record.fill(row, before, after),
             _ => {
                 record.failure =
-                    Some(ended.failure.unwrap_or_else(|| "it did not say what it did".to_owned()))
+                    Some(ended.failure.unwrap_or_else(|| "it did not say what it did".to_owned()));
             }
         }
         Ok(record)
@@ -305,7 +305,7 @@ impl Bench {
             }
             None => {
                 record.failure =
-                    Some(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+                    Some(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
             }
         }
         Ok(record)

@@ -40,11 +40,18 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// What to measure, separated by commas.
-    #[arg(long, value_delimiter = ',', value_parser = ["insert", "ycsb", "loss", "takeover"], default_value = "insert,ycsb,loss,takeover")]
+    #[arg(
+        long, value_delimiter = ',', value_parser = ["insert", "ycsb", "loss", "takeover"],
+        default_value = "insert,ycsb,loss,takeover"
+    )]
     parts: Vec<String>,
     /// Kinds of log, separated by commas; with `slatedb` or `slatedb-tuned` its program is built,
     /// in a few minutes, once.
-    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(Way::ALL.map(Way::name)), default_values = Way::ALL.map(Way::name))]
+    #[arg(
+        long, value_delimiter = ',',
+        value_parser = clap::builder::PossibleValuesParser::new(Way::ALL.map(Way::name)),
+        default_values = Way::ALL.map(Way::name)
+    )]
     ways: Vec<String>,
     /// Numbers of clients that insert, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64])]
@@ -66,7 +73,9 @@ pub struct Arguments {
     #[arg(long, default_value_t = 512)]
     value_size: usize,
     /// Keys of YCSB's database.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    #[arg(
+        long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000)
+    )]
     num: u64,
     /// How slow the object store is, for tables of all and the log of `objects`: `cluster` (0.74
     /// ms), `s3` (25 ms), or as docs/a-new-store.md says.

@@ -178,7 +178,10 @@ mod tests {
         let silent = Limits { silence: Duration::from_millis(50), ..LIMITS };
         assert!(run(shell("exec sleep 600"), silent, |_, _| ()).failure.unwrap().contains("no sign of life"));
         let slow = Limits { step: Duration::ZERO, ..LIMITS };
-        let script = r#"echo '{"event":"begun","step":4}'; echo '{"event":"progress","step":4,"operations":1}'; exec sleep 600"#;
+        let script = concat!(
+            r#"echo '{"event":"begun","step":4}'; "#,
+            r#"echo '{"event":"progress","step":4,"operations":1}'; exec sleep 600"#
+        );
         assert!(run(shell(script), slow, |_, _| ()).failure.unwrap().contains("step 4 took more than"));
     }
 }

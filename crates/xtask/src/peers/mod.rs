@@ -483,7 +483,8 @@ mod tests {
     fn what_a_process_did_before_it_died_counts() {
         let scene = scene();
         let done = json!({
-            "operations": 10, "operations_per_second": 5.0, "seconds": 2.0, "seconds_settled": 5.0, "operations_per_second_settled": 2.0,
+            "operations": 10, "operations_per_second": 5.0, "seconds": 2.0, "seconds_settled": 5.0,
+            "operations_per_second_settled": 2.0,
         });
         let write = scene.steps.iter().position(|step| step.settled.is_some()).unwrap();
         let ended =

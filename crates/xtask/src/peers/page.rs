@@ -47,7 +47,11 @@ pub fn page(about: &About, engines: &[String], records: &[Record], verdicts: &[V
 
 fn verdict(verdict: &Verdict) -> Value {
     let spread = |spread: Option<Spread>| {
-        spread.map(|Spread { median, least, most, interval }| json!({"median": median, "least": least, "most": most, "interval": interval}))
+        spread.map(|Spread { median, least, most, interval }| {
+            json!({
+                "median": median, "least": least, "most": most, "interval": interval
+            })
+        })
     };
     json!({
         "workload": verdict.key.workload,

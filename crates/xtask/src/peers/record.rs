@@ -128,8 +128,10 @@ mod tests {
     #[test]
     fn what_a_process_tells_becomes_a_flat_object_and_comes_back() {
         let line = json!({
-            "event": "done", "operations": 10, "seconds": 2.0, "operations_per_second": 5.0, "micros_p50": 1.5, "micros_p99": 9.0,
-            "seconds_settled": 4.0, "operations_per_second_settled": 2.5, "sorted_runs": 3, "first_error": null,
+            "event": "done", "operations": 10, "seconds": 2.0, "operations_per_second": 5.0,
+            "micros_p50": 1.5, "micros_p99": 9.0,
+            "seconds_settled": 4.0, "operations_per_second_settled": 2.5, "sorted_runs": 3,
+            "first_error": null,
         });
         let figures = Figures::told(&line, false).unwrap();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Nodes that announce themselves in a real etcd: writers find them, and one that is killed
-//! vanishes with its lease. Once without TLS and users, by our own small client, and once in an etcd
-//! that asks for certificates and a user, by the field's.
+//! vanishes with its lease. Once without TLS and users, by our own small client, and once in an
+//! etcd that asks for certificates and a user, by the field's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -136,7 +136,8 @@ impl Etcd {
             (
                 "role/grant",
                 format!(
-                    r#"{{"name":"{USER}","perm":{{"permType":"READWRITE","key":"{key}","range_end":"{end}"}}}}"#
+                    "{{\"name\":\"{USER}\",\"perm\":{{\"permType\":\"READWRITE\",\"key\":\"{key}\",\
+                \"range_end\":\"{end}\"}}}}"
                 ),
             ),
             ("user/grant", format!(r#"{{"user":"{USER}","role":"{USER}"}}"#)),

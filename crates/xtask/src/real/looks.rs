@@ -1,5 +1,5 @@
-//! Every command that only looks, on a real server beside a process that writes, and goes on writing
-//! afterwards.
+//! Every command that only looks, on a real server beside a process that writes, and goes on
+//! writing afterwards.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -17,6 +17,8 @@ use std::process::Command;
 
 use clap::{Args, ValueEnum};
 
+use crate::built::Built;
+use crate::log::{self, Log};
 use servers::{Kind, Server};
 
 /// Options of `real`.
@@ -141,24 +143,48 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 /// How long CI compares histories on one server, in seconds.
 const CI_SECONDS: u32 = 15;
 
-/// The suites of both interfaces on each store whose server is built here already, and on the first
-/// of them histories of the engine: what CI can afford. Says on which.
-pub fn bounded_where_built(root: &Path) -> Result<String, String> {
-    let mut passed = Vec::new();
+/// The suites of both interfaces on each store whose server is built here already, side by side,
+/// and on the first of them histories of the engine: as much as CI can afford. Says on which.
+pub fn bounded_where_built(built: &Built, log: &Log) -> Result<String, String> {
     // HDFS takes minutes for it, and Java.
-    for kind in
-        [Kind::Versitygw, Kind::Minio, Kind::Azurite].into_iter().filter(|kind| kind.program(true).is_ok())
-    {
+    let mut kinds = vec![Kind::Versitygw, Kind::Minio, Kind::Azurite];
+    kinds.retain(|kind| kind.program(true).is_ok());
+    let (conformance, simulator) = (built.program("conformance")?, built.program("tombolo-simulator")?);
+    let try_out = |kind: Kind, with_histories: bool| {
         let server = Server::start(kind, true)?;
-        let failed = |error| format!("{kind}: {error}");
-        conformance(root, &server).map_err(failed)?;
-        if passed.is_empty() {
-            metamorphic(root, &server, CI_SECONDS).map_err(failed)?;
+        let mut suites = Command::new(conformance);
+        log::run(suites.arg(server.uri("conformance")).envs(server.credentials()), log)?;
+        if with_histories {
+            let (seconds, seed) = (CI_SECONDS.to_string(), std::process::id().to_string());
+            let mut histories = Command::new(simulator);
+            histories.args(["--seconds", &seconds, "--seed", &seed, "--store"]);
+            let histories = histories.arg(server.uri("metamorphic")).envs(server.credentials());
+            log::run(histories, log)?;
         }
-        passed.push(kind.to_string());
+        Ok::<_, String>(())
+    };
+    let tried: Vec<Result<(), String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = kinds
+            .iter()
+            .enumerate()
+            .map(|(nth, kind)| scope.spawn(move || try_out(*kind, nth == 0)))
+            .collect();
+        // A panic of one goes on here.
+        let ended = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ended.map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let failures: Vec<String> = kinds
+        .iter()
+        .zip(tried)
+        .filter_map(|(kind, tried)| tried.err().map(|error| format!("   {kind}: {error}")))
+        .collect();
+    if !failures.is_empty() {
+        return Err(failures.join("\n"));
     }
-    let built = "`cargo xtask real` builds them";
-    Ok(if passed.is_empty() { format!("skipped: no server is built here; {built}") } else { list(&passed) })
+    if kinds.is_empty() {
+        return Ok("skipped: no server is built here; `cargo xtask real` builds them".to_owned());
+    }
+    Ok(list(&kinds.iter().map(Kind::to_string).collect::<Vec<_>>()))
 }
 
 /// Builds the suites of both interfaces.

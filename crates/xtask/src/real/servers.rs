@@ -258,7 +258,8 @@ impl Server {
     pub fn uri_by_way_of(&self, address: &str, database: &str) -> String {
         match self.kind {
             Kind::Azurite => format!(
-                "az://{BUCKET}/{database}?endpoint=http://{address}/{AZURITE_ACCOUNT}&account={AZURITE_ACCOUNT}"
+                "az://{BUCKET}/{database}?endpoint=http://{address}/{AZURITE_ACCOUNT}\
+                &account={AZURITE_ACCOUNT}"
             ),
             Kind::Hdfs => format!("hdfs://{address}{}/{database}", hdfs::DIRECTORY),
             _ => format!("s3://{BUCKET}/{database}?endpoint=http://{address}"),

@@ -100,7 +100,12 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     let scores: Vec<f64> = confirmed.iter().map(|scored| scored.score).collect();
     let found = spread_with_interval(&scores).ok_or("no round gave a score")?;
     if let Some(path) = &arguments.json {
-        let record = |scored: &Scored, phase: &str| json!({ "phase": phase, "settings": scored.candidate.to_string(), "score": scored.score, "ratios": scored.ratios });
+        let record = |scored: &Scored, phase: &str| {
+            json!({
+                "phase": phase, "settings": scored.candidate.to_string(), "score": scored.score,
+                "ratios": scored.ratios
+            })
+        };
         let all: Vec<Value> = searched
             .iter()
             .map(|scored| record(scored, "search"))

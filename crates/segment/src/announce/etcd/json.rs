@@ -1,5 +1,5 @@
-//! The small client of ours: etcd over the JSON that it speaks beside gRPC, without TLS and without a
-//! user.
+//! The small client of ours: etcd over the JSON that it speaks beside gRPC, without TLS and without
+//! a user.
 //!
 //! It is there for two reasons. The field's client (`grpc`) needs seventy crates and, to be built,
 //! the compiler of protocol buffers: a plain build finds nodes in a plain etcd without them. And a
@@ -31,9 +31,13 @@ impl Json {
     pub(super) async fn ask(&self, env: &Env, ask: Ask) -> std::result::Result<Answer, Refused> {
         match ask {
             Ask::Entries { prefix } => {
-                // All keys that begin so: up to the prefix with its last byte, a slash, raised by one.
+                // All keys that begin so: up to the prefix with its last byte, a slash, raised by
+                // one.
                 let end = format!("{}0", prefix.trim_end_matches('/'));
-                let request = json!({"key": to_base64(prefix.as_bytes()), "range_end": to_base64(end.as_bytes()), "limit": NODES_MAX.to_string()});
+                let request = json!({
+                    "key": to_base64(prefix.as_bytes()), "range_end": to_base64(end.as_bytes()),
+                    "limit": NODES_MAX.to_string()
+                });
                 let said = self.post(env, "/v3/kv/range", &request).await?;
                 let entries = said["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
                 Ok(Answer::Entries(entries.iter().filter_map(entry).collect()))
@@ -49,7 +53,9 @@ impl Json {
                 Ok(Answer::Lease(seconds.filter(|seconds| *seconds > 0).map(|_| lease)))
             }
             Ask::Put { key, value, lease } => {
-                let request = json!({"key": to_base64(key.as_bytes()), "value": to_base64(&value), "lease": lease.to_string()});
+                let request = json!({
+                    "key": to_base64(key.as_bytes()), "value": to_base64(&value), "lease": lease.to_string()
+                });
                 self.post(env, "/v3/kv/put", &request).await.map(|_| Answer::Done)
             }
             Ask::Revoke { lease } => {

@@ -27,5 +27,5 @@ mod world;
 
 mod tests;
 
-use search::{Found, search};
+use search::search;
 use world::{Process, Task, World};
