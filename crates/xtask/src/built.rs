@@ -12,8 +12,8 @@ use serde_json::Value;
 use crate::log::{self, Log};
 
 /// Every feature of every crate but `hdfs` and `etcd`, which `cargo xtask real` tests: their crates
-/// would take a minute more to compile, and `etcd` needs protoc. Tests of RDMA skip themselves where
-/// no card is named.
+/// would take a minute more to compile, and `etcd` needs protoc. Tests of RDMA skip themselves
+/// where no card is named.
 pub const FEATURES: &str = "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,\
     tombolo-segment/mutants,tombolo-segment/rdma,tombolo-near-compute-log/mutants,\
     tombolo-preload/mutants,tombolo-simulator/mutants";

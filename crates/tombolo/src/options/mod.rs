@@ -75,8 +75,8 @@ pub struct Options {
     /// rest leaves. Default 256 MiB, at least 1 MiB.
     pub memory_bytes: u64,
     /// Bytes that a memtable takes before it is flushed. Default: a sixteenth of the memory; of a
-    /// store behind a network up to a quarter, divided by the databases that share the budget, while
-    /// flushes keep up. Larger: fewer, larger flushes, longer replay.
+    /// store behind a network up to a quarter, divided by the databases that share the budget,
+    /// while flushes keep up. Larger: fewer, larger flushes, longer replay.
     pub memtable_bytes: Option<u64>,
     /// Most writes of one database that may be unfinished at once; beyond it, `Busy`. Default
     /// 65,536.

@@ -387,7 +387,8 @@ fn verbs_that_wait_for_a_silent_store_are_told() {
         drop(keys.set_options([("compression", "none")]));
         stores.env.sleep(Duration::from_secs(1)).await;
         let began = stores.env.now();
-        // All that was acknowledged is in the log: whether the record comes is nobody's to wait for.
+        // All that was acknowledged is in the log: whether the record comes is nobody's to wait
+        // for.
         db.close().await.unwrap();
         assert!(stores.env.now().since(began) < Duration::from_secs(100), "virtual time");
         stores.plan.clear();

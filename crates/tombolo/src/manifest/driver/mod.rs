@@ -304,7 +304,8 @@ impl Manifest {
     }
 
     /// # Errors
-    /// `OutcomeUnknown` once the store has not said for [`ANSWER_TIME_MAX`] what became of a record.
+    /// `OutcomeUnknown` once the store has not said for [`ANSWER_TIME_MAX`] what became of a
+    /// record.
     pub(crate) fn check_answered(&self) -> Result<()> {
         let inner = self.inner();
         let Some(since) = *inner.putting_since.lock() else { return Ok(()) };

@@ -350,8 +350,8 @@ fn a_store_that_answers_nothing_is_told_of_while_its_record_is_put() {
     });
 }
 
-/// A store that takes longer than a minute for each put is slow, not silent: a request that was lost
-/// has more time when it is made again.
+/// A store that takes longer than a minute for each put is slow, not silent: a request that was
+/// lost has more time when it is made again.
 #[test]
 fn a_record_comes_into_place_however_slow_the_store_is() {
     let (_world, env, store) = world();
