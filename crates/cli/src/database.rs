@@ -1,6 +1,5 @@
 //! How commands name a database, and open it.
 
-use std::io::{self, Write};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -11,13 +10,15 @@ use tombolo::{
 
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::note::note;
 use crate::output::Output;
+use crate::place::check_new;
 
 /// A database: a store, a log, settings.
 #[derive(Args, Clone, Debug)]
 pub struct DatabaseArguments {
-    /// The store that holds the database, as a URI: file:///data/orders.
-    #[arg(value_name = "URI")]
+    /// The store that holds the database: a path, or a URI such as file:///data/orders.
+    #[arg(value_name = "URI", value_parser = crate::place::place)]
     pub store: String,
     #[command(flatten)]
     pub how: HowArguments,
@@ -28,7 +29,7 @@ pub struct DatabaseArguments {
 pub struct HowArguments {
     /// The log store, as a URI; the store's own log when not given. A database is always opened
     /// with the log it was created with.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     pub log: Option<String>,
     /// A setting of the database, as name=value; may be given several times. A wrong name lists
     /// them all.
@@ -89,8 +90,7 @@ impl WriterArguments {
 }
 
 fn say(text: &str) {
-    // Nobody to tell when standard error is closed.
-    let _ = writeln!(io::stderr(), "tombolo: {text}");
+    note(format_args!("tombolo: {text}"));
 }
 
 /// Says for whom, and for how long, it is waited.
@@ -115,6 +115,14 @@ impl TakeOverArguments {
     pub fn mode(self) -> TakeOver {
         if self.take_over { TakeOver::Always } else { TakeOver::Never }
     }
+}
+
+/// Where a command may make a database.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct NewArguments {
+    /// Makes a database also in a directory with other files in it, and in the root of this host.
+    #[arg(long)]
+    among_others: bool,
 }
 
 /// What a command that only looks shows.
@@ -185,6 +193,32 @@ impl DatabaseArguments {
             None => self.builder()?,
         };
         Ok(builder.open_read_only().wait()?)
+    }
+
+    /// Opens the database to change it, and makes it if it is not there, which is said; whether it
+    /// was made.
+    pub fn open_or_create(&self, take_over: &TakeOverArguments, new: &NewArguments) -> Result<(Db, bool)> {
+        match self.open(OpenMode::Open, take_over) {
+            Err(Failure::Engine(error)) if error.kind() == ErrorKind::NotFound => {}
+            opened => return Ok((opened?, false)),
+        }
+        match self.create(take_over, new) {
+            // Somebody else was faster, or something of it is gone: opening says which.
+            Err(Failure::Engine(error)) if error.kind() == ErrorKind::AlreadyExists => {
+                Ok((self.open(OpenMode::Open, take_over)?, false))
+            }
+            created => Ok((created?, true)),
+        }
+    }
+
+    /// Makes the database, and says so.
+    pub fn create(&self, take_over: &TakeOverArguments, new: &NewArguments) -> Result<Db> {
+        if !new.among_others {
+            check_new(&self.store)?;
+        }
+        let db = self.open(OpenMode::Create, take_over)?;
+        say(&format!("made the database {}", self.store));
+        Ok(db)
     }
 
     /// Opens the database to change it. Somebody who has it open is disturbed only with

@@ -7,14 +7,18 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
-use tombolo::{Env, Epoch, ErrorKind, Options};
+use tombolo::{Env, Epoch, Error, ErrorKind, Options};
 use tombolo_env::FileSystemKind;
-use tombolo_storage::backend::local::file_system_kind;
+use tombolo_storage::backend::local::{file_system_kind, trial};
 use tombolo_storage::facts::{self, Fact, Verdict};
+use tombolo_storage::object::read_whole;
 use tombolo_storage::probe::exclusive;
-use tombolo_storage::{LogStore, ObjectStore, Purpose, Request, Uri};
+use tombolo_storage::{
+    Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Uri,
+};
 
 use crate::database::HowArguments;
 use crate::failure::{Failure, Result};
@@ -33,11 +37,11 @@ Examples:
   tombolo --json doctor file:///data/orders | jq '.facts[] | select(.verdict != \"ok\")'
 
 Each line is ok, warn (it works, slower or with less room than it could) or bad (it will fail, or can lose data), and says what to do.
-Exit code 1 when something is bad. No database is changed, and no writer is disturbed; in a bucket many puts try for one name under probe/, and
-are removed again. What a store can do is measured by `tombolo bench store`.")]
+Exit code 1 when something is bad. No database is changed, and no writer is disturbed. Writing is tried: with empty files in directories, with small
+objects under probe/ elsewhere, which are removed again; the nodes of a near-compute log are asked whether they are there. What a store can do is measured by `tombolo bench store`.")]
 pub struct Arguments {
     /// A store, as a URI; only this machine when not given.
-    #[arg(value_name = "URI")]
+    #[arg(value_name = "URI", value_parser = crate::place::place)]
     store: Option<String>,
     #[command(flatten)]
     how: HowArguments,
@@ -135,14 +139,20 @@ fn store_groups(env: &Env, store: &str, log: Option<&str>) -> Result<Vec<Group>>
     let logs = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
     let mut found = env.block_on(objects.facts(Request::new(Purpose::Open, Epoch::NONE)))?;
     found.push(database(env, &objects));
+    found.push(match store.scheme.as_str() {
+        "file" => trial(env, &store.path()?),
+        _ => writing(env, &objects),
+    });
     if objects.traits().must_prove_put_if_absent {
         found.push(put_if_absent(env, &objects)?);
     }
     let mut groups = vec![Group { about: format!("store {store}"), facts: found }];
     let log = log.as_ref().unwrap_or(&store);
     let mut facts = survival(logs.as_ref());
+    facts.extend(env.block_on(logs.facts())?);
     if log.scheme == "file" {
         facts.extend(form(log, &file_system_kind(env, &log.path()?)?));
+        facts.push(trial(env, &log.path()?));
     }
     groups.push(Group { about: format!("log {log}"), facts });
     Ok(groups)
@@ -179,7 +189,33 @@ fn put_if_absent(env: &Env, objects: &Arc<dyn ObjectStore>) -> Result<Fact> {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             Ok(Fact::bad(name, error.to_string(), "create no database here: two writers could both own it"))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Ok(bad(name, &error)),
+    }
+}
+
+/// What a refusal says, and what to do.
+fn bad(name: &'static str, error: &Error) -> Fact {
+    let advice = error.next_step().unwrap_or("check the URI, the credentials and the rights there");
+    Fact::bad(name, error.message(), advice)
+}
+
+/// Puts a small object, reads it and deletes it.
+fn writing(env: &Env, objects: &Arc<dyn ObjectStore>) -> Fact {
+    let name = "writing";
+    let request = Request::new(Purpose::Open, Epoch::NONE);
+    let tried = env.block_on(async {
+        let object = ObjectName::new(format!("probe/{:016x}{:016x}", env.random_u64(), env.random_u64()))?;
+        let bytes = Bytes::from_static(b"tombolo doctor");
+        let placement = Placement::new(ObjectKind::Other, Life::Short);
+        objects.put_if_absent(request, &object, placement, bytes.clone()).await?;
+        let read = read_whole(&**objects, request, &object, bytes.len() as u64).await;
+        objects.delete(request, &object).await?;
+        let found = read?;
+        if found == bytes { Ok(()) } else { Err(Error::corrupt(&object, 0, "what was put", "other bytes")) }
+    });
+    match tried {
+        Ok(()) => Fact::fine(name, "works: an object was put, read and deleted"),
+        Err(error) => bad(name, &error),
     }
 }
 
@@ -202,7 +238,7 @@ fn database(env: &Env, objects: &Arc<dyn ObjectStore>) -> Fact {
         Err(error) => Fact::bad(
             "database",
             Failure::from(error).to_string(),
-            "`tombolo inspect` shows the bytes; restore what is damaged",
+            "restore what is damaged from a copy; without one `tombolo db salvage` says what can be had",
         ),
     }
 }

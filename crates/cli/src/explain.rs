@@ -15,7 +15,7 @@ use crate::output::Output;
 pub struct Arguments {
     /// The store, then the log where it is another; without a log, every form of the store's own
     /// log is explained.
-    #[arg(value_name = "URI", required = true, num_args = 1..=2)]
+    #[arg(value_name = "URI", value_parser = crate::place::place, required = true, num_args = 1..=2)]
     uris: Vec<String>,
 }
 

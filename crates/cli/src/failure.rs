@@ -210,8 +210,8 @@ fn next_step(kind: ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::AlreadyExists => "choose another name, or use what is there",
         ErrorKind::Corrupt => {
-            "restore the object from a copy; `tombolo db verify` says what else is damaged, `tombolo \
-            inspect` shows the bytes"
+            "restore the object from a copy; without one `tombolo db salvage URI` says what can be had, \
+            and `tombolo inspect URI` shows the bytes"
         }
         ErrorKind::OutOfSpace => "free space or raise the quota; nothing acknowledged is lost",
         ErrorKind::PermissionDenied => {

@@ -36,7 +36,7 @@ With --live the databases that are not named are destroyed, by the rules of `tom
 another shares tables, and readers keep their tables. A name under which there is no database is refused before anything is done.")]
 pub struct Arguments {
     /// The root under which databases lie, or one database, as a URI.
-    #[arg(value_name = "URI")]
+    #[arg(value_name = "URI", value_parser = crate::place::place)]
     root: String,
     /// Delete what was found.
     #[arg(long)]

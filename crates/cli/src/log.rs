@@ -7,6 +7,7 @@ use tombolo_near_compute_log::{RegionState, SegmentStatus, log_status};
 use tombolo_storage::{LogRecord, Uri};
 
 use crate::failure::Result;
+use crate::note::note;
 use crate::output::Output;
 use crate::serve::Showing;
 
@@ -26,7 +27,7 @@ Examples:
   tombolo log status file:///data/orders --secret-file secret --json")]
 pub struct Arguments {
     /// The store that holds the database, as a URI.
-    #[arg(value_name = "URI")]
+    #[arg(value_name = "URI", value_parser = crate::place::place)]
     store: String,
     #[command(flatten)]
     showing: Showing,
@@ -39,13 +40,19 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     let objects = crate::database::registry().open_object_store(&env, &Uri::parse(&arguments.store)?)?;
     let credentials = arguments.showing.credentials()?;
     let world = env.clone();
-    let (database, found) = env.block_on(async move {
+    let (database, found, elsewhere) = env.block_on(async move {
         let loaded = tombolo::internals::load(&world, &objects).await?;
         let database = loaded.state.database().map_or(0, |database| database.id);
+        let identity = loaded.state.database().map(|database| database.log_identity.to_string());
+        let is_near = identity.as_deref().is_none_or(|identity| identity == "near");
         let mut found = Vec::new();
         for log in loaded.state.log_records() {
-            let segments =
-                log_status(&world, credentials.as_ref(), loaded.incarnation, database, &log).await?;
+            // Of a log that is kept elsewhere nodes know nothing.
+            let segments = if is_near {
+                log_status(&world, credentials.as_ref(), loaded.incarnation, database, &log).await?
+            } else {
+                Vec::new()
+            };
             let known = loaded.state.logs().get(&log.id);
             let (sealed, replay) =
                 known.map_or((None, None), |known| (known.sealed, Some(known.replay_point)));
@@ -56,8 +63,14 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
                 segments,
             ));
         }
-        Ok::<_, tombolo::Error>((format!("{database:016x}"), found))
+        Ok::<_, tombolo::Error>((format!("{database:016x}"), found, identity.filter(|_| !is_near)))
     })?;
+    if let Some(identity) = &elsewhere {
+        let store = &arguments.store;
+        note(format_args!(
+            "tombolo: the log is kept at {identity}, not on nodes; `tombolo inspect {store} log` shows its bytes"
+        ));
+    }
     if found.is_empty() {
         return output.result(
             || json!({ "database": database, "logs": [] }),
@@ -68,6 +81,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         || {
             json!({
                 "database": database,
+                "kept_at": elsewhere,
                 "logs": found.iter().map(
                     |(log, sealed, replay, segments)| as_json(log, sealed.as_ref(), replay.as_ref(), segments)
                 ).collect::<Vec<_>>()

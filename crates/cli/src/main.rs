@@ -23,7 +23,9 @@ mod log;
 mod machine;
 mod note;
 mod output;
+mod place;
 mod process;
+mod progress;
 mod scratch;
 mod serve;
 mod soak;
@@ -70,7 +72,7 @@ Begin with:
   tombolo bench                                  how fast it is here
 
 Every command takes:
-  a database as a URI: file:///path, or mem://name within one process; parameters follow a ?, such as ?form=written
+  a database as a path, /data/orders or ./orders, or as a URI: file:///data/orders, s3://bucket/orders; parameters follow a ? of a URI
   --json, before or after its name, for machines; errors then are JSON too, on standard error
   -v for what happens in the background, on standard error; -vv for more
   --set name=value for a setting of the database: docs/settings.md lists them all

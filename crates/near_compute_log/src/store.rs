@@ -4,9 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tombolo_env::{BoxFuture, Env, TaskClass, all};
+use tombolo_env::{BoxFuture, Env, TaskClass, all, within};
 use tombolo_segment::call::{Node, Shape};
-use tombolo_segment::message::{Answer, Body, KEEP_MAX, NodeIncarnation, Refusal, RegionId, Request};
+use tombolo_segment::message::{
+    Answer, Body, KEEP_MAX, NodeIncarnation, NodeStatus, Refusal, RegionId, Request,
+};
+use tombolo_storage::facts::Fact;
 use tombolo_storage::fenced::Fenced;
 use tombolo_storage::lanes::{Lanes, world_ended};
 use tombolo_storage::logged::LoggedErrors;
@@ -39,6 +42,45 @@ const COLLECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How often a log looks which nodes have announced themselves.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
+
+/// How long a node may take to say what it is.
+const STATUS_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// What nodes said, judged: whether a log may begin on them, and which are missing.
+fn judge(nodes: &[Node], answers: &[Result<NodeStatus>], copies: usize, quorum: usize) -> Vec<Fact> {
+    let takes = |answer: &&Result<NodeStatus>| {
+        answer.as_ref().is_ok_and(|status| !status.is_draining && status.bytes_free() > 0)
+    };
+    let ready = answers.iter().filter(takes).count();
+    let value = format!("{ready} of {} ready, {copies} wanted, {quorum} needed", nodes.len());
+    let mut facts = vec![match ready {
+        0.. if ready < quorum => {
+            Fact::bad("nodes", value, "start more: nothing is written durably without that many")
+        }
+        0.. if ready < copies => {
+            Fact::warning("nodes", value, "start more: one that is lost now stops all writing")
+        }
+        _ => Fact::fine("nodes", value),
+    }];
+    for (node, answer) in nodes.iter().zip(answers) {
+        facts.push(match answer {
+            Ok(status) if status.is_draining => {
+                Fact::warning("node", format!("{}: it is about to end", node.address), "start another")
+            }
+            Ok(status) if status.bytes_free() == 0 => {
+                Fact::warning("node", format!("{}: it is full", node.address), "let it lend more memory")
+            }
+            Ok(status) => {
+                Fact::fine("node", format!("{}: {} MiB free", node.address, status.bytes_free() >> 20))
+            }
+            Err(error) => {
+                let advice = error.next_step().unwrap_or("start it, or check the address and the network");
+                Fact::warning("node", format!("{}: {}", node.address, error.message()), advice)
+            }
+        });
+    }
+    facts
+}
 
 /// Logs in the memory of nodes.
 #[derive(Debug)]
@@ -235,6 +277,25 @@ impl LogStore for NearLogStore {
         Box::pin(async move {
             NearLogStore::collect_regions(&self.neighbours, context, &[]).await;
             delete_objects(context, |id| id.epoch < context.epoch).await
+        })
+    }
+
+    fn facts(&self) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        Box::pin(async move {
+            let Shape { copies, quorum } = self.replication.shape;
+            self.neighbours.look(copies).await?;
+            let nodes = self.neighbours.nodes();
+            let calls = nodes.iter().map(|node| -> BoxFuture<'_, Result<NodeStatus>> {
+                Box::pin(async move {
+                    let asked = self.neighbours.peer(&node.address)?.status();
+                    let answer = within(&self.env, STATUS_TIME_MAX, asked).await.flatten();
+                    answer.unwrap_or_else(|| {
+                        Err(Error::new(ErrorKind::Retry, format!("no answer within {STATUS_TIME_MAX:?}")))
+                    })
+                })
+            });
+            let answers = all(calls.collect(), nodes.len().max(1)).await;
+            Ok(judge(&nodes, &answers, copies, quorum))
         })
     }
 

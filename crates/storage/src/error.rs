@@ -94,7 +94,9 @@ impl Error {
             .offset(offset)
             .expected(expected)
             .found(found)
-            .advice("restore the object from a copy; run `tombolo db verify` to see what else is damaged")
+            .advice(
+                "restore the object from a copy; without one `tombolo db salvage URI` says what can be had",
+            )
     }
 
     /// What decoding found wrong in the bytes of `object` that begin at `base_offset` in it:
@@ -204,6 +206,10 @@ impl Error {
             _ if matches!(error.raw_os_error(), Some(23 | 24)) => {
                 (ErrorKind::Retry, Some("too many files are open: raise the limit (`ulimit -n`)"))
             }
+            _ if is_link_loop(&error) => (
+                ErrorKind::Invalid,
+                Some("a symbolic link leads back to itself: remove it, or name the directory that is meant"),
+            ),
             Io::NotFound => (ErrorKind::NotFound, Some("check the path")),
             Io::AlreadyExists => (ErrorKind::AlreadyExists, None),
             Io::PermissionDenied => {
@@ -240,6 +246,12 @@ impl Error {
             None => error,
         }
     }
+}
+
+/// Whether a path goes through links that lead back to themselves (ELOOP, which has no kind of its
+/// own).
+pub(crate) fn is_link_loop(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(40)
 }
 
 impl fmt::Display for Error {

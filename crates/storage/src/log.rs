@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, Completion, Env};
 
+use crate::facts::Fact;
 use crate::{Epoch, Error, ErrorKind, Incarnation, LogMemory, ObjectStore, Result, Survival};
 
 /// A position in a lane: segment number in the upper 32 bits, byte in the segment in the lower.
@@ -236,6 +237,12 @@ pub trait LogStore: Send + Sync + fmt::Debug {
     /// last start. For liveness only.
     fn is_of_one_host(&self) -> bool {
         false
+    }
+
+    /// What the log is found to be when it is asked, judged, for `tombolo doctor`: those that it
+    /// needs are asked whether they are there. Changes nothing.
+    fn facts(&self) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     /// What accepted and durable writes survive here.

@@ -71,10 +71,10 @@ enum Command {
 struct RunArguments {
     /// Where the database is made, as a URI; a temporary directory, removed afterwards, when not
     /// given.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     store: Option<String>,
     /// The log store, as a URI; the store's own log when not given.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     log: Option<String>,
     #[command(flatten)]
     take_over: TakeOverArguments,

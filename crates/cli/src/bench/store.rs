@@ -32,10 +32,10 @@ fresh prefix, and the log is of a database's life of its own: what lies there is
 append is a log entry that is accepted, sync one that is durable; put is put-if-absent, write a table written in pieces.")]
 pub struct Arguments {
     /// The store, as a URI.
-    #[arg(value_name = "URI")]
+    #[arg(value_name = "URI", value_parser = crate::place::place)]
     store: String,
     /// The log store, as a URI; the store's own log when not given.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     log: Option<String>,
     /// Bytes of a request, separated by commas.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "512,4096,65536")]

@@ -64,10 +64,10 @@ pub struct Restore {
     /// The checkpoint's name.
     name: String,
     /// The new database, as a URI.
-    #[arg(value_name = "NEW_URI")]
+    #[arg(value_name = "NEW_URI", value_parser = crate::place::place)]
     target: String,
     /// The log store of the new database, as a URI; its store's own log when not given.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     target_log: Option<String>,
     #[command(flatten)]
     share: Share,
@@ -104,10 +104,10 @@ pub struct Clone {
     #[command(flatten)]
     writer: WriterArguments,
     /// The new database, as a URI.
-    #[arg(value_name = "NEW_URI")]
+    #[arg(value_name = "NEW_URI", value_parser = crate::place::place)]
     target: String,
     /// The log store of the new database, as a URI; its store's own log when not given.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     target_log: Option<String>,
     #[command(flatten)]
     share: Share,

@@ -29,7 +29,7 @@ Reads the manifest and nothing else: what is in memory or in the log only is not
 Level 0 holds what flushes wrote, newest first, and may overlap; the tables of every other level do not overlap.")]
 pub struct Levels {
     /// The store that holds the database, as a URI.
-    #[arg(value_name = "URI")]
+    #[arg(value_name = "URI", value_parser = crate::place::place)]
     store: String,
     /// Only this keyspace.
     #[arg(long, value_name = "NAME")]

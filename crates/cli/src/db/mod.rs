@@ -19,10 +19,13 @@ use serde_json::json;
 use tombolo::{Answered, Ask, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
 use tombolo_format::key::VALUE_BYTES_MAX;
 
-use crate::database::{DatabaseArguments, Done, LookArguments, TakeOverArguments, WriterArguments};
+use crate::database::{
+    DatabaseArguments, Done, LookArguments, NewArguments, TakeOverArguments, WriterArguments,
+};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
+use crate::progress;
 use crate::text::{self, Form, FormArguments};
 
 /// Databases at the prompt. Keys and values are the bytes that were typed; --escape reads escapes
@@ -41,7 +44,7 @@ use crate::text::{self, Form, FormArguments};
 #[derive(Subcommand)]
 pub enum Command {
     /// Creates a database.
-    Create(DatabaseArguments),
+    Create(Create),
     /// Writes a key.
     Put(Put),
     /// Prints the value of a key; exit code 3 when it has none.
@@ -64,7 +67,7 @@ pub enum Command {
     /// no more.
     #[command(subcommand)]
     Clones(clones::Command),
-    /// Lists, creates and drops keyspaces.
+    /// Lists, creates, changes and drops keyspaces.
     #[command(subcommand)]
     Keyspace(KeyspaceCommand),
     /// Says what the database holds: tables, memory, log, what opening took.
@@ -155,6 +158,15 @@ impl From<Survives> for Durability {
     }
 }
 
+/// Arguments of `create`.
+#[derive(Args)]
+pub struct Create {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    #[command(flatten)]
+    new: NewArguments,
+}
+
 /// Arguments of `put`.
 #[derive(Args)]
 #[command(after_help = "\
@@ -179,6 +191,8 @@ pub struct Put {
     /// --escape and --hex are then for the key alone.
     #[arg(long, value_name = "PATH", conflicts_with = "value")]
     value_file: Option<PathBuf>,
+    #[command(flatten)]
+    new: NewArguments,
     /// What the write must survive; `tombolo explain URI` says what each means there.
     #[arg(long, value_enum, default_value_t)]
     durability: Survives,
@@ -245,12 +259,15 @@ pub struct Scan {
 Examples:
   tombolo db keyspace list file:///data/orders
   tombolo db keyspace create file:///data/orders archive --keyspace-setting compression=zstd
+  tombolo db keyspace set file:///data/orders archive filter_bits=0
   tombolo db keyspace drop file:///data/orders archive")]
 pub enum KeyspaceCommand {
     /// Lists the keyspaces with their settings.
     List(Look),
     /// Creates a keyspace; the database too, if it does not exist.
     Create(CreateKeyspace),
+    /// Changes settings of a keyspace.
+    Set(SetKeyspace),
     /// Drops a keyspace with all in it.
     Drop(DropKeyspace),
 }
@@ -266,6 +283,27 @@ pub struct CreateKeyspace {
     /// them all.
     #[arg(long = "keyspace-setting", value_name = "NAME=VALUE")]
     keyspace_settings: Vec<String>,
+    #[command(flatten)]
+    new: NewArguments,
+}
+
+/// Arguments of `keyspace set`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db keyspace set file:///data/orders archive compression=zstd filter_bits=0
+  tombolo db keyspace set file:///data/orders default block_bytes=64KiB
+
+All of them change, or none when one is wrong. Tables that are made from here on follow them; those that exist stay as they are until compaction
+writes them anew, which `tombolo db compact` does at once.")]
+pub struct SetKeyspace {
+    #[command(flatten)]
+    writer: WriterArguments,
+    /// Its name.
+    name: String,
+    /// What changes. A wrong name lists all settings.
+    #[arg(value_name = "NAME=VALUE", required = true)]
+    changes: Vec<String>,
 }
 
 /// Arguments of `keyspace drop`.
@@ -302,6 +340,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Export(arguments) => transfer::export(arguments, output),
         Command::Keyspace(KeyspaceCommand::List(arguments)) => keyspaces(arguments, output),
         Command::Keyspace(KeyspaceCommand::Create(arguments)) => create_keyspace(arguments, output),
+        Command::Keyspace(KeyspaceCommand::Set(arguments)) => set_keyspace(arguments, output),
         Command::Keyspace(KeyspaceCommand::Drop(arguments)) => drop_keyspace(arguments, output),
         Command::Checkpoint(command) => checkpoint::run(command, output),
         Command::Clone(arguments) => checkpoint::clone(arguments, output),
@@ -318,10 +357,10 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     }
 }
 
-fn create(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
+fn create(arguments: &Create, output: &Output) -> Result<()> {
     // Of what is there already nobody is disturbed.
-    let db = arguments.open(OpenMode::Create, &TakeOverArguments::default())?;
-    let (incarnation, epoch, store) = (db.incarnation().0, db.epoch().0, &arguments.store);
+    let db = arguments.database.create(&TakeOverArguments::default(), &arguments.new)?;
+    let (incarnation, epoch, store) = (db.incarnation().0, db.epoch().0, &arguments.database.store);
     db.close().wait()?;
     output.result(
         || json!({ "store": store, "incarnation": incarnation, "epoch": epoch }),
@@ -331,26 +370,59 @@ fn create(arguments: &DatabaseArguments, output: &Output) -> Result<()> {
 
 fn create_keyspace(arguments: &CreateKeyspace, output: &Output) -> Result<()> {
     let options = keyspace_options(&arguments.keyspace_settings)?;
-    let db = arguments.writer.open(OpenMode::CreateOrOpen)?;
+    let WriterArguments { database, take_over } = &arguments.writer;
+    let (db, created) = database.open_or_create(take_over, &arguments.new)?;
     let keyspace = db.create_keyspace(&arguments.name, options).wait()?;
     let (name, id, store) = (keyspace.name().to_owned(), keyspace.id(), &arguments.writer.database.store);
     db.close().wait()?;
     output.result(
-        || json!({ "store": store, "keyspace": name, "id": id }),
+        || json!({ "store": store, "keyspace": name, "id": id, "created": created }),
         || format!("keyspace {name} of {store} is there"),
     )
+}
+
+/// Names and values of `name=value` texts.
+fn pairs(settings: &[String]) -> Result<Vec<(&str, &str)>> {
+    let pair =
+        |setting: &String| Failure::Usage(format!("{setting:?} is no setting: write settings as name=value"));
+    settings
+        .iter()
+        .map(|setting| {
+            let (name, value) = setting.split_once('=').ok_or_else(|| pair(setting))?;
+            Ok((name.trim(), value.trim()))
+        })
+        .collect()
 }
 
 /// A keyspace's settings from `name=value` texts.
 pub fn keyspace_options(settings: &[String]) -> Result<KeyspaceOptions> {
     let mut options = KeyspaceOptions::default();
-    for setting in settings {
-        let (name, value) = setting.split_once('=').ok_or_else(|| {
-            Failure::Usage(format!("{setting:?} is no setting: write settings as name=value"))
-        })?;
-        options.set(name.trim(), value.trim())?;
+    for (name, value) in pairs(settings)? {
+        options.set(name, value)?;
     }
     Ok(options)
+}
+
+fn settings_json(options: &KeyspaceOptions) -> serde_json::Value {
+    options.settings().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
+}
+
+fn settings_text(options: &KeyspaceOptions) -> String {
+    let settings = options.settings().into_iter().map(|(name, value)| format!("{name} {value}"));
+    settings.collect::<Vec<_>>().join(", ")
+}
+
+fn set_keyspace(arguments: &SetKeyspace, output: &Output) -> Result<()> {
+    let changes = pairs(&arguments.changes)?;
+    let db = arguments.writer.open(OpenMode::Open)?;
+    let keyspace = db.keyspace(&arguments.name)?;
+    keyspace.set_options(changes).wait()?;
+    let (name, options) = (keyspace.name().to_owned(), keyspace.options());
+    db.close().wait()?;
+    output.result(
+        || json!({ "keyspace": name, "settings": settings_json(&options) }),
+        || format!("keyspace {name}: {}", settings_text(&options)),
+    )
 }
 
 fn put(arguments: &Put, output: &Output) -> Result<()> {
@@ -362,9 +434,12 @@ fn put(arguments: &Put, output: &Output) -> Result<()> {
         (None, None) => Vec::new(),
     };
     // A first put makes the database: the prompt is where people begin.
-    let (db, keyspace) = arguments.common.open(OpenMode::CreateOrOpen, &arguments.take_over)?;
+    let (db, created) = arguments.common.database.open_or_create(&arguments.take_over, &arguments.new)?;
+    let keyspace = db.keyspace(&arguments.common.keyspace)?;
     keyspace.put_with(&key, &value, arguments.durability.into()).wait()?;
-    finish_write(&db, output)
+    let epoch = db.epoch().0;
+    db.close().wait()?;
+    if output.is_json() { output.line(json!({ "epoch": epoch, "created": created })) } else { Ok(()) }
 }
 
 /// The bytes of a file, or of standard input; never more than a value can have.
@@ -487,10 +562,10 @@ fn keyspaces(arguments: &Look, output: &Output) -> Result<()> {
     arguments.database.look(&arguments.look, output, |db| {
         for keyspace in db.keyspaces() {
             let options = keyspace.options();
-            let compression = format!("{:?}", options.compression).to_lowercase();
+            let settings = || settings_json(&options);
             output.result(
-                || json!({ "name": keyspace.name(), "id": keyspace.id(), "compression": compression }),
-                || format!("{}\tid {}, compression {compression}", keyspace.name(), keyspace.id()),
+                || json!({ "name": keyspace.name(), "id": keyspace.id(), "settings": settings() }),
+                || format!("{}\tid {}, {}", keyspace.name(), keyspace.id(), settings_text(&options)),
             )?;
         }
         Ok(())
@@ -500,14 +575,29 @@ fn keyspaces(arguments: &Look, output: &Output) -> Result<()> {
 fn verify(arguments: &Look, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let verified = arguments.database.look(&arguments.look, output, |db| {
-        Ok((interrupt::wait(db.verify(), &interrupted, || ())?, look::AsOf::of(db)))
+        let (told, newest) = std::sync::mpsc::channel();
+        let verifying = db.verify_with(move |report| {
+            // Nobody listens after Ctrl-C.
+            let _ = told.send((report.bytes, report.bytes_all));
+        });
+        let bar = progress::bar("verified", output);
+        let report = interrupt::wait(verifying, &interrupted, || {
+            if let Some((bytes, bytes_all)) = newest.try_iter().last() {
+                bar.set_length(bytes_all);
+                bar.set_position(bytes);
+            }
+            bar.tick();
+        });
+        bar.finish_and_clear();
+        Ok((report?, look::AsOf::of(db)))
     });
     let (report, as_of) = verified.map_err(|failure| match failure {
         // What cannot be opened cannot be verified: the usual next step would be this command.
         Failure::Engine(error) if error.kind() == ErrorKind::Corrupt => {
             let advice = format!(
-                "restore it from a copy; `tombolo inspect {} manifest` shows what is left, damage and all",
-                arguments.database.store
+                "restore it from a copy; without one `tombolo db salvage {store}` says what can be had. \
+                `tombolo inspect {store} manifest` shows what is left, damage and all",
+                store = arguments.database.store
             );
             Failure::Engine(error.advice(advice))
         }
@@ -593,7 +683,16 @@ fn rewrite(
         }
         Done::Here(db) => {
             let (before, opened) = (Sizes::of(&db), db.stats());
-            interrupt::wait(work(&db), &interrupted, || ())?;
+            let bar = progress::bar("rewritten", output);
+            bar.set_length(before.bytes);
+            let written = || db.property("compacted-bytes-read").ok().and_then(|read| read.value.number());
+            let begun = written().unwrap_or(0);
+            let worked = interrupt::wait(work(&db), &interrupted, || {
+                bar.set_position(written().unwrap_or(0).saturating_sub(begun).min(before.bytes));
+                bar.tick();
+            });
+            bar.finish_and_clear();
+            worked?;
             // What was shared, and is not needed any more, is given back by the collection that
             // follows, of which nobody could wait for the end but by looking.
             for _ in 0..looks_max {

@@ -25,10 +25,10 @@ pub struct Salvage {
     #[command(flatten)]
     database: DatabaseArguments,
     /// The new database, as a URI; without it nothing is written.
-    #[arg(long, value_name = "NEW_URI")]
+    #[arg(long, value_name = "NEW_URI", value_parser = crate::place::place)]
     to: Option<String>,
     /// The log store of the new database, as a URI; its store's own log when not given.
-    #[arg(long, value_name = "URI", requires = "to")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place, requires = "to")]
     target_log: Option<String>,
     /// Take the newest state without what is damaged of its tables: keys in the ranges of damaged
     /// blocks may then be missing, or show what was overwritten or deleted.
@@ -49,8 +49,33 @@ pub fn run(arguments: &Salvage, output: &Output) -> Result<()> {
         }
     };
     let report = interrupt::wait(salvaging, &interrupted, || ())?;
-    output
-        .result(|| to_json(&report, arguments.to.as_deref()), || to_text(&report, arguments.to.as_deref()))?;
+    // Who looks first is told what the other way would save.
+    let holes = if arguments.to.is_none() && !arguments.with_holes && !report.is_whole() {
+        let survey = arguments.database.builder()?.survey_damage(SalvageMode::WithHoles);
+        Some(interrupt::wait(survey, &interrupted, || ())?)
+    } else {
+        None
+    };
+    let (target, store) = (arguments.to.as_deref(), &arguments.database.store);
+    output.result(
+        || {
+            let mut json = to_json(&report, target);
+            json["with_holes"] = holes.as_ref().map_or(Value::Null, |holes| to_json(holes, None));
+            json
+        },
+        || {
+            let mut text = to_text(&report, target);
+            if let Some(holes) = &holes {
+                text += &format!("\nwith --with-holes {}", to_text(holes, None));
+            }
+            if target.is_none() {
+                let also = if arguments.with_holes || holes.is_some() { " --with-holes" } else { "" };
+                let optional = if holes.is_some() { ", or without it for one moment's state" } else { "" };
+                text += &format!("\nto save that: tombolo db salvage {store} --to NEW_URI{also}{optional}");
+            }
+            text
+        },
+    )?;
     output.finish()?;
     if report.is_whole() { Ok(()) } else { Err(Failure::Check("something is lost: see the list".to_owned())) }
 }

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions, OpenMode};
+use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions};
 
 use self::lines::Lines;
 use self::source::Source;
 use super::look::AsOf;
 use super::{Survives, range};
-use crate::database::{DatabaseArguments, LookArguments, WriterArguments};
+use crate::database::{DatabaseArguments, LookArguments, NewArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::note::note;
@@ -69,6 +69,8 @@ pub struct Import {
     /// What each batch survives while the import goes on; at its end all is durable.
     #[arg(long, value_enum, default_value_t = Survives::Accepted)]
     durability: Survives,
+    #[command(flatten)]
+    new: NewArguments,
 }
 
 /// Arguments of `export`.
@@ -188,7 +190,8 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     };
     let name = arguments.file.as_ref().map_or("standard input".to_owned(), |path| path.display().to_string());
     let interrupted = interrupt::listen()?;
-    let db = arguments.writer.open(OpenMode::CreateOrOpen)?;
+    let WriterArguments { database, take_over } = &arguments.writer;
+    let (db, created) = database.open_or_create(take_over, &arguments.new)?;
     let keyspace = match db.keyspace(&arguments.keyspace) {
         Err(error) if error.kind() == ErrorKind::NotFound && arguments.create_keyspace => {
             db.create_keyspace(&arguments.keyspace, KeyspaceOptions::default()).wait()?
@@ -211,7 +214,12 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     db.close().wait()?;
     written?;
     read?;
-    output.result(|| progress.to_json(), || progress.to_text())
+    let told = || {
+        let mut json = progress.to_json();
+        json["created"] = json!(created);
+        json
+    };
+    output.result(told, || progress.to_text())
 }
 
 struct Writer<'a> {

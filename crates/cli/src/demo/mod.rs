@@ -44,7 +44,7 @@ read back. Exit code 1 when one is lost or wrong; the database is then kept, and
 pub struct Arguments {
     /// Where to make the database, as a URI; a temporary directory, removed afterwards, when not
     /// given.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     store: Option<String>,
     #[command(flatten)]
     how: HowArguments,
@@ -95,6 +95,12 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     }
     let source =
         source.canonicalize().map_err(|error| Failure::io(error, format!("finding {}", source.display())))?;
+    if tree::is_made_up(&source) {
+        return Err(Failure::Usage(format!(
+            "--source {}: the kernel makes its files up, and some never end: name a directory of a disk",
+            source.display()
+        )));
+    }
     let mut scratch = Scratch::new(arguments.store.as_deref(), "demo")?;
     for uri in [Some(scratch.uri()), arguments.how.log.as_deref()].into_iter().flatten() {
         if Uri::parse(uri)?.scheme == "mem" {

@@ -1,7 +1,7 @@
 //! Where bytes to inspect are: objects of a store, a log's files beside them, or a file by its
 //! path.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,12 +31,13 @@ pub struct Store {
 }
 
 impl Place {
-    /// A URI has a scheme; everything else is a path.
+    /// A URI has a scheme; everything else is a path, that of a directory a store's.
     pub fn parse(text: &str) -> Result<Place> {
-        if !text.contains("://") {
-            return Ok(Place::File(PathBuf::from(text)));
-        }
-        let uri = Uri::parse(text)?;
+        let uri = match text.contains("://") {
+            true => Uri::parse(text)?,
+            false if Path::new(text).is_dir() => Uri::from_path(text)?,
+            false => return Ok(Place::File(PathBuf::from(text))),
+        };
         let env = Env::real();
         let objects = crate::database::registry().open_object_store(&env, &uri)?;
         Ok(Place::Store(Store { env, uri, objects }))
@@ -145,6 +146,10 @@ impl Store {
     fn list_log_files(&self, found: &mut Vec<(String, u64)>) -> Result<()> {
         let root = self.uri.path()?;
         for life in entries(&root)? {
+            // A link that leads back to itself (ELOOP) is nothing of a database's.
+            if std::fs::metadata(&life).is_err_and(|error| error.raw_os_error() == Some(40)) {
+                continue;
+            }
             for lane in entries(&life.join("log"))? {
                 for file in entries(&lane)? {
                     let name = file.strip_prefix(&root).unwrap_or(&file).display().to_string();

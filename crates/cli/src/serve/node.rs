@@ -86,7 +86,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "")]
     domain: String,
     /// A store, or an etcd (etcd://host:2379), to announce the node in, so that writers find it.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     announce: Option<String>,
     /// The name of the registry within it.
     #[arg(long, value_name = "NAME", default_value = "default", requires = "announce")]

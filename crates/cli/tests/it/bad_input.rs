@@ -9,7 +9,6 @@ use super::{Ran, fails, json, ok, ran, tombolo, uri};
 #[test]
 fn wrong_uris_are_refused_with_the_right_way_to_write_them() {
     for (wrong, words) in [
-        ("/data/orders", ["no scheme", "file:///data/orders"]),
         ("orders", ["no scheme", "file:///"]),
         ("http://example.org/x", ["unknown", "mem"]),
         ("file://relative/path", ["relative", "file:///"]),
@@ -78,6 +77,56 @@ fn a_directory_that_is_no_database_is_left_alone() {
     assert!([2, 6].contains(&ran.code), "{}: {}", ran.code, ran.stderr);
     assert!(ran.stderr.contains("notes.txt"), "{}", ran.stderr);
     assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+/// Creating is said, and is refused where it was rarely meant.
+#[test]
+fn a_database_is_made_where_it_was_meant_and_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let first = tombolo(&["db", "put", &store, "k", "v"]);
+    assert!(
+        first.code == 0 && first.stderr.contains(&format!("made the database {store}")),
+        "{}",
+        first.stderr
+    );
+    let second = tombolo(&["--json", "db", "put", &store, "k", "v"]);
+    assert!(second.stderr.is_empty() && json(&second.stdout)["created"] == false, "{}", second.stderr);
+    let other = uri(&folder.path().join("other"));
+    assert_eq!(json(&ok(&["--json", "db", "keyspace", "create", &other, "x"]))["created"], true);
+    for command in [&["db", "put", "file:///", "k", "v"][..], &["db", "create", "/"], &["db", "import", "/"]]
+    {
+        fails(command, 2, &["root of this host", "--among-others"]);
+    }
+    fs::write(folder.path().join("notes.txt"), "mine").unwrap();
+    let here = folder.path().to_str().unwrap();
+    fails(&["db", "put", here, "k", "v"], 2, &["no database is made", "--among-others"]);
+    fails(&["db", "create", here], 2, &["no database is made"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "a refused command made something");
+    ok(&["db", "put", here, "k", "v", "--among-others"]);
+    assert_eq!(ok(&["db", "get", here, "k"]), "v\n");
+}
+
+#[test]
+fn paths_name_databases_whatever_is_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["50%", "what?", "#1", "my orders"] {
+        let path = folder.path().join(name);
+        let path = path.to_str().unwrap();
+        ok(&["db", "put", path, "k", name]);
+        assert_eq!(ok(&["db", "get", path, "k"]), format!("{name}\n"));
+        for command in [&["inspect", path][..], &["explain", path], &["gc", path], &["db", "levels", path]] {
+            ok(command);
+        }
+        assert!(fs::metadata(path).unwrap().is_dir());
+    }
+    let path = folder.path().join("50%");
+    let copy = folder.path().join("copy?");
+    ok(&["db", "clone", path.to_str().unwrap(), copy.to_str().unwrap()]);
+    assert_eq!(ok(&["db", "get", copy.to_str().unwrap(), "k"]), "50%\n");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tombolo"));
+    command.current_dir(folder.path()).args(["db", "get", "./#1", "k"]);
+    assert_eq!(ran(command, &["./#1"]).stdout, "#1\n");
 }
 
 /// A place where even root may not write.
@@ -207,6 +256,7 @@ fn verbosity_shows_events_and_nothing_is_shown_without() {
 #[test]
 fn the_demo_refuses_what_it_cannot_show() {
     let folder = tempfile::tempdir().unwrap();
+    fails(&["demo", "--source", "/proc"], 2, &["/proc", "kernel", "directory of a disk"]);
     fails(&["demo", "--store", "mem://x"], 2, &["one process"]);
     fails(&["demo", "--nodes", "2"], 2, &["--nodes 2", "3 at least"]);
     fails(&["demo", "--source", "/nowhere/at/all"], 2, &["--source"]);
@@ -226,7 +276,7 @@ fn the_demo_refuses_what_it_cannot_show() {
 fn inspect_names_what_it_cannot_read() {
     let folder = tempfile::tempdir().unwrap();
     fails(&["inspect", "/nowhere/at/all"], 3, &["/nowhere/at/all"]);
-    fails(&["inspect", folder.path().to_str().unwrap()], 2, &["directory", "file://"]);
+    fails(&["inspect", folder.path().to_str().unwrap()], 3, &["nothing lies in", "check the URI"]);
     let file = folder.path().join("notes.txt");
     fs::write(&file, "mine").unwrap();
     fails(&["inspect", file.to_str().unwrap()], 5, &["notes.txt", "expected", "--as", "found"]);

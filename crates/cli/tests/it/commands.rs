@@ -53,6 +53,25 @@ fn keyspaces_are_made_listed_and_dropped() {
         listed.contains("default") && listed.contains("orders") && listed.contains("compression zstd"),
         "{listed}"
     );
+    let set = ok(&["db", "keyspace", "set", &store, "orders", "filter_bits=0", "block_bytes=64KiB"]);
+    assert!(set.contains("compression zstd") && set.contains("filter_bits 0"), "{set}");
+    let listed = ok(&["--json", "db", "keyspace", "list", &store]);
+    let orders = listed.lines().map(json).find(|line| line["name"] == "orders").unwrap();
+    assert_eq!(
+        (orders["settings"]["filter_bits"].as_str(), orders["settings"]["block_bytes"].as_str()),
+        (Some("0"), Some("65536")),
+        "{orders}"
+    );
+    for (setting, words) in [
+        ("filter_bits=99", &["filter_bits", "0 to 30"][..]),
+        ("speed=9", &["speed", "compression"]),
+        ("speed", &["name=value"]),
+    ] {
+        fails(&["db", "keyspace", "set", &store, "orders", "compression=none", setting], 2, words);
+    }
+    assert!(ok(&["db", "keyspace", "list", &store]).contains("compression zstd"), "all or none");
+    fails(&["db", "keyspace", "set", &store, "none", "filter_bits=1"], 3, &["none"]);
+    fails(&["db", "keyspace", "set", &store, "orders"], 2, &["NAME=VALUE"]);
     ok(&["db", "keyspace", "drop", &store, "orders"]);
     fails(&["db", "keyspace", "drop", &store, "default"], 2, &["default"]);
     fails(&["db", "get", &store, "--keyspace", "orders", "1"], 3, &["orders"]);

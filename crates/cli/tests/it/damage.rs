@@ -124,6 +124,7 @@ fn a_flipped_byte_of_the_manifest_stops_the_opening() {
     let message =
         fails(&["db", "verify", &store], 5, &[&name(&record), &format!("tombolo inspect {store} manifest")]);
     assert!(!message.contains("db verify"), "it sends its user to itself: {message}");
+    assert!(message.contains(&format!("tombolo db salvage {store}")), "{message}");
 }
 
 #[test]
@@ -237,4 +238,65 @@ fn a_damaged_database_is_salvaged_and_what_is_lost_is_told() {
     assert_eq!(ok(&["db", "get", &saved("holes"), "newer"]).trim(), "in the log");
     fails(&["db", "get", &saved("holes"), "key-1"], 3, &[]);
     fails(&["db", "salvage", &saved("nothing")], 3, &["there is no database"]);
+}
+
+/// Each advice names another step, up to the one that saves what can be had.
+#[test]
+fn advice_leads_on_from_damage_to_what_can_be_saved() {
+    let (folder, store) = database();
+    for table in tables(&folder) {
+        change(&table, |bytes| bytes[30] ^= 1);
+    }
+    fails(&["db", "get", &store, "key-1"], 5, &["tombolo db salvage"]);
+    let verified = tombolo(&["db", "verify", &store]);
+    assert!(verified.code == 1 && verified.stderr.contains(&format!("tombolo db salvage {store}")));
+    let said = format!("{}{}", verified.stdout, verified.stderr);
+    assert!(!said.contains("db verify"), "it sends its user to itself: {said}");
+    let survey = tombolo(&["db", "salvage", &store]);
+    for words in ["with --with-holes", &format!("tombolo db salvage {store} --to NEW_URI --with-holes")] {
+        assert!(survey.code == 1 && survey.stdout.contains(words), "{words}: {}", survey.stdout);
+    }
+    let survey = json(&tombolo(&["--json", "db", "salvage", &store]).stdout);
+    assert!(survey["with_holes"]["tables"].is_u64(), "{survey}");
+}
+
+#[test]
+fn verify_reads_the_records_of_lives() {
+    let (folder, store) = database();
+    ok(&["db", "verify", &store]);
+    let record = files(&folder, "/incarnation/").into_iter().next().unwrap();
+    let sound = fs::read(&record).unwrap();
+    for damage in [0, sound.len() / 2] {
+        change(&record, |bytes| bytes.truncate(damage));
+        let verified = tombolo(&["db", "verify", &store]);
+        assert!(
+            verified.code == 1 && verified.stdout.contains("incarnation/"),
+            "{damage} bytes: {}{}",
+            verified.stdout,
+            verified.stderr
+        );
+    }
+    fs::write(&record, sound).unwrap();
+    ok(&["db", "verify", &store]);
+}
+
+#[test]
+fn a_log_that_is_on_no_nodes_is_no_damage() {
+    let (_folder, store) = database();
+    let ran = tombolo(&["log", "status", &store]);
+    assert!(ran.code == 0 && ran.stderr.contains("not on nodes"), "{}{}", ran.stdout, ran.stderr);
+    assert!(json(&ok(&["--json", "log", "status", &store]))["kept_at"].is_string());
+}
+
+#[test]
+fn a_link_to_itself_ends_no_command() {
+    let (folder, store) = database();
+    for place in [folder.path().join("round"), folder.path().join("db/round")] {
+        std::os::unix::fs::symlink(&place, &place).unwrap();
+    }
+    assert!(ok(&["gc", &uri(folder.path())]).contains("1 database;"));
+    ok(&["inspect", &store]);
+    ok(&["db", "verify", &store]);
+    let round = uri(&folder.path().join("round"));
+    fails(&["db", "get", &round, "k"], 2, &["round", "leads back to itself"]);
 }

@@ -91,3 +91,49 @@ fn shells_learn_to_complete() {
     }
     fails(&["completions", "cmd"], 2, &["cmd", "bash"]);
 }
+
+/// What cannot be written, and who is not there, is bad before anybody depends on it.
+#[test]
+fn rights_and_nodes_are_tried() {
+    let fact = |ran: &super::Ran, name: &str| {
+        let facts = json(&ran.stdout)["facts"].as_array().unwrap().clone();
+        facts
+            .into_iter()
+            .find(|fact| fact["name"] == name)
+            .unwrap_or_else(|| panic!("{name}: {}", ran.stdout))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "k", "v"]);
+    let ran = tombolo(&["--json", "doctor", &store]);
+    assert_eq!(fact(&ran, "writing")["verdict"], "ok", "{}", ran.stdout);
+    assert_eq!(fact(&tombolo(&["--json", "doctor", "mem://x"]), "writing")["verdict"], "ok");
+    // Where even root may not write.
+    let ran = tombolo(&["--json", "doctor", "file:///sys/tombolo-test"]);
+    assert_eq!((ran.code, fact(&ran, "writing")["verdict"].as_str()), (1, Some("bad")), "{}", ran.stdout);
+    // Nobody listens at port 1.
+    let log = "near://127.0.0.1:1,localhost:1,[::1]:1";
+    let ran = tombolo(&["--json", "doctor", &store, "--log", log]);
+    assert_eq!((ran.code, fact(&ran, "nodes")["verdict"].as_str()), (1, Some("bad")), "{}", ran.stdout);
+    assert!(fact(&ran, "node")["value"].as_str().unwrap().contains("127.0.0.1:1"), "{}", ran.stdout);
+}
+
+/// Another user than the owner, with rights to read and none to write.
+#[test]
+fn another_user_is_told_that_writing_is_not_possible() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Nobody may read the place where tests are built.
+    let program = folder.path().join("tombolo");
+    fs::copy(env!("CARGO_BIN_EXE_tombolo"), &program).unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "k", "v"]);
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+    command.args(["--json", "doctor", &store]);
+    let ran = super::ran(command, &["doctor"]);
+    let facts = json(&ran.stdout);
+    let writing = facts["facts"].as_array().unwrap().iter().find(|fact| fact["name"] == "writing").unwrap();
+    assert_eq!((ran.code, writing["verdict"].as_str()), (1, Some("bad")), "{writing}");
+}

@@ -7,12 +7,15 @@
 
 use std::sync::Arc;
 
+use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableDescription;
-use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, LogRecord, Purpose, Result};
+use tombolo_storage::object::read_whole;
+use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, LogRecord, ObjectName, Purpose, Result};
 
 use crate::checkpoint::last_sequence;
 use crate::engine::{Engine, Kept, View, is_main};
+use crate::manifest::names::{INCARNATION_PREFIX, parse_incarnation};
 use crate::manifest::{self, State};
 use crate::table::check_description;
 
@@ -41,6 +44,9 @@ pub struct VerifyReport {
     /// The same, in parts.
     pub findings: Vec<Finding>,
 }
+
+/// Names of one page of a list.
+const NAMES_PER_LIST: usize = 1000;
 
 /// Something that is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +92,7 @@ pub(crate) async fn verify(
         Ok(loaded) => report.manifest_records = loaded.state.slot(),
         Err(error) => report.note(&error)?,
     }
+    incarnations(engine, &mut report).await?;
     let view = Kept::new(engine, engine.view_owned());
     let state = engine.manifest.state();
     for error in contradictions(engine, &state) {
@@ -129,6 +136,34 @@ pub(crate) async fn verify(
 /// that was deleted meanwhile, is not damaged.
 async fn judged(engine: &Engine, view: &View, error: Error) -> Error {
     if engine.is_read_only() { engine.judge_read(view, error).await } else { error }
+}
+
+/// Reads the records that began the lives of the database: each says the number in its name.
+async fn incarnations(engine: &Engine, report: &mut VerifyReport) -> Result<()> {
+    let request = engine.request(Purpose::Verify);
+    let mut after = None;
+    loop {
+        let page = engine.objects.list(request, INCARNATION_PREFIX, after.as_ref(), NAMES_PER_LIST).await?;
+        for object in &page.objects {
+            if let Err(error) = check_incarnation(engine, &object.name).await {
+                report.note(&error)?;
+            }
+        }
+        after = page.objects.last().map(|object| object.name.clone());
+        if !page.more || after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn check_incarnation(engine: &Engine, name: &ObjectName) -> Result<()> {
+    let expected = parse_incarnation(name)?;
+    let bytes_max = INCARNATION_BYTES as u64;
+    let bytes = read_whole(&*engine.objects, engine.request(Purpose::Verify), name, bytes_max).await?;
+    match decode_incarnation(&bytes).map_err(|error| Error::format(name, 0, error))? {
+        found if found == expected.0 => Ok(()),
+        found => Err(Error::corrupt(name, 0, format!("life {}", expected.0), format!("life {found}"))),
+    }
 }
 
 /// Whether the object of a sound table ends where the table does: nothing reads what follows, and

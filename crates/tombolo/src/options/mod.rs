@@ -436,15 +436,21 @@ impl KeyspaceOptions {
         self.compression_lowest.unwrap_or(self.compression)
     }
 
+    /// All settings by name, as [`KeyspaceOptions::set`] takes them.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("compression", self.compression.name().to_owned()),
+            ("compression_lowest", self.compression_lowest.map_or("same", Compression::name).to_owned()),
+            ("block_bytes", self.block_bytes.map_or("auto".to_owned(), |bytes| bytes.to_string())),
+            ("filter_bits", self.filter_bits.to_string()),
+            ("value_alignment", self.value_alignment.to_string()),
+        ]
+    }
+
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
-        manifest::KeyspaceOptions::of([
-            ("compression".into(), self.compression.name().into()),
-            ("compression_lowest".into(), self.compression_lowest.map_or("same", Compression::name).into()),
-            ("block_bytes".into(), self.block_bytes.map_or("auto".into(), |bytes| bytes.to_string())),
-            ("filter_bits".into(), self.filter_bits.to_string()),
-            ("value_alignment".into(), self.value_alignment.to_string()),
-        ])
+        let settings = self.settings().into_iter();
+        manifest::KeyspaceOptions::of(settings.map(|(name, value)| (name.into(), value)))
     }
 
     /// As they take the place of those `before`: what this version does not know stays.

@@ -78,13 +78,27 @@ pub fn default_source() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/"))
 }
 
+/// Whether the files of a directory are those of no disk: `/proc` and `/sys`, where reading one may
+/// wait for ever.
+pub fn is_made_up(folder: &Path) -> bool {
+    const MAGICS: [u32; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
+    let magic = rustix::fs::statfs(folder).ok().and_then(|found| u32::try_from(found.f_type).ok());
+    magic.is_some_and(|magic| MAGICS.contains(&magic))
+}
+
 /// Calls `found` with every regular file below `folder`, sorted in each folder, until it says to
-/// stop; links are not followed. Returns whether the walk came to its end, and how many folders
+/// stop; links are not followed, nor what is mounted below. Returns whether the walk came to its end, and how many folders
 /// could not be read.
 pub fn walk(folder: &Path, found: &mut impl FnMut(PathBuf) -> bool) -> (bool, u64) {
     let mut unreadable = 0;
     let mut waiting = vec![folder.to_path_buf()];
+    let device = |folder: &Path| fs::metadata(folder).map(|metadata| metadata.dev()).ok();
+    let of_root = device(folder);
     while let Some(folder) = waiting.pop() {
+        // What is mounted below is another tree, and may be one that the kernel makes up.
+        if device(&folder).is_some_and(|device| Some(device) != of_root) {
+            continue;
+        }
         let Ok(entries) = fs::read_dir(&folder) else {
             unreadable += 1;
             continue;

@@ -14,6 +14,7 @@ use tombolo_env::DirectoryEntry;
 
 use super::{LOG_DIRECTORY, LocalObjectStore, TEMPORARY_DIRECTORY};
 use crate::backend::may_match;
+use crate::error::is_link_loop;
 use crate::mutant::{Mutant, is_enabled};
 use crate::{Error, ErrorKind, Listed, ObjectInfo, ObjectName, Result};
 
@@ -102,6 +103,8 @@ impl Walk<'_> {
             } else if let Ok(name) = ObjectName::new(&name) {
                 match files.metadata(&path.join(&entry)) {
                     Ok(metadata) => self.found.push(ObjectInfo { name, length: metadata.length }),
+                    // A link that leads nowhere for good is no object.
+                    Err(error) if is_link_loop(&error) => continue,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
                         if missing.insert(entry) {
                             return Ok(false);

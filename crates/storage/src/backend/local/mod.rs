@@ -26,7 +26,10 @@ mod list;
 mod read;
 pub(crate) mod reserve;
 mod temporary;
+mod trial;
 mod writer;
+
+pub use trial::trial;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use tombolo_env::{BoxFuture, Completion, TaskClass, completion};
 
 use super::objects::Span;
 use super::{Tracer, outcome_of};
+use crate::facts::Fact;
 use crate::layer::RequestKind;
 use crate::{
     Appended, Error, ErrorKind, Log, LogAppend, LogContext, LogId, LogOffset, LogReader, LogRecord, LogStore,
@@ -117,6 +118,10 @@ impl LogStore for TraceLogStore {
 
     fn is_of_one_host(&self) -> bool {
         self.inner.is_of_one_host()
+    }
+
+    fn facts(&self) -> BoxFuture<'_, Result<Vec<Fact>>> {
+        self.inner.facts()
     }
 
     fn survival(&self) -> Survival {
