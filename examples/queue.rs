@@ -44,7 +44,7 @@ impl Queue {
             started.push(self.jobs.put(self.next.to_be_bytes(), job));
             self.next += 1;
         }
-        started.into_iter().try_for_each(|write| write.wait())
+        started.into_iter().try_for_each(tombolo::Op::wait)
     }
 
     /// Does the oldest job, keeps its result, and takes it away. `None` when there is none.

@@ -214,7 +214,7 @@ impl<B: AsRef<[u8]>> Block<B> {
         let bytes = given.as_ref();
         let total = bytes.len();
         if total > BLOCK_BYTES_MAX {
-            let expected = format!("a block of at most {} bytes", BLOCK_BYTES_MAX);
+            let expected = format!("a block of at most {BLOCK_BYTES_MAX} bytes");
             return Err(FormatError::damaged(0, expected, format!("{total} bytes")));
         }
         let Some((body, footer)) = bytes.split_last_chunk::<BLOCK_FOOTER_BYTES>() else {

@@ -67,7 +67,7 @@ impl FormatError {
     pub fn shifted(mut self, base: u64) -> FormatError {
         match &mut self {
             FormatError::Damaged { offset, .. } | FormatError::Newer { offset, .. } => {
-                *offset = offset.saturating_add(base)
+                *offset = offset.saturating_add(base);
             }
             FormatError::Limit { .. } => {}
         }

@@ -589,7 +589,7 @@ impl Lane {
         let is_coming = state.segments.iter().skip(active).any(|segment| !is_made(segment));
         match next {
             None if !is_coming && state.segments.len() < SEGMENTS_MAX => {
-                self.add_segment(state, self.segment_bytes, now)
+                self.add_segment(state, self.segment_bytes, now);
             }
             None => {}
             Some(next) => {

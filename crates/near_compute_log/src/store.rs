@@ -132,7 +132,7 @@ impl NearLogStore {
                 env.sleep(LOOK_PERIOD).await;
                 match neighbours.look(copies).await {
                     Ok(()) if logged.is_over() => {
-                        tracing::info!("nodes that announce themselves are found again")
+                        tracing::info!("nodes that announce themselves are found again");
                     }
                     Err(error) if logged.is_news(&error) => {
                         tracing::warn!(%error, "nodes that announced themselves are not known anew; the \

@@ -291,7 +291,7 @@ impl Takeover {
     fn refused(&mut self, at: usize, refusal: Refusal) {
         match refusal {
             Refusal::Sealed(by) | Refusal::OtherEpoch(by) if by > self.recovery.epoch => {
-                self.superseded = Some(by)
+                self.superseded = Some(by);
             }
             _ if is_enabled(Mutant::SegmentLossTakenForAnswer) && self.regions[at].word == Word::None => {
                 let digest = first_digest(self.recovery.database, &self.recovery.segment);

@@ -368,7 +368,7 @@ impl Writer {
         }
         match outcome {
             Published::Foreign if !is_enabled(Mutant::SegmentForeignRecordIgnored) => {
-                self.ended = Some(Ended::Foreign)
+                self.ended = Some(Ended::Foreign);
             }
             Published::Unknown if is_enabled(Mutant::SegmentUnknownTakenAsFailed) => self.proposed = None,
             Published::Unknown => self.proposed.iter_mut().for_each(|proposal| proposal.is_wanted = true),

@@ -396,10 +396,10 @@ fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
                 eprintln!("the scenario {scenario} does not hunt {name:?}: {} does", hunters.join(", "));
             }
             (Some(name), _) => {
-                eprintln!("no scenario hunts {name:?}: --mutants names those that are hunted; {TESTS_HUNT}")
+                eprintln!("no scenario hunts {name:?}: --mutants names those that are hunted; {TESTS_HUNT}");
             }
             (None, scenario) => {
-                eprintln!("the scenario {} hunts no mutants; {TESTS_HUNT}", scenario.unwrap_or_default())
+                eprintln!("the scenario {} hunts no mutants; {TESTS_HUNT}", scenario.unwrap_or_default());
             }
         }
         return ExitCode::from(2);

@@ -87,7 +87,7 @@ impl Bench {
                 match log.append(0, &entry) {
                     Ok(_) => break,
                     Err(error) if error.kind() == ErrorKind::Busy => {
-                        log.sync(0, LogOffset(log.durable_through(0).0 + 1))?
+                        log.sync(0, LogOffset(log.durable_through(0).0 + 1))?;
                     }
                     Err(error) => return Err(error),
                 }

@@ -123,14 +123,14 @@ fn foreground() -> tombolo::Result<()> {
     drop(scan);
     let mut cursor = keys.cursor::<&[u8]>(..);
     measure("cursor next", ROUNDS, |_| {
-        assert!(cursor.next().is_ok_and(|found| black_box(found && !cursor.value().is_empty())))
+        assert!(cursor.next().is_ok_and(|found| black_box(found && !cursor.value().is_empty())));
     });
     assert!(cursor.seek_to_last()?);
     measure("cursor prev", ROUNDS, |_| {
-        assert!(cursor.prev().is_ok_and(|found| black_box(found && !cursor.value().is_empty())))
+        assert!(cursor.prev().is_ok_and(|found| black_box(found && !cursor.value().is_empty())));
     });
     measure("cursor seek", ROUNDS / 10, |round| {
-        assert!(black_box(cursor.seek(existing(round)).is_ok_and(|found| found)))
+        assert!(black_box(cursor.seek(existing(round)).is_ok_and(|found| found)));
     });
     drop(cursor);
     measure("new cursor, seek, 10 next", ROUNDS / 10, |round| {

@@ -105,7 +105,7 @@ async fn pins(io: &Io, incarnation: Incarnation) -> Result<Vec<Found>> {
             Ok(mut pin) => found.extend(pin.clone.take().map(|clone| Found { incarnation, pin, clone })),
             Err(error) => {
                 tracing::warn!(error = %undecodable(&object, error), "a pin that cannot be read stays, and \
-                    keeps all tables")
+                    keeps all tables");
             }
         }
     }

@@ -218,10 +218,10 @@ pub async fn survey(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<Garbage> 
             keepers.extend(keeper(tip, &object.name));
             match judge.judge(&object.name) {
                 Verdict::Garbage(kind) => {
-                    garbage.objects.push(GarbageObject { name: object.name, bytes: object.length, kind })
+                    garbage.objects.push(GarbageObject { name: object.name, bytes: object.length, kind });
                 }
                 Verdict::Unless(keeper, kind) => {
-                    undecided.push((keeper, GarbageObject { name: object.name, bytes: object.length, kind }))
+                    undecided.push((keeper, GarbageObject { name: object.name, bytes: object.length, kind }));
                 }
                 Verdict::Foreign if is_enabled(Mutant::SweepTakesForeign) => {
                     garbage.objects.push(GarbageObject {

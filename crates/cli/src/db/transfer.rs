@@ -302,7 +302,7 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
     arguments.database.look(&arguments.look, output, |db| {
         let keyspace = db.keyspace(&arguments.keyspace)?;
         write_out(&keyspace, range.clone(), form, arguments.file.as_deref(), (output, &interrupted))?
-            .end(AsOf::of(db))
+            .end(&AsOf::of(db))
     })
 }
 
@@ -344,7 +344,7 @@ struct Exported<'a> {
 
 impl Exported<'_> {
     /// Keeps what was written, and says of which moment it is.
-    fn end(self, as_of: AsOf) -> Result<()> {
+    fn end(self, as_of: &AsOf) -> Result<()> {
         let Exported { sink, progress, output } = self;
         match sink {
             Sink::File(file) => {

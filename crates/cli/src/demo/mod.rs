@@ -315,7 +315,7 @@ impl<'a> Show<'a> {
         }
         let oracle = Arc::clone(&self.oracle);
         let heard = move |message| {
-            oracle.lock().unwrap_or_else(PoisonError::into_inner).hear(number, message, Instant::now())
+            oracle.lock().unwrap_or_else(PoisonError::into_inner).hear(number, message, Instant::now());
         };
         Writer::start(&arguments, heard)
             .map_err(|error| Failure::io(error, format!("starting writer {number}")))

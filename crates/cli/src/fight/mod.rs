@@ -299,7 +299,7 @@ impl<'a> Fight<'a> {
         }
         let (ears, is_writer) = (Arc::clone(&self.ears), slot != READER);
         let heard = move |message| {
-            ears.lock().unwrap_or_else(PoisonError::into_inner).hear(process, is_writer, message)
+            ears.lock().unwrap_or_else(PoisonError::into_inner).hear(process, is_writer, message);
         };
         let started =
             Writer::start(&arguments, heard).map_err(|error| Failure::io(error, "starting a process"))?;

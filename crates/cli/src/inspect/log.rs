@@ -40,7 +40,11 @@ pub fn lane(bytes: &Bytes, report: &mut Report) {
             report.part(FENCE_WORD_OFFSET as u64, 8, what, Vec::new());
         }
         None => {
-            report.damage(0, "fence word", FormatError::damaged(FENCE_WORD_OFFSET, "a fence word", "the end"))
+            report.damage(
+                0,
+                "fence word",
+                FormatError::damaged(FENCE_WORD_OFFSET, "a fence word", "the end"),
+            );
         }
     }
 }

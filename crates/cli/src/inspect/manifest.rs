@@ -82,7 +82,7 @@ pub fn record(bytes: &Bytes, report: &mut Report) {
             report.part(RECORD_HEADER_BYTES as u64, None, "writer", writer_fields(writer));
         }
         RecordKind::Snapshot { .. } => {
-            report.part(RECORD_HEADER_BYTES as u64, None, format!("{:?}", record.kind), Vec::new())
+            report.part(RECORD_HEADER_BYTES as u64, None, format!("{:?}", record.kind), Vec::new());
         }
         _ => {}
     }

@@ -102,7 +102,7 @@ impl Message {
     pub fn write(&self, pipe: &mut impl Write) -> io::Result<()> {
         let mut body = Vec::with_capacity(64);
         let numbers = |numbers: &[u64], body: &mut Vec<u8>| {
-            numbers.iter().for_each(|number| body.extend(number.to_le_bytes()))
+            numbers.iter().for_each(|number| body.extend(number.to_le_bytes()));
         };
         let kind = match self {
             Message::Opened { epoch, open_nanos, replayed_bytes } => {

@@ -119,7 +119,7 @@ async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let (completer, resolved) = completion();
     let address = address.to_owned();
     threads::start("tombolo-resolve", move || {
-        completer.complete(address.to_socket_addrs().map(Iterator::collect))
+        completer.complete(address.to_socket_addrs().map(Iterator::collect));
     })?;
     resolved.await.unwrap_or_else(|| Err(io::Error::other("the resolver ended without an answer")))
 }

@@ -227,7 +227,7 @@ impl Disk {
             match component {
                 Component::RootDir | Component::CurDir => {}
                 Component::Normal(name) => {
-                    names.push(name.to_str().ok_or(ErrorKind::InvalidInput)?.to_owned())
+                    names.push(name.to_str().ok_or(ErrorKind::InvalidInput)?.to_owned());
                 }
                 Component::ParentDir | Component::Prefix(_) => return Err(ErrorKind::InvalidInput.into()),
             }

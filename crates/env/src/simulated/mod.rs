@@ -434,7 +434,7 @@ impl Host {
     pub fn truncate(&self, path: impl AsRef<Path>, length: u64) -> io::Result<()> {
         self.with(|host| {
             host.disk.damage(path.as_ref(), |content| {
-                content.truncate(usize::try_from(length).unwrap_or(usize::MAX))
+                content.truncate(usize::try_from(length).unwrap_or(usize::MAX));
             })
         })
     }

@@ -279,11 +279,11 @@ pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *m
             outcome.map_or(-1, paths::descriptor)
         }
         // Locks and the rest are the placeholder's, which is one inode to all who open the file.
-        // SAFETY: the caller's promise.
-        _ => {
-            on_placeholder(descriptor, |placeholder| unsafe { real::fcntl64(placeholder, command, argument) })
-                .unwrap_or(-1)
-        }
+        _ => on_placeholder(descriptor, |placeholder| {
+            // SAFETY: the caller's promise.
+            unsafe { real::fcntl64(placeholder, command, argument) }
+        })
+        .unwrap_or(-1),
     }
 }
 
@@ -316,10 +316,10 @@ pub unsafe extern "C" fn posix_fadvise64(
     length: off_t,
     advice: c_int,
 ) -> c_int {
-    // SAFETY: it takes numbers.
     if kind(descriptor) == Kind::File {
         0
     } else {
+        // SAFETY: it takes numbers.
         unsafe { real::posix_fadvise64(descriptor, offset, length, advice) }
     }
 }
@@ -354,9 +354,9 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: libc::c_ulong, argume
     const FICLONERANGE: libc::c_ulong = 0x4020_940d;
     let source = match request {
         FICLONE => c_int::try_from(argument as usize).unwrap_or(-1),
-        // SAFETY: the caller's promise: the argument is a `file_clone_range`, which begins with the
-        // source's descriptor in 64 bits.
         FICLONERANGE if !argument.is_null() => {
+            // SAFETY: the caller's promise: the argument is a `file_clone_range`, which begins with
+            // the source's descriptor in 64 bits.
             c_int::try_from(unsafe { argument.cast::<i64>().read_unaligned() }).unwrap_or(-1)
         }
         _ => -1,
@@ -390,7 +390,7 @@ unsafe fn file_ioctl(descriptor: c_int, request: libc::c_ulong, argument: *mut c
             Some(Ok(bytes)) => {
                 // SAFETY: the caller's promise: the argument is the address of an `int`.
                 unsafe {
-                    argument.cast::<c_int>().write_unaligned(c_int::try_from(bytes).unwrap_or(c_int::MAX))
+                    argument.cast::<c_int>().write_unaligned(c_int::try_from(bytes).unwrap_or(c_int::MAX));
                 };
                 0
             }

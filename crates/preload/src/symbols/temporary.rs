@@ -54,7 +54,7 @@ unsafe fn make(template: *mut c_char, suffix: c_int, flags: c_int) -> Option<c_i
             // SAFETY: the caller's promise: the template may be written, and these bytes lie within
             // it.
             unsafe {
-                template.cast::<u8>().add(place).copy_from_nonoverlapping(letters.as_ptr(), letters.len())
+                template.cast::<u8>().add(place).copy_from_nonoverlapping(letters.as_ptr(), letters.len());
             };
         }
         if opened >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {

@@ -97,7 +97,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     let challenge = Challenge { version: VERSION, has_secret: false, nonce: [3; 32] };
     let mut framed = Vec::new();
     append_frame(&mut framed, &mut Way::plain(), Kind::Hello, 0, |out| {
-        out.extend_from_slice(&hello.encode())
+        out.extend_from_slice(&hello.encode());
     });
     vec![
         ("node_wire", frames),

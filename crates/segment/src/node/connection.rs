@@ -112,7 +112,7 @@ pub(super) async fn serve(shared: Arc<Shared>, mut connection: Box<dyn Connectio
         let farewell = *farewell;
         served.shared.note_trouble(&peer, farewell, detail);
         append_frame(&mut served.out, &mut served.to_writer, Kind::Farewell, 0, |out| {
-            out.extend_from_slice(&farewell.encode())
+            out.extend_from_slice(&farewell.encode());
         });
         let _gone = within(&served.shared.env.clone(), INTRODUCTION_MAX, served.flush()).await;
     }
@@ -143,7 +143,7 @@ impl Served {
         let Ok(nonce) = fresh_nonce(&self.shared.env) else { return Err(End::Gone) };
         let challenge = Challenge { version: VERSION, has_secret: secret.is_some(), nonce };
         append_frame(&mut self.out, &mut self.to_writer, Kind::Challenge, 0, |out| {
-            out.extend_from_slice(&challenge.encode())
+            out.extend_from_slice(&challenge.encode());
         });
         self.flush().await?;
         if hello.has_secret != secret.is_some() {

@@ -95,7 +95,7 @@ impl RdmaPeer {
         let node = Arc::new(TcpPeer::ending_with(env, address, credentials, move || ended.end_all()));
         let name = address.to_owned();
         let task = env.spawn(TaskClass::Network, "completions of a card", async move {
-            listening.listen(watched, &name).await
+            listening.listen(watched, &name).await;
         });
         Ok(RdmaPeer { env: env.clone(), node, shared, _task: task })
     }
@@ -221,7 +221,7 @@ impl Shared {
     ) -> Option<Paired> {
         let warn = |error: &dyn fmt::Display| {
             tracing::warn!(node = node.address(), %error, "a node's \
-            memory is not written by this card")
+            memory is not written by this card");
         };
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let queue = source::queue(&self.device, &self.channel, token, first_packet(env))

@@ -239,7 +239,7 @@ impl Source {
             // written.
             Err(error) => {
                 tracing::error!(%error, slots = self.posted.len(), "a queue pair stays, and its memory with \
-                    it")
+                    it");
             }
         }
         self.appends.drain(..).map(|append| append.completer).collect()

@@ -335,7 +335,7 @@ impl Shared {
                 let shared = Arc::clone(self);
                 self.env
                     .spawn(TaskClass::Network, "connect to a node", async move {
-                        shared.connect(generation + 1).await
+                        shared.connect(generation + 1).await;
                     })
                     .detach();
                 return;
@@ -445,7 +445,7 @@ impl Shared {
                 receiver.receive(generation, read, to_writer, inbox).await;
             }),
             self.env.spawn(TaskClass::Network, "late answers of a node", async move {
-                watcher.watch(generation).await
+                watcher.watch(generation).await;
             }),
         ];
         let now = self.env.now();
@@ -578,7 +578,7 @@ impl Shared {
         match (reply, message) {
             (Reply::Answer(completer), Message::Answer(answer)) => completer.complete(Ok(answer)),
             (Reply::Status(completer) | Reply::Lent(completer), Message::StatusIs(status)) => {
-                completer.complete(Ok(status))
+                completer.complete(Ok(status));
             }
             (Reply::Lent(completer), Message::Answer(Answer::Refused(refusal))) => {
                 let error = Error::new(

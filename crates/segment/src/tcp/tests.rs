@@ -512,7 +512,7 @@ fn over_the_real_network() {
     while read < last {
         match wait(peer.call(request(life, Body::Read { from: read, bytes_max: u32::MAX }))) {
             Ok(Answer::Bytes(bytes)) if !bytes.is_empty() => {
-                read += u32::try_from(bytes.len()).expect("short")
+                read += u32::try_from(bytes.len()).expect("short");
             }
             other => panic!("{other:?}"),
         }

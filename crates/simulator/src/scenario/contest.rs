@@ -273,7 +273,7 @@ impl<'a> Writer<'a> {
         loop {
             match earlier.next_async().await {
                 Ok(Some(entry)) => {
-                    entries.push((entry.end.epoch().0, entry.end.number(), entry.payload.to_vec()))
+                    entries.push((entry.end.epoch().0, entry.end.number(), entry.payload.to_vec()));
                 }
                 Ok(None) => break,
                 // What a successor gives up is nothing to one that it has fenced.

@@ -117,7 +117,7 @@ impl Neighbour {
             match Node::start(&env, options).await {
                 Ok(node) => *slot.lock() = Some(node),
                 Err(error) if inside.is_alive() => {
-                    inside.world().note(&format!("a node does not start: {error}"))
+                    inside.world().note(&format!("a node does not start: {error}"));
                 }
                 Err(_) => {}
             }
@@ -155,7 +155,7 @@ impl Neighbour {
             match left {
                 Ok(()) => process.kill(),
                 Err(error) if process.is_alive() => {
-                    process.world().note(&format!("a node does not leave: {error}"))
+                    process.world().note(&format!("a node does not leave: {error}"));
                 }
                 Err(_) => {}
             }

@@ -85,7 +85,8 @@ fn arm(run: &Run, process: &Process, fate: Fate, random: &mut Random) {
         Fate::Close | Fate::Drop => {}
         Fate::Crash(crash) => process.crash_at(after + 1, crash),
         Fate::Errors(kind) => {
-            run.world.inject(Fault::new(Action::Fail(kind), may_fail).after(after).times(1 + random.below(4)))
+            run.world
+                .inject(Fault::new(Action::Fail(kind), may_fail).after(after).times(1 + random.below(4)));
         }
         Fate::SyncErrors => {
             let sync = |operation: &Operation| {

@@ -393,7 +393,7 @@ impl Checkpoints {
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(error = %undecodable(&object, error), "a pin that cannot be read stays, \
-                        and keeps all tables")
+                        and keeps all tables");
                 }
             }
         }

@@ -231,9 +231,12 @@ impl Leaf {
         for place in from..to {
             let slot = slots.slot(place);
             let record = other.record_in(slot);
-            // SAFETY: the caller holds the list, and the entry ends here.
-            let head =
-                if same { other.head(slot) } else { head_of(unsafe { record.entry() }.key, self.skip()) };
+            let head = if same {
+                other.head(slot)
+            } else {
+                // SAFETY: the caller holds the list, and the entry ends here.
+                head_of(unsafe { record.entry() }.key, self.skip())
+            };
             let own = self.slots();
             self.fill(own.count(), head, record);
             self.order_word().store(own.with(own.count()).0, Ordering::Release);

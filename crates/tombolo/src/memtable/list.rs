@@ -252,7 +252,7 @@ impl SortedList {
             // A split may have taken place since the search.
             match Fork::from_pointer(next) {
                 Some(fork) if next != bound && fork.compare(target) == Order::Less => {
-                    leaf = load_leaf(fork.leaf())?
+                    leaf = load_leaf(fork.leaf())?;
                 }
                 _ => return Some((leaf, next)),
             }

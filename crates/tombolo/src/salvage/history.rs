@@ -154,7 +154,8 @@ async fn checkpoints(
         };
         match checkpoints.load(&header).await {
             Ok(state) => {
-                candidates.push(Candidate { state: Arc::new(state), whence: Whence::Checkpoint(header.name) })
+                candidates
+                    .push(Candidate { state: Arc::new(state), whence: Whence::Checkpoint(header.name) });
             }
             Err(error) if is_damage(&error) => damage.push(error),
             Err(error) => return Err(error),

@@ -215,7 +215,7 @@ impl Watch {
                     Ok(()) => answered = is_leaving,
                     Err(error) => {
                         tracing::warn!(%error, "standing by: the record could not be renewed; it is tried \
-                            again")
+                            again");
                     }
                 }
             }
@@ -278,7 +278,7 @@ impl Watch {
                 return Err(error);
             }
             Err(error) => {
-                tracing::warn!(%error, "standing by: following the chain failed; it is tried again")
+                tracing::warn!(%error, "standing by: following the chain failed; it is tried again");
             }
         }
         Ok(())
@@ -404,7 +404,7 @@ async fn succeeded(engine: &Engine, period: Duration) -> Result<()> {
             // Destroyed: it needs no writer.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Ok(_) if engine.env.now().since(left) < TAKEN_MAX => {
-                engine.env.sleep(period.clamp(HURRY, TAKEN_LOOK)).await
+                engine.env.sleep(period.clamp(HURRY, TAKEN_LOOK)).await;
             }
             Ok(_) => {
                 let message = format!(

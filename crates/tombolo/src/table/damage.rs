@@ -150,7 +150,7 @@ impl Table {
                 Ok(handle) => match Partition::decode(tail, tail_at, handle, top.footer.identity) {
                     Err(error) => damages.push(self.damaged(error)),
                     Ok(partition) => {
-                        self.data_blocks(&mut pieces, top, &partition, handle.index().offset, damages).await
+                        self.data_blocks(&mut pieces, top, &partition, handle.index().offset, damages).await;
                     }
                 },
             }

@@ -524,7 +524,7 @@ impl Walk {
             let (table, request) = (Arc::clone(table), self.request);
             // The walk that needs what failed asks for it again, and is told then.
             env.spawn(TaskClass::Foreground, "read an index ahead", async move {
-                drop(table.bring_partitions(request, missing).await)
+                drop(table.bring_partitions(request, missing).await);
             })
         });
         self.ahead.brought_from(self.partition_at, task);

@@ -705,7 +705,7 @@ impl Table {
         let (range, base) = (place.range(), self.description.offset);
         let mut taken = None;
         self.store.with_held(request, &self.object, base + range.start..base + range.end, &mut |piece| {
-            taken = Some(take(piece))
+            taken = Some(take(piece));
         });
         if let (None, Some(flash)) = (&taken, &self.flash) {
             let key = self.flash_key(range.start);

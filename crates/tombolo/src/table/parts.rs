@@ -103,7 +103,7 @@ impl Table {
             });
             match index {
                 Ok((index, index_at)) => {
-                    self.parts_of(request, &top, (&index, index_at, &end), &mut parts, &is_damage).await?
+                    self.parts_of(request, &top, (&index, index_at, &end), &mut parts, &is_damage).await?;
                 }
                 Err(error) => parts.lose(&end, 0, self.damaged(error)),
             }

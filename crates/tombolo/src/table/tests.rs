@@ -330,7 +330,7 @@ fn no_flipped_byte_gives_a_wrong_answer() {
         for entry in entries.iter().step_by(7) {
             match fixture.run(table.get(request(), &Lookup::new(&entry.0, SequenceNumber::MAX))) {
                 Ok(hit) => {
-                    assert_eq!(hit.map(|hit| hit.value().to_vec()), Some(entry.2.clone()), "byte {at}")
+                    assert_eq!(hit.map(|hit| hit.value().to_vec()), Some(entry.2.clone()), "byte {at}");
                 }
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}: {error}"),
             }

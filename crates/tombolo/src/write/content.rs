@@ -236,7 +236,7 @@ impl Content<'_> {
         match self {
             Content::One(one) => one.apply(commit, first),
             Content::Several(several) => {
-                (first..).zip(several).for_each(|(number, one)| one.apply(commit, number))
+                (first..).zip(several).for_each(|(number, one)| one.apply(commit, number));
             }
             Content::Batch(prepared) => apply_batch(engine, commit, prepared.batch.operations(), first),
         }

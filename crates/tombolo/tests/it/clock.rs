@@ -62,7 +62,7 @@ async fn follow(env: Env, diary: Diary) {
         for key in 0..KEYS {
             match (snapshot.get(&keys, [key]).await, keys.get([key]).await) {
                 (Ok(Some(found)), Ok(Some(_))) => {
-                    assert_eq!(found, shown[usize::from(key)], "a snapshot does not change")
+                    assert_eq!(found, shown[usize::from(key)], "a snapshot does not change");
                 }
                 wrong => diary.lock().push(format!("the reader: {wrong:?}")),
             }
@@ -88,7 +88,7 @@ pub(crate) fn a_wall_clock_that_jumps_changes_nothing() {
             (world.process("writer"), world.process("standby"), world.process("reader"));
         let (env, told) = (writer.env(), Arc::clone(&diary));
         start(&writer, "write", async move {
-            write(env.clone(), builder(&env).open().await.unwrap(), told).await
+            write(env.clone(), builder(&env).open().await.unwrap(), told).await;
         });
         world.run_for(Duration::from_secs(3));
         let (env, told) = (standby.env(), Arc::clone(&diary));

@@ -148,7 +148,7 @@ where
 #[test]
 fn whoever_opens_a_database_that_is_destroyed_meanwhile_is_told_that() {
     let error = beside("/log-objects/", Builder::open, async |other| {
-        assert!(other.destroy().await.unwrap().is_deleted())
+        assert!(other.destroy().await.unwrap().is_deleted());
     });
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }

@@ -167,7 +167,7 @@ fn a_table_that_vanishes_under_a_look_without_a_pin_is_a_lost_pin_and_damage_is_
         let db = stores.writer().open().await.unwrap();
         fill(&db, 1).await;
         stores.may_not_write(ErrorKind::PermissionDenied);
-        let [looks @ ..] = [(); 3].map(|()| stores.other().open_read_only());
+        let looks = [(); 3].map(|()| stores.other().open_read_only());
         let mut opened = Vec::new();
         for look in looks {
             opened.push(look.await.unwrap());

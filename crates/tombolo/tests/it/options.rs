@@ -124,7 +124,7 @@ fn blocks_are_larger_where_the_memory_can_hold_the_database() {
         keys.set_options([("block_bytes", block_bytes), ("compression", "none")]).wait().unwrap();
         let write = || {
             (0..3000u32).for_each(|index| {
-                keys.put_with(index.to_be_bytes(), [7; 1000], Durability::Accepted).wait().unwrap()
+                keys.put_with(index.to_be_bytes(), [7; 1000], Durability::Accepted).wait().unwrap();
             });
             db.compact().wait().unwrap();
         };
@@ -191,7 +191,7 @@ fn check_alignment(
     alignment: usize,
 ) {
     let check = move |value: &[u8]| {
-        assert_eq!(value.as_ptr().addr() % alignment, 0, "{} bytes at {alignment}", value.len())
+        assert_eq!(value.as_ptr().addr() % alignment, 0, "{} bytes at {alignment}", value.len());
     };
     let keys: Vec<_> = expected.keys().collect();
     let several = keyspace.multi_get(&keys).wait().unwrap();

@@ -205,7 +205,7 @@ fn a_writer_at_work_is_seen_sooner_than_it_answers() {
     let env = writer.env();
     let work = async move {
         for number in 0u32..100 {
-            db.default_keyspace().put(&number.to_be_bytes(), b"v").await.unwrap();
+            db.default_keyspace().put(number.to_be_bytes(), b"v").await.unwrap();
             db.flush().await.unwrap();
             env.sleep(Duration::from_secs(1)).await;
         }

@@ -105,7 +105,9 @@ pub(super) async fn step(
         1 => db.flush().await.unwrap(),
         2 => db.compact().await.unwrap(),
         3 => {
-            drop(db.create_keyspace(&format!("keyspace-{number}"), KeyspaceOptions::default()).await.unwrap())
+            drop(
+                db.create_keyspace(&format!("keyspace-{number}"), KeyspaceOptions::default()).await.unwrap(),
+            );
         }
         4 if keyspace.name() != "default" => db.drop_keyspace(keyspace.name()).await.unwrap(),
         5 => *db = open().take_over(TakeOver::Always).open().await.unwrap(),

@@ -31,7 +31,7 @@ fn a_write_that_the_log_refuses_is_whole_when_it_is_tried_again() {
         let busy = |times| {
             stores
                 .plan
-                .inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::Busy)).times(times))
+                .inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::Busy)).times(times));
         };
         busy(2);
         keys.put_with(b"1", b"one", Durability::Accepted).await.unwrap();

@@ -242,7 +242,7 @@ impl<'a> Check<'a> {
         match newest {
             Some(hash) if hash == xxh3_64(&[record, path].concat()) => {}
             Some(_) => {
-                self.wrong.add(|| format!("{} has another record than its last write", text::shown(path)))
+                self.wrong.add(|| format!("{} has another record than its last write", text::shown(path)));
             }
             None => self.wrong.add(|| format!("{} has a record and no write", text::shown(path))),
         }

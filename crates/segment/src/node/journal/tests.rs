@@ -128,7 +128,7 @@ fn everything_acknowledged_is_found(crash: Crash) {
         match found(&world.process("node again"), life) {
             None => assert!(possible.iter().any(|model| model.occupancy().regions == 0), "mutation {number}"),
             Some(found) => {
-                assert!(possible.iter_mut().any(|model| answers(model) == found), "mutation {number}")
+                assert!(possible.iter_mut().any(|model| answers(model) == found), "mutation {number}");
             }
         }
     }

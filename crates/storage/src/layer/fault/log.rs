@@ -177,7 +177,7 @@ impl FaultLog {
                 Fault::Delay(time) => delay = Some(time),
                 Fault::Unknown { landed: false } => failure = Some(ErrorKind::OutcomeUnknown),
                 Fault::Unknown { landed: true } => {
-                    after = Err(injected(ErrorKind::OutcomeUnknown, kind, &name))
+                    after = Err(injected(ErrorKind::OutcomeUnknown, kind, &name));
                 }
                 Fault::Before(hook) | Fault::After(hook) => {
                     hook();

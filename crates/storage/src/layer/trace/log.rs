@@ -185,7 +185,7 @@ impl Log for TraceLog {
         let began = self.tracer.begin();
         let (tracer, name) = (self.tracer.clone(), self.name(lane).to_string());
         let tell = move |result: &Result<()>| {
-            tracer.end(began, Purpose::Log, RequestKind::LogSync, &name, 0, outcome_of(result))
+            tracer.end(began, Purpose::Log, RequestKind::LogSync, &name, 0, outcome_of(result));
         };
         if inner.is_ready() {
             let result = inner.try_take().unwrap_or_else(closed);

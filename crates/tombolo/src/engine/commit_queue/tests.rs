@@ -39,7 +39,7 @@ fn serve_from_several_threads(are_together: bool) {
                 for number in 0..count {
                     let index = loop {
                         match commit_queue.post(|posted| {
-                            posted.bytes.extend_from_slice(&(thread << 32 | number).to_le_bytes())
+                            posted.bytes.extend_from_slice(&(thread << 32 | number).to_le_bytes());
                         }) {
                             Some(index) => break index,
                             None => serve(&mut section.lock()),

@@ -264,7 +264,7 @@ fn a_walk_shows_what_was_the_newest_when_it_began() {
             let io = writer.io().clone();
             let (shown, walk) = completion();
             let walker = async move {
-                shown.complete(io.perform(Effect::NewestRecord(incarnation), RetryLimit::Bounded).await)
+                shown.complete(io.perform(Effect::NewestRecord(incarnation), RetryLimit::Bounded).await);
             };
             env.spawn(TaskClass::Foreground, "walk", walker).detach();
             env.sleep(Duration::from_millis(1)).await;
@@ -429,7 +429,7 @@ fn a_walk_while_the_database_is_destroyed_shows_no_damage() {
         let (loaded, loading) = completion();
         let loader = env.clone();
         env.spawn(TaskClass::Foreground, "load", async move {
-            loaded.complete(load(&loader, &walking).await.map(drop))
+            loaded.complete(load(&loader, &walking).await.map(drop));
         })
         .detach();
         env.sleep(Duration::from_millis(100)).await;

@@ -254,7 +254,7 @@ fn a_log_leaves_room_for_what_trims_it() {
                 match append(number) {
                     Ok(after) => (number, end) = (number + 1, after),
                     Err(error) if error.kind() == ErrorKind::Busy => {
-                        env.sleep(std::time::Duration::from_millis(1)).await
+                        env.sleep(std::time::Duration::from_millis(1)).await;
                     }
                     Err(error) => break error,
                 }

@@ -131,7 +131,7 @@ fn crash_at(seed: u64, number: u64, crash: Crash) -> std::result::Result<(), Str
         let inspector = world.process("inspector");
         match inspector.run(inspect(inspector.env(), Arc::clone(&notes))) {
             Some(verdict) => {
-                verdict.map_err(|what| format!("seed {seed}, {crash:?} at operation {number}: {what}"))?
+                verdict.map_err(|what| format!("seed {seed}, {crash:?} at operation {number}: {what}"))?;
             }
             None => return Err("the inspector ended".into()),
         }
@@ -381,7 +381,7 @@ fn only_an_unknown_outcome_leaves_an_object_behind() {
         match outcome {
             Ok(outcome) => assert!(held && outcome == PutOutcome::Created, "operation {number}"),
             Err(error) => {
-                assert!(!held || error.kind() == ErrorKind::OutcomeUnknown, "operation {number}: {error}")
+                assert!(!held || error.kind() == ErrorKind::OutcomeUnknown, "operation {number}: {error}");
             }
         }
     }
