@@ -191,7 +191,7 @@ impl Scan {
     ///
     /// Cost: as the iterator; an allocation for each entry that must be fetched.
     pub fn into_stream(self) -> ScanStream {
-        ScanStream(State::Idle(Some(self)))
+        ScanStream(State::Idle(Some(Box::new(self))))
     }
 }
 
@@ -229,9 +229,9 @@ pub struct ScanStream(State);
 
 enum State {
     /// Invariant: `Some` but while a move begins.
-    Idle(Option<Scan>),
+    Idle(Option<Box<Scan>>),
     /// Waits for a miss.
-    Moving(BoxFuture<'static, (Scan, Result<bool>)>),
+    Moving(BoxFuture<'static, (Box<Scan>, Result<bool>)>),
 }
 
 impl fmt::Debug for ScanStream {

@@ -437,7 +437,7 @@ fn popular_writes(is_far: bool, settings: &[&str], databases: usize) -> (u64, u6
     let budget = tombolo::MemoryBudget::new(16 << 20).unwrap();
     let open = |number: usize| {
         let memory = MemoryObjectStore::unnamed(&env);
-        let slow = Arc::new(ThrottleObjectStore::new(&env, Arc::new(memory), throttle.clone()));
+        let slow = Arc::new(ThrottleObjectStore::new(&env, Arc::new(memory), throttle));
         let store: Arc<dyn ObjectStore> =
             if is_far { Arc::new(HedgeObjectStore::new(&env, slow)) } else { slow };
         Db::builder(format!("mem://{number}"))
