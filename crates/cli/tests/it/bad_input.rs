@@ -230,8 +230,8 @@ fn sizes_are_written_alike_everywhere() {
     let store = uri(&folder.path().join("db"));
     ok(&["db", "put", &store, "--set", "memory_bytes=64MiB", "--set", "memtable_bytes=4MiB", "k", "v"]);
     ok(&["db", "keyspace", "create", &store, "wide", "--keyspace-setting", "block_bytes=64KiB"]);
-    let stats = json(&ok(&["--json", "db", "stats", &store, "--set", "memory_bytes=128MiB"]));
-    assert_eq!(stats["memory_bytes"].as_u64(), Some(128 << 20));
+    let budget = ["--json", "db", "properties", &store, "memory-budget", "--set", "memory_bytes=128MiB"];
+    assert_eq!(json(&ok(&budget))[0]["value"].as_u64(), Some(128 << 20));
     assert_eq!(ok(&["db", "get", &format!("{store}?bytes_per_second=8MiB"), "k"]), "v\n");
     fails(&["db", "get", &format!("{store}?bytes_per_second=8MB"), "k"], 2, &["bytes_per_second", "64MiB"]);
     fails(&["db", "import", &store, "--batch-bytes", "65MiB"], 2, &["--batch-bytes", "67108864"]);
