@@ -68,7 +68,8 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     if let Some(identity) = &elsewhere {
         let store = &arguments.store;
         note(format_args!(
-            "tombolo: the log is kept at {identity}, not on nodes; `tombolo inspect {store} log` shows its bytes"
+            "tombolo: the log is kept at {identity}, not on nodes; \
+            `tombolo inspect {store} log` shows its bytes"
         ));
     }
     if found.is_empty() {

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, TaskClass, completion};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use super::keyspaces::Change;
+use super::change::Change;
 use super::ticket::WriteTicket;
 use super::{Content, Prepared, check_in_flight, commit_locked, finish_commit, stands_in_line};
 use crate::budget::{Category, Charge};

@@ -20,6 +20,7 @@
 //!    order.
 //! 6. A commit that panics finishes the handle: nothing is appended behind what it left.
 
+mod change;
 mod content;
 mod keyspaces;
 mod line;

@@ -87,8 +87,8 @@ pub fn is_made_up(folder: &Path) -> bool {
 }
 
 /// Calls `found` with every regular file below `folder`, sorted in each folder, until it says to
-/// stop; links are not followed, nor what is mounted below. Returns whether the walk came to its end, and how many folders
-/// could not be read.
+/// stop; links are not followed, nor mounts below. Returns whether the walk came to its end, and
+/// how many folders could not be read.
 pub fn walk(folder: &Path, found: &mut impl FnMut(PathBuf) -> bool) -> (bool, u64) {
     let mut unreadable = 0;
     let mut waiting = vec![folder.to_path_buf()];

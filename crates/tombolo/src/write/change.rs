@@ -1,0 +1,105 @@
+//! A change of the catalog as it is committed: at once, or at its turn in line.
+//!
+//! Invariants:
+//! 1. Numbers of keyspaces rise in the order of the log: one is given in the commit section, when
+//!    its creation is committed.
+//! 2. Whether a name is taken is judged in the commit section, at the creation's turn: every change
+//!    before it in line has been made by then.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use super::{Content, Prepared, commit_locked, so_far};
+use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, MAIN_STREAM};
+use crate::options::{Durability, KeyspaceOptions};
+
+/// A keyspace that is to be made.
+#[derive(Debug)]
+pub(super) struct Creation {
+    name: Box<str>,
+    options: KeyspaceOptions,
+    /// Whether one that is there will do.
+    opens: bool,
+    /// The keyspace, once there is one.
+    made: OnceLock<Arc<KeyspaceInfo>>,
+}
+
+/// What is to become of a keyspace.
+#[derive(Debug)]
+pub(super) enum Change {
+    Create(Arc<Creation>),
+    Drop(Box<str>),
+}
+
+impl Change {
+    /// About what it takes in memory while it stands in line.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Change::Create(creation) => size_of::<Creation>() + creation.name.len(),
+            Change::Drop(name) => name.len(),
+        }
+    }
+
+    /// # Errors
+    /// `AlreadyExists`, `NotFound` for the name; those of a commit.
+    pub(super) fn commit(&self, engine: &Engine, commit: &mut Commit) -> Result<Committed> {
+        let invalid = |error: tombolo_format::FormatError| Error::new(ErrorKind::Invalid, error.to_string());
+        let mut prepared = Prepared::default();
+        match self {
+            Change::Create(creation) => {
+                if let Some(found) = engine.catalog.by_name(&creation.name) {
+                    return creation.found(engine, commit, found);
+                }
+                let id = commit.next_keyspace;
+                let options = creation.options.to_manifest();
+                let pushed = prepared.batch.push_create_keyspace(id, &creation.name, MAIN_STREAM, &options);
+                pushed.map_err(invalid)?;
+                let committed =
+                    commit_locked(engine, commit, Content::Batch(&prepared), Durability::Durable)?;
+                commit.next_keyspace = id + 1;
+                if let Some(made) = engine.catalog.by_id(id) {
+                    let _first = creation.made.set(made);
+                }
+                Ok(committed)
+            }
+            Change::Drop(name) => {
+                let Some(keyspace) = engine.catalog.by_name(name) else {
+                    return Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}")));
+                };
+                prepared.batch.push_drop_keyspace(keyspace.id).map_err(invalid)?;
+                let committed =
+                    commit_locked(engine, commit, Content::Batch(&prepared), Durability::Durable)?;
+                // One flush after what is flushed now, for however many are dropped meanwhile.
+                engine.stream.has_drops.store(true, Ordering::Release);
+                Ok(Committed { rotated: true, ..committed })
+            }
+        }
+    }
+}
+
+impl Creation {
+    /// A keyspace `name`; `opens` says whether an existing one will do.
+    pub(super) fn new(name: &str, options: &KeyspaceOptions, opens: bool) -> Creation {
+        Creation { name: name.into(), options: options.clone(), opens, made: OnceLock::new() }
+    }
+
+    /// One of the name is there. Its opener waits until its creation is durable as well.
+    fn found(&self, engine: &Engine, commit: &Commit, found: Arc<KeyspaceInfo>) -> Result<Committed> {
+        if !self.opens {
+            let error = Error::new(ErrorKind::AlreadyExists, format!("keyspace {:?} exists", self.name));
+            return Err(error.advice("open it with Db::keyspace, or with Db::open_or_create_keyspace"));
+        }
+        engine.check_writable()?;
+        let _first = self.made.set(found);
+        Ok(so_far(commit))
+    }
+
+    /// The keyspace, once the change is committed.
+    pub(super) fn keyspace(&self) -> Result<Arc<KeyspaceInfo>> {
+        let missing =
+            || Error::new(ErrorKind::Bug, format!("the creation of keyspace {:?} gave none", self.name));
+        self.made.get().cloned().ok_or_else(missing)
+    }
+}
