@@ -131,7 +131,7 @@ pub struct LookArguments {
     /// Shows this checkpoint instead of everything that is durable now.
     #[arg(long, value_name = "NAME")]
     pub checkpoint: Option<String>,
-    /// Shows what is in tables only, not what only the log holds: for a log that is lost or out of
+    /// Shows tables only, not entries that only the log holds: for a log that is lost or out of
     /// reach.
     #[arg(long, conflicts_with = "checkpoint")]
     pub tables_only: bool,
@@ -239,7 +239,7 @@ impl DatabaseArguments {
     }
 }
 
-/// How long the writer may take that is asked for what it knows, before what is durable is shown.
+/// How long the writer may take that is asked for what it knows, before the durable state is shown.
 const TOLD_TIME_MAX: Duration = Duration::from_secs(5);
 
 impl DatabaseArguments {

@@ -1,4 +1,4 @@
-//! `tombolo doctor`: what this machine and a store offer, and what is set badly.
+//! `tombolo doctor`: what this machine and a store offer, and bad settings.
 //!
 //! The facts come from the library, which judges them; added are those that only the command line
 //! knows: the build, the memory budget as it would be set, and whether what lies at the URI is a

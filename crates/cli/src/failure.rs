@@ -171,7 +171,7 @@ impl Failure {
     }
 }
 
-/// What is wrong with a command line, and what to do.
+/// The trouble with a command line, and the next step.
 fn command_line(error: &clap::Error) -> (String, String) {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -57,7 +57,7 @@ impl Drop for Restore {
 }
 
 impl Scope {
-    /// Notes what is waited for, where nothing that runs in this scope does.
+    /// Notes the awaited work, where nothing that runs in this scope does.
     pub(crate) fn note(&self, waits_for: &'static str) {
         *self.waits_for.lock() = Some(waits_for.to_owned());
     }
@@ -91,7 +91,7 @@ impl Scope {
         .await
     }
 
-    /// What is said when the deadline has passed; `waits_for` where the operation knows better than
+    /// The error when the deadline has passed; `waits_for` where the operation knows better than
     /// its requests.
     pub(crate) fn passed(&self, waits_for: Option<&str>) -> Error {
         let noted = self.waits_for.lock();

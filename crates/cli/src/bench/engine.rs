@@ -103,7 +103,7 @@ impl Engine {
         self.db.compact()
     }
 
-    /// Begins to move what is in memory to tables.
+    /// Begins to move memtables to tables.
     pub fn begin_flush(&self) -> Op<()> {
         self.db.flush()
     }

@@ -341,7 +341,7 @@ fn say_how_to_use(failure: Failure, store: &str) -> Failure {
     }
 }
 
-/// What is left when all have run.
+/// The rest when all have run.
 fn summary(rows: &[Row], engine: &Engine, header: &Header<'_>) -> Result<String> {
     let own = rows.iter().map(|row| row.peak.own_bytes).max().unwrap_or(0);
     let mapped = rows.iter().map(|row| row.peak.mapped_bytes).max().unwrap_or(0);

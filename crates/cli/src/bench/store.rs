@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
         ))?;
         output.finish()?;
     }
-    // What is measured is told as it comes, and after Ctrl-C nothing more is measured: the probe
+    // Each measurement is told as it comes, and after Ctrl-C nothing more is measured: the probe
     // cleans up after itself.
     let unwritten = OnceLock::new();
     let told = |measured: &Measured| {

@@ -254,7 +254,7 @@ impl Test {
         }
     }
 
-    /// Starts a writer, kills it, and checks what is there.
+    /// Starts a writer, kills it, and checks the database.
     ///
     /// # Errors
     /// What was lost or wrong.
@@ -338,7 +338,7 @@ impl Test {
 /// `state` from batch `last` to that batch, and returns its number.
 ///
 /// # Errors
-/// What is lost, invented or half there, in words.
+/// The lost, invented or half written entries, in words.
 pub fn judge(
     state: &mut State,
     last: u64,

@@ -71,7 +71,7 @@ fn write(arguments: &Arguments, pipe: &Pipe) -> Result<()> {
     Ok(db.close().wait()?)
 }
 
-/// The keyspaces of the script; creates what is missing.
+/// The keyspaces of the script; creates missing ones.
 pub fn open_keyspaces(db: &Db) -> Result<Vec<Keyspace>> {
     let open = |name: &&str| match db.keyspace(name) {
         Err(error) if error.kind() == ErrorKind::NotFound => {

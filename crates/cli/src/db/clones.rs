@@ -27,7 +27,7 @@ shows nothing, as the place may be out of reach: if you know that the clone is g
 pub enum Command {
     /// Lists them, each asked whether it needs what it shares. Disturbs nobody.
     List(DatabaseArguments),
-    /// Gives back what is kept for one that is no more.
+    /// Gives back the tables kept for one that is gone.
     Release(One),
 }
 

@@ -278,7 +278,7 @@ pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// What a writer has told of itself: all of it, or what is named.
+/// What a writer has told of itself: all of it, or the named parts.
 fn show_told(told: &Answered, names: &[String], output: &Output) -> Result<()> {
     let known = |name: &String| told.facts.iter().any(|(fact, _)| fact == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {

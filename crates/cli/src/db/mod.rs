@@ -63,7 +63,7 @@ pub enum Command {
     /// Makes a database of its own of this one as it is now, somewhere else; tables are linked
     /// where the store can, or shared. A process that has it open makes the checkpoint for that.
     Clone(checkpoint::Clone),
-    /// Lists databases that share this one's tables, and gives back what is kept for those that are
+    /// Lists databases that share this one's tables, and gives back tables kept for those that are
     /// no more.
     #[command(subcommand)]
     Clones(clones::Command),
@@ -86,7 +86,7 @@ pub enum Command {
     /// Merges all tables of each keyspace into one run. A process that has the database open does
     /// it itself.
     Compact(WriterArguments),
-    /// Moves what is in memory and in the log to tables. A process that has the database open does
+    /// Moves memtables, and so the log, to tables. A process that has the database open does
     /// it itself.
     Flush(WriterArguments),
     /// Destroys a database: its objects are deleted, its numbered life ends for ever.
@@ -358,7 +358,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
 }
 
 fn create(arguments: &Create, output: &Output) -> Result<()> {
-    // Of what is there already nobody is disturbed.
+    // Nobody is disturbed by names that exist already.
     let db = arguments.database.create(&TakeOverArguments::default(), &arguments.new)?;
     let (incarnation, epoch, store) = (db.incarnation().0, db.epoch().0, &arguments.database.store);
     db.close().wait()?;

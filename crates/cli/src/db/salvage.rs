@@ -30,7 +30,7 @@ pub struct Salvage {
     /// The log store of the new database, as a URI; its store's own log when not given.
     #[arg(long, value_name = "URI", value_parser = crate::place::place, requires = "to")]
     target_log: Option<String>,
-    /// Take the newest state without what is damaged of its tables: keys in the ranges of damaged
+    /// Take the newest state without the damaged parts of its tables: keys in the ranges of damaged
     /// blocks may then be missing, or show what was overwritten or deleted.
     #[arg(long)]
     with_holes: bool,

@@ -285,7 +285,7 @@ fn write_in_order(db: &Db, mut batch: Batch) -> Op<()> {
     }
 }
 
-/// What the tree gives next: what is there, but at least one file.
+/// The next files of the tree: those ready, but at least one.
 fn next_group(found: &Receiver<Found>) -> Vec<Found> {
     found.recv().into_iter().chain(found.try_iter().take(GROUP - 1)).collect()
 }
@@ -309,7 +309,7 @@ fn acknowledge(in_flight: &Receiver<InFlight>, shared: &Shared) -> Result<()> {
     let mut waiting: Option<InFlight> = None;
     while let Some((sequence, begun, operation)) = waiting.take().or_else(|| in_flight.recv().ok()) {
         let mut ended = end(sequence, begun, operation.wait())?;
-        // Take what is there already, so that one system call reports it all.
+        // Take all that have arrived, so that one system call reports them.
         loop {
             if matches!(ended, Message::Refused { .. }) {
                 shared.fenced.store(true, Ordering::Relaxed);

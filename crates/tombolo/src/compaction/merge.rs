@@ -159,7 +159,7 @@ impl Merge {
         Some((cursor.key(), cursor.value()))
     }
 
-    /// What is wrong with the entry at which it stands, said of its table.
+    /// The trouble with the entry at which it stands, said of its table.
     #[cold]
     pub(super) fn failed(&self, error: impl FnOnce(&ObjectName) -> Error) -> Failure {
         let Some(input) = self.order.first().map(|first| &self.inputs[*first]) else {

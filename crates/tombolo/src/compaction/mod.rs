@@ -156,7 +156,7 @@ impl Compactor {
 }
 
 impl Shared {
-    /// Forgets what is known of tables and keyspaces that are no more.
+    /// Forgets tables and keyspaces that are gone.
     fn forget_what_is_gone(&mut self, engine: &Engine) {
         if self.busy.knows_tables() {
             let state = engine.manifest.state();

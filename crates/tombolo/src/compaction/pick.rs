@@ -5,7 +5,7 @@
 //! itself; it moves up as the data grows, so that each level holds a few times what the one above
 //! it may hold, and most of the data lies in the last one.
 //!
-//! What is wanted most comes first, by score:
+//! The most urgent job comes first, by score:
 //! 1. Level 0 once it has several runs: all that may go go to the base level. Where that would
 //!    rewrite far more than it brings, or the base is busy, its newest runs become one run instead.
 //! 2. A level beyond its target gives the table that overlaps least of the next level; between
@@ -209,7 +209,7 @@ impl Busy {
         self.older.contains(&table.description().name)
     }
 
-    /// Forgets what is known of tables that `lives` does not say are still there. Gives the
+    /// Forgets tables that `lives` does not say are still there. Gives the
     /// keyspaces that have no damaged one any more.
     pub(crate) fn retain(&mut self, lives: impl Fn(TableName) -> bool) -> BTreeSet<u32> {
         self.older.retain(|table| lives(*table));
@@ -415,7 +415,7 @@ fn job(
     let mut lower = Vec::new();
     if let Some(run) = levels.level(to).filter(|_| from != to) {
         let mut met = run.overlapping(&first, &last);
-        // What is written in order moves down as it is, and is not written again to be joined to
+        // Tables written in order move down as they are, and are not written again to be joined to
         // what was there before.
         if !met.is_empty() || are_small(&upper, table_bytes) {
             met = with_small_neighbours(run, met, sum(upper.iter()), table_bytes, picking.busy);

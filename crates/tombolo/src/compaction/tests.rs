@@ -6,7 +6,7 @@ use tombolo_storage::{LogStore, ObjectStore};
 use super::*;
 use crate::{Db, KeyspaceOptions};
 
-/// What is known of keyspaces is forgotten when they are dropped, and of no others.
+/// Dropped keyspaces are forgotten, and no others.
 #[test]
 fn nothing_is_kept_of_dropped_keyspaces() {
     let world = World::new(1);

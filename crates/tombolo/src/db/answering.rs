@@ -94,7 +94,7 @@ fn failure(error: &Error) -> Vec<(String, String)> {
 
 type Facts = Vec<(String, String)>;
 
-/// Does what is asked. The handle is held only to begin: dropping the last one ends the database,
+/// Answers a question. The handle is held only to begin: dropping the last one ends the database,
 /// as it would without a question.
 async fn carry_out(handle: &Weak<Handle>, question: Question) -> Result<Facts> {
     let db = || {

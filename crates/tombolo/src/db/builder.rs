@@ -332,7 +332,7 @@ impl Builder {
         if let Err(error) = checked {
             return Op::ready(Err(error));
         }
-        // Creating what is not there is no taking over.
+        // Creating a missing database is no taking over.
         self.mode = OpenMode::Open;
         self.take_over = TakeOver::Always;
         self.start(TaskClass::Foreground, "begin to stand by", AGAIN, async move |builder, env| {
@@ -364,14 +364,14 @@ impl Builder {
     ///
     /// The writer finds the question where it looks for those who stand by: within a minute when it
     /// has nothing to do, and within ten seconds when it was asked a moment ago. It is waited for
-    /// as long as it gives signs of life; [`Builder::deadline`] bounds that. What is asked is done
+    /// as long as it gives signs of life; [`Builder::deadline`] bounds that. The request is done
     /// once by each epoch that finds it. Costs a put and a delete of the question, and some four
     /// requests a second while it waits.
     ///
     /// # Errors
     /// `NotFound` when nobody has the database open; `OutcomeUnknown` when the writer closes, dies
     /// or does not answer; `Invalid` for another log than that of the database; `PermissionDenied`
-    /// where nothing may be put; those of what is asked; those of the store.
+    /// where nothing may be put; those of the request; those of the store.
     pub fn ask(self, ask: Ask) -> Op<Answered> {
         let advice = "it may be done yet: look for what was asked";
         self.start(TaskClass::Foreground, "ask the writer", advice, async move |builder, env| {
@@ -440,8 +440,8 @@ impl Builder {
     /// manifest names them where they lie, and a pin keeps them there. Nothing is copied, so that
     /// it takes the same time for a gigabyte and for a terabyte; the clone is written, compacted
     /// and cloned like any database, and what it writes is its own. Of the checkpoint named by
-    /// [`Builder::at_checkpoint`], or else of what tables hold now (what is in a log only is not in
-    /// it: [`Db::share_to`] takes that as well). Disturbs no writer.
+    /// [`Builder::at_checkpoint`], or else of what tables hold now (entries only in a log are not
+    /// in it: [`Db::share_to`] takes that as well). Disturbs no writer.
     ///
     /// As long as the clone names a table, this database keeps it, and is not to be destroyed.
     /// Compaction moves a clone away from its sources table by table; destroying it gives back all

@@ -119,7 +119,7 @@ impl Keyspace {
         self.write_one(EntryKind::Put, key.as_ref(), value.as_ref(), durability)
     }
 
-    /// Removes `key`; durable when the operation ends. Removing what is not there succeeds.
+    /// Removes `key`; durable when the operation ends. Removing a missing key succeeds.
     ///
     /// # Errors
     /// As [`Keyspace::put`].
@@ -175,7 +175,7 @@ impl Keyspace {
     }
 
     /// The values of several keys, in their order, all at one moment. Keys that lie near each other
-    /// share what they need in memory; of what is not there, all blocks of a table come with one
+    /// share what they need in memory; of blocks not in memory, those of one table come with one
     /// request, for a thousand keys at a time.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl Keyspace {
     }
 
     /// About how much the keys in `range` take, without reading them: from the indexes of tables,
-    /// right to about two blocks for each table that the range cuts, and by counting what is in
+    /// right to about two blocks for each table that the range cuts, and by counting entries in
     /// memory. At most two requests for each of those tables.
     ///
     /// ```no_run
@@ -506,7 +506,7 @@ impl Keyspace {
 struct LookedUp {
     view: Arc<View>,
     sequence: SequenceNumber,
-    /// In the order of the keys; `None` for what is missing, too.
+    /// In the order of the keys; `None` for missing ones, too.
     values: Vec<Option<Value>>,
     /// The keys that tables must be asked for, with their numbers, ascending.
     missing: Vec<(usize, Bytes)>,

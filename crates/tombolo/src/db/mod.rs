@@ -635,7 +635,7 @@ impl Db {
     ///
     /// Where the log is lost sooner than the store (the memory of nodes, or a disk of this host
     /// beside a store that is a service; see [`FailureDomain`](tombolo_storage::FailureDomain)),
-    /// everything is written to the store first: one flush of what is in memory. The database then
+    /// everything is written to the store first: one flush of the memtables. The database then
     /// needs nothing of that log, and its nodes may be ended. Logs of the application's own stay
     /// named, as always, until it releases them.
     ///
@@ -763,7 +763,7 @@ impl Db {
         if engine.is_read_only() { engine.manifest.state().epoch() } else { engine.context.epoch }
     }
 
-    /// How old what is shown may be: everything that was acknowledged as durable so long ago is
+    /// How old the shown state may be: everything that was acknowledged as durable so long ago is
     /// visible. Of a look ([`Builder::open_read_only`]) the time since it was opened, of a reader
     /// [`Reader::lag`]. `None` of the writer, which shows all there is, and of a checkpoint, which
     /// stays.
@@ -783,7 +783,7 @@ impl Db {
         self.engine().failure()
     }
 
-    /// The handle of a writer, which answers what is asked of it.
+    /// The handle of a writer, which answers questions.
     pub(crate) fn of_writer(engine: Arc<Engine>) -> Db {
         let db = Db::new(engine);
         answering::serve(&db);

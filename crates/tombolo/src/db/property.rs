@@ -399,7 +399,7 @@ fn tables(engine: &Engine, list: &mut List) {
     );
 }
 
-/// What is measured of a remote store; all zero of one on this host.
+/// Measurements of a remote store; all zero of one on this host.
 fn store(engine: &Engine, list: &mut List) {
     let performance = engine.objects.performance().unwrap_or_default();
     let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

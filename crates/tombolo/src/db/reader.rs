@@ -72,7 +72,8 @@ impl Reader {
         self.db.snapshot()
     }
 
-    /// How old what is shown may be: everything that was acknowledged as durable before is visible.
+    /// How old the shown state may be: everything that was acknowledged as durable before is
+    /// visible.
     pub fn lag(&self) -> Duration {
         self.db.age().unwrap_or_default()
     }

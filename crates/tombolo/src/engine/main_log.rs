@@ -103,7 +103,7 @@ pub(crate) fn took_no_effect(error: &Error) -> bool {
     )
 }
 
-/// What is said to a write that comes while there is no log.
+/// The error of a write that comes while there is no log.
 #[cold]
 pub(crate) fn no_log(cause: &Error) -> Error {
     Error::new(

@@ -166,7 +166,7 @@ pub(crate) struct Engine {
     pub(crate) questions: Questions,
     /// Tables of this epoch that nothing names, and that could not be deleted yet.
     pub(crate) left_behind: LeftBehind,
-    /// What is told to a listener.
+    /// An event for a listener.
     pub(crate) events: Events,
 }
 
@@ -248,7 +248,7 @@ pub(crate) struct Counters {
 const LEFT_BEHIND_MAX: usize = 1 << 16;
 
 /// Tables that attempts of this process made, that no record names or will name, and that are to be
-/// deleted. What is forgotten, beyond so many and when the process ends, the next opening finds.
+/// deleted. Those forgotten, beyond so many and when the process ends, the next opening finds.
 #[derive(Debug, Default)]
 pub(crate) struct LeftBehind(Mutex<Vec<TableName>>);
 
@@ -583,7 +583,7 @@ impl Engine {
     }
 
     /// What the error of a read means. A successor frees logs and tables that this process still
-    /// names: what is missing then is no damage, but the sign of the takeover.
+    /// names: a missing one is then no damage, but the sign of the takeover.
     pub(crate) async fn judge(&self, error: Error) -> Error {
         let is_about_objects = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound);
         if let Some(reads) = self.read_only.get().filter(|_| is_about_objects) {

@@ -20,7 +20,7 @@ use tombolo_env::Instant;
 use super::View;
 use crate::budget::{Category, Charge, MemoryBudget};
 
-/// A reader that keeps what is replaced for longer is warned of.
+/// A reader that keeps replaced tables for longer is warned of.
 const AGE_WARNED: Duration = Duration::from_secs(15 * 60);
 
 /// What a cursor holds of each table or run it walks: a block and a partition of the index, both of
@@ -127,7 +127,7 @@ impl Readers {
         }
     }
 
-    /// Charges for what is pinned, with a step as of now.
+    /// Charges for pinned memory, with a step as of now.
     #[cold]
     pub(crate) fn settle(&self) {
         let step = (self.budget.bytes() / STEP_SHARE / self.budget.members().max(1))

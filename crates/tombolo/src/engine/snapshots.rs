@@ -21,7 +21,7 @@ struct All {
 }
 
 impl All {
-    /// Whether what is awaited has come; it is awaited no more then.
+    /// Whether the awaited number has come; it is awaited no more then.
     fn has_come(&mut self) -> bool {
         let oldest = self.open.keys().next().copied().unwrap_or(SequenceNumber::MAX);
         self.awaited.take_if(|awaited| *awaited <= oldest).is_some()

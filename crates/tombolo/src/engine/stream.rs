@@ -46,7 +46,7 @@ pub(crate) struct Commit {
     pub(crate) last: u64,
     /// The last number that a log entry covers.
     pub(crate) logged: u64,
-    /// What is appended to.
+    /// The lane of appends.
     pub(crate) log: Arc<MainLog>,
     pub(crate) log_end: LogOffset,
     /// The log has ended, and the memtables that it was for are sealed.

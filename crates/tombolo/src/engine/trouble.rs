@@ -22,7 +22,7 @@ use crate::event::Event;
 pub(crate) struct Work {
     /// As messages name it.
     pub(crate) name: &'static str,
-    /// Of which keyspace; `None` for what is one work for all.
+    /// Of which keyspace; `None` for work that is one for all.
     pub(crate) keyspace: Option<u32>,
 }
 
@@ -96,7 +96,7 @@ impl Troubles {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// A work has failed once more; what is to be told of it.
+    /// A work has failed once more; the news to tell.
     pub(crate) fn failed(&self, work: Work, error: Error, now: Instant) -> Option<Event> {
         let mut known = self.known.lock();
         let told_before = known
@@ -120,7 +120,7 @@ impl Troubles {
         (!told_before).then_some(Event::Failing { work: work.name, error })
     }
 
-    /// A work goes well, or is not wanted any more; what is to be told of it.
+    /// A work goes well, or is not wanted any more; the news to tell.
     pub(crate) fn ended(&self, work: Work) -> Option<Event> {
         if !self.is_any() {
             return None;

@@ -47,7 +47,7 @@ const BUGS_MAX: u32 = 8;
 /// of a smaller one, what a request takes.
 const FULL_BYTES: u64 = 4 << 20;
 
-/// Flushes what is sealed, until the database stops.
+/// Flushes sealed memtables, until the database stops.
 pub(crate) async fn run(engine: Arc<Engine>) {
     let mut renewal = renewal::Renewal::default();
     let (mut ahead, mut last_ended) = (None, engine.env.now());

@@ -20,7 +20,7 @@ use crate::write;
 /// A log that ends sooner than this is followed by another only after a pause.
 const SOON: Duration = Duration::from_secs(60);
 
-/// What is remembered from one log to the next.
+/// The memory from one log to the next.
 #[derive(Debug)]
 pub(super) struct Renewal {
     /// The lane that was tried last.

@@ -23,7 +23,7 @@ const SMALL_AT_ONCE: usize = 8;
 /// What a table of a small one's memtable takes at most, on the average.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// What is to be written, and what was.
+/// The tables to write, and those written.
 struct Writing {
     engine: Arc<Engine>,
     waiting: Mutex<VecDeque<(u32, List, KeyspaceOptions)>>,

@@ -1,4 +1,4 @@
-//! Closing: `what is in memory → the log, or tables → background ends → the log un-named`.
+//! Closing: `memtables → the log, or tables → background ends → the log un-named`.
 //!
 //! A log may be lost sooner than the store: the memory of nodes, beside a disk; a disk of this
 //! host, beside a service. A database that was closed must not depend on it, so all goes to tables
@@ -75,7 +75,7 @@ async fn shut(engine: &Engine) -> Result<()> {
     if leaves_log && result.is_ok() {
         result = leave_log(engine).await.map_err(|error| not_written(engine, error));
     }
-    // What is not in order may have to be looked at, and its writer is among it.
+    // A damaged file may have to be looked at, and its writer is part of that.
     match &result {
         Ok(()) if !engine.is_read_only() => engine.manifest.leave().await,
         _ => engine.manifest.close().await,

@@ -39,7 +39,7 @@ pub struct VerifyReport {
     pub log_entries: u64,
     /// Their bytes.
     pub log_bytes: u64,
-    /// What is damaged, one text each; empty when all is well.
+    /// The damaged places, one text each; empty when all is well.
     pub damage: Vec<String>,
     /// The same, in parts.
     pub findings: Vec<Finding>,
@@ -52,7 +52,7 @@ const NAMES_PER_LIST: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What is wrong.
+    /// The trouble.
     pub message: String,
     /// The object that is damaged.
     pub object: Option<String>,
@@ -60,7 +60,7 @@ pub struct Finding {
     pub offset: Option<u64>,
     /// What should be there.
     pub expected: Option<String>,
-    /// What is there.
+    /// The bytes found.
     pub found: Option<String>,
 }
 

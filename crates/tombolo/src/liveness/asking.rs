@@ -30,7 +30,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 pub struct Answered {
     /// The epoch of the writer that did it.
     pub epoch: tombolo_storage::Epoch,
-    /// What is to be known about it: names and values.
+    /// Facts about it: names and values.
     pub facts: Vec<(String, String)>,
 }
 

@@ -93,7 +93,7 @@ pub struct Options {
     /// time uses it: another goes on without. Counts when the database is opened.
     pub flash_cache_directory: Option<PathBuf>,
     /// Most bytes that the cache in `flash_cache_directory` takes, at least 4 MiB. Default: eight
-    /// times `memory_bytes`. More, as far as what is read again fits; a GiB takes about 5 MiB of
+    /// times `memory_bytes`. More, as far as data read again fits; a GiB takes about 5 MiB of
     /// memory. Counts when the database is opened.
     pub flash_cache_bytes: Option<u64>,
 }

@@ -71,7 +71,7 @@ fn candidates<'a>(levels: &'a Levels, key: &'a [u8]) -> impl Iterator<Item = &'a
     runs.chain(levels.sorted.iter().filter_map(move |(_, run)| run.table_for(key)))
 }
 
-/// Looks in memory. Of what is found one of the two closures makes the answer; neither runs on a
+/// Looks in memory. Of a found value one of the two closures makes the answer; neither runs on a
 /// miss.
 #[inline]
 fn find_in_memory<R>(

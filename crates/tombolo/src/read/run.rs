@@ -24,7 +24,7 @@ pub(crate) fn meets(table: &TableHandle, range: &KeyRange) -> bool {
     !range.is_below(&description.last_key) && !range.is_above(&description.first_key)
 }
 
-/// What is prepared, with the place of its table.
+/// The prepared step, with the place of its table.
 type Slot = Mutex<Option<(usize, Prepared)>>;
 
 /// See the module's documentation.
@@ -43,7 +43,7 @@ pub(crate) struct RunCursor {
     /// Of the table where the walk will go on, with its place; `None` where requests are short, and
     /// nothing is prepared.
     prepared: Option<Arc<Slot>>,
-    /// Whether the walk waits for what is prepared. Invariant: then there is no cursor, and
+    /// Whether the walk waits for the prepared step. Invariant: then there is no cursor, and
     /// `prepared` is of the place to go to.
     is_arriving: bool,
 }
@@ -158,7 +158,7 @@ impl RunCursor {
         if backward { next.last() } else { next.first() }
     }
 
-    /// Waits for what is prepared, and stands there. If the future is dropped, nothing is lost.
+    /// Waits for the prepared step, and stands there. If the future is dropped, nothing is lost.
     async fn arrive_at_prepared(&mut self) -> Result<()> {
         let come = poll_fn(|context| {
             match self

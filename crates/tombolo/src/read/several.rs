@@ -5,7 +5,7 @@
 //! fetched in rounds: each key goes as far down as memory lets it, which is past all filters that
 //! are there, and all tables at which keys have come to stand are read side by side: one vectored
 //! request for a table's partitions, one for its blocks. Most keys so need one round, whatever
-//! levels they lie on. Of very many keys some are looked up after the others, so that what is held
+//! levels they lie on. Of very many keys some are looked up after the others, so that held memory
 //! beside the answers is bounded.
 
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ const KEYS_AT_ONCE: usize = 1024;
 
 /// What memory knows of several keys.
 pub(crate) struct Several {
-    /// The values, in the order of the keys; `None` for what is missing, too.
+    /// The values, in the order of the keys; `None` for missing ones, too.
     pub(crate) values: Vec<Option<Bytes>>,
     /// Numbers of the keys that tables must be asked for, in ascending order of keys.
     pub(crate) missing: Vec<usize>,

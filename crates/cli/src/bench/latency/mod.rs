@@ -1,6 +1,6 @@
 //! `tombolo bench latency`: how much of a remote store's latency reaches who reads and writes.
 //!
-//! `load once, in memory → for each latency: misses by what is in flight, multi-gets, seeks, writes → rows, judged`.
+//! `load once, in memory → for each latency: misses by reads in flight, multi-gets, seeks, writes → rows, judged`.
 //! What a row is compared with is measured in the same run: the raw ranged read of the same store,
 //! the same engine with all requests one after another, the same engine on files of this host.
 
@@ -119,7 +119,7 @@ impl Arguments {
     }
 }
 
-/// A run: what is told as it comes.
+/// A run, with its lines as they come.
 struct Run<'a> {
     arguments: &'a Arguments,
     output: &'a Output,

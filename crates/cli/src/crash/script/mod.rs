@@ -80,7 +80,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// What is known of a value.
+    /// The knowledge of a value.
     pub fn of(value: &[u8]) -> Known {
         Known { bytes: value.len(), hash: tombolo_format::checksum::key_hash(value) }
     }

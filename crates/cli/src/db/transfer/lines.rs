@@ -22,7 +22,7 @@ impl Lines {
     /// Reads a line.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The trouble with it.
     pub fn parse(self, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
         match self {
             Lines::Ndjson => parse_json(line),

@@ -113,7 +113,7 @@ impl Source {
         Ok(())
     }
 
-    /// What is wrong with the line given last, after so many entries.
+    /// The trouble with the last line given, after so many entries.
     pub fn wrong(&self, what: &str, entries: u64) -> Failure {
         let written = match entries {
             0 => "nothing was written".to_owned(),

@@ -184,7 +184,7 @@ pub struct Verdict {
     pub files: u64,
     /// Acknowledged writes that are not there.
     pub lost: Findings,
-    /// What is there and must not be, or differs.
+    /// Entries that must not be there, or that differ.
     pub wrong: Findings,
 }
 
@@ -248,7 +248,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Ends; says what is missing.
+    /// Ends; names the missing entries.
     pub fn finish(mut self) -> Verdict {
         let mut entries = 0;
         for (index, writer) in self.oracle.writers.iter().enumerate() {

@@ -95,7 +95,7 @@ pub fn walk(folder: &Path, found: &mut impl FnMut(PathBuf) -> bool) -> (bool, u6
     let device = |folder: &Path| fs::metadata(folder).map(|metadata| metadata.dev()).ok();
     let of_root = device(folder);
     while let Some(folder) = waiting.pop() {
-        // What is mounted below is another tree, and may be one that the kernel makes up.
+        // A mount below is another tree, and may be one that the kernel makes up.
         if device(&folder).is_some_and(|device| Some(device) != of_root) {
             continue;
         }

@@ -106,7 +106,7 @@ impl Oracle {
     /// that nobody wrote after.
     ///
     /// # Errors
-    /// What is impossible, in words.
+    /// The impossible findings, in words.
     pub fn judge(&self, batch: impl Fn(Place) -> Scripted) -> Result<Verdict, String> {
         let ends = self.ends()?;
         for (epoch, heard) in &self.heard {

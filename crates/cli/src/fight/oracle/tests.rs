@@ -11,7 +11,7 @@ fn place(epoch: u64, number: u64) -> Place {
     Place { epoch, number }
 }
 
-/// What is seen after these epochs, each up to its number.
+/// The state after these epochs, each up to its number.
 fn sight(ends: &[(u64, u64)]) -> Sight {
     let mut state = State::default();
     let mut last = Place::default();

@@ -14,7 +14,7 @@ use crate::version::{Levels, TableHandle};
 /// A compaction that somebody asked for: level by level, what lies in a range when the level's turn
 /// comes goes down, to the last level.
 ///
-/// Only what is there when its level's turn comes takes part, so that it ends however much is
+/// Only tables present when their level's turn comes take part, so that it ends however much is
 /// written meanwhile.
 #[derive(Debug)]
 pub(crate) struct Asked {
@@ -26,7 +26,7 @@ pub(crate) struct Asked {
     level: u8,
     /// Tables of `level` whose turn it is; `None` before the turn.
     remaining: Option<BTreeSet<TableName>>,
-    /// Of level 0 what is not newer takes part, also once it has become one run with others; `None`
+    /// Of level 0 older tables take part, also once they have become one run with others; `None`
     /// before the turn.
     newest: Option<SequenceNumber>,
     /// A damaged table stayed where it was.
@@ -104,7 +104,7 @@ impl Asked {
                 let description = table.description();
                 let holds_unneeded = description.deletes > 0 || picking.busy.holds_older(table);
                 let drops = holds_unneeded && description.last_sequence <= picking.oldest_snapshot;
-                // What is asked for makes a clone's tables its own.
+                // A compaction on request makes a clone's tables its own.
                 self.is_in_range(table) && (drops || description.source.is_some())
             }
             _ => self.is_in_range(table),

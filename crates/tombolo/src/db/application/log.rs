@@ -30,8 +30,8 @@ const STREAM: u32 = u32::MAX;
 pub struct LogPosition {
     epoch: u64,
     number: u64,
-    /// Where the entry ended when its place was told. A failed sync moves what is not durable, only
-    /// forward. Not part of what the position is.
+    /// Where the entry ended when its place was told. A failed sync moves entries that are not
+    /// durable, only forward. Not part of what the position is.
     end: LogOffset,
 }
 
@@ -266,7 +266,7 @@ impl ApplicationLog {
     /// durably: in keyspaces, or in this epoch's log. One record of the manifest, then deletions.
     ///
     /// # Errors
-    /// `Fenced`; those of the stores: what is then left is deleted by a later opening.
+    /// `Fenced`; those of the stores: leftovers are deleted by a later opening.
     pub fn release_earlier(&self) -> Op<()> {
         if let Err(error) = self.engine().check_writable() {
             return Op::ready(Err(error));

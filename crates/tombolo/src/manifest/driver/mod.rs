@@ -279,7 +279,7 @@ impl Manifest {
         self.inner().enqueue(RecordKind::Edits(edits))
     }
 
-    /// As [`Manifest::committed`], for whoever is told when the store says nothing for long. The
+    /// As [`Manifest::committed`], for callers that learn of a store that is silent for long. The
     /// record is put until it does all the same.
     ///
     /// # Errors

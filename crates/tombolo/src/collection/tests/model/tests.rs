@@ -10,6 +10,7 @@ const FEW: usize = 20_000;
 const MORE: usize = 60_000;
 
 /// Worlds that are searched for the history that notices a mutant.
+#[cfg(feature = "mutants")]
 const HUNT: usize = 1_500_000;
 
 const DEPTH: usize = 200;
