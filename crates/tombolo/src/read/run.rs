@@ -270,7 +270,10 @@ impl RunCursor {
                 } else {
                     return Ok(());
                 }
-                let _ = self.settle(Step::Done)?;
+                // A table at whose beginning it waits still has not ended, though nothing is there.
+                if !self.is_blocked() {
+                    let _ = self.settle(Step::Done)?;
+                }
             }
         })
     }
