@@ -348,7 +348,7 @@ impl Shared {
 
     /// Ends a process: its tasks are dropped where they stand.
     pub(super) fn kill(&self, process: ProcessId) {
-        let (tasks, runnable, wakers) = {
+        let (tasks, runnable, wakers, bells) = {
             let mut state = self.state.lock();
             if !state.is_alive(process) {
                 return;
@@ -367,11 +367,14 @@ impl Shared {
             let dead: Vec<(ProcessId, Runnable, u64)> = dead;
             let now = state.now;
             let wakers = state.network.process_ended(process, now);
-            (tasks, dead, wakers)
+            // Those who wait for them are tasks of this world: kept in it, they would keep it for ever.
+            let bells = std::mem::take(&mut state.process(process).bells);
+            (tasks, dead, wakers, bells)
         };
         // Dropping the runnables cancels their tasks; the others are woken once more, and find
         // their process dead.
         drop(runnable);
+        drop(bells);
         for (slot, waker) in tasks.into_values() {
             let future = slot.lock().take();
             drop(future);
