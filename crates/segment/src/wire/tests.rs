@@ -43,7 +43,7 @@ fn layouts_have_their_sizes() {
     assert_eq!([bytes(7), bytes(8), bytes(9), bytes(10), bytes(11)], [16, 24, 24, 5, 0]);
     assert_eq!(
         [bytes(12), bytes(13), bytes(14), bytes(16), bytes(20), bytes(21)],
-        [52 + 6, 16, 32, 0, 8, 24]
+        [52 + 6 + 8 + 4 + 4 + 24, 16, 32, 0, 8, 24]
     );
     assert_eq!([bytes(17), bytes(18), bytes(19)], [64, 48, 0]);
 }
