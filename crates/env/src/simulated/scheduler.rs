@@ -367,7 +367,7 @@ impl Shared {
             let dead: Vec<(ProcessId, Runnable, u64)> = dead;
             let now = state.now;
             let wakers = state.network.process_ended(process, now);
-            // Those who wait for them are tasks of this world: kept in it, they would keep it alive.
+            // Their waiters are tasks of this world: kept in it, they would keep it alive.
             let bells = std::mem::take(&mut state.process(process).bells);
             (tasks, dead, wakers, bells)
         };
