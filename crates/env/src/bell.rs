@@ -11,21 +11,40 @@ use crate::{Completer, Completion, completion};
 
 /// Those who wait for a bell, by its key.
 #[derive(Debug, Default)]
-pub(crate) struct Bells(Mutex<BTreeMap<u128, Vec<Completer<()>>>>);
+pub(crate) struct Bells(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Invariant: at most about twice as many keys as anybody waited for at the last sweep.
+    by_key: BTreeMap<u128, Vec<Completer<()>>>,
+    /// With so many keys those that nobody waits for any more are swept out.
+    swept_at: usize,
+}
+
+/// Keys that are kept without a sweep.
+const KEYS_MIN: usize = 16;
 
 impl Bells {
     /// None.
     pub(crate) const fn new() -> Bells {
-        Bells(Mutex::new(BTreeMap::new()))
+        Bells(Mutex::new(Waiting { by_key: BTreeMap::new(), swept_at: KEYS_MIN }))
     }
 
     /// Resolves when the bell is rung after this call.
     pub(crate) fn wait(&self, key: u128) -> Completion<()> {
         let (completer, rung) = completion();
-        let gone: Vec<_> = {
+        let gone = {
             let mut bells = self.0.lock();
-            let waiting = bells.entry(key).or_default();
-            let gone = waiting.extract_if(.., |waits| waits.is_abandoned()).collect();
+            let mut gone = Vec::new();
+            if bells.by_key.len() >= bells.swept_at.max(KEYS_MIN) {
+                for waiting in bells.by_key.values_mut() {
+                    gone.extend(waiting.extract_if(.., |waits| waits.is_abandoned()));
+                }
+                bells.by_key.retain(|_, waiting| !waiting.is_empty());
+                bells.swept_at = 2 * bells.by_key.len();
+            }
+            let waiting = bells.by_key.entry(key).or_default();
+            gone.extend(waiting.extract_if(.., |waits| waits.is_abandoned()));
             waiting.push(completer);
             gone
         };
@@ -36,9 +55,26 @@ impl Bells {
 
     /// Wakes those who wait for it, and forgets those who have gone.
     pub(crate) fn ring(&self, key: u128) {
-        let waiting = self.0.lock().remove(&key);
+        let waiting = self.0.lock().by_key.remove(&key);
         for waits in waiting.into_iter().flatten() {
             waits.complete(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bells_that_nobody_waits_for_any_more_take_no_memory() {
+        let bells = Bells::new();
+        let mut kept: Vec<_> = (0..40).map(|key| bells.wait(key)).collect();
+        for key in 100..10_000 {
+            drop(bells.wait(key));
+        }
+        assert!(bells.0.lock().by_key.len() <= 2 * kept.len() + 1);
+        bells.ring(7);
+        assert_eq!(kept.remove(7).try_take(), Some(()), "who waits was not forgotten");
     }
 }
