@@ -42,6 +42,9 @@ pub struct Neighbours {
     announced: Mutex<Option<Registry>>,
     /// Named nodes were asked what they fail together with.
     are_asked: AtomicBool,
+    /// Those that had not answered when enough domains were known without them: until they do, no
+    /// guess from their host may take the place of a domain that is known.
+    unheard: Mutex<BTreeSet<Arc<str>>>,
     peers: Mutex<BTreeMap<Arc<str>, Arc<dyn Peer>>>,
     troubles: Arc<Troubles>,
 }
@@ -99,6 +102,7 @@ impl Neighbours {
             are_announced: false,
             announced: Mutex::new(None),
             are_asked: AtomicBool::new(false),
+            unheard: Mutex::default(),
             peers: Mutex::default(),
             troubles: Arc::default(),
         }
@@ -159,12 +163,20 @@ impl Neighbours {
             if asked.is_empty() || heard.len() >= copies { Poll::Ready(()) } else { Poll::Pending }
         });
         let _in_time = within(&self.env, DOMAINS_TIME_MAX, are_known).await;
+        if heard.len() >= copies {
+            *self.unheard.lock() = asked.into_iter().map(|(node, _)| node.address).collect();
+        }
     }
 
-    /// What a named node fails together with: what it said itself, if it said anything.
+    /// What a named node fails together with: what it said itself, if it said anything; nothing
+    /// known while its answer is still to come.
     fn domain(&self, node: &Node) -> Arc<str> {
         let said = self.peers.lock().get(&node.address).and_then(|peer| peer.domain());
-        said.unwrap_or_else(|| Arc::clone(&node.domain))
+        let guess = || {
+            let is_unheard = self.unheard.lock().contains(&node.address);
+            if is_unheard { Arc::from("") } else { Arc::clone(&node.domain) }
+        };
+        said.unwrap_or_else(guess)
     }
 
     /// Whether nodes announce themselves, and so come and go.

@@ -30,7 +30,7 @@ pub struct Node {
     /// Where it is.
     pub address: Arc<str>,
     /// What it fails together with: a host, a rack, a zone. Regions of a segment are spread over
-    /// them.
+    /// them. Empty: not known yet, so that it may fail together with any other.
     pub domain: Arc<str>,
 }
 

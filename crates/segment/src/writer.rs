@@ -803,17 +803,19 @@ impl Writer {
         };
         let staying: Vec<&Arc<str>> =
             self.replicas.iter().filter(|one| stays(*one)).map(|(_, replica)| &replica.member.node).collect();
-        let is_shared = |domain: &Arc<str>| {
-            self.nodes
-                .iter()
-                .any(|Candidate { node, .. }| node.domain == *domain && staying.contains(&&node.address))
+        let may_be_shared = |domain: &Arc<str>| {
+            domain.is_empty()
+                || self
+                    .nodes
+                    .iter()
+                    .any(|Candidate { node, .. }| node.domain == *domain && staying.contains(&&node.address))
         };
         let count = self.nodes.len();
         let turn = self.job.segment.segment as usize;
         let chosen = (0..count)
             .map(|step| (turn + step) % count)
             .filter(|at| !used(&self.nodes[*at].node) && self.nodes[*at].avoid_until <= now)
-            .min_by_key(|at| is_shared(&self.nodes[*at].node.domain));
+            .min_by_key(|at| may_be_shared(&self.nodes[*at].node.domain));
         let Some(chosen) = chosen else { return false };
         let node = Arc::clone(&self.nodes[chosen].node.address);
         let region = RegionId(self.job.first_region.wrapping_add(u128::from(self.regions_made)));
