@@ -359,8 +359,17 @@ fn clippy(context: &Context<'_>, log: &Log) -> Outcome {
     // HDFS is looked at here, and tested by `cargo xtask real`: to look takes seconds, to compile
     // it for tests more than a minute.
     let features = format!("{FEATURES},tombolo-storage/hdfs");
-    let arguments =
-        ["clippy", "--workspace", "--all-targets", "--features", &features, "--", "-D", "warnings"];
+    let arguments = [
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--features",
+        &features,
+        "--",
+        "-D",
+        "warnings",
+    ];
     log::cargo(context.root, &arguments, &[], log)
 }
 
@@ -375,7 +384,7 @@ fn servers(context: &Context<'_>, log: &Log) -> Outcome {
 /// For rustdoc cargo compiles the libraries as far as their types, without features here.
 fn docs(context: &Context<'_>, log: &Log) -> Outcome {
     let variables = [("RUSTDOCFLAGS", "-D warnings")];
-    log::cargo(context.root, &["doc", "--workspace", "--no-deps"], &variables, log)?;
+    log::cargo(context.root, &["doc", "--quiet", "--workspace", "--no-deps"], &variables, log)?;
     let said = log.end();
     let warnings = said.lines().filter(|line| line.starts_with("warning: ")).count();
     if warnings > 0 { Err(format!("   {warnings} warnings of the compiler")) } else { Ok("clean".to_owned()) }
