@@ -91,8 +91,8 @@ fn a_node_that_is_down_holds_the_opening_up_for_a_second_at_most() {
     assert!(took < Duration::from_millis(900), "{took:?}");
 }
 
-/// Enough domains are known before all nodes have answered: one that answers late is not taken for a
-/// domain of its own, as its host would be.
+/// Enough domains are known before all nodes have answered: one that answers late is not taken for
+/// a domain of its own, as its host would be.
 #[test]
 fn a_node_that_answers_late_takes_the_place_of_no_domain_that_is_known() {
     let world = World::new(7);
