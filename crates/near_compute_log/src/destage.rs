@@ -34,7 +34,7 @@ pub(crate) fn prefix(incarnation: Incarnation) -> String {
     format!("{:016x}/{DIRECTORY}/", incarnation.0)
 }
 
-/// The name of a segment's object, by what is in it: so many bytes with that digest.
+/// The name of a segment's object, by its contents: so many bytes with that digest.
 pub(crate) fn name(identity: &SegmentIdentity, (length, digest): (u32, Digest)) -> Result<ObjectName> {
     let SegmentIdentity { incarnation, epoch, lane, segment } = *identity;
     ObjectName::new(format!(

@@ -126,7 +126,7 @@ impl Machine for Writer {
 }
 
 impl Taking<'_> {
-    /// Takes the lane over. Where it ends, and what is in it.
+    /// Takes the lane over. Returns where it ends, and its entries that were kept.
     pub(crate) async fn fence(&self, from: LogOffset) -> Result<(LogOffset, Vec<Kept>)> {
         let lane = decode(self.log)?;
         let shape = Shape { copies: usize::from(lane.copies), quorum: usize::from(lane.quorum) };
@@ -325,8 +325,8 @@ impl Taking<'_> {
         let deadline = env.now() + TIME_MAX;
         loop {
             if writers.iter().all(Writer::has_proposal) {
-                // Those that waited for others to be copied ask once more: what is published rests
-                // on what was said just before.
+                // Those that waited for others to be copied ask once more: what we publish rests
+                // on answers given just before.
                 let is_old = |writer: &Writer| {
                     writer.confirmed_at().is_some_and(|at| env.now().since(at) >= CONFIRMED_MAX)
                 };

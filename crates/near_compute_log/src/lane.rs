@@ -1,4 +1,4 @@
-//! One lane of this epoch's log: its segments, what is on its way to their regions, and the
+//! One lane of this epoch's log: its segments, the requests on the way to their regions, and the
 //! configuration that names them.
 //!
 //! Write path, steps 3 and 4, which are one here: an append is on its way to all regions before the
@@ -428,13 +428,13 @@ impl Lane {
         }
     }
 
-    /// Sends what is to be sent and wakes whose wait is over, until nothing more follows from it.
+    /// Sends all that is due and wakes whose wait is over, until nothing more follows from it.
     pub(crate) fn go_on<'a>(self: &'a Arc<Lane>, mut state: MutexGuard<'a, State>) {
         let done = self.advance(&mut state);
         self.rest(state, done);
     }
 
-    /// Sends what is to be sent, until nothing more follows from the answers that come with it.
+    /// Sends all that is due, until nothing more follows from the answers that come with it.
     /// Whose wait is over is to be woken.
     fn advance(self: &Arc<Lane>, state: &mut State) -> Vec<Done> {
         let mut all = Vec::new();
@@ -452,7 +452,7 @@ impl Lane {
     }
 
     /// As [`Lane::advance`], when nothing has changed but that an entry was added: all that lies
-    /// before what is durable is left alone, so that an append that nodes answer at once costs the
+    /// before the durable end is left alone, so that an append that nodes answer at once costs the
     /// same however long the log is. What else may have come up is looked at with the next answer
     /// or tick: memory that is short, when the next segment's regions are there.
     fn advance_newest(self: &Arc<Lane>, state: &mut State) -> Vec<Done> {
@@ -847,7 +847,7 @@ impl Lane {
     }
 }
 
-/// Adds a record that tells what is acknowledged, if none does.
+/// Adds a record that tells how much is acknowledged, if none does.
 fn tell_untold(writer: &mut Writer, now: Instant) {
     if writer.has_untold() && writer.has_room(NEAR_COMMITTED.len()) {
         writer.tell(&NEAR_COMMITTED, &[], now);

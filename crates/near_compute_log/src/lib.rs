@@ -5,7 +5,7 @@
 //! ```text
 //! append ─▶ lane ─▶ segment n, n + 1, … ─▶ regions on nodes          flush ─▶ trim ─▶ whole segments are freed
 //!             │                                                      memory short, or a node wants it back ─▶ segments become objects
-//!             └─▶ configurations ─▶ the manifest chain ─▶ whoever takes over
+//!             └─▶ configurations ─▶ the manifest chain ─▶ the next owner
 //! ```
 //!
 //! A lane is cut into segments; where they are is the lane's
@@ -16,7 +16,7 @@
 //! - `lane` writes: all segments of one lane, their calls, their configurations.
 //! - `fence` takes over: seals, recovers, copies to fresh regions, publishes.
 //! - `old` moves what was taken over to the object store, while this epoch writes.
-//! - `read` reads what was recovered, and follows what is still written.
+//! - `read` reads what was recovered, and follows a log that is still written.
 //! - `flight` carries calls to nodes and their answers back.
 //!
 //! **Failure model.** A write that was acknowledged survives the death of its writer, and of as

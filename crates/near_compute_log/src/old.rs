@@ -144,7 +144,7 @@ impl OldLogs {
         self.held.lock().keep_only(|_| false);
     }
 
-    /// Logs of older epochs, as the chain names them now. What is held of others is let go.
+    /// Logs of older epochs, as the chain names them now. Memory held for others is let go.
     fn named(&self) -> Vec<LogRecord> {
         let mut named = self.context.chain.named();
         named.retain(|log| log.id.epoch < self.context.epoch);
@@ -159,7 +159,7 @@ impl OldLogs {
     /// Moves the segments of a log that can be had. Why others stay, if some do.
     ///
     /// # Errors
-    /// The chain's when it ends this epoch, or leaves open what is published: nothing was freed.
+    /// The chain's when it ends this epoch, or leaves the outcome open: nothing was freed.
     async fn move_one(&self, log: &LogRecord) -> Result<Option<Error>> {
         let mut lane = match decode(log) {
             Ok(lane) => lane,

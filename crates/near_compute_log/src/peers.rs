@@ -79,7 +79,7 @@ impl Troubles {
         self.by_node.lock().insert(Arc::clone(node), trouble);
     }
 
-    /// What is known of these nodes, to stand behind a message; of the others, that they do not
+    /// What we know of these nodes, to stand behind a message; of the others, that they do not
     /// answer.
     pub(crate) fn told(&self, silent: &[Arc<str>]) -> String {
         let mut troubles = self.by_node.lock().clone();

@@ -337,9 +337,9 @@ fn worth_telling(first: Digest, records: &[u8]) -> u32 {
     narrow(end)
 }
 
-/// What is committed of a segment that nobody may have sealed yet, as its regions say, and how much
-/// more some region has. Of that nobody but a takeover can tell whether a writer acknowledged it
-/// and died before it told anybody.
+/// The committed part of a segment that nobody may have sealed yet, as its regions say, and how
+/// much more some region has. Only a takeover can tell whether a writer acknowledged the rest and
+/// died before it told anybody.
 ///
 /// # Errors
 /// `Retry` when so few regions answer that they may all have missed what `quorum` of them
@@ -408,7 +408,7 @@ fn undecided(log: &LogRecord, segment: u32, bytes: u32) -> Error {
     )
 }
 
-/// A reader of what is committed from `from` on.
+/// A reader of committed entries from `from` on.
 pub(crate) async fn tail(
     context: &LogContext,
     neighbours: &Arc<Neighbours>,

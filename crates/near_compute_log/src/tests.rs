@@ -268,7 +268,7 @@ fn a_follower_says_that_it_lacks_what_nobody_tells() {
 }
 
 /// Closes a log of so many entries, ends its process at once, and follows it by `store`: nothing
-/// tells of the last of them but what is told as it closes.
+/// tells of the last of them but the record that it writes as it closes.
 fn is_shown_whole_once_closed(
     writer: &Process,
     subject: &LogSubject,

@@ -32,7 +32,7 @@ const NODES_MAX: usize = 64;
 ///
 /// Copies are 3 unless said otherwise, 1 to 7; acknowledged is what a majority holds. `credentials`
 /// are what nodes are shown where the URI names neither `secret_file` nor `tls`, a directory of
-/// certificates; what is wrong with them is told when a log is opened that needs them. Nodes may
+/// certificates; faults in them are told when a log is opened that needs them. Nodes may
 /// announce themselves in etcd, and in every store whose scheme is registered before.
 pub fn register(registry: &mut Registry, credentials: Result<Option<Credentials>>) {
     let stores = registry.clone();

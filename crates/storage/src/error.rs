@@ -14,7 +14,7 @@ pub enum ErrorKind {
     /// Passing trouble (throttling, a time-out, a connection): the same call may succeed later.
     /// Nothing took effect.
     Retry,
-    /// A limit of what is in flight or in memory was met: wait for some of it, then call again.
+    /// A limit of requests in flight or of memory was met: wait for some of it, then call again.
     Busy,
     /// Another transaction was faster: read again and retry the transaction.
     Conflict,
@@ -82,7 +82,7 @@ impl Error {
         }))
     }
 
-    /// Damaged bytes: which object, where, what was expected and what is there.
+    /// Damaged bytes: which object, where, the value expected and the one found.
     pub fn corrupt(
         object: impl fmt::Display,
         offset: u64,

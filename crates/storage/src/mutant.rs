@@ -145,7 +145,7 @@ pub enum Mutant {
     ApplicationLogEndedByOpening,
     ApplicationLogTrimmedByPlace,
     CollectApplicationObjects,
-    // What is taken of a damaged database
+    // What a salvage takes of a damaged database
     SalvageTakesDamagedState,
     SalvageReadsPastDamage,
     // What a slow or refusing store is asked for
@@ -225,7 +225,7 @@ pub enum Mutant {
     // When a takeover of a whole lane frees what was there before (rule 5)
     NearTakeoverFreesBeforePublished,
     NearCollectsNamed,
-    // What is done when a node wants memory back, or is slow
+    // Answers to a node that wants memory back, or is slow
     NearReclaimNotDestaged,
     SegmentKeepsSlow,
     // What those are told whose entries are on their way (rule 3)

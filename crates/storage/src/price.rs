@@ -54,8 +54,8 @@ pub struct Prices {
     pub thousand_of_class_b: f64,
     /// For a gigabyte (2^30 bytes) kept for a month.
     pub gigabyte_month: f64,
-    /// For a gigabyte read from outside of the region. Within it, and for what is sent to the
-    /// service, nothing.
+    /// For a gigabyte read from outside of the region. Reads within it cost nothing, nor do bytes
+    /// sent to the service.
     pub gigabyte_read_from_outside: f64,
 }
 

@@ -48,7 +48,7 @@ pub enum Purpose {
     Flush,
     /// Compaction.
     Compaction,
-    /// Deletion of what is not needed.
+    /// Deletion of objects that nobody needs.
     Collection,
     /// Verification and inspection.
     Verify,
@@ -229,7 +229,7 @@ pub struct Survival {
     pub notes: Vec<String>,
 }
 
-/// What is asked of a store.
+/// A kind of request to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum RequestKind {

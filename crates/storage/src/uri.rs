@@ -80,7 +80,7 @@ pub(crate) fn shown(text: &str) -> String {
     format!("{scheme}{rest}{}{pairs}", if query.is_some() { "?" } else { "" })
 }
 
-/// Stands for what is not shown.
+/// Stands for a secret that is not shown.
 const HIDDEN: &str = "…";
 
 fn decode(text: &str, part: &str) -> Result<String> {
@@ -133,7 +133,7 @@ impl Uri {
     /// ```
     ///
     /// # Errors
-    /// `Invalid`, saying what is wrong and how to write it.
+    /// `Invalid`, naming the fault and how to write it.
     pub fn parse(text: &str) -> Result<Uri> {
         if text.len() > URI_BYTES_MAX {
             let message = format!("a URI of {} bytes; {URI_BYTES_MAX} are the most", text.len());

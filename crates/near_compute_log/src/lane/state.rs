@@ -64,7 +64,7 @@ impl State {
         self.memory.bytes_max() as u64
     }
 
-    /// Counts anew what is in the memory of this process.
+    /// Counts the bytes in the memory of this process anew.
     pub(super) fn count(&mut self) {
         let in_regions = self.segments.iter().filter(|segment| matches!(segment.place, Place::Regions(_)));
         self.held = in_regions.map(|segment| u64::from(segment.bytes())).sum();
@@ -132,7 +132,7 @@ impl State {
 
     /// Tells those who wait when too few regions answer, or the chain takes none. A process that
     /// takes a log over frees its regions, and a process that stood still finds them silent before
-    /// anything could answer: so the chain is asked first, by naming again what is named.
+    /// anything could answer: so the chain is asked first, by naming the same segments again.
     pub(super) fn look_whether_below(&mut self, lane: &Lane, now: Instant) -> Done {
         let is_stuck = self.durable < self.end && now.since(self.durable_changed_at) >= TIME_MAX;
         let is_opening = self.opened.is_some() && now.since(self.durable_changed_at) >= 2 * TIME_MAX;
@@ -190,7 +190,7 @@ impl State {
     }
 
     /// Whether no configuration is published any more, as the log is closed and the chain refuses:
-    /// nothing is freed by that, those who waited know, and the next epoch finds what is open.
+    /// nothing is freed by that, those who waited know, and the next epoch finds the open segments.
     pub(super) fn is_given_up(&self) -> bool {
         matches!(self.mode, Mode::Closed)
             && self.unpublished.is_some()
@@ -313,7 +313,7 @@ impl Segment {
     }
 }
 
-/// Of what is not taken while the chain refuses.
+/// The error of an entry that is not taken while the chain refuses.
 fn refusal(error: &Error) -> Error {
     let kind = match error.kind() {
         kind @ (ErrorKind::PermissionDenied | ErrorKind::OutOfSpace | ErrorKind::Unsupported) => kind,

@@ -58,7 +58,7 @@ fn placed(domains: &[&str]) -> (Vec<String>, Duration) {
     let log = history.open(5, 1).expect("enough nodes");
     let took = env.now().since(begun);
     append(&env, &*log, 0, &entry(0, 900)).expect("enough nodes");
-    // What is down is tried first, and replaced.
+    // The node that is down is tried first, and replaced.
     run_for(&env, Duration::from_secs(5));
     let first = decode(&history.record(5, 0)).expect("a lane").segments.remove(0);
     let mut hosts: Vec<String> =

@@ -115,7 +115,7 @@ fn nodes_that_are_no_slower_than_the_others_or_have_no_spare_stay() {
     assert_eq!(written_to(&[("a:1", 1), ("b:1", 120), ("c:1", 1)]), nobody, "no spare");
 }
 
-/// What a writer tells as it closes is with nodes before it has closed: what is still to be sent
+/// What a writer tells as it closes is with nodes before it has closed: anything still to be sent
 /// ends with its process.
 #[test]
 fn a_log_that_was_closed_is_shown_whole_though_its_process_ends_at_once() {

@@ -11,8 +11,8 @@ use super::image::{Change, Image};
 use super::rows::{FILE_BYTES_MAX, FileId};
 use super::{DELETES_MAX, Files, Memory, WRITE_BYTES_MAX};
 
-/// A file of [`Files`], opened or not. It outlives its name: what is unlinked while it is open
-/// stays in memory until the last handle goes.
+/// A file of [`Files`], opened or not. It outlives its name: a file that is unlinked while it is
+/// open stays in memory until the last handle goes.
 #[derive(Debug)]
 pub struct File {
     pub(super) id: FileId,

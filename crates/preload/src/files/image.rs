@@ -26,8 +26,8 @@ const _: () = assert!(BLOCK_LENGTH as u64 == BLOCK_BYTES);
 const EXTENTS_LEFT_MAX: usize = 32;
 /// Extents that a block may have at all.
 const EXTENTS_MAX: usize = 1024;
-/// What is written again with an overlapping write, rather than cut into extents of its own,
-/// however short the write.
+/// A rest of an extent up to these bytes is written again with an overlapping write, however short,
+/// rather than cut into extents of its own.
 const REST_BYTES_MIN: usize = 512;
 
 /// What becomes of a row.
@@ -101,7 +101,7 @@ impl Block {
         }
     }
 
-    /// Rows for `data` at `start`, and for what is cut by it.
+    /// Rows for `data` at `start`, and for the extents that it cuts.
     fn plan_write<'a>(&self, base: u64, start: u32, data: &'a [u8], plan: &mut Vec<Change<'a>>) {
         let end = start + u32::try_from(data.len()).unwrap_or(0);
         let (mut left, mut right): (&[u8], &[u8]) = (&[], &[]);

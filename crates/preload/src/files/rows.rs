@@ -26,7 +26,7 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 pub const NAMES: &str = "preload-names";
 /// Keyspace of the contents.
 pub const EXTENTS: &str = "preload-extents";
-/// Keyspace of what is to be deleted.
+/// Keyspace of files that are to be deleted.
 pub const UNLINKED: &str = "preload-unlinked";
 
 const NAME_VERSION: u8 = 1;

@@ -1,4 +1,4 @@
-//! Files against a model: what is read, what is there after reopening, and what a crash leaves.
+//! Files against a model: what reads give, what reopening finds, and what a crash leaves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -454,7 +454,7 @@ fn a_file_is_cut_once_by_one_call() {
     }
 }
 
-/// A name that the database refused after all: what is written to its file would be found in the
+/// A name that the database refused after all: bytes written to its file would be found in the
 /// next one that gets its number.
 #[test]
 fn a_creation_that_fails_late_ends_all_files() {

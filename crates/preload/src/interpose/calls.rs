@@ -202,8 +202,8 @@ impl Target {
         if self.open.writable { Ok(()) } else { Err(Errno(libc::EBADF)) }
     }
 
-    /// The placeholder's own descriptor, for locks and what is said of its inode; valid while this
-    /// lives.
+    /// The placeholder's own descriptor, for locks and for answers about its inode; valid while
+    /// this lives.
     pub fn placeholder(&self) -> c_int {
         self.open.placeholder.as_raw_fd()
     }

@@ -66,7 +66,8 @@ pub struct Mounted {
 
 /// Reads the environment, once, when the library is loaded.
 ///
-/// # Errors What is wrong, for the person who started the program.
+/// # Errors
+/// The fault in the settings, for the person who started the program.
 pub fn configure() -> Result<(), String> {
     let settings = Settings::read(|name| std::env::var_os(name))?;
     PROCESS.store(std::process::id(), Ordering::Relaxed);
@@ -87,8 +88,8 @@ pub fn is_in_fork() -> bool {
 }
 
 /// Whether this process runs in the memory of another, as a child of `vfork` does until it starts
-/// its program: what is kept in memory is not its own, and a database that it opened would be
-/// closed with it. Also in a child that was made past the C library, which cannot be told from it.
+/// its program: its memory is not its own, and a database that it opened would be closed with it.
+/// Also in a child that was made past the C library, which cannot be told from it.
 pub fn borrows_memory() -> bool {
     let process = PROCESS.load(Ordering::Relaxed);
     process != 0 && process != std::process::id()
@@ -193,8 +194,8 @@ pub fn is_own(descriptor: i32) -> bool {
     own
 }
 
-/// Makes durable what was written, when the process ends by itself. On a thread of its own: of the
-/// calling one what is its own is gone already. First it runs `flush`, whose calls are served.
+/// Makes durable what was written, when the process ends by itself. On a thread of its own: the
+/// calling one has lost its thread-locals already. First it runs `flush`, whose calls are served.
 pub fn ended(flush: impl FnOnce() + Send + 'static) {
     let Some(mounted) = already() else { return };
     if guard::is_serving() {

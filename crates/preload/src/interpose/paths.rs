@@ -69,9 +69,9 @@ pub fn ours(descriptor: c_int, path: &[u8], links: Links) -> Option<Ours> {
 pub enum Asked {
     /// Whether it is there.
     Existence,
-    /// What is in it as well.
+    /// Its entries as well.
     Entries,
-    /// What is in it, which is to be somewhere else.
+    /// Its entries, which are to be somewhere else.
     Contents,
 }
 
@@ -115,7 +115,7 @@ pub fn prepare(descriptor: c_int, path: &[u8], asked: Asked) -> Outcome<()> {
     match asked {
         Asked::Contents => mount::mounted().map(drop),
         // Another process that has the files open puts directories and placeholders right, or has
-        // done so. What is missing may be nobody's: below `**` any path could be a directory.
+        // done so. A missing path may be nobody's: below `**` any path could be a directory.
         Asked::Existence | Asked::Entries => mount::mounted_or_beside().map(drop),
     }
 }
@@ -134,7 +134,7 @@ pub fn absolute(descriptor: c_int, path: &[u8]) -> Option<PathBuf> {
     Some(base.join(path))
 }
 
-/// Whether the database has a file there. What is on the disk instead is told apart: an ordinary
+/// Whether the database has a file there. Kinds of files on the disk are told apart: an ordinary
 /// file is the disk's until it is opened.
 fn is_there(mounted: &Mounted, ours: &Ours) -> Outcome<Found> {
     if mounted.files.exists(ours.bytes()) {

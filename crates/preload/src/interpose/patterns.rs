@@ -27,7 +27,8 @@ struct Pattern {
 }
 
 impl Patterns {
-    /// # Errors What is wrong with `text`, for its author.
+    /// # Errors
+    /// The fault in `text`, for its author.
     pub fn parse(text: &OsStr, excluded: Vec<PathBuf>) -> Result<Patterns, String> {
         let bytes = text.as_bytes();
         if bytes.len() > PATTERNS_BYTES_MAX {

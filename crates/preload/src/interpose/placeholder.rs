@@ -23,7 +23,7 @@ use rustix::io::Errno;
 const MAGIC: &str = "TOMBOLO-PRELOAD 1 ";
 const ID_DIGITS: usize = 32;
 
-/// What is on the disk at a path.
+/// What the disk has at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
@@ -38,7 +38,7 @@ pub enum Found {
     Special,
 }
 
-/// What is on the disk at `path`.
+/// What the disk has at `path`.
 ///
 /// # Errors
 /// Those of the operating system.

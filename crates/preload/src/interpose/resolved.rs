@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Most links that one path leads through, as Linux has it.
 const LINKS_MAX: usize = 40;
 
-/// `path`, absolute, without links as far as it is there; what is missing keeps its name. `None`
+/// `path`, absolute, without links as far as it is there; missing parts keep their names. `None`
 /// where the operating system would not get that far.
 pub fn resolved(path: &Path) -> Option<PathBuf> {
     resolve(path, LINKS_MAX)
@@ -21,7 +21,7 @@ fn resolve(path: &Path, links_max: usize) -> Option<PathBuf> {
     let directory = path.parent()?;
     // Without a slash at its end, with which the link itself would not be read.
     match fs::read_link(path.components().as_path()) {
-        // It leads to what is not there yet.
+        // Its target is not there yet.
         Ok(target) => resolve(&directory.join(target), links_max.checked_sub(1)?),
         Err(_) => Some(resolve(directory, links_max)?.join(path.file_name()?)),
     }

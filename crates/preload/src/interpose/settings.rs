@@ -37,7 +37,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// # Errors What is missing or wrong, for the person who started the program.
+    /// # Errors
+    /// The missing or wrong setting, for the person who started the program.
     pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Settings, String> {
         let text = |name: &str| match variable(name).map(OsString::into_string) {
             None => Ok(None),

@@ -116,7 +116,7 @@ pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
     unsafe { real::close(descriptor) }
 }
 
-/// Closes what is open from `first` to `last`, but what the database uses.
+/// Closes all descriptors from `first` to `last` but those that the database uses.
 fn close_others(first: c_uint, last: c_uint) {
     let opened = serve(|| {
         let entries = std::fs::read_dir("/proc/self/fd")?;
@@ -156,8 +156,8 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { real::closefrom(first) }
 }
 
-/// Whether `target` may be replaced by a duplicate; it is forgotten then. Not by one of what is not
-/// open: the call fails, and leaves `target` open.
+/// Whether `target` may be replaced by a duplicate; it is forgotten then. Not where `descriptor` is
+/// not open: the call fails, and leaves `target` open.
 fn may_replace(descriptor: c_int, target: c_int) -> bool {
     if descriptor == target {
         return true;

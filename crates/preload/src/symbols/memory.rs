@@ -39,7 +39,7 @@ pub unsafe extern "C" fn mmap64(
     }
 }
 
-/// A private mapping, which need not show what is written to the file later: a copy in anonymous
+/// A private mapping, which need not show later writes to the file: a copy in anonymous
 /// memory. A shared one would have to.
 ///
 /// # Safety

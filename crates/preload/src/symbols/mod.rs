@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //! Every function here has the prototype and asks for what the C library's of its name asks for:
-//! pointers that are valid for the lengths beside them, strings that end with a zero. What is made
-//! of them here (slices, strings) is used within the call only. On 64-bit Linux with glibc the
+//! pointers that are valid for the lengths beside them, strings that end with a zero. Slices and
+//! strings that are made of them here are used within the call only. On 64-bit Linux with glibc the
 //! types of a function and of its `64` twin are the same, and a function that takes a variable
 //! number of arguments takes the first ones in the same registers as one that does not; an argument
 //! that the caller has not given is not used.

@@ -306,7 +306,7 @@ pub unsafe extern "C" fn __realpath_chk(
     unsafe { realpath(path, result) }
 }
 
-/// What is to be put into the answer of a `stat` call; `None` when it is the C library's alone.
+/// The fields of a `stat` answer that come from us; `None` when it is the C library's alone.
 ///
 /// # Safety
 /// As `fstatat`.

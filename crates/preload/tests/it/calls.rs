@@ -29,8 +29,8 @@ impl Random {
     }
 }
 
-/// An open file, and whether it was ours when it was opened: what is renamed between the database
-/// and the disk is not compared.
+/// An open file, and whether it was ours when it was opened: files that are renamed between the
+/// database and the disk are not compared.
 type Open = Option<File>;
 
 fn told<T>(result: Result<T>, ok: impl FnOnce(T) -> String) -> String {

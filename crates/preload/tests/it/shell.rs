@@ -133,7 +133,7 @@ fn a_program_whose_standard_error_is_full_goes_on() {
     let setup = Setup::new(&["*.ours"]);
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     std::fs::write(setup.files().join("a.ours"), "text").unwrap();
-    // What is said is that it was taken over.
+    // The message says that the file was taken over.
     let output = setup.command("/bin/cat").arg("a.ours").stderr(full()).output().unwrap();
     assert_eq!(printed(&output), "text");
     let output =

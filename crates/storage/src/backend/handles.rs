@@ -1,7 +1,7 @@
 //! What was opened for reading and is kept, by the name of its object: files, or where the blocks
 //! of an object lie.
 //!
-//! Tables are read at random and often, and their names are never used again, so that what is open
+//! Tables are read at random and often, and their names are never used again, so that an open file
 //! may stand for a name. A look-up takes the shared side of one of sixteen locks, so that readers
 //! of different tables do not meet, and readers of one do not wait for each other; a second chance
 //! for what was used since the last round decides who goes (no list is reordered by a look-up).

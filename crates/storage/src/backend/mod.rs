@@ -67,7 +67,7 @@ pub(crate) async fn within<T>(
         if let Poll::Ready(done) = work.as_mut().poll(context) {
             return Poll::Ready(Ok(done));
         }
-        // A timer is set only for what is not there at once.
+        // A timer is set only where the answer is not there at once.
         let passed = passed.get_or_insert_with(|| env.sleep_until(deadline));
         passed.as_mut().poll(context).map(|()| {
             Err(Error::new(ErrorKind::DeadlineExceeded, format!("the deadline passed before {doing}")))

@@ -25,7 +25,7 @@ pub(crate) const THREADS: usize = 2;
 /// Threads that look up names: the resolver of the system blocks.
 const LOOKUP_THREADS_MAX: usize = 4;
 
-/// Attempts at what is not known, after the first.
+/// Attempts at an unknown outcome, after the first.
 const ATTEMPTS_MAX: u32 = 5;
 const PAUSE_MIN: Duration = Duration::from_millis(40);
 /// Pauses double so often.

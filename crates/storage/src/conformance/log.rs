@@ -106,7 +106,7 @@ impl ConfigurationChain for MemoryChain {
 pub struct LogSubject {
     /// The world.
     pub env: Env,
-    /// What is tested.
+    /// The log that is tested.
     pub store: Arc<dyn LogStore>,
     /// The object store that it is paired with.
     pub objects: Arc<dyn ObjectStore>,

@@ -3,8 +3,8 @@
 //!
 //! For a store that is shared or paid for by the request, and to see how a program does on a slower
 //! one. All requests of a layer share its rates, in the order of their calls; latency is each one's
-//! own, drawn from a distribution ([`Latency`]), so that requests at once wait side by side. What
-//! is written waits before it goes on, what is read waits after it came, when its size is known.
+//! own, drawn from a distribution ([`Latency`]), so that requests at once wait side by side. A
+//! write waits before it goes on, a read waits after its bytes came, when their size is known.
 //! Nothing is saved up: an idle minute allows no burst. Pieces of an object have no latency, their
 //! end has: remote stores take pieces while the next are made.
 //!

@@ -14,7 +14,7 @@ use tombolo_env::Env;
 use crate::uri::Uri;
 use crate::{Error, ErrorKind, ObjectStore, Result};
 
-/// Parameters of a URI that say how it is asked, and not what is there.
+/// Parameters of a URI that say how the store is asked, and not what it holds.
 const OF_ASKING: [&str; 9] = [
     "trace",
     "retry_seconds",

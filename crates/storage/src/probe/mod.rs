@@ -3,8 +3,8 @@
 //!
 //! [`objects`] writes, puts, reads, lists and deletes under a fresh prefix, which it empties at the
 //! end, also after an error. [`log`] appends and syncs a log of a fresh incarnation. Each
-//! measurement runs `depth` tasks, each with one request at a time, until its time is over. What is
-//! measured is what the engine would get: requests of tasks on this process's pool.
+//! measurement runs `depth` tasks, each with one request at a time, until its time is over. It
+//! measures what the engine would get: requests of tasks on this process's pool.
 //!
 //! [`exclusive`] tries whether put-if-absent is what it is called.
 //!

@@ -29,7 +29,7 @@ fn open(env: &Env, uri: &str) -> Result<Pair> {
     Ok((objects, log))
 }
 
-/// Probes a pair; what is left of it in the end is told too.
+/// Probes a pair; counts what it leaves behind in the end, too.
 async fn probed(env: Env, uri: &'static str) -> Result<(Vec<Measured>, usize, usize)> {
     let (store, log_store) = open(&env, uri)?;
     let heard = Arc::new(Mutex::new(0));
@@ -134,7 +134,7 @@ fn who_is_told_may_end_the_rest_and_nothing_is_left() {
     assert_eq!(left.expect("it lives").expect("no errors"), 0);
 }
 
-/// A store that looks, then puts; or that takes no notice of what is there.
+/// A store that looks, then puts; or that overwrites without a look.
 #[derive(Debug)]
 struct Careless {
     env: Env,

@@ -17,7 +17,7 @@ pub(super) struct Certificates {
     pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What is shown to an etcd.
+/// What an etcd is shown: who we are.
 #[derive(Default)]
 pub(super) struct Access {
     /// `None`: it is asked without TLS.

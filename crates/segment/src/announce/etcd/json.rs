@@ -3,8 +3,8 @@
 //!
 //! It is there for two reasons. The field's client (`grpc`) needs seventy crates and, to be built,
 //! the compiler of protocol buffers: a plain build finds nodes in a plain etcd without them. And a
-//! simulated world has no sockets of the operating system: what is built on these requests is
-//! tried there.
+//! simulated world has no sockets of the operating system: code built on these requests is tried
+//! there.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -48,7 +48,7 @@ enum Asked {
     Grpc(grpc::Grpc),
 }
 
-/// What is asked of it.
+/// A request to it.
 #[derive(Clone, Debug)]
 enum Ask {
     /// All entries that begin so, at most [`NODES_MAX`].

@@ -168,7 +168,7 @@ fn by_status(status: u16, code: &str) -> (ErrorKind, bool, Option<&'static str>)
         (_, "AuthorizationHeaderMalformed" | "PermanentRedirect") | (301 | 307 | 308, _) => {
             (ErrorKind::Invalid, false, Some(SET_REGION))
         }
-        // What is wrongly taken for absent would be taken for lost, or made anew.
+        // An object wrongly taken for absent would be taken for lost, or made anew.
         (404, code) if !ABSENT.contains(&code) => denied(NOT_OF_OBJECTS),
         (404, _) => (ErrorKind::NotFound, false, None),
         (304 | 409 | 412, _) => (ErrorKind::AlreadyExists, false, None),

@@ -96,8 +96,7 @@ impl CloudObjectStore {
     /// The store that a URI names. Sends nothing.
     ///
     /// # Errors
-    /// `Invalid` for what is wrong with the URI, or with what the environment says about the
-    /// account.
+    /// `Invalid` for a fault in the URI, or in what the environment says about the account.
     pub fn open(env: &Env, uri: &Uri) -> Result<CloudObjectStore> {
         let (bucket, client) = place::open(uri)?;
         let tasks = Tasks::new(env, IN_FLIGHT_MAX)?;

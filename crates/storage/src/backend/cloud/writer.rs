@@ -283,8 +283,8 @@ impl ObjectWriter for CloudWriter {
     fn append(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             begin(self.store.env(), self.request, "appending to an object").await?;
-            // A copy of what is small beside the buffer that it is a part of: it waits here for the
-            // rest of its part.
+            // A copy, where the bytes are few beside the buffer that they are a part of: they wait
+            // here for the rest of their part.
             let bytes =
                 if bytes.len() < PART_BYTES / 64 { BytesMut::from(&bytes[..]).freeze() } else { bytes };
             self.add(bytes).await

@@ -55,9 +55,9 @@ impl Order {
         due
     }
 
-    /// What is left when the last entry was met.
+    /// The entries left when the last one was met.
     fn rest(self) -> Vec<Entry> {
-        // The heap gives the greatest first, and that of what is reversed is the smallest.
+        // The heap gives the greatest first, which is the smallest name, as they are reversed.
         self.waiting.into_sorted_vec().into_iter().rev().map(|Reverse(name)| (name, 0)).collect()
     }
 }

@@ -96,7 +96,7 @@ impl HdfsObjectStore {
     /// The store that a URI names. Sends nothing.
     ///
     /// # Errors
-    /// `Invalid` for what is wrong with the URI, or with the Hadoop configuration.
+    /// `Invalid` for a fault in the URI, or in the Hadoop configuration.
     pub fn open(env: &Env, uri: &Uri) -> Result<HdfsObjectStore> {
         let (place, settings) = place::open(uri)?;
         let tasks = Tasks::new(env, IN_FLIGHT_MAX)?;

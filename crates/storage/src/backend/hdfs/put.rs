@@ -11,7 +11,7 @@
 //! An answer that was lost leaves three possibilities: the file has its name, it has not, or it
 //! will have. So it is renamed again ([`Naming`]). When that finds the name taken, the file was
 //! still there, and once it is deleted no rename of it can succeed any more. When it finds no such
-//! file, the file was renamed, or swept away, which a look at the name tells. What is still not
+//! file, the file was renamed, or swept away, which a look at the name tells. An outcome still not
 //! known after some attempts is `OutcomeUnknown`: the manifest and the log go on from there, with
 //! the same bytes to the same name.
 
@@ -114,7 +114,7 @@ pub(super) fn unnamed_error(failure: &Failure, shown: &str) -> Error {
     failure.with_kind(kind, "writing an object", shown)
 }
 
-/// What is done on the way to a name.
+/// A request on the way to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Rename,
@@ -154,7 +154,7 @@ enum Turn {
     Unknown,
 }
 
-/// What is known while a file is on its way to its name.
+/// What we know while a file is on its way to its name.
 #[derive(Debug, Default)]
 struct Naming {
     /// An earlier rename may have landed, or still may.

@@ -120,8 +120,8 @@ impl ObjectWriter for HdfsWriter {
     fn append(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             begin(self.store.env(), self.request, "appending to an object").await?;
-            // A copy of what is small beside the buffer that it is a part of: it waits here for
-            // more.
+            // A copy, where the bytes are few beside the buffer that they are a part of: they wait
+            // here for more.
             let bytes =
                 if bytes.len() < FILLING_BYTES / 8 { BytesMut::from(&bytes[..]).freeze() } else { bytes };
             self.length += bytes.len() as u64;

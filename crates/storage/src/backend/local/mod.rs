@@ -220,8 +220,8 @@ impl LocalObjectStore {
             let outside = !ancestor.starts_with(&self.shared.root);
             match self.files().sync_directory(ancestor) {
                 Ok(()) => {}
-                // Above the root, others' directories may be closed to us; what is there already
-                // was there before us.
+                // Above the root, others' directories may be closed to us; their entries were there
+                // before us.
                 Err(error) if outside && error.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(error) => return Err(error),
             }

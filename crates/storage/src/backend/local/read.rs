@@ -89,7 +89,7 @@ impl LocalObjectStore {
             || self.files().open(&path, access).and_then(|file| file.length().map(|length| (file, length)));
         let opened = match open() {
             Err(error) if is_out_of_files(&error) => {
-                // What is kept open only for speed gives way.
+                // Files kept open only for speed give way.
                 self.shared.handles.forget_all();
                 self.shared.passing.forget_all();
                 open()

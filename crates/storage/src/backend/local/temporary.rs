@@ -53,8 +53,8 @@ impl Temporary {
             };
             let temporary = Temporary { store: store.clone(), path, file, direct: None };
             match temporary.file.try_lock() {
-                // A sweep may have come and gone between the two: what is there under the lock
-                // stays there.
+                // A sweep may have come and gone between the two: a file that is there under the
+                // lock stays there.
                 Ok(true) => match store.files().metadata(&temporary.path) {
                     Ok(_) => return Ok(temporary),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -76,7 +76,7 @@ impl Temporary {
         &self.path
     }
 
-    /// Passes the page cache by from here on; the alignment of what is written then.
+    /// Passes the page cache by from here on; returns the alignment that later writes need.
     pub(super) fn pass_cache(&mut self) -> Result<usize> {
         let opened = self.store.files().open(&self.path, Access::ReadWriteDirect);
         let file = opened.map_err(|error| {

@@ -144,7 +144,7 @@ impl LocalWriter {
         Ok(())
     }
 
-    /// Writes what is left; past the page cache padded, and cut again.
+    /// Writes the rest; past the page cache padded, and cut again.
     fn flush_last(&mut self) -> Result<()> {
         let length = self.written + self.buffer.len() as u64;
         let Some(alignment) = self.direct else { return self.flush() };

@@ -86,7 +86,7 @@ pub(super) struct Writer {
     pub(super) watched: bool,
 }
 
-/// The last frame that said what is durable.
+/// The last frame that said how much is durable.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
     /// Where it begins.
@@ -458,7 +458,7 @@ impl Lane {
         }
     }
 
-    /// What is known about `end` without a sync.
+    /// The answer about `end` that needs no sync, if there is one.
     fn known(&self, end: LogOffset) -> Option<Result<()>> {
         if end <= self.durable_through() {
             return Some(Ok(()));

@@ -72,7 +72,7 @@ pub struct LocalLogOptions {
     /// The user vouches that one host alone uses the directory, though its file system is a
     /// network's.
     pub single_host: bool,
-    /// Bytes of a lane's first segments. They double with what is live, so that a small database
+    /// Bytes of a lane's first segments. They double with the live bytes, so that a small database
     /// has a small log.
     pub segment_bytes_min: u32,
     /// Bytes of a segment at most, unless one entry needs more.
@@ -237,7 +237,7 @@ impl LocalLogStore {
         Ok(Arc::new(Lanes::new(made)) as Arc<dyn Log>)
     }
 
-    /// Deletes the directory of a log; what is not a log's stays, and the directory with it.
+    /// Deletes the directory of a log; files of others stay, and the directory with them.
     fn remove(&self, directory: &Path) -> io::Result<()> {
         let files = self.env.files();
         let entries = match files.list_atomically(directory) {
@@ -485,7 +485,7 @@ fn open_uri(env: &Env, uri: &Uri, objects: &Arc<dyn ObjectStore>) -> Result<Arc<
     Ok(Arc::new(LocalLogStore::new(env, directory, is_paired, options)))
 }
 
-/// Whether what is overwritten in a directory needs new room. Where that cannot be told, opening
+/// Whether overwriting a file in a directory needs new room. Where that cannot be told, opening
 /// will say why.
 fn copies_on_write(env: &Env, directory: &Path) -> bool {
     matches!(file_system_kind(env, directory), Ok(FileSystemKind::CopyOnWrite(_)))

@@ -44,7 +44,7 @@ pub(super) fn open(
 #[derive(Debug)]
 pub(super) struct Reader {
     env: Env,
-    /// What is left, the next one last; that one is being read when `segment` is not empty.
+    /// The pieces left, the next one last; that one is being read when `segment` is not empty.
     pieces: Vec<Piece>,
     /// As a fence has read them.
     kept: Kept,

@@ -28,7 +28,7 @@ const LET_GO_BYTES_MIN: u32 = 64 << 10;
 /// taken when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocks {
-    /// Every block is written once. Then a sync of what is stored in them changes no metadata: for
+    /// Every block is written once. Then a sync of later writes to them changes no metadata: for
     /// writes that are synced.
     Zeroed,
     /// The blocks are only taken (`fallocate`), and each is written when a frame comes. The first

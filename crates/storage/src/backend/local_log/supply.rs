@@ -172,7 +172,7 @@ impl Supply {
             .any(|spare| self.is_excess(spare.capacity, live_bytes))
     }
 
-    /// Deletes segments that are not in use and much larger than what is live. Until what it
+    /// Deletes segments that are not in use and much larger than the live bytes. Until what it
     /// returns is dropped none is made ahead but by it: the smallest. `None` while one is being
     /// made, and once the supply is closed.
     pub(super) fn begin_resting(self: &Arc<Supply>, live_bytes: u64) -> Option<Preparation> {

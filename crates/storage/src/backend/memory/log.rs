@@ -341,7 +341,7 @@ impl Log for MemoryLog {
         Err(Error::new(ErrorKind::Bug, format!("a sync to {end}, beyond the end {}", lane.end)).object(place))
     }
 
-    /// It costs nothing, but what is tested on it is tested for logs that want it.
+    /// It costs nothing, but tests on this log are tests for logs that want it.
     fn wants_gathered(&self, _lane: u32) -> bool {
         true
     }

@@ -109,8 +109,8 @@ pub(super) async fn fence(
 /// it back, since a seal goes into the first empty slot.
 ///
 /// The slot where the follower stands is looked at last, and the one before the end: trimming
-/// deletes in ascending order, so that what is there still says that the slot behind was empty, and
-/// not emptied.
+/// deletes in ascending order, so that an object still there says that the slot behind was empty,
+/// and not emptied.
 pub(super) async fn follow(
     place: &Place,
     epoch: Epoch,

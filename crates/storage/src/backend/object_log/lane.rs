@@ -716,7 +716,7 @@ fn late(error: &Error) -> Error {
     )
 }
 
-/// Of what is not taken while the store refuses.
+/// The error of an entry that is not taken while the store refuses.
 fn refusal(error: &Error) -> Error {
     const WHAT: &str = "the store refuses the log: nothing took effect, and writes are taken again as soon \
         as it takes the log";

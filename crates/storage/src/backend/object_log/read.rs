@@ -25,9 +25,9 @@ use crate::{Epoch, Error, LogEntry, LogOffset, LogReader, Purpose, Result};
 /// much as a fast network brings meanwhile.
 const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
 
-/// What is asked of an object whose length nobody knows, until longer ones were met: as many as are
-/// read at once are what is read ahead. Of the first ones only so many are asked for, since each
-/// that is longer takes a round trip of its own.
+/// Bytes asked of an object whose length nobody knows, until longer ones were met: the reads that
+/// run at once fill the read-ahead. Of the first ones only so many are asked for, since each that
+/// is longer takes a round trip of its own.
 const GUESS_BYTES: usize = READ_AHEAD_BYTES_MAX / READS_MAX as usize;
 const GUESSES_MIN: usize = 4;
 
@@ -129,7 +129,7 @@ impl Reader {
     fn length(&self, head: &Bytes) -> Option<usize> {
         match LogObject::decode(head, &self.place.identity(self.asked)) {
             Ok(LogObject::Data { bytes, .. }) => Some(bytes as usize),
-            // The read that comes to it says what is wrong.
+            // The read that comes to it names the fault.
             _ => None,
         }
     }

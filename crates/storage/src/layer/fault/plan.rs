@@ -17,7 +17,7 @@ use crate::{ErrorKind, Purpose};
 pub struct Asked<'a> {
     /// Its number since the plan was made, from 1.
     pub number: u64,
-    /// What is asked.
+    /// Its kind.
     pub kind: RequestKind,
     /// Why.
     pub purpose: Purpose,

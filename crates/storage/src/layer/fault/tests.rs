@@ -82,7 +82,7 @@ fn delays_and_torn_pages_keep_every_promise() {
     assert!(bench.plan.injected() > 0);
 }
 
-/// Lists that walk are worse than those of one moment, and keep what is promised of them.
+/// Lists that walk are worse than those of one moment, and keep their promises.
 #[test]
 fn lists_that_walk_keep_the_promises_of_such() {
     let chances = Chances { torn_list: 1.0, delay_max: Duration::from_micros(50), ..Chances::NONE };
@@ -241,7 +241,7 @@ fn a_torn_page_is_of_two_moments_and_a_list_of_one_is_not() {
             };
             let listing = store.list(request(), "", None, limit);
             let mut listing = std::pin::pin!(listing);
-            // Poll the list to its first pause, then change what is there.
+            // Poll the list to its first pause, then change the objects.
             let first =
                 std::future::poll_fn(|context| std::task::Poll::Ready(listing.as_mut().poll(context))).await;
             if let std::task::Poll::Ready(page) = first {

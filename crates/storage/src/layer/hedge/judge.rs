@@ -69,7 +69,7 @@ impl Size {
     }
 }
 
-/// What is known of reads of a size.
+/// What we know of reads of a size.
 #[derive(Debug)]
 struct Known {
     usual: Latencies,

@@ -142,8 +142,8 @@ impl HedgeObjectStore {
         result
     }
 
-    /// The first answer of two requests, and whether it is the second's. What is left of the other
-    /// is dropped.
+    /// The first answer of two requests, and whether it is the second's. The other request is
+    /// dropped.
     async fn race<'a>(&self, first: Reading<'a>, second: Reading<'a>) -> (Result<Bytes>, bool) {
         let (mut first, mut second) = (Some(first), Some(second));
         let mut failed: Option<Error> = None;

@@ -337,7 +337,7 @@ fn a_first_request_that_fails_in_passing_waits_for_the_second() {
     });
 }
 
-/// After a few reads it is known what is far too long, though not where the slowest of twenty
+/// After a few reads we know which time is far too long, though not where the slowest of twenty
 /// begin.
 #[test]
 fn what_takes_many_times_the_median_is_asked_for_twice_soon() {

@@ -64,7 +64,7 @@ impl JsonLines {
         &self.path
     }
 
-    /// Writes what is held in memory.
+    /// Writes the lines held in memory.
     pub fn flush(&self) {
         self.state.lock().flush();
     }

@@ -26,8 +26,7 @@ enum Fate {
     Pass,
     /// It ends as soon as something is sent.
     Cut,
-    /// The way back ends at once, the way there stays open: what is sent arrives, and nothing
-    /// answers.
+    /// The way back ends at once, the way there stays open: requests arrive, and nothing answers.
     HalfClosed,
     /// The way back ends after so many bytes.
     AnswerCut(usize),
@@ -214,7 +213,7 @@ fn a_put_over_a_connection_that_misbehaves_is_made_once() {
     }
 }
 
-/// A table that goes up in parts arrives whole, or its end says what is not known.
+/// A table that goes up in parts arrives whole, or its end says that nobody knows.
 #[test]
 fn an_upload_over_connections_that_misbehave_is_whole() {
     let (env, server) = (Env::real(), Server::start());

@@ -352,7 +352,7 @@ impl Shared {
         Answer::new(202).header("x-ms-copy-status", "pending")
     }
 
-    /// One look more at a copy that goes on: what is said of it.
+    /// One look more at a copy that goes on, and the answer.
     fn look(&self, asked: &Asked) -> Option<&'static str> {
         let mut state = self.state.lock();
         let (looks, _) = state.pending.get_mut(&asked.key)?;

@@ -236,7 +236,7 @@ fn parts_and_their_completion_survive_a_bad_day() {
 /// write all of it again.
 #[test]
 fn tables_outlast_a_store_that_throttles() {
-    // One more than what is asked about an outcome that is not known.
+    // One more than the questions about an outcome that is not known.
     const REFUSALS: u32 = 6;
     let (env, server) = (Env::real(), Server::start());
     let store = impatient(&env, &server);

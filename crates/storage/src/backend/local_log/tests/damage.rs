@@ -159,7 +159,7 @@ fn another_logs_files_are_told() {
     assert!(recover(&case, true).is_ok());
 }
 
-/// Most frames say nothing of what is durable (they are compact). Whatever page is lost, a page
+/// Most frames do not say how much is durable (they are compact). Whatever page is lost, a page
 /// behind it says so.
 #[test]
 fn no_lost_page_takes_all_that_says_what_was_durable() {
@@ -230,7 +230,7 @@ fn a_follower_leaves_nothing_out_because_it_cannot_tell_how_much_is_durable() {
         .into_iter()
         .find(|(path, _)| path.ends_with("control"))
         .expect("a control page");
-    // The word of what is durable, and its check.
+    // The word that says how much is durable, and its check.
     for offset in 2048..2064 {
         case.world.host(0).set_disk(&image);
         case.world.host(0).flip_bit(&control, offset, (offset % 8) as u8).unwrap();

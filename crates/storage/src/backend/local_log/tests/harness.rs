@@ -263,8 +263,8 @@ impl Case {
     }
 }
 
-/// All entries of a log in `from..to`, in runs, as an opening reads them: once, for what is read
-/// does not stay in memory.
+/// All entries of a log in `from..to`, in runs, as an opening reads them: once, as entries that
+/// were read do not stay in memory.
 pub(super) async fn read(
     store: &LocalLogStore,
     context: &LogContext,

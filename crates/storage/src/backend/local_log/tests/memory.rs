@@ -106,13 +106,13 @@ fn a_log_that_is_taken_over_is_read_once_and_not_kept_in_memory() {
     let fenced = || successor.block_on(store.fence(&context, &record, begin)).expect("fenced");
     let reread = |sealed| successor.block_on(read(&store, &context, &record, begin, sealed));
     let sealed = fenced();
-    // What the fence found sound is what is read, whatever becomes of the disk.
+    // Reading gives what the fence found sound, whatever becomes of the disk.
     case.world.host(0).flip_bit(&path, 4096 + 2500, 1).expect("a byte of the third entry");
     let entries = reread(sealed).expect("what was fenced");
     case.check(&entries, PLAN.payload_bytes, PLAN.entries).expect("all of it");
     assert_eq!(reread(sealed).expect_err("from the disk").kind(), ErrorKind::Corrupt, "it was taken");
-    // Its seal is known, so that nothing is scanned; and what is not read is let go when the
-    // epoch's own log is opened.
+    // Its seal is known, so that nothing is scanned; and entries that nobody reads are let go when
+    // the epoch's own log is opened.
     assert_eq!(fenced(), sealed);
     assert!(reread(sealed).is_err());
     successor.block_on(store.open(&context, 1)).expect("opening");

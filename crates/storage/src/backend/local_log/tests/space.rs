@@ -175,7 +175,7 @@ fn a_disk_that_is_nearly_full_is_used_up_by_smaller_segments() {
             case.world.run_until_idle();
         }
         let space = writer.env().files().space("/data".as_ref()).expect("space");
-        // A segment of 1 MiB, and what is left to flush and compaction.
+        // A segment of 1 MiB, and the room that is left to flush and compaction.
         assert!(
             space.available < 1024 * KIB + space.total / 32,
             "{form:?}: {} KiB are free",

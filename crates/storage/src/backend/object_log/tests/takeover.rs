@@ -185,7 +185,7 @@ fn a_put_that_lands_after_the_log_was_freed_finds_the_seal() {
 }
 
 /// A put whose answer is lost has landed; a successor seals behind it, replays it, and frees the
-/// log. What is there now is the seal, behind a slot that is empty.
+/// log. Only the seal is left, behind a slot that is empty.
 pub(super) fn confirmed_behind_a_slot_that_was_freed() -> Result<()> {
     let case = Case::new(10, Chances::NONE);
     let writer = case.world.process("writer");
@@ -410,7 +410,7 @@ fn refuse_after_an_unknown_put(case: &Case) {
     case.plan.inject(Rule::of_kind(RequestKind::Put, Fault::Error(ErrorKind::PermissionDenied)).skip(1));
 }
 
-/// Closing ends what is on its way, also what is of unknown outcome.
+/// Closing ends all puts on their way, those of unknown outcome too.
 #[test]
 fn a_refused_log_that_was_closed_puts_nothing_more() {
     for refused_before in [Duration::ZERO, Duration::from_secs(120)] {
