@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | 1 | put | the key has this value |
 //! | 2 | delete | the key has no value |
-//! | 3 | single delete | reserved: as delete, and the key was put once at most |
+//! | 3 | single delete | as delete, and its writer says that one put lies below it at most |
 //! | 4 | merge | reserved: an operand for the keyspace's merge operator |
 //! | 5 | range delete | reserved: the keys from this one to the one in the value have no value |
 //! | 6 | separated put | reserved: the value says where the value is |
@@ -69,11 +69,13 @@ pub enum EntryKind {
     Put = 1,
     /// The key has no value.
     Delete = 2,
+    /// The key has no value, and its writer says that one put lies below at most: both go together.
+    SingleDelete = 3,
 }
 
 impl EntryKind {
     /// All kinds.
-    pub const ALL: [EntryKind; 2] = [EntryKind::Put, EntryKind::Delete];
+    pub const ALL: [EntryKind; 3] = [EntryKind::Put, EntryKind::Delete, EntryKind::SingleDelete];
 
     /// The kind of a byte, if this version knows it.
     #[inline]
@@ -81,6 +83,7 @@ impl EntryKind {
         Some(match byte {
             1 => EntryKind::Put,
             2 => EntryKind::Delete,
+            3 => EntryKind::SingleDelete,
             _ => return None,
         })
     }
@@ -89,7 +92,7 @@ impl EntryKind {
     pub const fn is_delete(self) -> bool {
         match self {
             EntryKind::Put => false,
-            EntryKind::Delete => true,
+            EntryKind::Delete | EntryKind::SingleDelete => true,
         }
     }
 
@@ -99,6 +102,7 @@ impl EntryKind {
     pub const fn feature(self) -> u64 {
         match self {
             EntryKind::Put | EntryKind::Delete => 0,
+            EntryKind::SingleDelete => 1 << EntryKind::SingleDelete as u8,
         }
     }
 }
@@ -197,7 +201,11 @@ impl PartialOrd for InternalKey<'_> {
 }
 
 /// Feature bits of the kinds that this version knows.
-pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::Put.feature() | EntryKind::Delete.feature();
+pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::SingleDelete.feature();
+
+/// Feature bits of the kinds that every keyspace may hold which this version makes: no write then
+/// needs a change of its settings first.
+pub const ENTRY_FEATURES_OF_KEYSPACES: u64 = EntryKind::SingleDelete.feature();
 
 /// Bits below this one are those of kinds.
 const KIND_FEATURES_END: u8 = 16;

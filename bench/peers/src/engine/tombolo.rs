@@ -227,6 +227,11 @@ impl Session for Thread<'_> {
         self.written(write)
     }
 
+    fn single_delete(&mut self, key: &[u8]) -> Result<(), TargetError> {
+        let write = self.keyspace.single_delete_with(key, self.durability);
+        self.written(write)
+    }
+
     fn multi_get(
         &mut self,
         keys: &[Vec<u8>],

@@ -254,6 +254,10 @@ impl Session for Thread<'_> {
         self.keyspace.delete_with(key, self.durability).wait().map_err(target_error)
     }
 
+    fn single_delete(&mut self, key: &[u8]) -> std::result::Result<(), TargetError> {
+        self.keyspace.single_delete_with(key, self.durability).wait().map_err(target_error)
+    }
+
     fn multi_get(
         &mut self,
         keys: &[Vec<u8>],

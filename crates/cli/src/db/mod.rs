@@ -221,6 +221,10 @@ pub struct Delete {
     take_over: TakeOverArguments,
     /// The key.
     key: OsString,
+    /// Says that the key was put once since it was last deleted: put and delete then go together. Reads are
+    /// the same where that is wrong.
+    #[arg(long)]
+    single: bool,
     /// What the delete must survive.
     #[arg(long, value_enum, default_value_t)]
     durability: Survives,
@@ -466,7 +470,13 @@ fn value_from(path: &Path) -> Result<Vec<u8>> {
 fn delete(arguments: &Delete, output: &Output) -> Result<()> {
     let key = arguments.common.form().parse(&arguments.key)?;
     let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
-    keyspace.delete_with(&key, arguments.durability.into()).wait()?;
+    let durability = arguments.durability.into();
+    let write = if arguments.single {
+        keyspace.single_delete_with(&key, durability)
+    } else {
+        keyspace.delete_with(&key, durability)
+    };
+    write.wait()?;
     finish_write(&db, output)
 }
 

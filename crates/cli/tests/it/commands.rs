@@ -15,6 +15,9 @@ fn a_key_goes_in_and_comes_out() {
     assert_eq!(ok(&["db", "get", &store, "1", "--raw"]), "a lamp");
     ok(&["db", "delete", &store, "1"]);
     fails(&["db", "get", &store, "1"], 3, &["the key 1 has no value"]);
+    ok(&["db", "put", &store, "1", "a chair"]);
+    ok(&["db", "delete", &store, "1", "--single"]);
+    fails(&["db", "get", &store, "1"], 3, &["the key 1 has no value"]);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn every_truncation_is_an_error() {
 #[test]
 fn unknown_kinds_and_flags_are_newer() {
     let payload = sample();
-    for (at, value) in [(0, 3), (1, 1), (8, 3), (8, 7), (8, 8), (8, 66), (8, 200), (9, 1)] {
+    for (at, value) in [(0, 3), (1, 1), (8, 12), (8, 15), (8, 66), (8, 200), (9, 1)] {
         let mut payload = payload.clone();
         payload[at] = value;
         assert!(matches!(decode(&payload), Err(FormatError::Newer { .. })), "byte {at} = {value}");

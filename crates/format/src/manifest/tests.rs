@@ -251,8 +251,8 @@ fn what_a_later_version_needs_is_refused_by_feature_bits() {
     );
     let other = Edit::KeyspaceChanged { id: 9, options: KeyspaceOptions::default() };
     newer(
-        changed(&other, |bytes| bytes[6 + 4] = 1 << 3),
-        "keyspace 9: unknown incompatible feature bits 0x8, which say: entries of kind 3 (single delete)",
+        changed(&other, |bytes| bytes[6 + 4] = 1 << 4),
+        "keyspace 9: unknown incompatible feature bits 0x10, which say: entries of kind 4 (merge)",
     );
 }
 

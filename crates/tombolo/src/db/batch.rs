@@ -41,6 +41,12 @@ impl Batch {
         self
     }
 
+    /// Adds a [`Keyspace::single_delete`].
+    pub fn single_delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Batch {
+        self.prepared.push(keyspace.info(), EntryKind::SingleDelete, key.as_ref(), &[]);
+        self
+    }
+
     /// Whether one more put of such a key and value stays within what a batch may hold (96 MiB, and
     /// 192 MiB in memory, where a short entry takes some hundred bytes). An empty batch has room
     /// for any key and value that are within their own limits.

@@ -134,6 +134,16 @@ impl BlockingKeyspace {
         self.0.delete_with(key, durability).wait()
     }
 
+    /// As [`Keyspace::single_delete`].
+    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.0.single_delete(key).wait()
+    }
+
+    /// As [`Keyspace::single_delete_with`].
+    pub fn single_delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.0.single_delete_with(key, durability).wait()
+    }
+
     /// As [`Keyspace::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.0.get_here(key.as_ref())

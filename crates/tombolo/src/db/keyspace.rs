@@ -135,6 +135,24 @@ impl Keyspace {
         self.write_one(EntryKind::Delete, key.as_ref(), &[], durability)
     }
 
+    /// Removes `key`, of which the caller says that it was put once since it was last removed. It
+    /// reads as [`Keyspace::delete`] does, also where that is wrong: no older value comes back. See
+    /// property `single-deletes-mismatched`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]; `Unsupported` when an older version made the keyspace.
+    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Op<()> {
+        self.single_delete_with(key, Durability::Durable)
+    }
+
+    /// As [`Keyspace::single_delete`], with the durability said.
+    ///
+    /// # Errors
+    /// As [`Keyspace::single_delete`].
+    pub fn single_delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Op<()> {
+        self.write_one(EntryKind::SingleDelete, key.as_ref(), &[], durability)
+    }
+
     /// The value of `key`. Ready at once when memory holds the answer; else one ranged request per
     /// table that may hold the key.
     ///

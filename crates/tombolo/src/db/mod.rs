@@ -281,7 +281,7 @@ impl Db {
         // It is created with the database and cannot be dropped; were it missing, its handle would
         // answer `NotFound`.
         self.handle_of(
-            info.unwrap_or_else(|| KeyspaceInfo::new(0, DEFAULT_KEYSPACE, KeyspaceOptions::default())),
+            info.unwrap_or_else(|| KeyspaceInfo::new(0, DEFAULT_KEYSPACE, KeyspaceOptions::default(), 0)),
         )
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
+use tombolo_format::key::{EntryKind, kind_name};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::options::KeyspaceOptions;
@@ -18,18 +19,22 @@ pub(crate) struct KeyspaceInfo {
     options: ArcSwap<KeyspaceOptions>,
     /// That of `options`, for reads: one load.
     value_alignment: AtomicU16,
+    /// Feature bits of the entries that may be written to it.
+    features: AtomicU64,
     dropped: AtomicBool,
     /// Of the catalog that it is in; not set before.
     catalog: OnceLock<Arc<()>>,
 }
 
 impl KeyspaceInfo {
-    pub(crate) fn new(id: u32, name: &str, options: KeyspaceOptions) -> Arc<KeyspaceInfo> {
+    /// One of which the log or the manifest says these feature bits.
+    pub(crate) fn new(id: u32, name: &str, options: KeyspaceOptions, features: u64) -> Arc<KeyspaceInfo> {
         Arc::new(KeyspaceInfo {
             id,
             name: name.into(),
             value_alignment: AtomicU16::new(options.value_alignment),
             options: ArcSwap::from_pointee(options),
+            features: AtomicU64::new(features),
             dropped: AtomicBool::new(false),
             catalog: OnceLock::new(),
         })
@@ -40,9 +45,15 @@ impl KeyspaceInfo {
         self.options.load_full()
     }
 
-    pub(crate) fn set_options(&self, options: KeyspaceOptions) {
+    pub(crate) fn set_options(&self, options: KeyspaceOptions, features: u64) {
+        self.features.store(features, Ordering::Relaxed);
         self.value_alignment.store(options.value_alignment, Ordering::Relaxed);
         self.options.store(Arc::new(options));
+    }
+
+    /// Feature bits of the entries that may be written to it.
+    pub(crate) fn features(&self) -> u64 {
+        self.features.load(Ordering::Relaxed)
     }
 
     /// Where values that reads give begin.
@@ -56,6 +67,29 @@ impl KeyspaceInfo {
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) { self.gone() } else { Ok(()) }
+    }
+
+    /// Whether entries of a kind may be written to it.
+    ///
+    /// # Errors
+    /// `Unsupported` when its settings do not say so: it was made by an older version.
+    #[inline]
+    pub(crate) fn check_kind(&self, kind: EntryKind) -> Result<()> {
+        let feature = kind.feature();
+        if feature & !self.features() == 0 { Ok(()) } else { self.is_older(kind) }
+    }
+
+    #[cold]
+    fn is_older(&self, kind: EntryKind) -> Result<()> {
+        let message = format!(
+            "keyspace {:?} may hold no entries of kind {}: it was made by an older version",
+            self.name,
+            kind_name(kind as u8)
+        );
+        Err(Error::new(ErrorKind::Unsupported, message).advice(
+            "change a setting of it, to what it is if need be (`tombolo db keyspace set`): versions that do not \
+             know this kind refuse the keyspace from then on",
+        ))
     }
 
     #[cold]
@@ -134,3 +168,6 @@ impl Catalog {
         self.all.read().by_name.values().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,6 +140,7 @@ pub(crate) async fn set_keyspace_options(
     let options = KeyspaceOptions::clone(&keyspace.options()).with(settings)?;
     let before = engine.manifest.state().keyspace(keyspace.id).map(|known| Arc::clone(&known.options));
     let changed = options.to_manifest_over(&before.unwrap_or_default());
+    let features = changed.features;
     let edit = Edit::KeyspaceChanged { id: keyspace.id, options: changed };
     if let Err(error) = engine.manifest.committed_in_time(vec![edit]).await {
         engine.note(&error);
@@ -147,7 +148,7 @@ pub(crate) async fn set_keyspace_options(
         keyspace.check()?;
         return Err(error);
     }
-    keyspace.set_options(options);
+    keyspace.set_options(options, features);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tombolo_format::key::ENTRY_FEATURES_OF_KEYSPACES;
 use tombolo_format::manifest;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::size::{SIZE_WANTED, parse_size};
@@ -449,14 +450,18 @@ impl KeyspaceOptions {
 
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
-        let settings = self.settings().into_iter();
-        manifest::KeyspaceOptions::of(settings.map(|(name, value)| (name.into(), value)))
+        let settings = self.settings().into_iter().map(|(name, value)| (name.into(), value));
+        manifest::KeyspaceOptions {
+            features: ENTRY_FEATURES_OF_KEYSPACES,
+            ..manifest::KeyspaceOptions::of(settings)
+        }
     }
 
-    /// As they take the place of those `before`: what this version does not know stays.
+    /// As they take the place of those `before`: what this version does not know stays, and all that
+    /// this version may write is allowed.
     pub(crate) fn to_manifest_over(&self, before: &manifest::KeyspaceOptions) -> manifest::KeyspaceOptions {
         let mut options = self.to_manifest();
-        options.features = before.features;
+        options.features |= before.features;
         if is_enabled(Mutant::UnknownSettingsForgotten) {
             return options;
         }

@@ -1,10 +1,10 @@
 //! Which version wins, and which ones flush and compaction keep. Cases are text; `UPDATE=1` writes
 //! what is found into the file.
 //!
-//! `snapshots N …` are moments that somebody looks from, beside now. `KEY NUMBER put|delete` is an
-//! entry, `KEY NUMBER kind N` one of a kind that no version has; `--` goes on to an older source,
-//! `below` to what lies below all that is compacted. `run` reads from each moment, and says what a
-//! flush of each source keeps, and a compaction of all but what is below.
+//! `snapshots N …` are moments that somebody looks from, beside now. `KEY NUMBER put`, `delete` or
+//! `single-delete` is an entry, `KEY NUMBER kind N` one of a kind that no version has; `--` goes on
+//! to an older source, `below` to what lies below all that is compacted. `run` reads from each
+//! moment, and says what a flush of each source keeps, and a compaction of all but what is below.
 //!
 //! A read is each way to read: get, multi-get, a cursor forward and backward; of memtables, and of
 //! tables with the same entries. All must agree with each other and with the plain rule, and reads
@@ -130,6 +130,7 @@ impl Case {
                 let kind = match kind {
                     ["put"] => EntryKind::Put as u8,
                     ["delete"] => EntryKind::Delete as u8,
+                    ["single-delete"] => EntryKind::SingleDelete as u8,
                     ["kind", byte] => byte.parse().unwrap(),
                     _ => panic!("{line:?}"),
                 };
@@ -147,7 +148,7 @@ impl Case {
         let Some(newest) = seen.max_by_key(|written| written.number()) else { return Found::Absent };
         match newest.trailer.kind() {
             Some(EntryKind::Put) => Found::Value(newest.number()),
-            Some(EntryKind::Delete) => Found::Absent,
+            Some(EntryKind::Delete | EntryKind::SingleDelete) => Found::Absent,
             None => Found::Refused(format!("kind {}", kind_name(newest.trailer.kind_byte()))),
         }
     }
@@ -239,7 +240,11 @@ impl Case {
             };
             write!(out, "{work} keeps").unwrap();
             for written in after.sources.iter().flatten() {
-                let mark = if written.trailer.kind() == Some(EntryKind::Delete) { "!" } else { "" };
+                let mark = match written.trailer.kind() {
+                    Some(EntryKind::Delete) => "!",
+                    Some(EntryKind::SingleDelete) => "!1",
+                    _ => "",
+                };
                 write!(out, " {}{}{mark}", written.key, written.number()).unwrap();
             }
             out.push('\n');
@@ -421,12 +426,12 @@ fn cases() {
 /// Entries of few keys, numbered from the oldest on, and in which source each lies: older sources
 /// have lower numbers.
 fn random_case() -> impl Strategy<Value = Case> {
-    let entry = (0..4u8, any::<bool>(), 0..6u8);
+    let kind = prop::sample::select(vec![EntryKind::Put, EntryKind::Delete, EntryKind::SingleDelete]);
+    let entry = (0..4u8, kind, 0..6u8);
     let snapshots = prop::collection::btree_set(0..30u64, 0..5);
     (prop::collection::vec(entry, 1..30), snapshots, 0..12usize).prop_map(|(entries, snapshots, below)| {
         let mut case = Case { snapshots, ..Case::new() };
-        for (index, (key, is_put, goes_on)) in entries.into_iter().enumerate() {
-            let kind = if is_put { EntryKind::Put } else { EntryKind::Delete };
+        for (index, (key, kind, goes_on)) in entries.into_iter().enumerate() {
             let trailer = Trailer::new(SequenceNumber(index as u64 + 1), kind);
             let written = Written { key: char::from(b'a' + key).to_string(), trailer };
             if index < below {

@@ -358,7 +358,9 @@ fn show_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
     for keyspace in keyspaces {
         match engine.catalog.by_id(keyspace.id) {
             Some(known) if known.options() == keyspace.options() => {}
-            Some(known) => known.set_options(KeyspaceOptions::clone(&keyspace.options())),
+            Some(known) => {
+                known.set_options(KeyspaceOptions::clone(&keyspace.options()), keyspace.features())
+            }
             None => engine.catalog.insert(keyspace),
         }
     }

@@ -752,5 +752,5 @@ fn info(
     name: &str,
     options: &tombolo_format::manifest::KeyspaceOptions,
 ) -> Result<Arc<KeyspaceInfo>> {
-    Ok(KeyspaceInfo::new(id, name, KeyspaceOptions::from_manifest(options)?))
+    Ok(KeyspaceInfo::new(id, name, KeyspaceOptions::from_manifest(options)?, options.features))
 }

@@ -65,7 +65,7 @@ impl Unresolved {
 pub(crate) fn says(trailer: Trailer) -> Result<Says, Unresolved> {
     match trailer.kind() {
         Some(EntryKind::Put) => Ok(Says::Value),
-        Some(EntryKind::Delete) => Ok(Says::Absent),
+        Some(EntryKind::Delete | EntryKind::SingleDelete) => Ok(Says::Absent),
         None if is_enabled(Mutant::UnknownKindTakenForPut) => Ok(Says::Value),
         None => Err(Unresolved(trailer.kind_byte())),
     }

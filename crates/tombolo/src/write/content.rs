@@ -54,6 +54,10 @@ impl Prepared {
         if self.invalid.is_some() {
             return;
         }
+        if let Err(error) = keyspace.check_kind(kind) {
+            self.invalid = Some(error);
+            return;
+        }
         if let Err(error) = self.batch.push(kind, keyspace.id, key, value) {
             self.invalid = Some(beyond_limit(&error));
             return;
@@ -100,7 +104,8 @@ pub(crate) struct One<'a> {
 
 impl<'a> One<'a> {
     /// # Errors
-    /// `Invalid` when key or value is beyond its limit.
+    /// `Invalid` when key or value is beyond its limit; `Unsupported` when the keyspace may hold no
+    /// such entries.
     #[inline]
     pub(crate) fn new(
         keyspace: &'a Arc<KeyspaceInfo>,
@@ -108,6 +113,7 @@ impl<'a> One<'a> {
         key: &'a [u8],
         value: &'a [u8],
     ) -> Result<One<'a>> {
+        keyspace.check_kind(kind)?;
         match single_head(kind, keyspace.id, key, value) {
             Ok(head) => Ok(One { keyspace, kind, key, value, head }),
             Err(error) => Err(beyond_limit(&error)),
@@ -279,7 +285,7 @@ fn apply_batch(engine: &Engine, commit: &mut Commit, operations: Operations<'_>,
             }
             Operation::CreateKeyspace { keyspace, name, stream, options } => {
                 let settings = KeyspaceOptions::from_manifest(&options).unwrap_or_default();
-                engine.catalog.insert(&KeyspaceInfo::new(keyspace, name, settings));
+                engine.catalog.insert(&KeyspaceInfo::new(keyspace, name, settings, options.features));
                 commit.keyspace_edits.push(Edit::KeyspaceCreated {
                     id: keyspace,
                     name: name.to_owned(),

@@ -37,6 +37,7 @@ mod requests;
 mod rules;
 mod salvage;
 mod simulation;
+mod single_delete;
 mod small_cache;
 mod stalls;
 mod standby;

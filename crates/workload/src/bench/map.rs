@@ -62,6 +62,10 @@ impl Session for &Map {
         self.batch(&[(key, None)])
     }
 
+    fn single_delete(&mut self, key: &[u8]) -> Result<(), TargetError> {
+        self.delete(key)
+    }
+
     fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
         let map = self.entries();
         let range = map.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));

@@ -18,6 +18,8 @@ pub enum Work {
     WriteBatches,
     /// Deletes keys drawn at random.
     DeleteRandom,
+    /// Deletes each key once, in random order, and says that each was written once.
+    SingleDelete,
     /// Reads keys drawn at random.
     ReadRandom,
     /// Reads keys that are not there.
@@ -121,6 +123,11 @@ impl Benchmark {
             "as readrandom, while one more thread overwrites",
         ),
         benchmark("deleterandom", Work::DeleteRandom, "delete --num keys drawn at random"),
+        benchmark(
+            "singledelete",
+            Work::SingleDelete,
+            "delete each of --num keys once, in random order, by single deletes: after filluniquerandom",
+        ),
         benchmark(
             "deletescan",
             Work::DeleteScan,

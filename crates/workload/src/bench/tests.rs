@@ -90,6 +90,16 @@ fn deletes_delete_and_a_seed_repeats_a_run() {
     assert!(one.entries().len() < 400, "{}", one.entries().len());
 }
 
+/// One thread or several: each key goes once.
+#[test]
+fn single_deletes_take_each_key_once() {
+    let (map, plan) = (Map::default(), Plan { threads: 3, ..plan() });
+    run_with(&map, &plan, "filluniquerandom", Duration::from_nanos(1));
+    assert_eq!(map.entries().len() as u64, plan.num);
+    let outcome = run_with(&map, &plan, "singledelete", Duration::from_nanos(1));
+    assert_eq!((outcome.operations, map.entries().len()), (plan.num, 0));
+}
+
 #[test]
 fn a_benchmark_that_comes_twice_draws_other_keys() {
     let (first, second) = (Map::default(), Map::default());

@@ -106,6 +106,7 @@ impl Worker {
             }
             Work::WriteBatches => self.put_batches(&mut session, meter, part),
             Work::DeleteRandom => self.delete(&mut session, meter, timed),
+            Work::SingleDelete => self.single_delete(&mut session, meter, part),
             Work::ReadRandom | Work::ReadMissing | Work::ReadWhileWriting => {
                 self.get(&mut session, meter, timed)
             }
@@ -242,6 +243,25 @@ impl Worker {
             encoding.encode(self.random.random_range(0..self.plan.num), &mut key);
             let begun = meter.begin();
             let result = session.delete(&key);
+            meter.outcome.bytes += key.len() as u64;
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    fn single_delete<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
+        let (encoding, mut key) = (self.encoding(), Vec::new());
+        for number in part {
+            encoding.encode(shuffled(number, self.plan.num), &mut key);
+            let begun = meter.begin();
+            let result = session.single_delete(&key);
             meter.outcome.bytes += key.len() as u64;
             if !meter.end(begun, 1, result) {
                 break;

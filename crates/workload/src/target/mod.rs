@@ -15,6 +15,14 @@ pub struct TargetError {
     pub retryable: bool,
 }
 
+impl TargetError {
+    /// The engine has no such operation.
+    #[must_use]
+    pub fn unsupported(what: &str) -> TargetError {
+        TargetError { message: format!("this engine has no {what}"), retryable: false }
+    }
+}
+
 /// What a write must survive before its call returns. Each engine says in [`Target::describe`] what
 /// it takes them to mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -88,6 +96,14 @@ pub trait Session {
     /// # Errors
     /// As the engine says.
     fn delete(&mut self, key: &[u8]) -> Result<(), TargetError>;
+
+    /// Deletes a key that was written once since it was last deleted.
+    ///
+    /// # Errors
+    /// As the engine says; that it cannot, where it has no such thing.
+    fn single_delete(&mut self, _key: &[u8]) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("single deletes"))
+    }
 
     /// Reads several keys at one moment and hands each value that there is, with the key's index,
     /// to `seen`; returns how many there were.
