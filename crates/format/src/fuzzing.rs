@@ -28,6 +28,9 @@ use crate::pin::{decode_pin, encode_pin};
 use crate::question::{decode_answer, decode_question, encode_answer, encode_question};
 use crate::stored;
 use crate::table::{Footer, Properties, Top};
+use crate::value_object::{
+    Next, Reference, ValueObjectChecker, ValueObjectHeader, decode_referred, encode_referred,
+};
 
 pub mod seeds;
 
@@ -35,7 +38,7 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
@@ -47,6 +50,7 @@ pub const TARGETS: [(&str, Target); 11] = [
     ("table", table),
     ("compression", compression),
     ("flash_region", flash_region),
+    ("value_object", value_object),
 ];
 
 /// Payloads of log entries.
@@ -216,6 +220,45 @@ pub fn table(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let Ok(top) = Top::decode(&bytes, bytes.len() as u64, footer.identity) else { return };
     let _ = crate::table::verify(&bytes, &top, |_, _| Ok(()));
+}
+
+/// Value objects, of the identity that they state, walked record by record; references, and what
+/// tables refer to. What decodes must encode to the same bytes.
+pub fn value_object(bytes: &[u8]) {
+    if let Ok(reference) = Reference::decode(bytes) {
+        assert_eq!(reference.encode()[..], *bytes);
+    }
+    if let Ok(referred) = decode_referred(bytes) {
+        assert_eq!(encode_referred(&referred)[..], *bytes);
+    }
+    let bytes = Bytes::copy_from_slice(bytes);
+    for alignment in [1, 64] {
+        let reference = Reference {
+            object: 7,
+            offset: 40,
+            record_bytes: bytes.len() as u32,
+            value_bytes: 0,
+            checksum: 0,
+        };
+        let _ = reference.open_believing(&bytes, b"key", alignment);
+    }
+    let Ok(header) = ValueObjectHeader::decode(&bytes) else { return };
+    let Ok(mut checker) = ValueObjectChecker::begin(&bytes, header.keyspace, header.identity) else { return };
+    loop {
+        let rest = bytes.slice(checker.at() as usize..);
+        match checker.next(&rest, bytes.len() as u64) {
+            Ok(Next::Record(length)) => {
+                if checker.record(&rest.slice(..length as usize)).is_err() {
+                    return;
+                }
+            }
+            Ok(Next::Footer) => {
+                let _ = checker.end(&rest);
+                return;
+            }
+            Err(_) => return,
+        }
+    }
 }
 
 /// Stored blocks and compressed payloads.

@@ -41,5 +41,6 @@ pub mod question;
 pub mod segment_record;
 pub mod stored;
 pub mod table;
+pub mod value_object;
 
 pub use error::{FormatError, Result};

@@ -56,9 +56,9 @@
 //! | 21 writer closed | (empty) |
 //!
 //! **Properties** of a table's description are a list ([`crate::property`]) with its length (u32)
-//! before it. This version knows none of them, and writes none. It refuses a critical one, and
-//! keeps the others wherever the description is written again: in snapshots, checkpoints, clones
-//! and restores. Ids that are kept free:
+//! before it. This version knows 5. Of the others it refuses a critical one, and keeps the rest
+//! wherever the description is written again: in snapshots, checkpoints, clones and restores. The
+//! other ids are kept free:
 //!
 //! | id | critical | property |
 //! |---|---|---|
@@ -66,12 +66,18 @@
 //! | 2 | no | when its newest data was written |
 //! | 3 | yes | when its entries expire |
 //! | 4 | no | the tier that it is in |
-//! | 5 | yes | objects with values of its entries |
+//! | 5 | yes | objects with values of its entries ([`crate::value_object`]) |
 //! | 6 | no | sum of the hashes of its entries |
 //! | 7 | yes | the sequence number that takes the place of all in it |
 //! | 8 | yes | the bounds of the keys that count |
 //!
 //! Feature bits of a description are those of the table's footer.
+//!
+//! **A value object** ([`crate::value_object`]) is named as a table is, by edits 5, 7, 8, 9 and 19,
+//! so that it is kept and deleted by the same rules. Its level is 255 ([`LEVEL_VALUES`]), its
+//! entries are its records, its tail is its footer, its feature bits say kind 6. It is live as long
+//! as a live table of its keyspace refers to it by property 5, and becomes obsolete with the edit by
+//! which the last one leaves.
 //!
 //! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0,
 //! [`FEATURE_SOURCES`]: who does not know it would take tables of other databases for this one's.
@@ -84,6 +90,7 @@ use bytes::Bytes;
 use crate::key::SequenceNumber;
 pub use crate::keyspace::KeyspaceOptions;
 use crate::property::PropertyList;
+use crate::value_object::{PROPERTY_VALUE_OBJECTS, Referred, decode_referred};
 
 mod edit;
 mod record;
@@ -133,7 +140,10 @@ pub struct TableSource {
     pub name: TableName,
 }
 
-/// What the manifest says about a table: all that opening it needs.
+/// The level of value objects: no table's.
+pub const LEVEL_VALUES: u8 = u8::MAX;
+
+/// What the manifest says about a table, or a value object: all that opening it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableDescription {
     /// The object that holds it.
@@ -171,6 +181,21 @@ pub struct TableDescription {
     /// Where its object lies, if that is under another database; `name` is then no object's, and as
     /// fresh as one.
     pub source: Option<TableSource>,
+}
+
+impl TableDescription {
+    /// Whether it is a value object and no table.
+    pub fn is_values(&self) -> bool {
+        self.level == LEVEL_VALUES
+    }
+
+    /// To which value objects the table refers, by identity, ascending.
+    pub fn referred(&self) -> Vec<Referred> {
+        let value = self.properties.get(PROPERTY_VALUE_OBJECTS);
+        let referred = value.map(decode_referred).transpose();
+        debug_assert!(referred.is_ok(), "the list was checked: {referred:?}");
+        referred.ok().flatten().unwrap_or_default()
+    }
 }
 
 /// Most bytes of a writer's host name, and of its program's name.

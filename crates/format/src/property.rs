@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
+use crate::value_object::{PROPERTY_VALUE_OBJECTS, decode_referred};
 
 /// Bytes of a property before its value.
 pub const PROPERTY_HEADER_BYTES: usize = 7;
@@ -54,9 +55,9 @@ pub fn put_property(out: &mut Vec<u8>, property: Property<'_>) {
 /// # Errors
 /// `Damaged`; `Newer` for a critical property that `each` does not know, or for flags that this
 /// version does not know; what `each` returns.
-pub fn read_properties(
-    bytes: &[u8],
-    mut each: impl FnMut(Property<'_>, usize) -> Result<bool>,
+pub fn read_properties<'a>(
+    bytes: &'a [u8],
+    mut each: impl FnMut(Property<'a>, usize) -> Result<bool>,
 ) -> Result<()> {
     if bytes.len() > PROPERTIES_BYTES_MAX {
         let expected = format!("at most {PROPERTIES_BYTES_MAX} bytes of properties");
@@ -92,13 +93,37 @@ pub fn read_properties(
 pub struct PropertyList(Option<Arc<[u8]>>);
 
 impl PropertyList {
-    /// Takes a list as it was written. No critical property is known to this version.
+    /// Takes a list as it was written, of a table's description. Those that this version knows are
+    /// sound afterwards.
     ///
     /// # Errors
     /// As [`read_properties`].
     pub fn decode(bytes: &[u8]) -> Result<PropertyList> {
-        read_properties(bytes, |_, _| Ok(false))?;
+        read_properties(bytes, is_known)?;
         Ok(PropertyList((!bytes.is_empty()).then(|| bytes.into())))
+    }
+
+    /// Of these properties, whose ids ascend.
+    ///
+    /// # Panics
+    /// As [`put_property`].
+    pub fn of<'a>(properties: impl IntoIterator<Item = Property<'a>>) -> PropertyList {
+        let mut bytes = Vec::new();
+        properties.into_iter().for_each(|property| put_property(&mut bytes, property));
+        PropertyList((!bytes.is_empty()).then(|| bytes.into()))
+    }
+
+    /// The value of a property, if it is in the list.
+    pub fn get(&self, id: u16) -> Option<&[u8]> {
+        let mut value = None;
+        let read = read_properties(self.bytes(), |property, _| {
+            if property.id == id {
+                value = Some(property.value);
+            }
+            Ok(true)
+        });
+        debug_assert!(read.is_ok(), "the list was checked: {read:?}");
+        value
     }
 
     /// The list as it was written.
@@ -115,6 +140,17 @@ impl PropertyList {
         });
         debug_assert!(read.is_ok(), "the list was checked: {read:?}");
         ids
+    }
+}
+
+/// Whether this version knows a property of a description; one that it knows must be sound.
+fn is_known(property: Property<'_>, at: usize) -> Result<bool> {
+    match property.id {
+        PROPERTY_VALUE_OBJECTS => match decode_referred(property.value) {
+            Ok(_) => Ok(true),
+            Err(error) => Err(error.shifted(at as u64)),
+        },
+        _ => Ok(false),
     }
 }
 

@@ -52,6 +52,11 @@ pub enum Mutant {
     UnknownSettingsForgotten,
     // Invariant 5 of the same
     TableBlockUnchecked,
+    // Separated values
+    ValuesObsoleteWhileReferred,
+    ValuesUnpinned,
+    ValuesNotCloned,
+    ValueReferenceUnchecked,
     // Rule 7
     LogReplayBeforeSealRecorded,
     LogIgnoreRecordedSeal,

@@ -22,6 +22,7 @@ use crate::property::{Property, PropertyList, put_property};
 use crate::question::{Answer, Question, Verb, encode_answer, encode_question};
 use crate::stored;
 use crate::table::{TableBuilder, TableOptions};
+use crate::value_object::{Referred, ValueObjectBuilder, encode_referred};
 
 pub(super) fn a_batch() -> Vec<u8> {
     let mut batch = BatchBuilder::new();
@@ -206,6 +207,19 @@ fn a_region() -> Vec<u8> {
     bytes
 }
 
+fn a_value_object() -> Vec<u8> {
+    let mut builder = ValueObjectBuilder::new(1, 7, Compression::Lz4);
+    for key in 0..3u8 {
+        builder.add(&[b'k', key], &[key; 90]).expect("a seed is within the limits");
+    }
+    builder.finish().0.to_vec()
+}
+
+fn a_reference() -> Vec<u8> {
+    let mut builder = ValueObjectBuilder::new(1, 7, Compression::None);
+    builder.add(b"key", b"value").expect("a seed is within the limits").encode().to_vec()
+}
+
 /// All seeds, each with the target that it is of.
 pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     vec![
@@ -235,5 +249,11 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("compression", a_compressed_block(Compression::Zstd)),
         ("compression", a_block_in_two_parts()),
         ("flash_region", a_region()),
+        ("value_object", a_value_object()),
+        ("value_object", a_reference()),
+        (
+            "value_object",
+            encode_referred(&[Referred { object: 7, bytes: 8 }, Referred { object: 9, bytes: 1 }]),
+        ),
     ]
 }

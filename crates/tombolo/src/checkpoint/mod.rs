@@ -155,10 +155,7 @@ impl Checkpoints {
         let chosen: Mutex<Option<State>> = Mutex::default();
         let choose = |state: &State| {
             *chosen.lock() = Some(state.clone());
-            state
-                .keyspaces()
-                .flat_map(|keyspace| keyspace.tables().map(|table| table.name).collect::<Vec<_>>())
-                .collect()
+            state.live_names().collect()
         };
         let options = PinOptions { kind: PinKind::Checkpoint, lease: None };
         let pinned = pin(&self.io.env, &self.io.store, options, choose).await?;
@@ -193,7 +190,8 @@ impl Checkpoints {
         let identity = snapshot_identity(self.incarnation.0, state.slot(), pinned.id());
         // Once for the length and checksum that the header holds; again to write.
         let end = encode(&edits, identity, |_piece| ())?;
-        let tables = || state.keyspaces().flat_map(|keyspace| keyspace.tables());
+        let objects = || state.keyspaces().flat_map(|keyspace| keyspace.objects());
+        let tables = || objects().filter(|object| !object.is_values());
         let header = CheckpointHeader {
             incarnation: self.incarnation.0,
             id: pinned.id(),
@@ -201,8 +199,8 @@ impl Checkpoints {
             slot: state.slot(),
             last_sequence: last_sequence(state),
             created_unix_seconds: self.io.env.unix_time().as_secs(),
-            tables: tables().count() as u64,
-            table_bytes: tables().map(|table| table.length).sum(),
+            tables: objects().count() as u64,
+            table_bytes: objects().map(|object| object.length).sum(),
             entries: tables().map(|table| table.entries).sum(),
             snapshot_bytes: end.length,
             snapshot_checksum: end.checksum,

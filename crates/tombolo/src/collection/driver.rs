@@ -342,7 +342,7 @@ impl Collector {
 
 fn has_live_tables(state: &State, source: u32) -> bool {
     let of_source = |table: &Arc<TableDescription>| table.source.is_some_and(|of| of.source == source);
-    state.keyspaces().any(|keyspace| keyspace.tables().any(of_source))
+    state.keyspaces().any(|keyspace| keyspace.objects().any(of_source))
 }
 
 /// Gives back a clone's pin at a source. To be called again is harmless.
@@ -361,7 +361,7 @@ pub(crate) async fn release_before_recorded(manifest: &Manifest, replaced: &BTre
     for source in state.sources() {
         let of_source =
             |table: &&Arc<TableDescription>| table.source.is_some_and(|of| of.source == source.number);
-        let mut live = state.keyspaces().flat_map(|keyspace| keyspace.tables()).filter(of_source);
+        let mut live = state.keyspaces().flat_map(|keyspace| keyspace.objects()).filter(of_source);
         if live.all(|table| replaced.contains(&table.name))
             && let Ok(place) = Place::of(&manifest.io().store, source)
         {

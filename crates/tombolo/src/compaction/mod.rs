@@ -310,9 +310,9 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         delete_unnamed(engine, &outputs).await;
         return Err(Failure { error: never_named(error), table });
     }
-    let mut edits: Vec<_> =
-        job.inputs().map(|table| Edit::TableObsolete { name: table.description().name }).collect();
-    edits.extend(outputs.iter().cloned().map(Edit::TableAdded));
+    // Outputs first: what the inputs alone refer to goes with them.
+    let mut edits: Vec<_> = outputs.iter().cloned().map(Edit::TableAdded).collect();
+    edits.extend(job.inputs().map(|table| Edit::TableObsolete { name: table.description().name }));
     engine.counters.compacted_bytes_read.fetch_add(job.bytes(), Ordering::Relaxed);
     let written: u64 = outputs.iter().map(|table| table.length).sum();
     engine.counters.compacted_bytes_written.fetch_add(written, Ordering::Relaxed);

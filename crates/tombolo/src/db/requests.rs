@@ -36,7 +36,7 @@ impl Db {
         let Some(meter) = engine.objects.meter() else { return Requests::default() };
         let state = engine.manifest.state();
         let named =
-            state.keyspaces().flat_map(|keyspace| keyspace.tables()).map(|table| table.length).sum::<u64>();
+            state.keyspaces().flat_map(|keyspace| keyspace.objects()).map(|table| table.length).sum::<u64>();
         // The databases that have them pay for those.
         let (_, shared) = state.shared_tables();
         let unneeded = state.unneeded().map(|table| table.description.length).sum::<u64>();

@@ -549,7 +549,7 @@ impl Engine {
         let shown = |table: &TableDescription| tables.locate(table).1.to_string();
         let table = state
             .keyspaces()
-            .flat_map(|keyspace| keyspace.tables())
+            .flat_map(|keyspace| keyspace.objects())
             .find(|table| error.object_name().is_some_and(|name| name.ends_with(&shown(table))));
         let Some(table) = table else { return false };
         match manifest::load(&self.env, &self.objects).await {

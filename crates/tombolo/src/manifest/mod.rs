@@ -8,6 +8,7 @@
 //! - [`state`]: what the edits build.
 //! - [`driver`]: [`Manifest`], which runs the machines against an object store.
 //! - [`names`]: names of all objects of a database.
+//! - `values`: a keyspace's value objects, and how much of each its tables refer to.
 //! - `places`: where a table's object lies; under another database's root, if that is a source.
 //!
 //! Invariants:
@@ -22,6 +23,7 @@ pub mod driver;
 pub mod names;
 mod places;
 pub mod state;
+mod values;
 
 pub(crate) use driver::fenced_error;
 pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, load};

@@ -5,7 +5,7 @@
 //! | `incarnation/{!i}` | the database's life number i began | never |
 //! | `{i}/manifest/{!slot}` | a record of the chain | below a durable snapshot, claims never |
 //! | `{i}/snapshot/{slot}-{random}` | the state as of a slot | when a newer snapshot is durable |
-//! | `{i}/table/{epoch}-{random}` | a table | when the manifest names it no more (section 4, rules 11–14) |
+//! | `{i}/table/{epoch}-{random}` | a table, or a value object | when the manifest names it no more (section 4, rules 11–14) |
 //! | `{i}/checkpoint/{id}` | a checkpoint | by its owner, before its pin |
 //! | `{i}/pin/{id}` | a pin | by its owner, or when its lease has expired |
 //! | `{i}/pin/{id}.{!beat}` | a heartbeat of a leased pin | as the pin, and by the next but one |

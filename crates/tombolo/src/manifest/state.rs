@@ -13,7 +13,8 @@
 //!    numbers only rise.
 //! 4. A source is named before every table of it and un-named after the last. All are named before
 //!    the first keyspace: so a number never comes back.
-//! 5. Clones share everything but what changed since: a version costs the same at 100 and at
+//! 5. A value object is live as long as a live table refers to it (`values`).
+//! 6. Clones share everything but what changed since: a version costs the same at 100 and at
 //!    100,000 tables, but for one short array.
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use tombolo_format::manifest::{
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
 
+use super::values::Values;
 use crate::chunked::{Chunk, ChunkedMap};
 
 /// Levels of a keyspace: 0 to 63.
@@ -139,6 +141,8 @@ pub struct KeyspaceState {
     pub flushed: SequenceNumber,
     /// Its live tables by level; no level is empty.
     pub levels: BTreeMap<u8, Level>,
+    /// Its live value objects.
+    pub values: Values,
     /// Dropped, and kept while it has tables that are named, or has the highest number.
     dropped: bool,
     /// Tables of it that are named, live or not.
@@ -149,6 +153,11 @@ impl KeyspaceState {
     /// Its live tables: level by level, each in its order.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<TableDescription>> {
         self.levels.values().flat_map(Level::tables)
+    }
+
+    /// All that it keeps in the store: its live value objects and its live tables.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<TableDescription>> {
+        self.values.objects().chain(self.tables())
     }
 }
 
@@ -275,6 +284,13 @@ impl State {
         self.tables.values()
     }
 
+    /// The names of all live tables and value objects: what a pin of this state keeps.
+    pub fn live_names(&self) -> impl Iterator<Item = TableName> {
+        let pinned =
+            |object: &&Arc<TableDescription>| !object.is_values() || !is_enabled(Mutant::ValuesUnpinned);
+        self.keyspaces().flat_map(|keyspace| keyspace.objects()).filter(pinned).map(|object| object.name)
+    }
+
     /// Number of tables that are named.
     pub fn table_count(&self) -> usize {
         self.tables.len()
@@ -385,7 +401,14 @@ impl State {
     pub fn from_snapshot(slot: u64, epoch: Epoch, edits: &[Edit]) -> Result<State, EditError> {
         let mut state = State { slot, epoch: epoch.0, ..State::default() };
         state.apply_edits(edits, Origin::Snapshot)?;
-        Ok(state)
+        let missing = state.keyspaces().find_map(|keyspace| keyspace.values.missing());
+        match missing {
+            Some((object, needed)) => refuse(format!(
+                "{} tables refer to value object {object:#018x}, which is not live",
+                needed.tables
+            )),
+            None => Ok(state),
+        }
     }
 
     /// Applies edits in order.
@@ -432,7 +455,7 @@ impl State {
             Edit::TableAdded(table) => self.add_table(table, origin),
             Edit::TableMoved { name, level } => self.move_table(*name, *level),
             Edit::TableObsolete { name } => match self.table_status(*name)? {
-                TableStatus::Live => self.leave_version(*name),
+                TableStatus::Live => self.leave_version(*name, origin),
                 TableStatus::Condemned => {
                     self.set_status(*name, TableStatus::Obsolete);
                     Ok(())
@@ -499,6 +522,7 @@ impl State {
             options: self.shared_options(options),
             flushed: SequenceNumber::ZERO,
             levels: BTreeMap::new(),
+            values: Values::default(),
             dropped: false,
             named: 0,
         };
@@ -521,8 +545,9 @@ impl State {
         let keyspace = self.live_keyspace(id)?;
         keyspace.dropped = true;
         let (name, levels) = (Arc::clone(&keyspace.name), std::mem::take(&mut keyspace.levels));
+        let values = std::mem::take(&mut keyspace.values);
         self.names.remove(&name);
-        for table in levels.values().flat_map(Level::tables) {
+        for table in levels.values().flat_map(Level::tables).chain(values.objects()) {
             self.set_status(table.name, TableStatus::Obsolete);
         }
         self.forget_if_gone(id);
@@ -581,7 +606,7 @@ impl State {
         }
         let in_order = table.first_key <= table.last_key && table.first_sequence <= table.last_sequence;
         if !in_order
-            || table.level > LEVEL_MAX
+            || (table.level > LEVEL_MAX && !table.is_values())
             || u64::from(table.tail_bytes) > table.length
             || table.deletes > table.entries
         {
@@ -595,13 +620,24 @@ impl State {
         }
         let description = Arc::new(table.clone());
         let keyspace = self.live_keyspace(table.keyspace)?;
+        if table.is_values() {
+            if !keyspace.values.add(&description) {
+                return refuse(format!("value object {:?} has the identity of another", table.name));
+            }
+        } else {
+            // A snapshot tells of tables that left the version before it tells of live ones.
+            let lacks = keyspace.values.lacks(table).filter(|_| origin != Origin::Snapshot);
+            if let Some(object) = lacks.filter(|_| !is_enabled(Mutant::ValuesObsoleteWhileReferred)) {
+                return refuse(format!(
+                    "table {:?} refers to value object {object:#018x}, which is not live",
+                    table.name
+                ));
+            }
+            keyspace.values.refer(table);
+            let level = keyspace.levels.entry(table.level).or_default();
+            level.0.insert(LevelKey::of(table), Arc::clone(&description));
+        }
         keyspace.named += 1;
-        keyspace
-            .levels
-            .entry(table.level)
-            .or_default()
-            .0
-            .insert(LevelKey::of(table), Arc::clone(&description));
         self.tables.insert(table.name, NamedTable { description, status: TableStatus::Live });
         self.count_of_source(table, 1);
         Ok(())
@@ -630,10 +666,23 @@ impl State {
         Ok(())
     }
 
-    fn leave_version(&mut self, name: TableName) -> Result<(), EditError> {
-        if let Some(table) = self.tables.get(&name) {
-            let description = Arc::clone(&table.description);
+    fn leave_version(&mut self, name: TableName, origin: Origin) -> Result<(), EditError> {
+        let Some(table) = self.tables.get(&name) else { return Ok(()) };
+        let description = Arc::clone(&table.description);
+        let values = &mut self.live_keyspace(description.keyspace)?.values;
+        if description.is_values() {
+            let needed = values.needed(description.identity);
+            if needed.tables > 0 && origin != Origin::Snapshot {
+                return refuse(format!("{} tables refer to value object {name:?}", needed.tables));
+            }
+            values.remove(description.identity);
+        } else {
+            let released = values.release(&description);
+            // A snapshot says so by edits of their own.
+            let released = if origin == Origin::Snapshot { Vec::new() } else { released };
+            let left: Vec<_> = released.into_iter().filter_map(|object| values.remove(object)).collect();
             self.leave_level(&description)?;
+            left.iter().for_each(|object| self.set_status(object.name, TableStatus::Obsolete));
         }
         self.set_status(name, TableStatus::Obsolete);
         Ok(())
@@ -646,6 +695,9 @@ impl State {
         }
         let Some(table) = self.tables.get(&name) else { return Ok(()) };
         let old = Arc::clone(&table.description);
+        if old.is_values() {
+            return refuse(format!("value object {name:?} cannot move to level {level}"));
+        }
         self.leave_level(&old)?;
         let new = Arc::new(TableDescription { level, ..(*old).clone() });
         let keyspace = self.live_keyspace(new.keyspace)?;
@@ -818,7 +870,7 @@ impl State {
                 edits.push(Edit::KeyspaceDropped { id: *id });
             } else {
                 edits.extend(left.iter().map(|table| Edit::TableObsolete { name: table.description.name }));
-                edits.extend(keyspace.tables().map(|table| Edit::TableAdded((**table).clone())));
+                edits.extend(keyspace.objects().map(|table| Edit::TableAdded((**table).clone())));
             }
         }
         let condemned = self.unneeded().filter(|table| table.status == TableStatus::Condemned);

@@ -42,12 +42,9 @@ pub(super) enum Pinning {
     WherePossible,
 }
 
-/// The tables that a state shows.
+/// The tables and value objects that a state shows.
 fn tables_of(state: &State) -> BTreeSet<TableName> {
-    state
-        .keyspaces()
-        .flat_map(|keyspace| keyspace.tables().map(|table| table.name).collect::<Vec<_>>())
-        .collect()
+    state.live_names().collect()
 }
 
 /// Pins the tables of the newest state.

@@ -108,7 +108,10 @@ impl CloneRequest {
                 Group { store, incarnation, database: place.source.database, tables: Vec::new() },
             )
         }));
-        for table in state.keyspaces().flat_map(|keyspace| keyspace.tables()) {
+        for table in state.keyspaces().flat_map(|keyspace| keyspace.objects()) {
+            if table.is_values() && is_enabled(Mutant::ValuesNotCloned) {
+                continue;
+            }
             let (group, name) = match table.source {
                 None => (None, table.name),
                 Some(TableSource { source, name }) => (Some(source), name),

@@ -1,6 +1,9 @@
 use proptest::prelude::*;
-use tombolo_format::manifest::TableSource;
+use tombolo_format::manifest::{LEVEL_VALUES, TableSource};
 use tombolo_format::property::{Property, PropertyList, put_property};
+use tombolo_format::value_object::{PROPERTY_VALUE_OBJECTS, Referred, encode_referred};
+
+use crate::manifest::values::Needed;
 
 use super::*;
 
@@ -297,4 +300,112 @@ fn levels_are_in_order() {
     let order =
         |level: u8| keyspace.levels[&level].tables().map(|table| table.name.random).collect::<Vec<_>>();
     assert_eq!((order(0), order(1)), (vec![9, 5, 3], vec![0, 4, 7]));
+}
+
+fn values(random: u64, keyspace: u32) -> TableDescription {
+    TableDescription { deletes: 0, features: 1 << 6, ..table(1, random, keyspace, LEVEL_VALUES) }
+}
+
+fn referring(random: u64, level: u8, objects: &[u64]) -> TableDescription {
+    let referred: Vec<_> = objects.iter().map(|object| Referred { object: *object, bytes: 30 }).collect();
+    let value = encode_referred(&referred);
+    let property = Property { id: PROPERTY_VALUE_OBJECTS, is_critical: true, value: &value };
+    TableDescription { properties: PropertyList::of([property]), ..table(1, random, 0, level) }
+}
+
+fn name(random: u64) -> TableName {
+    TableName { epoch: 1, random }
+}
+
+/// Names two value objects and two tables, the second of which refers to both.
+fn state_with_values() -> State {
+    let create =
+        Edit::KeyspaceCreated { id: 0, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
+    let mut state = State { slot: 9, epoch: 1, ..State::default() };
+    let added = [values(50, 0), values(51, 0), referring(1, 0, &[50]), referring(2, 0, &[50, 51])];
+    let edits: Vec<_> = std::iter::once(create).chain(added.map(Edit::TableAdded)).collect();
+    state.apply_edits(&edits, Origin::Record(Epoch(1))).unwrap();
+    state
+}
+
+fn status(state: &State, random: u64) -> Option<TableStatus> {
+    state.table(name(random)).map(|table| table.status)
+}
+
+/// A value object goes with the last table that refers to it, and with none before; snapshots say
+/// the same at every step.
+#[test]
+fn a_value_object_lives_as_long_as_tables_refer_to_it() {
+    let origin = Origin::Record(Epoch(1));
+    let mut state = state_with_values();
+    let needed = |state: &State, object| state.keyspace(0).unwrap().values.needed(object);
+    assert_eq!((needed(&state, 50).tables, needed(&state, 50).bytes), (2, 60));
+    let object = values(50, 0);
+    assert_eq!(state.keyspace(0).unwrap().values.garbage_bytes(&object), 0);
+    let steps = [
+        (vec![Edit::TableMoved { name: name(1), level: 1 }], [Some(TableStatus::Live); 2]),
+        (
+            vec![Edit::TableAdded(referring(3, 2, &[50])), Edit::TableObsolete { name: name(2) }],
+            [Some(TableStatus::Live), Some(TableStatus::Obsolete)],
+        ),
+        (
+            vec![Edit::TableObsolete { name: name(1) }, Edit::TableCondemned { name: name(51) }],
+            [Some(TableStatus::Live), Some(TableStatus::Condemned)],
+        ),
+        (
+            vec![Edit::TableObsolete { name: name(3) }, Edit::TableUnnamed { name: name(51) }],
+            [Some(TableStatus::Obsolete), None],
+        ),
+    ];
+    for (edits, expected) in steps {
+        state.apply_edits(&edits, origin).unwrap();
+        assert_eq!([status(&state, 50), status(&state, 51)], expected, "after {edits:?}");
+        assert_eq!(State::from_snapshot(9, Epoch(1), &state.edits()).unwrap(), state);
+    }
+    assert_eq!(needed(&state, 50), Needed::default());
+}
+
+#[test]
+fn a_dropped_keyspace_takes_its_value_objects_along() {
+    let mut state = state_with_values();
+    state.apply_edits(&[Edit::KeyspaceDropped { id: 0 }], Origin::Record(Epoch(1))).unwrap();
+    for random in [1, 2, 50, 51] {
+        assert_eq!(status(&state, random), Some(TableStatus::Obsolete));
+    }
+    assert_eq!(State::from_snapshot(9, Epoch(1), &state.edits()).unwrap(), state);
+}
+
+#[test]
+fn what_contradicts_the_value_objects_is_refused() {
+    let refused = |edit: Edit, says: &str| {
+        let error = state_with_values().apply_edits(&[edit], Origin::Record(Epoch(1))).unwrap_err();
+        assert!(error.0.contains(says), "{error}");
+    };
+    refused(Edit::TableAdded(referring(3, 0, &[52])), "not live");
+    refused(Edit::TableObsolete { name: name(50) }, "2 tables refer");
+    refused(Edit::TableMoved { name: name(50), level: 1 }, "cannot move");
+    refused(Edit::TableMoved { name: name(1), level: LEVEL_VALUES }, "cannot move");
+    refused(
+        Edit::TableAdded(TableDescription { name: name(53), ..values(50, 0) }),
+        "the identity of another",
+    );
+    // Of a snapshot the whole is looked at.
+    let whole = state_with_values().edits();
+    let without = |random: u64| -> Vec<Edit> {
+        let is_it = |edit: &&Edit| !matches!(edit, Edit::TableAdded(table) if table.name == name(random));
+        whole.iter().filter(is_it).cloned().collect()
+    };
+    let error = State::from_snapshot(9, Epoch(1), &without(50)).unwrap_err();
+    assert!(error.0.contains("2 tables refer"), "{error}");
+}
+
+/// Without the count, the first table that leaves takes along what another one reads.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_count_that_is_ignored_is_noticed() {
+    let _out = tombolo_storage::mutant::enable(Mutant::ValuesObsoleteWhileReferred);
+    let mut state = state_with_values();
+    state.apply_edits(&[Edit::TableObsolete { name: name(1) }], Origin::Record(Epoch(1))).unwrap();
+    assert_eq!(status(&state, 50), Some(TableStatus::Obsolete));
+    assert!(State::from_snapshot(9, Epoch(1), &state.edits()).is_err());
 }
