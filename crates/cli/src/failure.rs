@@ -33,6 +33,15 @@ pub enum Failure {
         /// The keyspace.
         keyspace: String,
     },
+    /// A condition of a write that does not hold: exit code 10.
+    NotMet {
+        /// The key, as people are shown it.
+        key: String,
+        /// What it has instead, as people are shown it.
+        found: String,
+        /// Both for machines.
+        json: Value,
+    },
     /// The terminal or the operating system.
     Io(io::Error, String),
     /// Ctrl-C.
@@ -49,6 +58,9 @@ impl std::fmt::Display for Failure {
             Failure::CommandLine(error) => formatter.write_str(&command_line(error).0),
             Failure::NoValue { shown, keyspace, .. } => {
                 write!(formatter, "the key {shown} has no value in keyspace {keyspace}")
+            }
+            Failure::NotMet { key, found, .. } => {
+                write!(formatter, "nothing was written: the key {key} {found}")
             }
             Failure::Io(error, doing) => write!(formatter, "{doing}: {error}"),
             Failure::Interrupted => formatter.write_str("interrupted"),
@@ -86,6 +98,7 @@ impl Failure {
             Failure::Check(_) => 1,
             Failure::Usage(_) | Failure::CommandLine(_) => 2,
             Failure::NotFound(_) | Failure::NoValue { .. } => 3,
+            Failure::NotMet { .. } => 10,
             Failure::Io(error, _) => exit_code(Error::io(io::Error::from(error.kind()), "", "").kind()),
             Failure::Interrupted => 130,
         }
@@ -130,6 +143,7 @@ impl Failure {
             | Failure::CommandLine(_)
             | Failure::NotFound(_)
             | Failure::NoValue { .. }
+            | Failure::NotMet { .. }
             | Failure::Io(..)
             | Failure::Interrupted => format!("tombolo: {self}"),
         }
@@ -160,6 +174,10 @@ impl Failure {
             Failure::NoValue { key, keyspace, .. } => json!({
                 "kind": "NotFound", "message": self.to_string(), "key": key,
                 "keyspace": keyspace, "exit_code": code,
+            }),
+            Failure::NotMet { json, .. } => json!({
+                "kind": "NotMet", "message": self.to_string(), "key": json["key"],
+                "keyspace": json["keyspace"], "found": json["found"], "exit_code": code,
             }),
             Failure::Io(error, doing) => {
                 json!({ "kind": "Io", "message": format!("{doing}: {error}"), "exit_code": code })

@@ -53,6 +53,7 @@ Exit codes:
   7  passing trouble or an unknown outcome: try again
   8  a bug of Tombolo: report it
   9  another process has the database open: let it do it, or say --take-over
+ 10  the condition of a write does not hold: nothing was written
 130  interrupted by Ctrl-C";
 
 const JSON_HELP: &str = "Print one JSON document on standard output (a line per entry for scans), and \

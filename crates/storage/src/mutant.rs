@@ -50,6 +50,13 @@ pub enum Mutant {
     UnknownKindTakenForPut,
     DeleteDroppedOverOlder,
     UnknownSettingsForgotten,
+    // Writes with conditions
+    ConditionCheckedAtTheReadAlone,
+    ConditionCheckedBeforeItsGroup,
+    ConditionIgnoresNewerTables,
+    ConditionTakesMissForNothing,
+    ConditionForgetsItsSnapshot,
+    ConditionUnmetBeforeDurable,
     // Invariant 5 of the same
     TableBlockUnchecked,
     // Separated values

@@ -17,6 +17,7 @@ mod chunked;
 mod clones;
 mod collection;
 mod compaction;
+mod condition;
 mod db;
 mod deadline;
 mod engine;
@@ -49,6 +50,7 @@ pub use budget::{Category as MemoryCategory, MemoryBudget};
 pub use checkpoint::Checkpoint;
 pub use clones::{CloneState, SharedClone};
 pub use collection::Destroyed;
+pub use condition::{Condition, Decision, Versioned};
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
     Blocking, BlockingKeyspace, Builder, Cursor, Db, EarlierLogs, Finding, Keyspace, LogPosition, Property,

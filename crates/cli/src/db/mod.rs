@@ -2,6 +2,7 @@
 
 mod checkpoint;
 pub mod clones;
+mod condition;
 mod look;
 mod salvage;
 mod transfer;
@@ -16,9 +17,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use tombolo::{Answered, Ask, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode};
+use tombolo::{Answered, Ask, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Versioned};
 use tombolo_format::key::VALUE_BYTES_MAX;
 
+use self::condition::ConditionArguments;
 use crate::database::{
     DatabaseArguments, Done, LookArguments, NewArguments, TakeOverArguments, WriterArguments,
 };
@@ -176,7 +178,8 @@ Examples:
   tombolo db put file:///data/orders --escape lines 'one\\ntwo'        a newline in between
   tombolo db put file:///data/orders --hex 00ff 0102
   tombolo db put file:///data/orders photo --value-file photo.jpg
-  tombolo db put file:///data/orders listing --value-file - < listing")]
+  tombolo db put file:///data/orders listing --value-file - < listing
+  tombolo db put file:///data/orders lock mine --if-absent             exit code 10 when somebody has it")]
 pub struct Put {
     #[command(flatten)]
     common: Common,
@@ -191,6 +194,8 @@ pub struct Put {
     /// --escape and --hex are then for the key alone.
     #[arg(long, value_name = "PATH", conflicts_with = "value")]
     value_file: Option<PathBuf>,
+    #[command(flatten)]
+    condition: ConditionArguments,
     #[command(flatten)]
     new: NewArguments,
     /// What the write must survive; `tombolo explain URI` says what each means there.
@@ -223,8 +228,10 @@ pub struct Delete {
     key: OsString,
     /// Says that the key was put once since it was last deleted: put and delete then go together. Reads are
     /// the same where that is wrong.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "condition")]
     single: bool,
+    #[command(flatten)]
+    condition: ConditionArguments,
     /// What the delete must survive.
     #[arg(long, value_enum, default_value_t)]
     durability: Survives,
@@ -440,10 +447,15 @@ fn put(arguments: &Put, output: &Output) -> Result<()> {
     // A first put makes the database: the prompt is where people begin.
     let (db, created) = arguments.common.database.open_or_create(&arguments.take_over, &arguments.new)?;
     let keyspace = db.keyspace(&arguments.common.keyspace)?;
-    keyspace.put_with(&key, &value, arguments.durability.into()).wait()?;
-    let epoch = db.epoch().0;
-    db.close().wait()?;
-    if output.is_json() { output.line(json!({ "epoch": epoch, "created": created })) } else { Ok(()) }
+    let durability = arguments.durability.into();
+    let version = match arguments.condition.condition(form)? {
+        None => keyspace.put_with(&key, &value, durability).wait().map(|()| None)?,
+        Some(condition) => {
+            let decision = keyspace.put_if_with(&key, &value, condition, durability).wait()?;
+            Some(condition::met(decision, &key, &keyspace, &arguments.common)?)
+        }
+    };
+    finish_write(&db, output, Some(created), version)
 }
 
 /// The bytes of a file, or of standard input; never more than a value can have.
@@ -471,27 +483,40 @@ fn delete(arguments: &Delete, output: &Output) -> Result<()> {
     let key = arguments.common.form().parse(&arguments.key)?;
     let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
     let durability = arguments.durability.into();
-    let write = if arguments.single {
-        keyspace.single_delete_with(&key, durability)
-    } else {
-        keyspace.delete_with(&key, durability)
+    let version = match arguments.condition.condition(arguments.common.form())? {
+        None if arguments.single => keyspace.single_delete_with(&key, durability).wait().map(|()| None)?,
+        None => keyspace.delete_with(&key, durability).wait().map(|()| None)?,
+        Some(condition) => {
+            let decision = keyspace.delete_if_with(&key, condition, durability).wait()?;
+            Some(condition::met(decision, &key, &keyspace, &arguments.common)?)
+        }
     };
-    write.wait()?;
-    finish_write(&db, output)
+    finish_write(&db, output, None, version)
 }
 
-fn finish_write(db: &Db, output: &Output) -> Result<()> {
-    let epoch = db.epoch().0;
+/// Closes after a write. Machines are told the epoch, whether it made the database, and the number
+/// of a write with a condition.
+fn finish_write(db: &Db, output: &Output, created: Option<bool>, version: Option<u64>) -> Result<()> {
+    let mut said = json!({ "epoch": db.epoch().0 });
     db.close().wait()?;
-    if output.is_json() { output.line(json!({ "epoch": epoch })) } else { Ok(()) }
+    if !output.is_json() {
+        return Ok(());
+    }
+    if let Some(created) = created {
+        said["created"] = json!(created);
+    }
+    if let Some(version) = version {
+        said["version"] = json!(version);
+    }
+    output.line(said)
 }
 
 fn get(arguments: &Get, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let key = form.parse(&arguments.key)?;
     let look = &arguments.look;
-    let value = arguments.common.look(look, output, |keyspace| Ok(keyspace.get(&key).wait()?))?;
-    let Some(value) = value else {
+    let value = arguments.common.look(look, output, |keyspace| Ok(keyspace.get_versioned(&key).wait()?))?;
+    let Some(Versioned { value, sequence }) = value else {
         let keyspace = arguments.common.keyspace.clone();
         return Err(Failure::NoValue { shown: form.show(&key), key: form.to_json(&key), keyspace });
     };
@@ -499,7 +524,7 @@ fn get(arguments: &Get, output: &Output) -> Result<()> {
         output.bytes(&value)
     } else {
         output.result(
-            || json!({ "key": form.to_json(&key), "value": form.to_json(&value) }),
+            || json!({ "key": form.to_json(&key), "value": form.to_json(&value), "version": sequence }),
             || form.show(&value),
         )
     }
@@ -748,7 +773,7 @@ fn rewrite(
 fn drop_keyspace(arguments: &DropKeyspace, output: &Output) -> Result<()> {
     let db = arguments.writer.open(OpenMode::Open)?;
     db.drop_keyspace(&arguments.name).wait()?;
-    finish_write(&db, output)
+    finish_write(&db, output, None, None)
 }
 
 fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {

@@ -21,6 +21,29 @@ fn a_key_goes_in_and_comes_out() {
 }
 
 #[test]
+fn a_write_with_a_condition_says_what_was_found_instead() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let put = |value: &str, condition: &[&str]| {
+        json(&ok(&[&["--json", "db", "put", &store, "lock", value][..], condition].concat()))
+    };
+    let first = put("mine", &["--if-absent"]);
+    fails(&["db", "put", &store, "lock", "yours", "--if-absent"], 10, &["nothing was written", "mine"]);
+    let found = json(&ok(&["--json", "db", "get", &store, "lock"]));
+    assert_eq!((&found["value"], &found["version"]), (&"mine".into(), &first["version"]));
+    let version = found["version"].to_string();
+    put("still mine", &["--if-version", &version]);
+    fails(&["db", "delete", &store, "lock", "--if-version", &version], 10, &["still mine"]);
+    fails(&["db", "delete", &store, "lock", "--if-equal", "mine"], 10, &["still mine"]);
+    let refused = fails(&["--json", "db", "put", &store, "none", "v", "--if-present"], 10, &["NotMet"]);
+    let refused = json(&refused)["error"].clone();
+    assert_eq!((&refused["found"], &refused["key"]), (&serde_json::Value::Null, &"none".into()));
+    ok(&["db", "delete", &store, "lock", "--if-equal", "still mine"]);
+    put("again", &["--if-version", "0"]);
+    fails(&["db", "put", &store, "lock", "v", "--if-absent", "--if-present"], 2, &["cannot be used with"]);
+}
+
+#[test]
 fn scans_have_bounds_prefixes_limits_and_both_directions() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));

@@ -2,8 +2,9 @@
 
 use tombolo_format::key::EntryKind;
 
+use crate::condition::Condition;
 use crate::db::Keyspace;
-use crate::write::Prepared;
+use crate::write::{Prepared, Requirements};
 
 /// Writes that take effect whole or not at all, in the order in which they were added; of one key,
 /// the last wins.
@@ -20,6 +21,7 @@ use crate::write::Prepared;
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) prepared: Prepared,
+    pub(crate) requirements: Requirements,
 }
 
 impl Batch {
@@ -44,6 +46,19 @@ impl Batch {
     /// Adds a [`Keyspace::single_delete`].
     pub fn single_delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Batch {
         self.prepared.push(keyspace.info(), EntryKind::SingleDelete, key.as_ref(), &[]);
+        self
+    }
+
+    /// Adds a condition: the batch takes effect only if it holds before its first write. All
+    /// conditions are judged at one moment. [`crate::Db::write_if`] writes such a batch, and says
+    /// what was found. At most 4,096 conditions, whose keys and bytes are together at most 96 MiB.
+    pub fn require(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        condition: Condition,
+    ) -> &mut Batch {
+        self.requirements.push(keyspace.info(), key.as_ref(), condition);
         self
     }
 

@@ -21,6 +21,10 @@ impl Blocking {
         Blocking(db)
     }
 
+    pub(super) fn db(&self) -> &Db {
+        &self.0
+    }
+
     /// As [`Db::create_keyspace`].
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<BlockingKeyspace> {
         self.0.create_keyspace(name, options).wait().map(BlockingKeyspace)

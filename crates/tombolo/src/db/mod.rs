@@ -9,6 +9,7 @@ mod application;
 mod batch;
 mod blocking;
 mod builder;
+mod conditional;
 mod cursor;
 mod keyspace;
 mod prefix;
@@ -309,7 +310,8 @@ impl Db {
     /// # Errors
     /// `Invalid` when the batch breaks a limit; `Busy` to callers that do not wait, when memory or
     /// the in-flight limit is reached; `Fenced` when another process has taken over; `OutOfSpace`,
-    /// `Retry` when nothing took effect.
+    /// `Retry` when nothing took effect; `Invalid` for a batch with conditions, which
+    /// [`Db::write_if`] writes.
     pub fn write(&self, batch: Batch) -> Op<()> {
         self.write_with(batch, Durability::Durable)
     }
@@ -319,7 +321,7 @@ impl Db {
     /// # Errors
     /// As [`Db::write`].
     pub fn write_with(&self, batch: Batch, durability: Durability) -> Op<()> {
-        match self.check_batch(&batch) {
+        match self.check_unconditional(&batch) {
             Ok(()) => self.limited("write", || write::write(self.engine(), batch.prepared, durability)),
             Err(error) => Op::ready(Err(error)),
         }
@@ -334,12 +336,14 @@ impl Db {
         batch: Batch,
         durability: Durability,
     ) -> std::result::Result<Op<()>, Box<Rejected>> {
-        if let Err(error) = self.check_batch(&batch) {
+        if let Err(error) = self.check_unconditional(&batch) {
             return Ok(Op::ready(Err(error)));
         }
         match write::try_write(self.engine(), batch.prepared, durability) {
             Ok(op) => Ok(self.limited("write", || op)),
-            Err((error, prepared)) => Err(Box::new(Rejected { error, batch: Batch { prepared } })),
+            Err((error, prepared)) => {
+                Err(Box::new(Rejected { error, batch: Batch { prepared, ..Batch::default() } }))
+            }
         }
     }
 
@@ -803,9 +807,20 @@ impl Db {
     }
 
     /// # Errors
-    /// `Invalid` when a keyspace of the batch is of another database.
+    /// As [`Db::check_batch`]; `Invalid` for conditions, whose answer would have no place.
+    fn check_unconditional(&self, batch: &Batch) -> Result<()> {
+        if !batch.requirements.is_empty() {
+            let error = Error::new(ErrorKind::Invalid, "a batch with conditions");
+            return Err(error.advice("write it with Db::write_if, which says what was found"));
+        }
+        self.check_batch(batch)
+    }
+
+    /// # Errors
+    /// `NotFound` for a dropped keyspace, `Invalid` for one of another database.
     fn check_batch(&self, batch: &Batch) -> Result<()> {
-        for keyspace in &batch.prepared.keyspaces {
+        let required = batch.requirements.all.iter().map(|required| &required.keyspace);
+        for keyspace in batch.prepared.keyspaces.iter().chain(required) {
             keyspace.check()?;
             if !self.engine().catalog.knows(keyspace) {
                 return Err(Error::new(

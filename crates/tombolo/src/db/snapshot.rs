@@ -61,7 +61,7 @@ impl Snapshot {
         self.0.view.as_ref()
     }
 
-    fn moment(&self) -> Moment<'_> {
+    pub(super) fn moment(&self) -> Moment<'_> {
         Moment { sequence: Some(self.0.sequence), view: self.0.view.as_ref() }
     }
 
@@ -75,7 +75,7 @@ impl Snapshot {
         self.0.sequence
     }
 
-    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+    pub(super) fn check(&self, keyspace: &Keyspace) -> Result<()> {
         if Arc::ptr_eq(&keyspace.handle().engine, &self.0.handle.engine) {
             return Ok(());
         }

@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     pub(crate) unstarted: AtomicU64,
     /// Durable writes that have not ended.
     pub(crate) in_flight: AtomicU64,
+    /// Writes with conditions that go on beside their callers.
+    pub(crate) conditional: AtomicU64,
     pub(crate) writes: AtomicU64,
     /// Bytes of log beyond which a memtable is sealed, full or not: they would take too long to
     /// replay.
@@ -123,6 +125,7 @@ impl Stream {
             visible: AtomicU64::new(last.0),
             unstarted: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
+            conditional: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             log_bytes_max: AtomicU64::new(u64::MAX),
             has_drops: AtomicBool::new(false),

@@ -16,6 +16,7 @@ mod merge;
 mod range;
 mod run;
 mod several;
+mod versioned;
 
 use std::sync::Arc;
 
@@ -27,6 +28,9 @@ use tombolo_storage::Result;
 pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;
 pub(crate) use several::{get_several_from_tables, get_several_in_memory};
+pub(crate) use versioned::{
+    Newer, Version, get_version_in_memory, get_versions, newer_in_memory, value_in_memtables,
+};
 
 use crate::engine::{Engine, KeyspaceInfo, View};
 use crate::memtable::Entry;

@@ -36,7 +36,7 @@ pub(crate) struct Prepared {
     pub(crate) invalid: Option<Error>,
 }
 
-fn beyond_limit(error: &tombolo_format::FormatError) -> Error {
+pub(super) fn beyond_limit(error: &tombolo_format::FormatError) -> Error {
     Error::new(ErrorKind::Invalid, error.to_string())
         .advice("use shorter keys and values, or smaller batches")
 }

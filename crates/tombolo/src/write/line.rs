@@ -212,26 +212,41 @@ pub(super) fn stand_in_line(
     let charge = engine.budget().charge(Category::Queues, wanted.payload_bytes() as u64);
     let wanted_bytes = wanted.bytes();
     let charged = Charged { wanted, _charge: charge };
-    let (first, held) = {
-        let mut commit = engine.stream.commit.lock();
-        let is_beyond = !commit.line.is_empty()
-            && (commit.line_bytes + wanted_bytes) as u64 > engine.options.memtable_bytes();
-        let bytes = if is_beyond { 0 } else { wanted_bytes };
-        let (wanted, held) = if is_beyond {
-            let held = Arc::new(Mutex::new(Some(charged)));
+    let mut held = None;
+    enter_line(engine, wanted_bytes, |bytes| {
+        let wanted = if bytes < wanted_bytes {
+            let place = Arc::new(Mutex::new(Some(charged)));
             let refusal = match refusal.kind() {
                 ErrorKind::Busy => {
                     refusal.context("too many writes wait for room; nothing of this one was taken")
                 }
                 _ => refusal,
             };
-            (Place::Held(Arc::clone(&held)), Some((held, refusal)))
+            held = Some((Arc::clone(&place), refusal));
+            Place::Held(place)
         } else {
-            (Place::Line(charged), None)
+            Place::Line(charged)
         };
+        Box::new(Waiting { wanted, bytes, durability, committed: None, turn })
+    });
+    Box::new(LineTicket { engine: Arc::clone(engine), turn: ticket, held, progress: None, committed: None })
+}
+
+/// Puts a write of so many bytes in line. `make` is told what of the line's bytes are its: all of
+/// them, or none when they would be too many, and its operation is to hold them.
+pub(super) fn enter_line(
+    engine: &Arc<Engine>,
+    wanted_bytes: usize,
+    make: impl FnOnce(usize) -> Box<dyn InLine>,
+) {
+    let first = {
+        let mut commit = engine.stream.commit.lock();
+        let is_beyond = !commit.line.is_empty()
+            && (commit.line_bytes + wanted_bytes) as u64 > engine.options.memtable_bytes();
+        let bytes = if is_beyond { 0 } else { wanted_bytes };
         commit.line_bytes += bytes;
-        commit.line.push_back(Box::new(Waiting { wanted, bytes, durability, committed: None, turn }));
-        (commit.line.len() == 1, held)
+        commit.line.push_back(make(bytes));
+        commit.line.len() == 1
     };
     if first {
         let engine = Arc::clone(engine);
@@ -242,7 +257,6 @@ pub(super) fn stand_in_line(
     }
     // Room may have come before the write stood in line.
     advance_line(engine);
-    Box::new(LineTicket { engine: Arc::clone(engine), turn: ticket, held, progress: None, committed: None })
 }
 
 /// Waits for a turn, and then for the write.

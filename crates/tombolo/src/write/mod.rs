@@ -21,6 +21,7 @@
 //! 6. A commit that panics finishes the handle: nothing is appended behind what it left.
 
 mod change;
+mod conditions;
 mod content;
 mod keyspaces;
 mod line;
@@ -47,6 +48,7 @@ use crate::engine::{
 use crate::memtable::Memtable;
 use crate::op::Op;
 use crate::options::{Durability, Options};
+pub(crate) use conditions::{Conditional, Requirements, write_if};
 pub(crate) use content::Prepared;
 use content::{Content, One};
 pub(crate) use keyspaces::{create_keyspace, drop_keyspace};

@@ -9,6 +9,7 @@ mod clock;
 mod clones;
 mod closing;
 mod compaction;
+mod conditional;
 mod credentials;
 mod cursor;
 mod damage;

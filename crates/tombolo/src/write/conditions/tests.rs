@@ -1,0 +1,196 @@
+use tombolo_env::simulated::World;
+use tombolo_format::batch::single_head;
+use tombolo_format::key::EntryKind;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::{LogStore, ObjectStore};
+
+use super::*;
+use crate::{Db, Keyspace, Options, TakeOver};
+
+struct Stores {
+    env: tombolo_env::Env,
+    objects: Arc<dyn ObjectStore>,
+    log: Arc<dyn LogStore>,
+}
+
+impl Stores {
+    async fn open(&self) -> Db {
+        let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536"]).unwrap();
+        let builder = Db::builder("mem://conditions").env(self.env.clone()).take_over(TakeOver::Always);
+        let stores = builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log));
+        stores.options(options).open().await.unwrap()
+    }
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Stores) -> F) {
+    let world = World::new(1);
+    let process = world.process("writer");
+    let env = process.env();
+    let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+    let log = Arc::new(MemoryLogStore::unnamed(&env));
+    process.run(test(Stores { env, objects, log })).unwrap();
+}
+
+fn put_if(keyspace: &Keyspace, value: &str, condition: Condition) -> Conditional {
+    let (mut prepared, mut requirements) = (Prepared::default(), Requirements::default());
+    prepared.push(keyspace.info(), EntryKind::Put, b"k", value.as_bytes());
+    requirements.push(keyspace.info(), b"k", condition);
+    Conditional { prepared, requirements, durability: Durability::Accepted }
+}
+
+/// What an attempt came to, in a word.
+fn word(verdict: Result<Verdict>) -> &'static str {
+    match verdict.unwrap() {
+        Verdict::Met(..) => "met",
+        Verdict::NotMet(..) => "not met",
+        Verdict::ReadAgain => "read again",
+    }
+}
+
+fn two_that_read_before_either_wrote() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        let (one, other) = (put_if(&keys, "1", Condition::Absent), put_if(&keys, "2", Condition::Absent));
+        let engine = db.engine();
+        let first = look_in_memory(engine, &one).unwrap().unwrap();
+        let second = look_in_memory(engine, &other).unwrap().unwrap();
+        assert_eq!(word(attempt(engine, &one, &first)), "met");
+        assert_eq!(word(attempt(engine, &other, &second)), "not met");
+        assert_eq!(keys.get(b"k").await.unwrap().unwrap(), b"1");
+    });
+}
+
+#[test]
+fn of_two_that_read_before_either_wrote_one_wins() {
+    two_that_read_before_either_wrote();
+}
+
+/// Somebody found the section taken and has left a write of the same key: it comes behind.
+fn a_write_left_for_the_section() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        let conditional = put_if(&keys, "conditional", Condition::Absent);
+        let engine = db.engine();
+        let looked = look_in_memory(engine, &conditional).unwrap().unwrap();
+        let place = engine.stream.commit_queue.post(|posted| {
+            posted.keyspace = Some(Arc::clone(keys.info()));
+            posted.kind = EntryKind::Put;
+            posted.head = single_head(EntryKind::Put, keys.info().id, b"k", b"left").unwrap();
+            posted.bytes.extend_from_slice(b"kleft");
+            posted.key_bytes = 1;
+            posted.durability = Durability::Accepted;
+        });
+        assert_eq!(word(attempt(engine, &conditional, &looked)), "met");
+        engine.stream.commit_queue.take(place.unwrap()).unwrap();
+        assert_eq!(keys.get(b"k").await.unwrap().unwrap(), b"left", "the key had no value before");
+    });
+}
+
+#[test]
+fn nobody_commits_between_the_check_and_the_commit() {
+    a_write_left_for_the_section();
+}
+
+/// The write is in a table by the time of the check, and in no memtable.
+fn a_flush_between_read_and_check(is_warm: bool) {
+    run(move |stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        let conditional = put_if(&keys, "conditional", Condition::Absent);
+        let engine = db.engine();
+        let looked = look_in_memory(engine, &conditional).unwrap().unwrap();
+        keys.put(b"k", b"other").await.unwrap();
+        db.flush().await.unwrap();
+        if is_warm {
+            keys.get(b"k").await.unwrap();
+            assert_eq!(word(attempt(engine, &conditional, &looked)), "not met");
+        } else {
+            assert_eq!(word(attempt(engine, &conditional, &looked)), "read again");
+            let looked = look(engine, &conditional).await.unwrap();
+            assert_eq!(word(attempt(engine, &conditional, &looked)), "not met");
+        }
+    });
+}
+
+#[test]
+fn a_newer_table_is_asked() {
+    a_flush_between_read_and_check(true);
+}
+
+#[test]
+fn what_memory_does_not_know_is_read_again() {
+    a_flush_between_read_and_check(false);
+}
+
+/// A delete goes through a compaction to the bottom between the read and the check.
+fn a_delete_that_nobody_else_needs() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        keys.put(b"k", b"before").await.unwrap();
+        let conditional = put_if(&keys, "conditional", Condition::Present);
+        let engine = db.engine();
+        let looked = look(engine, &conditional).await.unwrap();
+        keys.delete(b"k").await.unwrap();
+        db.compact().await.unwrap();
+        assert_ne!(word(attempt(engine, &conditional, &looked)), "met", "the key was deleted");
+    });
+}
+
+#[test]
+fn a_delete_stays_as_long_as_somebody_read_before_it() {
+    a_delete_that_nobody_else_needs();
+}
+
+/// Another process took over and has changed what this one finds in its memory.
+fn unmet_at_a_writer_that_lost_its_database() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        keys.put(b"k", b"held").await.unwrap();
+        let next = stores.open().await;
+        next.default_keyspace().delete(b"k").await.unwrap();
+        let error = keys.put_if(b"k", b"mine", Condition::Absent).await.expect_err("it is not held any more");
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    });
+}
+
+#[test]
+fn that_a_condition_does_not_hold_is_no_stale_answer_of_a_durable_write() {
+    unmet_at_a_writer_that_lost_its_database();
+}
+
+/// Whether it is overtaken or not, a write leaves no snapshot behind.
+#[test]
+fn a_read_that_was_overtaken_is_made_again() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        let conditional = Arc::new(put_if(&keys, "conditional", Condition::Present));
+        let engine = db.engine();
+        let looked = look(engine, &conditional).await.unwrap();
+        keys.put(b"k", b"other").await.unwrap();
+        db.flush().await.unwrap();
+        let tried = attempt(engine, &conditional, &looked);
+        let decision = go_on(engine, conditional, Some((looked, tried))).await.unwrap();
+        assert!(decision.is_met());
+        assert_eq!(decision.found[0].as_ref().unwrap().value, b"other");
+        assert_eq!(engine.snapshots.list(), [], "no snapshot is left");
+        assert_eq!(engine.stream.conditional.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn conditions_that_are_taken_wrongly_are_noticed() {
+    use tombolo_storage::mutant::notices;
+
+    notices(Mutant::ConditionCheckedAtTheReadAlone, two_that_read_before_either_wrote);
+    notices(Mutant::ConditionCheckedBeforeItsGroup, a_write_left_for_the_section);
+    notices(Mutant::ConditionIgnoresNewerTables, || a_flush_between_read_and_check(true));
+    notices(Mutant::ConditionTakesMissForNothing, || a_flush_between_read_and_check(false));
+    notices(Mutant::ConditionForgetsItsSnapshot, a_delete_that_nobody_else_needs);
+    notices(Mutant::ConditionUnmetBeforeDurable, unmet_at_a_writer_that_lost_its_database);
+}
