@@ -15,14 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
-use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::merge::{Failure, Merge, Merged};
 use super::pick::{Job, LEVEL_LAST};
-use crate::engine::{Engine, KeyspaceInfo};
+use super::world::{JobWorld, Terms};
 use crate::flush::finish;
 use crate::resolve::Retention;
 use crate::version::{Output, SortedRun, TableHandle, TableWriter};
@@ -39,10 +37,9 @@ const ENTRIES_PER_TURN: u32 = 4096;
 
 /// What the parts of a job share.
 pub(super) struct Run {
-    engine: Arc<Engine>,
+    world: Arc<dyn JobWorld>,
     job: Arc<Job>,
-    keyspace: Arc<KeyspaceInfo>,
-    snapshots: Vec<SequenceNumber>,
+    terms: Terms,
     oldest_unix_seconds: u64,
     /// A part failed: the others need not go on.
     failed: AtomicBool,
@@ -56,16 +53,12 @@ pub(super) struct Run {
 type Range = (Option<Bytes>, Option<Bytes>);
 
 impl Run {
-    pub(super) fn new(engine: &Arc<Engine>, job: &Arc<Job>, keyspace: &Arc<KeyspaceInfo>) -> Arc<Run> {
+    /// A job in a world, by what holds as of now.
+    pub(super) fn new(world: Arc<dyn JobWorld>, job: &Arc<Job>, terms: Terms) -> Arc<Run> {
         Arc::new(Run {
-            engine: Arc::clone(engine),
+            world,
             job: Arc::clone(job),
-            keyspace: Arc::clone(keyspace),
-            snapshots: if is_enabled(Mutant::CompactionForgetsSnapshots) {
-                Vec::new()
-            } else {
-                engine.snapshots.list()
-            },
+            terms,
             oldest_unix_seconds: job
                 .inputs()
                 .map(|table| table.description().oldest_unix_seconds)
@@ -89,7 +82,7 @@ impl Run {
 
     /// Runs all parts, and waits for all, however they end.
     pub(super) async fn run(self: &Arc<Run>) -> Merged<()> {
-        let mut ranges = ranges(&split_keys(&self.job, self.engine.budget().bytes()).await?);
+        let mut ranges = ranges(&split_keys(&self.job, self.world.tables().cache.budget().bytes()).await?);
         let parts = ranges.len() as u64;
         let first = ranges.remove(0);
         let others: Vec<_> = ranges.into_iter().map(|range| self.spawn(range, parts)).collect();
@@ -112,7 +105,7 @@ impl Run {
         let (ended, ending) = completion();
         let run = Arc::clone(self);
         let part = async move { ended.complete(run.part(range, parts).await) };
-        (self.engine.env.spawn(TaskClass::Background, "compaction part", part), ending)
+        (self.world.tables().env.spawn(TaskClass::Background, "compaction part", part), ending)
     }
 
     async fn part(&self, range: Range, parts: u64) -> Merged<()> {
@@ -126,7 +119,7 @@ impl Run {
     /// Merges one part.
     async fn merge(&self, (start, end): Range, parts: u64) -> Merged<()> {
         let mut merge = Merge::open(inputs(&self.job), start.as_ref(), end.as_ref()).await?;
-        let mut retention = Retention::new(self.snapshots.clone());
+        let mut retention = Retention::new(self.terms.snapshots.clone());
         let mut below = Below::new(&self.job);
         let mut cutter = Cutter::new(&self.job, self.job.bytes() / parts);
         let mut output: Option<TableWriter> = None;
@@ -148,7 +141,7 @@ impl Run {
                 };
                 if writer.add_from(key, value, merge.is_hot())? {
                     let bytes = writer.flush().await?;
-                    self.engine.pace.take(&self.engine.env, bytes).await;
+                    self.moved(bytes).await;
                 }
             }
             if let Some(step) = merge.advance()? {
@@ -164,7 +157,7 @@ impl Run {
     }
 
     async fn let_others_run(&self) -> Merged<()> {
-        if self.engine.is_stopping() || self.failed.load(Ordering::Acquire) {
+        if self.world.is_stopping() || self.failed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the compaction was given up").into());
         }
         let mut yielded = false;
@@ -179,29 +172,34 @@ impl Run {
         Ok(())
     }
 
+    /// Waits until bytes that were just moved fit the rate.
+    async fn moved(&self, bytes: u64) {
+        self.world.pace().take(&self.world.tables().env, bytes).await;
+    }
+
     async fn begin_output(&self) -> Result<TableWriter> {
         let output = Output {
-            name: self.engine.manifest.fresh_table_name(),
+            name: self.world.fresh_name(),
             keyspace: self.job.keyspace,
             level: self.job.to,
             lowest: self.job.to == LEVEL_LAST,
             oldest_unix_seconds: Some(self.oldest_unix_seconds),
-            table_bytes: self.engine.table_bytes(),
+            table_bytes: self.terms.table_bytes,
             purpose: Purpose::Compaction,
         };
-        TableWriter::create(self.engine.versions.tables(), output, &self.keyspace.options()).await
+        TableWriter::create(self.world.tables(), output, &self.terms.options).await
     }
 
     /// Ends an output; `older` says whether it holds older versions of keys.
     async fn finish(&self, output: &mut Option<TableWriter>, older: &mut bool) -> Merged<()> {
         if let Some(writer) = output.take()
-            && let Some((table, bytes)) = finish(&self.engine, writer).await?
+            && let Some((table, bytes)) = finish(self.world.left_behind(), writer).await?
         {
             if std::mem::take(older) {
                 self.older.lock().push(table.name);
             }
             self.outputs.lock().push(table);
-            self.engine.pace.take(&self.engine.env, bytes).await;
+            self.moved(bytes).await;
         }
         Ok(())
     }
@@ -363,3 +361,6 @@ impl Cutter {
         self.boundary = run.get(self.at).map(|table| table.description().last_key.clone());
     }
 }
+
+#[cfg(test)]
+mod tests;

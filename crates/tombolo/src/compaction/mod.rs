@@ -1,7 +1,7 @@
 //! Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
 //!
 //! - `pick`: which tables to merge next, and why.
-//! - `job`: runs a job in parts by key range; `merge`: its inner loop.
+//! - `job`: runs a job in parts by key range, in a `world` of its own; `merge`: its inner loop.
 //! - this module: workers that share what runs, and install what they made.
 //!
 //! Invariants:
@@ -14,6 +14,7 @@ mod garbage;
 mod job;
 mod merge;
 mod pick;
+mod world;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::write;
 use job::Run;
 use merge::{Failure, Merged};
 use pick::{Asked, Busy, Cursors, Job, Picking, Settings, Turn};
+use world::{JobWorld, Terms};
 
 /// Jobs at once. How many of them run side by side the pool of the background class says.
 pub(crate) const WORKERS: usize = 3;
@@ -303,7 +305,8 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
             .collect();
         return Ok(install(engine, job, edits, Vec::new()).await?);
     }
-    let run = Run::new(engine, job, &begun.keyspace);
+    let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
+    let run = Run::new(world, job, Terms::now(engine, &begun.keyspace));
     let merged = run.run().await;
     let outputs = run.take_outputs();
     if let Err(Failure { error, table }) = merged {

@@ -12,7 +12,7 @@ use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
-use crate::engine::{Engine, Sealed};
+use crate::engine::{Engine, LeftBehind, Sealed};
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
 use crate::resolve::Retention;
@@ -129,7 +129,7 @@ impl Writing {
         };
         let mut writer = TableWriter::create(engine.versions.tables(), output, options).await?;
         write_list(engine, list, &mut writer).await?;
-        let Some((table, bytes)) = finish(engine, writer).await? else { return Ok(None) };
+        let Some((table, bytes)) = finish(&engine.left_behind, writer).await? else { return Ok(None) };
         engine.pace.take(&engine.env, bytes).await;
         Ok(Some(table))
     }
@@ -153,11 +153,14 @@ async fn write_list(engine: &Engine, list: &List, writer: &mut TableWriter) -> R
 }
 
 /// Completes a table. One of unknown outcome is remembered: it may be there, and is never named.
-pub(crate) async fn finish(engine: &Engine, writer: TableWriter) -> Result<Option<(TableDescription, u64)>> {
+pub(crate) async fn finish(
+    left_behind: &LeftBehind,
+    writer: TableWriter,
+) -> Result<Option<(TableDescription, u64)>> {
     let name = writer.name();
     let finished = writer.finish().await;
     if matches!(&finished, Err(error) if error.kind() == ErrorKind::OutcomeUnknown) {
-        engine.left_behind.add(name);
+        left_behind.add(name);
     }
     finished
 }

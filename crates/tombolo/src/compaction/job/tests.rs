@@ -1,0 +1,222 @@
+use std::sync::atomic::AtomicU64;
+
+use tombolo_env::simulated::World;
+use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
+use tombolo_format::manifest::{Edit, KeyspaceOptions as Recorded};
+use tombolo_storage::backend::memory::MemoryObjectStore;
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{Epoch, Incarnation, ObjectStore};
+
+use super::*;
+use crate::budget::MemoryBudget;
+use crate::cache::BlockCache;
+use crate::compaction::pick::Reason;
+use crate::engine::LeftBehind;
+use crate::manifest::{Places, State};
+use crate::options::KeyspaceOptions;
+use crate::pace::Paces;
+use crate::version::{Levels, Tables, Version, Versions};
+
+const KEYSPACE: u32 = 1;
+
+/// A store, and nothing else: no database, no manifest, no log.
+struct Plain {
+    tables: Tables,
+    named: AtomicU64,
+    stops: AtomicBool,
+    pace: Paces,
+    left_behind: LeftBehind,
+}
+
+impl JobWorld for Plain {
+    fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    fn fresh_name(&self) -> TableName {
+        TableName { epoch: 9, random: self.named.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stops.load(Ordering::Relaxed)
+    }
+
+    fn pace(&self) -> &Paces {
+        &self.pace
+    }
+
+    fn left_behind(&self) -> &LeftBehind {
+        &self.left_behind
+    }
+}
+
+/// An entry: key, number and kind. The value is the number.
+type Entry = (&'static str, u64, EntryKind);
+
+const OLD: [Entry; 3] = [("a", 1, EntryKind::Put), ("b", 2, EntryKind::Put), ("c", 3, EntryKind::Put)];
+const NEW: [Entry; 3] = [("a", 11, EntryKind::Put), ("b", 12, EntryKind::Delete), ("d", 13, EntryKind::Put)];
+
+fn plain(world: &World, plan: &FaultPlan) -> Arc<Plain> {
+    let env = world.process("worker").env();
+    let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+    let objects: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, objects, plan.clone()));
+    let tables = Tables {
+        cache: BlockCache::of(&MemoryBudget::new(64 << 20).unwrap()),
+        places: Arc::new(Mutex::new(Places::own(&objects, Incarnation(1)))),
+        flash: crate::flash::FlashUse::None,
+        incarnation: Incarnation(1),
+        epoch: Epoch(1),
+        env,
+        objects,
+    };
+    Arc::new(Plain {
+        tables,
+        named: AtomicU64::new(100),
+        stops: AtomicBool::new(false),
+        pace: Paces::new(0, None),
+        left_behind: LeftBehind::default(),
+    })
+}
+
+async fn table(world: &Plain, number: u64, level: u8, entries: &[Entry]) -> TableDescription {
+    let output = Output {
+        name: TableName { epoch: 1, random: number },
+        keyspace: KEYSPACE,
+        level,
+        lowest: level == LEVEL_LAST,
+        oldest_unix_seconds: Some(7),
+        table_bytes: 0,
+        purpose: Purpose::Flush,
+    };
+    let mut writer = TableWriter::create(&world.tables, output, &KeyspaceOptions::default()).await.unwrap();
+    for (key, number, kind) in entries {
+        let trailer = Trailer::new(SequenceNumber(*number), *kind);
+        let value = if *kind == EntryKind::Put { number.to_le_bytes().to_vec() } else { Vec::new() };
+        writer.add_now(InternalKey::new(key.as_bytes(), trailer), &value).unwrap();
+    }
+    writer.finish().await.unwrap().unwrap().0
+}
+
+/// The levels of the keyspace with these tables.
+fn levels(world: &Plain, tables: Vec<TableDescription>) -> Arc<Levels> {
+    let mut edits = vec![Edit::KeyspaceCreated {
+        id: KEYSPACE,
+        name: "k".into(),
+        stream: 0,
+        options: Recorded::default(),
+    }];
+    edits.extend(tables.into_iter().map(Edit::TableAdded));
+    let state = State::from_snapshot(1, Epoch(9), &edits).unwrap();
+    let version = Versions::new(world.tables.clone()).build(&state, &Version::default());
+    Arc::clone(version.levels(KEYSPACE).unwrap())
+}
+
+/// Merges a run of level 0 into the last level.
+async fn job(world: &Plain) -> Arc<Job> {
+    let (new, old) = (table(world, 1, 0, &NEW).await, table(world, 2, LEVEL_LAST, &OLD).await);
+    let levels = levels(world, vec![new, old]);
+    Arc::new(Job {
+        keyspace: KEYSPACE,
+        reason: Reason::Runs,
+        from: 0,
+        upper: levels.runs.clone(),
+        to: LEVEL_LAST,
+        lower: levels.level(LEVEL_LAST).unwrap().iter().cloned().collect(),
+        is_move: false,
+        table_bytes: 1 << 20,
+        older_runs: Vec::new(),
+        deeper: Vec::new(),
+    })
+}
+
+fn terms(snapshots: &[u64]) -> Terms {
+    let snapshots = snapshots.iter().copied().map(SequenceNumber).collect();
+    Terms { snapshots, options: Arc::default(), table_bytes: 0 }
+}
+
+fn run(world: &Arc<Plain>, job: &Arc<Job>, snapshots: &[u64]) -> Arc<Run> {
+    let world: Arc<dyn JobWorld> = Arc::<Plain>::clone(world);
+    Run::new(world, job, terms(snapshots))
+}
+
+/// What a job wrote: keys and numbers.
+async fn read(world: &Plain, outputs: Vec<TableDescription>) -> Vec<(String, u64)> {
+    let levels = levels(world, outputs);
+    let mut read = Vec::new();
+    for table in levels.tables() {
+        let mut merge = Merge::open(vec![vec![Arc::clone(table)]], None, None).await.unwrap();
+        while let Some((key, _)) = merge.entry() {
+            let name = String::from_utf8(key.user_key.to_vec()).unwrap();
+            read.push((name, key.trailer.sequence().0));
+            if let Some(step) = merge.advance().unwrap() {
+                merge.settle(step).await.unwrap();
+            }
+        }
+    }
+    read
+}
+
+/// A job needs its inputs, a store for its outputs and names for them: no database is there.
+#[test]
+fn a_job_runs_on_a_plain_store() {
+    let world = World::new(1);
+    let plain = plain(&world, &FaultPlan::scripted());
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let job = job(&plain).await;
+        for (snapshots, expected) in [
+            (&[][..], &[("a", 11), ("c", 3), ("d", 13)][..]),
+            (&[5], &[("a", 11), ("a", 1), ("b", 12), ("b", 2), ("c", 3), ("d", 13)]),
+        ] {
+            let run = run(&plain, &job, snapshots);
+            run.run().await.unwrap();
+            let outputs = run.take_outputs();
+            assert!(outputs.iter().all(|table| table.name.epoch == 9 && table.oldest_unix_seconds == 7));
+            assert_eq!(run.take_older().is_empty(), snapshots.is_empty());
+            let expected: Vec<_> =
+                expected.iter().map(|(key, number)| ((*key).to_owned(), *number)).collect();
+            assert_eq!(read(&plain, outputs).await, expected, "{snapshots:?}");
+        }
+        assert_eq!(plain.named.load(Ordering::Relaxed), 102, "one output of each run");
+        assert!(plain.left_behind.next().is_none());
+    });
+}
+
+/// An output that may be there is remembered by the world, which deletes it.
+#[test]
+fn an_output_of_unknown_outcome_is_left_to_the_world() {
+    let world = World::new(1);
+    let plan = FaultPlan::scripted();
+    let plain = plain(&world, &plan);
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let job = job(&plain).await;
+        plan.inject(Rule::of_kind(RequestKind::Finish, Fault::Unknown { landed: true }).times(1));
+        plan.inject(Rule::of_kind(RequestKind::Put, Fault::Unknown { landed: true }).times(1));
+        let run = run(&plain, &job, &[]);
+        assert_eq!(run.run().await.unwrap_err().error.kind(), ErrorKind::OutcomeUnknown);
+        assert!(run.take_outputs().is_empty());
+        assert_eq!(plain.left_behind.next(), Some(TableName { epoch: 9, random: 100 }));
+        assert_eq!(plain.left_behind.next(), None);
+    });
+}
+
+/// A long job that nobody wants any more ends soon.
+#[test]
+fn a_job_that_is_not_wanted_ends() {
+    let world = World::new(1);
+    let plain = plain(&world, &FaultPlan::scripted());
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let keys: Vec<String> = (0..=ENTRIES_PER_TURN).map(|number| format!("{number:08}")).collect();
+        let keys: Vec<Entry> = keys.leak().iter().map(|key| (&key[..], 1, EntryKind::Put)).collect();
+        let levels = levels(&plain, vec![table(&plain, 3, 0, &keys).await]);
+        let short = job(&plain).await;
+        let long = Arc::new(Job { upper: levels.runs.clone(), ..Job::clone(&short) });
+        plain.stops.store(true, Ordering::Relaxed);
+        let error = run(&plain, &long, &[]).run().await.unwrap_err().error;
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        run(&plain, &short, &[]).run().await.unwrap();
+    });
+}
