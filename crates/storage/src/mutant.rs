@@ -47,6 +47,8 @@ pub enum Mutant {
     DeadInputsReplaced,
     // Invariant 4 of the design's section 5
     CompactionForgetsSnapshots,
+    FifoDropsNewest,
+    FifoForgetsSnapshots,
     UnknownKindTakenForPut,
     DeleteDroppedOverOlder,
     UnknownSettingsForgotten,

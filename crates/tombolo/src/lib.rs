@@ -62,7 +62,7 @@ pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
 pub use liveness::asking::Answered;
 pub use liveness::presence::{Presence, Seen, Writer};
 pub use op::Op;
-pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting, TakeOver};
+pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting, Shape, TakeOver};
 pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;
 pub use salvage::{Loss, SalvageMode, SalvageReport};

@@ -211,6 +211,7 @@ fn inputs(job: &Job) -> Vec<Vec<Arc<TableHandle>>> {
         0 => job.upper.iter().map(|table| vec![Arc::clone(table)]).collect(),
         _ => vec![job.upper.clone()],
     };
+    runs.extend(job.passed.iter().map(|(_, tables)| tables.clone()));
     if !job.lower.is_empty() {
         runs.push(job.lower.clone());
     }

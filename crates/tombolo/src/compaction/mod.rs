@@ -33,11 +33,11 @@ use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, Work, count_of_leve
 use crate::event::Event;
 use crate::flush::{Retries, delete_unnamed, never_named};
 use crate::manifest::{TableStatus, names};
-use crate::version::Version;
+use crate::version::{Levels, TableHandle, Version};
 use crate::write;
 use job::Run;
 use merge::{Failure, Merged};
-use pick::{Asked, Busy, Cursors, Job, Picking, Settings, Turn};
+use pick::{Asked, Busy, Cursors, Job, Means, Picking, Settings, Turn};
 use world::{JobWorld, Terms};
 
 /// Jobs at once. How many of them run side by side the pool of the background class says.
@@ -188,13 +188,11 @@ impl Shared {
         engine: &Engine,
         keyspace: &KeyspaceInfo,
     ) -> Picking<'a> {
-        let options = keyspace.options();
-        let settings = Settings::new(
-            engine.options.memtable_bytes(),
-            options.compression_of_lowest() == options.compression,
-        );
-        let oldest_snapshot = engine.snapshots.list().first().copied().unwrap_or(SequenceNumber::MAX);
-        Picking { keyspace: keyspace.id, settings, busy, cursors, oldest_snapshot }
+        let settings = settings_of(engine, keyspace);
+        let snapshots = engine.snapshots.list();
+        let oldest_snapshot = snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
+        let newest_snapshot = snapshots.last().copied();
+        Picking { keyspace: keyspace.id, settings, busy, cursors, oldest_snapshot, newest_snapshot }
     }
 
     /// A job for what somebody asked for. Answers requests that are done.
@@ -240,7 +238,7 @@ impl Shared {
         }
         let held = version.keyspaces().filter_map(|(id, levels)| {
             let keyspace = engine.catalog.by_id(id)?;
-            pick::deletes_held(levels, &Shared::picking(&self.busy, &self.cursors, engine, &keyspace))
+            pick::held_by_snapshots(levels, &Shared::picking(&self.busy, &self.cursors, engine, &keyspace))
         });
         // They may have closed since they were listed.
         if engine.snapshots.wake_at(held.min()) {
@@ -264,10 +262,21 @@ impl Shared {
     }
 }
 
+/// What picking in a keyspace goes by.
+fn settings_of(engine: &Engine, keyspace: &KeyspaceInfo) -> Settings {
+    let options = keyspace.options();
+    let same_compression = options.compression_of_lowest() == options.compression;
+    let settings = Settings::new(engine.options.memtable_bytes(), same_compression);
+    settings.shaped(options.shape, options.fifo_bytes)
+}
+
 /// Bytes that wait to be merged, of all keyspaces.
 pub(crate) fn bytes_pending(engine: &Engine, version: &Version) -> u64 {
-    let settings = Settings::new(engine.options.memtable_bytes(), true);
-    version.keyspaces().map(|(_, levels)| pick::bytes_pending(levels, &settings)).sum()
+    let pending = |(id, levels): (u32, &Arc<Levels>)| {
+        let keyspace = engine.catalog.by_id(id)?;
+        Some(pick::bytes_pending(levels, &settings_of(engine, &keyspace)))
+    };
+    version.keyspaces().filter_map(pending).sum()
 }
 
 /// The object of a table that the manifest names, or did.
@@ -297,13 +306,17 @@ fn report_damage(engine: &Engine, keyspace: u32, table: TableName, error: &Error
 
 async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> Merged<()> {
     let job = &begun.job;
-    if job.is_move {
-        let edits = job
-            .upper
-            .iter()
-            .map(|table| Edit::TableMoved { name: table.description().name, level: job.to })
-            .collect();
-        return Ok(install(engine, job, edits, Vec::new()).await?);
+    match job.means {
+        Means::Merge => {}
+        Means::Move => {
+            let moved =
+                |table: &Arc<TableHandle>| Edit::TableMoved { name: table.description().name, level: job.to };
+            return Ok(install(engine, job, job.upper.iter().map(moved).collect(), Vec::new()).await?);
+        }
+        Means::Drop => {
+            let gone = |table: &Arc<TableHandle>| Edit::TableObsolete { name: table.description().name };
+            return Ok(install(engine, job, job.inputs().map(gone).collect(), Vec::new()).await?);
+        }
     }
     let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
     let run = Run::new(world, job, Terms::now(engine, &begun.keyspace));
@@ -320,7 +333,8 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
     let written: u64 = outputs.iter().map(|table| table.length).sum();
     engine.counters.compacted_bytes_written.fetch_add(written, Ordering::Relaxed);
     let counters = &engine.counters;
-    for (level, tables) in [(job.from, &job.upper), (job.to, &job.lower)] {
+    let levels = [(job.from, &job.upper), (job.to, &job.lower)].into_iter();
+    for (level, tables) in levels.chain(job.passed.iter().map(|(level, tables)| (*level, tables))) {
         let bytes = tables.iter().map(|table| table.description().length).sum();
         count_of_level(&counters.level_bytes_read, level, bytes);
     }
@@ -379,9 +393,9 @@ async fn install(
         reason = ?job.reason,
         from = job.from,
         to = job.to,
-        inputs = job.upper.len() + job.lower.len(),
+        inputs = job.inputs().count(),
         outputs = outputs.len(),
-        moved = job.is_move,
+        means = ?job.means,
         "compacted"
     );
     Ok(())

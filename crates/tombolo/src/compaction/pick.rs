@@ -15,11 +15,15 @@
 //! 4. A level 0 that reads have paid for goes down, few as its runs may be: see
 //!    `version::read_cost`.
 //!
+//! That is the shape `leveled`. [`tiered`] and [`fifo`] say what the other shapes of a keyspace do
+//! instead; asked compactions are the same in all.
+//!
 //! Invariants of a job:
 //! 1. None of its inputs is an input of another job.
 //! 2. It takes all tables of its output level that meet the range of what it takes from above; no
 //!    other job writes to that level within the range of all its inputs.
 //! 3. A run of level 0 stays above every older run that it meets.
+//! 4. Of the levels that it passes it takes all tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,10 +32,13 @@ use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableName;
 
+use crate::options::Shape;
 use crate::version::{Levels, SortedRun, TableHandle};
 pub(crate) use asked::{Asked, Turn};
 
 mod asked;
+mod fifo;
+mod tiered;
 
 /// The last level.
 pub(crate) const LEVEL_LAST: u8 = 6;
@@ -66,13 +73,28 @@ pub(crate) struct Settings {
     /// Whether tables of the last level are compressed as those of the others: else none moves
     /// there unwritten.
     pub(crate) same_compression: bool,
+    /// What the keyspace's levels aim at.
+    pub(crate) shape: Shape,
+    /// Of [`Shape::Fifo`]: the keyspace's tables are at most so large in all.
+    pub(crate) fifo_bytes: u64,
 }
 
 impl Settings {
     /// For memtables of this size.
     pub(crate) fn new(memtable_bytes: u64, same_compression: bool) -> Settings {
         let base_bytes = memtable_bytes * RUNS_TRIGGER as u64;
-        Settings { table_bytes: memtable_bytes.clamp(16 << 10, 64 << 20), base_bytes, same_compression }
+        Settings {
+            table_bytes: memtable_bytes.clamp(16 << 10, 64 << 20),
+            base_bytes,
+            same_compression,
+            shape: Shape::Leveled,
+            fifo_bytes: u64::MAX,
+        }
+    }
+
+    /// The same, for a keyspace of another shape.
+    pub(crate) fn shaped(self, shape: Shape, fifo_bytes: Option<u64>) -> Settings {
+        Settings { shape, fifo_bytes: fifo_bytes.unwrap_or(u64::MAX), ..self }
     }
 
     /// A table of `level` ends at this many bytes: larger further down, where there is more.
@@ -94,8 +116,23 @@ pub(crate) enum Reason {
     Deletes,
     /// Reads have paid for it.
     Reads,
+    /// Tiers have grown to about the same size.
+    Tiers,
+    /// The keyspace is larger than it may be, and keeps the newest.
+    Oldest,
     /// Somebody asked for it.
     Asked,
+}
+
+/// What a job does with its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// Merges them into new tables.
+    Merge,
+    /// They fit where they go as they are: nothing is read or written.
+    Move,
+    /// They go, unread.
+    Drop,
 }
 
 /// What to merge, and where to.
@@ -106,11 +143,12 @@ pub(crate) struct Job {
     pub(crate) from: u8,
     /// Tables of level `from`: of level 0 newest first, else in order.
     pub(crate) upper: Vec<Arc<TableHandle>>,
+    /// Of each level between `from` and `to` that holds something, all tables, in order.
+    pub(crate) passed: Vec<(u8, Vec<Arc<TableHandle>>)>,
     pub(crate) to: u8,
     /// Tables of level `to`, in order; none when `from` is `to`.
     pub(crate) lower: Vec<Arc<TableHandle>>,
-    /// The tables fit where they go as they are: nothing is read or written.
-    pub(crate) is_move: bool,
+    pub(crate) means: Means,
     /// Outputs end at this many bytes.
     pub(crate) table_bytes: u64,
     /// Runs of level 0 that are older than the inputs: deletes stay for them.
@@ -122,7 +160,8 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
-        self.upper.iter().chain(self.lower.iter())
+        let passed = self.passed.iter().flat_map(|(_, tables)| tables);
+        self.upper.iter().chain(passed).chain(self.lower.iter())
     }
 
     /// Bytes of all inputs.
@@ -133,6 +172,7 @@ impl Job {
     /// How many runs fewer level 0 has once it is done.
     pub(crate) fn runs_left(&self) -> u64 {
         match (self.from, self.to) {
+            (0, 0) if self.means == Means::Drop => self.upper.len() as u64,
             (0, 0) => self.upper.len().saturating_sub(1) as u64,
             (0, _) => self.upper.len() as u64,
             _ => 0,
@@ -235,7 +275,17 @@ impl Busy {
     }
 
     fn is_free(&self, table: &TableHandle) -> bool {
-        !self.tables.contains(&table.description().name) && !self.is_damaged(table)
+        !self.is_taken(table) && !self.is_damaged(table)
+    }
+
+    /// Whether a job that runs has taken a table.
+    fn is_taken(&self, table: &TableHandle) -> bool {
+        self.tables.contains(&table.description().name)
+    }
+
+    /// Whether a job of a keyspace writes to a sorted level.
+    fn writes_below_level_0(&self, keyspace: u32) -> bool {
+        self.outputs.values().any(|output| output.keyspace == keyspace && output.level > 0)
     }
 
     /// Whether a job may write `first..=last` of a level. Level 0 takes anything.
@@ -261,6 +311,9 @@ pub(crate) struct Picking<'a> {
     pub(crate) cursors: &'a Cursors,
     /// The oldest number that a snapshot looks from: deletes up to it can go.
     pub(crate) oldest_snapshot: SequenceNumber,
+    /// The newest number that a snapshot looks from, if there is one: it sees no table that begins
+    /// after it.
+    pub(crate) newest_snapshot: Option<SequenceNumber>,
 }
 
 /// How much each level may hold.
@@ -302,6 +355,16 @@ impl Targets {
 
 /// Chooses the next job; `None` when nothing needs one, or what does must wait for a job that runs.
 pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
+    match picking.settings.shape {
+        Shape::Leveled => leveled(levels, picking),
+        Shape::Tiered => tiered::pick(levels, picking),
+        Shape::Auto => tiered::pick(levels, picking)
+            .or_else(|| for_reads(levels, picking, &Targets::new(levels, &picking.settings))),
+        Shape::Fifo => fifo::pick(levels, picking),
+    }
+}
+
+fn leveled(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     let targets = Targets::new(levels, &picking.settings);
     let mut scores = vec![(score_of_level_0(levels, picking), 0)];
     for (level, run) in levels.sorted.iter().filter(|(level, _)| *level < LEVEL_LAST) {
@@ -429,6 +492,22 @@ fn job(
     if !picking.busy.may_write(picking.keyspace, to, &first, &last) {
         return None;
     }
+    let mut job = assemble(levels, picking, reason, (from, upper), (to, lower), table_bytes);
+    if can_move(&job, picking) {
+        job.means = Means::Move;
+    }
+    Some(job)
+}
+
+/// A job of these tables, with what its deletes stay for.
+fn assemble(
+    levels: &Levels,
+    picking: &Picking<'_>,
+    reason: Reason,
+    (from, upper): (u8, Vec<Arc<TableHandle>>),
+    (to, lower): (u8, Vec<Arc<TableHandle>>),
+    table_bytes: u64,
+) -> Job {
     let oldest = upper.last().filter(|_| from == 0).map(|table| table.description().last_sequence);
     let older = |table: &&Arc<TableHandle>| {
         oldest.is_some_and(|oldest| table.description().last_sequence < oldest)
@@ -437,20 +516,19 @@ fn job(
     let older_runs = levels.runs.iter().filter(older).cloned().collect();
     let deeper =
         levels.sorted.iter().filter(|(level, _)| *level > to).map(|(_, run)| Arc::clone(run)).collect();
-    let mut job = Job {
+    Job {
         keyspace: picking.keyspace,
         reason,
         from,
         upper,
+        passed: Vec::new(),
         to,
         lower,
-        is_move: false,
+        means: Means::Merge,
         table_bytes,
         older_runs,
         deeper,
-    };
-    job.is_move = can_move(&job, picking);
-    Some(job)
+    }
 }
 
 /// Small tables beside what a job meets join it, so that small tables do not stay for ever; what
@@ -547,25 +625,28 @@ fn from_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Re
     let down = down.or_else(|| job(levels, picking, targets, Reason::Runs, (0, vec![oldest?]), to));
     let dear =
         |job: &Job| sum(job.lower.iter()) > weight(levels, job.upper.iter()).saturating_mul(REWRITE_MAX);
+    // Runs do not grow beyond what goes down well.
+    let bytes_max = picking.settings.base_bytes.saturating_mul(2);
+    let within = |runs_min| within_level_0(levels, picking, targets, runs_min, bytes_max);
     match down {
         Some(job) if !dear(&job) => Ok(job),
-        Some(job) => Ok(within_level_0(levels, picking, targets, RUNS_TRIGGER).unwrap_or(job)),
-        None => {
-            within_level_0(levels, picking, targets, RUNS_TRIGGER * 2).ok_or(Some(to).filter(|_| !is_damaged))
-        }
+        Some(job) => Ok(within(RUNS_TRIGGER).unwrap_or(job)),
+        None => within(RUNS_TRIGGER * 2).ok_or(Some(to).filter(|_| !is_damaged)),
     }
 }
 
 /// Makes one run of at least `runs_min` runs that follow each other, none much larger than all that
-/// are newer: so no byte is merged often. Runs do not grow beyond what goes down well, unless
-/// damage keeps them from going down: then they stay few, however much is written.
-fn within_level_0(levels: &Levels, picking: &Picking<'_>, targets: &Targets, runs_min: usize) -> Option<Job> {
+/// are newer: so no byte is merged often. The run has at most `bytes_max`, unless damage keeps runs
+/// from going down: then they stay few, however much is written.
+fn within_level_0(
+    levels: &Levels,
+    picking: &Picking<'_>,
+    targets: &Targets,
+    runs_min: usize,
+    bytes_max: u64,
+) -> Option<Job> {
     let newest = levels.runs.iter().position(|table| picking.busy.is_free(table))?;
-    let bytes_max = if picking.busy.has_damage(picking.keyspace) {
-        u64::MAX
-    } else {
-        picking.settings.base_bytes.saturating_mul(2)
-    };
+    let bytes_max = if picking.busy.has_damage(picking.keyspace) { u64::MAX } else { bytes_max };
     let mut bytes = 0u64;
     let mut chosen = Vec::new();
     for table in levels.runs[newest..].iter().take_while(|table| picking.busy.is_free(table)) {
@@ -624,24 +705,21 @@ fn with_followers(run: &SortedRun, at: usize, picking: &Picking<'_>) -> Vec<Arc<
 /// A table with many deletes: down one level, or, at the bottom, written again without those that
 /// nobody sees.
 fn for_deletes(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Option<Job> {
-    for (level, run) in &levels.sorted {
-        let to = next_level(levels, targets, *level);
-        let droppable = |table: &TableHandle| {
-            to != *level || table.description().last_sequence <= picking.oldest_snapshot
-        };
-        let heavy = run
-            .iter()
-            .filter(|table| has_many_deletes(table) && picking.busy.is_free(table) && droppable(table));
-        let job = heavy
-            .filter_map(|table| {
-                job(levels, picking, targets, Reason::Deletes, (*level, vec![Arc::clone(table)]), to)
-            })
-            .next();
-        if job.is_some() {
-            return job;
-        }
-    }
-    None
+    levels.sorted.iter().find_map(|(level, _)| for_deletes_at(levels, picking, targets, *level))
+}
+
+/// The same, of one level.
+fn for_deletes_at(levels: &Levels, picking: &Picking<'_>, targets: &Targets, level: u8) -> Option<Job> {
+    let to = next_level(levels, targets, level);
+    let droppable =
+        |table: &TableHandle| to != level || table.description().last_sequence <= picking.oldest_snapshot;
+    let mut heavy = levels
+        .level(level)?
+        .iter()
+        .filter(|table| has_many_deletes(table) && picking.busy.is_free(table) && droppable(table));
+    heavy.find_map(|table| {
+        job(levels, picking, targets, Reason::Deletes, (level, vec![Arc::clone(table)]), to)
+    })
 }
 
 /// All runs that may go, once reads have cost as much as that will: however little they bring to
@@ -655,8 +733,11 @@ fn for_reads(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Optio
 }
 
 /// The number that the oldest snapshot must reach before a table at the bottom can lose the many
-/// deletes that it has.
-pub(crate) fn deletes_held(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceNumber> {
+/// deletes that it has, or one beyond the bytes of its keyspace can go.
+pub(crate) fn held_by_snapshots(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceNumber> {
+    if picking.settings.shape == Shape::Fifo {
+        return fifo::held(levels, picking);
+    }
     let held = |table: &&Arc<TableHandle>| {
         has_many_deletes(table) && table.description().last_sequence > picking.oldest_snapshot
     };
@@ -666,8 +747,14 @@ pub(crate) fn deletes_held(levels: &Levels, picking: &Picking<'_>) -> Option<Seq
 /// Bytes that wait to be merged: level 0 once its runs start a compaction, and what sorted levels
 /// hold beyond their targets.
 pub(crate) fn bytes_pending(levels: &Levels, settings: &Settings) -> u64 {
-    let targets = Targets::new(levels, settings);
     let runs = if levels.runs.len() >= RUNS_TRIGGER { sum(levels.runs.iter()) } else { 0 };
+    match settings.shape {
+        Shape::Leveled => {}
+        // What a tier holds waits for nothing.
+        Shape::Tiered | Shape::Auto => return runs,
+        Shape::Fifo => return 0,
+    }
+    let targets = Targets::new(levels, settings);
     let beyond = |(level, run): &(u8, Arc<SortedRun>)| match targets.of(*level) {
         _ if *level < targets.base => run.bytes(),
         Some(target) => run.bytes().saturating_sub(target),

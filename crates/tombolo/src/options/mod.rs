@@ -307,6 +307,52 @@ impl Compression {
     }
 }
 
+/// What the tables of a keyspace aim at, which decides how much is written and how many tables a
+/// read looks into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Shape {
+    /// One sorted run for each level, each a few times as large as the one above it: reads look
+    /// into few tables, and each byte is written again about ten times as the database grows. The
+    /// default.
+    #[default]
+    Leveled,
+    /// Tiers, merged once they have grown to about the same size (RocksDB's universal compaction):
+    /// each byte is written again a few times, reads look into up to a dozen runs, and twice the
+    /// space may be in use.
+    Tiered,
+    /// Tiers that are merged further once reads have cost as much as merging does: for a keyspace
+    /// whose use changes or is not known.
+    Auto,
+    /// Nothing is merged. Whole tables go, the oldest first, once they hold more than `fifo_bytes`
+    /// in all: **the oldest data is lost by design**. For caches, logs and time series.
+    Fifo,
+}
+
+impl Shape {
+    const ALL: [Shape; 4] = [Shape::Leveled, Shape::Tiered, Shape::Auto, Shape::Fifo];
+
+    /// Its name in settings.
+    fn name(self) -> &'static str {
+        match self {
+            Shape::Leveled => "leveled",
+            Shape::Tiered => "tiered",
+            Shape::Auto => "auto",
+            Shape::Fifo => "fifo",
+        }
+    }
+
+    /// Whether compaction makes runs of level 0 fewer.
+    pub(crate) fn merges_runs(self) -> bool {
+        self != Shape::Fifo
+    }
+
+    /// The shape of a name.
+    pub(crate) fn from_name(name: &str) -> Option<Shape> {
+        Shape::ALL.into_iter().find(|shape| shape.name() == name)
+    }
+}
+
 /// Settings of a keyspace: given when it is created, and changed by
 /// [`crate::Keyspace::set_options`]. Set the fields that matter and take the rest from [`Default`]:
 /// later versions may have more.
@@ -340,6 +386,11 @@ pub struct KeyspaceOptions {
     /// Default 1. For readers that cast values in place instead of parsing them; blocks grow by the
     /// gaps.
     pub value_alignment: u16,
+    /// How tables are merged. Default leveled.
+    pub shape: Shape,
+    /// Of [`Shape::Fifo`], which needs it: bytes that the keyspace's tables may have in all.
+    /// Default `None`.
+    pub fifo_bytes: Option<u64>,
 }
 
 impl Default for KeyspaceOptions {
@@ -350,6 +401,8 @@ impl Default for KeyspaceOptions {
             block_bytes: None,
             filter_bits: 10,
             value_alignment: 1,
+            shape: Shape::Leveled,
+            fifo_bytes: None,
         }
     }
 }
@@ -377,6 +430,16 @@ impl KeyspaceOptions {
             name: "value_alignment",
             help: "a power of two, 1 to 4096 (default 1): values begin at multiples of it in memory, to \
                 cast them in place",
+        },
+        Setting {
+            name: "shape",
+            help: "leveled, tiered, auto or fifo (default leveled): tiered writes less and reads more, auto \
+                lets reads decide, fifo drops the oldest data beyond fifo_bytes",
+        },
+        Setting {
+            name: "fifo_bytes",
+            help: "bytes that tables may have in all under shape=fifo, at least 1 MiB, or none (default \
+                none): the oldest tables beyond them are dropped",
         },
     ];
 
@@ -410,6 +473,15 @@ impl KeyspaceOptions {
                     _ => return Err(bad_value(name, value, "a power of two, 1 to 4096")),
                 }
             }
+            "shape" => {
+                self.shape = Shape::from_name(value)
+                    .ok_or_else(|| bad_value(name, value, "leveled, tiered, auto or fifo"))?;
+            }
+            "fifo_bytes" if value == "none" => self.fifo_bytes = None,
+            "fifo_bytes" => match size(name, value)? {
+                bytes if bytes >= FIFO_BYTES_MIN => self.fifo_bytes = Some(bytes),
+                _ => return Err(bad_value(name, value, "at least 1048576, or none")),
+            },
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -429,7 +501,20 @@ impl KeyspaceOptions {
     /// `Invalid` when a setting is out of range.
     pub(crate) fn check(&self) -> Result<()> {
         let mut again = KeyspaceOptions::default();
-        self.to_manifest().settings.iter().try_for_each(|(name, value)| again.set(name, value))
+        self.to_manifest().settings.iter().try_for_each(|(name, value)| again.set(name, value))?;
+        match (self.shape, self.fifo_bytes) {
+            (Shape::Fifo, None) => Err(Error::new(
+                ErrorKind::Invalid,
+                "the setting shape=fifo needs fifo_bytes: the oldest data beyond them is dropped",
+            )
+            .advice("set fifo_bytes to what the keyspace may hold, such as fifo_bytes=10GiB")),
+            (Shape::Leveled | Shape::Tiered | Shape::Auto, Some(_)) => Err(Error::new(
+                ErrorKind::Invalid,
+                "the setting fifo_bytes bounds nothing but a keyspace with shape=fifo",
+            )
+            .advice("set shape=fifo, or fifo_bytes=none")),
+            _ => Ok(()),
+        }
     }
 
     /// How blocks of the last level are compressed.
@@ -445,6 +530,8 @@ impl KeyspaceOptions {
             ("block_bytes", self.block_bytes.map_or("auto".to_owned(), |bytes| bytes.to_string())),
             ("filter_bits", self.filter_bits.to_string()),
             ("value_alignment", self.value_alignment.to_string()),
+            ("shape", self.shape.name().to_owned()),
+            ("fifo_bytes", self.fifo_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
         ]
     }
 
@@ -488,6 +575,9 @@ impl KeyspaceOptions {
         Ok(found)
     }
 }
+
+/// Fewest bytes of a keyspace that drops its oldest: below, tables are too few.
+const FIFO_BYTES_MIN: u64 = 1 << 20;
 
 /// Whether a keyspace has such a setting.
 fn is_known(name: &str) -> bool {

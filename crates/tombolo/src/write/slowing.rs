@@ -98,7 +98,9 @@ fn runs(engine: &Engine, view: &View) -> usize {
         return 0;
     }
     let stuck = engine.troubles.stuck();
-    let counted = view.version.keyspaces().filter(|(id, _)| !stuck.contains(id));
+    let merges =
+        |id: u32| engine.catalog.by_id(id).is_some_and(|keyspace| keyspace.options().shape.merges_runs());
+    let counted = view.version.keyspaces().filter(|(id, _)| !stuck.contains(id) && merges(*id));
     counted.map(|(_, levels)| levels.runs.len()).max().unwrap_or(0)
 }
 

@@ -37,6 +37,7 @@ mod reopening;
 mod requests;
 mod rules;
 mod salvage;
+mod shapes;
 mod simulation;
 mod single_delete;
 mod small_cache;

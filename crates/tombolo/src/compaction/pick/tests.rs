@@ -1,11 +1,11 @@
-//! Cases are text: levels, what runs, and the jobs that are picked. `UPDATE=1` writes what is
-//! picked into the file.
+//! Cases are text: levels, running jobs, and the jobs that are picked. `UPDATE=1` writes the picks
+//! into the file.
 //!
 //! `level N NAME=FIRST-LAST*KIB[!DELETES%] …` (level 0 newest first), `running FROM TO NAME …`,
-//! `damaged NAME …`, `snapshot N`, `memtable KIB`, `compressed lowest`; then `pick` (and take what
-//! was picked), `finish` (the oldest job that runs; its outputs are put in place) and
-//! `ask FIRST-LAST`, which does all jobs of an asked compaction, and with `through` finishes those
-//! that it waits for.
+//! `damaged NAME …`, `snapshot N`, `memtable KIB`, `compressed lowest`, `shape NAME [KIB]`; then
+//! `pick` (and take what was picked), `finish` (the oldest job that runs; its outputs are put in
+//! place) and `ask FIRST-LAST`, which does all jobs of an asked compaction, and with `through`
+//! finishes those that it waits for.
 
 use std::fmt::Write as _;
 
@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use tombolo_env::simulated::World;
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};
 use tombolo_storage::backend::memory::MemoryObjectStore;
+#[cfg(feature = "mutants")]
+use tombolo_storage::mutant::Mutant;
 use tombolo_storage::{Epoch, Incarnation, ObjectStore};
 
 use super::*;
@@ -120,15 +122,30 @@ impl Case {
             tables.iter().map(|table| self.name(table)).collect::<Vec<_>>().join(" ")
         };
         let mut text = format!("{:?}: level {} [{}]", job.reason, job.from, names(&job.upper));
+        for (level, tables) in &job.passed {
+            write!(text, " past level {level} [{}]", names(tables)).unwrap();
+        }
         if !job.lower.is_empty() {
             write!(text, " with level {} [{}]", job.to, names(&job.lower)).unwrap();
         }
-        write!(text, " {} level {}", if job.is_move { "moves to" } else { "to" }, job.to).unwrap();
+        match job.means {
+            Means::Merge => write!(text, " to level {}", job.to).unwrap(),
+            Means::Move => write!(text, " moves to level {}", job.to).unwrap(),
+            Means::Drop => text.push_str(" goes"),
+        }
         text
     }
 
     fn picking<'a>(&self, busy: &'a Busy, cursors: &'a Cursors) -> Picking<'a> {
-        Picking { keyspace: 1, settings: self.settings, busy, cursors, oldest_snapshot: self.snapshot }
+        let newest_snapshot = Some(self.snapshot).filter(|snapshot| *snapshot < SequenceNumber::MAX);
+        Picking {
+            keyspace: 1,
+            settings: self.settings,
+            busy,
+            cursors,
+            oldest_snapshot: self.snapshot,
+            newest_snapshot,
+        }
     }
 
     fn take(&mut self, job: Job) {
@@ -157,6 +174,15 @@ impl Case {
         }
         let version = self.version();
         let levels = version.levels(1).unwrap();
+        if job.means == Means::Drop {
+            return;
+        }
+        for (level, run) in &levels.sorted {
+            if job.from < *level && *level < job.to && !job.passed.is_empty() {
+                let passed = job.passed.iter().find(|(passed, _)| passed == level);
+                assert_eq!(passed.map_or(0, |(_, tables)| tables.len()), run.len(), "a part of a tier stays");
+            }
+        }
         if job.from != job.to {
             let (first, last) = range_of(job.upper.iter()).unwrap();
             let met = levels.level(job.to).map_or(0, |run| run.overlapping(&first, &last).len());
@@ -196,7 +222,11 @@ impl Case {
     fn finish(&mut self, number: u64, job: &Job) {
         self.busy.give_back(number, job);
         let names: BTreeSet<_> = job.inputs().map(|table| table.description().name).collect();
-        if job.is_move {
+        if job.means == Means::Drop {
+            self.tables.retain(|(_, table)| !names.contains(&table.name));
+            return;
+        }
+        if job.means == Means::Move {
             for (_, table) in &mut self.tables {
                 table.level = if names.contains(&table.name) { job.to } else { table.level };
             }
@@ -224,6 +254,11 @@ impl Case {
         match command {
             "memtable" => self.settings = Settings::new(words[0].parse::<u64>().unwrap() << 10, true),
             "paid" => self.paid_nanos = words[0].parse::<u64>().unwrap() * 1000,
+            "shape" => {
+                let shape = Shape::from_name(words[0]).unwrap();
+                let bytes = words.get(1).map(|kib| kib.parse::<u64>().unwrap() << 10);
+                self.settings = self.settings.shaped(shape, bytes);
+            }
             "compressed" => self.settings.same_compression = false,
             "snapshot" => self.snapshot = SequenceNumber(words[0].parse().unwrap()),
             "level" => words[1..].iter().for_each(|table| self.add(words[0].parse().unwrap(), table)),
@@ -245,8 +280,9 @@ impl Case {
                     from,
                     upper,
                     to,
+                    passed: Vec::new(),
                     lower: Vec::new(),
-                    is_move: false,
+                    means: Means::Merge,
                     table_bytes: 1,
                     older_runs: Vec::new(),
                     deeper: Vec::new(),
@@ -349,67 +385,87 @@ fn cases() {
     assert_eq!(actual.trim_end(), text.trim_end(), "UPDATE=1 writes what was picked into {path}");
 }
 
+/// What a keyspace of [`Shape::Fifo`] may hold in the loads.
+const FIFO_BYTES: u64 = 100 << 10;
+
 /// Whatever is written, jobs keep their invariants, level 0 stays short, and in the end nothing is
 /// left to do.
 #[test]
 fn random_loads_come_to_rest() {
-    for seed in 0..60u64 {
-        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut next = |bound: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % bound
-        };
-        let mut case = Case::new();
-        for step in 0..400u64 {
-            if next(3) == 0 && step < 300 {
-                // A flush; newer than all: sequence numbers of level 0 descend in the order of
-                // `add`.
-                let (one, other) = (next(1000), next(1000));
-                case.made += 1;
-                let text = format!(
-                    "f{step}={:04}-{:04}*{}!{}",
-                    one.min(other),
-                    one.max(other) + 1,
-                    1 + next(24),
-                    next(30)
-                );
-                case.add(0, &text);
-                let table = case.tables.last_mut().unwrap();
-                table.1.last_sequence = SequenceNumber(1_000_000 + step);
-                table.1.first_sequence = table.1.last_sequence;
-            }
-            if case.running.len() < 3 {
-                let version = case.version();
-                let job = version
-                    .levels(1)
-                    .and_then(|levels| pick(levels, &case.picking(&case.busy, &case.cursors)));
-                if let Some(job) = job {
-                    case.take(job);
-                    continue;
-                }
-            }
-            if !case.running.is_empty() {
-                let at = usize::try_from(next(case.running.len() as u64)).unwrap();
-                let (number, job) = case.running.remove(at);
-                case.finish(number, &job);
+    let shapes = [(Shape::Leveled, 40), (Shape::Tiered, 15), (Shape::Auto, 10), (Shape::Fifo, 10)];
+    for (shape, seeds) in shapes {
+        (0..seeds).for_each(|seed| load_comes_to_rest(seed, shape));
+    }
+}
+
+fn load_comes_to_rest(seed: u64, shape: Shape) {
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = |bound: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % bound
+    };
+    let mut case = Case::new();
+    case.settings = case.settings.shaped(shape, Some(FIFO_BYTES));
+    for step in 0..400u64 {
+        if next(3) == 0 && step < 300 {
+            // A flush; newer than all: sequence numbers of level 0 descend in the order of
+            // `add`.
+            let (one, other) = (next(1000), next(1000));
+            case.made += 1;
+            let text = format!(
+                "f{step}={:04}-{:04}*{}!{}",
+                one.min(other),
+                one.max(other) + 1,
+                1 + next(24),
+                next(30)
+            );
+            case.add(0, &text);
+            let table = case.tables.last_mut().unwrap();
+            table.1.last_sequence = SequenceNumber(1_000_000 + step);
+            table.1.first_sequence = table.1.last_sequence;
+        }
+        if case.running.len() < 3 {
+            let version = case.version();
+            let job =
+                version.levels(1).and_then(|levels| pick(levels, &case.picking(&case.busy, &case.cursors)));
+            if let Some(job) = job {
+                case.take(job);
+                continue;
             }
         }
-        let mut jobs = 0;
-        loop {
-            while let Some((number, job)) = case.running.pop() {
-                case.finish(number, &job);
-            }
-            let version = case.version();
-            let levels = version.levels(1).unwrap();
-            let Some(job) = pick(levels, &case.picking(&case.busy, &case.cursors)) else {
-                assert!(levels.runs.len() < RUNS_TRIGGER, "seed {seed}: {} runs are left", levels.runs.len());
-                break;
-            };
-            jobs += 1;
-            assert!(jobs < 1000, "seed {seed}: it never rests; now {}", case.describe(&job));
-            case.take(job);
+        if !case.running.is_empty() {
+            let at = usize::try_from(next(case.running.len() as u64)).unwrap();
+            let (number, job) = case.running.remove(at);
+            case.finish(number, &job);
         }
     }
+    let mut jobs = 0;
+    loop {
+        while let Some((number, job)) = case.running.pop() {
+            case.finish(number, &job);
+        }
+        let version = case.version();
+        let levels = version.levels(1).unwrap();
+        let Some(job) = pick(levels, &case.picking(&case.busy, &case.cursors)) else {
+            if shape == Shape::Fifo {
+                assert!(levels.bytes() <= FIFO_BYTES, "seed {seed}: {} bytes are left", levels.bytes());
+            } else {
+                let runs = levels.runs.len();
+                assert!(runs < RUNS_TRIGGER, "seed {seed}, {shape:?}: {runs} runs are left");
+            }
+            break;
+        };
+        jobs += 1;
+        assert!(jobs < 1000, "seed {seed}, {shape:?}: it never rests; now {}", case.describe(&job));
+        case.take(job);
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn what_drops_the_newest_or_what_snapshots_see_is_noticed() {
+    tombolo_storage::mutant::notices(Mutant::FifoDropsNewest, cases);
+    tombolo_storage::mutant::notices(Mutant::FifoForgetsSnapshots, cases);
 }
