@@ -11,7 +11,7 @@ use tombolo_storage::{Epoch, Incarnation, ObjectStore};
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
-use crate::compaction::pick::Reason;
+use crate::compaction::pick::{Means, Reason};
 use crate::engine::LeftBehind;
 use crate::manifest::{Places, State};
 use crate::options::KeyspaceOptions;
@@ -123,7 +123,8 @@ async fn job(world: &Plain) -> Arc<Job> {
         upper: levels.runs.clone(),
         to: LEVEL_LAST,
         lower: levels.level(LEVEL_LAST).unwrap().iter().cloned().collect(),
-        is_move: false,
+        means: Means::Merge,
+        passed: Vec::new(),
         table_bytes: 1 << 20,
         older_runs: Vec::new(),
         deeper: Vec::new(),
