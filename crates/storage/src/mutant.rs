@@ -51,6 +51,11 @@ pub enum Mutant {
     FifoForgetsSnapshots,
     UnknownKindTakenForPut,
     DeleteDroppedOverOlder,
+    MergeFoldedWithoutProof,
+    MergeFoldedAcrossSnapshots,
+    MergeAnswersAlone,
+    MergeLostOnMiss,
+    MergeOrderReversed,
     UnknownSettingsForgotten,
     // Writes with conditions
     ConditionCheckedAtTheReadAlone,

@@ -30,6 +30,7 @@ mod liveness;
 mod manifest;
 mod memtable;
 mod op;
+mod operator;
 mod options;
 mod pace;
 mod read;
@@ -62,6 +63,9 @@ pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
 pub use liveness::asking::Answered;
 pub use liveness::presence::{Presence, Seen, Writer};
 pub use op::Op;
+pub use operator::{
+    AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, encode_set, set_elements,
+};
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting, Shape, TakeOver};
 pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;

@@ -17,6 +17,7 @@ use crate::manifest::snapshot::{SnapshotEncoder, SnapshotIdentity};
 use crate::manifest::{
     Edit, KeyspaceOptions, Record, RecordKind, TableDescription, TableName, encode_record,
 };
+use crate::operands::OperandList;
 use crate::pin::{Pin, PinKind, encode_pin};
 use crate::property::{Property, PropertyList, put_property};
 use crate::question::{Answer, Question, Verb, encode_answer, encode_question};
@@ -33,6 +34,12 @@ pub(super) fn a_batch() -> Vec<u8> {
         .push_create_keyspace(2, "name", 0, &KeyspaceOptions::default())
         .expect("a seed is within the limits");
     batch.finish()
+}
+
+pub(super) fn an_operand_list() -> Vec<u8> {
+    let mut list = OperandList::default();
+    [&b"one"[..], b"", b"three"].iter().for_each(|operand| list.push(operand));
+    list.finish()
 }
 
 pub(super) fn a_single_entry() -> Vec<u8> {
@@ -235,6 +242,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("pin", a_pin()),
         ("pin", a_checkpoint()),
         ("pin", encode_incarnation(1)),
+        ("operands", an_operand_list()),
         ("question", a_question()),
         ("question", an_answer()),
         ("manifest_snapshot", a_snapshot()),

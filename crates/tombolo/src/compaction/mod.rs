@@ -321,6 +321,9 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
     let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
     let run = Run::new(world, job, Terms::now(engine, &begun.keyspace));
     let merged = run.run().await;
+    if let Some(error) = run.take_trouble() {
+        engine.merge_failed(job.keyspace, &error);
+    }
     let outputs = run.take_outputs();
     if let Err(Failure { error, table }) = merged {
         delete_unnamed(engine, &outputs).await;

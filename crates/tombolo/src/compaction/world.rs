@@ -13,6 +13,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use crate::engine::{Engine, KeyspaceInfo, LeftBehind};
 use crate::options::KeyspaceOptions;
 use crate::pace::Paces;
+use crate::resolve::Judge;
 use crate::version::Tables;
 
 /// See the module's documentation.
@@ -38,6 +39,8 @@ pub(super) trait JobWorld: Send + Sync + 'static {
 pub(super) struct Terms {
     /// The numbers that snapshots look from, ascending, listed after the inputs were chosen.
     pub(super) snapshots: Vec<SequenceNumber>,
+    /// What resolving the keyspace's entries needs to know.
+    pub(super) judge: Judge,
     /// The settings of the keyspace.
     pub(super) options: Arc<KeyspaceOptions>,
     /// Bytes of all tables of the database, which the size of blocks goes by.
@@ -50,6 +53,7 @@ impl Terms {
         let forgets = is_enabled(Mutant::CompactionForgetsSnapshots);
         Terms {
             snapshots: if forgets { Vec::new() } else { engine.snapshots.list() },
+            judge: keyspace.judge(),
             options: keyspace.options(),
             table_bytes: engine.table_bytes(),
         }

@@ -148,6 +148,21 @@ impl BlockingKeyspace {
         self.0.single_delete_with(key, durability).wait()
     }
 
+    /// As [`Keyspace::merge`].
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.0.merge(key, operand).wait()
+    }
+
+    /// As [`Keyspace::merge_with`].
+    pub fn merge_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.0.merge_with(key, operand, durability).wait()
+    }
+
     /// As [`Keyspace::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.0.get_here(key.as_ref())

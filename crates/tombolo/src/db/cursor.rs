@@ -84,7 +84,7 @@ impl Cursor {
         let view = snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
         let inner = read::check(engine, keyspace.info()).map(|()| {
             let sequence = snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
-            RangeCursor::new(view, keyspace.id(), sequence, range)
+            RangeCursor::new(view, Arc::clone(keyspace.info()), sequence, range)
         });
         let bytes = inner.as_ref().map_or(0, |inner| engine.readers.pin(inner.tables()));
         let aligned = AlignedEntry::new(keyspace.info().value_alignment());

@@ -644,6 +644,16 @@ impl Engine {
         }
     }
 
+    /// An operator failed on a keyspace in a flush or a compaction, which kept the operands. Said
+    /// once.
+    #[cold]
+    pub(crate) fn merge_failed(&self, keyspace: u32, error: &Error) {
+        if self.catalog.by_id(keyspace).is_some_and(|keyspace| keyspace.note_merge_failed()) {
+            tracing::warn!(keyspace, %error, "operands of merges are kept as they are");
+            self.events.tell(|| Event::MergeFailed { keyspace, error: error.clone() });
+        }
+    }
+
     /// A background work went well, or is not wanted any more.
     pub(crate) fn work_ended(&self, work: Work) {
         if let Some(event) = self.troubles.ended(work) {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
 use tombolo_format::key::InternalKey;
@@ -15,7 +16,7 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 use crate::engine::{Engine, LeftBehind, Sealed};
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
-use crate::resolve::Retention;
+use crate::resolve::{Retention, Taken};
 use crate::version::{Output, TableWriter};
 
 /// Small tables that a flush writes at once.
@@ -128,26 +129,54 @@ impl Writing {
             purpose: Purpose::Flush,
         };
         let mut writer = TableWriter::create(engine.versions.tables(), output, options).await?;
-        write_list(engine, list, &mut writer).await?;
+        let judge = engine.catalog.by_id(keyspace).map(|keyspace| keyspace.judge()).unwrap_or_default();
+        let mut retention = Retention::new(engine.snapshots.list(), judge);
+        write_list(engine, list, &mut writer, &mut retention).await?;
+        if let Some(error) = retention.take_trouble() {
+            engine.merge_failed(keyspace, &error);
+        }
         let Some((table, bytes)) = finish(&engine.left_behind, writer).await? else { return Ok(None) };
         engine.pace.take(&engine.env, bytes).await;
         Ok(Some(table))
     }
 }
 
-async fn write_list(engine: &Engine, list: &List, writer: &mut TableWriter) -> Result<()> {
-    let mut retention = Retention::new(engine.snapshots.list());
+async fn write_list(
+    engine: &Engine,
+    list: &List,
+    writer: &mut TableWriter,
+    retention: &mut Retention,
+) -> Result<()> {
     let mut cursor = list.cursor();
     cursor.first();
-    while let Some(entry) = cursor.entry() {
-        let kept = retention.keeps(entry.key, entry.trailer, |_| false);
-        if kept.map_err(|unresolved| unresolved.at("a memtable"))?
-            && writer.add_now(InternalKey::new(entry.key, entry.trailer), entry.value)?
-        {
-            let bytes = writer.flush().await?;
-            engine.pace.take(&engine.env, bytes).await;
+    loop {
+        let entry = cursor.entry();
+        if retention.holds() && entry.is_none_or(|entry| retention.is_due(entry.key, entry.trailer)) {
+            for (trailer, value) in retention.release(entry.map(|entry| entry.key), |_| false) {
+                let key = InternalKey::new(retention.key(), trailer);
+                write_entry(engine, writer, key, &value).await?;
+            }
+        }
+        let Some(entry) = entry else { return Ok(()) };
+        let value = || Bytes::copy_from_slice(entry.value);
+        let taken = retention.take(entry.key, entry.trailer, value, |_| false);
+        if taken.map_err(|unresolved| unresolved.at("a memtable"))? == Taken::Kept {
+            write_entry(engine, writer, InternalKey::new(entry.key, entry.trailer), entry.value).await?;
         }
         cursor.next();
+    }
+}
+
+#[inline]
+async fn write_entry(
+    engine: &Engine,
+    writer: &mut TableWriter,
+    key: InternalKey<'_>,
+    value: &[u8],
+) -> Result<()> {
+    if writer.add_now(key, value)? {
+        let bytes = writer.flush().await?;
+        engine.pace.take(&engine.env, bytes).await;
     }
     Ok(())
 }

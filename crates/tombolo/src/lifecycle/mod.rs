@@ -138,6 +138,10 @@ pub(crate) async fn set_keyspace_options(
     }
     keyspace.check()?;
     let options = KeyspaceOptions::clone(&keyspace.options()).with(settings)?;
+    options.check_change(&keyspace.options())?;
+    if let Some(operator) = options.operator.as_ref().filter(|_| keyspace.options().operator.is_none()) {
+        engine.catalog.operators().named(operator).get()?;
+    }
     let before = engine.manifest.state().keyspace(keyspace.id).map(|known| Arc::clone(&known.options));
     let changed = options.to_manifest_over(&before.unwrap_or_default());
     let features = changed.features;

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use tombolo_format::key::ENTRY_FEATURES_OF_KEYSPACES;
+use tombolo_format::key::{ENTRY_FEATURES_OF_KEYSPACES, EntryKind};
 use tombolo_format::manifest;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::size::{SIZE_WANTED, parse_size};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
+use crate::operator::OperatorName;
 pub(crate) use live::LiveOptions;
 
 mod live;
@@ -391,6 +392,9 @@ pub struct KeyspaceOptions {
     /// Of [`Shape::Fifo`], which needs it: bytes that the keyspace's tables may have in all.
     /// Default `None`.
     pub fifo_bytes: Option<u64>,
+    /// The merge operator, which [`crate::Keyspace::merge`] needs. Default none. It stays once it is
+    /// set: operands mean what it says.
+    pub operator: Option<OperatorName>,
 }
 
 impl Default for KeyspaceOptions {
@@ -403,6 +407,7 @@ impl Default for KeyspaceOptions {
             value_alignment: 1,
             shape: Shape::Leveled,
             fifo_bytes: None,
+            operator: None,
         }
     }
 }
@@ -440,6 +445,11 @@ impl KeyspaceOptions {
             name: "fifo_bytes",
             help: "bytes that tables may have in all under shape=fifo, at least 1 MiB, or none (default \
                 none): the oldest tables beyond them are dropped",
+        },
+        Setting {
+            name: "operator",
+            help: "a merge operator with its version, such as add_u64@1, or none (default none): for \
+                merges; it stays once it is set",
         },
     ];
 
@@ -482,6 +492,8 @@ impl KeyspaceOptions {
                 bytes if bytes >= FIFO_BYTES_MIN => self.fifo_bytes = Some(bytes),
                 _ => return Err(bad_value(name, value, "at least 1048576, or none")),
             },
+            "operator" if value == "none" => self.operator = None,
+            "operator" => self.operator = Some(OperatorName::parse(value)?),
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -532,15 +544,34 @@ impl KeyspaceOptions {
             ("value_alignment", self.value_alignment.to_string()),
             ("shape", self.shape.name().to_owned()),
             ("fifo_bytes", self.fifo_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
+            ("operator", self.operator.as_ref().map_or("none".to_owned(), ToString::to_string)),
         ]
     }
 
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
         let settings = self.settings().into_iter().map(|(name, value)| (name.into(), value));
-        manifest::KeyspaceOptions {
-            features: ENTRY_FEATURES_OF_KEYSPACES,
-            ..manifest::KeyspaceOptions::of(settings)
+        manifest::KeyspaceOptions { features: self.features(), ..manifest::KeyspaceOptions::of(settings) }
+    }
+
+    /// Bits of the kinds of entries that may be written from here on.
+    fn features(&self) -> u64 {
+        let operands = EntryKind::Merge.feature() | EntryKind::MergeList.feature();
+        ENTRY_FEATURES_OF_KEYSPACES | if self.operator.is_some() { operands } else { 0 }
+    }
+
+    /// Whether these may take the place of those `before`, in a keyspace that has entries.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(crate) fn check_change(&self, before: &KeyspaceOptions) -> Result<()> {
+        match &before.operator {
+            Some(operator) if self.operator.as_ref() != Some(operator) => {
+                let message = format!("the keyspace has merge operator {operator}, which stays");
+                Err(Error::new(ErrorKind::Invalid, message)
+                    .advice("write to another keyspace with the other operator"))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -17,6 +17,7 @@ mod range;
 mod run;
 mod several;
 mod versioned;
+mod versions;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use bytes::Bytes;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::SequenceNumber;
 use tombolo_storage::Result;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
 pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;
@@ -38,6 +40,14 @@ use crate::resolve::{Says, says};
 use crate::table::{Hit, Lookup, Probe};
 use crate::version::{Levels, TableHandle};
 
+/// What a read asks of: a keyspace as a moment sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) keyspace: &'a KeyspaceInfo,
+    /// What is no newer is seen.
+    pub(crate) sequence: SequenceNumber,
+}
+
 /// What memory knows of a key.
 pub(crate) enum InMemory<R> {
     /// The answer.
@@ -49,22 +59,32 @@ pub(crate) enum InMemory<R> {
 /// Where an entry lies that is in no table yet.
 const MEMTABLE: &str = "a memtable";
 
+/// What one entry comes to.
+enum Found<R> {
+    /// The answer.
+    Answer(Option<R>),
+    /// It alone does not say: [`versions`].
+    Fold,
+}
+
 /// The answer by the newest entry of a key that is seen.
 #[inline]
-fn memtable_answer<R>(entry: Entry<'_>, read: impl FnOnce(&[u8]) -> Option<R>) -> Result<Option<R>> {
+fn memtable_answer<R>(entry: Entry<'_>, read: impl FnOnce(&[u8]) -> Option<R>) -> Result<Found<R>> {
     match says(entry.trailer) {
-        Ok(Says::Value) => Ok(read(entry.value)),
-        Ok(Says::Absent) => Ok(None),
+        Ok(Says::Value) => Ok(Found::Answer(read(entry.value))),
+        Ok(Says::Absent) => Ok(Found::Answer(None)),
+        Ok(Says::Operand) => Ok(Found::Fold),
         Err(unresolved) => Err(unresolved.at(MEMTABLE)),
     }
 }
 
 /// The same, of an entry in a table.
 #[inline]
-fn table_answer<R>(table: &TableHandle, hit: Hit, read: impl FnOnce(Hit) -> Option<R>) -> Result<Option<R>> {
+fn table_answer<R>(table: &TableHandle, hit: Hit, read: impl FnOnce(Hit) -> Option<R>) -> Result<Found<R>> {
     match says(hit.trailer) {
-        Ok(Says::Value) => Ok(read(hit)),
-        Ok(Says::Absent) => Ok(None),
+        Ok(Says::Value) => Ok(Found::Answer(read(hit))),
+        Ok(Says::Absent) => Ok(Found::Answer(None)),
+        Ok(Says::Operand) => Ok(Found::Fold),
         Err(unresolved) => Err(unresolved.at(table.object())),
     }
 }
@@ -75,24 +95,28 @@ fn candidates<'a>(levels: &'a Levels, key: &'a [u8]) -> impl Iterator<Item = &'a
     runs.chain(levels.sorted.iter().filter_map(move |(_, run)| run.table_for(key)))
 }
 
-/// Looks in memory. Of a found value one of the two closures makes the answer; neither runs on a
+/// Looks in memory. Of a found value one of the three closures makes the answer; none runs on a
 /// miss.
 #[inline]
 fn find_in_memory<R>(
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     key: &[u8],
-    sequence: SequenceNumber,
     mut from_memtable: impl FnMut(&[u8]) -> Option<R>,
     mut from_table: impl FnMut(Hit) -> Option<R>,
+    mut from_versions: impl FnMut(Bytes) -> Option<R>,
 ) -> Result<InMemory<R>> {
+    let Asked { keyspace: &KeyspaceInfo { id: keyspace, .. }, sequence } = asked;
     let lookup = Lookup::new(key, sequence);
     let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     for memtable in memtables {
         if let Some(answer) = memtable
             .get(keyspace, key, lookup.hash, sequence, |entry| memtable_answer(entry, &mut from_memtable))
         {
-            return answer.map(InMemory::Answer);
+            return match answer? {
+                Found::Answer(answer) => Ok(InMemory::Answer(answer)),
+                Found::Fold => versions::get_in_memory(view, asked, &lookup, &mut from_versions),
+            };
         }
     }
     let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
@@ -103,7 +127,11 @@ fn find_in_memory<R>(
         answer = match table.probe(&lookup)? {
             Probe::Absent => continue,
             Probe::Miss => Ok(InMemory::Miss),
-            Probe::Found(hit) => table_answer(table, hit, &mut from_table).map(InMemory::Answer),
+            Probe::Found(hit) => match table_answer(table, hit, &mut from_table) {
+                Ok(Found::Answer(answer)) => Ok(InMemory::Answer(answer)),
+                Ok(Found::Fold) => return versions::get_in_memory(view, asked, &lookup, &mut from_versions),
+                Err(error) => Err(error),
+            },
         };
         break;
     }
@@ -120,28 +148,22 @@ fn find_in_memory<R>(
 #[inline]
 pub(crate) fn get_in_memory<R>(
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     key: &[u8],
-    sequence: SequenceNumber,
     read: &mut Option<impl FnOnce(&[u8]) -> R>,
 ) -> Result<InMemory<R>> {
     let read = std::cell::RefCell::new(read);
     let take = |value: &[u8]| read.borrow_mut().take().map(|read| read(value));
-    find_in_memory(view, keyspace, key, sequence, take, |hit| take(hit.value()))
+    find_in_memory(view, asked, key, take, |hit| take(hit.value()), |value| take(&value))
 }
 
 /// As [`get_in_memory`], the value kept: large ones share their block, others are copied.
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`.
-pub(crate) fn get_value_in_memory(
-    view: &View,
-    keyspace: u32,
-    key: &[u8],
-    sequence: SequenceNumber,
-) -> Result<InMemory<Bytes>> {
+pub(crate) fn get_value_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Bytes>> {
     let copy = |value: &[u8]| Some(Bytes::copy_from_slice(value));
-    find_in_memory(view, keyspace, key, sequence, copy, |hit| Some(hit.into_value()))
+    find_in_memory(view, asked, key, copy, |hit| Some(hit.into_value()), Some)
 }
 
 /// Looks in the tables of a view, after its memtables had no answer.
@@ -151,28 +173,29 @@ pub(crate) fn get_value_in_memory(
 pub(crate) async fn get_from_tables(
     engine: &Engine,
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     key: &[u8],
-    sequence: SequenceNumber,
 ) -> Result<Option<Bytes>> {
-    match look_in_tables(view, keyspace, key, sequence).await {
+    match look_in_tables(view, asked, key).await {
         Err(error) => Err(engine.judge_read(view, error).await),
         found => found,
     }
 }
 
-async fn look_in_tables(
-    view: &View,
-    keyspace: u32,
-    key: &[u8],
-    sequence: SequenceNumber,
-) -> Result<Option<Bytes>> {
-    let Some(levels) = view.version.levels(keyspace) else { return Ok(None) };
-    let lookup = Lookup::new(key, sequence);
+async fn look_in_tables(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Bytes>> {
+    let lookup = Lookup::new(key, asked.sequence);
+    // What a memtable has is an operand, or it would have been the answer.
+    if versions::newest_in_memtables(view, asked, &lookup).is_some() && !is_enabled(Mutant::MergeLostOnMiss) {
+        return versions::get(view, asked, &lookup).await;
+    }
+    let Some(levels) = view.version.levels(asked.keyspace.id) else { return Ok(None) };
     open_together(candidates(levels, key)).await?;
     for table in candidates(levels, key) {
         if let Some(hit) = table.get(&lookup).await? {
-            return table_answer(table, hit, |hit| Some(hit.into_value()));
+            return match table_answer(table, hit, |hit| Some(hit.into_value()))? {
+                Found::Answer(answer) => Ok(answer),
+                Found::Fold => versions::get(view, asked, &lookup).await,
+            };
         }
     }
     Ok(None)

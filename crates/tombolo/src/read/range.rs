@@ -8,6 +8,10 @@
 //! from the place otherwise. So an error, or a dropped future, leaves the cursor beside the entry
 //! where it was.
 //!
+//! Of a key whose newest version alone says nothing, as an operand of a merge, the merge walks over
+//! as many versions as it takes, and the cursor holds the value. It stands at the key then, and the
+//! merge behind the newest version.
+//!
 //! Of a key with many versions, or with many newer than the moment, a few are stepped over; then
 //! the rest is skipped by a seek: a move costs a number of steps that does not grow with the number
 //! of versions.
@@ -20,8 +24,8 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Error, Purpose, Result};
 
 use super::Merge;
-use crate::engine::View;
-use crate::resolve::{Answer, Moment, Says, Unresolved, says};
+use crate::engine::{KeyspaceInfo, View};
+use crate::resolve::{Answer, Fold, Moment, Says, Unresolved, says};
 use crate::table::{KeyRange, Step};
 use crate::version::Owed;
 
@@ -38,6 +42,17 @@ enum Direction {
     Backward,
 }
 
+/// Where the merge stands, of a cursor that stands at an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// At the entry.
+    Forward,
+    /// Before all versions of `anchor`, whose value is in `saved`.
+    Backward,
+    /// After the newest version of `anchor` that is seen, whose value is in `saved`.
+    Folded,
+}
+
 /// Where the cursor stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -49,8 +64,8 @@ enum Place {
     Before,
     /// After the key in `anchor`, and before all that are greater.
     After,
-    /// At an entry. Going forward the merge stands there too; going backward its key is in
-    /// `anchor`, its value in `saved`.
+    /// At an entry. Going forward the merge stands there too; going backward, and where its value
+    /// was folded, its key is in `anchor`, its value in `saved`.
     Entry,
 }
 
@@ -63,6 +78,8 @@ enum Walk {
     Versions,
     /// There are many: the merge seeks the newest one that is visible.
     Newest,
+    /// That one does not say all: the merge walks forward over the versions.
+    Fold,
     /// The merge steps before all versions of `anchor`.
     Leave,
 }
@@ -80,7 +97,7 @@ pub(crate) struct RangeCursor {
     merge: Merge,
     /// Keeps what the merge reads from.
     view: Arc<View>,
-    keyspace: u32,
+    keyspace: Arc<KeyspaceInfo>,
     sequence: SequenceNumber,
     /// `None`: all keys.
     range: Option<Arc<KeyRange>>,
@@ -89,13 +106,17 @@ pub(crate) struct RangeCursor {
     anchor: Vec<u8>,
     saved: Saved,
     /// In which direction `merge` stands where the place says; `None`: nowhere of use.
-    stands: Option<Direction>,
+    stands: Option<Stand>,
     /// The direction of the move that is blocked.
     goal: Direction,
     walk: Walk,
+    /// The fold of `anchor`, while the merge walks over its versions.
+    fold: Option<Fold>,
     /// Whether the newest visible version of `anchor` seen so far is a value, while walking
     /// backward.
     has_value: bool,
+    /// Whether that version is one of several that say it together.
+    needs_fold: bool,
     /// That version is of a kind that nobody knows.
     refused: Option<Error>,
     /// Versions of one key stepped over in a row.
@@ -109,7 +130,7 @@ pub(crate) struct RangeCursor {
 impl RangeCursor {
     pub(crate) fn new(
         view: Arc<View>,
-        keyspace: u32,
+        keyspace: Arc<KeyspaceInfo>,
         sequence: SequenceNumber,
         range: KeyRange,
     ) -> RangeCursor {
@@ -117,9 +138,9 @@ impl RangeCursor {
             (Bound::Unbounded, Bound::Unbounded) => None,
             _ => Some(Arc::new(range)),
         };
-        let merge = Merge::of_view(&view, keyspace, range.as_ref(), Purpose::Scan);
+        let merge = Merge::of_view(&view, keyspace.id, range.as_ref(), Purpose::Scan);
         RangeCursor {
-            extra_runs: extra_runs(&merge, &view, keyspace),
+            extra_runs: extra_runs(&merge, &view, keyspace.id),
             owed: Owed::default(),
             merge,
             view,
@@ -132,7 +153,9 @@ impl RangeCursor {
             stands: None,
             goal: Direction::Forward,
             walk: Walk::Key,
+            fold: None,
             has_value: false,
+            needs_fold: false,
             refused: None,
             steps: 0,
             scratch: Vec::new(),
@@ -149,12 +172,12 @@ impl RangeCursor {
         self.sequence = sequence;
         // The view may be the same, and a memtable of it have got its first write to the keyspace
         // since.
-        let lists = view.memtables().filter(|memtable| memtable.has_list(self.keyspace)).count();
+        let lists = view.memtables().filter(|memtable| memtable.has_list(self.keyspace.id)).count();
         if !Arc::ptr_eq(&view, &self.view) || lists != self.merge.memtables() {
             self.pay();
-            self.merge = Merge::of_view(&view, self.keyspace, self.range.as_ref(), Purpose::Scan);
+            self.merge = Merge::of_view(&view, self.keyspace.id, self.range.as_ref(), Purpose::Scan);
             self.view = view;
-            self.extra_runs = extra_runs(&self.merge, &self.view, self.keyspace);
+            self.extra_runs = extra_runs(&self.merge, &self.view, self.keyspace.id);
         }
     }
 
@@ -162,7 +185,7 @@ impl RangeCursor {
     pub(crate) fn twin(&self) -> RangeCursor {
         let all = || KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
         let range = self.range.as_deref().cloned().unwrap_or_else(all);
-        RangeCursor::new(Arc::clone(&self.view), self.keyspace, self.sequence, range)
+        RangeCursor::new(Arc::clone(&self.view), Arc::clone(&self.keyspace), self.sequence, range)
     }
 
     /// Whether `key` lies after the entry or the gap at which it stands.
@@ -196,7 +219,7 @@ impl RangeCursor {
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         match (self.place, self.stands) {
-            (Place::Entry, Some(Direction::Forward)) => self.merge.entry().map_or(&[], |(key, _)| key),
+            (Place::Entry, Some(Stand::Forward)) => self.merge.entry().map_or(&[], |(key, _)| key),
             (Place::Entry, _) => &self.anchor,
             _ => &[],
         }
@@ -206,7 +229,7 @@ impl RangeCursor {
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match (self.place, self.stands) {
-            (Place::Entry, Some(Direction::Forward)) => self.merge.source().map_or(&[], super::Source::value),
+            (Place::Entry, Some(Stand::Forward)) => self.merge.source().map_or(&[], super::Source::value),
             (Place::Entry, _) => self.saved.shared.as_deref().unwrap_or(&self.saved.copied),
             _ => &[],
         }
@@ -215,7 +238,7 @@ impl RangeCursor {
     /// The entry's value, sharing the memory it lies in where that pays.
     pub(crate) fn value_bytes(&self) -> Bytes {
         match (self.place, self.stands) {
-            (Place::Entry, Some(Direction::Forward)) => {
+            (Place::Entry, Some(Stand::Forward)) => {
                 self.merge.source().map_or_else(Bytes::new, super::Source::value_bytes)
             }
             (Place::Entry, _) => {
@@ -261,7 +284,7 @@ impl RangeCursor {
     /// To the entry after the one at which it stands, or after the gap.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Step> {
-        let step = if self.place == Place::Entry && self.stands == Some(Direction::Forward) {
+        let step = if self.place == Place::Entry && self.stands == Some(Stand::Forward) {
             if let Some(table) = self.merge.alone() {
                 // Most often: the next entry of the only table is the newest version of another
                 // key, and a value.
@@ -283,12 +306,16 @@ impl RangeCursor {
                 self.owed.stepped();
                 self.merge.try_next()
             }
+        } else if self.place == Place::Entry && self.stands == Some(Stand::Folded) {
+            self.place = Place::After;
+            Ok(Step::Done)
         } else {
             if self.place == Place::Entry {
                 self.place = Place::After;
             }
             self.stand_forward()
         };
+        self.fold = None;
         self.goal = Direction::Forward;
         self.stands = None;
         self.steps = 0;
@@ -301,7 +328,7 @@ impl RangeCursor {
     /// To the entry before the one at which it stands, or before the gap.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<Step> {
-        let step = if self.place == Place::Entry && self.stands == Some(Direction::Backward) {
+        let step = if self.place == Place::Entry && self.stands == Some(Stand::Backward) {
             self.place = Place::Before;
             if let Some(step) = self.prev_alone() {
                 return step;
@@ -315,6 +342,7 @@ impl RangeCursor {
             }
             self.stand_backward()
         };
+        self.fold = None;
         self.goal = Direction::Backward;
         self.stands = None;
         self.walk = Walk::Key;
@@ -343,6 +371,7 @@ impl RangeCursor {
         self.saved.copied.extend_from_slice(value);
         (self.goal, self.stands) = (Direction::Backward, None);
         (self.place, self.walk, self.has_value, self.steps) = (Place::After, Walk::Versions, true, 1);
+        self.needs_fold = false;
         let step = table.prev();
         if table.valid() {
             if table.key().user_key != &self.anchor[..] {
@@ -374,7 +403,7 @@ impl RangeCursor {
     /// Remembers the key at which the merge stands, going forward.
     #[inline]
     fn anchor_here(&mut self) {
-        if self.stands == Some(Direction::Forward)
+        if self.stands == Some(Stand::Forward)
             && let Some((key, _)) = self.merge.entry()
         {
             self.anchor.clear();
@@ -390,7 +419,7 @@ impl RangeCursor {
     /// What reading several runs cost so far goes to their read_cost.
     #[cold]
     fn pay(&mut self) {
-        if let Some(levels) = self.view.version.levels(self.keyspace).filter(|_| self.extra_runs > 0) {
+        if let Some(levels) = self.view.version.levels(self.keyspace.id).filter(|_| self.extra_runs > 0) {
             self.owed.settle(&levels.read_cost, &self.anchor);
         }
     }
@@ -469,6 +498,28 @@ impl RangeCursor {
     /// From where the merge stands to the first key with a value.
     #[inline]
     fn settle_forward(&mut self) -> Result<Step> {
+        loop {
+            if self.fold.is_some() {
+                if self.go_on_folding()? == Step::Blocked {
+                    return Ok(Step::Blocked);
+                }
+                if self.end_fold()? {
+                    self.stands = Some(Stand::Folded);
+                    return Ok(Step::Done);
+                }
+                self.place = Place::After;
+            }
+            let step = self.pass_to_value()?;
+            if step == Step::Blocked || self.fold.is_none() {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// From where the merge stands to the first key with a value, or the first that is to be
+    /// folded, of which `fold` is begun.
+    #[inline]
+    fn pass_to_value(&mut self) -> Result<Step> {
         while let Some((key, trailer)) = self.merge.entry() {
             if self.is_above(key) {
                 break;
@@ -482,7 +533,7 @@ impl RangeCursor {
                     Ok(Answer::More) => self.skip(Trailer::seek(self.sequence)),
                     Ok(Answer::Value) => {
                         self.place = Place::Entry;
-                        self.stands = Some(Direction::Forward);
+                        self.stands = Some(Stand::Forward);
                         return Ok(Step::Done);
                     }
                     Ok(Answer::Absent) => {
@@ -491,6 +542,15 @@ impl RangeCursor {
                         self.place = Place::After;
                         self.steps = 0;
                         self.merge.try_next()
+                    }
+                    Ok(Answer::Fold) => {
+                        self.anchor.clear();
+                        self.anchor.extend_from_slice(key);
+                        // What fails from here on leaves the cursor before the key.
+                        self.place = Place::Before;
+                        self.steps = 0;
+                        self.fold = Some(Fold::default());
+                        return Ok(Step::Done);
                     }
                     Err(unresolved) => return Err(self.unresolved(unresolved)),
                 }
@@ -501,6 +561,38 @@ impl RangeCursor {
         }
         self.place = Place::End;
         Ok(Step::Done)
+    }
+
+    /// Feeds the fold of `anchor` with versions from where the merge stands, until it has an answer
+    /// or they end.
+    fn go_on_folding(&mut self) -> Result<Step> {
+        let judge = self.keyspace.judge();
+        while let Some(source) = self.merge.source()
+            && let Some((key, trailer)) = source.entry().filter(|(key, _)| *key == &self.anchor[..])
+            && let Some(fold) = &mut self.fold
+        {
+            let answer = fold.feed(&judge, key, trailer, || source.value_bytes(), || source.place())?;
+            if answer != Answer::More {
+                break;
+            }
+            if self.merge.try_next()? == Step::Blocked {
+                return Ok(Step::Blocked);
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// Ends the fold of `anchor`: stands at it if it has a value.
+    fn end_fold(&mut self) -> Result<bool> {
+        let Some(fold) = self.fold.take() else { return Ok(false) };
+        let value = fold.finish(&self.keyspace.judge(), &self.anchor)?;
+        self.has_value = value.is_some();
+        self.saved.copied.clear();
+        self.saved.shared = value;
+        if self.has_value {
+            self.place = Place::Entry;
+        }
+        Ok(self.has_value)
     }
 
     /// Steps over a version of the key at which the merge stands; after a few, over all that lie
@@ -539,14 +631,16 @@ impl RangeCursor {
                     // from which it came.
                     (self.place, self.walk, self.has_value, self.steps) =
                         (Place::After, Walk::Versions, false, 0);
-                    self.refused = None;
+                    (self.refused, self.needs_fold) = (None, false);
                     Ok(Step::Done)
                 }
                 Walk::Versions => match self.version_of_anchor() {
                     Some(trailer) if !Moment(self.sequence).sees(trailer) => {
                         // All that follow are newer still.
                         self.walk = Walk::Leave;
-                        if self.steps < STEPS_MAX {
+                        if self.needs_fold {
+                            self.fold_backward()
+                        } else if self.steps < STEPS_MAX {
                             Ok(Step::Done)
                         } else {
                             self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
@@ -561,6 +655,7 @@ impl RangeCursor {
                         self.steps += 1;
                         self.merge.try_prev()
                     }
+                    None if self.needs_fold => self.fold_backward(),
                     None => {
                         if self.end_of_key()? {
                             return Ok(Step::Done);
@@ -572,6 +667,20 @@ impl RangeCursor {
                     if let Some(trailer) = self.version_of_anchor() {
                         self.save(trailer);
                     }
+                    if self.needs_fold {
+                        self.fold_backward()
+                    } else {
+                        self.walk = Walk::Leave;
+                        self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
+                    }
+                }
+                Walk::Fold => {
+                    if self.go_on_folding()? == Step::Blocked {
+                        return Ok(Step::Blocked);
+                    }
+                    self.end_fold()?;
+                    // Until the merge has left the key, the cursor stands after it.
+                    self.place = Place::After;
                     self.walk = Walk::Leave;
                     self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
                 }
@@ -596,6 +705,12 @@ impl RangeCursor {
         }
     }
 
+    /// Has the merge walk forward over the versions of `anchor` that are seen.
+    fn fold_backward(&mut self) -> Result<Step> {
+        (self.walk, self.needs_fold, self.fold) = (Walk::Fold, false, Some(Fold::default()));
+        self.merge.try_seek(&self.anchor, Trailer::seek(self.sequence))
+    }
+
     /// The version at which the merge stands, if it is one of the anchor's.
     #[inline]
     fn version_of_anchor(&self) -> Option<Trailer> {
@@ -607,7 +722,7 @@ impl RangeCursor {
     fn end_of_key(&mut self) -> Result<bool> {
         if self.has_value {
             self.place = Place::Entry;
-            self.stands = Some(Direction::Backward);
+            self.stands = Some(Stand::Backward);
             return Ok(true);
         }
         if let Some(error) = self.refused.take() {
@@ -627,6 +742,7 @@ impl RangeCursor {
     fn save(&mut self, trailer: Trailer) {
         let says = says(trailer);
         self.has_value = says == Ok(Says::Value);
+        self.needs_fold = says == Ok(Says::Operand);
         if !self.has_value {
             // Only the newest version that is seen counts, and that one comes last.
             self.refused = says.err().map(|unresolved| self.unresolved(unresolved));

@@ -15,8 +15,9 @@ use bytes::Bytes;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::{for_all, memtable_answer, table_answer};
+use super::{Asked, Found, InMemory, for_all, memtable_answer, table_answer, versions};
 use crate::engine::{Engine, View};
 use crate::resolve::{Says, says};
 use crate::table::{Lookup, Near, NearProbe, Probe};
@@ -47,15 +48,14 @@ struct Place<'a> {
 /// `Corrupt`, `Unsupported`.
 pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     keys: &[K],
-    sequence: SequenceNumber,
 ) -> Result<Several> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     if !keys.is_sorted_by(|left, right| left.as_ref() <= right.as_ref()) {
         order.sort_unstable_by(|left, right| keys[*left].as_ref().cmp(keys[*right].as_ref()));
     }
-    let levels = view.version.levels(keyspace);
+    let levels = view.version.levels(asked.keyspace.id);
     let mut places: Vec<Place<'_>> = Vec::new();
     if let Some(levels) = levels {
         places.resize_with(levels.runs.len() + levels.sorted.len(), Place::default);
@@ -63,14 +63,18 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
     let mut several = Several { values: vec![None; keys.len()], missing: Vec::new() };
     for index in order {
         let key = keys[index].as_ref();
-        let lookup = Lookup::new(key, sequence);
-        if let Some(answer) = in_memtables(view, keyspace, &lookup, sequence) {
-            several.values[index] = answer?;
-            continue;
-        }
-        let Some(levels) = levels else { continue };
-        match in_tables(levels, &mut places, &lookup)? {
-            NearProbe::Found(value) => several.values[index] = value,
+        let lookup = Lookup::new(key, asked.sequence);
+        let found = match (in_memtables(view, asked, &lookup), levels) {
+            (Some(found), _) => NearProbe::Found(found?),
+            (None, Some(levels)) => in_tables(levels, &mut places, &lookup)?,
+            (None, None) => NearProbe::Absent,
+        };
+        match found {
+            NearProbe::Found(Found::Answer(value)) => several.values[index] = value,
+            NearProbe::Found(Found::Fold) => match versions::get_in_memory(view, asked, &lookup, Some)? {
+                InMemory::Answer(value) => several.values[index] = value,
+                InMemory::Miss => several.missing.push(index),
+            },
             NearProbe::Absent => {}
             NearProbe::Miss => several.missing.push(index),
         }
@@ -78,17 +82,12 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
     Ok(several)
 }
 
-fn in_memtables(
-    view: &View,
-    keyspace: u32,
-    lookup: &Lookup<'_>,
-    sequence: SequenceNumber,
-) -> Option<Result<Option<Bytes>>> {
+fn in_memtables(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> Option<Result<Found<Bytes>>> {
     let copy = |value: &[u8]| Some(Bytes::copy_from_slice(value));
     let mut memtables =
         std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     memtables.find_map(|memtable| {
-        memtable.get(keyspace, lookup.target.user_key, lookup.hash, sequence, |entry| {
+        memtable.get(asked.keyspace.id, lookup.target.user_key, lookup.hash, asked.sequence, |entry| {
             memtable_answer(entry, copy)
         })
     })
@@ -98,7 +97,7 @@ fn in_tables<'a>(
     levels: &'a Levels,
     places: &mut [Place<'a>],
     lookup: &Lookup<'_>,
-) -> Result<NearProbe<Option<Bytes>>> {
+) -> Result<NearProbe<Found<Bytes>>> {
     let key = lookup.target.user_key;
     let mut probes = 0;
     let mut found = Ok(NearProbe::Absent);
@@ -109,8 +108,9 @@ fn in_tables<'a>(
         }
         let Some(table) = place.table else { continue };
         let answer = |trailer: Trailer, pinned: &crate::cache::Pinned, value: &[u8]| match says(trailer) {
-            Ok(Says::Value) => Ok(Some(pinned.keep_value(value))),
-            Ok(Says::Absent) => Ok(None),
+            Ok(Says::Value) => Ok(Found::Answer(Some(pinned.keep_value(value)))),
+            Ok(Says::Absent) => Ok(Found::Answer(None)),
+            Ok(Says::Operand) => Ok(Found::Fold),
             Err(unresolved) => Err(unresolved.at(table.object())),
         };
         probes += 1;
@@ -135,13 +135,12 @@ fn in_tables<'a>(
 pub(crate) async fn get_several_from_tables(
     engine: &Engine,
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     keys: &[(usize, Bytes)],
-    sequence: SequenceNumber,
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
     let mut answers = Vec::with_capacity(keys.len());
     for keys in keys.chunks(KEYS_AT_ONCE) {
-        match look_in_tables(view, keyspace, keys, sequence).await {
+        match look_in_tables(view, asked, keys).await {
             Err(error) => return Err(engine.judge_read(view, error).await),
             Ok(found) => answers.extend(found),
         }
@@ -156,23 +155,28 @@ struct Open<'a> {
     from: usize,
 }
 
-async fn look_in_tables(
+pub(super) async fn look_in_tables(
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     keys: &[(usize, Bytes)],
-    sequence: SequenceNumber,
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
-    let Some(levels) = view.version.levels(keyspace) else {
+    let Some(levels) = view.version.levels(asked.keyspace.id) else {
         return Ok(keys.iter().map(|(number, _)| (*number, None)).collect());
     };
     let mut answers = Vec::with_capacity(keys.len());
-    let mut open: Vec<Open<'_>> = keys.iter().map(|key| Open { key, from: 0 }).collect();
+    // What a memtable has is an operand, or it would have been the answer.
+    let (mut folds, open): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, key)| {
+        versions::newest_in_memtables(view, asked, &Lookup::new(key, asked.sequence)).is_some()
+            && !is_enabled(Mutant::MergeLostOnMiss)
+    });
+    let mut open: Vec<Open<'_>> = open.into_iter().map(|key| Open { key, from: 0 }).collect();
     while !open.is_empty() {
         let mut groups: Vec<Group<'_>> = Vec::new();
         let mut waiting = Vec::with_capacity(open.len());
         for mut key in open {
-            match stop_of(levels, &mut key, sequence)? {
-                Stop::Answer(value) => answers.push((key.key.0, value)),
+            match stop_of(levels, &mut key, asked.sequence)? {
+                Stop::Answer(Found::Answer(value)) => answers.push((key.key.0, value)),
+                Stop::Answer(Found::Fold) => folds.push(key.key),
                 Stop::Table(table) => {
                     group_of(&mut groups, key.from, table).2.push(key.key);
                     waiting.push(key);
@@ -181,22 +185,40 @@ async fn look_in_tables(
         }
         super::open_together(groups.iter().map(|(_, table, _)| *table)).await?;
         let mut reads: Vec<_> =
-            groups.iter().map(|(_, table, keys)| read_group(table, keys, sequence)).collect();
+            groups.iter().map(|(_, table, keys)| read_group(table, keys, asked.sequence)).collect();
         let mut found = Vec::new();
-        for_all(&mut reads, |answers: Vec<Answered>| found.extend(answers)).await?;
-        let answered: HashSet<usize> = found.iter().map(|(number, _)| *number).collect();
-        answers.extend(found);
+        for_all(&mut reads, |answers: Vec<Answered<'_>>| found.extend(answers)).await?;
+        let answered: HashSet<usize> = found.iter().map(|(key, _)| key.0).collect();
+        for (key, found) in found {
+            match found {
+                Found::Answer(value) => answers.push((key.0, value)),
+                Found::Fold => folds.push(key),
+            }
+        }
         waiting.retain(|key| !answered.contains(&key.key.0));
         waiting.iter_mut().for_each(|key| key.from += 1);
         open = waiting;
     }
+    let mut reads: Vec<_> = folds.into_iter().map(|key| read_versions(view, asked, key)).collect();
+    for_all(&mut reads, |answer| answers.push(answer)).await?;
     Ok(answers)
+}
+
+/// Reads a key of which one entry does not say all.
+fn read_versions<'a>(
+    view: &'a View,
+    asked: Asked<'a>,
+    (number, key): &'a (usize, Bytes),
+) -> BoxFuture<'a, Result<(usize, Option<Bytes>)>> {
+    Box::pin(
+        async move { Ok((*number, versions::get(view, asked, &Lookup::new(key, asked.sequence)).await?)) },
+    )
 }
 
 /// Where a key comes to stand.
 enum Stop<'a> {
     /// Nowhere: memory has the answer.
-    Answer(Option<Bytes>),
+    Answer(Found<Bytes>),
     /// At a table of which something that it needs is not in memory.
     Table(&'a Arc<TableHandle>),
 }
@@ -216,7 +238,7 @@ fn stop_of<'a>(levels: &'a Levels, open: &mut Open<'_>, sequence: SequenceNumber
         }
         open.from += 1;
     }
-    Ok(Stop::Answer(None))
+    Ok(Stop::Answer(Found::Answer(None)))
 }
 
 /// The table of a run of level 0, or of a sorted run, by number, that may hold a key.
@@ -230,8 +252,8 @@ fn table_at<'a>(levels: &'a Levels, number: usize, key: &[u8]) -> Option<&'a Arc
 /// A table with the keys that stand at it, in ascending order, and the number of its run.
 type Group<'a> = (usize, &'a Arc<TableHandle>, Vec<&'a (usize, Bytes)>);
 
-/// The number of a key, and its value if it has one.
-type Answered = (usize, Option<Bytes>);
+/// A key, and what a table says of it.
+type Answered<'a> = (&'a (usize, Bytes), Found<Bytes>);
 
 /// The group of a table; keys come in ascending order, so that the tables of a run do, too.
 fn group_of<'g, 'a>(
@@ -249,17 +271,15 @@ fn group_of<'g, 'a>(
     &mut groups[at]
 }
 
-fn read_group<'a>(
-    table: &'a Arc<TableHandle>,
-    keys: &'a [&'a (usize, Bytes)],
+fn read_group<'g, 'a: 'g>(
+    table: &'g Arc<TableHandle>,
+    keys: &'g [&'a (usize, Bytes)],
     sequence: SequenceNumber,
-) -> BoxFuture<'a, Result<Vec<Answered>>> {
+) -> BoxFuture<'g, Result<Vec<Answered<'a>>>> {
     Box::pin(async move {
         let lookups: Vec<_> = keys.iter().map(|(_, key)| Lookup::new(key, sequence)).collect();
         let hits = table.get_several(&lookups).await?;
-        let found = keys.iter().zip(hits).filter_map(|((number, _), hit)| Some((*number, hit?)));
-        found
-            .map(|(number, hit)| Ok((number, table_answer(table, hit, |hit| Some(hit.into_value()))?)))
-            .collect()
+        let found = keys.iter().zip(hits).filter_map(|(key, hit)| Some((*key, hit?)));
+        found.map(|(key, hit)| Ok((key, table_answer(table, hit, |hit| Some(hit.into_value()))?))).collect()
     })
 }

@@ -32,6 +32,7 @@ use crate::budget::MemoryBudget;
 use crate::engine::{Engine, Following, ReadOnly};
 use crate::flash::FlashCache;
 use crate::manifest::driver::follow::ChainFollower;
+use crate::operator::Operators;
 use crate::options::Options;
 use crate::recovery::{WithoutClaim, refused, without_claim};
 use follow::{Follower, Pinning, Pins, pin_newest};
@@ -121,13 +122,14 @@ pub(crate) struct FollowRequest {
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) flash: Option<Arc<FlashCache>>,
+    pub(crate) operators: Operators,
     pub(crate) how: How,
 }
 
 /// Opens a reader that follows, or a look: on return it shows everything that was acknowledged as
 /// durable before the call.
 pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
-    let FollowRequest { env, place, objects, log_store, options, budget, flash, how } = request;
+    let FollowRequest { env, place, objects, log_store, options, budget, flash, operators, how } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mut chain = ChainFollower::open(&env, &objects).await?;
@@ -156,6 +158,7 @@ pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
         membership,
         kept_by,
         flash,
+        operators,
     })?;
     let following = Arc::new(Following::new(reader.lag_max, began));
     let shown = Arc::clone(&following);

@@ -63,6 +63,7 @@ use crate::manifest::driver::io::Io;
 use crate::manifest::driver::{Attempt, EndedLife};
 use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
 use crate::memtable::Memtable;
+use crate::operator::Operators;
 use crate::options::{KeyspaceOptions, OpenMode, Options, TakeOver};
 use crate::pace::BackgroundRate;
 use crate::version::{Tables, Version, Versions};
@@ -92,6 +93,7 @@ pub(crate) struct Request {
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
     pub(crate) rate: Option<Arc<BackgroundRate>>,
+    pub(crate) operators: Operators,
     /// Logs of the application's own.
     pub(crate) application_logs: u32,
 }
@@ -120,6 +122,7 @@ pub(crate) async fn open_on(
         listener,
         flash,
         rate,
+        operators,
         application_logs,
     } = request;
     let membership = budget.join(options.memtable_bytes())?;
@@ -167,6 +170,7 @@ pub(crate) async fn open_on(
         kept_by,
         flash,
         rate,
+        operators,
     })?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
@@ -603,6 +607,7 @@ struct Assembly {
     kept_by: Option<Arc<Pinned>>,
     flash: Option<Arc<FlashCache>>,
     rate: Option<Arc<BackgroundRate>>,
+    operators: Operators,
 }
 
 /// Puts an engine together, which shows the state and what was replayed.
@@ -610,7 +615,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let Assembly {
         env, place, objects, log_store, log, options, context, manifest, budget, membership, ..
     } = assembly;
-    let Assembly { replayed, old_logs, listener, kept_by, flash, rate, .. } = assembly;
+    let Assembly { replayed, old_logs, listener, kept_by, flash, rate, operators, .. } = assembly;
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
@@ -622,7 +627,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     };
     let state = manifest.state();
     let last = replayed.last_sequence(&state);
-    let catalog = Catalog::default();
+    let catalog = Catalog::new(operators);
     for keyspace in replayed.keyspaces()? {
         catalog.insert(&keyspace);
     }

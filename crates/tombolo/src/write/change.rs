@@ -52,6 +52,10 @@ impl Change {
                 if let Some(found) = engine.catalog.by_name(&creation.name) {
                     return creation.found(engine, commit, found);
                 }
+                // Nobody could merge into it.
+                if let Some(operator) = &creation.options.operator {
+                    engine.catalog.operators().named(operator).get()?;
+                }
                 let id = commit.next_keyspace;
                 let options = creation.options.to_manifest();
                 let pushed = prepared.batch.push_create_keyspace(id, &creation.name, MAIN_STREAM, &options);

@@ -133,7 +133,7 @@ async fn job(world: &Plain) -> Arc<Job> {
 
 fn terms(snapshots: &[u64]) -> Terms {
     let snapshots = snapshots.iter().copied().map(SequenceNumber).collect();
-    Terms { snapshots, options: Arc::default(), table_bytes: 0 }
+    Terms { snapshots, judge: crate::resolve::Judge::default(), options: Arc::default(), table_bytes: 0 }
 }
 
 fn run(world: &Arc<Plain>, job: &Arc<Job>, snapshots: &[u64]) -> Arc<Run> {
