@@ -165,6 +165,13 @@ impl Trailer {
         SequenceNumber(self.0 >> 8)
     }
 
+    /// The same kind under another number.
+    #[inline]
+    #[must_use]
+    pub const fn at(self, sequence: SequenceNumber) -> Trailer {
+        Trailer(sequence.0 << 8 | self.0 & 0xff)
+    }
+
     /// The kind, if this version knows it.
     #[inline]
     pub const fn kind(self) -> Option<EntryKind> {

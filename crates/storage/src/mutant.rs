@@ -79,6 +79,12 @@ pub enum Mutant {
     LogFreeBeforeReplayPointDurable,
     FlushNamesBeforeLogDurable,
     FlushAheadOfKeyspaceChanges,
+    // Tables from outside
+    OverrideIgnored,
+    IngestWithoutSeal,
+    IngestAcknowledgedEarly,
+    IngestShowsStaged,
+    IngestGivenUpWithEntry,
     // A log that ends while the database goes on
     EndedLogUnnamedBeforeTables,
     EndedLogStaysNamed,

@@ -32,6 +32,7 @@ mod memtable;
 mod op;
 mod operator;
 mod options;
+mod outside;
 mod pace;
 mod read;
 mod reader;
@@ -54,9 +55,9 @@ pub use collection::Destroyed;
 pub use condition::{Condition, Decision, Versioned};
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
-    Blocking, BlockingKeyspace, Builder, Cursor, Db, EarlierLogs, Finding, Keyspace, LogPosition, Property,
-    PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, ScanStream, Snapshot, Standby, Stats, Unit,
-    VerifyReport,
+    Blocking, BlockingKeyspace, Builder, Cursor, Db, EarlierLogs, Finding, Ingest, Keyspace, LogPosition,
+    Property, PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, ScanStream, Snapshot, Standby,
+    Stats, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
@@ -67,6 +68,7 @@ pub use operator::{
     AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, encode_set, set_elements,
 };
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting, Shape, TakeOver};
+pub use outside::{Bring, IngestOptions, IngestReport, TableFile, TableFileBuilder, TablePlace};
 pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;
 pub use salvage::{Loss, SalvageMode, SalvageReport};

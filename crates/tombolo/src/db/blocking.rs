@@ -3,8 +3,9 @@
 use tombolo_storage::Result;
 
 use crate::checkpoint::Checkpoint;
-use crate::db::{Batch, Db, Keyspace, VerifyReport};
+use crate::db::{Batch, Db, Ingest, Keyspace, VerifyReport};
 use crate::options::{Durability, KeyspaceOptions};
+use crate::outside::{IngestReport, TablePlace};
 use crate::value::Value;
 
 /// A database whose verbs wait. Must not be used inside a task.
@@ -58,6 +59,11 @@ impl Blocking {
     /// As [`Db::write_with`].
     pub fn write_with(&self, batch: Batch, durability: Durability) -> Result<()> {
         self.0.write_with(batch, durability).wait()
+    }
+
+    /// As [`Db::ingest`].
+    pub fn ingest(&self, tables: Ingest) -> Result<IngestReport> {
+        self.0.ingest(tables).wait()
     }
 
     /// As [`Db::sync`].
@@ -161,6 +167,11 @@ impl BlockingKeyspace {
         durability: Durability,
     ) -> Result<()> {
         self.0.merge_with(key, operand, durability).wait()
+    }
+
+    /// As [`Keyspace::ingest`].
+    pub fn ingest<P: Into<TablePlace>>(&self, tables: impl IntoIterator<Item = P>) -> Result<IngestReport> {
+        self.0.ingest(tables).wait()
     }
 
     /// As [`Keyspace::get`].

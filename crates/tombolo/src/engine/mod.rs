@@ -59,7 +59,7 @@ use crate::options::{LiveOptions, Options};
 use crate::pace::{BackgroundRate, Paces};
 use crate::signal::{Signal, Turn};
 use crate::stalls::Stalls;
-use crate::version::{Version, Versions};
+use crate::version::{Ingested, Version, Versions};
 
 /// The stream that orders all keyspaces.
 pub(crate) const MAIN_STREAM: u32 = 0;
@@ -82,6 +82,27 @@ impl View {
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.waiting.iter().map(|sealed| &sealed.memtable))
     }
+
+    /// Whether what was ingested lies over the memtables of a keyspace: a read goes by numbers then.
+    #[inline]
+    pub(crate) fn is_over(&self, keyspace: u32) -> bool {
+        !self.waiting.is_empty() && self.version.is_over(keyspace)
+    }
+
+    /// Those that count for a keyspace, newest first: an exchange ends what is older.
+    pub(crate) fn memtables_of(&self, keyspace: u32) -> impl Iterator<Item = &Arc<Memtable>> {
+        let ends = |sealed: &Arc<Sealed>| {
+            sealed.ingested.as_ref().is_some_and(|ingested| ingested.exchanges(keyspace))
+        };
+        let older = self.waiting.iter().position(ends).unwrap_or(self.waiting.len());
+        let waiting = self.waiting[..older].iter();
+        std::iter::once(&self.active).chain(waiting.map(|sealed| &sealed.memtable))
+    }
+}
+
+/// What was ingested with these memtables and is in no level yet.
+pub(crate) fn ingested_of(waiting: &[Arc<Sealed>]) -> Vec<&Ingested> {
+    waiting.iter().filter_map(|sealed| sealed.ingested.as_deref()).collect()
 }
 
 /// A memtable that takes no more writes, and what its flush tells the manifest.
@@ -95,6 +116,8 @@ pub(crate) struct Sealed {
     pub(crate) log_end: Option<LogOffset>,
     /// Keyspaces created and dropped by its writes, in their order.
     pub(crate) keyspace_edits: Vec<Edit>,
+    /// What was ingested when it was sealed: newer than all in it, and live with its flush.
+    pub(crate) ingested: Option<Arc<Ingested>>,
     /// Logs that are needed no more once it is flushed: of older epochs, and the main log that has
     /// ended.
     pub(crate) old_logs: Vec<LogRecord>,
@@ -402,9 +425,9 @@ impl Engine {
     pub(crate) fn install(&self, flushed: Option<&Arc<Sealed>>) {
         let _guard = self.view_lock.lock();
         let old = self.view.load();
-        let version = self.versions.build(&self.manifest.state(), &old.version);
         let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
-        let waiting = old.waiting.iter().filter(stays).cloned().collect();
+        let waiting: Vec<_> = old.waiting.iter().filter(stays).cloned().collect();
+        let version = self.versions.build(&self.manifest.state(), &old.version, &ingested_of(&waiting));
         self.put_view(View {
             active: Arc::clone(&old.active),
             waiting,

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tombolo_env::Instant;
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Purpose, Result};
 
@@ -33,6 +33,7 @@ use tables::write_tables;
 use crate::engine::{Engine, MAIN_LANE, MAIN_STREAM, Sealed, Work, count_of_level};
 use crate::event::Event;
 use crate::manifest::names;
+use crate::version::Ingested;
 use crate::write;
 
 /// Pauses between attempts: doubled from the first to the last.
@@ -313,6 +314,9 @@ fn edits(
         edits.push(Edit::KeyspaceFlushed { id: table.keyspace, sequence: sealed.last_sequence });
         edits.push(Edit::TableAdded(table.clone()));
     }
+    if let Some(ingested) = &sealed.ingested {
+        edits.extend(ingested_edits(ingested, sealed.last_sequence));
+    }
     if let Some((log, end)) = replay_point {
         edits.push(Edit::LogReplayPoint { epoch: log.epoch.0, lane: log.lane, offset: end.0 });
     }
@@ -323,6 +327,19 @@ fn edits(
     if sealed.last_sequence > reached {
         edits.push(Edit::StreamReached { stream: MAIN_STREAM, sequence: sealed.last_sequence });
     }
+    edits
+}
+
+/// What was ingested goes live, over all that the memtable held.
+fn ingested_edits(ingested: &Ingested, last: SequenceNumber) -> Vec<Edit> {
+    let mut edits: Vec<_> = ingested.exchanged.iter().map(|id| Edit::KeyspaceEmptied { id: *id }).collect();
+    edits.extend(ingested.tables.iter().map(|table| Edit::StagedTableLive {
+        name: table.name,
+        level: 0,
+        sequence: table.last_sequence,
+    }));
+    let flushed = |id| Edit::KeyspaceFlushed { id, sequence: last };
+    edits.extend(ingested.keyspaces().into_iter().map(flushed));
     edits
 }
 
@@ -358,11 +375,16 @@ pub(crate) fn never_named(error: Error) -> Error {
 
 /// Deletes tables of this epoch that no record names or will name.
 pub(crate) async fn delete_unnamed(engine: &Engine, tables: &[TableDescription]) {
+    delete_unnamed_by_name(engine, tables.iter().map(|table| table.name)).await;
+}
+
+/// As [`delete_unnamed`], of tables that may not be there.
+pub(crate) async fn delete_unnamed_by_name(engine: &Engine, tables: impl Iterator<Item = TableName>) {
     for table in tables {
-        let name = names::table(engine.context.incarnation, table.name);
+        let name = names::table(engine.context.incarnation, table);
         if let Err(error) = engine.objects.delete(engine.request(Purpose::Collection), &name).await {
             tracing::warn!(error = %error, "deleting an unused table failed; it is tried again");
-            engine.left_behind.add(table.name);
+            engine.left_behind.add(table);
         }
     }
 }

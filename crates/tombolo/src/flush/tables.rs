@@ -63,7 +63,7 @@ pub(super) async fn write_tables(
     result
 }
 
-/// The keyspaces that live after this flush, with their options. One whose drop lies in a later
+/// The keyspaces that live after this flush and have not ended with an exchange, with their options. One whose drop lies in a later
 /// memtable lives: that drop may yet be lost.
 fn living(engine: &Engine, sealed: &Sealed) -> Result<VecDeque<(u32, List, KeyspaceOptions)>> {
     let mut changed = BTreeMap::new();
@@ -81,7 +81,8 @@ fn living(engine: &Engine, sealed: &Sealed) -> Result<VecDeque<(u32, List, Keysp
             Some(options) => *options,
             None => state.keyspace(id).map(|keyspace| &*keyspace.options),
         };
-        if let Some(options) = options {
+        let has_ended = sealed.ingested.as_ref().is_some_and(|ingested| ingested.exchanges(id));
+        if let Some(options) = options.filter(|_| !has_ended) {
             living.push_back((id, list, KeyspaceOptions::from_manifest(options)?));
         }
     }

@@ -30,7 +30,7 @@ pub(crate) async fn range_size(
     upper: Bound<&[u8]>,
 ) -> Result<RangeSize> {
     let mut size = RangeSize::default();
-    let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
+    let memtables = view.memtables_of(keyspace);
     for list in memtables.filter_map(|memtable| memtable.list(keyspace)) {
         let mut cursor = list.cursor();
         match lower {

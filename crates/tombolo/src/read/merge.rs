@@ -219,13 +219,13 @@ impl Merge {
     ) -> Merge {
         let mut sources = Vec::with_capacity(4);
         sources.extend(
-            view.memtables()
+            view.memtables_of(keyspace)
                 .filter_map(|memtable| memtable.list(keyspace))
                 .map(|list| Source::Memtable(list.cursor())),
         );
         if let Some(levels) = view.version.levels(keyspace) {
-            let runs =
-                levels.runs.iter().filter(|table| range.is_none_or(|range| super::run::meets(table, range)));
+            let runs = levels.over.iter().chain(&levels.runs);
+            let runs = runs.filter(|table| range.is_none_or(|range| super::run::meets(table, range)));
             sources.extend(runs.map(|table| Source::Table(table.cursor_within(purpose, range.cloned()))));
             let sorted = levels.sorted.iter().filter_map(|(_, run)| RunCursor::new(run, range, purpose));
             sources.extend(sorted.map(Source::Run));

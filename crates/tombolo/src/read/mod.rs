@@ -10,9 +10,10 @@
 //!    shown after the keyspace is marked as dropped, so that what was dropped is never taken for
 //!    empty.
 //! 3. The first answer of `active, waiting (newest first), level 0 (newest first), level 1, …` is
-//!    the newest.
+//!    the newest. Where what was ingested lies over a keyspace's memtables, numbers say which is.
 
 mod merge;
+mod over;
 mod range;
 mod run;
 mod several;
@@ -107,6 +108,12 @@ fn find_in_memory<R>(
     mut from_versions: impl FnMut(Bytes) -> Option<R>,
 ) -> Result<InMemory<R>> {
     let Asked { keyspace: &KeyspaceInfo { id: keyspace, .. }, sequence } = asked;
+    if view.is_over(keyspace) {
+        return Ok(match over::get_in_memory(view, asked, key)? {
+            InMemory::Miss => InMemory::Miss,
+            InMemory::Answer(value) => InMemory::Answer(value.and_then(from_versions)),
+        });
+    }
     let lookup = Lookup::new(key, sequence);
     let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     for memtable in memtables {
@@ -183,6 +190,9 @@ pub(crate) async fn get_from_tables(
 }
 
 async fn look_in_tables(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Bytes>> {
+    if view.is_over(asked.keyspace.id) {
+        return over::get(view, asked, key).await;
+    }
     let lookup = Lookup::new(key, asked.sequence);
     // What a memtable has is an operand, or it would have been the answer.
     if versions::newest_in_memtables(view, asked, &lookup).is_some() && !is_enabled(Mutant::MergeLostOnMiss) {

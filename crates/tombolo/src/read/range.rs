@@ -172,7 +172,8 @@ impl RangeCursor {
         self.sequence = sequence;
         // The view may be the same, and a memtable of it have got its first write to the keyspace
         // since.
-        let lists = view.memtables().filter(|memtable| memtable.has_list(self.keyspace.id)).count();
+        let id = self.keyspace.id;
+        let lists = view.memtables_of(id).filter(|memtable| memtable.has_list(id)).count();
         if !Arc::ptr_eq(&view, &self.view) || lists != self.merge.memtables() {
             self.pay();
             self.merge = Merge::of_view(&view, self.keyspace.id, self.range.as_ref(), Purpose::Scan);

@@ -17,7 +17,7 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::{Asked, Found, InMemory, for_all, memtable_answer, table_answer, versions};
+use super::{Asked, Found, InMemory, for_all, memtable_answer, over, table_answer, versions};
 use crate::engine::{Engine, View};
 use crate::resolve::{Says, says};
 use crate::table::{Lookup, Near, NearProbe, Probe};
@@ -55,6 +55,9 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
     if !keys.is_sorted_by(|left, right| left.as_ref() <= right.as_ref()) {
         order.sort_unstable_by(|left, right| keys[*left].as_ref().cmp(keys[*right].as_ref()));
     }
+    if view.is_over(asked.keyspace.id) {
+        return several_over(view, asked, keys, &order);
+    }
     let levels = view.version.levels(asked.keyspace.id);
     let mut places: Vec<Place<'_>> = Vec::new();
     if let Some(levels) = levels {
@@ -77,6 +80,23 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
             },
             NearProbe::Absent => {}
             NearProbe::Miss => several.missing.push(index),
+        }
+    }
+    Ok(several)
+}
+
+/// As [`get_several_in_memory`], where what was ingested lies over memtables.
+fn several_over<K: AsRef<[u8]>>(
+    view: &View,
+    asked: Asked<'_>,
+    keys: &[K],
+    order: &[usize],
+) -> Result<Several> {
+    let mut several = Several { values: vec![None; keys.len()], missing: Vec::new() };
+    for index in order {
+        match over::get_in_memory(view, asked, keys[*index].as_ref())? {
+            InMemory::Miss => several.missing.push(*index),
+            InMemory::Answer(value) => several.values[*index] = value,
         }
     }
     Ok(several)
@@ -160,6 +180,13 @@ pub(super) async fn look_in_tables(
     asked: Asked<'_>,
     keys: &[(usize, Bytes)],
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
+    if view.is_over(asked.keyspace.id) {
+        let mut answers = Vec::with_capacity(keys.len());
+        for (number, key) in keys {
+            answers.push((*number, over::get(view, asked, key).await?));
+        }
+        return Ok(answers);
+    }
     let Some(levels) = view.version.levels(asked.keyspace.id) else {
         return Ok(keys.iter().map(|(number, _)| (*number, None)).collect());
     };

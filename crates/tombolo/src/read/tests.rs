@@ -306,6 +306,7 @@ impl Case {
             last_sequence: SequenceNumber::ZERO,
             log_end: None,
             keyspace_edits: Vec::new(),
+            ingested: None,
             old_logs: Vec::new(),
         };
         let waiting = memtables.map(|memtable| Arc::new(sealed(memtable))).collect();
@@ -432,7 +433,7 @@ impl Bench {
             edits.push(Edit::TableAdded(self.table(level, written.clone())));
         }
         let state = State::from_snapshot(1, Epoch(1), &edits).expect("a sound state");
-        let version = self.versions.build(&state, &Version::default());
+        let version = self.versions.build(&state, &Version::default(), &[]);
         Arc::new(View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None })
     }
 

@@ -8,7 +8,7 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::{Asked, Found, InMemory, MEMTABLE, candidates, for_all, open_together, versions};
+use super::{Asked, Found, InMemory, MEMTABLE, candidates, for_all, open_together, over, versions};
 use crate::engine::{Engine, KeyspaceInfo, View};
 use crate::resolve::{Says, says};
 use crate::table::{Lookup, Probe};
@@ -25,6 +25,14 @@ pub(crate) type Version = (SequenceNumber, Bytes);
 /// `Corrupt`, `Unsupported`.
 pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Version>> {
     let Asked { keyspace, sequence } = asked;
+    if view.is_over(keyspace.id) {
+        return Ok(match over::newest_in_memory(view, asked, key)? {
+            InMemory::Miss => InMemory::Miss,
+            InMemory::Answer(newest) => {
+                InMemory::Answer(newest.and_then(|(sequence, value)| Some((sequence, value?))))
+            }
+        });
+    }
     let lookup = Lookup::new(key, sequence);
     let folded = |newest: Trailer| {
         versions::get_in_memory(view, asked, &lookup, |value| Some((newest.sequence(), value)))
@@ -96,6 +104,10 @@ pub(crate) async fn get_versions(
 }
 
 async fn get_version(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Version>> {
+    if view.is_over(asked.keyspace.id) {
+        let newest = over::newest(view, asked, key).await?;
+        return Ok(newest.and_then(|(sequence, value)| Some((sequence, value?))));
+    }
     if let InMemory::Answer(found) = get_version_in_memory(view, asked, key)? {
         return Ok(found);
     }
@@ -148,6 +160,19 @@ pub(crate) fn newer_in_memory(
     mut judge: impl FnMut(SequenceNumber, &[u8]),
 ) -> Result<Newer> {
     let Asked { keyspace, sequence } = now;
+    if view.is_over(keyspace.id) {
+        return Ok(match over::newest_in_memory(view, now, key)? {
+            InMemory::Miss => Newer::Unknown,
+            InMemory::Answer(newest) => match newest.filter(|(sequence, _)| *sequence > seen) {
+                None => Newer::None,
+                Some((_, None)) => Newer::Absent,
+                Some((sequence, Some(value))) => {
+                    judge(sequence, &value);
+                    Newer::Owned((sequence, value))
+                }
+            },
+        });
+    }
     let lookup = Lookup::new(key, sequence);
     let is_newer = |trailer: Trailer| trailer.sequence() > seen;
     for memtable in view.memtables() {

@@ -27,7 +27,7 @@ mod restore;
 pub(crate) use clone::{CloneRequest, share};
 pub(crate) use read_only::{CheckpointRequest, WithoutClaim, open_checkpoint, refused, without_claim};
 pub(crate) use replay::Replay;
-pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
+pub(crate) use restore::{Copy, HowToCopy, RestoreRequest, claim_empty, copy_tables, restore};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,7 +49,7 @@ use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, expire_pins, release_source};
 use crate::engine::{
     Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work,
-    is_main, note_opened, opened_here,
+    ingested_of, is_main, note_opened, opened_here,
 };
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
@@ -61,7 +61,7 @@ use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::housekeeping::{delete_chain, delete_named};
 use crate::manifest::driver::io::Io;
 use crate::manifest::driver::{Attempt, EndedLife};
-use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
+use crate::manifest::{LogState, Manifest, ManifestOptions, NamedTable, Place, Places, State};
 use crate::memtable::Memtable;
 use crate::operator::Operators;
 use crate::options::{KeyspaceOptions, OpenMode, Options, TakeOver};
@@ -321,8 +321,28 @@ async fn recover(
     let (replayed, old_logs, empty) =
         replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, empty).await?;
+    give_up_staged(manifest, &replayed).await?;
     let log = log_store.open(context, lanes).await?;
     Ok((old_logs, replayed, log))
+}
+
+/// Gives up tables that were staged and that no log entry has made part of the database: all logs
+/// of older epochs are sealed, so that none ever will.
+async fn give_up_staged(manifest: &Manifest, replayed: &Replay) -> Result<()> {
+    let state = manifest.state();
+    let is_left = |table: &&NamedTable| {
+        !replayed.has_ingested(table.description.name) || is_enabled(Mutant::IngestGivenUpWithEntry)
+    };
+    let left = state.staged().filter(is_left).map(|table| match is_enabled(Mutant::IngestShowsStaged) {
+        true => Edit::StagedTableLive {
+            name: table.description.name,
+            level: 0,
+            sequence: replayed.last_sequence(&state),
+        },
+        false => Edit::TableObsolete { name: table.description.name },
+    });
+    let edits: Vec<_> = left.collect();
+    if edits.is_empty() { Ok(()) } else { manifest.committed_in_time(edits).await.map(drop) }
 }
 
 /// What an error of recovery, or of destroying, means: a log, or a pin at a clone's source, that is
@@ -572,6 +592,13 @@ async fn replay_logs(
                     let (count, failed) = replay.some_of(&run, at);
                     at += count;
                     if let Some(error) = failed {
+                        // The state is the newest that will ever name what this log is about.
+                        let error = match error.kind() {
+                            ErrorKind::NotFound => {
+                                Error::new(ErrorKind::Corrupt, "a log entry has no tables").source(error)
+                            }
+                            _ => error,
+                        };
                         let end = run.entries[at].end;
                         return Err(error
                             .context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)));
@@ -582,6 +609,7 @@ async fn replay_logs(
         if replay.bytes() > before { holding.push(record) } else { empty.push(record) }
     }
     replay.rejoin().await?;
+    replay.make_room()?;
     replay.settle()?;
     replay.took = context.env.now().since(began);
     Ok((replay, holding, empty))
@@ -638,7 +666,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } =
         replayed.finish(last, old_logs)?;
     let versions = Versions::new(tables);
-    let version = versions.build(&state, &Version::default());
+    let version = versions.build(&state, &Version::default(), &ingested_of(&waiting));
     let main = MainLog::new(Arc::clone(&log), LogId { epoch: context.epoch, lane: MAIN_LANE });
     let stream = Stream::new(Arc::clone(&main), Arc::clone(&active), writer, last, next_keyspace);
     stream.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
@@ -749,7 +777,7 @@ async fn sweep_checkpoints(engine: &Arc<Engine>) -> Result<()> {
 
 /// The sealed memtable that carries what replay found to its flush.
 fn sealed(memtable: Arc<Memtable>, last_sequence: SequenceNumber, keyspace_edits: Vec<Edit>) -> Sealed {
-    Sealed { memtable, last_sequence, log_end: None, keyspace_edits, old_logs: Vec::new() }
+    Sealed { memtable, last_sequence, log_end: None, keyspace_edits, ingested: None, old_logs: Vec::new() }
 }
 
 fn info(

@@ -21,6 +21,7 @@ mod approximate;
 mod damage;
 mod flight;
 mod iterator;
+mod outside;
 mod parts;
 mod several;
 mod writer;
@@ -70,6 +71,14 @@ impl<'a> Lookup<'a> {
     pub fn new(user_key: &'a [u8], snapshot: SequenceNumber) -> Lookup<'a> {
         Lookup { target: InternalKey::new(user_key, Trailer::seek(snapshot)), hash: key_hash(user_key) }
     }
+
+    /// The same by the numbers of a table's entries, all of which stand for `number`; `None`: it
+    /// sees none of them.
+    #[inline]
+    fn own(&self, number: SequenceNumber) -> Option<Lookup<'a>> {
+        let target = InternalKey::new(self.target.user_key, Trailer::FIRST);
+        (self.target.trailer.sequence() >= number).then_some(Lookup { target, hash: self.hash })
+    }
 }
 
 /// The newest entry of a key that a look-up may see. Holds its block: copy the value out, or hand
@@ -90,6 +99,11 @@ enum Found {
 }
 
 impl Hit {
+    /// The same under another number.
+    fn at(self, number: SequenceNumber) -> Hit {
+        Hit { trailer: self.trailer.at(number), ..self }
+    }
+
     /// The value.
     #[inline]
     pub fn value(&self) -> &[u8] {
@@ -136,6 +150,9 @@ pub struct Table {
     habit: Arc<Habit>,
     /// Whether requests to the store take long.
     is_far: bool,
+    /// The sequence number that takes the place of all in it, if there is one: its entries have
+    /// number 0, and one version of each key.
+    number: Option<SequenceNumber>,
 }
 
 /// Where no block begins.
@@ -169,7 +186,9 @@ impl Table {
     ) -> Table {
         let (opened, flights, habit, is_far) =
             (OnceLock::new(), Arc::default(), Arc::default(), store.performance().is_some());
-        Table { description, object, store, cache, flash: None, opened, flights, habit, is_far }
+        let number = description.properties.sequence_override();
+        let number = number.filter(|_| !is_enabled(Mutant::OverrideIgnored));
+        Table { description, object, store, cache, flash: None, opened, flights, habit, is_far, number }
     }
 
     /// Looks into `flash` before it asks the store.
@@ -207,6 +226,17 @@ impl Table {
     /// `Corrupt`.
     #[inline]
     pub fn try_get(&self, lookup: &Lookup<'_>) -> Result<Probe> {
+        let Some(number) = self.number else { return self.try_get_own(lookup) };
+        let Some(own) = lookup.own(number) else { return Ok(Probe::Absent) };
+        Ok(match self.try_get_own(&own)? {
+            Probe::Found(hit) => Probe::Found(hit.at(number)),
+            probe => probe,
+        })
+    }
+
+    /// As [`Table::try_get`], by the numbers that its entries have.
+    #[inline]
+    fn try_get_own(&self, lookup: &Lookup<'_>) -> Result<Probe> {
         let Some(opened) = self.opened.get() else { return Ok(Probe::Miss) };
         let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(Probe::Absent) };
         let Some(pinned) = self.partition(opened, at, handle) else { return Ok(Probe::Miss) };
@@ -232,6 +262,13 @@ impl Table {
         if !self.covers(lookup.target.user_key) {
             return Ok(None);
         }
+        let Some(number) = self.number else { return self.get_own(request, lookup).await };
+        let Some(own) = lookup.own(number) else { return Ok(None) };
+        Ok(self.get_own(request, &own).await?.map(|hit| hit.at(number)))
+    }
+
+    /// As [`Table::get`], by the numbers that its entries have.
+    async fn get_own(self: &Arc<Self>, request: Request, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
         let opened = self.opened(request).await?;
         let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(None) };
         let pinned = match self.partition(opened, at, handle) {

@@ -8,10 +8,13 @@
 //! Invariants:
 //! 1. Level 0 is newest first, and the sequence numbers of its runs do not overlap; other levels
 //!    are sorted by key, without overlap.
-//! 2. A handle lives as long as some version names it or some read uses it; only then may the
+//! 2. What was ingested and is in no level yet lies over memtables, in the order of its numbers; a
+//!    read of such a keyspace goes by numbers.
+//! 3. A handle lives as long as some version names it or some read uses it; only then may the
 //!    table's object be deleted.
 
 mod handle;
+mod over;
 mod read_cost;
 mod run;
 
@@ -28,6 +31,8 @@ use crate::table::Habit;
 pub(crate) use handle::{
     BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, table_options,
 };
+pub(crate) use over::Ingested;
+use over::Over;
 pub(crate) use read_cost::{Owed, ReadCost};
 use run::Chunk;
 pub(crate) use run::SortedRun;
@@ -37,11 +42,17 @@ pub(crate) use run::SortedRun;
 pub(crate) struct Version {
     keyspaces: BTreeMap<u32, Arc<Levels>>,
     runs_max: usize,
+    /// Over some keyspace lies what was ingested.
+    has_over: bool,
 }
 
 /// The tables of one keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
+    /// What was ingested and is in no level yet, newest first.
+    pub(crate) over: Vec<Arc<TableHandle>>,
+    /// There is such, or it has taken the place of the levels.
+    is_over: bool,
     /// Runs that overlap, newest first.
     pub(crate) runs: Vec<Arc<TableHandle>>,
     /// Sorted runs, from level 1 down, with their level numbers; none is empty.
@@ -55,12 +66,14 @@ pub(crate) struct Levels {
 impl Levels {
     /// All tables.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
-        self.runs.iter().chain(self.sorted.iter().flat_map(|(_, tables)| tables.iter()))
+        let runs = self.over.iter().chain(&self.runs);
+        runs.chain(self.sorted.iter().flat_map(|(_, tables)| tables.iter()))
     }
 
     /// Bytes of all tables.
     pub(crate) fn bytes(&self) -> u64 {
-        let runs = self.runs.iter().map(|table| table.description().length).sum::<u64>();
+        let runs = self.over.iter().chain(&self.runs);
+        let runs = runs.map(|table| table.description().length).sum::<u64>();
         runs + self.sorted.iter().map(|(_, run)| run.bytes()).sum::<u64>()
     }
 
@@ -82,6 +95,12 @@ impl Version {
     #[inline]
     pub(crate) fn runs_max(&self) -> usize {
         self.runs_max
+    }
+
+    /// Whether what was ingested lies over the memtables of a keyspace: a read goes by numbers then.
+    #[inline]
+    pub(crate) fn is_over(&self, keyspace: u32) -> bool {
+        self.has_over && self.levels(keyspace).is_some_and(|levels| levels.is_over)
     }
 
     /// All keyspaces that have tables.
@@ -167,20 +186,42 @@ impl Versions {
 
     /// The version of `state`, which shares with `old` what did not change. Handles still in use
     /// are shared as well.
-    pub(crate) fn build(&self, state: &State, old: &Version) -> Arc<Version> {
+    ///
+    /// `newest_first` was ingested and is in no level yet.
+    pub(crate) fn build(&self, state: &State, old: &Version, newest_first: &[&Ingested]) -> Arc<Version> {
         let mut keyspaces = BTreeMap::new();
-        for keyspace in state.keyspaces().filter(|keyspace| !keyspace.levels.is_empty()) {
+        for keyspace in state.keyspaces() {
+            let over = if newest_first.is_empty() { None } else { Over::of(keyspace, newest_first) };
+            if over.is_none() && keyspace.levels.is_empty() {
+                continue;
+            }
             let before = old.levels(keyspace.id);
-            let same = before
-                .filter(|levels| levels.source.as_ref().is_some_and(|source| Arc::ptr_eq(source, keyspace)));
-            let levels = match same {
-                Some(levels) => Arc::clone(levels),
-                None => Arc::new(self.levels(keyspace, before.map(|levels| &**levels))),
+            let is_same = |levels: &&Arc<Levels>| {
+                let source = levels.source.as_ref();
+                !levels.is_over && source.is_some_and(|source| Arc::ptr_eq(source, keyspace))
+            };
+            let levels = match (before.filter(is_same), over) {
+                (Some(levels), None) => Arc::clone(levels),
+                (_, None) => Arc::new(self.levels(keyspace, before.map(|levels| &**levels))),
+                (_, Some(over)) => {
+                    Arc::new(self.levels_under(keyspace, before.map(|levels| &**levels), &over))
+                }
             };
             keyspaces.insert(keyspace.id, levels);
         }
         let runs_max = keyspaces.values().map(|levels| levels.runs.len()).max().unwrap_or(0);
-        Arc::new(Version { keyspaces, runs_max })
+        let has_over = keyspaces.values().any(|levels| levels.is_over);
+        Arc::new(Version { keyspaces, runs_max, has_over })
+    }
+
+    /// The levels of a keyspace with what lies over them.
+    fn levels_under(&self, keyspace: &Arc<KeyspaceState>, before: Option<&Levels>, over: &Over) -> Levels {
+        let levels = if over.is_exchanged {
+            Levels { source: Some(Arc::clone(keyspace)), ..Levels::default() }
+        } else {
+            self.levels(keyspace, before)
+        };
+        Levels { over: over.tables.iter().map(|table| self.handle(table)).collect(), is_over: true, ..levels }
     }
 
     fn levels(&self, keyspace: &Arc<KeyspaceState>, before: Option<&Levels>) -> Levels {

@@ -298,6 +298,8 @@ fn apply_batch(engine: &Engine, commit: &mut Commit, operations: Operations<'_>,
                     options,
                 });
             }
+            // Shown with the memtable that is sealed after it: see `ingest`.
+            Operation::Ingest { .. } | Operation::Exchange { .. } => {}
             Operation::DropKeyspace { keyspace } => {
                 engine.catalog.remove(keyspace);
                 commit.keyspace_edits.push(Edit::KeyspaceDropped { id: keyspace });

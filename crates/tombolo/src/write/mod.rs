@@ -23,6 +23,7 @@
 mod change;
 mod conditions;
 mod content;
+mod ingest;
 mod keyspaces;
 mod line;
 mod slowing;
@@ -43,14 +44,16 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 use crate::budget::Room;
 use crate::engine::{
     Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Posted, Sealed, View,
-    Work, no_log, took_no_effect,
+    Work, ingested_of, no_log, took_no_effect,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
 use crate::options::{Durability, Options};
+use crate::version::Ingested;
 pub(crate) use conditions::{Conditional, Requirements, write_if};
 pub(crate) use content::Prepared;
 use content::{Content, One};
+pub(crate) use ingest::{Ingestion, ingest};
 pub(crate) use keyspaces::{create_keyspace, drop_keyspace};
 pub(crate) use line::advance_line;
 use line::{Wanted, stand_in_line};
@@ -448,7 +451,7 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
         return Err(no_room(engine, waiting));
     }
     let room = if waiting + 1 >= PROMISED { Some(room(engine, waiting)?) } else { None };
-    rotate(engine, commit);
+    rotate(engine, commit, None);
     if let Some(room) = room {
         commit.memtable.keep_room(room);
     }
@@ -495,8 +498,8 @@ fn no_room(engine: &Engine, waiting: usize) -> Error {
     }
 }
 
-/// Seals the active memtable and begins the next.
-fn rotate(engine: &Engine, commit: &mut Commit) {
+/// Seals the active memtable, with what was ingested since, and begins the next.
+fn rotate(engine: &Engine, commit: &mut Commit, ingested: Option<Arc<Ingested>>) {
     let (memtable, writer) = Memtable::create(engine.budget(), engine.options.memtable_bytes());
     (commit.log_bytes, commit.grown_bytes) = (0, 0);
     let sealed = Arc::new(Sealed {
@@ -504,14 +507,24 @@ fn rotate(engine: &Engine, commit: &mut Commit) {
         last_sequence: SequenceNumber(commit.last),
         log_end: Some(commit.log_end),
         keyspace_edits: std::mem::take(&mut commit.keyspace_edits),
+        ingested,
         old_logs: std::mem::take(&mut commit.old_logs),
     });
     commit.writer = writer;
+    show_sealed(engine, &sealed, Some(memtable));
+}
+
+/// Shows a memtable that was sealed, and in its place another.
+fn show_sealed(engine: &Engine, sealed: &Arc<Sealed>, active: Option<Arc<Memtable>>) {
     engine.change_view(|view| {
         let mut waiting = Vec::with_capacity(view.waiting.len() + 1);
-        waiting.push(Arc::clone(&sealed));
+        waiting.push(Arc::clone(sealed));
         waiting.extend(view.waiting.iter().cloned());
-        View { active: memtable, waiting, version: Arc::clone(&view.version), kept_by: None }
+        let version = match sealed.ingested {
+            Some(_) => engine.versions.build(&engine.manifest.state(), &view.version, &ingested_of(&waiting)),
+            None => Arc::clone(&view.version),
+        };
+        View { active: active.unwrap_or_else(|| Arc::clone(&view.active)), waiting, version, kept_by: None }
     });
 }
 
@@ -521,7 +534,7 @@ pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
     let last = {
         let mut commit = engine.stream.commit.lock();
         if !commit.memtable.is_empty() || !commit.keyspace_edits.is_empty() || !commit.old_logs.is_empty() {
-            rotate(engine, &mut commit);
+            rotate(engine, &mut commit, None);
         }
         SequenceNumber(commit.last)
     };
@@ -549,7 +562,7 @@ pub(crate) fn seal_ended_log(engine: &Engine) -> bool {
     } else if let Some(log) = state.logs().get(&id).filter(|_| !is_enabled(Mutant::EndedLogStaysNamed)) {
         commit.old_logs.push(LogRecord { id, configuration: log.configuration.clone() });
     }
-    rotate(engine, &mut commit);
+    rotate(engine, &mut commit, None);
     true
 }
 

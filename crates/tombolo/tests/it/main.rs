@@ -20,6 +20,7 @@ mod far_logs;
 mod flash;
 mod flush_ahead;
 mod full_disk;
+mod ingest;
 mod large_records;
 mod look;
 mod memory;

@@ -108,7 +108,7 @@ fn levels(world: &Plain, tables: Vec<TableDescription>) -> Arc<Levels> {
     }];
     edits.extend(tables.into_iter().map(Edit::TableAdded));
     let state = State::from_snapshot(1, Epoch(9), &edits).unwrap();
-    let version = Versions::new(world.tables.clone()).build(&state, &Version::default());
+    let version = Versions::new(world.tables.clone()).build(&state, &Version::default(), &[]);
     Arc::clone(version.levels(KEYSPACE).unwrap())
 }
 

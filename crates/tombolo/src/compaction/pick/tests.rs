@@ -70,7 +70,7 @@ impl Case {
             options: KeyspaceOptions::default(),
         }];
         edits.extend(self.tables.iter().map(|(_, table)| Edit::TableAdded(table.clone())));
-        self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default())
+        self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default(), &[])
     }
 
     /// `NAME=FIRST-LAST*KIB[!DELETES%]`; of level 0 the first that is said is the newest.

@@ -74,7 +74,7 @@ impl Fixture {
             epoch: Epoch(1),
             places,
         });
-        let version = versions.build(&state, &Version::default());
+        let version = versions.build(&state, &Version::default(), &[]);
         let run = Arc::clone(version.levels(1).unwrap().level(2).unwrap());
         tracer.reset();
         Fixture { world, tracer, run }
