@@ -206,7 +206,7 @@ impl Run {
     }
 
     async fn let_others_run(&self) -> Merged<()> {
-        if self.world.is_stopping() || self.failed.load(Ordering::Acquire) {
+        if self.world.is_given_up() || self.failed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the compaction was given up").into());
         }
         let mut yielded = false;

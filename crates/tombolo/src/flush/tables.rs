@@ -13,7 +13,9 @@ use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
-use crate::engine::{Engine, LeftBehind, Sealed};
+use super::world::FlushWorld;
+use crate::engine::{LeftBehind, Sealed};
+use crate::manifest::State;
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
 use crate::resolve::{Retention, Taken};
@@ -26,30 +28,22 @@ const SMALL_BYTES: u64 = 64 << 10;
 
 /// The tables to write, and those written.
 struct Writing {
-    engine: Arc<Engine>,
+    world: FlushWorld,
     waiting: Mutex<VecDeque<(u32, List, KeyspaceOptions)>>,
     tables: Mutex<Vec<TableDescription>>,
-    /// Of the database, before it.
-    table_bytes: u64,
 }
 
 /// Writes the tables of a sealed memtable into `tables`: those that are complete, also when it
 /// fails.
 pub(super) async fn write_tables(
-    engine: &Arc<Engine>,
+    world: FlushWorld,
     sealed: &Sealed,
     tables: &mut Vec<TableDescription>,
 ) -> Result<()> {
-    let waiting = living(engine, sealed)?;
+    let waiting = living(&world.state, sealed)?;
     let small = sealed.memtable.used_bytes() / (waiting.len() as u64).max(1) <= SMALL_BYTES;
     let others = if small { waiting.len().clamp(1, SMALL_AT_ONCE) - 1 } else { 0 };
-    let table_bytes = engine.table_bytes();
-    let writing = Arc::new(Writing {
-        engine: Arc::clone(engine),
-        waiting: Mutex::new(waiting),
-        tables: Mutex::default(),
-        table_bytes,
-    });
+    let writing = Arc::new(Writing { world, waiting: Mutex::new(waiting), tables: Mutex::default() });
     let others: Vec<_> = (0..others).map(|_| writing.spawn()).collect();
     let mut result = writing.run().await;
     for (task, ended) in others {
@@ -65,7 +59,7 @@ pub(super) async fn write_tables(
 
 /// The keyspaces that live after this flush and have not ended with an exchange, with their options. One whose drop lies in a later
 /// memtable lives: that drop may yet be lost.
-fn living(engine: &Engine, sealed: &Sealed) -> Result<VecDeque<(u32, List, KeyspaceOptions)>> {
+fn living(state: &State, sealed: &Sealed) -> Result<VecDeque<(u32, List, KeyspaceOptions)>> {
     let mut changed = BTreeMap::new();
     for edit in &sealed.keyspace_edits {
         match edit {
@@ -74,7 +68,6 @@ fn living(engine: &Engine, sealed: &Sealed) -> Result<VecDeque<(u32, List, Keysp
             _ => {}
         }
     }
-    let state = engine.manifest.state();
     let mut living = VecDeque::new();
     for (id, list) in sealed.memtable.lists() {
         let options = match changed.get(&id) {
@@ -94,7 +87,7 @@ impl Writing {
         let (ended, ending) = completion();
         let writing = Arc::clone(self);
         let work = async move { ended.complete(writing.run().await) };
-        (self.engine.env.spawn(TaskClass::Flush, "flush of tables", work), ending)
+        (self.world.outputs.tables().env.spawn(TaskClass::Flush, "flush of tables", work), ending)
     }
 
     /// Writes one after another, until none waits.
@@ -118,32 +111,32 @@ impl Writing {
         list: &List,
         options: &KeyspaceOptions,
     ) -> Result<Option<TableDescription>> {
-        let engine = &self.engine;
-        let name = engine.manifest.fresh_table_name();
+        let world = &self.world;
         let output = Output {
-            name,
+            name: world.outputs.fresh_name(),
             keyspace,
             level: 0,
             lowest: false,
             oldest_unix_seconds: None,
-            table_bytes: self.table_bytes,
+            table_bytes: world.table_bytes,
             purpose: Purpose::Flush,
         };
-        let mut writer = TableWriter::create(engine.versions.tables(), output, options).await?;
-        let judge = engine.catalog.by_id(keyspace).map(|keyspace| keyspace.judge()).unwrap_or_default();
-        let mut retention = Retention::new(engine.snapshots.list(), judge);
-        write_list(engine, list, &mut writer, &mut retention).await?;
+        let mut writer = TableWriter::create(world.outputs.tables(), output, options).await?;
+        let mut retention = Retention::new(world.snapshots.clone(), world.outputs.judge(keyspace));
+        write_list(world, list, &mut writer, &mut retention).await?;
         if let Some(error) = retention.take_trouble() {
-            engine.merge_failed(keyspace, &error);
+            world.outputs.merge_failed(keyspace, &error);
         }
-        let Some((table, bytes)) = finish(&engine.left_behind, writer).await? else { return Ok(None) };
-        engine.pace.take(&engine.env, bytes).await;
+        let Some((table, bytes)) = finish(world.outputs.left_behind(), writer).await? else {
+            return Ok(None);
+        };
+        world.moved(bytes).await;
         Ok(Some(table))
     }
 }
 
 async fn write_list(
-    engine: &Engine,
+    world: &FlushWorld,
     list: &List,
     writer: &mut TableWriter,
     retention: &mut Retention,
@@ -155,14 +148,14 @@ async fn write_list(
         if retention.holds() && entry.is_none_or(|entry| retention.is_due(entry.key, entry.trailer)) {
             for (trailer, value) in retention.release(entry.map(|entry| entry.key), |_| false) {
                 let key = InternalKey::new(retention.key(), trailer);
-                write_entry(engine, writer, key, &value).await?;
+                write_entry(world, writer, key, &value).await?;
             }
         }
         let Some(entry) = entry else { return Ok(()) };
         let value = || Bytes::copy_from_slice(entry.value);
         let taken = retention.take(entry.key, entry.trailer, value, |_| false);
         if taken.map_err(|unresolved| unresolved.at("a memtable"))? == Taken::Kept {
-            write_entry(engine, writer, InternalKey::new(entry.key, entry.trailer), entry.value).await?;
+            write_entry(world, writer, InternalKey::new(entry.key, entry.trailer), entry.value).await?;
         }
         cursor.next();
     }
@@ -170,14 +163,14 @@ async fn write_list(
 
 #[inline]
 async fn write_entry(
-    engine: &Engine,
+    world: &FlushWorld,
     writer: &mut TableWriter,
     key: InternalKey<'_>,
     value: &[u8],
 ) -> Result<()> {
     if writer.add_now(key, value)? {
         let bytes = writer.flush().await?;
-        engine.pace.take(&engine.env, bytes).await;
+        world.moved(bytes).await;
     }
     Ok(())
 }

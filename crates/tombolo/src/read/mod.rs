@@ -35,7 +35,7 @@ pub(crate) use versioned::{
     Newer, Version, get_version_in_memory, get_versions, newer_in_memory, value_in_memtables,
 };
 
-use crate::engine::{Engine, KeyspaceInfo, View};
+use crate::engine::{Health, KeyspaceInfo, View};
 use crate::memtable::Entry;
 use crate::resolve::{Says, says};
 use crate::table::{Hit, Lookup, Probe};
@@ -178,13 +178,13 @@ pub(crate) fn get_value_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> 
 /// # Errors
 /// `Corrupt`, `Unsupported`, `Fenced`; those of the store.
 pub(crate) async fn get_from_tables(
-    engine: &Engine,
+    health: &Health,
     view: &View,
     asked: Asked<'_>,
     key: &[u8],
 ) -> Result<Option<Bytes>> {
     match look_in_tables(view, asked, key).await {
-        Err(error) => Err(engine.judge_read(view, error).await),
+        Err(error) => Err(health.judge_read(view, error).await),
         found => found,
     }
 }
@@ -254,8 +254,8 @@ async fn for_all<T>(futures: &mut Vec<BoxFuture<'_, Result<T>>>, mut each: impl 
 /// # Errors
 /// `Closed`, `NotFound` when it was dropped.
 #[inline]
-pub(crate) fn check(engine: &Engine, keyspace: &KeyspaceInfo) -> Result<()> {
-    engine.check_open()?;
+pub(crate) fn check(health: &Health, keyspace: &KeyspaceInfo) -> Result<()> {
+    health.check_open()?;
     keyspace.check()
 }
 

@@ -18,7 +18,7 @@ use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::{Asked, Found, InMemory, for_all, memtable_answer, over, table_answer, versions};
-use crate::engine::{Engine, View};
+use crate::engine::{Health, View};
 use crate::resolve::{Says, says};
 use crate::table::{Lookup, Near, NearProbe, Probe};
 use crate::version::{Levels, TableHandle};
@@ -153,7 +153,7 @@ fn in_tables<'a>(
 /// # Errors
 /// `Corrupt`, `Unsupported`, `Fenced`; those of the store.
 pub(crate) async fn get_several_from_tables(
-    engine: &Engine,
+    health: &Health,
     view: &View,
     asked: Asked<'_>,
     keys: &[(usize, Bytes)],
@@ -161,7 +161,7 @@ pub(crate) async fn get_several_from_tables(
     let mut answers = Vec::with_capacity(keys.len());
     for keys in keys.chunks(KEYS_AT_ONCE) {
         match look_in_tables(view, asked, keys).await {
-            Err(error) => return Err(engine.judge_read(view, error).await),
+            Err(error) => return Err(health.judge_read(view, error).await),
             Ok(found) => answers.extend(found),
         }
     }

@@ -29,7 +29,7 @@ use tombolo_env::{Env, Instant};
 use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 use crate::budget::MemoryBudget;
-use crate::engine::{Engine, Following, ReadOnly};
+use crate::engine::{Engine, Following, Health, ReadOnly};
 use crate::flash::FlashCache;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::operator::Operators;
@@ -198,14 +198,14 @@ fn opened(engine: Arc<Engine>, began: Instant) -> Arc<Engine> {
 ///
 /// # Errors
 /// What the round failed with; `Closed`.
-pub(crate) async fn refresh(engine: &Engine) -> Result<()> {
-    let Some(following) = engine.following() else {
+pub(crate) async fn refresh(health: &Health) -> Result<()> {
+    let Some(following) = health.following() else {
         return Err(Error::new(ErrorKind::Bug, "only a reader that follows is refreshed"));
     };
     let ticket = following.request();
     loop {
         let ended = following.ended.subscribe();
-        if engine.has_stopped() {
+        if health.has_stopped() {
             return Err(Error::new(ErrorKind::Closed, "the reader was closed"));
         }
         if following.is_served(ticket) {

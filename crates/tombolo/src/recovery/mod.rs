@@ -48,8 +48,8 @@ use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, expire_pins, release_source};
 use crate::engine::{
-    Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work,
-    ingested_of, is_main, note_opened, opened_here,
+    Background, Catalog, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed,
+    Stream, View, Work, ingested_of, is_main, note_opened, opened_here,
 };
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
@@ -733,8 +733,10 @@ fn serve(engine: &Arc<Engine>) {
     let compact = || compaction::run(Arc::clone(engine), Arc::clone(&compactor));
     let workers =
         (0..compaction::WORKERS).map(|_| spawn(engine, TaskClass::Background, "compaction", compact()));
-    let collection =
-        spawn(engine, TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
+    let collection = spawn(engine, TaskClass::Background, "collection", {
+        let engine = Arc::clone(engine);
+        async move { compaction::collect(&engine).await }
+    });
     let sweeping = Arc::clone(engine);
     let sweep = engine.env.spawn(TaskClass::Background, "sweep", async move {
         if let Err(error) = sweep_checkpoints(&sweeping).await {
@@ -743,21 +745,27 @@ fn serve(engine: &Arc<Engine>) {
                 again");
         }
     });
-    let liveness = spawn(engine, TaskClass::Background, "liveness", liveness::beat(Arc::clone(engine)));
+    let liveness = spawn(engine, TaskClass::Background, "liveness", {
+        let engine = Arc::clone(engine);
+        async move { liveness::beat(&engine).await }
+    });
     engine.tasks.lock().extend(workers.chain([flush, collection, sweep, liveness]));
     if engine.events.has_listener() {
-        let events = engine.env.spawn(TaskClass::Background, "events", deliver(Arc::clone(engine)));
+        let events = engine.env.spawn(TaskClass::Background, "events", {
+            let engine = Arc::clone(engine);
+            async move { deliver(&engine).await }
+        });
         engine.tasks.lock().push(events);
     }
 }
 
 /// Tells the listener of events, until the database stops.
-async fn deliver(engine: Arc<Engine>) {
+async fn deliver(health: &Health) {
     loop {
         // Subscribed before it looks: a stop in between is not missed.
-        let arrived = engine.events.arrived();
-        let stopping = engine.is_stopping();
-        engine.events.deliver();
+        let arrived = health.events.arrived();
+        let stopping = health.is_stopping();
+        health.events.deliver();
         if stopping {
             return;
         }
@@ -766,9 +774,9 @@ async fn deliver(engine: Arc<Engine>) {
 }
 
 /// Deletes what processes that ended left of checkpoints half made or half deleted.
-async fn sweep_checkpoints(engine: &Arc<Engine>) -> Result<()> {
-    let _turn = engine.checkpointing.take().await;
-    let swept = engine.checkpoints().sweep(engine.confirm()).await?;
+async fn sweep_checkpoints(background: &Background) -> Result<()> {
+    let _turn = background.checkpointing.take().await;
+    let swept = background.checkpoints().sweep(background.confirm()).await?;
     if swept > 0 {
         tracing::info!(swept, "removed what was left of checkpoints that were never finished");
     }

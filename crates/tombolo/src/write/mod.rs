@@ -43,8 +43,8 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 
 use crate::budget::Room;
 use crate::engine::{
-    Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Posted, Sealed, View,
-    Work, ingested_of, no_log, took_no_effect,
+    Background, Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX,
+    Posted, Sealed, View, Work, ingested_of, no_log, took_no_effect,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
@@ -361,18 +361,18 @@ fn commit_guarded(
 type AppendEnd = (LogOffset, Option<Completion<Result<()>>>);
 
 /// Appends a payload to the log. When that fails it took no number, or the handle is finished.
-fn append(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
+fn append(health: &Health, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
     // More unlogged writes than an entry's count can say: entries without operations cover them.
     while commit.last - commit.logged + u64::from(count) > u64::from(u32::MAX) {
-        append_entry(engine, commit, &[BatchBuilder::new().payload()], u32::MAX - OPERATIONS_MAX)?;
+        append_entry(health, commit, &[BatchBuilder::new().payload()], u32::MAX - OPERATIONS_MAX)?;
         commit.logged += u64::from(u32::MAX - OPERATIONS_MAX);
     }
     let covered = commit.last - commit.logged + u64::from(count);
-    append_entry(engine, commit, payload, u32::try_from(covered).unwrap_or(u32::MAX))
+    append_entry(health, commit, payload, u32::try_from(covered).unwrap_or(u32::MAX))
 }
 
 /// Appends an entry that covers the next `count` numbers.
-fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
+fn append_entry(health: &Health, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
     let entry = LogAppend { stream: MAIN_STREAM, first_sequence: commit.logged + 1, count, parts: payload };
     match commit.log.log().append_parts(MAIN_LANE, &entry) {
         Ok(appended) => {
@@ -382,7 +382,7 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
         }
         Err(error) => {
             if error.kind() == ErrorKind::Fenced {
-                engine.fail_silently(&error);
+                health.fail_silently(&error);
             } else if !took_no_effect(&error) {
                 // Whether it is in the log is not known, and its numbers are given out again:
                 // nothing more is appended behind it.
@@ -398,9 +398,11 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
 const PROMISED: usize = 2;
 
 /// Memtables that may wait for their flush: what the budget's quarter leaves beside the active one.
-fn waiting_max(engine: &Engine) -> usize {
-    let quarter = engine.options.load().memory_bytes.min(engine.budget().bytes()) / 4;
-    usize::try_from((quarter / engine.options.memtable_bytes()).saturating_sub(1)).unwrap_or(1).clamp(1, 16)
+fn waiting_max(background: &Background) -> usize {
+    let quarter = background.options.load().memory_bytes.min(background.budget().bytes()) / 4;
+    usize::try_from((quarter / background.options.memtable_bytes()).saturating_sub(1))
+        .unwrap_or(1)
+        .clamp(1, 16)
 }
 
 /// Bytes of log that a second of replay takes: by what the replay at opening took, if it was long
@@ -462,12 +464,12 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
 /// costs requests, take more than the sixteenth of the memory that every database is promised: up
 /// to its share of the quarter that memtables may take, as long as nothing waits to be flushed and
 /// the budget has room. A size that was set is kept to. Says whether it may take more now.
-fn grow(engine: &Engine, commit: &mut Commit) -> bool {
-    let options = engine.options.load();
-    if commit.is_short || options.memtable_bytes.is_some() || engine.objects.performance().is_none() {
+fn grow(background: &Background, commit: &mut Commit) -> bool {
+    let options = background.options.load();
+    if commit.is_short || options.memtable_bytes.is_some() || background.objects.performance().is_none() {
         return false;
     }
-    let budget = engine.budget();
+    let budget = background.budget();
     let step = options.memtable_bytes();
     let share = options.memory_bytes.min(budget.bytes()) / 4 / budget.members().max(1);
     if step + commit.grown_bytes + step > share {
@@ -483,16 +485,16 @@ fn grow(engine: &Engine, commit: &mut Commit) -> bool {
 ///
 /// # Errors
 /// `Busy` when there is none. It comes with this database's own flushes, too.
-fn room(engine: &Engine, waiting: usize) -> Result<Room> {
-    engine.budget().room(engine.options.memtable_bytes()).ok_or_else(|| no_room(engine, waiting))
+fn room(background: &Background, waiting: usize) -> Result<Room> {
+    background.budget().room(background.options.memtable_bytes()).ok_or_else(|| no_room(background, waiting))
 }
 
 #[cold]
-fn no_room(engine: &Engine, waiting: usize) -> Error {
+fn no_room(background: &Background, waiting: usize) -> Error {
     let message = format!("{waiting} memtables wait for their flush");
     let busy =
         Error::new(ErrorKind::Busy, message).advice("wait for the flush, or give the database more memory");
-    match engine.troubles.of(Work::FLUSH) {
+    match background.troubles.of(Work::FLUSH) {
         Some(error) => busy.source(error),
         None => busy,
     }
@@ -594,18 +596,18 @@ pub(crate) fn write(engine: &Arc<Engine>, prepared: Prepared, durability: Durabi
 /// may hold of it is never replayed. Until then a successor may find it: it was neither
 /// acknowledged nor refused.
 #[cold]
-fn is_for_another_log(engine: &Engine, error: &Error) -> bool {
+fn is_for_another_log(health: &Health, error: &Error) -> bool {
     let is_unknown = !took_no_effect(error)
         && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::NotFound | ErrorKind::Bug);
     is_unknown
-        && engine.main_log().ended().is_some()
-        && !engine.is_stopping()
-        && engine.check_writable().is_ok()
+        && health.main_log().ended().is_some()
+        && !health.is_stopping()
+        && health.check_writable().is_ok()
 }
 
 /// Whether a write whose commit failed so stands in line.
-fn stands_in_line(engine: &Engine, error: &Error) -> bool {
-    error.kind() == ErrorKind::Busy || is_for_another_log(engine, error)
+fn stands_in_line(health: &Health, error: &Error) -> bool {
+    error.kind() == ErrorKind::Busy || is_for_another_log(health, error)
 }
 
 /// Commits one entry and says how it will end. Allocates nothing unless the write must be waited

@@ -13,6 +13,7 @@ use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
 use crate::compaction::pick::{Means, Reason};
 use crate::engine::LeftBehind;
+use crate::flush::OutputWorld;
 use crate::manifest::{Places, State};
 use crate::options::KeyspaceOptions;
 use crate::pace::Paces;
@@ -29,7 +30,7 @@ struct Plain {
     left_behind: LeftBehind,
 }
 
-impl JobWorld for Plain {
+impl OutputWorld for Plain {
     fn tables(&self) -> &Tables {
         &self.tables
     }
@@ -38,16 +39,18 @@ impl JobWorld for Plain {
         TableName { epoch: 9, random: self.named.fetch_add(1, Ordering::Relaxed) }
     }
 
-    fn is_stopping(&self) -> bool {
-        self.stops.load(Ordering::Relaxed)
-    }
-
     fn pace(&self) -> &Paces {
         &self.pace
     }
 
     fn left_behind(&self) -> &LeftBehind {
         &self.left_behind
+    }
+}
+
+impl JobWorld for Plain {
+    fn is_given_up(&self) -> bool {
+        self.stops.load(Ordering::Relaxed)
     }
 }
 
