@@ -19,7 +19,6 @@ use crate::collection::Pinned;
 use crate::engine::{Engine, ReadOnly};
 use crate::flash::FlashCache;
 use crate::manifest::{self, Manifest, State};
-use crate::operator::Operators;
 use crate::options::Options;
 
 /// What to open.
@@ -31,12 +30,11 @@ pub(crate) struct CheckpointRequest {
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) flash: Option<Arc<FlashCache>>,
-    pub(crate) operators: Operators,
 }
 
 /// Opens a checkpoint for reading.
 pub(crate) async fn open_checkpoint(request: CheckpointRequest) -> Result<Arc<Engine>> {
-    let CheckpointRequest { env, place, objects, checkpoint, options, budget, flash, operators } = request;
+    let CheckpointRequest { env, place, objects, checkpoint, options, budget, flash } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let loaded = manifest::load(&env, &objects).await?;
@@ -56,7 +54,6 @@ pub(crate) async fn open_checkpoint(request: CheckpointRequest) -> Result<Arc<En
         membership,
         kept_by: None,
         flash,
-        operators,
     };
     let engine = without_claim(parts)?;
     engine.set_read_only(ReadOnly::Checkpoint { id: header.id }, &refused());
@@ -79,13 +76,12 @@ pub(crate) struct WithoutClaim {
     pub(crate) membership: Membership,
     pub(crate) kept_by: Option<Arc<Pinned>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
-    pub(crate) operators: Operators,
 }
 
 /// An engine that shows what the tables of a state hold.
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     let WithoutClaim { env, place, objects, log_store, incarnation, state, options, .. } = parts;
-    let WithoutClaim { budget, membership, kept_by, flash, operators, .. } = parts;
+    let WithoutClaim { budget, membership, kept_by, flash, .. } = parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
     let context = LogContext {
         epoch: Epoch::NONE,
@@ -111,7 +107,6 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
         kept_by,
         flash,
         rate: None,
-        operators,
     })
 }
 
