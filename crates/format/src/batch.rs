@@ -13,7 +13,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | kind: an [`EntryKind`], or 64 create keyspace, 65 drop keyspace; 66 prepare, 67 decide reserved |
+//! | 0 | 1 | kind: an [`EntryKind`], or 64 create keyspace, 65 drop keyspace, 68 ingest, 69 exchange; 66 prepare, 67 decide reserved |
 //! | 1 | 1 | flags (0; room for expiry per write) |
 //! | 2 | 2 | key bytes |
 //! | 4 | 4 | keyspace |
@@ -33,6 +33,10 @@
 //! Each operation takes one sequence number: the entry's first plus the operation's index. The
 //! lengths are of fixed width, so that decoding branches on nothing and a memtable copies key and
 //! value in one piece. Creating a keyspace: the key is its name, the value {stream u32, options}.
+//! Ingest: key and keyspace are empty, the value is the staged tables, {epoch u64, random u64,
+//! keyspace u32} each, at most [`INGESTED_TABLES_MAX`]; all in them has the operation's number.
+//! Exchange: all that the keyspace held before has ended. Both stand in entries without others.
+//!
 //! The log's frame has the checksum; a decoder here still trusts no length.
 //!
 //! A kind of entry, or of operation, that this version does not know is refused as `Newer`: its own
@@ -54,6 +58,7 @@ use crate::error::{FormatError, Result};
 use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_limits, kind_name};
 pub use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACE_OPTION_BYTES_MAX, KEYSPACE_OPTIONS_MAX};
 use crate::keyspace::{KeyspaceOptions, put_options, read_options};
+use crate::manifest::TableName;
 
 /// The version of a payload of operations.
 pub const BATCH_VERSION: u8 = 1;
@@ -72,6 +77,13 @@ const CREATE_KEYSPACE: u8 = 64;
 const DROP_KEYSPACE: u8 = 65;
 const PREPARE: u8 = 66;
 const DECIDE: u8 = 67;
+const INGEST: u8 = 68;
+const EXCHANGE: u8 = 69;
+
+/// Most tables that one operation makes part of the database.
+pub const INGESTED_TABLES_MAX: usize = 1 << 16;
+/// Bytes of a table's name and its keyspace.
+const INGESTED_TABLE_BYTES: usize = 20;
 
 /// One operation, read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +112,16 @@ pub enum Operation<'a> {
     },
     /// A keyspace ends here.
     DropKeyspace {
+        /// Its number.
+        keyspace: u32,
+    },
+    /// Staged tables are part of the database from here on.
+    Ingest {
+        /// Which, each with its keyspace.
+        tables: Vec<(TableName, u32)>,
+    },
+    /// What a keyspace held ends here.
+    Exchange {
         /// Its number.
         keyspace: u32,
     },
@@ -197,6 +219,34 @@ impl BatchBuilder {
     /// `Limit` when there are too many operations.
     pub fn push_drop_keyspace(&mut self, keyspace: u32) -> Result<()> {
         self.push_raw(DROP_KEYSPACE, keyspace, &[], &[])
+    }
+
+    /// Adds that staged tables are part of the database.
+    ///
+    /// # Errors
+    /// `Limit` when there are too many; the batch is unchanged.
+    pub fn push_ingest(&mut self, tables: &[(TableName, u32)]) -> Result<()> {
+        if tables.len() > INGESTED_TABLES_MAX {
+            return Err(FormatError::limit(format!(
+                "{} tables in one operation; at most {INGESTED_TABLES_MAX}",
+                tables.len()
+            )));
+        }
+        let mut value = Vec::with_capacity(tables.len() * INGESTED_TABLE_BYTES);
+        for (table, keyspace) in tables {
+            value.extend_from_slice(&table.epoch.to_le_bytes());
+            value.extend_from_slice(&table.random.to_le_bytes());
+            value.extend_from_slice(&keyspace.to_le_bytes());
+        }
+        self.push_raw(INGEST, 0, &[], &value)
+    }
+
+    /// Adds that all that a keyspace held has ended.
+    ///
+    /// # Errors
+    /// `Limit` when there are too many operations.
+    pub fn push_exchange(&mut self, keyspace: u32) -> Result<()> {
+        self.push_raw(EXCHANGE, keyspace, &[], &[])
     }
 
     /// Adds all operations of another batch.
@@ -376,7 +426,7 @@ impl<'a> Operations<'a> {
             ));
         }
         let value = self.reader.take(value_bytes)?;
-        match EntryKind::from_byte(kind).filter(|kind| kind.is_logged()) {
+        match EntryKind::from_byte(kind) {
             Some(kind) => Ok(Operation::Entry { kind, keyspace, key, value }),
             None if kind == 0 => Err(FormatError::damaged(1, "a kind of entry", "0")),
             None => Err(FormatError::newer(1, format!("an entry of kind {}", kind_name(kind)))),
@@ -402,13 +452,16 @@ impl<'a> Operations<'a> {
         }
         let key = self.reader.take(key_bytes)?;
         let value = self.reader.take(value_bytes)?;
-        if let Some(kind) = EntryKind::from_byte(header[0]).filter(|kind| kind.is_logged()) {
+        if let Some(kind) = EntryKind::from_byte(header[0]) {
             return Ok(Operation::Entry { kind, keyspace, key, value });
         }
         match header[0] {
             CREATE_KEYSPACE => decode_create(keyspace, key, value)
                 .map_err(|error| error.shifted((at + OPERATION_HEADER_BYTES) as u64)),
             DROP_KEYSPACE => Ok(Operation::DropKeyspace { keyspace }),
+            INGEST => decode_ingest(value)
+                .map_err(|error| error.shifted((at + OPERATION_HEADER_BYTES + key_bytes) as u64)),
+            EXCHANGE => Ok(Operation::Exchange { keyspace }),
             PREPARE | DECIDE => Err(FormatError::newer(at, format!("transaction record {}", header[0]))),
             0 => Err(FormatError::damaged(at, "a kind of operation", "0")),
             kind => Err(FormatError::newer(at, format!("an entry of kind {}", kind_name(kind)))),
@@ -434,6 +487,20 @@ impl<'a> Iterator for Operations<'a> {
         self.failed = operation.is_err();
         Some(operation)
     }
+}
+
+fn decode_ingest<'a>(value: &[u8]) -> Result<Operation<'a>> {
+    if value.len() > INGESTED_TABLES_MAX * INGESTED_TABLE_BYTES {
+        let expected = format!("at most {INGESTED_TABLES_MAX} tables");
+        return Err(FormatError::damaged(0, expected, format!("{} bytes", value.len())));
+    }
+    let mut reader = Reader::new(value);
+    let mut tables = Vec::with_capacity(value.len() / INGESTED_TABLE_BYTES);
+    while reader.remaining() > 0 {
+        let name = TableName { epoch: reader.u64()?, random: reader.u64()? };
+        tables.push((name, reader.u32()?));
+    }
+    Ok(Operation::Ingest { tables })
 }
 
 fn decode_create<'a>(keyspace: u32, key: &'a [u8], value: &[u8]) -> Result<Operation<'a>> {

@@ -24,6 +24,7 @@ use crate::log_frame::{
 use crate::log_object::{LogObject, encode_seal};
 use crate::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use crate::manifest::{decode_edit, decode_record, encode_record};
+use crate::operands::{OperandList, operands};
 use crate::pin::{decode_pin, encode_pin};
 use crate::question::{decode_answer, decode_question, encode_answer, encode_question};
 use crate::stored;
@@ -38,13 +39,14 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
     ("manifest_snapshot", manifest_snapshot),
     ("pin", pin),
     ("question", question),
+    ("operands", merge_list),
     ("block", block),
     ("filter_and_index", filter_and_index),
     ("table", table),
@@ -58,6 +60,15 @@ pub fn batch(bytes: &[u8]) {
     let Ok(operations) = Operations::new(bytes) else { return };
     let promised = operations.remaining() as usize;
     assert!(operations.take(promised + 2).count() <= promised + 1);
+}
+
+/// Lists of merge operands; what decodes must encode to the same bytes.
+pub fn merge_list(bytes: &[u8]) {
+    if let Ok(found) = operands(bytes) {
+        let mut list = OperandList::default();
+        found.iter().for_each(|operand| list.push(operand));
+        assert_eq!(list.finish(), bytes);
+    }
 }
 
 /// Log segments, lanes, frames and log objects: of the identity that the first bytes state, so that
@@ -240,7 +251,7 @@ pub fn value_object(bytes: &[u8]) {
             value_bytes: 0,
             checksum: 0,
         };
-        let _ = reference.believing(&bytes).open(&bytes, b"key", alignment);
+        let _ = reference.open_believing(&bytes, b"key", alignment);
     }
     let Ok(header) = ValueObjectHeader::decode(&bytes) else { return };
     let Ok(mut checker) = ValueObjectChecker::begin(&bytes, header.keyspace, header.identity) else { return };

@@ -16,10 +16,11 @@
 //! | 1 | put | the key has this value |
 //! | 2 | delete | the key has no value |
 //! | 3 | single delete | as delete, and its writer says that one put lies below it at most |
-//! | 4 | merge | reserved: an operand for the keyspace's merge operator |
+//! | 4 | merge | the value is an operand for the keyspace's merge operator |
 //! | 5 | range delete | reserved: the keys from this one to the one in the value have no value |
-//! | 6 | separated put | the key has a value, and the entry's value says where that lies ([`crate::value_object`]); in tables only |
+//! | 6 | separated put | reserved: the value says where the value is |
 //! | 7 | expiring put | reserved: the value ends at a time |
+//! | 8 | merge list | several operands, oldest first: see [`crate::operands`] |
 //!
 //! This version knows the kinds of [`EntryKind`] and refuses an entry of any other, in a log as in
 //! a table. A kind from 3 on has a feature bit of its own, with the number of the kind: in the
@@ -71,15 +72,16 @@ pub enum EntryKind {
     Delete = 2,
     /// The key has no value, and its writer says that one put lies below at most: both go together.
     SingleDelete = 3,
-    /// The key has a value, which lies in a value object: the entry's value is a reference
-    /// ([`crate::value_object`]). In tables only: logs and memtables hold the value itself.
-    SeparatedPut = 6,
+    /// The value is an operand for the keyspace's merge operator.
+    Merge = 4,
+    /// The value holds several operands: see [`crate::operands`].
+    MergeList = 8,
 }
 
 impl EntryKind {
     /// All kinds.
-    pub const ALL: [EntryKind; 4] =
-        [EntryKind::Put, EntryKind::Delete, EntryKind::SingleDelete, EntryKind::SeparatedPut];
+    pub const ALL: [EntryKind; 5] =
+        [EntryKind::Put, EntryKind::Delete, EntryKind::SingleDelete, EntryKind::Merge, EntryKind::MergeList];
 
     /// The kind of a byte, if this version knows it.
     #[inline]
@@ -88,7 +90,8 @@ impl EntryKind {
             1 => EntryKind::Put,
             2 => EntryKind::Delete,
             3 => EntryKind::SingleDelete,
-            6 => EntryKind::SeparatedPut,
+            4 => EntryKind::Merge,
+            8 => EntryKind::MergeList,
             _ => return None,
         })
     }
@@ -96,17 +99,8 @@ impl EntryKind {
     /// Whether the entry takes values away and holds none.
     pub const fn is_delete(self) -> bool {
         match self {
-            EntryKind::Put | EntryKind::SeparatedPut => false,
+            EntryKind::Put | EntryKind::Merge | EntryKind::MergeList => false,
             EntryKind::Delete | EntryKind::SingleDelete => true,
-        }
-    }
-
-    /// Whether batches and logs may hold such entries.
-    #[inline]
-    pub const fn is_logged(self) -> bool {
-        match self {
-            EntryKind::Put | EntryKind::Delete | EntryKind::SingleDelete => true,
-            EntryKind::SeparatedPut => false,
         }
     }
 
@@ -116,8 +110,7 @@ impl EntryKind {
     pub const fn feature(self) -> u64 {
         match self {
             EntryKind::Put | EntryKind::Delete => 0,
-            EntryKind::SingleDelete => 1 << EntryKind::SingleDelete as u8,
-            EntryKind::SeparatedPut => 1 << EntryKind::SeparatedPut as u8,
+            EntryKind::SingleDelete | EntryKind::Merge | EntryKind::MergeList => 1 << self as u8,
         }
     }
 }
@@ -132,6 +125,7 @@ pub fn kind_name(byte: u8) -> String {
         5 => "range delete",
         6 => "separated put",
         7 => "expiring put",
+        8 => "merge list",
         _ => return format!("{byte}"),
     };
     format!("{byte} ({name})")
@@ -169,6 +163,13 @@ impl Trailer {
     #[inline]
     pub const fn sequence(self) -> SequenceNumber {
         SequenceNumber(self.0 >> 8)
+    }
+
+    /// The same kind under another number.
+    #[inline]
+    #[must_use]
+    pub const fn at(self, sequence: SequenceNumber) -> Trailer {
+        Trailer(sequence.0 << 8 | self.0 & 0xff)
     }
 
     /// The kind, if this version knows it.
@@ -216,7 +217,8 @@ impl PartialOrd for InternalKey<'_> {
 }
 
 /// Feature bits of the kinds that this version knows.
-pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::SingleDelete.feature() | EntryKind::SeparatedPut.feature();
+pub const ENTRY_FEATURES_KNOWN: u64 =
+    EntryKind::SingleDelete.feature() | EntryKind::Merge.feature() | EntryKind::MergeList.feature();
 
 /// Feature bits of the kinds that every keyspace may hold which this version makes: no write then
 /// needs a change of its settings first.

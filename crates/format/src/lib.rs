@@ -34,6 +34,7 @@ pub mod log_frame;
 pub mod log_object;
 pub mod manifest;
 pub mod near_log;
+pub mod operands;
 pub mod pin;
 pub mod prefetch;
 pub mod property;

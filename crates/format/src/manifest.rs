@@ -54,11 +54,14 @@
 //! | 19 table of a source added | as 5, then source u32, the table's name there {epoch u64, random u64} |
 //! | 20 writer named | epoch u64, writer; in snapshots only: records name writers by their claims |
 //! | 21 writer closed | (empty) |
+//! | 22 table staged | as 5: level and sequence numbers mean nothing yet |
+//! | 23 staged table live | name, level u8, sequence u64 |
+//! | 24 keyspace emptied | id u32 |
 //!
 //! **Properties** of a table's description are a list ([`crate::property`]) with its length (u32)
-//! before it. This version knows 5. Of the others it refuses a critical one, and keeps the rest
-//! wherever the description is written again: in snapshots, checkpoints, clones and restores. The
-//! other ids are kept free:
+//! before it. It refuses a critical one that it does not know, and keeps the others wherever the
+//! description is written again: in snapshots, checkpoints, clones and restores. Those with a value
+//! are known to this version; the other ids are kept free:
 //!
 //! | id | critical | property |
 //! |---|---|---|
@@ -68,7 +71,7 @@
 //! | 4 | no | the tier that it is in |
 //! | 5 | yes | objects with values of its entries ([`crate::value_object`]) |
 //! | 6 | no | sum of the hashes of its entries |
-//! | 7 | yes | the sequence number that takes the place of all in it |
+//! | 7 | yes | the sequence number that takes the place of all in it: u64. It has one version of each key |
 //! | 8 | yes | the bounds of the keys that count |
 //!
 //! Feature bits of a description are those of the table's footer.
@@ -89,7 +92,7 @@ use bytes::Bytes;
 
 use crate::key::SequenceNumber;
 pub use crate::keyspace::KeyspaceOptions;
-use crate::property::PropertyList;
+use crate::property::{Property, PropertyList, SEQUENCE_OVERRIDE};
 use crate::value_object::{PROPERTY_VALUE_OBJECTS, Referred, decode_referred};
 
 mod edit;
@@ -196,6 +199,19 @@ impl TableDescription {
         debug_assert!(referred.is_ok(), "the list was checked: {referred:?}");
         referred.ok().flatten().unwrap_or_default()
     }
+
+    /// The same table, all of it under one sequence number.
+    #[must_use]
+    pub fn at_sequence(&self, number: SequenceNumber) -> TableDescription {
+        let value = number.0.to_le_bytes();
+        let property = Property { id: SEQUENCE_OVERRIDE, is_critical: true, value: &value };
+        TableDescription {
+            first_sequence: number,
+            last_sequence: number,
+            properties: self.properties.with(property),
+            ..self.clone()
+        }
+    }
 }
 
 /// Most bytes of a writer's host name, and of its program's name.
@@ -265,6 +281,25 @@ pub enum Edit {
     },
     /// A table entered the version.
     TableAdded(TableDescription),
+    /// A table that was made outside lies in the database, and is not part of it yet: a log entry
+    /// may make it so. The next epoch gives up those that none does.
+    TableStaged(TableDescription),
+    /// A staged table entered the version: a log entry has made it part of the database, under a
+    /// sequence number that takes the place of all in it.
+    StagedTableLive {
+        /// Which.
+        name: TableName,
+        /// At which level.
+        level: u8,
+        /// The number of the log's operation.
+        sequence: SequenceNumber,
+    },
+    /// All live tables of a keyspace left the version: others take their place with the same
+    /// record.
+    KeyspaceEmptied {
+        /// Its number.
+        id: u32,
+    },
     /// A table changed its level without being rewritten.
     TableMoved {
         /// Which.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
+use crate::key::SequenceNumber;
 use crate::value_object::{PROPERTY_VALUE_OBJECTS, decode_referred};
 
 /// Bytes of a property before its value.
@@ -86,6 +87,20 @@ pub fn read_properties<'a>(
     Ok(())
 }
 
+/// Id of the property of a description that says which sequence number takes the place of all in a
+/// table.
+pub const SEQUENCE_OVERRIDE: u16 = 7;
+
+fn sequence(value: &[u8]) -> Result<SequenceNumber> {
+    let mut reader = Reader::new(value);
+    let number = reader.u64()?;
+    reader.end()?;
+    if number > SequenceNumber::MAX.0 {
+        return Err(FormatError::damaged(0, "a sequence number of 56 bits", number.to_string()));
+    }
+    Ok(SequenceNumber(number))
+}
+
 /// A list that goes along with what it is about. Clones share it; an empty one takes no memory.
 ///
 /// Invariant: [`read_properties`] finds nothing wrong with it.
@@ -97,7 +112,8 @@ impl PropertyList {
     /// sound afterwards.
     ///
     /// # Errors
-    /// As [`read_properties`].
+    /// As [`read_properties`]; `Damaged` when the value of a property that this version knows is
+    /// none.
     pub fn decode(bytes: &[u8]) -> Result<PropertyList> {
         read_properties(bytes, is_known)?;
         Ok(PropertyList((!bytes.is_empty()).then(|| bytes.into())))
@@ -111,24 +127,6 @@ impl PropertyList {
         let mut bytes = Vec::new();
         properties.into_iter().for_each(|property| put_property(&mut bytes, property));
         PropertyList((!bytes.is_empty()).then(|| bytes.into()))
-    }
-
-    /// The same list with one more property, in the place of one with its id.
-    ///
-    /// # Panics
-    /// As [`put_property`].
-    #[must_use]
-    pub fn with(&self, property: Property<'_>) -> PropertyList {
-        let mut all = vec![property];
-        let read = read_properties(self.bytes(), |other, _| {
-            if other.id != property.id {
-                all.push(other);
-            }
-            Ok(true)
-        });
-        debug_assert!(read.is_ok(), "the list was checked: {read:?}");
-        all.sort_unstable_by_key(|property| property.id);
-        PropertyList::of(all)
     }
 
     /// The value of a property, if it is in the list.
@@ -149,6 +147,35 @@ impl PropertyList {
         self.0.as_deref().unwrap_or_default()
     }
 
+    /// The sequence number that takes the place of all in the table, if there is one.
+    pub fn sequence_override(&self) -> Option<SequenceNumber> {
+        self.get(SEQUENCE_OVERRIDE).and_then(|value| sequence(value).ok())
+    }
+
+    /// The list with a property, in the place of one with the same id.
+    ///
+    /// # Panics
+    /// As [`put_property`].
+    #[must_use]
+    pub fn with(&self, property: Property<'_>) -> PropertyList {
+        let mut out = Vec::with_capacity(self.bytes().len() + PROPERTY_HEADER_BYTES + property.value.len());
+        let mut waiting = Some(property);
+        let read = read_properties(self.bytes(), |known, _| {
+            if let Some(new) = waiting.take_if(|new| new.id <= known.id) {
+                put_property(&mut out, new);
+            }
+            if known.id != property.id {
+                put_property(&mut out, known);
+            }
+            Ok(true)
+        });
+        debug_assert!(read.is_ok(), "the list was checked: {read:?}");
+        if let Some(new) = waiting {
+            put_property(&mut out, new);
+        }
+        PropertyList(Some(out.into()))
+    }
+
     /// The ids in it, ascending.
     pub fn ids(&self) -> Vec<u16> {
         let mut ids = Vec::new();
@@ -165,6 +192,10 @@ impl PropertyList {
 fn is_known(property: Property<'_>, at: usize) -> Result<bool> {
     match property.id {
         PROPERTY_VALUE_OBJECTS => match decode_referred(property.value) {
+            Ok(_) => Ok(true),
+            Err(error) => Err(error.shifted(at as u64)),
+        },
+        SEQUENCE_OVERRIDE => match sequence(property.value) {
             Ok(_) => Ok(true),
             Err(error) => Err(error.shifted(at as u64)),
         },

@@ -51,6 +51,11 @@ pub enum Mutant {
     FifoForgetsSnapshots,
     UnknownKindTakenForPut,
     DeleteDroppedOverOlder,
+    MergeFoldedWithoutProof,
+    MergeFoldedAcrossSnapshots,
+    MergeAnswersAlone,
+    MergeLostOnMiss,
+    MergeOrderReversed,
     UnknownSettingsForgotten,
     // Writes with conditions
     ConditionCheckedAtTheReadAlone,
@@ -74,6 +79,12 @@ pub enum Mutant {
     LogFreeBeforeReplayPointDurable,
     FlushNamesBeforeLogDurable,
     FlushAheadOfKeyspaceChanges,
+    // Tables from outside
+    OverrideIgnored,
+    IngestWithoutSeal,
+    IngestAcknowledgedEarly,
+    IngestShowsStaged,
+    IngestGivenUpWithEntry,
     // A log that ends while the database goes on
     EndedLogUnnamedBeforeTables,
     EndedLogStaysNamed,

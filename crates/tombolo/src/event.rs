@@ -78,6 +78,14 @@ pub enum Event {
         /// Which.
         work: &'static str,
     },
+    /// A keyspace's merge operator failed in a flush or a compaction, which kept the operands and
+    /// went on. Told once for each keyspace.
+    MergeFailed {
+        /// The keyspace.
+        keyspace: u32,
+        /// What the operator failed with.
+        error: Error,
+    },
     /// A checkpoint was made.
     CheckpointMade {
         /// Its name.

@@ -30,7 +30,9 @@ mod liveness;
 mod manifest;
 mod memtable;
 mod op;
+mod operator;
 mod options;
+mod outside;
 mod pace;
 mod read;
 mod reader;
@@ -53,16 +55,20 @@ pub use collection::Destroyed;
 pub use condition::{Condition, Decision, Versioned};
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
-    Blocking, BlockingKeyspace, Builder, Cursor, Db, EarlierLogs, Finding, Keyspace, LogPosition, Property,
-    PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, ScanStream, Snapshot, Standby, Stats, Unit,
-    VerifyReport,
+    Blocking, BlockingKeyspace, Builder, Cursor, Db, EarlierLogs, Finding, Ingest, Keyspace, LogPosition,
+    Property, PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, ScanStream, Snapshot, Standby,
+    Stats, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
 pub use liveness::asking::Answered;
 pub use liveness::presence::{Presence, Seen, Writer};
 pub use op::Op;
+pub use operator::{
+    AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, encode_set, set_elements,
+};
 pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting, Shape, TakeOver};
+pub use outside::{Bring, IngestOptions, IngestReport, TableFile, TableFileBuilder, TablePlace};
 pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;
 pub use salvage::{Loss, SalvageMode, SalvageReport};

@@ -11,7 +11,6 @@ pub(crate) mod asking;
 pub(crate) mod presence;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +18,7 @@ use tombolo_env::{Either, Instant};
 use tombolo_storage::{ErrorKind, Incarnation, Life, ObjectKind, ObjectName, Purpose, Result};
 
 use crate::collection::lease::{LeaseWatch, Seen};
-use crate::engine::Engine;
+use crate::engine::Background;
 use crate::manifest::chain::PutAnswer;
 use crate::manifest::driver::io::{Io, either};
 use crate::manifest::names::{self, Sign, StandbyRecord};
@@ -130,20 +129,20 @@ pub(crate) async fn is_there(io: &Io, name: &ObjectName) -> Result<bool> {
 }
 
 /// The writer's task: gives signs of life while somebody stands by.
-pub(crate) async fn beat(engine: Arc<Engine>) {
-    let io = Io { purpose: Purpose::Manifest, ..engine.manifest.io().clone() };
-    let (incarnation, epoch) = (engine.context.incarnation, engine.context.epoch.0);
+pub(crate) async fn beat(background: &Background) {
+    let io = Io { purpose: Purpose::Manifest, ..background.manifest.io().clone() };
+    let (incarnation, epoch) = (background.context.incarnation, background.context.epoch.0);
     let mut watched = Watched::default();
     let (mut beat, mut pause) = (0, LOOK_FIRST);
     // Questions that are being answered: each is done once.
     let mut taken = BTreeSet::new();
     let (mut next_look, mut next_beat) = (io.env.now(), None::<Instant>);
     let mut looked = io.env.now();
-    let bell = bell(engine.context.database, epoch);
+    let bell = bell(background.context.database, epoch);
     loop {
         // Both before anything is looked at: what comes meanwhile is not missed.
-        let (stop, rung) = (engine.work.subscribe(), io.env.rung(bell));
-        if engine.is_stopping() {
+        let (stop, rung) = (background.work.subscribe(), io.env.rung(bell));
+        if background.is_stopping() {
             return;
         }
         let now = io.env.now();
@@ -155,7 +154,7 @@ pub(crate) async fn beat(engine: Arc<Engine>) {
             }
             taken.retain(|id| watched.asked.contains(id));
             for id in &watched.asked {
-                if !taken.contains(id) && engine.questions.found(*id) {
+                if !taken.contains(id) && background.questions.found(*id) {
                     taken.insert(*id);
                 }
             }

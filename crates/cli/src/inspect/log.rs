@@ -9,6 +9,7 @@ use tombolo_format::log_frame::{
     LANE_FIELDS_BYTES, LaneHeader, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_FIELDS_BYTES, SegmentHeader,
     SegmentIdentity, Verdict, decode_durable_slot, decode_frame,
 };
+use tombolo_format::manifest::TableName;
 use tombolo_storage::LogOffset;
 
 use super::report::Report;
@@ -223,6 +224,14 @@ fn describe(operation: &Operation<'_>) -> (String, Vec<(&'static str, Value)>) {
             ];
             ("CreateKeyspace".to_owned(), fields)
         }
+        Operation::Ingest { tables } => {
+            let name = |(table, keyspace): &(TableName, u32)| {
+                format!("{:016x}-{:016x} of keyspace {keyspace}", table.epoch, table.random)
+            };
+            let names: Vec<_> = tables.iter().map(name).collect();
+            ("Ingest".to_owned(), vec![("tables", json!(names))])
+        }
+        Operation::Exchange { keyspace } => ("Exchange".to_owned(), vec![("keyspace", json!(keyspace))]),
         other => (format!("{other:?}"), Vec::new()),
     }
 }

@@ -11,6 +11,7 @@ use tombolo_format::manifest::{
     decode_record, record_hash,
 };
 use tombolo_format::pin::{PIN_HEADER_BYTES, decode_pin};
+use tombolo_format::property::SEQUENCE_OVERRIDE;
 use tombolo_storage::LogOffset;
 
 use super::report::Report;
@@ -258,7 +259,11 @@ fn table_fields(table: &TableDescription) -> Vec<(&'static str, Value)> {
     if table.features != 0 {
         fields.push(("features", json!(format!("{:#x}", table.features))));
     }
-    let properties = table.properties.ids();
+    if let Some(number) = table.properties.sequence_override() {
+        fields.push(("all at sequence", json!(number.0)));
+    }
+    let is_known = |id: &u16| *id == SEQUENCE_OVERRIDE;
+    let properties: Vec<_> = table.properties.ids().into_iter().filter(|id| !is_known(id)).collect();
     if !properties.is_empty() {
         fields.push(("properties of a later version", json!(properties)));
     }
@@ -275,6 +280,12 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
             if table.source.is_some() { "table of a source added" } else { "table added" },
             table_fields(table),
         ),
+        Edit::TableStaged(table) => ("table staged", table_fields(table)),
+        Edit::StagedTableLive { name, level, sequence } => (
+            "staged table live",
+            vec![("table", table_name(*name)), ("level", json!(level)), ("sequence", json!(sequence.0))],
+        ),
+        Edit::KeyspaceEmptied { id } => ("keyspace emptied", vec![("id", json!(id))]),
         Edit::SourceNamed(source) => (
             "source named",
             vec![

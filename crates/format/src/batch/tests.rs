@@ -2,6 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn tables() -> Vec<(TableName, u32)> {
+    vec![(TableName { epoch: 7, random: 1 << 60 }, 3), (TableName { epoch: 8, random: 2 }, 1)]
+}
+
 fn sample() -> Vec<u8> {
     let mut batch = BatchBuilder::new();
     batch.push(EntryKind::Put, 1, b"key", b"value").unwrap();
@@ -9,6 +13,8 @@ fn sample() -> Vec<u8> {
     let options = KeyspaceOptions::of([("compression".into(), "lz4".into())]);
     batch.push_create_keyspace(3, "orders", 9, &options).unwrap();
     batch.push_drop_keyspace(4).unwrap();
+    batch.push_ingest(&tables()).unwrap();
+    batch.push_exchange(5).unwrap();
     batch.finish()
 }
 
@@ -20,7 +26,9 @@ fn decode(payload: &[u8]) -> Result<Vec<Operation<'_>>> {
 fn operations_round_trip() {
     let payload = sample();
     let operations = decode(&payload).unwrap();
-    assert_eq!(operations.len(), 4);
+    assert_eq!(operations.len(), 6);
+    assert_eq!(operations[4], Operation::Ingest { tables: tables() });
+    assert_eq!(operations[5], Operation::Exchange { keyspace: 5 });
     assert_eq!(
         operations[0],
         Operation::Entry { kind: EntryKind::Put, keyspace: 1, key: b"key", value: b"value" }

@@ -17,6 +17,7 @@ use crate::manifest::snapshot::{SnapshotEncoder, SnapshotIdentity};
 use crate::manifest::{
     Edit, KeyspaceOptions, Record, RecordKind, TableDescription, TableName, encode_record,
 };
+use crate::operands::OperandList;
 use crate::pin::{Pin, PinKind, encode_pin};
 use crate::property::{Property, PropertyList, put_property};
 use crate::question::{Answer, Question, Verb, encode_answer, encode_question};
@@ -32,7 +33,15 @@ pub(super) fn a_batch() -> Vec<u8> {
     batch
         .push_create_keyspace(2, "name", 0, &KeyspaceOptions::default())
         .expect("a seed is within the limits");
+    batch.push_ingest(&[(TableName { epoch: 3, random: 4 }, 1)]).expect("a seed is within the limits");
+    batch.push_exchange(2).expect("a seed is within the limits");
     batch.finish()
+}
+
+pub(super) fn an_operand_list() -> Vec<u8> {
+    let mut list = OperandList::default();
+    [&b"one"[..], b"", b"three"].iter().for_each(|operand| list.push(operand));
+    list.finish()
 }
 
 pub(super) fn a_single_entry() -> Vec<u8> {
@@ -57,6 +66,13 @@ pub(super) fn a_record() -> Vec<u8> {
         Edit::KeyspaceCreated { id: 1, name: "name".into(), stream: 0, options: KeyspaceOptions::default() },
         Edit::LogNamed { epoch: 1, lane: 0, configuration: Bytes::from_static(b"log") },
         Edit::TableAdded(a_description()),
+        Edit::TableStaged(a_description()),
+        Edit::StagedTableLive {
+            name: TableName { epoch: 2, random: 3 },
+            level: 0,
+            sequence: SequenceNumber(9),
+        },
+        Edit::KeyspaceEmptied { id: 1 },
     ];
     let record = Record {
         incarnation: 1,
@@ -139,7 +155,9 @@ fn a_description() -> TableDescription {
 
 fn a_snapshot() -> Vec<u8> {
     let mut encoder = SnapshotEncoder::new(SnapshotIdentity { incarnation: 1, slot: 2, random: 3 });
-    for edit in [Edit::KeyspaceDropped { id: 7 }, Edit::TableAdded(a_description())] {
+    for edit in
+        [Edit::KeyspaceDropped { id: 7 }, Edit::TableAdded(a_description().at_sequence(SequenceNumber(8)))]
+    {
         encoder.push(&edit).expect("a seed is within the limits");
     }
     encoder.finish().piece
@@ -235,6 +253,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("pin", a_pin()),
         ("pin", a_checkpoint()),
         ("pin", encode_incarnation(1)),
+        ("operands", an_operand_list()),
         ("question", a_question()),
         ("question", an_answer()),
         ("manifest_snapshot", a_snapshot()),

@@ -43,8 +43,8 @@ fn a_kind_is_refused_by_its_bit() {
         assert_eq!(kind.feature(), if byte < 3 { 0 } else { 1 << byte });
         assert_eq!(check_entry_features(0, kind.feature()), Ok(()));
     }
-    let error = check_entry_features(40, 1 << 4 | 1 << 20).unwrap_err();
-    let said = "unknown incompatible feature bits 0x100010, which say: entries of kind 4 (merge)";
+    let error = check_entry_features(40, 1 << 12 | 1 << 20).unwrap_err();
+    let said = "unknown incompatible feature bits 0x101000, which say: entries of kind 12";
     assert_eq!(error, FormatError::newer(40, said));
     let error = check_entry_features(8, 1 << 63).unwrap_err();
     assert_eq!(error, FormatError::newer(8, "unknown incompatible feature bits 0x8000000000000000"));

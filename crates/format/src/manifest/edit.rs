@@ -42,7 +42,10 @@ const SOURCE_UNNAMED: u8 = 18;
 const TABLE_OF_SOURCE_ADDED: u8 = 19;
 const WRITER_NAMED: u8 = 20;
 const WRITER_CLOSED: u8 = 21;
-const TAG_MAX: u8 = WRITER_CLOSED;
+const TABLE_STAGED: u8 = 22;
+const STAGED_TABLE_LIVE: u8 = 23;
+const KEYSPACE_EMPTIED: u8 = 24;
+const TAG_MAX: u8 = KEYSPACE_EMPTIED;
 
 /// Appends an edit.
 ///
@@ -99,6 +102,20 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
                     TABLE_OF_SOURCE_ADDED
                 }
             }
+        }
+        Edit::TableStaged(table) => {
+            body.table(table)?;
+            TABLE_STAGED
+        }
+        Edit::StagedTableLive { name, level, sequence } => {
+            body.name(*name);
+            body.0.push(*level);
+            body.u64(sequence.0);
+            STAGED_TABLE_LIVE
+        }
+        Edit::KeyspaceEmptied { id } => {
+            body.u32(*id);
+            KEYSPACE_EMPTIED
         }
         Edit::TableMoved { name, level } => {
             body.name(*name);
@@ -295,6 +312,13 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         KEYSPACE_DROPPED => Edit::KeyspaceDropped { id: reader.u32()? },
         KEYSPACE_FLUSHED => Edit::KeyspaceFlushed { id: reader.u32()?, sequence: sequence(&mut reader)? },
         TABLE_ADDED => Edit::TableAdded(table(&mut reader)?),
+        TABLE_STAGED => Edit::TableStaged(table(&mut reader)?),
+        STAGED_TABLE_LIVE => Edit::StagedTableLive {
+            name: name(&mut reader)?,
+            level: reader.u8()?,
+            sequence: sequence(&mut reader)?,
+        },
+        KEYSPACE_EMPTIED => Edit::KeyspaceEmptied { id: reader.u32()? },
         TABLE_MOVED => Edit::TableMoved { name: name(&mut reader)?, level: reader.u8()? },
         TABLE_OBSOLETE => Edit::TableObsolete { name: name(&mut reader)? },
         TABLE_CONDEMNED => Edit::TableCondemned { name: name(&mut reader)? },

@@ -74,6 +74,10 @@ fn all_edits() -> Vec<Edit> {
         Edit::SourceUnnamed { number: 1 },
         Edit::WriterNamed { epoch: 3, writer: writer() },
         Edit::WriterClosed,
+        Edit::TableStaged(table(6)),
+        Edit::StagedTableLive { name, level: 5, sequence: SequenceNumber(12) },
+        Edit::KeyspaceEmptied { id: 1 },
+        Edit::TableAdded(table(7).at_sequence(SequenceNumber(13))),
     ]
 }
 

@@ -30,13 +30,31 @@ fn what_may_be_ignored_is_kept_as_it_is() {
 
 #[test]
 fn what_is_critical_and_unknown_is_refused_and_named() {
-    let error = PropertyList::decode(&list(&[(1, false, b"a"), (7, true, b"b")])).unwrap_err();
-    assert_eq!(error, FormatError::newer(8, "unknown critical property 7"));
+    let error = PropertyList::decode(&list(&[(1, false, b"a"), (99, true, b"b")])).unwrap_err();
+    assert_eq!(error, FormatError::newer(8, "unknown critical property 99"));
     let known = |property: Property<'_>, at: usize| Ok(property.id == 7 && at == 15);
     assert_eq!(read_properties(&list(&[(1, false, b"a"), (7, true, b"b")]), known), Ok(()));
     let mut flagged = list(&[(1, false, b"a")]);
     flagged[2] = 2;
     assert!(matches!(PropertyList::decode(&flagged), Err(FormatError::Newer { offset: 2, .. })));
+}
+
+#[test]
+fn a_number_takes_the_place_of_all_in_a_table() {
+    let known = list(&[(1, false, b"a"), (9, false, b"")]);
+    let plain = PropertyList::decode(&known).unwrap();
+    assert_eq!((plain.sequence_override(), plain.get(9), plain.get(8)), (None, Some(&b""[..]), None));
+    let of = |number: u64| Property { id: 7, is_critical: true, value: &number.to_le_bytes() }.value.to_vec();
+    let with = plain.with(Property { id: 7, is_critical: true, value: &of(5) });
+    assert_eq!((with.sequence_override(), with.ids()), (Some(SequenceNumber(5)), vec![1, 7, 9]));
+    assert_eq!(PropertyList::decode(with.bytes()), Ok(with.clone()));
+    let again = with.with(Property { id: 7, is_critical: true, value: &of(6) });
+    assert_eq!((again.sequence_override(), again.ids()), (Some(SequenceNumber(6)), vec![1, 7, 9]));
+    let last = PropertyList::default().with(Property { id: 7, is_critical: true, value: &of(0) });
+    assert_eq!((last.sequence_override(), last.ids()), (Some(SequenceNumber(0)), vec![7]));
+    for wrong in [&b"short"[..], &[255; 8], &[0; 9]] {
+        assert!(PropertyList::decode(&list(&[(7, true, wrong)])).is_err(), "{wrong:?}");
+    }
 }
 
 #[test]

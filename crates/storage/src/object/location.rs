@@ -148,6 +148,14 @@ impl StoreLocation {
         Ok(uri)
     }
 
+    /// Opens the store of any URI, by what opened this one.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown scheme or parameter; those of opening it.
+    pub fn open(&self, uri: &Uri) -> Result<Arc<dyn ObjectStore>> {
+        (self.0.open)(&self.0.env, uri)
+    }
+
     /// Opens the store of another place.
     ///
     /// # Errors

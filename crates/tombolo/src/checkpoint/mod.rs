@@ -426,7 +426,10 @@ pub(crate) fn edits(state: &State) -> Vec<Edit> {
         | Edit::LogTrimmed { .. }
         | Edit::LogUnnamed { .. } => false,
         Edit::WriterNamed { .. } | Edit::WriterClosed => false,
-        Edit::TableObsolete { .. } | Edit::TableCondemned { .. } | Edit::TableUnnamed { .. } => false,
+        Edit::TableStaged(_)
+        | Edit::TableObsolete { .. }
+        | Edit::TableCondemned { .. }
+        | Edit::TableUnnamed { .. } => false,
         Edit::TableAdded(table) => !unneeded.contains(&table.name),
         _ => true,
     };

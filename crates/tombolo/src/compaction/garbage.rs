@@ -1,28 +1,26 @@
 //! Deletes what left the version, by the rules of deletion, and what was never part of one.
 
-use std::sync::Arc;
-
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::collection::Collector;
-use crate::engine::{Engine, Work};
+use crate::engine::{Background, Store, Work};
 use crate::flush::Retries;
 
 /// Deletes what left the version, once nothing of this process reads it and no pin keeps it; and
 /// what earlier epochs and failed attempts left behind. Until the database stops. A pass follows
 /// background work, so that an idle database makes no request; one that fails is tried again.
-pub(crate) async fn collect(engine: Arc<Engine>) {
-    let collector = Collector::new(engine.manifest.clone());
+pub(crate) async fn collect(background: &Background) {
+    let collector = Collector::new(background.manifest.clone());
     let (mut retries, mut has_swept) = (Retries::default(), false);
     loop {
         // Subscribed before it looks: a stop in between is not missed.
-        let work = engine.work.subscribe();
-        if engine.is_stopping() {
+        let work = background.work.subscribe();
+        if background.is_stopping() {
             return;
         }
-        let attempt = pass(&engine, &collector, &mut has_swept).await.map_err(repeatable);
-        match retries.after(&engine, Work::COLLECTION, attempt).await {
+        let attempt = pass(background, &collector, &mut has_swept).await.map_err(repeatable);
+        match retries.after(background, Work::COLLECTION, attempt).await {
             Ok(true) => {
                 let _woken = work.await;
             }
@@ -45,10 +43,10 @@ fn repeatable(error: Error) -> Error {
 
 /// What may fail for long, by a pin that cannot be read or a source that refuses, comes last, and
 /// keeps nothing else from being done.
-async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> Result<()> {
-    while let Some(table) = engine.left_behind.next() {
+async fn pass(store: &Store, collector: &Collector, has_swept: &mut bool) -> Result<()> {
+    while let Some(table) = store.left_behind.next() {
         if let Err(error) = collector.discard(table).await {
-            engine.left_behind.add(table);
+            store.left_behind.add(table);
             return Err(error);
         }
     }
@@ -57,9 +55,9 @@ async fn pass(engine: &Engine, collector: &Collector, has_swept: &mut bool) -> R
         *has_swept = true;
     }
     // One pass takes so many and no more.
-    while collector.has_undeleted() || engine.manifest.state().unneeded().next().is_some() {
+    while collector.has_undeleted() || store.manifest.state().unneeded().next().is_some() {
         if collector
-            .collect(|table| engine.versions.is_used(table) && !is_enabled(Mutant::DeleteIgnoresOwnReaders))
+            .collect(|table| store.versions.is_used(table) && !is_enabled(Mutant::DeleteIgnoresOwnReaders))
             .await?
             .deleted
             .is_empty()

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
+use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
@@ -22,7 +23,7 @@ use super::merge::{Failure, Merge, Merged};
 use super::pick::{Job, LEVEL_LAST};
 use super::world::{JobWorld, Terms};
 use crate::flush::finish;
-use crate::resolve::Retention;
+use crate::resolve::{Retention, Taken};
 use crate::version::{Output, SortedRun, TableHandle, TableWriter};
 
 /// Most parts of one job.
@@ -47,6 +48,8 @@ pub(super) struct Run {
     outputs: Mutex<Vec<TableDescription>>,
     /// Those of them that hold older versions of keys, which snapshots see.
     older: Mutex<Vec<TableName>>,
+    /// What the keyspace's merge operator failed with first.
+    trouble: Mutex<Option<Error>>,
 }
 
 /// From a key to a key, without the latter.
@@ -67,6 +70,7 @@ impl Run {
             failed: AtomicBool::new(false),
             outputs: Mutex::default(),
             older: Mutex::default(),
+            trouble: Mutex::default(),
         })
     }
 
@@ -78,6 +82,11 @@ impl Run {
     /// Of the tables written, those that hold older versions of keys.
     pub(super) fn take_older(&self) -> Vec<TableName> {
         std::mem::take(&mut *self.older.lock())
+    }
+
+    /// What the keyspace's merge operator failed with: its operands were kept.
+    pub(super) fn take_trouble(&self) -> Option<Error> {
+        self.trouble.lock().take()
     }
 
     /// Runs all parts, and waits for all, however they end.
@@ -119,32 +128,42 @@ impl Run {
     /// Merges one part.
     async fn merge(&self, (start, end): Range, parts: u64) -> Merged<()> {
         let mut merge = Merge::open(inputs(&self.job), start.as_ref(), end.as_ref()).await?;
-        let mut retention = Retention::new(self.terms.snapshots.clone());
+        let mut retention = Retention::new(self.terms.snapshots.clone(), self.terms.judge.clone());
         let mut below = Below::new(&self.job);
-        let mut cutter = Cutter::new(&self.job, self.job.bytes() / parts);
-        let mut output: Option<TableWriter> = None;
-        let (mut entries, mut older) = (0, false);
-        while let Some((key, value)) = merge.entry() {
-            let new = retention.is_new(key.user_key);
-            let kept = retention
-                .keeps(key.user_key, key.trailer, |key| !below.may_hold(key))
+        let mut outputs = Outputs::new(Cutter::new(&self.job, self.job.bytes() / parts));
+        let mut entries = 0;
+        // Of what is held: whether it is the newest of its key, and its block was in a cache.
+        let (mut held_new, mut held_hot) = (false, false);
+        loop {
+            let entry = merge.entry();
+            if retention.holds()
+                && entry.as_ref().is_none_or(|(key, _)| retention.is_due(key.user_key, key.trailer))
+            {
+                let next = entry.as_ref().map(|(key, _)| key.user_key);
+                let mut is_first = true;
+                for (trailer, value) in retention.release(next, |key| !below.may_hold(key)) {
+                    let key = InternalKey::new(retention.key(), trailer);
+                    let place = Place { is_new: held_new && is_first, is_older: !held_new, is_hot: held_hot };
+                    self.add(&mut outputs, key, &value, place).await?;
+                    is_first = false;
+                }
+                // What comes of the same key goes into the same table.
+                held_new = false;
+            }
+            let Some((key, value)) = entry else { break };
+            let (is_new, was_held) = (retention.is_new(key.user_key), retention.holds());
+            let bytes = || Bytes::copy_from_slice(value);
+            let taken = retention
+                .take(key.user_key, key.trailer, bytes, |key| !below.may_hold(key))
                 .map_err(|unresolved| merge.failed(|table| unresolved.at(table)))?;
-            if kept {
-                // All versions of a key stay in one table: sorted levels do not overlap.
-                let is_full = output.as_ref().is_some_and(TableWriter::is_full);
-                let written = output.as_ref().map_or(0, TableWriter::written_bytes);
-                if new && (cutter.cuts(key.user_key, written) || is_full) {
-                    self.finish(&mut output, &mut older).await?;
+            match taken {
+                Taken::Kept => {
+                    let place = Place { is_new, is_older: !is_new, is_hot: merge.is_hot() };
+                    self.add(&mut outputs, key, value, place).await?;
                 }
-                older |= !new;
-                let writer = match &mut output {
-                    Some(writer) => writer,
-                    None => output.insert(self.begin_output().await?),
-                };
-                if writer.add_from(key, value, merge.is_hot())? {
-                    let bytes = writer.flush().await?;
-                    self.moved(bytes).await;
-                }
+                Taken::Dropped => {}
+                Taken::Held if was_held => {}
+                Taken::Held => (held_new, held_hot) = (is_new, merge.is_hot()),
             }
             if let Some(step) = merge.advance()? {
                 merge.settle(step).await?;
@@ -155,11 +174,39 @@ impl Run {
                 self.let_others_run().await?;
             }
         }
-        self.finish(&mut output, &mut older).await
+        if let Some(error) = retention.take_trouble() {
+            self.trouble.lock().get_or_insert(error);
+        }
+        self.finish(&mut outputs).await
+    }
+
+    /// Adds an entry to the outputs.
+    #[inline]
+    async fn add(
+        &self,
+        outputs: &mut Outputs,
+        key: InternalKey<'_>,
+        value: &[u8],
+        place: Place,
+    ) -> Merged<()> {
+        // All versions of a key stay in one table: sorted levels do not overlap.
+        if place.is_new && outputs.cuts_before(key.user_key) {
+            self.finish(outputs).await?;
+        }
+        outputs.older |= place.is_older;
+        let writer = match &mut outputs.writer {
+            Some(writer) => writer,
+            None => outputs.writer.insert(self.begin_output().await?),
+        };
+        if writer.add_from(key, value, place.is_hot)? {
+            let bytes = writer.flush().await?;
+            self.moved(bytes).await;
+        }
+        Ok(())
     }
 
     async fn let_others_run(&self) -> Merged<()> {
-        if self.world.is_stopping() || self.failed.load(Ordering::Acquire) {
+        if self.world.is_given_up() || self.failed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the compaction was given up").into());
         }
         let mut yielded = false;
@@ -192,19 +239,48 @@ impl Run {
         TableWriter::create(self.world.tables(), output, &self.terms.options).await
     }
 
-    /// Ends an output; `older` says whether it holds older versions of keys.
-    async fn finish(&self, output: &mut Option<TableWriter>, older: &mut bool) -> Merged<()> {
-        if let Some(writer) = output.take()
-            && let Some(written) = finish(self.world.left_behind(), writer).await?
+    /// Ends an output.
+    async fn finish(&self, outputs: &mut Outputs) -> Merged<()> {
+        if let Some(writer) = outputs.writer.take()
+            && let Some((table, bytes)) = finish(self.world.left_behind(), writer).await?
         {
-            if std::mem::take(older) {
-                self.older.lock().push(written.table.name);
+            if std::mem::take(&mut outputs.older) {
+                self.older.lock().push(table.name);
             }
-            let bytes = written.bytes;
-            self.outputs.lock().extend(written.descriptions());
+            self.outputs.lock().push(table);
             self.moved(bytes).await;
         }
         Ok(())
+    }
+}
+
+/// How an entry lies to those before it, and to the caches.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Nothing of its key came before.
+    is_new: bool,
+    /// Somebody else sees a newer version of its key.
+    is_older: bool,
+    /// A cache had the block that it comes from.
+    is_hot: bool,
+}
+
+/// Where a part of a job writes to.
+struct Outputs {
+    writer: Option<TableWriter>,
+    /// Whether the table of `writer` holds older versions of keys.
+    older: bool,
+    cutter: Cutter,
+}
+
+impl Outputs {
+    fn new(cutter: Cutter) -> Outputs {
+        Outputs { writer: None, older: false, cutter }
+    }
+
+    #[inline]
+    fn cuts_before(&mut self, key: &[u8]) -> bool {
+        self.cutter.cuts(key, self.writer.as_ref().map_or(0, TableWriter::written_bytes))
     }
 }
 
@@ -265,12 +341,12 @@ fn ranges(keys: &[Bytes]) -> Vec<Range> {
 
 /// A place in a sorted run that moves with ascending keys.
 #[derive(Debug)]
-struct Place {
+struct Spot {
     run: Arc<SortedRun>,
     at: usize,
 }
 
-impl Place {
+impl Spot {
     /// Whether a table's range holds `key`.
     fn may_hold(&mut self, key: &[u8]) -> bool {
         while self.run.get(self.at).is_some_and(|table| &table.description().last_key[..] < key) {
@@ -284,12 +360,12 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Below {
     runs: Vec<Arc<TableHandle>>,
-    levels: Vec<Place>,
+    levels: Vec<Spot>,
 }
 
 impl Below {
     pub(super) fn new(job: &Job) -> Below {
-        let levels = job.deeper.iter().map(|run| Place { run: Arc::clone(run), at: 0 }).collect();
+        let levels = job.deeper.iter().map(|run| Spot { run: Arc::clone(run), at: 0 }).collect();
         Below { runs: job.older_runs.clone(), levels }
     }
 

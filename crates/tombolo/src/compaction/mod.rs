@@ -29,7 +29,7 @@ use tombolo_storage::{Error, ErrorKind, ObjectName, Result};
 pub(crate) use garbage::collect;
 
 use crate::collection::release_before_recorded;
-use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, Work, count_of_level};
+use crate::engine::{Background, CompactionRequest, Engine, KeyspaceInfo, Store, Work, count_of_level};
 use crate::event::Event;
 use crate::flush::{Retries, delete_unnamed, never_named};
 use crate::manifest::{TableStatus, names};
@@ -131,18 +131,18 @@ impl Compactor {
     }
 
     /// What a job came to, which does no more from here on; sets a damaged table aside.
-    async fn judge(&self, engine: &Arc<Engine>, begun: &Begun, result: Merged<()>) -> Result<()> {
-        engine.counters.compactions_running.fetch_sub(1, Ordering::Relaxed);
+    async fn judge(&self, background: &Background, begun: &Begun, result: Merged<()>) -> Result<()> {
+        background.counters.compactions_running.fetch_sub(1, Ordering::Relaxed);
         let left = if result.is_ok() { begun.job.runs_left() } else { 0 };
         let upper_bytes = begun.job.upper.iter().map(|table| table.description().length).sum();
-        engine.stalls.compaction_ended(left, upper_bytes, engine.env.now());
+        background.stalls.compaction_ended(left, upper_bytes, background.env.now());
         let Err(Failure { error, table }) = result else { return Ok(()) };
-        let error = engine.judge(error).await;
+        let error = background.judge(error).await;
         match table {
             Some(table) if error.kind() == ErrorKind::Corrupt => {
                 let mut shared = self.0.lock();
                 if shared.busy.set_aside(begun.keyspace.id, table) {
-                    report_damage(engine, begun.keyspace.id, table, &error);
+                    report_damage(background, begun.keyspace.id, table, &error);
                 }
                 Ok(())
             }
@@ -159,25 +159,25 @@ impl Compactor {
 
 impl Shared {
     /// Forgets tables and keyspaces that are gone.
-    fn forget_what_is_gone(&mut self, engine: &Engine) {
+    fn forget_what_is_gone(&mut self, background: &Background) {
         if self.busy.knows_tables() {
-            let state = engine.manifest.state();
+            let state = background.manifest.state();
             for keyspace in self
                 .busy
                 .retain(|name| state.table(name).is_some_and(|table| table.status == TableStatus::Live))
             {
-                engine.work_ended(Work::damage(keyspace));
+                background.work_ended(Work::damage(keyspace));
             }
         }
-        let is_gone = |keyspace: &u32| engine.catalog.by_id(*keyspace).is_none();
-        engine
+        let is_gone = |keyspace: &u32| background.catalog.by_id(*keyspace).is_none();
+        background
             .troubles
             .compactions()
             .iter()
             .filter(|keyspace| is_gone(keyspace))
-            .for_each(|id| engine.work_ended(Work::compaction(*id)));
-        if self.drops != engine.catalog.drops() {
-            self.drops = engine.catalog.drops();
+            .for_each(|id| background.work_ended(Work::compaction(*id)));
+        if self.drops != background.catalog.drops() {
+            self.drops = background.catalog.drops();
             self.cursors.retain(|(keyspace, _), _| !is_gone(keyspace));
         }
     }
@@ -185,28 +185,28 @@ impl Shared {
     fn picking<'a>(
         busy: &'a Busy,
         cursors: &'a Cursors,
-        engine: &Engine,
+        background: &Background,
         keyspace: &KeyspaceInfo,
     ) -> Picking<'a> {
-        let settings = settings_of(engine, keyspace);
-        let snapshots = engine.snapshots.list();
+        let settings = settings_of(background, keyspace);
+        let snapshots = background.snapshots.list();
         let oldest_snapshot = snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
         let newest_snapshot = snapshots.last().copied();
         Picking { keyspace: keyspace.id, settings, busy, cursors, oldest_snapshot, newest_snapshot }
     }
 
     /// A job for what somebody asked for. Answers requests that are done.
-    fn next_asked(&mut self, engine: &Engine, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
+    fn next_asked(&mut self, background: &Background, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
         let Shared { busy, cursors, asked, .. } = self;
         let (mut found, mut ended) = (None, false);
         asked.retain_mut(|(asked, request)| {
             if found.is_some() {
                 return true;
             }
-            let keyspace = engine.catalog.by_id(asked.keyspace);
+            let keyspace = background.catalog.by_id(asked.keyspace);
             let turn = match (&keyspace, version.levels(asked.keyspace)) {
                 (Some(keyspace), Some(levels)) => {
-                    asked.next(levels, &Shared::picking(busy, cursors, engine, keyspace))
+                    asked.next(levels, &Shared::picking(busy, cursors, background, keyspace))
                 }
                 // Dropped or empty.
                 _ => Turn::Done,
@@ -218,87 +218,90 @@ impl Shared {
                 }
                 Turn::Wait => true,
                 Turn::Done => {
-                    request.end(asked.met_damage.map_or(Ok(()), |table| Err(stayed(engine, table))));
+                    request.end(asked.met_damage.map_or(Ok(()), |table| Err(stayed(background, table))));
                     ended = true;
                     false
                 }
             }
         });
         if ended {
-            engine.progress.raise();
+            background.progress.raise();
         }
         found
     }
 
     /// Nothing is to be done: has it looked again when the snapshots close that keep deletes at the
     /// bottom.
-    fn await_snapshots(&self, engine: &Engine, version: &Version) {
-        if !engine.options.load().automatic_compaction || engine.snapshots.list().is_empty() {
+    fn await_snapshots(&self, background: &Background, version: &Version) {
+        if !background.options.load().automatic_compaction || background.snapshots.list().is_empty() {
             return;
         }
         let held = version.keyspaces().filter_map(|(id, levels)| {
-            let keyspace = engine.catalog.by_id(id)?;
-            pick::held_by_snapshots(levels, &Shared::picking(&self.busy, &self.cursors, engine, &keyspace))
+            let keyspace = background.catalog.by_id(id)?;
+            pick::held_by_snapshots(
+                levels,
+                &Shared::picking(&self.busy, &self.cursors, background, &keyspace),
+            )
         });
         // They may have closed since they were listed.
-        if engine.snapshots.wake_at(held.min()) {
-            engine.work.raise();
+        if background.snapshots.wake_at(held.min()) {
+            background.work.raise();
         }
     }
 
     /// A job for the keyspace that needs it most: the one with the most runs is read and written
     /// slowest.
-    fn next_needed(&self, engine: &Engine, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
-        if !engine.options.load().automatic_compaction {
+    fn next_needed(&self, background: &Background, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
+        if !background.options.load().automatic_compaction {
             return None;
         }
         let mut keyspaces: Vec<_> = version.keyspaces().collect();
         keyspaces.sort_by_key(|(_, levels)| std::cmp::Reverse(levels.runs.len()));
         keyspaces.into_iter().find_map(|(id, levels)| {
-            let keyspace = engine.catalog.by_id(id)?;
-            let job = pick::pick(levels, &Shared::picking(&self.busy, &self.cursors, engine, &keyspace))?;
+            let keyspace = background.catalog.by_id(id)?;
+            let job = pick::pick(levels, &Shared::picking(&self.busy, &self.cursors, background, &keyspace))?;
             Some((job, keyspace))
         })
     }
 }
 
 /// What picking in a keyspace goes by.
-fn settings_of(engine: &Engine, keyspace: &KeyspaceInfo) -> Settings {
+fn settings_of(background: &Background, keyspace: &KeyspaceInfo) -> Settings {
     let options = keyspace.options();
     let same_compression = options.compression_of_lowest() == options.compression;
-    let settings = Settings::new(engine.options.memtable_bytes(), same_compression);
+    let settings = Settings::new(background.options.memtable_bytes(), same_compression);
     settings.shaped(options.shape, options.fifo_bytes)
 }
 
 /// Bytes that wait to be merged, of all keyspaces.
-pub(crate) fn bytes_pending(engine: &Engine, version: &Version) -> u64 {
+pub(crate) fn bytes_pending(background: &Background, version: &Version) -> u64 {
     let pending = |(id, levels): (u32, &Arc<Levels>)| {
-        let keyspace = engine.catalog.by_id(id)?;
-        Some(pick::bytes_pending(levels, &settings_of(engine, &keyspace)))
+        let keyspace = background.catalog.by_id(id)?;
+        Some(pick::bytes_pending(levels, &settings_of(background, &keyspace)))
     };
     version.keyspaces().filter_map(pending).sum()
 }
 
 /// The object of a table that the manifest names, or did.
-fn object_of(engine: &Engine, table: TableName) -> ObjectName {
-    let state = engine.manifest.state();
-    let named = state.table(table).map(|table| engine.versions.tables().locate(&table.description).1);
-    named.unwrap_or_else(|| names::table(engine.context.incarnation, table))
+fn object_of(store: &Store, table: TableName) -> ObjectName {
+    let state = store.manifest.state();
+    let named = state.table(table).map(|table| store.versions.tables().locate(&table.description).1);
+    named.unwrap_or_else(|| names::table(store.context.incarnation, table))
 }
 
 /// Why what was asked for is not wholly done.
-fn stayed(engine: &Engine, table: TableName) -> Error {
-    let object = object_of(engine, table);
+fn stayed(store: &Store, table: TableName) -> Error {
+    let object = object_of(store, table);
     let error = Error::new(ErrorKind::Corrupt, "a damaged table was left where it is").object(object);
     error.advice("verify the database, and restore the table's keyspace from a checkpoint or a backup")
 }
 
-fn report_damage(engine: &Engine, keyspace: u32, table: TableName, error: &Error) {
-    let object = object_of(engine, table);
+fn report_damage(background: &Background, keyspace: u32, table: TableName, error: &Error) {
+    let object = object_of(background, table);
     tracing::error!(%error, %object, "a table cannot be compacted: it is set aside, and everything else \
         goes on");
     let advice = "verify the database, and restore the table's keyspace from a checkpoint or a backup";
-    engine.work_failed(
+    background.work_failed(
         Work::damage(keyspace),
         error.clone().context(format!("compacting {object}")).advice(advice),
     );
@@ -321,6 +324,9 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
     let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
     let run = Run::new(world, job, Terms::now(engine, &begun.keyspace));
     let merged = run.run().await;
+    if let Some(error) = run.take_trouble() {
+        engine.merge_failed(job.keyspace, &error);
+    }
     let outputs = run.take_outputs();
     if let Err(Failure { error, table }) = merged {
         delete_unnamed(engine, &outputs).await;

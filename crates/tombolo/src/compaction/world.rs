@@ -7,30 +7,23 @@
 use std::sync::Arc;
 
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::TableName;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::engine::{Engine, KeyspaceInfo};
+use crate::flush::OutputWorld;
 use crate::options::KeyspaceOptions;
-use crate::pace::Paces;
-use crate::version::{LeftBehind, Tables};
+use crate::resolve::Judge;
 
-/// See the module's documentation.
-pub(super) trait JobWorld: Send + Sync + 'static {
-    /// The place of inputs and outputs, with the environment, the cache and the memory budget.
-    fn tables(&self) -> &Tables;
-
-    /// A name that no other table has or had.
-    fn fresh_name(&self) -> TableName;
-
+/// See the module's documentation. [`OutputWorld::tables`] is the place of the inputs, too.
+pub(super) trait JobWorld: OutputWorld {
     /// Whether nobody wants the job any more.
-    fn is_stopping(&self) -> bool;
+    fn is_given_up(&self) -> bool;
+}
 
-    /// The bound on bytes that are moved.
-    fn pace(&self) -> &Paces;
-
-    /// Takes note of outputs that may be there and that nothing will name.
-    fn left_behind(&self) -> &LeftBehind;
+impl JobWorld for Engine {
+    fn is_given_up(&self) -> bool {
+        self.is_stopping()
+    }
 }
 
 /// The facts of a database that a job goes by, as of its beginning: they stay for all of its parts.
@@ -38,6 +31,8 @@ pub(super) trait JobWorld: Send + Sync + 'static {
 pub(super) struct Terms {
     /// The numbers that snapshots look from, ascending, listed after the inputs were chosen.
     pub(super) snapshots: Vec<SequenceNumber>,
+    /// What resolving the keyspace's entries needs to know.
+    pub(super) judge: Judge,
     /// The settings of the keyspace.
     pub(super) options: Arc<KeyspaceOptions>,
     /// Bytes of all tables of the database, which the size of blocks goes by.
@@ -50,30 +45,9 @@ impl Terms {
         let forgets = is_enabled(Mutant::CompactionForgetsSnapshots);
         Terms {
             snapshots: if forgets { Vec::new() } else { engine.snapshots.list() },
+            judge: keyspace.judge(),
             options: keyspace.options(),
             table_bytes: engine.table_bytes(),
         }
-    }
-}
-
-impl JobWorld for Engine {
-    fn tables(&self) -> &Tables {
-        self.versions.tables()
-    }
-
-    fn fresh_name(&self) -> TableName {
-        self.manifest.fresh_table_name()
-    }
-
-    fn is_stopping(&self) -> bool {
-        Engine::is_stopping(self)
-    }
-
-    fn pace(&self) -> &Paces {
-        &self.pace
-    }
-
-    fn left_behind(&self) -> &LeftBehind {
-        &self.left_behind
     }
 }

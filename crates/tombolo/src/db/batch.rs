@@ -49,6 +49,21 @@ impl Batch {
         self
     }
 
+    /// Adds a merge: see [`Keyspace::merge`]. An operand that the keyspace's operator cannot read
+    /// makes writing the batch fail.
+    pub fn merge(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> &mut Batch {
+        match keyspace.info().check_operand(operand.as_ref()) {
+            Ok(()) => self.prepared.push(keyspace.info(), EntryKind::Merge, key.as_ref(), operand.as_ref()),
+            Err(error) => self.prepared.refuse(error),
+        }
+        self
+    }
+
     /// Adds a condition: the batch takes effect only if it holds before its first write. All
     /// conditions are judged at one moment. [`crate::Db::write_if`] writes such a batch, and says
     /// what was found. At most 4,096 conditions, whose keys and bytes are together at most 96 MiB.

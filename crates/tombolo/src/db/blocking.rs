@@ -3,8 +3,9 @@
 use tombolo_storage::Result;
 
 use crate::checkpoint::Checkpoint;
-use crate::db::{Batch, Db, Keyspace, VerifyReport};
+use crate::db::{Batch, Db, Ingest, Keyspace, VerifyReport};
 use crate::options::{Durability, KeyspaceOptions};
+use crate::outside::{IngestReport, TablePlace};
 use crate::value::Value;
 
 /// A database whose verbs wait. Must not be used inside a task.
@@ -58,6 +59,11 @@ impl Blocking {
     /// As [`Db::write_with`].
     pub fn write_with(&self, batch: Batch, durability: Durability) -> Result<()> {
         self.0.write_with(batch, durability).wait()
+    }
+
+    /// As [`Db::ingest`].
+    pub fn ingest(&self, tables: Ingest) -> Result<IngestReport> {
+        self.0.ingest(tables).wait()
     }
 
     /// As [`Db::sync`].
@@ -146,6 +152,26 @@ impl BlockingKeyspace {
     /// As [`Keyspace::single_delete_with`].
     pub fn single_delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         self.0.single_delete_with(key, durability).wait()
+    }
+
+    /// As [`Keyspace::merge`].
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.0.merge(key, operand).wait()
+    }
+
+    /// As [`Keyspace::merge_with`].
+    pub fn merge_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.0.merge_with(key, operand, durability).wait()
+    }
+
+    /// As [`Keyspace::ingest`].
+    pub fn ingest<P: Into<TablePlace>>(&self, tables: impl IntoIterator<Item = P>) -> Result<IngestReport> {
+        self.0.ingest(tables).wait()
     }
 
     /// As [`Keyspace::get`].

@@ -20,6 +20,7 @@ use crate::flash::FlashCache;
 use crate::liveness::asking::{self, Answered};
 use crate::liveness::presence::{self, Presence};
 use crate::op::Op;
+use crate::operator::{Operator, OperatorName, Operators};
 use crate::options::{OpenMode, Options, TakeOver};
 use crate::pace::BackgroundRate;
 use crate::reader::{self, ReaderOptions};
@@ -51,6 +52,7 @@ pub struct Builder {
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
     pub(crate) rate: Option<Arc<BackgroundRate>>,
+    pub(crate) operators: Operators,
     pub(crate) application_logs: u32,
 }
 
@@ -91,6 +93,7 @@ impl Builder {
             listener: None,
             flash: None,
             rate: None,
+            operators: Operators::default(),
             application_logs: 0,
         }
     }
@@ -168,6 +171,41 @@ impl Builder {
     /// one's own. Default: none. Opened for reading only, a database has none.
     pub fn background_rate(mut self, rate: &Arc<BackgroundRate>) -> Builder {
         self.rate = Some(Arc::clone(rate));
+        self
+    }
+
+    /// A merge operator, for keyspaces that name it ([`crate::KeyspaceOptions::operator`]). Those that
+    /// [`Operator`] lists are always there. One of the same name and version takes the place
+    /// of another; several versions of a name may be there at once.
+    ///
+    /// A keyspace whose operator is not there opens all the same: keys that were never merged are
+    /// read, merged ones answer `Unsupported`, and nothing of them is lost.
+    ///
+    /// ```
+    /// use tombolo::{AssociativeOperator, Db, KeyspaceOptions, Operator, OperatorError, OperatorName};
+    ///
+    /// struct Xor;
+    ///
+    /// impl AssociativeOperator for Xor {
+    ///     fn join(&self, _key: &[u8], older: &mut Vec<u8>, newer: &[u8]) -> Result<(), OperatorError> {
+    ///         older.iter_mut().zip(newer).for_each(|(older, newer)| *older ^= newer);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> tombolo::Result<()> {
+    /// let xor = OperatorName::new("xor", 1)?;
+    /// let db = Db::builder("mem://parity").operator(xor.clone(), Operator::associative(Xor)).open().wait()?;
+    /// let options = KeyspaceOptions { operator: Some(xor), ..KeyspaceOptions::default() };
+    /// let parity = db.create_keyspace("parity", options).wait()?;
+    /// parity.merge(b"row", [0b01]).wait()?;
+    /// parity.merge(b"row", [0b11]).wait()?;
+    /// assert_eq!(parity.get(b"row").wait()?.as_deref(), Some(&[0b10][..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn operator(mut self, name: OperatorName, operator: Operator) -> Builder {
+        self.operators.insert(name, operator);
         self
     }
 
@@ -645,7 +683,7 @@ async fn open_read_only(builder: Builder, env: Env) -> Result<Arc<Engine>> {
     let Some(checkpoint) = builder.checkpoint.clone() else {
         return follow(builder, env, (objects, None), reader::How::Look).await;
     };
-    let Builder { uri, mut options, budget, flash, .. } = builder;
+    let Builder { uri, mut options, budget, flash, operators, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
     recovery::open_checkpoint(recovery::CheckpointRequest {
         env,
@@ -655,6 +693,7 @@ async fn open_read_only(builder: Builder, env: Env) -> Result<Arc<Engine>> {
         options,
         budget,
         flash,
+        operators,
     })
     .await
 }
@@ -670,10 +709,20 @@ async fn follow(
     (objects, log_store): (Arc<dyn ObjectStore>, Option<Arc<dyn LogStore>>),
     how: reader::How,
 ) -> Result<Arc<Engine>> {
-    let Builder { uri, mut options, budget, flash, .. } = builder;
+    let Builder { uri, mut options, budget, flash, operators, .. } = builder;
     let budget = budget_of(budget, &mut options)?;
-    reader::open(reader::FollowRequest { env, place: uri, objects, log_store, options, budget, flash, how })
-        .await
+    reader::open(reader::FollowRequest {
+        env,
+        place: uri,
+        objects,
+        log_store,
+        options,
+        budget,
+        flash,
+        operators,
+        how,
+    })
+    .await
 }
 
 /// The budget given, or one of the database's own.
@@ -689,7 +738,17 @@ fn budget_of(given: Option<Arc<MemoryBudget>>, options: &mut Options) -> Result<
 fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
     let (objects, log_store) = stores(&builder, &env)?;
     let Builder {
-        uri, mode, take_over, mut options, budget, listener, flash, rate, application_logs, ..
+        uri,
+        mode,
+        take_over,
+        mut options,
+        budget,
+        listener,
+        flash,
+        rate,
+        operators,
+        application_logs,
+        ..
     } = builder;
     let budget = budget_of(budget, &mut options)?;
     Ok(recovery::Request {
@@ -704,6 +763,7 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
         listener,
         flash,
         rate,
+        operators,
         application_logs,
     })
 }

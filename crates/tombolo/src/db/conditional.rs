@@ -12,7 +12,7 @@ use crate::db::{Batch, Blocking, BlockingKeyspace, Db, Keyspace, Snapshot};
 use crate::engine::Kept;
 use crate::op::Op;
 use crate::options::Durability;
-use crate::read::{self, InMemory, Version};
+use crate::read::{self, Asked, InMemory, Version};
 use crate::value::aligned;
 use crate::write::{self, Conditional, Prepared, Requirements};
 
@@ -117,12 +117,12 @@ impl Keyspace {
             return Op::ready(Err(error));
         }
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
-        let (keyspace, alignment) = (self.info().id, self.info().value_alignment());
+        let (keyspace, alignment) = (Arc::clone(self.info()), self.info().value_alignment());
         let keep = move |(sequence, value): Version| Versioned {
             value: aligned(value, alignment),
             sequence: sequence.0,
         };
-        match read::get_version_in_memory(&view, keyspace, key, sequence) {
+        match read::get_version_in_memory(&view, Asked { keyspace: &keyspace, sequence }, key) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(found)) => Op::ready(Ok(found.map(keep))),
             Ok(InMemory::Miss) => {
@@ -130,7 +130,8 @@ impl Keyspace {
                 let (view, env) = (Kept::new(&engine, view), engine.env.clone());
                 Op::limited(self.limit(), &env, "get", || {
                     Op::start_read(&env, "get", async move {
-                        let found = read::get_versions(&engine, &view, &[(keyspace, &key)], sequence).await?;
+                        let keys = [(&*keyspace, &key[..])];
+                        let found = read::get_versions(&engine, &view, &keys, sequence).await?;
                         Ok(found.into_iter().next().flatten().map(keep))
                     })
                 })

@@ -18,7 +18,7 @@ use crate::engine::{CompactionRequest, Engine, Kept, KeyspaceInfo, View};
 use crate::lifecycle::{self, RangeSize};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
-use crate::read::{self, InMemory};
+use crate::read::{self, Asked, InMemory};
 use crate::table::KeyRange;
 use crate::value::{Value, aligned, read_aligned};
 use crate::write;
@@ -151,6 +151,47 @@ impl Keyspace {
     /// As [`Keyspace::single_delete`].
     pub fn single_delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Op<()> {
         self.write_one(EntryKind::SingleDelete, key.as_ref(), &[], durability)
+    }
+
+    /// Merges `operand` into the value of `key`, by the keyspace's operator
+    /// ([`KeyspaceOptions::operator`]); durable when the operation ends. Costs what a put costs: the
+    /// value is not read. Operands are folded later, by flushes, compactions and reads.
+    ///
+    /// ```
+    /// use tombolo::{Db, KeyspaceOptions, OperatorName};
+    ///
+    /// # fn main() -> tombolo::Result<()> {
+    /// let db = Db::builder("mem://counts").open().wait()?;
+    /// let operator = Some(OperatorName::parse("add_u64")?);
+    /// let counts = db.create_keyspace("counts", KeyspaceOptions { operator, ..Default::default() }).wait()?;
+    /// counts.merge(b"visits", 2_u64.to_le_bytes()).wait()?;
+    /// counts.merge(b"visits", 3_u64.to_le_bytes()).wait()?;
+    /// assert_eq!(counts.get(b"visits").wait()?.as_deref(), Some(&5_u64.to_le_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]; `Invalid` when the keyspace names no operator, or its operator cannot
+    /// read the operand; `Unsupported` when the database was opened without its operator.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Op<()> {
+        self.merge_with(key, operand, Durability::Durable)
+    }
+
+    /// As [`Keyspace::merge`], with the durability said.
+    ///
+    /// # Errors
+    /// As [`Keyspace::merge`].
+    pub fn merge_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Op<()> {
+        if let Err(error) = self.info.check_operand(operand.as_ref()) {
+            return Op::ready(Err(error));
+        }
+        self.write_one(EntryKind::Merge, key.as_ref(), operand.as_ref(), durability)
     }
 
     /// The value of `key`. Ready at once when memory holds the answer; else one ranged request per
@@ -317,6 +358,10 @@ impl Keyspace {
         &self.handle.engine
     }
 
+    fn asked(&self, sequence: SequenceNumber) -> Asked<'_> {
+        Asked { keyspace: &self.info, sequence }
+    }
+
     fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {
         Op::limited(self.limit, &self.engine().env, "write", || {
             write::write_one(self.engine(), &self.info, kind, key, value, durability)
@@ -338,7 +383,7 @@ impl Keyspace {
         }
         let alignment = self.info.value_alignment();
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
-        match read::get_value_in_memory(view, self.info.id, key, sequence) {
+        match read::get_value_in_memory(view, self.asked(sequence), key) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(value)) => Op::ready(Ok(value.map(|value| aligned(value, alignment)))),
             Ok(InMemory::Miss) => Op::limited(self.limit, &engine.env, "get", || {
@@ -355,12 +400,13 @@ impl Keyspace {
         key: &[u8],
     ) -> impl Future<Output = Result<Option<Value>>> + Send + 'static {
         let key = Bytes::copy_from_slice(key);
-        let keyspace = self.info.id;
+        let keyspace = Arc::clone(&self.info);
         let engine = Arc::clone(self.engine());
         let view = Kept::new(&engine, view);
         let alignment = self.info.value_alignment();
         async move {
-            let value = read::get_from_tables(&engine, &view, keyspace, &key, sequence).await?;
+            let asked = Asked { keyspace: &keyspace, sequence };
+            let value = read::get_from_tables(&engine, &view, asked, &key).await?;
             Ok(value.map(|value| aligned(value, alignment)))
         }
     }
@@ -386,7 +432,7 @@ impl Keyspace {
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         let alignment = self.info.value_alignment();
         let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
-        match read::get_in_memory(view, self.info.id, key, sequence, &mut read) {
+        match read::get_in_memory(view, self.asked(sequence), key, &mut read) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(answer)) => Op::ready(Ok(answer)),
             Ok(InMemory::Miss) => {
@@ -407,7 +453,7 @@ impl Keyspace {
         let sequence = engine.stream.visible();
         let alignment = self.info.value_alignment();
         let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
-        match read::get_in_memory(&view, self.info.id, key, sequence, &mut read)? {
+        match read::get_in_memory(&view, self.asked(sequence), key, &mut read)? {
             InMemory::Answer(answer) => Ok(answer),
             InMemory::Miss => {
                 let view = Kept::new(engine, Arc::clone(&view));
@@ -423,7 +469,7 @@ impl Keyspace {
         let view = engine.view();
         read::check(engine, &self.info)?;
         let sequence = engine.stream.visible();
-        let value = match read::get_value_in_memory(&view, self.info.id, key, sequence)? {
+        let value = match read::get_value_in_memory(&view, self.asked(sequence), key)? {
             InMemory::Answer(value) => value,
             InMemory::Miss => {
                 let view = Kept::new(engine, Arc::clone(&view));
@@ -436,7 +482,7 @@ impl Keyspace {
     /// The rest of a read that memory could not answer, waiting here.
     fn miss_here(&self, view: &View, sequence: SequenceNumber, key: &[u8]) -> Result<Option<Bytes>> {
         let engine = self.engine();
-        self.wait_here("get", read::get_from_tables(engine, view, self.info.id, key, sequence))
+        self.wait_here("get", read::get_from_tables(engine, view, self.asked(sequence), key))
     }
 
     /// Waits for a read on the calling thread, up to the deadline of this handle.
@@ -463,14 +509,13 @@ impl Keyspace {
             Ok(looked) => looked,
         };
         let engine = self.engine();
-        let (keyspace, alignment) = (self.info.id, self.info.value_alignment());
+        let (keyspace, alignment) = (Arc::clone(&self.info), self.info.value_alignment());
         let env = engine.env.clone();
         let (engine, view) = (Arc::clone(engine), Kept::new(engine, looked.view));
         let start = || {
             Op::start_read(&env, "multi-get", async move {
-                let found =
-                    read::get_several_from_tables(&engine, &view, keyspace, &looked.missing, looked.sequence)
-                        .await?;
+                let asked = Asked { keyspace: &keyspace, sequence: looked.sequence };
+                let found = read::get_several_from_tables(&engine, &view, asked, &looked.missing).await?;
                 put_values(&mut looked.values, found, alignment);
                 Ok(looked.values)
             })
@@ -484,8 +529,8 @@ impl Keyspace {
         if !looked.missing.is_empty() {
             let engine = self.engine();
             let view = Kept::new(engine, looked.view);
-            let work =
-                read::get_several_from_tables(engine, &view, self.info.id, &looked.missing, looked.sequence);
+            let asked = self.asked(looked.sequence);
+            let work = read::get_several_from_tables(engine, &view, asked, &looked.missing);
             put_values(&mut looked.values, self.wait_here("multi-get", work)?, self.info.value_alignment());
         }
         Ok(looked.values)
@@ -497,7 +542,7 @@ impl Keyspace {
         let view = moment.view.map_or_else(|| engine.view_owned(), Arc::clone);
         read::check(engine, &self.info)?;
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
-        let found = read::get_several_in_memory(&view, self.info.id, keys, sequence)?;
+        let found = read::get_several_in_memory(&view, self.asked(sequence), keys)?;
         let alignment = self.info.value_alignment();
         let values =
             found.values.into_iter().map(|value| value.map(|value| aligned(value, alignment))).collect();

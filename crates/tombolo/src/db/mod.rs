@@ -11,6 +11,7 @@ mod blocking;
 mod builder;
 mod conditional;
 mod cursor;
+mod ingest;
 mod keyspace;
 mod prefix;
 mod property;
@@ -27,6 +28,7 @@ pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
 pub use cursor::Cursor;
+pub use ingest::Ingest;
 pub use keyspace::Keyspace;
 pub use property::{Property, PropertyValue, Unit};
 pub use reader::Reader;
@@ -800,6 +802,11 @@ impl Db {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
+    }
+
+    /// The database of a keyspace's handle.
+    pub(crate) fn of_keyspace(keyspace: &Keyspace) -> Db {
+        Db { handle: Arc::clone(keyspace.handle()), limit: keyspace.limit() }
     }
 
     fn handle_of(&self, info: Arc<KeyspaceInfo>) -> Keyspace {

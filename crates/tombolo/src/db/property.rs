@@ -12,9 +12,9 @@ use tombolo_storage::{Counted, Error, ErrorKind, Purpose, Result};
 use crate::budget::Category;
 use crate::cache::CacheStats;
 use crate::db::Db;
-use crate::engine::Engine;
+use crate::engine::{Background, Engine, Store};
 use crate::flash::{FlashCacheStats, FlashUse};
-use crate::manifest::{State, TableStatus};
+use crate::manifest::TableStatus;
 use crate::{compaction, write};
 
 /// The unit of a property's value.
@@ -136,6 +136,7 @@ impl Db {
         trouble(engine, &mut list);
         memory(engine, &mut list);
         flash(engine, &mut list);
+        list.count("keyspaces", engine.catalog.len() as u64, "keyspaces");
         tables(engine, &mut list);
         work(engine, &mut list);
         store(engine, &mut list);
@@ -229,8 +230,8 @@ fn trouble(engine: &Engine, list: &mut List) {
     );
 }
 
-fn memory(engine: &Engine, list: &mut List) {
-    let budget = engine.budget();
+fn memory(background: &Background, list: &mut List) {
+    let budget = background.budget();
     list.bytes(
         "memory-budget",
         budget.bytes(),
@@ -262,7 +263,7 @@ fn memory(engine: &Engine, list: &mut List) {
         list.bytes(name, budget.used(category), help);
     }
     let CacheStats { hits, misses, insertions, evictions, rows, row_bytes, row_hits, .. } =
-        engine.versions.tables().cache.stats();
+        background.versions.tables().cache.stats();
     list.count(
         "cache-hits",
         hits,
@@ -288,8 +289,8 @@ fn memory(engine: &Engine, list: &mut List) {
     );
 }
 
-fn flash(engine: &Engine, list: &mut List) {
-    let flash = &engine.versions.tables().flash;
+fn flash(store: &Store, list: &mut List) {
+    let flash = &store.versions.tables().flash;
     let trouble = match flash {
         FlashUse::Off(error) => error.to_string(),
         _ => flash.cache().map(|cache| cache.stats().trouble).unwrap_or_default(),
@@ -347,26 +348,8 @@ fn flash(engine: &Engine, list: &mut List) {
     list.count("flash-errors", errors, "operations on its files that failed; alert when it grows");
 }
 
-fn value_objects(state: &State, list: &mut List) {
-    let (mut objects, mut bytes, mut garbage) = (0, 0, 0);
-    for keyspace in state.keyspaces() {
-        objects += keyspace.values.len() as u64;
-        for object in keyspace.values.objects() {
-            bytes += object.length;
-            garbage += keyspace.values.garbage_bytes(object);
-        }
-    }
-    list.count("value-objects", objects, "objects that hold values apart from tables (`separate_bytes`)");
-    list.bytes("value-bytes", bytes, "their bytes");
-    list.bytes(
-        "value-bytes-garbage",
-        garbage,
-        "of those, to which no table refers any more; when it stays above half: compact the keyspace",
-    );
-}
-
-fn tables(engine: &Engine, list: &mut List) {
-    let state = engine.manifest.state();
+fn tables(store: &Store, list: &mut List) {
+    let state = store.manifest.state();
     let (mut counts, mut bytes) = (Vec::new(), Vec::new());
     let (mut entries, mut deletes) = (0u64, 0u64);
     for table in state.keyspaces().flat_map(|keyspace| keyspace.tables()) {
@@ -380,10 +363,8 @@ fn tables(engine: &Engine, list: &mut List) {
         entries += table.entries;
         deletes += table.deletes;
     }
-    list.count("keyspaces", engine.catalog.len() as u64, "keyspaces");
     list.add("tables", Unit::Count, PropertyValue::Levels(counts), "tables of each level");
     list.add("table-bytes", Unit::Bytes, PropertyValue::Levels(bytes), "bytes of the tables of each level");
-    value_objects(&state, list);
     let unneeded: Vec<_> = state.unneeded().collect();
     let held: u64 = unneeded.iter().map(|table| table.description.length).sum();
     let condemned = unneeded.iter().filter(|table| table.status == TableStatus::Condemned).count() as u64;
@@ -419,8 +400,8 @@ fn tables(engine: &Engine, list: &mut List) {
 }
 
 /// Measurements of a remote store; all zero of one on this host.
-fn store(engine: &Engine, list: &mut List) {
-    let performance = engine.objects.performance().unwrap_or_default();
+fn store(store: &Store, list: &mut List) {
+    let performance = store.objects.performance().unwrap_or_default();
     let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     list.nanos(
         "store-latency-p50",

@@ -9,7 +9,9 @@ use parking_lot::RwLock;
 use tombolo_format::key::{EntryKind, kind_name};
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use crate::operator::Operators;
 use crate::options::KeyspaceOptions;
+use crate::resolve::Judge;
 
 /// A keyspace.
 #[derive(Debug)]
@@ -22,8 +24,12 @@ pub(crate) struct KeyspaceInfo {
     /// Feature bits of the entries that may be written to it.
     features: AtomicU64,
     dropped: AtomicBool,
-    /// Of the catalog that it is in; not set before.
-    catalog: OnceLock<Arc<()>>,
+    /// The catalog that it is in; not set before.
+    catalog: OnceLock<Arc<Shared>>,
+    /// That of `options`, once the catalog's operators are known.
+    judge: ArcSwap<Judge>,
+    /// An operator failed on it, which was said.
+    merge_failed: AtomicBool,
 }
 
 impl KeyspaceInfo {
@@ -37,6 +43,8 @@ impl KeyspaceInfo {
             features: AtomicU64::new(features),
             dropped: AtomicBool::new(false),
             catalog: OnceLock::new(),
+            judge: ArcSwap::default(),
+            merge_failed: AtomicBool::new(false),
         })
     }
 
@@ -49,6 +57,39 @@ impl KeyspaceInfo {
         self.features.store(features, Ordering::Relaxed);
         self.value_alignment.store(options.value_alignment, Ordering::Relaxed);
         self.options.store(Arc::new(options));
+        self.find_operator();
+    }
+
+    fn find_operator(&self) {
+        let Some(catalog) = self.catalog.get() else { return };
+        let operator = self.options.load().operator.as_ref().map(|name| catalog.operators.named(name));
+        self.judge.store(Arc::new(Judge { operator }));
+    }
+
+    /// What resolving its entries needs to know.
+    pub(crate) fn judge(&self) -> Judge {
+        Judge::clone(&self.judge.load())
+    }
+
+    /// # Errors
+    /// `Invalid` when it names no operator, or one that cannot read `operand`; `Unsupported` when
+    /// its operator is not there.
+    pub(crate) fn check_operand(&self, operand: &[u8]) -> Result<()> {
+        match &self.judge.load().operator {
+            Some(operator) => operator.check(operand),
+            None => Err(self.no_operator()),
+        }
+    }
+
+    #[cold]
+    fn no_operator(&self) -> Error {
+        Error::new(ErrorKind::Invalid, format!("keyspace {:?} names no merge operator", self.name))
+            .advice("set its operator: KeyspaceOptions::operator, or `tombolo keyspace set`")
+    }
+
+    /// Notes that its operator failed in the background; says whether that is new.
+    pub(crate) fn note_merge_failed(&self) -> bool {
+        !self.merge_failed.swap(true, Ordering::Relaxed)
     }
 
     /// Feature bits of the entries that may be written to it.
@@ -105,8 +146,13 @@ pub(crate) struct Catalog {
     all: RwLock<All>,
     /// Keyspaces dropped so far.
     drops: AtomicU64,
-    /// What the keyspaces of this catalog are known by.
-    identity: Arc<()>,
+    shared: Arc<Shared>,
+}
+
+/// What the keyspaces of a catalog hold of it, and are known by.
+#[derive(Debug, Default)]
+struct Shared {
+    operators: Operators,
 }
 
 /// Invariant: both hold the same keyspaces.
@@ -117,10 +163,21 @@ struct All {
 }
 
 impl Catalog {
+    /// An empty one of a database that was opened with `operators`.
+    pub(crate) fn new(operators: Operators) -> Catalog {
+        Catalog { shared: Arc::new(Shared { operators }), ..Catalog::default() }
+    }
+
+    /// The operators that the database was opened with.
+    pub(crate) fn operators(&self) -> &Operators {
+        &self.shared.operators
+    }
+
     /// Adds a keyspace. Of one that had its name before, the removal comes first.
     pub(crate) fn insert(&self, keyspace: &Arc<KeyspaceInfo>) {
         // A keyspace is of one catalog.
-        let _first = keyspace.catalog.set(Arc::clone(&self.identity));
+        let _first = keyspace.catalog.set(Arc::clone(&self.shared));
+        keyspace.find_operator();
         let mut all = self.all.write();
         all.by_id.insert(keyspace.id, Arc::clone(keyspace));
         let before = all.by_name.insert(Arc::clone(&keyspace.name), Arc::clone(keyspace));
@@ -143,7 +200,7 @@ impl Catalog {
 
     /// Whether a keyspace is of this catalog, dropped or not. No lock.
     pub(crate) fn knows(&self, keyspace: &KeyspaceInfo) -> bool {
-        keyspace.catalog.get().is_some_and(|identity| Arc::ptr_eq(identity, &self.identity))
+        keyspace.catalog.get().is_some_and(|shared| Arc::ptr_eq(shared, &self.shared))
     }
 
     pub(crate) fn by_id(&self, id: u32) -> Option<Arc<KeyspaceInfo>> {

@@ -15,12 +15,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tombolo_env::{Completion, completion};
-use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_env::Completion;
 use tombolo_storage::{Error, ErrorKind, Log, LogId, LogOffset, Pressure, Result};
-
-use super::{Engine, Work};
-use crate::manifest;
 
 /// The lane of the main stream with which an epoch begins.
 pub(crate) const MAIN_LANE: u32 = 0;
@@ -82,11 +78,16 @@ impl MainLog {
     }
 
     /// Ends it, for this reason. In the commit section too: the writer that leaves it calls
-    /// [`Engine::tell_of_log`].
+    /// [`super::Background::tell_of_log`].
     pub(crate) fn end(&self, error: &Error) {
         if self.ended.set(error.clone()).is_ok() {
             self.untold.store(true, Ordering::Release);
         }
+    }
+
+    /// Whether its end is still to be told, which the caller does.
+    pub(super) fn take_untold(&self) -> bool {
+        self.untold.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -118,89 +119,4 @@ pub(crate) fn no_log(cause: &Error) -> Error {
         "nothing need be done: writes go on by themselves; what holds it up is among the background \
         errors",
     )
-}
-
-impl Engine {
-    /// The log that commits are appended to now, or that has ended and is not replaced yet.
-    pub(crate) fn main_log(&self) -> Arc<MainLog> {
-        self.main.load_full()
-    }
-
-    /// Puts another log in the place of one that has ended. Under the commit section.
-    pub(crate) fn replace_main_log(&self, log: &Arc<MainLog>) {
-        self.main.store(Arc::clone(log));
-    }
-
-    /// A ticket for an offset of the log of this lane being durable.
-    pub(crate) fn durable(&self, lane: u32, end: LogOffset) -> Completion<Result<()>> {
-        let main = self.main.load();
-        if main.id.lane == lane && !(main.ended().is_some() && is_enabled(Mutant::EndedLogAcknowledges)) {
-            return main.durable(end);
-        }
-        let (completer, durable) = completion();
-        completer.complete(Ok(()));
-        durable
-    }
-
-    /// As [`Engine::durable`], on the calling thread.
-    pub(crate) fn sync(&self, lane: u32, end: LogOffset) -> Result<()> {
-        let main = self.main.load();
-        if main.id.lane == lane && !(main.ended().is_some() && is_enabled(Mutant::EndedLogAcknowledges)) {
-            return main.log.sync(MAIN_LANE, end);
-        }
-        Ok(())
-    }
-
-    /// A sync of the log of this lane failed: ends it, unless it goes on by itself, or a successor
-    /// has fenced it. Never in the commit section.
-    pub(crate) fn sync_failed(&self, lane: u32, error: &Error) {
-        if !took_no_effect(error) && error.kind() != ErrorKind::DeadlineExceeded {
-            self.log_ended(lane, error);
-        }
-    }
-
-    /// The log of this lane has ended, unless a successor has fenced it, or it was closed. Never in
-    /// the commit section.
-    pub(crate) fn log_ended(&self, lane: u32, error: &Error) {
-        let is_closing = error.kind() == ErrorKind::Closed && (self.is_closed() || self.is_stopping());
-        let main = self.main.load();
-        if main.id.lane == lane && error.kind() != ErrorKind::Fenced && !is_closing {
-            main.end(error);
-            self.tell_of_log();
-        }
-    }
-
-    /// Tells that the log has ended, if it has, and wakes the task that begins another.
-    pub(crate) fn tell_of_log(&self) {
-        let main = self.main.load();
-        let Some(error) = main.ended() else { return };
-        if main.untold.swap(false, Ordering::AcqRel) {
-            tracing::warn!(error = %error, log = %main.id.lane, "the log has ended; another is begun once \
-                what is in memory is in tables");
-            self.work_failed(Work::LOG, error.clone());
-            self.work.raise();
-            self.progress.raise();
-        }
-    }
-
-    /// Verifies that no other process had taken over when this was called: at the log, or in the
-    /// manifest while there is none. A successor fences only what the manifest names, so that a log
-    /// that has ended says nothing.
-    ///
-    /// # Errors
-    /// `Fenced`; those of the log or the store.
-    pub(crate) async fn confirm(&self) -> Result<()> {
-        let main = self.main_log();
-        if main.ended().is_none() {
-            let confirmed = main.log.confirm().await;
-            let is_fenced = confirmed.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced);
-            if is_fenced || main.ended().is_none() {
-                return confirmed;
-            }
-        }
-        let newest = manifest::load(&self.env, &self.objects).await?;
-        let is_ours =
-            (newest.incarnation, newest.state.epoch()) == (self.context.incarnation, self.context.epoch);
-        if is_ours { Ok(()) } else { Err(manifest::fenced_error()) }
-    }
 }

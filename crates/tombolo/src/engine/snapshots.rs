@@ -45,6 +45,12 @@ impl Snapshots {
         sequence
     }
 
+    /// Does what none may be open for, unless one is; none is opened meanwhile.
+    pub(crate) fn with_none<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let all = self.0.lock();
+        all.open.is_empty().then(work)
+    }
+
     /// Closes one; whether compaction waited for that.
     pub(crate) fn close(&self, sequence: SequenceNumber) -> bool {
         let mut all = self.0.lock();

@@ -19,8 +19,8 @@ use tombolo_format::manifest::TableDescription;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use super::{delete_unnamed, write_tables};
-use crate::engine::{Engine, Sealed, View};
+use super::{FlushWorld, delete_unnamed, write_tables};
+use crate::engine::{Engine, Sealed, Store, View};
 
 /// No memtable is sealed after the one before yet.
 const WATCHES: u8 = 0;
@@ -79,7 +79,7 @@ impl Ahead {
                     return;
                 }
                 let (began, mut tables) = (engine.env.now(), Vec::new());
-                let result = write_tables(&engine, &sealed, &mut tables).await;
+                let result = write_tables(FlushWorld::now(&engine), &sealed, &mut tables).await;
                 let sealed = Arc::downgrade(&sealed);
                 completer.complete(Written { sealed, began, tables, result });
             }
@@ -97,7 +97,7 @@ impl Ahead {
     /// What was written ahead of this memtable, and since when; `None`: nothing.
     pub(super) async fn take(
         self,
-        engine: &Engine,
+        store: &Store,
         sealed: &Arc<Sealed>,
         tables: &mut Vec<TableDescription>,
     ) -> Option<(Instant, Result<()>)> {
@@ -105,12 +105,12 @@ impl Ahead {
             return None;
         }
         let bug = || Error::new(ErrorKind::Bug, "what writes a memtable ahead panicked");
-        let Some(written) = self.written.await else { return Some((engine.env.now(), Err(bug()))) };
+        let Some(written) = self.written.await else { return Some((store.env.now(), Err(bug()))) };
         if std::ptr::eq(written.sealed.as_ptr(), Arc::as_ptr(sealed)) {
             tables.extend(written.tables);
             return Some((written.began, written.result));
         }
-        delete_unnamed(engine, &written.tables).await;
+        delete_unnamed(store, &written.tables).await;
         None
     }
 
@@ -120,11 +120,11 @@ impl Ahead {
     }
 
     /// Deletes what it has written.
-    pub(super) async fn discard(self, engine: &Engine) {
+    pub(super) async fn discard(self, store: &Store) {
         if self.has_begun()
             && let Some(written) = self.written.await
         {
-            delete_unnamed(engine, &written.tables).await;
+            delete_unnamed(store, &written.tables).await;
         }
     }
 }

@@ -15,6 +15,7 @@
 mod ahead;
 mod renewal;
 mod tables;
+mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,17 +23,22 @@ use std::time::Duration;
 
 use tombolo_env::Instant;
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Purpose, Result};
 
 use ahead::Ahead;
 pub(crate) use tables::finish;
 use tables::write_tables;
+use world::FlushWorld;
+pub(crate) use world::OutputWorld;
 
-use crate::engine::{Engine, MAIN_LANE, MAIN_STREAM, Sealed, Work, count_of_level};
+use crate::engine::{
+    Background, Engine, Health, MAIN_LANE, MAIN_STREAM, Sealed, Store, Work, count_of_level,
+};
 use crate::event::Event;
 use crate::manifest::names;
+use crate::version::Ingested;
 use crate::write;
 
 /// Pauses between attempts: doubled from the first to the last.
@@ -133,50 +139,55 @@ impl Retries {
     ///
     /// # Errors
     /// When the task must end: the database has stopped or the handle is finished.
-    pub(crate) async fn after(&mut self, engine: &Engine, work: Work, attempt: Result<()>) -> Result<bool> {
+    pub(crate) async fn after(
+        &mut self,
+        background: &Background,
+        work: Work,
+        attempt: Result<()>,
+    ) -> Result<bool> {
         let Err(error) = attempt else {
-            engine.work_ended(work);
+            background.work_ended(work);
             *self = Retries::default();
             return Ok(true);
         };
-        let error = engine.judge(error).await;
-        let keyspace = work.keyspace.and_then(|id| engine.catalog.by_id(id));
+        let error = background.judge(error).await;
+        let keyspace = work.keyspace.and_then(|id| background.catalog.by_id(id));
         let what = keyspace.map_or_else(
             || work.name.to_owned(),
             |keyspace| format!("{} of keyspace {:?}", work.name, keyspace.name),
         );
         tracing::warn!(error = %error, "{what} failed");
-        engine.note(&error);
+        background.note(&error);
         match error.kind() {
             // What this one works with has ended, and nobody ended it: writers would wait for ever.
-            ErrorKind::Closed if !engine.is_stopping() && !engine.is_closed() => {
+            ErrorKind::Closed if !background.is_stopping() && !background.is_closed() => {
                 let ended = Error::new(
                     ErrorKind::OutcomeUnknown,
                     format!("{what} cannot go on: what it works with has ended"),
                 );
-                engine.fail(&ended.source(error.clone()).advice("open the database again"));
+                background.fail(&ended.source(error.clone()).advice("open the database again"));
                 return Err(error);
             }
             ErrorKind::Fenced | ErrorKind::Closed => return Err(error),
             // Nothing may be tried again that could name other tables for the same writes.
             ErrorKind::OutcomeUnknown => {
-                engine.fail(&error);
+                background.fail(&error);
                 return Err(error);
             }
             // No time heals it, and writers would wait for ever for room that no flush makes.
             ErrorKind::Bug if work == Work::FLUSH => {
                 self.bugs += 1;
                 if self.bugs >= BUGS_MAX {
-                    engine.fail(&error);
+                    background.fail(&error);
                     return Err(error);
                 }
             }
             _ => {}
         }
-        engine.work_failed(work, error.clone().context(what));
-        engine.progress.raise();
-        let stop = engine.work.subscribe();
-        if engine.is_stopping() || !sleep(engine, self.pause, work, stop).await {
+        background.work_failed(work, error.clone().context(what));
+        background.progress.raise();
+        let stop = background.work.subscribe();
+        if background.is_stopping() || !sleep(background, self.pause, work, stop).await {
             return Err(error);
         }
         let no_pause_heals =
@@ -188,19 +199,24 @@ impl Retries {
 }
 
 /// Sleeps for `pause`, or until somebody asks for `work`; `false` when the database stops.
-async fn sleep(engine: &Engine, pause: Duration, work: Work, mut woken: tombolo_env::Completion<()>) -> bool {
-    let mut sleep = engine.env.sleep(pause);
+async fn sleep(
+    background: &Background,
+    pause: Duration,
+    work: Work,
+    mut woken: tombolo_env::Completion<()>,
+) -> bool {
+    let mut sleep = background.env.sleep(pause);
     std::future::poll_fn(|context| {
         if sleep.as_mut().poll(context).is_ready() {
             return std::task::Poll::Ready(true);
         }
         while std::pin::Pin::new(&mut woken).poll(context).is_ready() {
             // Subscribed before it looks: what comes in between is not missed.
-            woken = engine.work.subscribe();
-            if engine.is_stopping() {
+            woken = background.work.subscribe();
+            if background.is_stopping() {
                 return std::task::Poll::Ready(false);
             }
-            if engine.troubles.is_hurried(work) {
+            if background.troubles.is_hurried(work) {
                 return std::task::Poll::Ready(true);
             }
         }
@@ -229,7 +245,7 @@ async fn flush(
             began = since;
             written
         }
-        None => write_tables(engine, sealed, &mut tables).await,
+        None => write_tables(FlushWorld::now(engine), sealed, &mut tables).await,
     };
     if let Err(error) = written {
         delete_unnamed(engine, &tables).await;
@@ -264,7 +280,7 @@ async fn flush(
     let is_full = memtable_bytes >= (engine.options.memtable_bytes() / 8).min(FULL_BYTES);
     // Two that go on at once take no longer than both together.
     let took = engine.env.now().since(began.max(last_ended));
-    engine.stalls.flushed(memtable_bytes, count(&tables), is_full, took);
+    engine.stalls.flushed(memtable_bytes, tables.len() as u64, is_full, took);
     told(engine, &tables, began);
     engine.counters.flushed.fetch_max(sealed.last_sequence.0, Ordering::AcqRel);
     engine.work.raise();
@@ -274,10 +290,10 @@ async fn flush(
 
 /// Has the log durable up to the end of a memtable, which is the replay point then. `None`: there
 /// is none to state, as the log has ended.
-async fn logged(engine: &Engine, sealed: &Sealed) -> Result<Option<(LogId, LogOffset)>> {
+async fn logged(background: &Background, sealed: &Sealed) -> Result<Option<(LogId, LogOffset)>> {
     let Some(end) = sealed.log_end else { return Ok(None) };
     // Another takes its place only when nothing waits to be flushed.
-    let log = engine.main_log();
+    let log = background.main_log();
     let replay_point = Some((log.id, end));
     if log.durable_through() >= end || is_enabled(Mutant::FlushNamesBeforeLogDurable) {
         return Ok(replay_point);
@@ -286,39 +302,35 @@ async fn logged(engine: &Engine, sealed: &Sealed) -> Result<Option<(LogId, LogOf
     match durable.unwrap_or_else(|| Err(Error::new(ErrorKind::OutcomeUnknown, "the log ended"))) {
         Ok(()) => Ok(replay_point),
         Err(error) => {
-            engine.sync_failed(log.id.lane, &error);
+            background.sync_failed(log.id.lane, &error);
             if log.ended().is_some() { Ok(None) } else { Err(error) }
         }
     }
 }
 
 /// Tells of a flush.
-fn told(engine: &Engine, tables: &[TableDescription], began: Instant) {
+fn told(health: &Health, tables: &[TableDescription], began: Instant) {
     let bytes = tables.iter().map(|table| table.length).sum();
-    let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
-    tracing::info!(tables = count(tables), bytes, nanos, "flushed");
-    engine.events.tell(|| Event::Flushed { tables: count(tables), bytes, nanos });
-}
-
-/// Number of tables, value objects apart.
-fn count(tables: &[TableDescription]) -> u64 {
-    tables.iter().filter(|table| !table.is_values()).count() as u64
+    let nanos = u64::try_from(health.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
+    tracing::info!(tables = tables.len(), bytes, nanos, "flushed");
+    health.events.tell(|| Event::Flushed { tables: tables.len() as u64, bytes, nanos });
 }
 
 /// What the manifest is told of a flush: all at once.
 fn edits(
-    engine: &Engine,
+    store: &Store,
     sealed: &Sealed,
     tables: &[TableDescription],
     replay_point: Option<(LogId, LogOffset)>,
 ) -> Vec<Edit> {
-    let state = engine.manifest.state();
+    let state = store.manifest.state();
     let mut edits = sealed.keyspace_edits.clone();
     for table in tables {
-        if !table.is_values() {
-            edits.push(Edit::KeyspaceFlushed { id: table.keyspace, sequence: sealed.last_sequence });
-        }
+        edits.push(Edit::KeyspaceFlushed { id: table.keyspace, sequence: sealed.last_sequence });
         edits.push(Edit::TableAdded(table.clone()));
+    }
+    if let Some(ingested) = &sealed.ingested {
+        edits.extend(ingested_edits(ingested, sealed.last_sequence));
     }
     if let Some((log, end)) = replay_point {
         edits.push(Edit::LogReplayPoint { epoch: log.epoch.0, lane: log.lane, offset: end.0 });
@@ -333,19 +345,32 @@ fn edits(
     edits
 }
 
+/// What was ingested goes live, over all that the memtable held.
+fn ingested_edits(ingested: &Ingested, last: SequenceNumber) -> Vec<Edit> {
+    let mut edits: Vec<_> = ingested.exchanged.iter().map(|id| Edit::KeyspaceEmptied { id: *id }).collect();
+    edits.extend(ingested.tables.iter().map(|table| Edit::StagedTableLive {
+        name: table.name,
+        level: 0,
+        sequence: table.last_sequence,
+    }));
+    let flushed = |id| Edit::KeyspaceFlushed { id, sequence: last };
+    edits.extend(ingested.keyspaces().into_iter().map(flushed));
+    edits
+}
+
 /// Frees what the log holds no longer for anyone. What fails here is garbage for collection, and
 /// harmless.
-async fn free_logs(engine: &Engine, sealed: &Sealed) {
-    let log = engine.main_log();
+async fn free_logs(health: &Health, sealed: &Sealed) {
+    let log = health.main_log();
     if let Some(end) = sealed.log_end
         && log.ended().is_none()
         && let Err(error) = log.log().trim(MAIN_LANE, end)
     {
-        engine.note(&error);
+        health.note(&error);
         tracing::warn!(error = %error, "trimming the log failed");
     }
     for log in &sealed.old_logs {
-        if let Err(error) = engine.log_store.free(&engine.context, log).await {
+        if let Err(error) = health.log_store.free(&health.context, log).await {
             tracing::warn!(error = %error, "freeing an old log failed");
         }
     }
@@ -364,12 +389,17 @@ pub(crate) fn never_named(error: Error) -> Error {
 }
 
 /// Deletes tables of this epoch that no record names or will name.
-pub(crate) async fn delete_unnamed(engine: &Engine, tables: &[TableDescription]) {
+pub(crate) async fn delete_unnamed(store: &Store, tables: &[TableDescription]) {
+    delete_unnamed_by_name(store, tables.iter().map(|table| table.name)).await;
+}
+
+/// As [`delete_unnamed`], of tables that may not be there.
+pub(crate) async fn delete_unnamed_by_name(store: &Store, tables: impl Iterator<Item = TableName>) {
     for table in tables {
-        let name = names::table(engine.context.incarnation, table.name);
-        if let Err(error) = engine.objects.delete(engine.request(Purpose::Collection), &name).await {
+        let name = names::table(store.context.incarnation, table);
+        if let Err(error) = store.objects.delete(store.request(Purpose::Collection), &name).await {
             tracing::warn!(error = %error, "deleting an unused table failed; it is tried again");
-            engine.left_behind.add(table.name);
+            store.left_behind.add(table);
         }
     }
 }

@@ -14,7 +14,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Result};
 
 use super::{FIRST_PAUSE, LAST_PAUSE, Retries, sleep};
-use crate::engine::{Engine, MAIN_LANE, MainLog, Work, is_main, lane_after};
+use crate::engine::{Background, Engine, MAIN_LANE, MainLog, Store, Work, is_main, lane_after};
 use crate::write;
 
 /// A log that ends sooner than this is followed by another only after a pause.
@@ -67,13 +67,13 @@ impl Renewal {
     ///
     /// # Errors
     /// `Closed` when the database stops meanwhile.
-    async fn rest(&mut self, engine: &Engine) -> Result<()> {
-        let is_soon = self.began.is_some_and(|began| engine.env.now().since(began) < SOON);
+    async fn rest(&mut self, background: &Background) -> Result<()> {
+        let is_soon = self.began.is_some_and(|began| background.env.now().since(began) < SOON);
         self.pause = if is_soon { (self.pause * 2).min(LAST_PAUSE) } else { FIRST_PAUSE };
         if is_soon {
             // Subscribed before it looks: a stop in between is not missed.
-            let stop = engine.work.subscribe();
-            if engine.is_stopping() || !sleep(engine, self.pause, Work::LOG, stop).await {
+            let stop = background.work.subscribe();
+            if background.is_stopping() || !sleep(background, self.pause, Work::LOG, stop).await {
                 return Err(Error::new(ErrorKind::Closed, "the database stopped before another log stood"));
             }
         }
@@ -82,9 +82,9 @@ impl Renewal {
 }
 
 /// What an attempt failed with: only what the manifest says is of unknown outcome for ever.
-fn passing(engine: &Engine, error: Error) -> Error {
+fn passing(store: &Store, error: Error) -> Error {
     let is_passing = matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Closed | ErrorKind::Bug)
-        && engine.manifest.error().is_none();
+        && store.manifest.error().is_none();
     if is_passing {
         Error::new(ErrorKind::Retry, format!("no other log stands yet: {error}")).source(error)
     } else {
@@ -93,30 +93,30 @@ fn passing(engine: &Engine, error: Error) -> Error {
 }
 
 /// Begins another lane, which the manifest names when this returns.
-async fn begin(engine: &Engine, renewal: &mut Renewal) -> Result<Arc<MainLog>> {
-    end_attempts(engine).await?;
+async fn begin(store: &Store, renewal: &mut Renewal) -> Result<Arc<MainLog>> {
+    end_attempts(store).await?;
     let lane = lane_after(renewal.tried)
         .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the epoch has no more lanes"))?;
     renewal.tried = lane;
-    let mut context = engine.context.clone();
+    let mut context = store.context.clone();
     if is_enabled(Mutant::RenewedLogServedBeforeNamed) {
-        context.chain = engine.manifest.without_waiting();
+        context.chain = store.manifest.without_waiting();
     }
-    let log = engine.log_store.open_lane(&context, lane).await?;
-    Ok(MainLog::new(log, LogId { epoch: engine.context.epoch, lane }))
+    let log = store.log_store.open_lane(&context, lane).await?;
+    Ok(MainLog::new(log, LogId { epoch: store.context.epoch, lane }))
 }
 
 /// Un-names lanes of attempts that failed after all: nothing was ever appended to them.
-async fn end_attempts(engine: &Engine) -> Result<()> {
-    let state = engine.manifest.state();
-    let mine = |id: &&LogId| id.epoch == engine.context.epoch && is_main(id.lane);
+async fn end_attempts(store: &Store) -> Result<()> {
+    let state = store.manifest.state();
+    let mine = |id: &&LogId| id.epoch == store.context.epoch && is_main(id.lane);
     let ended: Vec<LogId> = state.logs().keys().filter(mine).copied().collect();
     if ended.is_empty() || is_enabled(Mutant::EndedLogStaysNamed) {
         return Ok(());
     }
-    ended.iter().for_each(|id| engine.manifest.give_up_log(*id));
+    ended.iter().for_each(|id| store.manifest.give_up_log(*id));
     let unnamed = ended.iter().map(|id| Edit::LogUnnamed { epoch: id.epoch.0, lane: id.lane });
-    engine.manifest.committed(unnamed.collect()).await.map(drop)
+    store.manifest.committed(unnamed.collect()).await.map(drop)
 }
 
 /// Lets commits go on, with the log that is named now.

@@ -6,17 +6,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
 use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
-use crate::engine::{Engine, Sealed};
+use super::world::FlushWorld;
+use crate::engine::{LeftBehind, Sealed};
+use crate::manifest::State;
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
-use crate::resolve::Retention;
-use crate::version::{LeftBehind, Output, TableWriter, Written};
+use crate::resolve::{Retention, Taken};
+use crate::version::{Output, TableWriter};
 
 /// Small tables that a flush writes at once.
 const SMALL_AT_ONCE: usize = 8;
@@ -25,30 +28,22 @@ const SMALL_BYTES: u64 = 64 << 10;
 
 /// The tables to write, and those written.
 struct Writing {
-    engine: Arc<Engine>,
+    world: FlushWorld,
     waiting: Mutex<VecDeque<(u32, List, KeyspaceOptions)>>,
     tables: Mutex<Vec<TableDescription>>,
-    /// Of the database, before it.
-    table_bytes: u64,
 }
 
 /// Writes the tables of a sealed memtable into `tables`: those that are complete, also when it
 /// fails.
 pub(super) async fn write_tables(
-    engine: &Arc<Engine>,
+    world: FlushWorld,
     sealed: &Sealed,
     tables: &mut Vec<TableDescription>,
 ) -> Result<()> {
-    let waiting = living(engine, sealed)?;
+    let waiting = living(&world.state, sealed)?;
     let small = sealed.memtable.used_bytes() / (waiting.len() as u64).max(1) <= SMALL_BYTES;
     let others = if small { waiting.len().clamp(1, SMALL_AT_ONCE) - 1 } else { 0 };
-    let table_bytes = engine.table_bytes();
-    let writing = Arc::new(Writing {
-        engine: Arc::clone(engine),
-        waiting: Mutex::new(waiting),
-        tables: Mutex::default(),
-        table_bytes,
-    });
+    let writing = Arc::new(Writing { world, waiting: Mutex::new(waiting), tables: Mutex::default() });
     let others: Vec<_> = (0..others).map(|_| writing.spawn()).collect();
     let mut result = writing.run().await;
     for (task, ended) in others {
@@ -62,9 +57,9 @@ pub(super) async fn write_tables(
     result
 }
 
-/// The keyspaces that live after this flush, with their options. One whose drop lies in a later
+/// The keyspaces that live after this flush and have not ended with an exchange, with their options. One whose drop lies in a later
 /// memtable lives: that drop may yet be lost.
-fn living(engine: &Engine, sealed: &Sealed) -> Result<VecDeque<(u32, List, KeyspaceOptions)>> {
+fn living(state: &State, sealed: &Sealed) -> Result<VecDeque<(u32, List, KeyspaceOptions)>> {
     let mut changed = BTreeMap::new();
     for edit in &sealed.keyspace_edits {
         match edit {
@@ -73,14 +68,14 @@ fn living(engine: &Engine, sealed: &Sealed) -> Result<VecDeque<(u32, List, Keysp
             _ => {}
         }
     }
-    let state = engine.manifest.state();
     let mut living = VecDeque::new();
     for (id, list) in sealed.memtable.lists() {
         let options = match changed.get(&id) {
             Some(options) => *options,
             None => state.keyspace(id).map(|keyspace| &*keyspace.options),
         };
-        if let Some(options) = options {
+        let has_ended = sealed.ingested.as_ref().is_some_and(|ingested| ingested.exchanges(id));
+        if let Some(options) = options.filter(|_| !has_ended) {
             living.push_back((id, list, KeyspaceOptions::from_manifest(options)?));
         }
     }
@@ -92,7 +87,7 @@ impl Writing {
         let (ended, ending) = completion();
         let writing = Arc::clone(self);
         let work = async move { ended.complete(writing.run().await) };
-        (self.engine.env.spawn(TaskClass::Flush, "flush of tables", work), ending)
+        (self.world.outputs.tables().env.spawn(TaskClass::Flush, "flush of tables", work), ending)
     }
 
     /// Writes one after another, until none waits.
@@ -101,7 +96,7 @@ impl Writing {
             let next = self.waiting.lock().pop_front();
             let Some((keyspace, list, options)) = next else { return Ok(()) };
             match self.write(keyspace, &list, &options).await {
-                Ok(tables) => self.tables.lock().extend(tables),
+                Ok(table) => self.tables.lock().extend(table),
                 Err(error) => {
                     self.waiting.lock().clear();
                     return Err(error);
@@ -115,46 +110,76 @@ impl Writing {
         keyspace: u32,
         list: &List,
         options: &KeyspaceOptions,
-    ) -> Result<Vec<TableDescription>> {
-        let engine = &self.engine;
-        let name = engine.manifest.fresh_table_name();
+    ) -> Result<Option<TableDescription>> {
+        let world = &self.world;
         let output = Output {
-            name,
+            name: world.outputs.fresh_name(),
             keyspace,
             level: 0,
             lowest: false,
             oldest_unix_seconds: None,
-            table_bytes: self.table_bytes,
+            table_bytes: world.table_bytes,
             purpose: Purpose::Flush,
         };
-        let mut writer = TableWriter::create(engine.versions.tables(), output, options).await?;
-        write_list(engine, list, &mut writer).await?;
-        let Some(written) = finish(&engine.left_behind, writer).await? else { return Ok(Vec::new()) };
-        engine.pace.take(&engine.env, written.bytes).await;
-        Ok(written.descriptions().collect())
+        let mut writer = TableWriter::create(world.outputs.tables(), output, options).await?;
+        let mut retention = Retention::new(world.snapshots.clone(), world.outputs.judge(keyspace));
+        write_list(world, list, &mut writer, &mut retention).await?;
+        if let Some(error) = retention.take_trouble() {
+            world.outputs.merge_failed(keyspace, &error);
+        }
+        let Some((table, bytes)) = finish(world.outputs.left_behind(), writer).await? else {
+            return Ok(None);
+        };
+        world.moved(bytes).await;
+        Ok(Some(table))
     }
 }
 
-async fn write_list(engine: &Engine, list: &List, writer: &mut TableWriter) -> Result<()> {
-    let mut retention = Retention::new(engine.snapshots.list());
+async fn write_list(
+    world: &FlushWorld,
+    list: &List,
+    writer: &mut TableWriter,
+    retention: &mut Retention,
+) -> Result<()> {
     let mut cursor = list.cursor();
     cursor.first();
-    while let Some(entry) = cursor.entry() {
-        let kept = retention.keeps(entry.key, entry.trailer, |_| false);
-        if kept.map_err(|unresolved| unresolved.at("a memtable"))?
-            && writer.add_now(InternalKey::new(entry.key, entry.trailer), entry.value)?
-        {
-            let bytes = writer.flush().await?;
-            engine.pace.take(&engine.env, bytes).await;
+    loop {
+        let entry = cursor.entry();
+        if retention.holds() && entry.is_none_or(|entry| retention.is_due(entry.key, entry.trailer)) {
+            for (trailer, value) in retention.release(entry.map(|entry| entry.key), |_| false) {
+                let key = InternalKey::new(retention.key(), trailer);
+                write_entry(world, writer, key, &value).await?;
+            }
+        }
+        let Some(entry) = entry else { return Ok(()) };
+        let value = || Bytes::copy_from_slice(entry.value);
+        let taken = retention.take(entry.key, entry.trailer, value, |_| false);
+        if taken.map_err(|unresolved| unresolved.at("a memtable"))? == Taken::Kept {
+            write_entry(world, writer, InternalKey::new(entry.key, entry.trailer), entry.value).await?;
         }
         cursor.next();
+    }
+}
+
+#[inline]
+async fn write_entry(
+    world: &FlushWorld,
+    writer: &mut TableWriter,
+    key: InternalKey<'_>,
+    value: &[u8],
+) -> Result<()> {
+    if writer.add_now(key, value)? {
+        let bytes = writer.flush().await?;
+        world.moved(bytes).await;
     }
     Ok(())
 }
 
-/// Completes a table and its value objects. One of unknown outcome is remembered: it may be there,
-/// and is never named.
-pub(crate) async fn finish(left_behind: &LeftBehind, writer: TableWriter) -> Result<Option<Written>> {
+/// Completes a table. One of unknown outcome is remembered: it may be there, and is never named.
+pub(crate) async fn finish(
+    left_behind: &LeftBehind,
+    writer: TableWriter,
+) -> Result<Option<(TableDescription, u64)>> {
     let name = writer.name();
     let finished = writer.finish().await;
     if matches!(&finished, Err(error) if error.kind() == ErrorKind::OutcomeUnknown) {

@@ -14,7 +14,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, LogRecord, Result};
 
 use super::flushed;
-use crate::engine::Engine;
+use crate::engine::{Background, Engine, Health};
 use crate::write;
 
 /// Makes what was accepted durable, flushes what no log holds or only one that is lost sooner than
@@ -30,10 +30,10 @@ pub(crate) async fn close(engine: &Engine) -> Result<()> {
 }
 
 /// How another's closing ended, once it has.
-async fn closed(engine: &Engine) -> Result<()> {
+async fn closed(background: &Background) -> Result<()> {
     loop {
-        let progress = engine.progress.subscribe();
-        let ended = engine.closed_with.lock().clone();
+        let progress = background.progress.subscribe();
+        let ended = background.closed_with.lock().clone();
         if let Some(result) = ended {
             return result;
         }
@@ -86,16 +86,16 @@ async fn shut(engine: &Engine) -> Result<()> {
 }
 
 /// Whether durable writes in the log are lost with less than those in the store.
-fn is_log_lost_sooner(engine: &Engine) -> bool {
-    !engine.is_read_only() && engine.log_store.survival().domain < engine.objects.survival().domain
+fn is_log_lost_sooner(health: &Health) -> bool {
+    !health.is_read_only() && health.log_store.survival().domain < health.objects.survival().domain
 }
 
 /// What closing says of writes that are in the log alone, or without any.
-fn not_written(engine: &Engine, error: Error) -> Error {
-    let advice = match engine.main_log().ended() {
+fn not_written(health: &Health, error: Error) -> Error {
+    let advice = match health.main_log().ended() {
         None => format!(
             "what was acknowledged is in {}: keep that until the database was opened and closed again",
-            engine.log_store.survival().store
+            health.log_store.survival().store
         ),
         Some(_) => "writes since the last flush may be lost".to_owned(),
     };
@@ -105,15 +105,15 @@ fn not_written(engine: &Engine, error: Error) -> Error {
 }
 
 /// Un-names the log of this epoch, of which tables hold everything, and frees it.
-async fn leave_log(engine: &Engine) -> Result<()> {
-    let id = engine.main_log().id;
-    let state = engine.manifest.state();
+async fn leave_log(health: &Health) -> Result<()> {
+    let id = health.main_log().id;
+    let state = health.manifest.state();
     let Some(log) = state.logs().get(&id) else { return Ok(()) };
     let record = LogRecord { id, configuration: log.configuration.clone() };
-    engine.manifest.give_up_log(id);
+    health.manifest.give_up_log(id);
     let unnamed = Edit::LogUnnamed { epoch: id.epoch.0, lane: id.lane };
-    engine.manifest.committed_in_time(vec![unnamed]).await?;
-    if let Err(error) = engine.log_store.free(&engine.context, &record).await {
+    health.manifest.committed_in_time(vec![unnamed]).await?;
+    if let Err(error) = health.log_store.free(&health.context, &record).await {
         tracing::warn!(%error, "freeing the log failed; the next epoch frees it");
     }
     Ok(())

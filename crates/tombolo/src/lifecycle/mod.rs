@@ -20,7 +20,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::checkpoint::Checkpoint;
-use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, Work};
+use crate::engine::{Background, CompactionRequest, Engine, Health, KeyspaceInfo, Store, Work};
 use crate::event::Event;
 use crate::options::KeyspaceOptions;
 use crate::write;
@@ -58,9 +58,9 @@ pub(crate) async fn flushed(engine: &Engine, last: SequenceNumber) -> Result<()>
 }
 
 /// Asks for compactions and waits for them; the first that fails says why.
-pub(crate) async fn compacted(engine: &Engine, requests: Vec<CompactionRequest>) -> Result<()> {
-    engine.compaction_requests.lock().extend(requests.iter().cloned());
-    engine.work.raise();
+pub(crate) async fn compacted(background: &Background, requests: Vec<CompactionRequest>) -> Result<()> {
+    background.compaction_requests.lock().extend(requests.iter().cloned());
+    background.work.raise();
     // Another keyspace's trouble is not theirs.
     let compactions = || {
         requests
@@ -68,40 +68,40 @@ pub(crate) async fn compacted(engine: &Engine, requests: Vec<CompactionRequest>)
             .filter(|request| request.ended().is_none())
             .map(|request| Work::compaction(request.keyspace))
     };
-    wait_for(engine, compactions, || requests.iter().all(|request| request.ended().is_some())).await?;
+    wait_for(background, compactions, || requests.iter().all(|request| request.ended().is_some())).await?;
     requests.iter().try_for_each(|request| request.ended().unwrap_or(Ok(())))
 }
 
 /// Waits until it is done, or one of `works` fails: of what fails already, another attempt is made
 /// at once, and counts.
 async fn wait_for<W: Iterator<Item = Work>>(
-    engine: &Engine,
+    background: &Background,
     works: impl Fn() -> W,
     done: impl Fn() -> bool,
 ) -> Result<()> {
-    let failures = engine.troubles.hurry(works());
-    engine.work.raise();
+    let failures = background.troubles.hurry(works());
+    background.work.raise();
     loop {
-        let progress = engine.progress.subscribe();
+        let progress = background.progress.subscribe();
         if done() {
             return Ok(());
         }
-        if let Some(error) = engine.failure().or_else(|| engine.troubles.since(failures, works())) {
+        if let Some(error) = background.failure().or_else(|| background.troubles.since(failures, works())) {
             return Err(error);
         }
-        if engine.is_stopping() {
+        if background.is_stopping() {
             return Err(Error::new(ErrorKind::Closed, "the database was closed"));
         }
-        let _woken = engine.manifest.in_time(progress).await?;
+        let _woken = background.manifest.in_time(progress).await?;
     }
 }
 
 /// Resolves when no other process had taken over after this call began.
-pub(crate) async fn confirm(engine: &Engine) -> Result<()> {
-    engine.check_writable()?;
-    let confirmed = engine.confirm().await;
+pub(crate) async fn confirm(health: &Health) -> Result<()> {
+    health.check_writable()?;
+    let confirmed = health.confirm().await;
     if let Err(error) = &confirmed {
-        engine.note(error);
+        health.note(error);
     }
     confirmed
 }
@@ -138,6 +138,10 @@ pub(crate) async fn set_keyspace_options(
     }
     keyspace.check()?;
     let options = KeyspaceOptions::clone(&keyspace.options()).with(settings)?;
+    options.check_change(&keyspace.options())?;
+    if let Some(operator) = options.operator.as_ref().filter(|_| keyspace.options().operator.is_none()) {
+        engine.catalog.operators().named(operator).get()?;
+    }
     let before = engine.manifest.state().keyspace(keyspace.id).map(|known| Arc::clone(&known.options));
     let changed = options.to_manifest_over(&before.unwrap_or_default());
     let features = changed.features;
@@ -194,17 +198,17 @@ pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Check
 }
 
 /// All checkpoints, oldest first.
-pub(crate) async fn checkpoints(engine: &Arc<Engine>) -> Result<Vec<Checkpoint>> {
-    Ok(engine.checkpoints().list().await?.iter().map(Checkpoint::from).collect())
+pub(crate) async fn checkpoints(store: &Store) -> Result<Vec<Checkpoint>> {
+    Ok(store.checkpoints().list().await?.iter().map(Checkpoint::from).collect())
 }
 
 /// Deletes a checkpoint, and lets collection look for what it kept.
-pub(crate) async fn delete_checkpoint(engine: &Arc<Engine>, name: &str) -> Result<()> {
-    let _turn = engine.checkpointing.take().await;
-    engine.check_writable()?;
-    engine.checkpoints().delete(name).await?;
+pub(crate) async fn delete_checkpoint(background: &Background, name: &str) -> Result<()> {
+    let _turn = background.checkpointing.take().await;
+    background.check_writable()?;
+    background.checkpoints().delete(name).await?;
     tracing::info!(name, "checkpoint deleted");
-    engine.events.tell(|| Event::CheckpointDeleted { name: name.to_owned() });
-    engine.work.raise();
+    background.events.tell(|| Event::CheckpointDeleted { name: name.to_owned() });
+    background.work.raise();
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
 
-use crate::engine::{Engine, View};
+use crate::engine::{Health, View};
 
 /// About how much lies in a range of keys: [`crate::Keyspace::approximate_size`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,14 +23,14 @@ pub struct RangeSize {
 
 /// Sums up what the tables' indexes and the memtables say.
 pub(crate) async fn range_size(
-    engine: &Engine,
+    health: &Health,
     view: &View,
     keyspace: u32,
     lower: Bound<&[u8]>,
     upper: Bound<&[u8]>,
 ) -> Result<RangeSize> {
     let mut size = RangeSize::default();
-    let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
+    let memtables = view.memtables_of(keyspace);
     for list in memtables.filter_map(|memtable| memtable.list(keyspace)) {
         let mut cursor = list.cursor();
         match lower {
@@ -61,7 +61,7 @@ pub(crate) async fn range_size(
     for table in levels.tables() {
         let bytes = match table.bytes_within(lower, upper).await {
             Ok(bytes) => bytes,
-            Err(error) => return Err(engine.judge_read(view, error).await),
+            Err(error) => return Err(health.judge_read(view, error).await),
         };
         let description = table.description();
         let entries =

@@ -5,7 +5,6 @@
 //! disturbed. Tables that compaction replaces meanwhile are kept until they are read, logs are read
 //! up to where they are durable.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
@@ -15,7 +14,7 @@ use tombolo_storage::object::read_whole;
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, LogRecord, ObjectName, Purpose, Result};
 
 use crate::checkpoint::last_sequence;
-use crate::engine::{Engine, Kept, View, is_main};
+use crate::engine::{Engine, Health, Kept, Store, View, is_main};
 use crate::manifest::names::{INCARNATION_PREFIX, parse_incarnation};
 use crate::manifest::{self, State};
 use crate::table::check_description;
@@ -26,15 +25,13 @@ use crate::table::check_description;
 pub struct VerifyReport {
     /// Tables read in full.
     pub tables: u64,
-    /// Value objects read in full.
-    pub value_objects: u64,
     /// Tables to read in all.
     pub tables_all: u64,
     /// Entries of the sound ones.
     pub entries: u64,
-    /// Bytes read of tables and value objects.
+    /// Bytes read of tables.
     pub bytes: u64,
-    /// Bytes of all of them.
+    /// Bytes of all tables.
     pub bytes_all: u64,
     /// Records of the manifest read.
     pub manifest_records: u64,
@@ -107,13 +104,7 @@ pub(crate) async fn verify(
         .flat_map(|(_, levels)| levels.tables().cloned().collect::<Vec<_>>())
         .collect();
     report.tables_all = tables.len() as u64;
-    let values: BTreeMap<_, _> = tables
-        .iter()
-        .flat_map(|table| table.values())
-        .map(|handle| (handle.object().description().name, Arc::clone(handle.object())))
-        .collect();
-    report.bytes_all = tables.iter().map(|table| table.description().length).sum::<u64>()
-        + values.values().map(|object| object.description().length).sum::<u64>();
+    report.bytes_all = tables.iter().map(|table| table.description().length).sum();
     progress(&report);
     for table in tables {
         engine.pace.take(&engine.env, table.description().length).await;
@@ -131,23 +122,7 @@ pub(crate) async fn verify(
         }
         progress(&report);
         if engine.check_open().is_err() {
-            return Err(closed());
-        }
-    }
-    for object in values.into_values() {
-        engine.pace.take(&engine.env, object.description().length).await;
-        let sound = match object.verify().await {
-            Ok(()) => check_length(engine, object.description()).await,
-            damaged => damaged,
-        };
-        if let Err(error) = sound {
-            report.note(&judged(engine, &view, error).await)?;
-        }
-        report.value_objects += 1;
-        report.bytes += object.description().length;
-        progress(&report);
-        if engine.check_open().is_err() {
-            return Err(closed());
+            return Err(Error::new(ErrorKind::Closed, "the database was closed while it was verified"));
         }
     }
     if !engine.is_read_only() || engine.shows_logs() {
@@ -157,24 +132,20 @@ pub(crate) async fn verify(
     Ok(report)
 }
 
-fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the database was closed while it was verified")
-}
-
 /// What damage means that a process without a claim finds: a table that nobody kept for it, and
 /// that was deleted meanwhile, is not damaged.
-async fn judged(engine: &Engine, view: &View, error: Error) -> Error {
-    if engine.is_read_only() { engine.judge_read(view, error).await } else { error }
+async fn judged(health: &Health, view: &View, error: Error) -> Error {
+    if health.is_read_only() { health.judge_read(view, error).await } else { error }
 }
 
 /// Reads the records that began the lives of the database: each says the number in its name.
-async fn incarnations(engine: &Engine, report: &mut VerifyReport) -> Result<()> {
-    let request = engine.request(Purpose::Verify);
+async fn incarnations(store: &Store, report: &mut VerifyReport) -> Result<()> {
+    let request = store.request(Purpose::Verify);
     let mut after = None;
     loop {
-        let page = engine.objects.list(request, INCARNATION_PREFIX, after.as_ref(), NAMES_PER_LIST).await?;
+        let page = store.objects.list(request, INCARNATION_PREFIX, after.as_ref(), NAMES_PER_LIST).await?;
         for object in &page.objects {
-            if let Err(error) = check_incarnation(engine, &object.name).await {
+            if let Err(error) = check_incarnation(store, &object.name).await {
                 report.note(&error)?;
             }
         }
@@ -185,10 +156,10 @@ async fn incarnations(engine: &Engine, report: &mut VerifyReport) -> Result<()> 
     }
 }
 
-async fn check_incarnation(engine: &Engine, name: &ObjectName) -> Result<()> {
+async fn check_incarnation(store: &Store, name: &ObjectName) -> Result<()> {
     let expected = parse_incarnation(name)?;
     let bytes_max = INCARNATION_BYTES as u64;
-    let bytes = read_whole(&*engine.objects, engine.request(Purpose::Verify), name, bytes_max).await?;
+    let bytes = read_whole(&*store.objects, store.request(Purpose::Verify), name, bytes_max).await?;
     match decode_incarnation(&bytes).map_err(|error| Error::format(name, 0, error))? {
         found if found == expected.0 => Ok(()),
         found => Err(Error::corrupt(name, 0, format!("life {}", expected.0), format!("life {found}"))),
@@ -197,10 +168,10 @@ async fn check_incarnation(engine: &Engine, name: &ObjectName) -> Result<()> {
 
 /// Whether the object of a sound table ends where the table does: nothing reads what follows, and
 /// nobody wrote it.
-async fn check_length(engine: &Engine, table: &TableDescription) -> Result<()> {
-    let (store, object) = engine.versions.tables().locate(table);
+async fn check_length(store: &Store, table: &TableDescription) -> Result<()> {
+    let (objects, object) = store.versions.tables().locate(table);
     let (found, end) =
-        (store.length(engine.request(Purpose::Verify), &object).await?, table.offset + table.length);
+        (objects.length(store.request(Purpose::Verify), &object).await?, table.offset + table.length);
     if found == end {
         Ok(())
     } else {
@@ -209,8 +180,8 @@ async fn check_length(engine: &Engine, table: &TableDescription) -> Result<()> {
 }
 
 /// What the manifest's state says that cannot be.
-fn contradictions(engine: &Engine, state: &State) -> Vec<Error> {
-    let object = |table: &TableDescription| engine.versions.tables().locate(table).1;
+fn contradictions(store: &Store, state: &State) -> Vec<Error> {
+    let object = |table: &TableDescription| store.versions.tables().locate(table).1;
     let last = last_sequence(state);
     let mut errors = Vec::new();
     for keyspace in state.keyspaces() {
@@ -279,11 +250,11 @@ async fn logs(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
 }
 
 /// The newest state of the manifest.
-async fn newest(engine: &Engine) -> Result<Arc<State>> {
-    if engine.is_read_only() {
-        return Ok(manifest::load(&engine.env, &engine.objects).await?.state);
+async fn newest(health: &Health) -> Result<Arc<State>> {
+    if health.is_read_only() {
+        return Ok(manifest::load(&health.env, &health.objects).await?.state);
     }
-    Ok(engine.manifest.state())
+    Ok(health.manifest.state())
 }
 
 /// How far a log of this epoch is durable; nothing of one that has ended, and is about to be
@@ -297,15 +268,15 @@ fn durable_through(engine: &Engine, id: LogId) -> Option<LogOffset> {
 }
 
 async fn read_log(
-    engine: &Engine,
+    store: &Store,
     record: &LogRecord,
     from: LogOffset,
     to: Option<LogOffset>,
     report: &mut VerifyReport,
 ) -> Result<()> {
     let mut reader = match to {
-        Some(to) => engine.log_store.read(&engine.context, record, from, to).await?,
-        None => engine.log_store.tail(&engine.context, record, from).await?,
+        Some(to) => store.log_store.read(&store.context, record, from, to).await?,
+        None => store.log_store.tail(&store.context, record, from).await?,
     };
     let mut next: Option<SequenceNumber> = None;
     while let Some((entry, at)) = reader.next().await? {

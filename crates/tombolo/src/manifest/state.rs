@@ -7,8 +7,8 @@
 //! Invariants:
 //! 1. `fold(state.edits()) == state`: a snapshot holds all of it, but for parts of edits that are
 //!    still to take effect.
-//! 2. A table is live, obsolete or condemned, or it is not named; it goes live → obsolete ⇄
-//!    condemned → not named, and never comes back.
+//! 2. A table is staged, live, obsolete or condemned, or it is not named; it goes staged → live →
+//!    obsolete ⇄ condemned → not named, or staged → obsolete, and never comes back.
 //! 3. A sealed length, once recorded, does not change; replay points, flushed and reached sequence
 //!    numbers only rise.
 //! 4. A source is named before every table of it and un-named after the last. All are named before
@@ -63,6 +63,8 @@ pub struct Database {
 /// Where a named table stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableStatus {
+    /// Made outside, and not part of the database: a log entry may make it so.
+    Staged,
     /// Part of the version, at the level of its description.
     Live,
     /// Left the version; pins may still count on it.
@@ -214,8 +216,10 @@ pub struct State {
     /// Invariant: the keyspaces that were not dropped.
     names: ChunkedMap<Arc<str>, u32>,
     tables: ChunkedMap<TableName, NamedTable>,
-    /// Invariant: the names in `tables` that are not live.
+    /// Invariant: the names in `tables` that left the version, or are given up.
     unneeded: ChunkedMap<TableName, ()>,
+    /// Invariant: the names in `tables` that are staged.
+    staged: ChunkedMap<TableName, ()>,
     logs: Arc<BTreeMap<LogId, LogState>>,
     streams: Arc<BTreeMap<u32, SequenceNumber>>,
     sources: Arc<BTreeMap<u32, SourceState>>,
@@ -304,6 +308,11 @@ impl State {
     /// Tables that left the version and are still named, by name.
     pub fn unneeded(&self) -> impl Iterator<Item = &NamedTable> {
         self.unneeded.iter().filter_map(|(name, ())| self.tables.get(name))
+    }
+
+    /// Tables that are staged, by name.
+    pub fn staged(&self) -> impl Iterator<Item = &NamedTable> {
+        self.staged.iter().filter_map(|(name, ())| self.tables.get(name))
     }
 
     /// The logs by epoch and lane.
@@ -452,11 +461,22 @@ impl State {
                 self.live_keyspace(*id)?.options = Arc::new(options.clone());
                 Ok(())
             }
-            Edit::TableAdded(table) => self.add_table(table, origin),
+            Edit::TableAdded(table) => self.name_table(table, origin, TableStatus::Live),
+            Edit::TableStaged(table) => self.name_table(table, origin, TableStatus::Staged),
+            Edit::StagedTableLive { name, level, sequence } => self.go_live(*name, *level, *sequence),
+            Edit::KeyspaceEmptied { id } => {
+                let keyspace = self.live_keyspace(*id)?;
+                let (levels, values) =
+                    (std::mem::take(&mut keyspace.levels), std::mem::take(&mut keyspace.values));
+                for table in levels.values().flat_map(Level::tables).chain(values.objects()) {
+                    self.set_status(table.name, TableStatus::Obsolete);
+                }
+                Ok(())
+            }
             Edit::TableMoved { name, level } => self.move_table(*name, *level),
             Edit::TableObsolete { name } => match self.table_status(*name)? {
                 TableStatus::Live => self.leave_version(*name, origin),
-                TableStatus::Condemned => {
+                TableStatus::Staged | TableStatus::Condemned => {
                     self.set_status(*name, TableStatus::Obsolete);
                     Ok(())
                 }
@@ -550,6 +570,9 @@ impl State {
         for table in levels.values().flat_map(Level::tables).chain(values.objects()) {
             self.set_status(table.name, TableStatus::Obsolete);
         }
+        let of_it = |table: &&NamedTable| table.description.keyspace == id;
+        let staged: Vec<_> = self.staged().filter(of_it).map(|table| table.description.name).collect();
+        staged.into_iter().for_each(|name| self.set_status(name, TableStatus::Obsolete));
         self.forget_if_gone(id);
         Ok(())
     }
@@ -583,14 +606,27 @@ impl State {
         let Some(table) = self.tables.get(&name) else { return };
         let description = Arc::clone(&table.description);
         self.tables.insert(name, NamedTable { description, status });
-        if status == TableStatus::Live {
-            self.unneeded.remove(&name);
-        } else {
-            self.unneeded.insert(name, ());
+        self.sort_in(name, status);
+    }
+
+    /// Puts a table's name among those of its status.
+    fn sort_in(&mut self, name: TableName, status: TableStatus) {
+        self.staged.remove(&name);
+        self.unneeded.remove(&name);
+        match status {
+            TableStatus::Live => {}
+            TableStatus::Staged => drop(self.staged.insert(name, ())),
+            TableStatus::Obsolete | TableStatus::Condemned => drop(self.unneeded.insert(name, ())),
         }
     }
 
-    fn add_table(&mut self, table: &TableDescription, origin: Origin) -> Result<(), EditError> {
+    /// Names a table that is live, or staged.
+    fn name_table(
+        &mut self,
+        table: &TableDescription,
+        origin: Origin,
+        status: TableStatus,
+    ) -> Result<(), EditError> {
         if self.tables.contains(&table.name) {
             return refuse(format!("table {:?} is added twice", table.name));
         }
@@ -605,7 +641,11 @@ impl State {
             ));
         }
         let in_order = table.first_key <= table.last_key && table.first_sequence <= table.last_sequence;
+        let number = table.properties.sequence_override();
+        let is_of_number = |number| (number, number) == (table.first_sequence, table.last_sequence);
         if !in_order
+            || number.is_some_and(|number| !is_of_number(number) || status == TableStatus::Staged)
+            || (status == TableStatus::Staged && (table.is_values() || !table.referred().is_empty()))
             || (table.level > LEVEL_MAX && !table.is_values())
             || u64::from(table.tail_bytes) > table.length
             || table.deletes > table.entries
@@ -620,7 +660,9 @@ impl State {
         }
         let description = Arc::new(table.clone());
         let keyspace = self.live_keyspace(table.keyspace)?;
-        if table.is_values() {
+        if status == TableStatus::Staged {
+            // It is part of nothing yet.
+        } else if table.is_values() {
             if !keyspace.values.add(&description) {
                 return refuse(format!("value object {:?} has the identity of another", table.name));
             }
@@ -638,8 +680,25 @@ impl State {
             level.0.insert(LevelKey::of(table), Arc::clone(&description));
         }
         keyspace.named += 1;
-        self.tables.insert(table.name, NamedTable { description, status: TableStatus::Live });
+        self.tables.insert(table.name, NamedTable { description, status });
+        self.sort_in(table.name, status);
         self.count_of_source(table, 1);
+        Ok(())
+    }
+
+    /// A staged table enters the version.
+    fn go_live(&mut self, name: TableName, level: u8, sequence: SequenceNumber) -> Result<(), EditError> {
+        let status = self.table_status(name)?;
+        if status != TableStatus::Staged || level > LEVEL_MAX {
+            return refuse(format!("table {name:?} is {status:?} and cannot enter level {level}"));
+        }
+        let Some(table) = self.tables.get(&name) else { return Ok(()) };
+        let staged = table.description.at_sequence(sequence);
+        let live = Arc::new(TableDescription { level, ..staged });
+        let keyspace = self.live_keyspace(live.keyspace)?;
+        keyspace.levels.entry(level).or_default().0.insert(LevelKey::of(&live), Arc::clone(&live));
+        self.tables.insert(name, NamedTable { description: live, status: TableStatus::Live });
+        self.sort_in(name, TableStatus::Live);
         Ok(())
     }
 
@@ -850,6 +909,10 @@ impl State {
     /// before the next one is created, so that its name is free for that one, and its tables are
     /// obsolete.
     fn keyspace_edits(&self, edits: &mut Vec<Edit>) {
+        let mut staged: BTreeMap<u32, Vec<&NamedTable>> = BTreeMap::new();
+        for table in self.staged() {
+            staged.entry(table.description.keyspace).or_default().push(table);
+        }
         let mut left: BTreeMap<u32, Vec<&NamedTable>> = BTreeMap::new();
         for table in self.unneeded() {
             left.entry(table.description.keyspace).or_default().push(table);
@@ -871,6 +934,8 @@ impl State {
             } else {
                 edits.extend(left.iter().map(|table| Edit::TableObsolete { name: table.description.name }));
                 edits.extend(keyspace.objects().map(|table| Edit::TableAdded((**table).clone())));
+                let staged = staged.remove(id).unwrap_or_default();
+                edits.extend(staged.iter().map(|table| Edit::TableStaged((*table.description).clone())));
             }
         }
         let condemned = self.unneeded().filter(|table| table.status == TableStatus::Condemned);

@@ -117,6 +117,39 @@ impl Memtable {
         self.lists.load().get(&keyspace)?.get(key, sequence).map(read)
     }
 
+    /// Gives the versions of `key` that `sequence` sees to `each`, newest first, until it says
+    /// `true`. Says whether it did.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    pub(crate) fn versions<E>(
+        &self,
+        keyspace: u32,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+        mut each: impl FnMut(Entry<'_>) -> std::result::Result<bool, E>,
+    ) -> std::result::Result<bool, E> {
+        if !self.may_contain(keyspace, hash) {
+            return Ok(false);
+        }
+        let lists = self.lists.load();
+        let Some(List(list)) = lists.get(&keyspace) else { return Ok(false) };
+        let mut next = list.seek(key, Trailer::seek(sequence));
+        while let Some(place) = next {
+            // SAFETY: the place is of this list.
+            let entry = unsafe { list.entry(place) };
+            if entry.key != key {
+                break;
+            }
+            if each(entry)? {
+                return Ok(true);
+            }
+            next = list.next(place);
+        }
+        Ok(false)
+    }
+
     #[inline]
     fn may_contain(&self, keyspace: u32, hash: u64) -> bool {
         self.filter.get().is_some_and(|(filter, _)| filter.may_contain(filter_hash(keyspace, hash)))

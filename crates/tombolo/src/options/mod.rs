@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use tombolo_format::key::{ENTRY_FEATURES_OF_KEYSPACES, EntryKind, VALUE_BYTES_MAX};
+use tombolo_format::key::{ENTRY_FEATURES_OF_KEYSPACES, EntryKind};
 use tombolo_format::manifest;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::size::{SIZE_WANTED, parse_size};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
+use crate::operator::OperatorName;
 pub(crate) use live::LiveOptions;
 
 mod live;
@@ -391,10 +392,9 @@ pub struct KeyspaceOptions {
     /// Of [`Shape::Fifo`], which needs it: bytes that the keyspace's tables may have in all.
     /// Default `None`.
     pub fifo_bytes: Option<u64>,
-    /// Values of at least so many bytes lie in objects of their own, so that compaction moves
-    /// references to them and not their bytes; 0 for none. Default 0: a read of such a value takes
-    /// a request more, and what is overwritten stays for a while. From 16 KiB on it pays as a rule.
-    pub separate_bytes: u32,
+    /// The merge operator, which [`crate::Keyspace::merge`] needs. Default none. It stays once it is
+    /// set: operands mean what it says.
+    pub operator: Option<OperatorName>,
 }
 
 impl Default for KeyspaceOptions {
@@ -407,7 +407,7 @@ impl Default for KeyspaceOptions {
             value_alignment: 1,
             shape: Shape::Leveled,
             fifo_bytes: None,
-            separate_bytes: 0,
+            operator: None,
         }
     }
 }
@@ -447,9 +447,9 @@ impl KeyspaceOptions {
                 none): the oldest tables beyond them are dropped",
         },
         Setting {
-            name: "separate_bytes",
-            help: "values from this size on lie in objects of their own, 512 to 67108864, or 0 for none \
-                (default 0): 16KiB where values are large, so that each is written once beside the log",
+            name: "operator",
+            help: "a merge operator with its version, such as add_u64@1, or none (default none): for \
+                merges; it stays once it is set",
         },
     ];
 
@@ -492,10 +492,8 @@ impl KeyspaceOptions {
                 bytes if bytes >= FIFO_BYTES_MIN => self.fifo_bytes = Some(bytes),
                 _ => return Err(bad_value(name, value, "at least 1048576, or none")),
             },
-            "separate_bytes" => match size(name, value).map(u32::try_from) {
-                Ok(Ok(bytes @ (0 | SEPARATE_BYTES_MIN..=SEPARATE_BYTES_MAX))) => self.separate_bytes = bytes,
-                _ => return Err(bad_value(name, value, "512 to 67108864, or 0")),
-            },
+            "operator" if value == "none" => self.operator = None,
+            "operator" => self.operator = Some(OperatorName::parse(value)?),
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -546,17 +544,34 @@ impl KeyspaceOptions {
             ("value_alignment", self.value_alignment.to_string()),
             ("shape", self.shape.name().to_owned()),
             ("fifo_bytes", self.fifo_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
-            ("separate_bytes", self.separate_bytes.to_string()),
+            ("operator", self.operator.as_ref().map_or("none".to_owned(), ToString::to_string)),
         ]
     }
 
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
         let settings = self.settings().into_iter().map(|(name, value)| (name.into(), value));
-        let separated = if self.separate_bytes > 0 { EntryKind::SeparatedPut.feature() } else { 0 };
-        manifest::KeyspaceOptions {
-            features: ENTRY_FEATURES_OF_KEYSPACES | separated,
-            ..manifest::KeyspaceOptions::of(settings)
+        manifest::KeyspaceOptions { features: self.features(), ..manifest::KeyspaceOptions::of(settings) }
+    }
+
+    /// Bits of the kinds of entries that may be written from here on.
+    fn features(&self) -> u64 {
+        let operands = EntryKind::Merge.feature() | EntryKind::MergeList.feature();
+        ENTRY_FEATURES_OF_KEYSPACES | if self.operator.is_some() { operands } else { 0 }
+    }
+
+    /// Whether these may take the place of those `before`, in a keyspace that has entries.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(crate) fn check_change(&self, before: &KeyspaceOptions) -> Result<()> {
+        match &before.operator {
+            Some(operator) if self.operator.as_ref() != Some(operator) => {
+                let message = format!("the keyspace has merge operator {operator}, which stays");
+                Err(Error::new(ErrorKind::Invalid, message)
+                    .advice("write to another keyspace with the other operator"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -594,11 +609,6 @@ impl KeyspaceOptions {
 
 /// Fewest bytes of a keyspace that drops its oldest: below, tables are too few.
 const FIFO_BYTES_MIN: u64 = 1 << 20;
-/// Values below it lie in tables whatever the settings say: a reference would save little.
-const SEPARATE_BYTES_MIN: u32 = 512;
-/// The largest value.
-#[allow(clippy::cast_possible_truncation, reason = "64 MiB")]
-const SEPARATE_BYTES_MAX: u32 = VALUE_BYTES_MAX as u32;
 
 /// Whether a keyspace has such a setting.
 fn is_known(name: &str) -> bool {

@@ -26,7 +26,7 @@ use super::run::RunCursor;
 use crate::engine::View;
 use crate::memtable::MemtableCursor;
 use crate::table::{KeyRange, Step, TableIterator};
-use crate::version::{Apart, TableCursor};
+use crate::version::TableCursor;
 
 /// One sorted source.
 #[derive(Debug)]
@@ -65,19 +65,6 @@ impl Source {
             Source::Memtable(_) => super::MEMTABLE.to_owned(),
             Source::Table(cursor) => cursor.object().to_string(),
             Source::Run(cursor) => cursor.object().map_or_else(String::new, ToString::to_string),
-        }
-    }
-
-    /// What the entry refers to.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    #[cold]
-    pub(crate) fn referred(&self) -> Result<Apart> {
-        match self {
-            Source::Memtable(_) => Err(super::misplaced()),
-            Source::Table(cursor) => cursor.referred(),
-            Source::Run(cursor) => cursor.referred(),
         }
     }
 
@@ -232,13 +219,13 @@ impl Merge {
     ) -> Merge {
         let mut sources = Vec::with_capacity(4);
         sources.extend(
-            view.memtables()
+            view.memtables_of(keyspace)
                 .filter_map(|memtable| memtable.list(keyspace))
                 .map(|list| Source::Memtable(list.cursor())),
         );
         if let Some(levels) = view.version.levels(keyspace) {
-            let runs =
-                levels.runs.iter().filter(|table| range.is_none_or(|range| super::run::meets(table, range)));
+            let runs = levels.over.iter().chain(&levels.runs);
+            let runs = runs.filter(|table| range.is_none_or(|range| super::run::meets(table, range)));
             sources.extend(runs.map(|table| Source::Table(table.cursor_within(purpose, range.cloned()))));
             let sorted = levels.sorted.iter().filter_map(|(_, run)| RunCursor::new(run, range, purpose));
             sources.extend(sorted.map(Source::Run));

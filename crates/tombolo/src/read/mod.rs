@@ -10,20 +10,23 @@
 //!    shown after the keyspace is marked as dropped, so that what was dropped is never taken for
 //!    empty.
 //! 3. The first answer of `active, waiting (newest first), level 0 (newest first), level 1, …` is
-//!    the newest.
+//!    the newest. Where what was ingested lies over a keyspace's memtables, numbers say which is.
 
 mod merge;
+mod over;
 mod range;
 mod run;
 mod several;
 mod versioned;
+mod versions;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::SequenceNumber;
-use tombolo_storage::{Error, ErrorKind, Purpose, Result};
+use tombolo_storage::Result;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
 pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;
@@ -32,11 +35,19 @@ pub(crate) use versioned::{
     Newer, Version, get_version_in_memory, get_versions, newer_in_memory, value_in_memtables,
 };
 
-use crate::engine::{Engine, KeyspaceInfo, View};
+use crate::engine::{Health, KeyspaceInfo, View};
 use crate::memtable::Entry;
 use crate::resolve::{Says, says};
 use crate::table::{Hit, Lookup, Probe};
 use crate::version::{Levels, TableHandle};
+
+/// What a read asks of: a keyspace as a moment sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) keyspace: &'a KeyspaceInfo,
+    /// What is no newer is seen.
+    pub(crate) sequence: SequenceNumber,
+}
 
 /// What memory knows of a key.
 pub(crate) enum InMemory<R> {
@@ -49,58 +60,32 @@ pub(crate) enum InMemory<R> {
 /// Where an entry lies that is in no table yet.
 const MEMTABLE: &str = "a memtable";
 
+/// What one entry comes to.
+enum Found<R> {
+    /// The answer.
+    Answer(Option<R>),
+    /// It alone does not say: [`versions`].
+    Fold,
+}
+
 /// The answer by the newest entry of a key that is seen.
 #[inline]
-fn memtable_answer<R>(entry: Entry<'_>, read: impl FnOnce(&[u8]) -> Option<R>) -> Result<Option<R>> {
+fn memtable_answer<R>(entry: Entry<'_>, read: impl FnOnce(&[u8]) -> Option<R>) -> Result<Found<R>> {
     match says(entry.trailer) {
-        Ok(Says::Value) => Ok(read(entry.value)),
-        Ok(Says::Absent) => Ok(None),
-        Ok(Says::Separated) => Err(misplaced()),
+        Ok(Says::Value) => Ok(Found::Answer(read(entry.value))),
+        Ok(Says::Absent) => Ok(Found::Answer(None)),
+        Ok(Says::Operand) => Ok(Found::Fold),
         Err(unresolved) => Err(unresolved.at(MEMTABLE)),
     }
 }
 
-/// Only tables refer to values that lie apart.
-#[cold]
-fn misplaced() -> Error {
-    Error::new(ErrorKind::Bug, "a memtable holds a reference to a value")
-}
-
-/// The same, of an entry in a table, as far as memory has it.
+/// The same, of an entry in a table.
 #[inline]
-fn table_answer_in_memory<R>(
-    table: &TableHandle,
-    key: &[u8],
-    hit: Hit,
-    read: impl FnOnce(Hit) -> Option<R>,
-) -> Result<InMemory<R>> {
+fn table_answer<R>(table: &TableHandle, hit: Hit, read: impl FnOnce(Hit) -> Option<R>) -> Result<Found<R>> {
     match says(hit.trailer) {
-        Ok(Says::Value) => Ok(InMemory::Answer(read(hit))),
-        Ok(Says::Absent) => Ok(InMemory::Answer(None)),
-        Ok(Says::Separated) => separated_in_memory(table, key, &hit, read),
-        Err(unresolved) => Err(unresolved.at(table.object())),
-    }
-}
-
-#[cold]
-fn separated_in_memory<R>(
-    table: &TableHandle,
-    key: &[u8],
-    hit: &Hit,
-    read: impl FnOnce(Hit) -> Option<R>,
-) -> Result<InMemory<R>> {
-    Ok(match table.value_in_memory(key, hit.value())? {
-        Some(value) => InMemory::Answer(read(Hit::of_value(hit.trailer, value))),
-        None => InMemory::Miss,
-    })
-}
-
-/// The same, wherever its value lies.
-async fn table_value(table: &TableHandle, key: &[u8], hit: Hit) -> Result<Option<Bytes>> {
-    match says(hit.trailer) {
-        Ok(Says::Value) => Ok(Some(hit.into_value())),
-        Ok(Says::Absent) => Ok(None),
-        Ok(Says::Separated) => table.value(Purpose::Get, key, hit.value()).await.map(Some),
+        Ok(Says::Value) => Ok(Found::Answer(read(hit))),
+        Ok(Says::Absent) => Ok(Found::Answer(None)),
+        Ok(Says::Operand) => Ok(Found::Fold),
         Err(unresolved) => Err(unresolved.at(table.object())),
     }
 }
@@ -111,24 +96,34 @@ fn candidates<'a>(levels: &'a Levels, key: &'a [u8]) -> impl Iterator<Item = &'a
     runs.chain(levels.sorted.iter().filter_map(move |(_, run)| run.table_for(key)))
 }
 
-/// Looks in memory. Of a found value one of the two closures makes the answer; neither runs on a
+/// Looks in memory. Of a found value one of the three closures makes the answer; none runs on a
 /// miss.
 #[inline]
 fn find_in_memory<R>(
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     key: &[u8],
-    sequence: SequenceNumber,
     mut from_memtable: impl FnMut(&[u8]) -> Option<R>,
     mut from_table: impl FnMut(Hit) -> Option<R>,
+    mut from_versions: impl FnMut(Bytes) -> Option<R>,
 ) -> Result<InMemory<R>> {
+    let Asked { keyspace: &KeyspaceInfo { id: keyspace, .. }, sequence } = asked;
+    if view.is_over(keyspace) {
+        return Ok(match over::get_in_memory(view, asked, key)? {
+            InMemory::Miss => InMemory::Miss,
+            InMemory::Answer(value) => InMemory::Answer(value.and_then(from_versions)),
+        });
+    }
     let lookup = Lookup::new(key, sequence);
     let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     for memtable in memtables {
         if let Some(answer) = memtable
             .get(keyspace, key, lookup.hash, sequence, |entry| memtable_answer(entry, &mut from_memtable))
         {
-            return answer.map(InMemory::Answer);
+            return match answer? {
+                Found::Answer(answer) => Ok(InMemory::Answer(answer)),
+                Found::Fold => versions::get_in_memory(view, asked, &lookup, &mut from_versions),
+            };
         }
     }
     let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
@@ -139,7 +134,11 @@ fn find_in_memory<R>(
         answer = match table.probe(&lookup)? {
             Probe::Absent => continue,
             Probe::Miss => Ok(InMemory::Miss),
-            Probe::Found(hit) => table_answer_in_memory(table, key, hit, &mut from_table),
+            Probe::Found(hit) => match table_answer(table, hit, &mut from_table) {
+                Ok(Found::Answer(answer)) => Ok(InMemory::Answer(answer)),
+                Ok(Found::Fold) => return versions::get_in_memory(view, asked, &lookup, &mut from_versions),
+                Err(error) => Err(error),
+            },
         };
         break;
     }
@@ -156,28 +155,22 @@ fn find_in_memory<R>(
 #[inline]
 pub(crate) fn get_in_memory<R>(
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     key: &[u8],
-    sequence: SequenceNumber,
     read: &mut Option<impl FnOnce(&[u8]) -> R>,
 ) -> Result<InMemory<R>> {
     let read = std::cell::RefCell::new(read);
     let take = |value: &[u8]| read.borrow_mut().take().map(|read| read(value));
-    find_in_memory(view, keyspace, key, sequence, take, |hit| take(hit.value()))
+    find_in_memory(view, asked, key, take, |hit| take(hit.value()), |value| take(&value))
 }
 
 /// As [`get_in_memory`], the value kept: large ones share their block, others are copied.
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`.
-pub(crate) fn get_value_in_memory(
-    view: &View,
-    keyspace: u32,
-    key: &[u8],
-    sequence: SequenceNumber,
-) -> Result<InMemory<Bytes>> {
+pub(crate) fn get_value_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Bytes>> {
     let copy = |value: &[u8]| Some(Bytes::copy_from_slice(value));
-    find_in_memory(view, keyspace, key, sequence, copy, |hit| Some(hit.into_value()))
+    find_in_memory(view, asked, key, copy, |hit| Some(hit.into_value()), Some)
 }
 
 /// Looks in the tables of a view, after its memtables had no answer.
@@ -185,30 +178,34 @@ pub(crate) fn get_value_in_memory(
 /// # Errors
 /// `Corrupt`, `Unsupported`, `Fenced`; those of the store.
 pub(crate) async fn get_from_tables(
-    engine: &Engine,
+    health: &Health,
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     key: &[u8],
-    sequence: SequenceNumber,
 ) -> Result<Option<Bytes>> {
-    match look_in_tables(view, keyspace, key, sequence).await {
-        Err(error) => Err(engine.judge_read(view, error).await),
+    match look_in_tables(view, asked, key).await {
+        Err(error) => Err(health.judge_read(view, error).await),
         found => found,
     }
 }
 
-async fn look_in_tables(
-    view: &View,
-    keyspace: u32,
-    key: &[u8],
-    sequence: SequenceNumber,
-) -> Result<Option<Bytes>> {
-    let Some(levels) = view.version.levels(keyspace) else { return Ok(None) };
-    let lookup = Lookup::new(key, sequence);
+async fn look_in_tables(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Bytes>> {
+    if view.is_over(asked.keyspace.id) {
+        return over::get(view, asked, key).await;
+    }
+    let lookup = Lookup::new(key, asked.sequence);
+    // What a memtable has is an operand, or it would have been the answer.
+    if versions::newest_in_memtables(view, asked, &lookup).is_some() && !is_enabled(Mutant::MergeLostOnMiss) {
+        return versions::get(view, asked, &lookup).await;
+    }
+    let Some(levels) = view.version.levels(asked.keyspace.id) else { return Ok(None) };
     open_together(candidates(levels, key)).await?;
     for table in candidates(levels, key) {
         if let Some(hit) = table.get(&lookup).await? {
-            return table_value(table, key, hit).await;
+            return match table_answer(table, hit, |hit| Some(hit.into_value()))? {
+                Found::Answer(answer) => Ok(answer),
+                Found::Fold => versions::get(view, asked, &lookup).await,
+            };
         }
     }
     Ok(None)
@@ -257,8 +254,8 @@ async fn for_all<T>(futures: &mut Vec<BoxFuture<'_, Result<T>>>, mut each: impl 
 /// # Errors
 /// `Closed`, `NotFound` when it was dropped.
 #[inline]
-pub(crate) fn check(engine: &Engine, keyspace: &KeyspaceInfo) -> Result<()> {
-    engine.check_open()?;
+pub(crate) fn check(health: &Health, keyspace: &KeyspaceInfo) -> Result<()> {
+    health.check_open()?;
     keyspace.check()
 }
 

@@ -8,6 +8,10 @@
 //! from the place otherwise. So an error, or a dropped future, leaves the cursor beside the entry
 //! where it was.
 //!
+//! Of a key whose newest version alone says nothing, as an operand of a merge, the merge walks over
+//! as many versions as it takes, and the cursor holds the value. It stands at the key then, and the
+//! merge behind the newest version.
+//!
 //! Of a key with many versions, or with many newer than the moment, a few are stepped over; then
 //! the rest is skipped by a seek: a move costs a number of steps that does not grow with the number
 //! of versions.
@@ -17,14 +21,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::key::{SequenceNumber, Trailer};
-use tombolo_format::value_object::Reference;
 use tombolo_storage::{Error, Purpose, Result};
 
 use super::Merge;
-use crate::engine::View;
-use crate::resolve::{Answer, Moment, Says, Unresolved, says};
+use crate::engine::{KeyspaceInfo, View};
+use crate::resolve::{Answer, Fold, Moment, Says, Unresolved, says};
 use crate::table::{KeyRange, Step};
-use crate::version::{Apart, Owed};
+use crate::version::Owed;
 
 /// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a
 /// merge costs as much as some 20 steps.
@@ -39,6 +42,17 @@ enum Direction {
     Backward,
 }
 
+/// Where the merge stands, of a cursor that stands at an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// At the entry.
+    Forward,
+    /// Before all versions of `anchor`, whose value is in `saved`.
+    Backward,
+    /// After the newest version of `anchor` that is seen, whose value is in `saved`.
+    Folded,
+}
+
 /// Where the cursor stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -50,8 +64,8 @@ enum Place {
     Before,
     /// After the key in `anchor`, and before all that are greater.
     After,
-    /// At an entry. Going forward the merge stands there too; going backward its key is in
-    /// `anchor`, its value in `saved`.
+    /// At an entry. Going forward the merge stands there too; going backward, and where its value
+    /// was folded, its key is in `anchor`, its value in `saved`.
     Entry,
 }
 
@@ -64,6 +78,8 @@ enum Walk {
     Versions,
     /// There are many: the merge seeks the newest one that is visible.
     Newest,
+    /// That one does not say all: the merge walks forward over the versions.
+    Fold,
     /// The merge steps before all versions of `anchor`.
     Leave,
 }
@@ -81,7 +97,7 @@ pub(crate) struct RangeCursor {
     merge: Merge,
     /// Keeps what the merge reads from.
     view: Arc<View>,
-    keyspace: u32,
+    keyspace: Arc<KeyspaceInfo>,
     sequence: SequenceNumber,
     /// `None`: all keys.
     range: Option<Arc<KeyRange>>,
@@ -90,13 +106,17 @@ pub(crate) struct RangeCursor {
     anchor: Vec<u8>,
     saved: Saved,
     /// In which direction `merge` stands where the place says; `None`: nowhere of use.
-    stands: Option<Direction>,
+    stands: Option<Stand>,
     /// The direction of the move that is blocked.
     goal: Direction,
     walk: Walk,
+    /// The fold of `anchor`, while the merge walks over its versions.
+    fold: Option<Fold>,
     /// Whether the newest visible version of `anchor` seen so far is a value, while walking
     /// backward.
     has_value: bool,
+    /// Whether that version is one of several that say it together.
+    needs_fold: bool,
     /// That version is of a kind that nobody knows.
     refused: Option<Error>,
     /// Versions of one key stepped over in a row.
@@ -105,22 +125,12 @@ pub(crate) struct RangeCursor {
     /// Runs that a seek looks into and would not after a merge.
     extra_runs: u64,
     owed: Owed,
-    /// Whether values that lie apart are fetched.
-    fetches: bool,
-    /// The value of the entry at which it stands, if that lies apart.
-    apart: Option<Bytes>,
-    /// What the blocked move waits for, if that is a value.
-    waits: Option<Apart>,
-    /// What it waited for, and has come.
-    come: Option<(Reference, Bytes)>,
-    /// Of the version in `saved`, if its value lies apart.
-    saved_apart: Option<Apart>,
 }
 
 impl RangeCursor {
     pub(crate) fn new(
         view: Arc<View>,
-        keyspace: u32,
+        keyspace: Arc<KeyspaceInfo>,
         sequence: SequenceNumber,
         range: KeyRange,
     ) -> RangeCursor {
@@ -128,9 +138,9 @@ impl RangeCursor {
             (Bound::Unbounded, Bound::Unbounded) => None,
             _ => Some(Arc::new(range)),
         };
-        let merge = Merge::of_view(&view, keyspace, range.as_ref(), Purpose::Scan);
+        let merge = Merge::of_view(&view, keyspace.id, range.as_ref(), Purpose::Scan);
         RangeCursor {
-            extra_runs: extra_runs(&merge, &view, keyspace),
+            extra_runs: extra_runs(&merge, &view, keyspace.id),
             owed: Owed::default(),
             merge,
             view,
@@ -143,21 +153,13 @@ impl RangeCursor {
             stands: None,
             goal: Direction::Forward,
             walk: Walk::Key,
+            fold: None,
             has_value: false,
+            needs_fold: false,
             refused: None,
             steps: 0,
             scratch: Vec::new(),
-            fetches: true,
-            apart: None,
-            waits: None,
-            come: None,
-            saved_apart: None,
         }
-    }
-
-    /// Fetches no values from here on that lie apart: they are empty.
-    pub(crate) fn keys_only(&mut self) {
-        self.fetches = false;
     }
 
     /// Looks at another moment from here on; stands in the gap before the entry at which it stood.
@@ -170,12 +172,13 @@ impl RangeCursor {
         self.sequence = sequence;
         // The view may be the same, and a memtable of it have got its first write to the keyspace
         // since.
-        let lists = view.memtables().filter(|memtable| memtable.has_list(self.keyspace)).count();
+        let id = self.keyspace.id;
+        let lists = view.memtables_of(id).filter(|memtable| memtable.has_list(id)).count();
         if !Arc::ptr_eq(&view, &self.view) || lists != self.merge.memtables() {
             self.pay();
-            self.merge = Merge::of_view(&view, self.keyspace, self.range.as_ref(), Purpose::Scan);
+            self.merge = Merge::of_view(&view, self.keyspace.id, self.range.as_ref(), Purpose::Scan);
             self.view = view;
-            self.extra_runs = extra_runs(&self.merge, &self.view, self.keyspace);
+            self.extra_runs = extra_runs(&self.merge, &self.view, self.keyspace.id);
         }
     }
 
@@ -183,9 +186,7 @@ impl RangeCursor {
     pub(crate) fn twin(&self) -> RangeCursor {
         let all = || KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
         let range = self.range.as_deref().cloned().unwrap_or_else(all);
-        let mut twin = RangeCursor::new(Arc::clone(&self.view), self.keyspace, self.sequence, range);
-        twin.fetches = self.fetches;
-        twin
+        RangeCursor::new(Arc::clone(&self.view), Arc::clone(&self.keyspace), self.sequence, range)
     }
 
     /// Whether `key` lies after the entry or the gap at which it stands.
@@ -219,7 +220,7 @@ impl RangeCursor {
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         match (self.place, self.stands) {
-            (Place::Entry, Some(Direction::Forward)) => self.merge.entry().map_or(&[], |(key, _)| key),
+            (Place::Entry, Some(Stand::Forward)) => self.merge.entry().map_or(&[], |(key, _)| key),
             (Place::Entry, _) => &self.anchor,
             _ => &[],
         }
@@ -228,11 +229,8 @@ impl RangeCursor {
     /// The entry's value; empty at no entry.
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
-        if let Some(value) = self.apart.as_ref().filter(|_| self.place == Place::Entry) {
-            return value;
-        }
         match (self.place, self.stands) {
-            (Place::Entry, Some(Direction::Forward)) => self.merge.source().map_or(&[], super::Source::value),
+            (Place::Entry, Some(Stand::Forward)) => self.merge.source().map_or(&[], super::Source::value),
             (Place::Entry, _) => self.saved.shared.as_deref().unwrap_or(&self.saved.copied),
             _ => &[],
         }
@@ -240,11 +238,8 @@ impl RangeCursor {
 
     /// The entry's value, sharing the memory it lies in where that pays.
     pub(crate) fn value_bytes(&self) -> Bytes {
-        if let Some(value) = self.apart.as_ref().filter(|_| self.place == Place::Entry) {
-            return value.clone();
-        }
         match (self.place, self.stands) {
-            (Place::Entry, Some(Direction::Forward)) => {
+            (Place::Entry, Some(Stand::Forward)) => {
                 self.merge.source().map_or_else(Bytes::new, super::Source::value_bytes)
             }
             (Place::Entry, _) => {
@@ -290,8 +285,7 @@ impl RangeCursor {
     /// To the entry after the one at which it stands, or after the gap.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Step> {
-        self.leave_apart();
-        let step = if self.place == Place::Entry && self.stands == Some(Direction::Forward) {
+        let step = if self.place == Place::Entry && self.stands == Some(Stand::Forward) {
             if let Some(table) = self.merge.alone() {
                 // Most often: the next entry of the only table is the newest version of another
                 // key, and a value.
@@ -313,12 +307,16 @@ impl RangeCursor {
                 self.owed.stepped();
                 self.merge.try_next()
             }
+        } else if self.place == Place::Entry && self.stands == Some(Stand::Folded) {
+            self.place = Place::After;
+            Ok(Step::Done)
         } else {
             if self.place == Place::Entry {
                 self.place = Place::After;
             }
             self.stand_forward()
         };
+        self.fold = None;
         self.goal = Direction::Forward;
         self.stands = None;
         self.steps = 0;
@@ -331,8 +329,7 @@ impl RangeCursor {
     /// To the entry before the one at which it stands, or before the gap.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<Step> {
-        self.leave_apart();
-        let step = if self.place == Place::Entry && self.stands == Some(Direction::Backward) {
+        let step = if self.place == Place::Entry && self.stands == Some(Stand::Backward) {
             self.place = Place::Before;
             if let Some(step) = self.prev_alone() {
                 return step;
@@ -346,6 +343,7 @@ impl RangeCursor {
             }
             self.stand_backward()
         };
+        self.fold = None;
         self.goal = Direction::Backward;
         self.stands = None;
         self.walk = Walk::Key;
@@ -369,15 +367,16 @@ impl RangeCursor {
         }
         self.anchor.clear();
         self.anchor.extend_from_slice(key.user_key);
-        (self.saved.shared, self.saved_apart) = (None, None);
+        self.saved.shared = None;
         self.saved.copied.clear();
         self.saved.copied.extend_from_slice(value);
         (self.goal, self.stands) = (Direction::Backward, None);
         (self.place, self.walk, self.has_value, self.steps) = (Place::After, Walk::Versions, true, 1);
+        self.needs_fold = false;
         let step = table.prev();
         if table.valid() {
             if table.key().user_key != &self.anchor[..] {
-                return Some(self.end_of_key().map(|step| step.unwrap_or(Step::Done)));
+                return Some(self.end_of_key().map(|_| Step::Done));
             }
             return Some(self.settle_backward());
         }
@@ -391,10 +390,7 @@ impl RangeCursor {
     /// gap beside the entry where it was.
     pub(crate) async fn load(&mut self) -> Result<()> {
         loop {
-            match self.waits.take() {
-                Some(apart) => self.come = Some((apart.reference, apart.get(Purpose::Scan).await?)),
-                None => self.merge.load().await?,
-            }
+            self.merge.load().await?;
             let step = match self.goal {
                 Direction::Forward => self.settle_forward()?,
                 Direction::Backward => self.settle_backward()?,
@@ -405,41 +401,10 @@ impl RangeCursor {
         }
     }
 
-    /// Lets go of the value of the entry where it stood, if that lies apart, and of what a move
-    /// waited for that was given up.
-    #[inline]
-    fn leave_apart(&mut self) {
-        if self.apart.is_some() || self.waits.is_some() {
-            (self.apart, self.waits) = (None, None);
-        }
-    }
-
-    /// Takes the value at which it comes to stand from where it lies apart; `false`: it is not in
-    /// memory, and the move waits for it.
-    #[cold]
-    fn take_apart(&mut self, apart: Apart) -> Result<bool> {
-        let come = self.come.take().filter(|(reference, _)| *reference == apart.reference);
-        self.apart = match come {
-            _ if !self.fetches => Some(Bytes::new()),
-            Some((_, value)) => Some(value),
-            None => apart.in_memory(Purpose::Scan)?,
-        };
-        if self.apart.is_none() {
-            self.waits = Some(apart);
-        }
-        Ok(self.apart.is_some())
-    }
-
-    /// What the entry refers to at which the merge stands.
-    #[cold]
-    fn referred(&self) -> Result<Apart> {
-        self.merge.source().map_or_else(|| Err(super::misplaced()), super::Source::referred)
-    }
-
     /// Remembers the key at which the merge stands, going forward.
     #[inline]
     fn anchor_here(&mut self) {
-        if self.stands == Some(Direction::Forward)
+        if self.stands == Some(Stand::Forward)
             && let Some((key, _)) = self.merge.entry()
         {
             self.anchor.clear();
@@ -455,7 +420,7 @@ impl RangeCursor {
     /// What reading several runs cost so far goes to their read_cost.
     #[cold]
     fn pay(&mut self) {
-        if let Some(levels) = self.view.version.levels(self.keyspace).filter(|_| self.extra_runs > 0) {
+        if let Some(levels) = self.view.version.levels(self.keyspace.id).filter(|_| self.extra_runs > 0) {
             self.owed.settle(&levels.read_cost, &self.anchor);
         }
     }
@@ -534,6 +499,28 @@ impl RangeCursor {
     /// From where the merge stands to the first key with a value.
     #[inline]
     fn settle_forward(&mut self) -> Result<Step> {
+        loop {
+            if self.fold.is_some() {
+                if self.go_on_folding()? == Step::Blocked {
+                    return Ok(Step::Blocked);
+                }
+                if self.end_fold()? {
+                    self.stands = Some(Stand::Folded);
+                    return Ok(Step::Done);
+                }
+                self.place = Place::After;
+            }
+            let step = self.pass_to_value()?;
+            if step == Step::Blocked || self.fold.is_none() {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// From where the merge stands to the first key with a value, or the first that is to be
+    /// folded, of which `fold` is begun.
+    #[inline]
+    fn pass_to_value(&mut self) -> Result<Step> {
         while let Some((key, trailer)) = self.merge.entry() {
             if self.is_above(key) {
                 break;
@@ -547,16 +534,7 @@ impl RangeCursor {
                     Ok(Answer::More) => self.skip(Trailer::seek(self.sequence)),
                     Ok(Answer::Value) => {
                         self.place = Place::Entry;
-                        self.stands = Some(Direction::Forward);
-                        return Ok(Step::Done);
-                    }
-                    Ok(Answer::Separated) => {
-                        let apart = self.referred()?;
-                        if !self.take_apart(apart)? {
-                            return Ok(Step::Blocked);
-                        }
-                        self.place = Place::Entry;
-                        self.stands = Some(Direction::Forward);
+                        self.stands = Some(Stand::Forward);
                         return Ok(Step::Done);
                     }
                     Ok(Answer::Absent) => {
@@ -565,6 +543,15 @@ impl RangeCursor {
                         self.place = Place::After;
                         self.steps = 0;
                         self.merge.try_next()
+                    }
+                    Ok(Answer::Fold) => {
+                        self.anchor.clear();
+                        self.anchor.extend_from_slice(key);
+                        // What fails from here on leaves the cursor before the key.
+                        self.place = Place::Before;
+                        self.steps = 0;
+                        self.fold = Some(Fold::default());
+                        return Ok(Step::Done);
                     }
                     Err(unresolved) => return Err(self.unresolved(unresolved)),
                 }
@@ -575,6 +562,38 @@ impl RangeCursor {
         }
         self.place = Place::End;
         Ok(Step::Done)
+    }
+
+    /// Feeds the fold of `anchor` with versions from where the merge stands, until it has an answer
+    /// or they end.
+    fn go_on_folding(&mut self) -> Result<Step> {
+        let judge = self.keyspace.judge();
+        while let Some(source) = self.merge.source()
+            && let Some((key, trailer)) = source.entry().filter(|(key, _)| *key == &self.anchor[..])
+            && let Some(fold) = &mut self.fold
+        {
+            let answer = fold.feed(&judge, key, trailer, || source.value_bytes(), || source.place())?;
+            if answer != Answer::More {
+                break;
+            }
+            if self.merge.try_next()? == Step::Blocked {
+                return Ok(Step::Blocked);
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// Ends the fold of `anchor`: stands at it if it has a value.
+    fn end_fold(&mut self) -> Result<bool> {
+        let Some(fold) = self.fold.take() else { return Ok(false) };
+        let value = fold.finish(&self.keyspace.judge(), &self.anchor)?;
+        self.has_value = value.is_some();
+        self.saved.copied.clear();
+        self.saved.shared = value;
+        if self.has_value {
+            self.place = Place::Entry;
+        }
+        Ok(self.has_value)
     }
 
     /// Steps over a version of the key at which the merge stands; after a few, over all that lie
@@ -613,14 +632,16 @@ impl RangeCursor {
                     // from which it came.
                     (self.place, self.walk, self.has_value, self.steps) =
                         (Place::After, Walk::Versions, false, 0);
-                    self.refused = None;
+                    (self.refused, self.needs_fold) = (None, false);
                     Ok(Step::Done)
                 }
                 Walk::Versions => match self.version_of_anchor() {
                     Some(trailer) if !Moment(self.sequence).sees(trailer) => {
                         // All that follow are newer still.
                         self.walk = Walk::Leave;
-                        if self.steps < STEPS_MAX {
+                        if self.needs_fold {
+                            self.fold_backward()
+                        } else if self.steps < STEPS_MAX {
                             Ok(Step::Done)
                         } else {
                             self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
@@ -635,15 +656,32 @@ impl RangeCursor {
                         self.steps += 1;
                         self.merge.try_prev()
                     }
-                    None => match self.end_of_key()? {
-                        Some(step) => return Ok(step),
-                        None => continue,
-                    },
+                    None if self.needs_fold => self.fold_backward(),
+                    None => {
+                        if self.end_of_key()? {
+                            return Ok(Step::Done);
+                        }
+                        continue;
+                    }
                 },
                 Walk::Newest => {
                     if let Some(trailer) = self.version_of_anchor() {
                         self.save(trailer);
                     }
+                    if self.needs_fold {
+                        self.fold_backward()
+                    } else {
+                        self.walk = Walk::Leave;
+                        self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
+                    }
+                }
+                Walk::Fold => {
+                    if self.go_on_folding()? == Step::Blocked {
+                        return Ok(Step::Blocked);
+                    }
+                    self.end_fold()?;
+                    // Until the merge has left the key, the cursor stands after it.
+                    self.place = Place::After;
                     self.walk = Walk::Leave;
                     self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
                 }
@@ -655,15 +693,23 @@ impl RangeCursor {
                         self.merge.try_prev()
                     }
                 }
-                Walk::Leave => match self.end_of_key()? {
-                    Some(step) => return Ok(step),
-                    None => continue,
-                },
+                Walk::Leave => {
+                    if self.end_of_key()? {
+                        return Ok(Step::Done);
+                    }
+                    continue;
+                }
             };
             if step? == Step::Blocked {
                 return Ok(Step::Blocked);
             }
         }
+    }
+
+    /// Has the merge walk forward over the versions of `anchor` that are seen.
+    fn fold_backward(&mut self) -> Result<Step> {
+        (self.walk, self.needs_fold, self.fold) = (Walk::Fold, false, Some(Fold::default()));
+        self.merge.try_seek(&self.anchor, Trailer::seek(self.sequence))
     }
 
     /// The version at which the merge stands, if it is one of the anchor's.
@@ -672,24 +718,19 @@ impl RangeCursor {
         self.merge.entry().filter(|(key, _)| *key == &self.anchor[..]).map(|(_, trailer)| trailer)
     }
 
-    /// All versions of the anchor were seen: stands at it if it has a value, once that has come;
-    /// `None`: it has none, and the walk stands before it.
-    fn end_of_key(&mut self) -> Result<Option<Step>> {
+    /// All versions of the anchor were seen: stands at it if it has a value, and before it
+    /// otherwise.
+    fn end_of_key(&mut self) -> Result<bool> {
         if self.has_value {
-            if let Some(apart) = self.saved_apart.clone()
-                && !self.take_apart(apart)?
-            {
-                return Ok(Some(Step::Blocked));
-            }
             self.place = Place::Entry;
-            self.stands = Some(Direction::Backward);
-            return Ok(Some(Step::Done));
+            self.stands = Some(Stand::Backward);
+            return Ok(true);
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
         (self.place, self.walk) = (Place::Before, Walk::Key);
-        Ok(None)
+        Ok(false)
     }
 
     /// The error of the entry at which the merge stands.
@@ -701,22 +742,15 @@ impl RangeCursor {
     /// Sets aside what the version at which the merge stands says of its key.
     fn save(&mut self, trailer: Trailer) {
         let says = says(trailer);
-        self.saved_apart = None;
         self.has_value = says == Ok(Says::Value);
-        if says == Ok(Says::Separated) {
-            match self.referred() {
-                Ok(apart) => self.saved_apart = Some(apart),
-                Err(error) => self.refused = Some(error),
-            }
-            self.has_value = self.saved_apart.is_some();
-        } else if !self.has_value {
+        self.needs_fold = says == Ok(Says::Operand);
+        if !self.has_value {
             // Only the newest version that is seen counts, and that one comes last.
             self.refused = says.err().map(|unresolved| self.unresolved(unresolved));
         }
         self.saved.shared = None;
         self.saved.copied.clear();
         if self.has_value
-            && self.saved_apart.is_none()
             && let Some(source) = self.merge.source()
         {
             let value = source.value();

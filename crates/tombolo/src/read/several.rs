@@ -14,12 +14,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::{SequenceNumber, Trailer};
-use tombolo_storage::{Purpose, Result};
+use tombolo_storage::Result;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::{InMemory, for_all, memtable_answer, table_answer_in_memory};
-use crate::engine::{Engine, View};
+use super::{Asked, Found, InMemory, for_all, memtable_answer, over, table_answer, versions};
+use crate::engine::{Health, View};
 use crate::resolve::{Says, says};
-use crate::table::{Hit, Lookup, Near, NearProbe, Probe};
+use crate::table::{Lookup, Near, NearProbe, Probe};
 use crate::version::{Levels, TableHandle};
 
 /// Keys looked up in tables at a time: what they need of a table is held together, about a block
@@ -47,15 +48,17 @@ struct Place<'a> {
 /// `Corrupt`, `Unsupported`.
 pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     keys: &[K],
-    sequence: SequenceNumber,
 ) -> Result<Several> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     if !keys.is_sorted_by(|left, right| left.as_ref() <= right.as_ref()) {
         order.sort_unstable_by(|left, right| keys[*left].as_ref().cmp(keys[*right].as_ref()));
     }
-    let levels = view.version.levels(keyspace);
+    if view.is_over(asked.keyspace.id) {
+        return several_over(view, asked, keys, &order);
+    }
+    let levels = view.version.levels(asked.keyspace.id);
     let mut places: Vec<Place<'_>> = Vec::new();
     if let Some(levels) = levels {
         places.resize_with(levels.runs.len() + levels.sorted.len(), Place::default);
@@ -63,14 +66,18 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
     let mut several = Several { values: vec![None; keys.len()], missing: Vec::new() };
     for index in order {
         let key = keys[index].as_ref();
-        let lookup = Lookup::new(key, sequence);
-        if let Some(answer) = in_memtables(view, keyspace, &lookup, sequence) {
-            several.values[index] = answer?;
-            continue;
-        }
-        let Some(levels) = levels else { continue };
-        match in_tables(levels, &mut places, &lookup)? {
-            NearProbe::Found(value) => several.values[index] = value,
+        let lookup = Lookup::new(key, asked.sequence);
+        let found = match (in_memtables(view, asked, &lookup), levels) {
+            (Some(found), _) => NearProbe::Found(found?),
+            (None, Some(levels)) => in_tables(levels, &mut places, &lookup)?,
+            (None, None) => NearProbe::Absent,
+        };
+        match found {
+            NearProbe::Found(Found::Answer(value)) => several.values[index] = value,
+            NearProbe::Found(Found::Fold) => match versions::get_in_memory(view, asked, &lookup, Some)? {
+                InMemory::Answer(value) => several.values[index] = value,
+                InMemory::Miss => several.missing.push(index),
+            },
             NearProbe::Absent => {}
             NearProbe::Miss => several.missing.push(index),
         }
@@ -78,17 +85,29 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
     Ok(several)
 }
 
-fn in_memtables(
+/// As [`get_several_in_memory`], where what was ingested lies over memtables.
+fn several_over<K: AsRef<[u8]>>(
     view: &View,
-    keyspace: u32,
-    lookup: &Lookup<'_>,
-    sequence: SequenceNumber,
-) -> Option<Result<Option<Bytes>>> {
+    asked: Asked<'_>,
+    keys: &[K],
+    order: &[usize],
+) -> Result<Several> {
+    let mut several = Several { values: vec![None; keys.len()], missing: Vec::new() };
+    for index in order {
+        match over::get_in_memory(view, asked, keys[*index].as_ref())? {
+            InMemory::Miss => several.missing.push(*index),
+            InMemory::Answer(value) => several.values[*index] = value,
+        }
+    }
+    Ok(several)
+}
+
+fn in_memtables(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> Option<Result<Found<Bytes>>> {
     let copy = |value: &[u8]| Some(Bytes::copy_from_slice(value));
     let mut memtables =
         std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     memtables.find_map(|memtable| {
-        memtable.get(keyspace, lookup.target.user_key, lookup.hash, sequence, |entry| {
+        memtable.get(asked.keyspace.id, lookup.target.user_key, lookup.hash, asked.sequence, |entry| {
             memtable_answer(entry, copy)
         })
     })
@@ -98,7 +117,7 @@ fn in_tables<'a>(
     levels: &'a Levels,
     places: &mut [Place<'a>],
     lookup: &Lookup<'_>,
-) -> Result<NearProbe<Option<Bytes>>> {
+) -> Result<NearProbe<Found<Bytes>>> {
     let key = lookup.target.user_key;
     let mut probes = 0;
     let mut found = Ok(NearProbe::Absent);
@@ -109,18 +128,15 @@ fn in_tables<'a>(
         }
         let Some(table) = place.table else { continue };
         let answer = |trailer: Trailer, pinned: &crate::cache::Pinned, value: &[u8]| match says(trailer) {
-            Ok(Says::Value) => Ok(NearProbe::Found(Some(pinned.keep_value(value)))),
-            Ok(Says::Absent) => Ok(NearProbe::Found(None)),
-            Ok(Says::Separated) => Ok(match table.value_in_memory(key, value)? {
-                Some(value) => NearProbe::Found(Some(value)),
-                None => NearProbe::Miss,
-            }),
+            Ok(Says::Value) => Ok(Found::Answer(Some(pinned.keep_value(value)))),
+            Ok(Says::Absent) => Ok(Found::Answer(None)),
+            Ok(Says::Operand) => Ok(Found::Fold),
             Err(unresolved) => Err(unresolved.at(table.object())),
         };
         probes += 1;
         found = match table.probe_near(lookup, &mut place.near, answer)? {
             NearProbe::Absent => continue,
-            NearProbe::Found(answer) => answer,
+            NearProbe::Found(value) => value.map(NearProbe::Found),
             NearProbe::Miss => Ok(NearProbe::Miss),
         };
         break;
@@ -137,16 +153,15 @@ fn in_tables<'a>(
 /// # Errors
 /// `Corrupt`, `Unsupported`, `Fenced`; those of the store.
 pub(crate) async fn get_several_from_tables(
-    engine: &Engine,
+    health: &Health,
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     keys: &[(usize, Bytes)],
-    sequence: SequenceNumber,
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
     let mut answers = Vec::with_capacity(keys.len());
     for keys in keys.chunks(KEYS_AT_ONCE) {
-        match look_in_tables(view, keyspace, keys, sequence).await {
-            Err(error) => return Err(engine.judge_read(view, error).await),
+        match look_in_tables(view, asked, keys).await {
+            Err(error) => return Err(health.judge_read(view, error).await),
             Ok(found) => answers.extend(found),
         }
     }
@@ -160,23 +175,35 @@ struct Open<'a> {
     from: usize,
 }
 
-async fn look_in_tables(
+pub(super) async fn look_in_tables(
     view: &View,
-    keyspace: u32,
+    asked: Asked<'_>,
     keys: &[(usize, Bytes)],
-    sequence: SequenceNumber,
 ) -> Result<Vec<(usize, Option<Bytes>)>> {
-    let Some(levels) = view.version.levels(keyspace) else {
+    if view.is_over(asked.keyspace.id) {
+        let mut answers = Vec::with_capacity(keys.len());
+        for (number, key) in keys {
+            answers.push((*number, over::get(view, asked, key).await?));
+        }
+        return Ok(answers);
+    }
+    let Some(levels) = view.version.levels(asked.keyspace.id) else {
         return Ok(keys.iter().map(|(number, _)| (*number, None)).collect());
     };
     let mut answers = Vec::with_capacity(keys.len());
-    let mut open: Vec<Open<'_>> = keys.iter().map(|key| Open { key, from: 0 }).collect();
+    // What a memtable has is an operand, or it would have been the answer.
+    let (mut folds, open): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, key)| {
+        versions::newest_in_memtables(view, asked, &Lookup::new(key, asked.sequence)).is_some()
+            && !is_enabled(Mutant::MergeLostOnMiss)
+    });
+    let mut open: Vec<Open<'_>> = open.into_iter().map(|key| Open { key, from: 0 }).collect();
     while !open.is_empty() {
         let mut groups: Vec<Group<'_>> = Vec::new();
         let mut waiting = Vec::with_capacity(open.len());
         for mut key in open {
-            match stop_of(levels, &mut key, sequence)? {
-                Stop::Answer(value) => answers.push((key.key.0, value)),
+            match stop_of(levels, &mut key, asked.sequence)? {
+                Stop::Answer(Found::Answer(value)) => answers.push((key.key.0, value)),
+                Stop::Answer(Found::Fold) => folds.push(key.key),
                 Stop::Table(table) => {
                     group_of(&mut groups, key.from, table).2.push(key.key);
                     waiting.push(key);
@@ -185,22 +212,40 @@ async fn look_in_tables(
         }
         super::open_together(groups.iter().map(|(_, table, _)| *table)).await?;
         let mut reads: Vec<_> =
-            groups.iter().map(|(_, table, keys)| read_group(table, keys, sequence)).collect();
+            groups.iter().map(|(_, table, keys)| read_group(table, keys, asked.sequence)).collect();
         let mut found = Vec::new();
-        for_all(&mut reads, |answers: Vec<Answered>| found.extend(answers)).await?;
-        let answered: HashSet<usize> = found.iter().map(|(number, _)| *number).collect();
-        answers.extend(found);
+        for_all(&mut reads, |answers: Vec<Answered<'_>>| found.extend(answers)).await?;
+        let answered: HashSet<usize> = found.iter().map(|(key, _)| key.0).collect();
+        for (key, found) in found {
+            match found {
+                Found::Answer(value) => answers.push((key.0, value)),
+                Found::Fold => folds.push(key),
+            }
+        }
         waiting.retain(|key| !answered.contains(&key.key.0));
         waiting.iter_mut().for_each(|key| key.from += 1);
         open = waiting;
     }
+    let mut reads: Vec<_> = folds.into_iter().map(|key| read_versions(view, asked, key)).collect();
+    for_all(&mut reads, |answer| answers.push(answer)).await?;
     Ok(answers)
+}
+
+/// Reads a key of which one entry does not say all.
+fn read_versions<'a>(
+    view: &'a View,
+    asked: Asked<'a>,
+    (number, key): &'a (usize, Bytes),
+) -> BoxFuture<'a, Result<(usize, Option<Bytes>)>> {
+    Box::pin(
+        async move { Ok((*number, versions::get(view, asked, &Lookup::new(key, asked.sequence)).await?)) },
+    )
 }
 
 /// Where a key comes to stand.
 enum Stop<'a> {
     /// Nowhere: memory has the answer.
-    Answer(Option<Bytes>),
+    Answer(Found<Bytes>),
     /// At a table of which something that it needs is not in memory.
     Table(&'a Arc<TableHandle>),
 }
@@ -212,12 +257,7 @@ fn stop_of<'a>(levels: &'a Levels, open: &mut Open<'_>, sequence: SequenceNumber
         if let Some(table) = table_at(levels, open.from, &open.key.1) {
             match table.probe(&lookup)? {
                 Probe::Found(hit) => {
-                    let answer =
-                        table_answer_in_memory(table, &open.key.1, hit, |hit| Some(hit.into_value()))?;
-                    return Ok(match answer {
-                        InMemory::Answer(value) => Stop::Answer(value),
-                        InMemory::Miss => Stop::Table(table),
-                    });
+                    return table_answer(table, hit, |hit| Some(hit.into_value())).map(Stop::Answer);
                 }
                 Probe::Miss => return Ok(Stop::Table(table)),
                 Probe::Absent => {}
@@ -225,7 +265,7 @@ fn stop_of<'a>(levels: &'a Levels, open: &mut Open<'_>, sequence: SequenceNumber
         }
         open.from += 1;
     }
-    Ok(Stop::Answer(None))
+    Ok(Stop::Answer(Found::Answer(None)))
 }
 
 /// The table of a run of level 0, or of a sorted run, by number, that may hold a key.
@@ -239,8 +279,8 @@ fn table_at<'a>(levels: &'a Levels, number: usize, key: &[u8]) -> Option<&'a Arc
 /// A table with the keys that stand at it, in ascending order, and the number of its run.
 type Group<'a> = (usize, &'a Arc<TableHandle>, Vec<&'a (usize, Bytes)>);
 
-/// The number of a key, and its value if it has one.
-type Answered = (usize, Option<Bytes>);
+/// A key, and what a table says of it.
+type Answered<'a> = (&'a (usize, Bytes), Found<Bytes>);
 
 /// The group of a table; keys come in ascending order, so that the tables of a run do, too.
 fn group_of<'g, 'a>(
@@ -258,28 +298,15 @@ fn group_of<'g, 'a>(
     &mut groups[at]
 }
 
-fn read_group<'a>(
-    table: &'a Arc<TableHandle>,
-    keys: &'a [&'a (usize, Bytes)],
+fn read_group<'g, 'a: 'g>(
+    table: &'g Arc<TableHandle>,
+    keys: &'g [&'a (usize, Bytes)],
     sequence: SequenceNumber,
-) -> BoxFuture<'a, Result<Vec<Answered>>> {
+) -> BoxFuture<'g, Result<Vec<Answered<'a>>>> {
     Box::pin(async move {
         let lookups: Vec<_> = keys.iter().map(|(_, key)| Lookup::new(key, sequence)).collect();
         let hits = table.get_several(&lookups).await?;
-        let mut answers = Vec::with_capacity(keys.len());
-        let mut separated: Vec<(usize, &[u8], Hit)> = Vec::new();
-        for ((number, key), hit) in keys.iter().zip(hits) {
-            let Some(hit) = hit else { continue };
-            match says(hit.trailer) {
-                Ok(Says::Value) => answers.push((*number, Some(hit.into_value()))),
-                Ok(Says::Absent) => answers.push((*number, None)),
-                Ok(Says::Separated) => separated.push((*number, key, hit)),
-                Err(unresolved) => return Err(unresolved.at(table.object())),
-            }
-        }
-        let wanted: Vec<_> = separated.iter().map(|(_, key, hit)| (*key, hit.value())).collect();
-        let values = table.values_of(Purpose::Get, &wanted).await?;
-        answers.extend(separated.iter().zip(values).map(|((number, ..), value)| (*number, Some(value))));
-        Ok(answers)
+        let found = keys.iter().zip(hits).filter_map(|(key, hit)| Some((*key, hit?)));
+        found.map(|(key, hit)| Ok((key, table_answer(table, hit, |hit| Some(hit.into_value()))?))).collect()
     })
 }

@@ -1,10 +1,12 @@
 //! Which version wins, and which ones flush and compaction keep. Cases are text; `UPDATE=1` writes
 //! what is found into the file.
 //!
-//! `snapshots N …` are moments that somebody looks from, beside now. `KEY NUMBER put`, `delete` or
-//! `single-delete` is an entry, `KEY NUMBER kind N` one of a kind that no version has; `--` goes on
-//! to an older source, `below` to what lies below all that is compacted. `run` reads from each
-//! moment, and says what a flush of each source keeps, and a compaction of all but what is below.
+//! `snapshots N …` are moments that somebody looks from, beside now. `KEY NUMBER put`, `delete`,
+//! `single-delete` or `merge` is an entry, `KEY NUMBER kind N` one of a kind that no version has; `--`
+//! goes on to an older source, `below` to what lies below all that is compacted. `operator NAME` is
+//! that of the keyspace: `add_u64`, `horner`, which is full and takes the order into account,
+//! `failing`, or one that is not there. `run` reads from each moment, and says what a flush of each
+//! source keeps, and a compaction of all but what is below.
 //!
 //! A read is each way to read: get, multi-get, a cursor forward and backward; of memtables, and of
 //! tables with the same entries. All must agree with each other and with the plain rule, and reads
@@ -25,25 +27,54 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, ObjectStore, Purpose
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
-use crate::engine::Sealed;
+use crate::engine::{Catalog, Sealed};
 use crate::manifest::{Places, State};
 use crate::memtable::{Memtable, MemtableWriter};
+use crate::operator::{AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, Operators};
 use crate::options::KeyspaceOptions;
-use crate::resolve::Retention;
+use crate::resolve::{Retention, Taken};
 use crate::table::{KeyRange, Step};
 use crate::version::{Output, TableWriter, Tables, Version, Versions};
 
 const KEYSPACE: u32 = 1;
 const NOW: u64 = SequenceNumber::MAX.0;
 
-/// A version of a key. Its value is its number.
+/// A version of a key. Its value is its number, until it is folded with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Written {
     key: String,
     trailer: Trailer,
+    value: Bytes,
 }
 
 impl Written {
+    fn new(key: String, trailer: Trailer) -> Written {
+        let value = Bytes::copy_from_slice(&trailer.sequence().0.to_le_bytes());
+        Written {
+            key,
+            trailer,
+            value: if trailer.kind().is_some_and(EntryKind::is_delete) { Bytes::new() } else { value },
+        }
+    }
+
+    /// As results have it.
+    fn shown(&self) -> String {
+        let name = format!("{}{}", self.key, self.number());
+        match self.trailer.kind() {
+            Some(EntryKind::Put) if number(&self.value) == self.number() => name,
+            Some(EntryKind::Put) => format!("{name}={}", number(&self.value)),
+            Some(EntryKind::Merge) => format!("{name}+{}", number(&self.value)),
+            Some(EntryKind::MergeList) => {
+                let operands = tombolo_format::operands::operands(&self.value).expect("a list");
+                let numbers: Vec<_> = operands.iter().map(|operand| number(operand).to_string()).collect();
+                format!("{name}+{}", numbers.join("+"))
+            }
+            Some(EntryKind::Delete) => format!("{name}!"),
+            Some(EntryKind::SingleDelete) => format!("{name}!1"),
+            None => format!("{name}?"),
+        }
+    }
+
     fn number(&self) -> u64 {
         self.trailer.sequence().0
     }
@@ -81,10 +112,54 @@ fn values(found: &BTreeMap<String, Found>) -> Option<Values> {
 /// What a refusal says of the kind; it names a place, and says what to do.
 fn refused(error: &Error) -> String {
     let text = error.to_string();
+    if let Some(start) = text.find("merge operator ") {
+        let name = text[start + "merge operator ".len()..].trim_start_matches('"');
+        let end = name.find(['@', '"']).unwrap_or(name.len());
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
+        return refused_operator(&name[..end]);
+    }
     assert!(error.kind() == ErrorKind::Unsupported && text.contains("use the version"), "{text}");
     assert!(text.contains("a memtable") || text.contains("a table"), "no place: {text}");
     let start = text.find("kind ").expect("the kind is named");
     text[start..].split(',').next().unwrap_or_default().to_owned()
+}
+
+/// A full operator: what it makes depends on the order.
+struct Horner;
+
+fn horner(base: Option<u64>, operands: impl Iterator<Item = u64>) -> u64 {
+    operands.fold(base.unwrap_or(0), |value, operand| (value * 31 + operand) % 1_000_007)
+}
+
+impl FullOperator for Horner {
+    fn fold(
+        &self,
+        _key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+        value: &mut Vec<u8>,
+    ) -> std::result::Result<bool, OperatorError> {
+        let folded = horner(base.map(number), operands.iter().map(|operand| number(operand)));
+        value.extend_from_slice(&folded.to_le_bytes());
+        Ok(true)
+    }
+}
+
+/// Fails or panics.
+struct Failing;
+
+impl AssociativeOperator for Failing {
+    fn join(&self, _: &[u8], _: &mut Vec<u8>, newer: &[u8]) -> std::result::Result<(), OperatorError> {
+        Err(format!("{} is too much", number(newer)).into())
+    }
+
+    fn is_nothing(&self, _: &[u8]) -> bool {
+        panic!("a bug of the operator")
+    }
+}
+
+fn refused_operator(operator: &str) -> String {
+    format!("operator {operator}")
 }
 
 fn number(value: &[u8]) -> u64 {
@@ -95,6 +170,7 @@ fn number(value: &[u8]) -> u64 {
 #[derive(Clone, Debug)]
 struct Case {
     snapshots: BTreeSet<u64>,
+    operator: &'static str,
     sources: Vec<Vec<Written>>,
     below: Vec<Written>,
     is_below: bool,
@@ -102,7 +178,13 @@ struct Case {
 
 impl Case {
     fn new() -> Case {
-        Case { snapshots: BTreeSet::new(), sources: vec![Vec::new()], below: Vec::new(), is_below: false }
+        Case {
+            snapshots: BTreeSet::new(),
+            operator: "",
+            sources: vec![Vec::new()],
+            below: Vec::new(),
+            is_below: false,
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = &Written> {
@@ -123,6 +205,10 @@ impl Case {
             ["snapshots", ref numbers @ ..] => {
                 self.snapshots = numbers.iter().map(|number| number.parse().unwrap()).collect();
             }
+            ["operator", name] => {
+                let names = ["add_u64", "horner", "failing", "missing"];
+                self.operator = names.into_iter().find(|known| *known == name).expect("a name");
+            }
             ["--"] => self.sources.push(Vec::new()),
             ["below"] => self.is_below = true,
             ["run"] => self.run(bench, out),
@@ -131,26 +217,65 @@ impl Case {
                     ["put"] => EntryKind::Put as u8,
                     ["delete"] => EntryKind::Delete as u8,
                     ["single-delete"] => EntryKind::SingleDelete as u8,
+                    ["merge"] => EntryKind::Merge as u8,
                     ["kind", byte] => byte.parse().unwrap(),
                     _ => panic!("{line:?}"),
                 };
                 let trailer = Trailer(number.parse::<u64>().unwrap() << 8 | u64::from(kind));
                 let source = if self.is_below { &mut self.below } else { self.sources.last_mut().unwrap() };
-                source.push(Written { key: key.to_owned(), trailer });
+                source.push(Written::new(key.to_owned(), trailer));
             }
             _ => panic!("{line:?}"),
         }
     }
 
-    /// The plain rule: the newest entry of a key that the moment sees.
+    /// The plain rule: the newest entry of a key that the moment sees, with those below it while
+    /// they are operands.
     fn plain(&self, key: &str, moment: u64) -> Found {
-        let seen = self.all().filter(|written| written.key == key && written.number() <= moment);
-        let Some(newest) = seen.max_by_key(|written| written.number()) else { return Found::Absent };
-        match newest.trailer.kind() {
-            Some(EntryKind::Put | EntryKind::SeparatedPut) => Found::Value(newest.number()),
-            Some(EntryKind::Delete | EntryKind::SingleDelete) => Found::Absent,
-            None => Found::Refused(format!("kind {}", kind_name(newest.trailer.kind_byte()))),
+        let mut seen: Vec<_> =
+            self.all().filter(|written| written.key == key && written.number() <= moment).collect();
+        seen.sort_by_key(|written| std::cmp::Reverse(written.number()));
+        let mut operands: Vec<u64> = Vec::new();
+        let mut base = None;
+        for written in seen {
+            match written.trailer.kind() {
+                Some(EntryKind::Put) => base = Some(number(&written.value)),
+                Some(EntryKind::Delete | EntryKind::SingleDelete) => {}
+                Some(EntryKind::Merge) => {
+                    operands.push(number(&written.value));
+                    continue;
+                }
+                Some(EntryKind::MergeList) => {
+                    let list = tombolo_format::operands::operands(&written.value).expect("a list");
+                    operands.extend(list.iter().rev().map(|operand| number(operand)));
+                    continue;
+                }
+                None => {
+                    return Found::Refused(format!("kind {}", kind_name(written.trailer.kind_byte())));
+                }
+            }
+            break;
         }
+        if operands.is_empty() {
+            return base.map_or(Found::Absent, Found::Value);
+        }
+        operands.reverse();
+        match self.operator {
+            "add_u64" => Found::Value(operands.iter().sum::<u64>() + base.unwrap_or(0)),
+            "horner" => Found::Value(horner(base, operands.into_iter())),
+            _ => Found::Refused(refused_operator(self.operator)),
+        }
+    }
+
+    fn keyspace(&self) -> Arc<KeyspaceInfo> {
+        let operator = (!self.operator.is_empty()).then(|| OperatorName::parse(self.operator).unwrap());
+        let options = KeyspaceOptions { operator, ..KeyspaceOptions::default() };
+        let mut operators = Operators::default();
+        operators.insert(OperatorName::parse("horner").unwrap(), Operator::full(Horner));
+        operators.insert(OperatorName::parse("failing").unwrap(), Operator::associative(Failing));
+        let keyspace = KeyspaceInfo::new(KEYSPACE, "k", options, 0);
+        Catalog::new(operators).insert(&keyspace);
+        keyspace
     }
 
     /// What each of `keys` has at each moment, read in every way.
@@ -160,11 +285,13 @@ impl Case {
         if self.all().all(|written| written.trailer.kind().is_some()) {
             views.push(("tables", bench.in_tables(self)));
         }
+        let keyspace = self.keyspace();
         let mut reads = BTreeMap::new();
         for moment in self.moments() {
             let found = keys.iter().map(|key| (key.clone(), self.plain(key, moment))).collect();
             for (place, view) in &views {
-                bench.read(view, SequenceNumber(moment), &found, &format!("{place} of {self:?} at {moment}"));
+                let what = format!("{place} of {self:?} at {moment}");
+                bench.read(view, &keyspace, SequenceNumber(moment), &found, &what);
             }
             reads.insert(moment, found);
         }
@@ -179,6 +306,7 @@ impl Case {
             last_sequence: SequenceNumber::ZERO,
             log_end: None,
             keyspace_edits: Vec::new(),
+            ingested: None,
             old_logs: Vec::new(),
         };
         let waiting = memtables.map(|memtable| Arc::new(sealed(memtable))).collect();
@@ -189,16 +317,31 @@ impl Case {
     fn kept(&self, mut written: Vec<Written>, below: Option<&[Written]>) -> Result<Vec<Written>> {
         written.sort_by(|one, other| one.internal().cmp(&other.internal()));
         let snapshots = self.snapshots.iter().copied().map(SequenceNumber).collect();
-        let mut retention = Retention::new(snapshots);
+        let mut retention = Retention::new(snapshots, self.keyspace().judge());
         let mut kept = Vec::new();
-        for written in written {
-            let is_bottom =
-                |key: &[u8]| below.is_some_and(|below| below.iter().all(|below| below.key.as_bytes() != key));
-            let keeps = retention.keeps(written.key.as_bytes(), written.trailer, is_bottom);
-            if keeps.map_err(|unresolved| unresolved.at("a table"))? {
+        let is_bottom =
+            |key: &[u8]| below.is_some_and(|below| below.iter().all(|below| below.key.as_bytes() != key));
+        for written in written.into_iter().map(Some).chain([None]) {
+            let next = written.as_ref().map(|written| written.key.as_bytes());
+            let is_due = |written: &Written| retention.is_due(written.key.as_bytes(), written.trailer);
+            if retention.holds() && written.as_ref().is_none_or(is_due) {
+                let released = retention.release(next, is_bottom);
+                let key = String::from_utf8(retention.key().to_vec()).unwrap();
+                kept.extend(released.into_iter().map(|(trailer, value)| Written {
+                    key: key.clone(),
+                    trailer,
+                    value,
+                }));
+            }
+            let Some(written) = written else { break };
+            let value = || written.value.clone();
+            let taken = retention.take(written.key.as_bytes(), written.trailer, value, is_bottom);
+            if taken.map_err(|unresolved| unresolved.at("a table"))? == Taken::Kept {
                 kept.push(written);
             }
         }
+        let has_failed = retention.take_trouble().is_some();
+        assert!(!has_failed || self.operator == "failing");
         Ok(kept)
     }
 
@@ -240,12 +383,7 @@ impl Case {
             };
             write!(out, "{work} keeps").unwrap();
             for written in after.sources.iter().flatten() {
-                let mark = match written.trailer.kind() {
-                    Some(EntryKind::Delete) => "!",
-                    Some(EntryKind::SingleDelete) => "!1",
-                    _ => "",
-                };
-                write!(out, " {}{}{mark}", written.key, written.number()).unwrap();
+                write!(out, " {}", written.shown()).unwrap();
             }
             out.push('\n');
             assert_eq!(after.reads(bench, &keys), before, "after {work} of {self:?}");
@@ -255,9 +393,9 @@ impl Case {
 
 fn memtable(written: &[Written]) -> Arc<Memtable> {
     let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 16);
-    for Written { key, trailer } in written {
-        writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();
-        writer.insert(KEYSPACE, key.as_bytes(), *trailer, &trailer.sequence().0.to_le_bytes());
+    for Written { key, trailer, value } in written {
+        writer.reserve(MemtableWriter::entry_bytes(key.len(), value.len()), 1).unwrap();
+        writer.insert(KEYSPACE, key.as_bytes(), *trailer, value);
     }
     memtable
 }
@@ -282,7 +420,6 @@ impl Bench {
             epoch: Epoch(1),
             env,
             objects,
-            left_behind: Arc::default(),
         };
         Bench { process, versions: Versions::new(tables), made: Mutex::new(0) }
     }
@@ -296,7 +433,7 @@ impl Bench {
             edits.push(Edit::TableAdded(self.table(level, written.clone())));
         }
         let state = State::from_snapshot(1, Epoch(1), &edits).expect("a sound state");
-        let version = self.versions.build(&state, &Version::default());
+        let version = self.versions.build(&state, &Version::default(), &[]);
         Arc::new(View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None })
     }
 
@@ -320,28 +457,38 @@ impl Bench {
         let write = async move {
             let mut writer = TableWriter::create(&tables, output, &KeyspaceOptions::default()).await?;
             for written in &written {
-                writer.add_now(written.internal(), &written.number().to_le_bytes())?;
+                writer.add_now(written.internal(), &written.value)?;
             }
             writer.finish().await
         };
-        self.process.run(write).expect("it lives").expect("written").expect("entries").table
+        self.process.run(write).expect("it lives").expect("written").expect("entries").0
     }
 
     /// Every way to read finds what is expected.
-    fn read(&self, view: &Arc<View>, moment: SequenceNumber, expected: &BTreeMap<String, Found>, what: &str) {
+    fn read(
+        &self,
+        view: &Arc<View>,
+        keyspace: &Arc<KeyspaceInfo>,
+        moment: SequenceNumber,
+        expected: &BTreeMap<String, Found>,
+        what: &str,
+    ) {
         let keys: Vec<Bytes> = expected.keys().map(|key| Bytes::from(key.clone())).collect();
-        let (gets, all, forward, backward) = {
-            let (view, keys) = (Arc::clone(view), keys.clone());
+        let (from_tables, gets, all, forward, backward) = {
+            let (view, keyspace, keys) = (Arc::clone(view), Arc::clone(keyspace), keys.clone());
             let reads = async move {
                 let mut gets = Vec::new();
                 for key in &keys {
-                    gets.push(get(&view, key, moment).await);
+                    gets.push(get(&view, &keyspace, key, moment).await);
                 }
-                let forward = walk(&view, moment, false).await;
-                let backward = walk(&view, moment, true).await;
+                let asked = Asked { keyspace: &keyspace, sequence: moment };
+                let several: Vec<_> = keys.iter().cloned().enumerate().collect();
+                let from_tables = several::look_in_tables(&view, asked, &several).await;
+                let forward = walk(&view, &keyspace, moment, false).await;
+                let backward = walk(&view, &keyspace, moment, true).await;
                 // By now memory has all.
-                let all = get_several_in_memory(&view, KEYSPACE, &keys, moment);
-                (gets, all, forward, backward)
+                let all = get_several_in_memory(&view, asked, &keys);
+                (from_tables, gets, all, forward, backward)
             };
             self.process.run(reads).expect("it lives")
         };
@@ -361,6 +508,19 @@ impl Bench {
                 .filter_map(|(key, value)| Some((String::from_utf8(key.to_vec()).unwrap(), number(&value?))));
             found.collect::<Values>()
         });
+        if view.memtables().all(|memtable| memtable.is_empty()) {
+            let found = from_tables.map(|found| {
+                let found = found.into_iter().filter_map(|(index, value)| {
+                    Some((String::from_utf8(keys[index].to_vec()).unwrap(), number(&value?)))
+                });
+                found.collect::<Values>()
+            });
+            assert_eq!(
+                found.map_err(|error| refused(&error)).ok(),
+                expected,
+                "multi-get of tables in {what}"
+            );
+        }
         for (way, found) in [("multi-get", several), ("forward", forward), ("backward", backward)] {
             let found = found.map_err(|error| refused(&error)).ok();
             assert_eq!(found, expected, "{way} in {what}");
@@ -368,17 +528,28 @@ impl Bench {
     }
 }
 
-async fn get(view: &View, key: &[u8], moment: SequenceNumber) -> Result<Option<u64>> {
+async fn get(
+    view: &View,
+    keyspace: &KeyspaceInfo,
+    key: &[u8],
+    moment: SequenceNumber,
+) -> Result<Option<u64>> {
     let mut read = Some(number);
-    match get_in_memory(view, KEYSPACE, key, moment, &mut read)? {
+    let asked = Asked { keyspace, sequence: moment };
+    match get_in_memory(view, asked, key, &mut read)? {
         InMemory::Answer(found) => Ok(found),
-        InMemory::Miss => Ok(look_in_tables(view, KEYSPACE, key, moment).await?.map(|value| number(&value))),
+        InMemory::Miss => Ok(look_in_tables(view, asked, key).await?.map(|value| number(&value))),
     }
 }
 
-async fn walk(view: &Arc<View>, moment: SequenceNumber, is_backward: bool) -> Result<Values> {
+async fn walk(
+    view: &Arc<View>,
+    keyspace: &Arc<KeyspaceInfo>,
+    moment: SequenceNumber,
+    is_backward: bool,
+) -> Result<Values> {
     let range = KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
-    let mut cursor = RangeCursor::new(Arc::clone(view), KEYSPACE, moment, range);
+    let mut cursor = RangeCursor::new(Arc::clone(view), Arc::clone(keyspace), moment, range);
     if is_backward {
         cursor.stand_at_end();
     }
@@ -427,14 +598,21 @@ fn cases() {
 /// Entries of few keys, numbered from the oldest on, and in which source each lies: older sources
 /// have lower numbers.
 fn random_case() -> impl Strategy<Value = Case> {
-    let kind = prop::sample::select(vec![EntryKind::Put, EntryKind::Delete, EntryKind::SingleDelete]);
-    let entry = (0..4u8, kind, 0..6u8);
+    let entry = (0..4u8, 0..7u8, 0..6u8);
     let snapshots = prop::collection::btree_set(0..30u64, 0..5);
-    (prop::collection::vec(entry, 1..30), snapshots, 0..12usize).prop_map(|(entries, snapshots, below)| {
-        let mut case = Case { snapshots, ..Case::new() };
+    let operator = prop::sample::select(vec!["add_u64", "horner", "failing", "missing"]);
+    let parts = (prop::collection::vec(entry, 1..30), snapshots, 0..12usize, operator);
+    parts.prop_map(|(entries, snapshots, below, operator)| {
+        let mut case = Case { snapshots, operator, ..Case::new() };
         for (index, (key, kind, goes_on)) in entries.into_iter().enumerate() {
+            let kind = match kind {
+                0 => EntryKind::Put,
+                1 => EntryKind::Delete,
+                2 => EntryKind::SingleDelete,
+                _ => EntryKind::Merge,
+            };
             let trailer = Trailer::new(SequenceNumber(index as u64 + 1), kind);
-            let written = Written { key: char::from(b'a' + key).to_string(), trailer };
+            let written = Written::new(char::from(b'a' + key).to_string(), trailer);
             if index < below {
                 case.below.push(written);
                 continue;
@@ -469,4 +647,12 @@ fn versions_that_are_taken_wrongly_are_noticed() {
 
     notices(Mutant::UnknownKindTakenForPut, cases);
     notices(Mutant::DeleteDroppedOverOlder, cases);
+    for mutant in [
+        Mutant::MergeFoldedWithoutProof,
+        Mutant::MergeFoldedAcrossSnapshots,
+        Mutant::MergeAnswersAlone,
+        Mutant::MergeOrderReversed,
+    ] {
+        notices(mutant, cases);
+    }
 }

@@ -8,13 +8,10 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::{
-    InMemory, MEMTABLE, candidates, for_all, misplaced, open_together, table_answer_in_memory, table_value,
-};
-use crate::engine::{Engine, View};
+use super::{Asked, Found, InMemory, MEMTABLE, candidates, for_all, open_together, over, versions};
+use crate::engine::{Engine, KeyspaceInfo, View};
 use crate::resolve::{Says, says};
-use crate::table::{Hit, Lookup, Probe};
-use crate::version::TableHandle;
+use crate::table::{Lookup, Probe};
 
 /// Keys that are looked up side by side.
 const KEYS_AT_ONCE: usize = 64;
@@ -26,38 +23,60 @@ pub(crate) type Version = (SequenceNumber, Bytes);
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`.
-pub(crate) fn get_version_in_memory(
-    view: &View,
-    keyspace: u32,
-    key: &[u8],
-    sequence: SequenceNumber,
-) -> Result<InMemory<Version>> {
-    let lookup = Lookup::new(key, sequence);
-    for memtable in view.memtables() {
-        let found = memtable.get(keyspace, key, lookup.hash, sequence, |entry| match says(entry.trailer) {
-            Ok(Says::Value) => Ok(Some((entry.trailer.sequence(), Bytes::copy_from_slice(entry.value)))),
-            Ok(Says::Absent) => Ok(None),
-            Ok(Says::Separated) => Err(misplaced()),
-            Err(unresolved) => Err(unresolved.at(MEMTABLE)),
+pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Version>> {
+    let Asked { keyspace, sequence } = asked;
+    if view.is_over(keyspace.id) {
+        return Ok(match over::newest_in_memory(view, asked, key)? {
+            InMemory::Miss => InMemory::Miss,
+            InMemory::Answer(newest) => {
+                InMemory::Answer(newest.and_then(|(sequence, value)| Some((sequence, value?))))
+            }
         });
+    }
+    let lookup = Lookup::new(key, sequence);
+    let folded = |newest: Trailer| {
+        versions::get_in_memory(view, asked, &lookup, |value| Some((newest.sequence(), value)))
+    };
+    for memtable in view.memtables() {
+        let found =
+            memtable.get(keyspace.id, key, lookup.hash, sequence, |entry| match says(entry.trailer) {
+                Ok(Says::Value) => {
+                    let version = (entry.trailer.sequence(), Bytes::copy_from_slice(entry.value));
+                    Ok(InMemory::Answer(Some(version)))
+                }
+                Ok(Says::Absent) => Ok(InMemory::Answer(None)),
+                Ok(Says::Operand) => folded(entry.trailer),
+                Err(unresolved) => Err(unresolved.at(MEMTABLE)),
+            });
         if let Some(found) = found {
-            return found.map(InMemory::Answer);
+            return found;
         }
     }
-    let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
+    let Some(levels) = view.version.levels(keyspace.id) else { return Ok(InMemory::Answer(None)) };
     for table in candidates(levels, key) {
         match table.probe(&lookup)? {
             Probe::Absent => {}
             Probe::Miss => return Ok(InMemory::Miss),
-            Probe::Found(hit) => return version_in_memory(table, key, hit),
+            Probe::Found(hit) => {
+                let newest = hit.trailer;
+                return match version(hit, table.object())? {
+                    Found::Answer(version) => Ok(InMemory::Answer(version)),
+                    Found::Fold => folded(newest),
+                };
+            }
         }
     }
     Ok(InMemory::Answer(None))
 }
 
-fn version_in_memory(table: &TableHandle, key: &[u8], hit: Hit) -> Result<InMemory<Version>> {
+fn version(hit: crate::table::Hit, object: impl std::fmt::Display) -> Result<Found<Version>> {
     let sequence = hit.trailer.sequence();
-    table_answer_in_memory(table, key, hit, |hit| Some((sequence, hit.into_value())))
+    match says(hit.trailer) {
+        Ok(Says::Value) => Ok(Found::Answer(Some((sequence, hit.into_value())))),
+        Ok(Says::Absent) => Ok(Found::Answer(None)),
+        Ok(Says::Operand) => Ok(Found::Fold),
+        Err(unresolved) => Err(unresolved.at(object)),
+    }
 }
 
 /// The same, of several keys, from tables where memory does not know.
@@ -67,16 +86,15 @@ fn version_in_memory(table: &TableHandle, key: &[u8], hit: Hit) -> Result<InMemo
 pub(crate) async fn get_versions(
     engine: &Engine,
     view: &View,
-    keys: &[(u32, &[u8])],
+    keys: &[(&KeyspaceInfo, &[u8])],
     sequence: SequenceNumber,
 ) -> Result<Vec<Option<Version>>> {
     let mut found = vec![None; keys.len()];
     for (chunk, answers) in keys.chunks(KEYS_AT_ONCE).zip(found.chunks_mut(KEYS_AT_ONCE)) {
         let mut reads: Vec<BoxFuture<'_, Result<(usize, Option<Version>)>>> = Vec::with_capacity(chunk.len());
         for (number, (keyspace, key)) in chunk.iter().enumerate() {
-            reads.push(Box::pin(
-                async move { Ok((number, get_version(view, *keyspace, key, sequence).await?)) },
-            ));
+            let asked = Asked { keyspace, sequence };
+            reads.push(Box::pin(async move { Ok((number, get_version(view, asked, key).await?)) }));
         }
         if let Err(error) = for_all(&mut reads, |(number, version)| answers[number] = version).await {
             return Err(engine.judge_read(view, error).await);
@@ -85,22 +103,30 @@ pub(crate) async fn get_versions(
     Ok(found)
 }
 
-async fn get_version(
-    view: &View,
-    keyspace: u32,
-    key: &[u8],
-    sequence: SequenceNumber,
-) -> Result<Option<Version>> {
-    if let InMemory::Answer(found) = get_version_in_memory(view, keyspace, key, sequence)? {
+async fn get_version(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Version>> {
+    if view.is_over(asked.keyspace.id) {
+        let newest = over::newest(view, asked, key).await?;
+        return Ok(newest.and_then(|(sequence, value)| Some((sequence, value?))));
+    }
+    if let InMemory::Answer(found) = get_version_in_memory(view, asked, key)? {
         return Ok(found);
     }
-    let Some(levels) = view.version.levels(keyspace) else { return Ok(None) };
-    let lookup = Lookup::new(key, sequence);
+    let Some(levels) = view.version.levels(asked.keyspace.id) else { return Ok(None) };
+    let lookup = Lookup::new(key, asked.sequence);
+    let folded = async |newest: SequenceNumber| {
+        Ok(versions::get(view, asked, &lookup).await?.map(|value| (newest, value)))
+    };
+    if let Some(newest) = versions::newest_in_memtables(view, asked, &lookup) {
+        return folded(newest.sequence()).await;
+    }
     open_together(candidates(levels, key)).await?;
     for table in candidates(levels, key) {
         if let Some(hit) = table.get(&lookup).await? {
-            let sequence = hit.trailer.sequence();
-            return Ok(table_value(table, key, hit).await?.map(|value| (sequence, value)));
+            let newest = hit.trailer.sequence();
+            return match version(hit, table.object())? {
+                Found::Answer(version) => Ok(version),
+                Found::Fold => folded(newest).await,
+            };
         }
     }
     Ok(None)
@@ -115,8 +141,8 @@ pub(crate) enum Newer {
     Absent,
     /// The newest is of this number and has a value, which lies in a memtable.
     InMemtable(SequenceNumber),
-    /// The same, with the value out of a table.
-    InTable(Version),
+    /// The same, with the value out of a table, or folded.
+    Owned(Version),
     /// Memory cannot tell, or not without other versions: the key is to be read again.
     Unknown,
 }
@@ -128,32 +154,46 @@ pub(crate) enum Newer {
 /// `Corrupt`; `Unsupported` for an entry of a kind that this version does not know.
 pub(crate) fn newer_in_memory(
     view: &View,
-    keyspace: u32,
+    now: Asked<'_>,
     key: &[u8],
     seen: SequenceNumber,
-    now: SequenceNumber,
     mut judge: impl FnMut(SequenceNumber, &[u8]),
 ) -> Result<Newer> {
-    let lookup = Lookup::new(key, now);
+    let Asked { keyspace, sequence } = now;
+    if view.is_over(keyspace.id) {
+        return Ok(match over::newest_in_memory(view, now, key)? {
+            InMemory::Miss => Newer::Unknown,
+            InMemory::Answer(newest) => match newest.filter(|(sequence, _)| *sequence > seen) {
+                None => Newer::None,
+                Some((_, None)) => Newer::Absent,
+                Some((sequence, Some(value))) => {
+                    judge(sequence, &value);
+                    Newer::Owned((sequence, value))
+                }
+            },
+        });
+    }
+    let lookup = Lookup::new(key, sequence);
     let is_newer = |trailer: Trailer| trailer.sequence() > seen;
     for memtable in view.memtables() {
-        let newer = memtable.get(keyspace, key, lookup.hash, now, |entry| match says(entry.trailer) {
-            _ if !is_newer(entry.trailer) => Ok(Newer::None),
-            Ok(Says::Value) => {
-                judge(entry.trailer.sequence(), entry.value);
-                Ok(Newer::InMemtable(entry.trailer.sequence()))
-            }
-            Ok(Says::Absent) => Ok(Newer::Absent),
-            Ok(Says::Separated) => Err(misplaced()),
-            Err(unresolved) => Err(unresolved.at(MEMTABLE)),
-        });
+        let newer =
+            memtable.get(keyspace.id, key, lookup.hash, sequence, |entry| match says(entry.trailer) {
+                _ if !is_newer(entry.trailer) => Ok(Newer::None),
+                Ok(Says::Value) => {
+                    judge(entry.trailer.sequence(), entry.value);
+                    Ok(Newer::InMemtable(entry.trailer.sequence()))
+                }
+                Ok(Says::Absent) => Ok(Newer::Absent),
+                Ok(Says::Operand) => folded(view, now, &lookup, entry.trailer, &mut judge),
+                Err(unresolved) => Err(unresolved.at(MEMTABLE)),
+            });
         match newer.transpose()? {
             None => {}
             Some(Newer::None) => break,
             Some(newer) => return Ok(newer),
         }
     }
-    let Some(levels) = view.version.levels(keyspace) else { return Ok(Newer::None) };
+    let Some(levels) = view.version.levels(keyspace.id) else { return Ok(Newer::None) };
     // Only a flush since the read brings such tables, and what compaction made of them.
     let newer_tables = candidates(levels, key).filter(|table| table.description().last_sequence > seen);
     for table in newer_tables.filter(|_| !is_enabled(Mutant::ConditionIgnoresNewerTables)) {
@@ -166,16 +206,35 @@ pub(crate) fn newer_in_memory(
         if !is_newer(hit.trailer) {
             continue;
         }
-        return Ok(match version_in_memory(table, key, hit)? {
-            InMemory::Miss => Newer::Unknown,
-            InMemory::Answer(None) => Newer::Absent,
-            InMemory::Answer(Some((sequence, value))) => {
+        let newest = hit.trailer;
+        return Ok(match version(hit, table.object())? {
+            Found::Answer(None) => Newer::Absent,
+            Found::Answer(Some((sequence, value))) => {
                 judge(sequence, &value);
-                Newer::InTable((sequence, value))
+                Newer::Owned((sequence, value))
             }
+            Found::Fold => folded(view, now, &lookup, newest, &mut judge)?,
         });
     }
     Ok(Newer::None)
+}
+
+/// The same, of a key whose newest version alone does not say what it has.
+fn folded(
+    view: &View,
+    now: Asked<'_>,
+    lookup: &Lookup<'_>,
+    newest: Trailer,
+    mut judge: impl FnMut(SequenceNumber, &[u8]),
+) -> Result<Newer> {
+    Ok(match versions::get_in_memory(view, now, lookup, Some)? {
+        InMemory::Miss => Newer::Unknown,
+        InMemory::Answer(None) => Newer::Absent,
+        InMemory::Answer(Some(value)) => {
+            judge(newest.sequence(), &value);
+            Newer::Owned((newest.sequence(), value))
+        }
+    })
 }
 
 /// The value of a version that [`newer_in_memory`] found in a memtable of this view.

@@ -17,7 +17,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
 
 use crate::collection::{Pinned, pin_for_reader};
-use crate::engine::{Engine, KeyspaceInfo, Sealed, View, is_main};
+use crate::engine::{Engine, KeyspaceInfo, Sealed, View, ingested_of, is_main};
 use crate::manifest::State;
 use crate::manifest::chain::Tip;
 use crate::manifest::driver::follow::ChainFollower;
@@ -42,9 +42,10 @@ pub(super) enum Pinning {
     WherePossible,
 }
 
-/// The tables and value objects that a state shows.
+/// The tables and value objects that a state shows, or that a log may show with it.
 fn tables_of(state: &State) -> BTreeSet<TableName> {
-    state.live_names().collect()
+    // The log may show what is staged, before the next state is looked at.
+    state.live_names().chain(state.staged().map(|table| table.description.name)).collect()
 }
 
 /// Pins the tables of the newest state.
@@ -251,9 +252,9 @@ impl Follower {
         if flushed(&kept.state) != flushed(&self.state)
             || kept.state.next_keyspace_id() != self.state.next_keyspace_id()
         {
+            self.replay.memtable()?;
             self.full.extend(self.replay.take_full());
-            let memtables: Vec<_> = self.full.iter().map(|sealed| Arc::clone(&sealed.memtable)).collect();
-            self.replay = self.replay.carry(&kept.state, &memtables)?;
+            self.replay = self.replay.carry(&kept.state, &self.full)?;
             self.full.clear();
         } else {
             self.replay.take_settings(&kept.state);
@@ -287,8 +288,9 @@ impl Follower {
             while let Some((entry, end)) = reader.next().await? {
                 if let Err(error) = self.replay.entry(&entry) {
                     let error = error.context(format!("replaying the log of epoch {} up to {end}", id.epoch));
-                    // Without memory nothing of it was replayed: the next round does.
-                    if error.kind() != ErrorKind::Busy {
+                    // Without memory nothing of it was replayed, nor without the state that names its
+                    // tables: the next round does.
+                    if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound) {
                         self.broken = Some(error.clone());
                     }
                     return Err(error);
@@ -318,11 +320,9 @@ impl Follower {
             engine.manifest.show(Arc::clone(&self.state));
             let waiting: Vec<_> = self.full.iter().rev().cloned().collect();
             let kept_by = self.pin.clone();
-            engine.change_view(|old| View {
-                active,
-                waiting,
-                version: engine.versions.build(&self.state, &old.version),
-                kept_by,
+            engine.change_view(|old| {
+                let version = engine.versions.build(&self.state, &old.version, &ingested_of(&waiting));
+                View { active, waiting, version, kept_by }
             });
         }
         show_keyspaces(engine, &keyspaces);

@@ -29,9 +29,10 @@ use tombolo_env::{Env, Instant};
 use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 use crate::budget::MemoryBudget;
-use crate::engine::{Engine, Following, ReadOnly};
+use crate::engine::{Engine, Following, Health, ReadOnly};
 use crate::flash::FlashCache;
 use crate::manifest::driver::follow::ChainFollower;
+use crate::operator::Operators;
 use crate::options::Options;
 use crate::recovery::{WithoutClaim, refused, without_claim};
 use follow::{Follower, Pinning, Pins, pin_newest};
@@ -121,13 +122,14 @@ pub(crate) struct FollowRequest {
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) flash: Option<Arc<FlashCache>>,
+    pub(crate) operators: Operators,
     pub(crate) how: How,
 }
 
 /// Opens a reader that follows, or a look: on return it shows everything that was acknowledged as
 /// durable before the call.
 pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
-    let FollowRequest { env, place, objects, log_store, options, budget, flash, how } = request;
+    let FollowRequest { env, place, objects, log_store, options, budget, flash, operators, how } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mut chain = ChainFollower::open(&env, &objects).await?;
@@ -156,6 +158,7 @@ pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
         membership,
         kept_by,
         flash,
+        operators,
     })?;
     let following = Arc::new(Following::new(reader.lag_max, began));
     let shown = Arc::clone(&following);
@@ -195,14 +198,14 @@ fn opened(engine: Arc<Engine>, began: Instant) -> Arc<Engine> {
 ///
 /// # Errors
 /// What the round failed with; `Closed`.
-pub(crate) async fn refresh(engine: &Engine) -> Result<()> {
-    let Some(following) = engine.following() else {
+pub(crate) async fn refresh(health: &Health) -> Result<()> {
+    let Some(following) = health.following() else {
         return Err(Error::new(ErrorKind::Bug, "only a reader that follows is refreshed"));
     };
     let ticket = following.request();
     loop {
         let ended = following.ended.subscribe();
-        if engine.has_stopped() {
+        if health.has_stopped() {
             return Err(Error::new(ErrorKind::Closed, "the reader was closed"));
         }
         if following.is_served(ticket) {

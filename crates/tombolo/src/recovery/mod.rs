@@ -27,7 +27,7 @@ mod restore;
 pub(crate) use clone::{CloneRequest, share};
 pub(crate) use read_only::{CheckpointRequest, WithoutClaim, open_checkpoint, refused, without_claim};
 pub(crate) use replay::Replay;
-pub(crate) use restore::{RestoreRequest, claim_empty, copy_tables, restore};
+pub(crate) use restore::{Copy, HowToCopy, RestoreRequest, claim_empty, copy_tables, restore};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,8 +48,8 @@ use crate::cache::BlockCache;
 use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, expire_pins, release_source};
 use crate::engine::{
-    Catalog, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed, Stream, View, Work,
-    is_main, note_opened, opened_here,
+    Background, Catalog, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed,
+    Stream, View, Work, ingested_of, is_main, note_opened, opened_here,
 };
 use crate::event::Listener;
 use crate::flash::{FlashCache, FlashUse};
@@ -61,8 +61,9 @@ use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::housekeeping::{delete_chain, delete_named};
 use crate::manifest::driver::io::Io;
 use crate::manifest::driver::{Attempt, EndedLife};
-use crate::manifest::{LogState, Manifest, ManifestOptions, Place, Places, State};
+use crate::manifest::{LogState, Manifest, ManifestOptions, NamedTable, Place, Places, State};
 use crate::memtable::Memtable;
+use crate::operator::Operators;
 use crate::options::{KeyspaceOptions, OpenMode, Options, TakeOver};
 use crate::pace::BackgroundRate;
 use crate::version::{Tables, Version, Versions};
@@ -92,6 +93,7 @@ pub(crate) struct Request {
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
     pub(crate) rate: Option<Arc<BackgroundRate>>,
+    pub(crate) operators: Operators,
     /// Logs of the application's own.
     pub(crate) application_logs: u32,
 }
@@ -120,6 +122,7 @@ pub(crate) async fn open_on(
         listener,
         flash,
         rate,
+        operators,
         application_logs,
     } = request;
     let membership = budget.join(options.memtable_bytes())?;
@@ -167,6 +170,7 @@ pub(crate) async fn open_on(
         kept_by,
         flash,
         rate,
+        operators,
     })?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
@@ -317,8 +321,28 @@ async fn recover(
     let (replayed, old_logs, empty) =
         replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, empty).await?;
+    give_up_staged(manifest, &replayed).await?;
     let log = log_store.open(context, lanes).await?;
     Ok((old_logs, replayed, log))
+}
+
+/// Gives up tables that were staged and that no log entry has made part of the database: all logs
+/// of older epochs are sealed, so that none ever will.
+async fn give_up_staged(manifest: &Manifest, replayed: &Replay) -> Result<()> {
+    let state = manifest.state();
+    let is_left = |table: &&NamedTable| {
+        !replayed.has_ingested(table.description.name) || is_enabled(Mutant::IngestGivenUpWithEntry)
+    };
+    let left = state.staged().filter(is_left).map(|table| match is_enabled(Mutant::IngestShowsStaged) {
+        true => Edit::StagedTableLive {
+            name: table.description.name,
+            level: 0,
+            sequence: replayed.last_sequence(&state),
+        },
+        false => Edit::TableObsolete { name: table.description.name },
+    });
+    let edits: Vec<_> = left.collect();
+    if edits.is_empty() { Ok(()) } else { manifest.committed_in_time(edits).await.map(drop) }
 }
 
 /// What an error of recovery, or of destroying, means: a log, or a pin at a clone's source, that is
@@ -568,6 +592,13 @@ async fn replay_logs(
                     let (count, failed) = replay.some_of(&run, at);
                     at += count;
                     if let Some(error) = failed {
+                        // The state is the newest that will ever name what this log is about.
+                        let error = match error.kind() {
+                            ErrorKind::NotFound => {
+                                Error::new(ErrorKind::Corrupt, "a log entry has no tables").source(error)
+                            }
+                            _ => error,
+                        };
                         let end = run.entries[at].end;
                         return Err(error
                             .context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)));
@@ -578,6 +609,7 @@ async fn replay_logs(
         if replay.bytes() > before { holding.push(record) } else { empty.push(record) }
     }
     replay.rejoin().await?;
+    replay.make_room()?;
     replay.settle()?;
     replay.took = context.env.now().since(began);
     Ok((replay, holding, empty))
@@ -603,6 +635,7 @@ struct Assembly {
     kept_by: Option<Arc<Pinned>>,
     flash: Option<Arc<FlashCache>>,
     rate: Option<Arc<BackgroundRate>>,
+    operators: Operators,
 }
 
 /// Puts an engine together, which shows the state and what was replayed.
@@ -610,7 +643,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let Assembly {
         env, place, objects, log_store, log, options, context, manifest, budget, membership, ..
     } = assembly;
-    let Assembly { replayed, old_logs, listener, kept_by, flash, rate, .. } = assembly;
+    let Assembly { replayed, old_logs, listener, kept_by, flash, rate, operators, .. } = assembly;
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
@@ -619,11 +652,10 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         incarnation: context.incarnation,
         epoch: context.epoch,
         places: Arc::new(Mutex::new(Places::of(&objects, context.incarnation, &manifest.state())?)),
-        left_behind: Arc::default(),
     };
     let state = manifest.state();
     let last = replayed.last_sequence(&state);
-    let catalog = Catalog::default();
+    let catalog = Catalog::new(operators);
     for keyspace in replayed.keyspaces()? {
         catalog.insert(&keyspace);
     }
@@ -634,7 +666,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let Replayed { memtable: active, writer, waiting, keyspace_edits, old_logs } =
         replayed.finish(last, old_logs)?;
     let versions = Versions::new(tables);
-    let version = versions.build(&state, &Version::default());
+    let version = versions.build(&state, &Version::default(), &ingested_of(&waiting));
     let main = MainLog::new(Arc::clone(&log), LogId { epoch: context.epoch, lane: MAIN_LANE });
     let stream = Stream::new(Arc::clone(&main), Arc::clone(&active), writer, last, next_keyspace);
     stream.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
@@ -701,8 +733,10 @@ fn serve(engine: &Arc<Engine>) {
     let compact = || compaction::run(Arc::clone(engine), Arc::clone(&compactor));
     let workers =
         (0..compaction::WORKERS).map(|_| spawn(engine, TaskClass::Background, "compaction", compact()));
-    let collection =
-        spawn(engine, TaskClass::Background, "collection", compaction::collect(Arc::clone(engine)));
+    let collection = spawn(engine, TaskClass::Background, "collection", {
+        let engine = Arc::clone(engine);
+        async move { compaction::collect(&engine).await }
+    });
     let sweeping = Arc::clone(engine);
     let sweep = engine.env.spawn(TaskClass::Background, "sweep", async move {
         if let Err(error) = sweep_checkpoints(&sweeping).await {
@@ -711,21 +745,27 @@ fn serve(engine: &Arc<Engine>) {
                 again");
         }
     });
-    let liveness = spawn(engine, TaskClass::Background, "liveness", liveness::beat(Arc::clone(engine)));
+    let liveness = spawn(engine, TaskClass::Background, "liveness", {
+        let engine = Arc::clone(engine);
+        async move { liveness::beat(&engine).await }
+    });
     engine.tasks.lock().extend(workers.chain([flush, collection, sweep, liveness]));
     if engine.events.has_listener() {
-        let events = engine.env.spawn(TaskClass::Background, "events", deliver(Arc::clone(engine)));
+        let events = engine.env.spawn(TaskClass::Background, "events", {
+            let engine = Arc::clone(engine);
+            async move { deliver(&engine).await }
+        });
         engine.tasks.lock().push(events);
     }
 }
 
 /// Tells the listener of events, until the database stops.
-async fn deliver(engine: Arc<Engine>) {
+async fn deliver(health: &Health) {
     loop {
         // Subscribed before it looks: a stop in between is not missed.
-        let arrived = engine.events.arrived();
-        let stopping = engine.is_stopping();
-        engine.events.deliver();
+        let arrived = health.events.arrived();
+        let stopping = health.is_stopping();
+        health.events.deliver();
         if stopping {
             return;
         }
@@ -734,9 +774,9 @@ async fn deliver(engine: Arc<Engine>) {
 }
 
 /// Deletes what processes that ended left of checkpoints half made or half deleted.
-async fn sweep_checkpoints(engine: &Arc<Engine>) -> Result<()> {
-    let _turn = engine.checkpointing.take().await;
-    let swept = engine.checkpoints().sweep(engine.confirm()).await?;
+async fn sweep_checkpoints(background: &Background) -> Result<()> {
+    let _turn = background.checkpointing.take().await;
+    let swept = background.checkpoints().sweep(background.confirm()).await?;
     if swept > 0 {
         tracing::info!(swept, "removed what was left of checkpoints that were never finished");
     }
@@ -745,7 +785,7 @@ async fn sweep_checkpoints(engine: &Arc<Engine>) -> Result<()> {
 
 /// The sealed memtable that carries what replay found to its flush.
 fn sealed(memtable: Arc<Memtable>, last_sequence: SequenceNumber, keyspace_edits: Vec<Edit>) -> Sealed {
-    Sealed { memtable, last_sequence, log_end: None, keyspace_edits, old_logs: Vec::new() }
+    Sealed { memtable, last_sequence, log_end: None, keyspace_edits, ingested: None, old_logs: Vec::new() }
 }
 
 fn info(

@@ -19,6 +19,7 @@ use crate::collection::Pinned;
 use crate::engine::{Engine, ReadOnly};
 use crate::flash::FlashCache;
 use crate::manifest::{self, Manifest, State};
+use crate::operator::Operators;
 use crate::options::Options;
 
 /// What to open.
@@ -30,11 +31,12 @@ pub(crate) struct CheckpointRequest {
     pub(crate) options: Options,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) flash: Option<Arc<FlashCache>>,
+    pub(crate) operators: Operators,
 }
 
 /// Opens a checkpoint for reading.
 pub(crate) async fn open_checkpoint(request: CheckpointRequest) -> Result<Arc<Engine>> {
-    let CheckpointRequest { env, place, objects, checkpoint, options, budget, flash } = request;
+    let CheckpointRequest { env, place, objects, checkpoint, options, budget, flash, operators } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let loaded = manifest::load(&env, &objects).await?;
@@ -54,6 +56,7 @@ pub(crate) async fn open_checkpoint(request: CheckpointRequest) -> Result<Arc<En
         membership,
         kept_by: None,
         flash,
+        operators,
     };
     let engine = without_claim(parts)?;
     engine.set_read_only(ReadOnly::Checkpoint { id: header.id }, &refused());
@@ -76,12 +79,13 @@ pub(crate) struct WithoutClaim {
     pub(crate) membership: Membership,
     pub(crate) kept_by: Option<Arc<Pinned>>,
     pub(crate) flash: Option<Arc<FlashCache>>,
+    pub(crate) operators: Operators,
 }
 
 /// An engine that shows what the tables of a state hold.
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     let WithoutClaim { env, place, objects, log_store, incarnation, state, options, .. } = parts;
-    let WithoutClaim { budget, membership, kept_by, flash, .. } = parts;
+    let WithoutClaim { budget, membership, kept_by, flash, operators, .. } = parts;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
     let context = LogContext {
         epoch: Epoch::NONE,
@@ -107,6 +111,7 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
         kept_by,
         flash,
         rate: None,
+        operators,
     })
 }
 

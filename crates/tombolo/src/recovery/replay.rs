@@ -8,14 +8,14 @@
 mod beside;
 mod pending;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::{Env, TaskClass};
 use tombolo_format::batch::{Operation, Operations};
 use tombolo_format::key::{SequenceNumber, Trailer};
-use tombolo_format::manifest::Edit;
+use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogEntry, LogOffset, LogRecord, LogRun, Result, RunEntry};
 
@@ -26,6 +26,7 @@ use crate::budget::MemoryBudget;
 use crate::engine::{KeyspaceInfo, MAIN_STREAM, Sealed};
 use crate::manifest::State;
 use crate::memtable::{Memtable, MemtableWriter, ReadyChunks};
+use crate::version::Ingested;
 
 /// A keyspace while the logs are replayed.
 #[derive(Clone, Debug)]
@@ -51,6 +52,13 @@ pub(crate) struct Replay {
     full: Vec<Sealed>,
     keyspaces: BTreeMap<u32, Known>,
     keyspace_edits: Vec<Edit>,
+    /// What the entry before has made part of the database: the active memtable is to be sealed with
+    /// it.
+    ingested: Option<Arc<Ingested>>,
+    /// Tables that the state has staged.
+    staged: BTreeMap<TableName, Arc<TableDescription>>,
+    /// Those of them that entries have made part of the database.
+    used: BTreeSet<TableName>,
     /// Numbers below were used.
     next_keyspace: u32,
     /// Numbers of keyspaces below are in the manifest, or were.
@@ -96,6 +104,17 @@ pub(super) struct Replayed {
     pub(super) old_logs: Vec<LogRecord>,
 }
 
+fn staged_of(state: &State) -> BTreeMap<TableName, Arc<TableDescription>> {
+    state.staged().map(|table| (table.description.name, Arc::clone(&table.description))).collect()
+}
+
+/// A log entry is about tables that the state does not name: a newer one does.
+#[cold]
+fn not_staged(name: TableName) -> Error {
+    let name = format!("{:016x}-{:016x}", name.epoch, name.random);
+    Error::new(ErrorKind::NotFound, "a log entry is about a table that was not staged").object(name)
+}
+
 #[allow(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn unreadable(error: tombolo_format::FormatError) -> Error {
     let message = format!("a log entry cannot be decoded: {error}");
@@ -131,6 +150,9 @@ impl Replay {
             full: Vec::new(),
             keyspaces: state.keyspaces().map(known).collect(),
             keyspace_edits: Vec::new(),
+            ingested: None,
+            staged: staged_of(state),
+            used: BTreeSet::new(),
             next_keyspace: state.next_keyspace_id(),
             manifest_keyspaces: state.next_keyspace_id(),
             last: 0,
@@ -147,12 +169,12 @@ impl Replay {
         Replay { helpers: Some(Helpers { env: env.clone(), memory, asked: 0 }), ..self }
     }
 
-    /// Goes on from another state: what its tables do not hold of `memtables`, oldest first, and of
-    /// this replay, is kept in memory.
+    /// Goes on from another state: what its tables do not hold of `older` memtables, oldest first,
+    /// and of this replay, all of whose full memtables were taken, is kept in memory.
     ///
     /// # Errors
     /// `Busy` when the system has no memory.
-    pub(crate) fn carry(&mut self, state: &State, memtables: &[Arc<Memtable>]) -> Result<Replay> {
+    pub(crate) fn carry(&mut self, state: &State, older: &[Arc<Sealed>]) -> Result<Replay> {
         self.settle()?;
         let mut next = Replay::new(state, &self.budget, self.memtable_bytes)?;
         // What the log dropped stays dropped, though the state knows it still; what it created
@@ -162,7 +184,8 @@ impl Replay {
         next.keyspaces.extend(created.map(|(id, known)| (*id, known.clone())));
         next.next_keyspace = next.next_keyspace.max(self.next_keyspace);
         (next.last, next.contiguous, next.bytes) = (self.last, self.contiguous, self.bytes);
-        for memtable in memtables.iter().chain([&self.memtable]) {
+        let older = older.iter().map(|sealed| (&sealed.memtable, sealed.ingested.as_ref()));
+        for (memtable, ingested) in older.chain([(&self.memtable, None)]) {
             for (keyspace, list) in memtable.lists() {
                 let Some(flushed) = next.keyspaces.get(&keyspace).map(|known| known.flushed) else {
                     continue;
@@ -178,13 +201,27 @@ impl Replay {
                     cursor.next();
                 }
             }
+            next.ingested = ingested.filter(|ingested| next.lacks(ingested)).cloned();
             next.make_room()?;
         }
         Ok(next)
     }
 
-    /// Settings of keyspaces are those of another state from here on.
+    /// Whether the state's tables do not hold what was ingested.
+    fn lacks(&self, ingested: &Ingested) -> bool {
+        let lacks = |id: &u32| self.keyspaces.get(id).is_some_and(|known| known.flushed < ingested.last);
+        ingested.keyspaces().iter().any(lacks)
+    }
+
+    /// Whether an entry has made a staged table part of the database.
+    pub(super) fn has_ingested(&self, table: TableName) -> bool {
+        self.used.contains(&table)
+    }
+
+    /// Settings of keyspaces, and the tables that are staged, are those of another state from here
+    /// on.
     pub(crate) fn take_settings(&mut self, state: &State) {
+        self.staged = staged_of(state);
         for keyspace in state.keyspaces() {
             if let Some(known) = self.keyspaces.get_mut(&keyspace.id)
                 && known.options != *keyspace.options
@@ -199,6 +236,7 @@ impl Replay {
     /// # Errors
     /// `Busy` when the system has no memory: what was replayed waits.
     pub(crate) fn memtable(&mut self) -> Result<&Arc<Memtable>> {
+        self.make_room()?;
         self.settle()?;
         Ok(&self.memtable)
     }
@@ -329,16 +367,22 @@ impl Replay {
         let first = end - u64::from(count);
         let mark = self.pending.mark();
         self.pending.begin(memory);
+        let mut ingested =
+            Ingested { tables: Vec::new(), exchanged: Vec::new(), last: SequenceNumber(end - 1) };
         for (sequence, operation) in (first..).zip(operations) {
             let replayed = operation
                 .map_err(unreadable)
-                .and_then(|operation| self.operation(SequenceNumber(sequence), operation));
+                .and_then(|operation| self.operation(SequenceNumber(sequence), operation, &mut ingested));
             if let Err(error) = replayed {
                 self.pending.take_back(mark);
                 return Err(error);
             }
         }
         self.pending.end(mark);
+        if !ingested.tables.is_empty() || !ingested.exchanged.is_empty() {
+            self.used.extend(ingested.tables.iter().map(|table| table.name));
+            self.ingested = Some(Arc::new(ingested));
+        }
         self.ask_for_memory();
         self.last = end - 1;
         self.contiguous = true;
@@ -346,8 +390,26 @@ impl Replay {
         Ok(())
     }
 
-    fn operation(&mut self, sequence: SequenceNumber, operation: Operation<'_>) -> Result<()> {
+    fn operation(
+        &mut self,
+        sequence: SequenceNumber,
+        operation: Operation<'_>,
+        ingested: &mut Ingested,
+    ) -> Result<()> {
         match operation {
+            Operation::Ingest { tables } => {
+                for (name, keyspace) in tables {
+                    if self.is_new(keyspace, sequence)? {
+                        let Some(staged) = self.staged.get(&name) else { return Err(not_staged(name)) };
+                        ingested.tables.push(Arc::new(staged.at_sequence(sequence)));
+                    }
+                }
+            }
+            Operation::Exchange { keyspace } => {
+                if self.is_new(keyspace, sequence)? {
+                    ingested.exchanged.push(keyspace);
+                }
+            }
             Operation::Entry { kind, keyspace, key, value } => match self.keyspaces.get(&keyspace) {
                 Some(known) if sequence > known.flushed => {
                     self.pending.push(keyspace, key, Trailer::new(sequence, kind), value);
@@ -389,6 +451,19 @@ impl Replay {
         Ok(())
     }
 
+    /// Whether what an operation does to a keyspace is in no table yet, and the keyspace lives.
+    fn is_new(&self, keyspace: u32, sequence: SequenceNumber) -> Result<bool> {
+        match self.keyspaces.get(&keyspace) {
+            Some(known) => Ok(sequence > known.flushed),
+            None if keyspace < self.next_keyspace => Ok(false),
+            None => Err(damaged(
+                "tables of a keyspace that was never created",
+                format!("below {}", self.next_keyspace),
+                keyspace,
+            )),
+        }
+    }
+
     /// Asks for as many chunks as will be filled by what waits, and by what another thread has.
     fn ask_for_memory(&mut self) {
         let expected =
@@ -409,16 +484,17 @@ impl Replay {
         self.writer.bytes_away().unwrap_or_else(|| self.memtable.used_bytes())
     }
 
-    /// Whether the active memtable is full, with what waits for it.
+    /// Whether the active memtable is to be sealed: it is full, with what waits for it, or something
+    /// was ingested.
     fn is_full(&self) -> bool {
-        self.held() + self.pending.bytes() as u64 >= self.memtable_bytes
+        self.ingested.is_some() || self.held() + self.pending.bytes() as u64 >= self.memtable_bytes
     }
 
     /// Begins another memtable when this one is full, with what waits for it.
     ///
     /// # Errors
     /// `Busy` when the system has no memory.
-    fn make_room(&mut self) -> Result<()> {
+    pub(super) fn make_room(&mut self) -> Result<()> {
         if self.is_full() {
             self.settle()?;
             self.seal(SequenceNumber(self.last));
@@ -438,7 +514,8 @@ impl Replay {
             (helpers.memory, helpers.asked) = (writer.ready_chunks().clone(), 0);
         }
         self.writer = Beside::new(writer);
-        self.full.push(sealed(old, last, std::mem::take(&mut self.keyspace_edits)));
+        let old = sealed(old, last, std::mem::take(&mut self.keyspace_edits));
+        self.full.push(Sealed { ingested: self.ingested.take(), ..old });
     }
 
     /// The last sequence number that was ever given out, as far as anybody knows.

@@ -113,6 +113,7 @@ pub(crate) async fn copy_tables(
                     epoch: manifest.epoch(),
                     level: table.level,
                     bytes: table.offset.saturating_add(table.length),
+                    how: HowToCopy::ByReference,
                 };
                 copies.push(Box::pin(async move { copy.run(&from, &to).await }));
                 edits.push(Edit::TableAdded(TableDescription { name, source: None, ..table }));
@@ -135,18 +136,30 @@ fn check_empty(state: &State, target: &Arc<dyn ObjectStore>) -> Result<()> {
         .advice("restore to another place, or destroy that database first"))
 }
 
-struct Copy<'a> {
-    source: &'a Arc<dyn ObjectStore>,
-    target: &'a Arc<dyn ObjectStore>,
-    epoch: Epoch,
-    level: u8,
-    /// Bytes that the manifest says it has, at least.
-    bytes: u64,
+/// How an object is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HowToCopy {
+    /// By reference where the target can, else byte by byte.
+    ByReference,
+    /// Byte by byte.
+    Bytes,
+}
+
+/// An object of one store gets a fresh name in another.
+pub(crate) struct Copy<'a> {
+    pub(crate) source: &'a Arc<dyn ObjectStore>,
+    pub(crate) target: &'a Arc<dyn ObjectStore>,
+    pub(crate) epoch: Epoch,
+    pub(crate) level: u8,
+    /// Bytes that it is known to have, at least.
+    pub(crate) bytes: u64,
+    pub(crate) how: HowToCopy,
 }
 
 impl Copy<'_> {
-    /// By reference where the target can, else byte by byte.
-    async fn run(&self, from: &ObjectName, to: &ObjectName) -> Result<()> {
+    /// # Errors
+    /// `Corrupt` when it is shorter; those of both stores.
+    pub(crate) async fn run(&self, from: &ObjectName, to: &ObjectName) -> Result<()> {
         let request = Request::new(Purpose::Compaction, self.epoch);
         let length = self.source.length(request, from).await?;
         if length < self.bytes {
@@ -157,7 +170,9 @@ impl Copy<'_> {
                 "the end of the object",
             ));
         }
-        if let Some(place) = self.source.place(from) {
+        if self.how == HowToCopy::ByReference
+            && let Some(place) = self.source.place(from)
+        {
             match self.target.adopt(request, &place, to).await? {
                 Some(PutOutcome::Created) => return Ok(()),
                 Some(PutOutcome::Exists) => {

@@ -4,17 +4,20 @@
 //! - [`says`]: what an entry that is seen says of its key. A search for the newest entry that a
 //!   moment sees has its answer by it.
 //! - [`Moment`]: takes the entries of a key, newest first, and says when it has the answer.
-//! - [`Retention`]: takes the entries of all keys in order, and says which of them are kept.
+//! - [`Fold`]: takes those of a key that one entry does not answer for, and gives the answer.
+//! - [`Retention`]: takes the entries of all keys in order, and gives those that are kept: as they
+//!   are, or others in their place.
 //!
 //! Invariants:
 //! 1. An entry of a kind that this version does not know is never taken for another, and never
 //!    dropped, not even behind a newer put: a newer version may need it.
 //! 2. Reads at every moment that somebody can look from are the same before and after retention.
 //!
-//! A new kind is a variant of `EntryKind`, and an arm wherever the compiler asks for one. One that
-//! needs older entries of its key, as a merge does, makes [`Says`] a third case; then every path
-//! above has to say how it goes on within the key.
+//! A new kind is a variant of `EntryKind`, and an arm wherever the compiler asks for one. Puts and
+//! deletes answer on the fast paths of reads. Every other kind says [`Says::Operand`] there, which
+//! leaves them for [`Fold`].
 
+mod fold;
 mod retention;
 
 use std::fmt;
@@ -23,17 +26,18 @@ use tombolo_format::key::{EntryKind, SequenceNumber, Trailer, kind_name};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind};
 
-pub(crate) use retention::Retention;
+pub(crate) use fold::{Fold, Judge};
+pub(crate) use retention::{Retention, Taken};
 
 /// What an entry says of its key to a read that sees it and nothing newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     /// The key has the entry's value.
     Value,
-    /// The key has a value, and the entry's value refers to it.
-    Separated,
     /// The key has no value.
     Absent,
+    /// That depends on older entries of the key: [`Fold`].
+    Operand,
 }
 
 /// What the entries of a key come to, fed newest first.
@@ -41,12 +45,12 @@ pub(crate) enum Says {
 pub(crate) enum Answer {
     /// The key has the value of the entry that was fed last.
     Value,
-    /// The key has the value to which the entry refers that was fed last.
-    Separated,
     /// The key has no value.
     Absent,
     /// The next older entry is needed.
     More,
+    /// All entries are needed, this one included: [`Fold`].
+    Fold,
 }
 
 /// An entry of a kind that this version does not know, by the byte of its kind.
@@ -69,8 +73,11 @@ impl Unresolved {
 pub(crate) fn says(trailer: Trailer) -> Result<Says, Unresolved> {
     match trailer.kind() {
         Some(EntryKind::Put) => Ok(Says::Value),
-        Some(EntryKind::SeparatedPut) => Ok(Says::Separated),
         Some(EntryKind::Delete | EntryKind::SingleDelete) => Ok(Says::Absent),
+        Some(EntryKind::Merge | EntryKind::MergeList) if is_enabled(Mutant::MergeAnswersAlone) => {
+            Ok(Says::Value)
+        }
+        Some(EntryKind::Merge | EntryKind::MergeList) => Ok(Says::Operand),
         None if is_enabled(Mutant::UnknownKindTakenForPut) => Ok(Says::Value),
         None => Err(Unresolved(trailer.kind_byte())),
     }
@@ -95,8 +102,8 @@ impl Moment {
         }
         match says(trailer) {
             Ok(Says::Value) => Ok(Answer::Value),
-            Ok(Says::Separated) => Ok(Answer::Separated),
             Ok(Says::Absent) => Ok(Answer::Absent),
+            Ok(Says::Operand) => Ok(Answer::Fold),
             Err(unresolved) => Err(unresolved),
         }
     }

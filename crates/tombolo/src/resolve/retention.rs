@@ -1,27 +1,64 @@
 //! Which versions of a key somebody can still see.
 
-use tombolo_format::key::{SequenceNumber, Trailer};
+use bytes::Bytes;
+use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
+use tombolo_format::operands::OperandList;
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, Result};
 
-use super::{Says, Unresolved, says};
+use super::fold::Operands;
+use super::{Judge, Says, Unresolved, says};
+
+/// Bytes of one key's operands that are held at most before they are joined: more come to several
+/// entries.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// What becomes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is kept as it is.
+    Kept,
+    /// Nobody needs it.
+    Dropped,
+    /// It is held with others of its key, and comes to something once they are released.
+    Held,
+}
 
 /// Decides for entries that come in the order of internal keys.
 ///
-/// The sequence numbers that snapshots look from cut all numbers into stripes; of a key, only the
-/// newest version of each stripe is seen.
+/// The sequence numbers that snapshots look from cut all numbers into stripes. Of a key, only what
+/// the newest version of each stripe says is seen: a put or a delete alone, an operand with those
+/// below it in its stripe, up to the first put or delete.
 #[derive(Debug)]
 pub(crate) struct Retention {
     /// Ascending.
     snapshots: Vec<SequenceNumber>,
+    judge: Judge,
     key: Vec<u8>,
     /// The stripe of the last version kept of `key`; `None` before the first.
     stripe: Option<usize>,
+    /// Operands of `stripe`, and what they lie over if that has come. Invariant: of `key`.
+    held: Vec<(Trailer, Bytes)>,
+    held_bytes: usize,
+    /// Whether older entries of `stripe` belong to what the newest of it says.
+    is_open: bool,
+    /// What an operator failed with first.
+    trouble: Option<Error>,
 }
 
 impl Retention {
     /// For readers that look from `snapshots`, ascending, and from now on.
-    pub(crate) fn new(snapshots: Vec<SequenceNumber>) -> Retention {
-        Retention { snapshots, key: Vec::new(), stripe: None }
+    pub(crate) fn new(snapshots: Vec<SequenceNumber>, judge: Judge) -> Retention {
+        Retention {
+            snapshots,
+            judge,
+            key: Vec::new(),
+            stripe: None,
+            held: Vec::new(),
+            held_bytes: 0,
+            is_open: false,
+            trouble: None,
+        }
     }
 
     /// Whether `key` is another than that of the entry before.
@@ -29,34 +66,154 @@ impl Retention {
         self.stripe.is_none() || self.key != key
     }
 
-    /// Whether the next entry is kept. `is_bottom` is asked of deletes that all see: whether
-    /// nothing older of the key lies anywhere else.
+    #[inline]
+    fn stripe_of(&self, trailer: Trailer) -> usize {
+        match self.snapshots.len() {
+            0 => 0,
+            _ if is_enabled(Mutant::MergeFoldedAcrossSnapshots) && !self.held.is_empty() => {
+                self.stripe.unwrap_or(0)
+            }
+            _ => self.snapshots.partition_point(|snapshot| *snapshot < trailer.sequence()),
+        }
+    }
+
+    /// Whether entries are held that are to be released before this one is taken.
+    #[inline]
+    pub(crate) fn is_due(&self, key: &[u8], trailer: Trailer) -> bool {
+        !self.held.is_empty()
+            && (self.key != key
+                || self.held_bytes > HELD_BYTES_MAX
+                || self.stripe != Some(self.stripe_of(trailer)))
+    }
+
+    /// Whether entries are held: released at the latest when no more come.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Takes the next entry, of which `value` is asked when it is held. `is_bottom` is asked of
+    /// deletes that all see: whether nothing older of the key lies anywhere else. What
+    /// [`Retention::is_due`] is released before.
     ///
     /// # Errors
     /// When the entry's kind is not known, whether somebody sees the entry or not.
     #[inline]
-    pub(crate) fn keeps(
+    pub(crate) fn take(
         &mut self,
         key: &[u8],
         trailer: Trailer,
+        value: impl FnOnce() -> Bytes,
         is_bottom: impl FnOnce(&[u8]) -> bool,
-    ) -> Result<bool, Unresolved> {
+    ) -> std::result::Result<Taken, Unresolved> {
         let says = says(trailer)?;
         if self.is_new(key) {
             self.key.clear();
             self.key.extend_from_slice(key);
             self.stripe = None;
         }
-        let stripe = match self.snapshots.len() {
-            0 => 0,
-            _ => self.snapshots.partition_point(|snapshot| *snapshot < trailer.sequence()),
-        };
-        if self.stripe == Some(stripe) {
-            return Ok(false);
+        let stripe = self.stripe_of(trailer);
+        let goes_on = self.stripe == Some(stripe);
+        if goes_on && !self.is_open {
+            return Ok(Taken::Dropped);
         }
         self.stripe = Some(stripe);
+        if goes_on || says == Says::Operand {
+            self.is_open = says == Says::Operand;
+            let value = value();
+            self.held_bytes += value.len();
+            self.held.push((trailer, value));
+            return Ok(Taken::Held);
+        }
+        self.is_open = false;
         // In the oldest stripe, a delete says what absence says as well.
         let bottom = || is_bottom(key) || is_enabled(Mutant::DeleteDroppedOverOlder);
-        Ok(!(stripe == 0 && says == Says::Absent && bottom()))
+        Ok(if stripe == 0 && says == Says::Absent && bottom() { Taken::Dropped } else { Taken::Kept })
+    }
+
+    /// The key of what is held.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Gives what is kept of the entries that are held, newest first. `next` is the key of the
+    /// entry to come, if there is one; `is_bottom` says whether nothing older of the key that is
+    /// held lies anywhere else.
+    pub(crate) fn release(
+        &mut self,
+        next: Option<&[u8]>,
+        is_bottom: impl FnOnce(&[u8]) -> bool,
+    ) -> Vec<(Trailer, Bytes)> {
+        let held = std::mem::take(&mut self.held);
+        self.held_bytes = 0;
+        let has_older_here = next.is_some_and(|next| next == self.key);
+        match self.folded(&held, has_older_here, is_bottom) {
+            Ok(Some(folded)) => folded,
+            Ok(None) => held,
+            Err(error) => {
+                self.trouble.get_or_insert(error);
+                held
+            }
+        }
+    }
+
+    /// What entries that are held come to; `None`: they stay as they are.
+    fn folded(
+        &self,
+        held: &[(Trailer, Bytes)],
+        has_older_here: bool,
+        is_bottom: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Option<Vec<(Trailer, Bytes)>>> {
+        let Some((newest, _)) = held.first() else { return Ok(None) };
+        // Without the operator, operands are kept for who has it.
+        let Some(operator) = self.judge.operator.as_ref().filter(|operator| operator.get().is_ok()) else {
+            return Ok(None);
+        };
+        let mut operands = Operands::default();
+        let mut base = None;
+        for (trailer, value) in held {
+            match says(*trailer) {
+                Ok(Says::Value) => base = Some(Some(&value[..])),
+                Ok(Says::Absent) => base = Some(None),
+                _ => operands.push_entry(trailer.kind(), value)?,
+            }
+        }
+        if operands.count() == 0 {
+            return Ok(None);
+        }
+        // Nothing older is seen: it lies behind a put or a delete, or there is none.
+        let is_last = base.is_some() || !has_older_here;
+        let is_bottom = is_last && is_bottom(&self.key);
+        let base = match base {
+            Some(base) => Some(base),
+            None if is_bottom || is_enabled(Mutant::MergeFoldedWithoutProof) => Some(None),
+            None => None,
+        };
+        let entry = |kind, value| Ok(Some(vec![(Trailer::new(newest.sequence(), kind), value)]));
+        if let Some(base) = base {
+            return match operator.fold(&self.key, base, operands.oldest_first())? {
+                Some(value) => entry(EntryKind::Put, value.into()),
+                None if is_bottom && (self.stripe == Some(0) || !has_older_here) => Ok(Some(Vec::new())),
+                None => entry(EntryKind::Delete, Bytes::new()),
+            };
+        }
+        if operands.count() == 1 {
+            return Ok(None);
+        }
+        if let Some(joined) = operator.join(&self.key, operands.oldest_first())? {
+            return entry(EntryKind::Merge, joined.into());
+        }
+        if held.len() == 1 {
+            return Ok(None);
+        }
+        let mut list = OperandList::default();
+        operands.oldest_first().for_each(|operand| list.push(operand));
+        let list = list.finish();
+        if list.len() > HELD_BYTES_MAX { Ok(None) } else { entry(EntryKind::MergeList, list.into()) }
+    }
+
+    /// What an operator failed with first, since this was last asked. The operands were kept.
+    pub(crate) fn take_trouble(&mut self) -> Option<Error> {
+        self.trouble.take()
     }
 }

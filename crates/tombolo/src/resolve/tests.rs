@@ -1,12 +1,14 @@
 //! What an older program may do to the entries of a newer one: every history of a few entries of
 //! one key, with every set of snapshots, looked at exhaustively.
 //!
-//! The newer program knows merges, whose operands add up over the value below them. The older one
-//! is this program: it flushes and compacts what the newer one left, if it does not refuse.
+//! The newer program knows a kind whose operands add up over the value below them. The older one is
+//! this program: it flushes and compacts what the newer one left, if it does not refuse.
+
+use bytes::Bytes;
 
 use super::*;
 
-const MERGE: u8 = 4;
+const NEWER: u8 = 100;
 const ENTRIES_MAX: u64 = 4;
 
 /// An entry of the one key; its operand or value is its number.
@@ -21,7 +23,7 @@ fn newer_reads(entries: &[Entry], moment: u64) -> Option<u64> {
     let mut sum = None;
     for (number, kind) in entries.iter().filter(|(number, _)| *number <= moment) {
         match *kind {
-            MERGE => sum = Some(sum.unwrap_or(0) + number),
+            NEWER => sum = Some(sum.unwrap_or(0) + number),
             1 => return Some(sum.unwrap_or(0) + number),
             _ => return sum,
         }
@@ -31,10 +33,11 @@ fn newer_reads(entries: &[Entry], moment: u64) -> Option<u64> {
 
 /// What is kept of entries, newest first.
 fn kept(entries: &[Entry], snapshots: &[u64], is_bottom: bool) -> Result<Vec<Entry>, Unresolved> {
-    let mut retention = Retention::new(snapshots.iter().copied().map(SequenceNumber).collect());
+    let mut retention =
+        Retention::new(snapshots.iter().copied().map(SequenceNumber).collect(), Judge::default());
     let mut kept = Vec::new();
     for entry in entries {
-        if retention.keeps(b"key", trailer(*entry), |_| is_bottom)? {
+        if retention.take(b"key", trailer(*entry), Bytes::new, |_| is_bottom)? == Taken::Kept {
             kept.push(*entry);
         }
     }
@@ -43,7 +46,7 @@ fn kept(entries: &[Entry], snapshots: &[u64], is_bottom: bool) -> Result<Vec<Ent
 
 /// What would be kept by a program that takes what it does not know for a put.
 fn kept_by_a_careless_one(entries: &[Entry], snapshots: &[u64], is_bottom: bool) -> Vec<Entry> {
-    let taken = |(number, kind): &Entry| (*number, if *kind == MERGE { EntryKind::Put as u8 } else { *kind });
+    let taken = |(number, kind): &Entry| (*number, if *kind == NEWER { EntryKind::Put as u8 } else { *kind });
     let known: Vec<Entry> = entries.iter().map(taken).collect();
     let kept = kept(&known, snapshots, is_bottom).unwrap_or_default();
     entries.iter().filter(|(number, _)| kept.iter().any(|(other, _)| other == number)).copied().collect()
@@ -51,7 +54,7 @@ fn kept_by_a_careless_one(entries: &[Entry], snapshots: &[u64], is_bottom: bool)
 
 /// Every history, newest entry first, with its snapshots: number `n` is the n-th entry.
 fn histories() -> Vec<(Vec<Entry>, Vec<u64>)> {
-    let kinds = [EntryKind::Put as u8, EntryKind::Delete as u8, MERGE];
+    let kinds = [EntryKind::Put as u8, EntryKind::Delete as u8, NEWER];
     let mut all = Vec::new();
     let mut choices: Vec<Vec<Entry>> = vec![Vec::new()];
     for number in 1..=ENTRIES_MAX {
@@ -84,11 +87,11 @@ fn an_older_program_refuses_or_harms_nothing() {
             match kept(&entries, &snapshots, is_bottom) {
                 Ok(kept) => {
                     assert!(!is_seen(&entries, &kept, &snapshots), "{entries:?} at {snapshots:?}: {kept:?}");
-                    assert!(entries.iter().all(|(_, kind)| *kind != MERGE), "{entries:?} passed");
+                    assert!(entries.iter().all(|(_, kind)| *kind != NEWER), "{entries:?} passed");
                     done += 1;
                 }
                 Err(unresolved) => {
-                    assert_eq!(unresolved, Unresolved(MERGE));
+                    assert_eq!(unresolved, Unresolved(NEWER));
                     refused += 1;
                 }
             }
@@ -103,21 +106,21 @@ fn a_program_that_takes_operands_for_puts_loses_them() {
     let lost = histories().into_iter().find(|(entries, snapshots)| {
         is_seen(entries, &kept_by_a_careless_one(entries, snapshots, false), snapshots)
     });
-    assert_eq!(lost, Some((vec![(2, MERGE), (1, 1)], vec![])), "the shortest history that loses");
+    assert_eq!(lost, Some((vec![(2, NEWER), (1, 1)], vec![])), "the shortest history that loses");
 }
 
 /// A moment needs more as long as it sees nothing, and then has the answer or refuses.
 #[test]
 fn a_moment_sees_the_newest_that_is_no_newer() {
     let moment = Moment(SequenceNumber(5));
-    assert_eq!(moment.feed(trailer((6, MERGE))), Ok(Answer::More), "what it does not see it need not know");
+    assert_eq!(moment.feed(trailer((6, NEWER))), Ok(Answer::More), "what it does not see it need not know");
     assert_eq!(moment.feed(trailer((5, 1))), Ok(Answer::Value));
     assert_eq!(moment.feed(trailer((4, 2))), Ok(Answer::Absent));
-    assert_eq!(moment.feed(trailer((5, MERGE))), Err(Unresolved(MERGE)));
-    let error = Unresolved(MERGE).at("table 7");
+    assert_eq!(moment.feed(trailer((5, NEWER))), Err(Unresolved(NEWER)));
+    let error = Unresolved(NEWER).at("table 7");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let text = error.to_string();
-    assert!(text.contains("kind 4 (merge)") && text.contains("table 7"), "{text}");
+    assert!(text.contains("kind 100") && text.contains("table 7"), "{text}");
 }
 
 #[cfg(feature = "mutants")]

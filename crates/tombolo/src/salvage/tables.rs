@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tombolo_env::{BoxFuture, Env, all};
 use tombolo_format::FormatError;
 use tombolo_format::block::Cursor;
+use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_storage::{Epoch, Error, Incarnation, ObjectStore, Purpose, Request, Result};
 
@@ -140,6 +141,7 @@ impl Tables {
         let new = NewTable { name, object, identity: env.random_u64(), level: description.level, options };
         let mut writer =
             TableWriter::create(&**target, Request::new(Purpose::Compaction, manifest.epoch()), new).await?;
+        let number = description.properties.sequence_override();
         for part in parts {
             let Part::Sound { block, .. } = part else { continue };
             let read = source.sound_block(Request::new(Purpose::Verify, Epoch::NONE), *block).await?;
@@ -147,7 +149,9 @@ impl Tables {
             let mut cursor = Cursor::new();
             cursor.first(&read).map_err(wrong)?;
             while cursor.valid() {
-                writer.add(cursor.key(), cursor.value(&read))?;
+                let key = cursor.key();
+                let trailer = number.map_or(key.trailer, |number| key.trailer.at(number));
+                writer.add(InternalKey::new(key.user_key, trailer), cursor.value(&read))?;
                 cursor.next(&read).map_err(wrong)?;
             }
             if writer.wants_flush() {

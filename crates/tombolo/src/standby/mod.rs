@@ -19,7 +19,7 @@ use tombolo_env::Instant;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Store};
 use crate::liveness::{
     RECORD_LEASE, RENEW, Standing, UNSEEN_MAX, is_there, newest_sign, put_sign, who_stands_by,
 };
@@ -373,38 +373,38 @@ fn nobody(why: &str) -> Error {
 
 /// Waits until one of those who stand by renews its record, or a new one comes. The records of the
 /// dead are deleted meanwhile.
-async fn answered(engine: &Engine, io: &Io, known: &Standing) -> Result<()> {
-    let asked = engine.env.now();
+async fn answered(store: &Store, io: &Io, known: &Standing) -> Result<()> {
+    let asked = store.env.now();
     // What records say was read from the store, and may be anything.
     let time_max = known.longest.saturating_mul(SIGNS).min(SILENCE_MAX) + ANSWER_SLACK;
     loop {
-        engine.env.sleep((known.shortest / 2).clamp(HURRY, ANSWER_SLACK)).await;
-        let now = who_stands_by(io, engine.context.incarnation).await?;
+        store.env.sleep((known.shortest / 2).clamp(HURRY, ANSWER_SLACK)).await;
+        let now = who_stands_by(io, store.context.incarnation).await?;
         let is_news =
             |(id, renewal): (&u128, &u64)| known.renewals.get(id).is_none_or(|before| renewal > before);
         match now {
             Some(now) if now.renewals.iter().any(is_news) => return Ok(()),
-            Some(_) if engine.env.now().since(asked) < time_max => {}
+            Some(_) if store.env.now().since(asked) < time_max => {}
             _ => return Err(nobody("whoever stood by for this database does not answer")),
         }
     }
 }
 
 /// Waits until another has claimed the database.
-async fn succeeded(engine: &Engine, period: Duration) -> Result<()> {
-    let left = engine.env.now();
+async fn succeeded(store: &Store, period: Duration) -> Result<()> {
+    let left = store.env.now();
     loop {
-        match manifest::load(&engine.env, &engine.objects).await {
+        match manifest::load(&store.env, &store.objects).await {
             Ok(newest)
-                if newest.state.epoch() > engine.context.epoch
-                    || newest.incarnation > engine.context.incarnation =>
+                if newest.state.epoch() > store.context.epoch
+                    || newest.incarnation > store.context.incarnation =>
             {
                 return Ok(());
             }
             // Destroyed: it needs no writer.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Ok(_) if engine.env.now().since(left) < TAKEN_MAX => {
-                engine.env.sleep(period.clamp(HURRY, TAKEN_LOOK)).await;
+            Ok(_) if store.env.now().since(left) < TAKEN_MAX => {
+                store.env.sleep(period.clamp(HURRY, TAKEN_LOOK)).await;
             }
             Ok(_) => {
                 let message = format!(

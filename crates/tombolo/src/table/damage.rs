@@ -6,8 +6,10 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use tombolo_format::FormatError;
 use tombolo_format::block::Cursor;
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
+use tombolo_format::key::{InternalKey, SequenceNumber};
 use tombolo_format::stored::{BLOCK_BYTES_MAX, BlockHandle};
 use tombolo_format::table::{Partition, Top, Verification, raw_bytes_within};
 use tombolo_storage::{Error, Request, Result};
@@ -28,7 +30,7 @@ fn piece_bytes(budget: &MemoryBudget) -> u64 {
 }
 
 /// Bytes of a table, of which some are in memory.
-struct Pieces<'a> {
+pub(super) struct Pieces<'a> {
     table: &'a Table,
     request: Request,
     bytes: Bytes,
@@ -37,12 +39,12 @@ struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    fn new(table: &'a Table, request: Request) -> Pieces<'a> {
+    pub(super) fn new(table: &'a Table, request: Request) -> Pieces<'a> {
         Pieces { table, request, bytes: Bytes::new(), offset: 0, charge: None }
     }
 
     /// A piece that holds a block, and where it begins; blocks are asked for in ascending order.
-    async fn around(&mut self, handle: BlockHandle, data_end: u64) -> Result<(&Bytes, u64)> {
+    pub(super) async fn around(&mut self, handle: BlockHandle, data_end: u64) -> Result<(&Bytes, u64)> {
         if handle.offset < self.offset || handle.end() > self.offset + self.bytes.len() as u64 {
             let budget = self.table.cache.budget();
             // Given back before the next one is read.
@@ -59,7 +61,7 @@ impl<'a> Pieces<'a> {
 impl Table {
     /// Footer, top index, properties and partitions: the table's last bytes, where they begin, and
     /// the first three decoded.
-    async fn tail(&self, request: Request) -> Result<(Bytes, u64, Top, Charge)> {
+    pub(super) async fn tail(&self, request: Request) -> Result<(Bytes, u64, Top, Charge)> {
         let length = self.description.length;
         let mut at = length.saturating_sub(u64::from(self.description.tail_bytes));
         let mut charge = self.cache.budget().charge(Category::Scans, length - at);
@@ -85,7 +87,11 @@ impl Table {
         while let Some(handle) = verification.next_block().map_err(|error| self.damaged(error))? {
             let (piece, offset) = pieces.around(handle, top.footer.data_end).await?;
             let _decoded = self.charge_decoded(piece, offset, handle);
-            let each = |key: tombolo_format::key::InternalKey<'_>, _: &[u8]| {
+            let each = |key: InternalKey<'_>, _: &[u8]| {
+                if self.number.is_some() && key.trailer.sequence() != SequenceNumber::ZERO {
+                    let found = format!("{}", key.trailer.sequence().0);
+                    return Err(FormatError::damaged(0, "an entry without a number of its own", found));
+                }
                 first.get_or_insert_with(|| key.user_key.to_vec());
                 Ok(())
             };
@@ -103,7 +109,7 @@ impl Table {
     }
 
     /// What a block takes that lies in `piece` once it is decompressed, charged before it is.
-    fn charge_decoded(&self, piece: &Bytes, offset: u64, handle: BlockHandle) -> Charge {
+    pub(super) fn charge_decoded(&self, piece: &Bytes, offset: u64, handle: BlockHandle) -> Charge {
         let bytes = raw_bytes_within(piece, offset, handle).unwrap_or(0);
         // What says how much that is was not checked yet.
         let bytes = bytes.min(BLOCK_BYTES_MAX) as u64;

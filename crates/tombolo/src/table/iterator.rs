@@ -15,6 +15,7 @@
 //! to the cache only where nothing else has to leave for it: a scan does not drive out what is read
 //! again and again.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use bytes::Bytes;
 use tombolo_env::{BoxFuture, Env, TaskClass};
 use tombolo_format::block::{Block, Cursor, Place};
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
-use tombolo_format::key::{InternalKey, Trailer};
+use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::stored::BlockHandle;
 use tombolo_format::table::{Top, raw_bytes_within};
 use tombolo_storage::{ObjectName, Purpose, Request, Result};
@@ -684,6 +685,18 @@ impl Drop for TableIterator {
     }
 }
 
+/// Where a trailer stands among those of a table, whose entries all have number 0 and stand for
+/// `number`.
+#[inline]
+fn own_trailer(number: Option<SequenceNumber>, trailer: Trailer) -> Trailer {
+    match number.map(|number| trailer.sequence().cmp(&number)) {
+        None => trailer,
+        Some(Ordering::Greater) => Trailer::FIRST,
+        Some(Ordering::Equal) => trailer.at(SequenceNumber::ZERO),
+        Some(Ordering::Less) => Trailer::LAST,
+    }
+}
+
 /// Moves a cursor in a block.
 fn enter(
     cursor: &mut Cursor,
@@ -738,7 +751,11 @@ impl TableIterator {
     /// The entry's key.
     #[inline]
     pub fn key(&self) -> InternalKey<'_> {
-        self.walk.entries.key()
+        let key = self.walk.entries.key();
+        match self.table.number {
+            None => key,
+            Some(number) => InternalKey::new(key.user_key, key.trailer.at(number)),
+        }
     }
 
     /// The entry's value.
@@ -751,11 +768,6 @@ impl TableIterator {
     /// The object of the table that it walks.
     pub fn object(&self) -> &ObjectName {
         self.table.object()
-    }
-
-    /// Of the values of its table.
-    pub fn value_alignment(&self) -> usize {
-        self.table.value_alignment()
     }
 
     /// The entry's value, sharing memory where that pays.
@@ -798,7 +810,7 @@ impl TableIterator {
         let walk = &mut self.walk;
         walk.target_key.clear();
         walk.target_key.extend_from_slice(target.user_key);
-        walk.target_trailer = target.trailer;
+        walk.target_trailer = own_trailer(self.table.number, target.trailer);
         walk.set_out(&self.table, if backward { Entry::SeekBefore } else { Entry::Seek });
         let approached = walk.run_stages(&self.table, true).map(|_| ());
         walk.stop_after(approached)
@@ -853,6 +865,8 @@ impl TableIterator {
         else {
             return Ok(false);
         };
+        let number = self.table.number;
+        let wanted = |trailer: Trailer| wanted(number.map_or(trailer, |number| trailer.at(number)));
         walk.entries
             .next_key_if(block, wanted)
             .map_err(|error| self.table.damaged(error.shifted(walk.block_at)))

@@ -4,7 +4,6 @@
 //!   keeps.
 //! - [`Table`]: one table for reading. [`Table::try_get`] is plain synchronous code over what is in
 //!   memory; when something is not, it says so, and [`Table::get`] fetches it.
-//! - [`ValueObject`], [`ValueWriter`]: values that lie apart.
 //! - [`TableIterator`]: both directions; the engine merges several.
 //!
 //! Requests: opening takes one (the tail, whose size the manifest holds; up to 1 MiB it brings all
@@ -22,9 +21,9 @@ mod approximate;
 mod damage;
 mod flight;
 mod iterator;
+mod outside;
 mod parts;
 mod several;
-mod values;
 mod writer;
 
 use std::cell::RefCell;
@@ -55,7 +54,6 @@ pub use iterator::{Step, TableIterator};
 pub use parts::Part;
 pub use several::{Near, NearProbe};
 pub use tombolo_format::table::TableOptions;
-pub use values::{NewValueObject, ValueObject, ValueWriter};
 pub use writer::{NewTable, TableWriter, piece_bytes};
 
 /// What a point read looks for: made once, used for every table.
@@ -72,6 +70,14 @@ impl<'a> Lookup<'a> {
     #[inline]
     pub fn new(user_key: &'a [u8], snapshot: SequenceNumber) -> Lookup<'a> {
         Lookup { target: InternalKey::new(user_key, Trailer::seek(snapshot)), hash: key_hash(user_key) }
+    }
+
+    /// The same by the numbers of a table's entries, all of which stand for `number`; `None`: it
+    /// sees none of them.
+    #[inline]
+    fn own(&self, number: SequenceNumber) -> Option<Lookup<'a>> {
+        let target = InternalKey::new(self.target.user_key, Trailer::FIRST);
+        (self.target.trailer.sequence() >= number).then_some(Lookup { target, hash: self.hash })
     }
 }
 
@@ -93,6 +99,11 @@ enum Found {
 }
 
 impl Hit {
+    /// The same under another number.
+    fn at(self, number: SequenceNumber) -> Hit {
+        Hit { trailer: self.trailer.at(number), ..self }
+    }
+
     /// The value.
     #[inline]
     pub fn value(&self) -> &[u8] {
@@ -102,11 +113,6 @@ impl Hit {
             }
             Found::Alone(value) => value,
         }
-    }
-
-    /// An entry whose value lies elsewhere, with that value.
-    pub fn of_value(trailer: Trailer, value: Bytes) -> Hit {
-        Hit { trailer, value: Found::Alone(value) }
     }
 
     /// The value as bytes of their own or sharing the block's memory: what is small is copied, so
@@ -144,6 +150,9 @@ pub struct Table {
     habit: Arc<Habit>,
     /// Whether requests to the store take long.
     is_far: bool,
+    /// The sequence number that takes the place of all in it, if there is one: its entries have
+    /// number 0, and one version of each key.
+    number: Option<SequenceNumber>,
 }
 
 /// Where no block begins.
@@ -177,7 +186,9 @@ impl Table {
     ) -> Table {
         let (opened, flights, habit, is_far) =
             (OnceLock::new(), Arc::default(), Arc::default(), store.performance().is_some());
-        Table { description, object, store, cache, flash: None, opened, flights, habit, is_far }
+        let number = description.properties.sequence_override();
+        let number = number.filter(|_| !is_enabled(Mutant::OverrideIgnored));
+        Table { description, object, store, cache, flash: None, opened, flights, habit, is_far, number }
     }
 
     /// Looks into `flash` before it asks the store.
@@ -215,6 +226,17 @@ impl Table {
     /// `Corrupt`.
     #[inline]
     pub fn try_get(&self, lookup: &Lookup<'_>) -> Result<Probe> {
+        let Some(number) = self.number else { return self.try_get_own(lookup) };
+        let Some(own) = lookup.own(number) else { return Ok(Probe::Absent) };
+        Ok(match self.try_get_own(&own)? {
+            Probe::Found(hit) => Probe::Found(hit.at(number)),
+            probe => probe,
+        })
+    }
+
+    /// As [`Table::try_get`], by the numbers that its entries have.
+    #[inline]
+    fn try_get_own(&self, lookup: &Lookup<'_>) -> Result<Probe> {
         let Some(opened) = self.opened.get() else { return Ok(Probe::Miss) };
         let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(Probe::Absent) };
         let Some(pinned) = self.partition(opened, at, handle) else { return Ok(Probe::Miss) };
@@ -240,6 +262,13 @@ impl Table {
         if !self.covers(lookup.target.user_key) {
             return Ok(None);
         }
+        let Some(number) = self.number else { return self.get_own(request, lookup).await };
+        let Some(own) = lookup.own(number) else { return Ok(None) };
+        Ok(self.get_own(request, &own).await?.map(|hit| hit.at(number)))
+    }
+
+    /// As [`Table::get`], by the numbers that its entries have.
+    async fn get_own(self: &Arc<Self>, request: Request, lookup: &Lookup<'_>) -> Result<Option<Hit>> {
         let opened = self.opened(request).await?;
         let Some((at, handle)) = opened.top.place_for(lookup.target) else { return Ok(None) };
         let pinned = match self.partition(opened, at, handle) {
@@ -788,7 +817,7 @@ impl Table {
     }
 
     /// Of the values in its blocks.
-    pub fn value_alignment(&self) -> usize {
+    fn value_alignment(&self) -> usize {
         self.opened.get().map_or(1, |opened| opened.top.properties.value_alignment as usize)
     }
 

@@ -45,6 +45,21 @@ impl Table {
         near: &mut Near,
         mut answer: impl FnMut(Trailer, &Pinned, &[u8]) -> R,
     ) -> Result<NearProbe<R>> {
+        let Some(number) = self.number else { return self.try_get_near_own(lookup, near, answer) };
+        let Some(own) = lookup.own(number) else { return Ok(NearProbe::Absent) };
+        let answer =
+            |trailer: Trailer, pinned: &Pinned, value: &[u8]| answer(trailer.at(number), pinned, value);
+        self.try_get_near_own(&own, near, answer)
+    }
+
+    /// As [`Table::try_get_near`], by the numbers that its entries have.
+    #[inline]
+    fn try_get_near_own<R>(
+        &self,
+        lookup: &Lookup<'_>,
+        near: &mut Near,
+        mut answer: impl FnMut(Trailer, &Pinned, &[u8]) -> R,
+    ) -> Result<NearProbe<R>> {
         if let Some(pinned) = &near.block
             && let Some(block) = pinned.block()
         {
@@ -77,12 +92,27 @@ impl Table {
         Ok(probe)
     }
 
-    /// Looks several keys up, in ascending order, and fetches what is not in memory: at most three
-    /// requests, whatever their number.
+    /// Looks several keys up from one moment, in ascending order, and fetches what is not in memory:
+    /// at most three requests, whatever their number.
     ///
     /// # Errors
     /// `Corrupt`; what the store returns.
     pub async fn get_several(
+        self: &Arc<Self>,
+        request: Request,
+        lookups: &[Lookup<'_>],
+    ) -> Result<Vec<Option<Hit>>> {
+        let Some(number) = self.number else { return self.get_several_own(request, lookups).await };
+        // All look from one moment: all of them see the table, or none does.
+        let Some(own) = lookups.iter().map(|lookup| lookup.own(number)).collect::<Option<Vec<_>>>() else {
+            return Ok(lookups.iter().map(|_| None).collect());
+        };
+        let hits = self.get_several_own(request, &own).await?;
+        Ok(hits.into_iter().map(|hit| hit.map(|hit| hit.at(number))).collect())
+    }
+
+    /// As [`Table::get_several`], by the numbers that its entries have.
+    async fn get_several_own(
         self: &Arc<Self>,
         request: Request,
         lookups: &[Lookup<'_>],

@@ -1,7 +1,6 @@
 //! A table as the engine uses it: opened by its description, read through the block cache, written
 //! from a keyspace's options.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,15 +8,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Completion, Env, Task, TaskClass, all, completion};
+use tombolo_env::{BoxFuture, Completion, Env, Task, TaskClass, completion};
 use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_format::value_object::{REFERENCE_BYTES, Reference};
 use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result};
 
-use super::values::{Apart, Separating, referred};
-use super::{Handles, LeftBehind, ValueHandle};
+use super::Handles;
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
 use crate::deadline;
@@ -26,11 +23,8 @@ use crate::manifest::{Places, names};
 use crate::options::{Compression, KeyspaceOptions};
 use crate::table::{
     KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions,
-    TableWriter as Writer, ValueObject, piece_bytes,
+    TableWriter as Writer, piece_bytes,
 };
-
-/// Value objects that are read at once for one read of several keys.
-const OBJECTS_AT_ONCE: usize = 16;
 
 /// Where tables are read from and written to.
 #[derive(Clone, Debug)]
@@ -43,8 +37,6 @@ pub(crate) struct Tables {
     pub(crate) epoch: Epoch,
     /// Where those lie that the manifest names.
     pub(crate) places: Arc<Mutex<Places>>,
-    /// What attempts made and no record names.
-    pub(crate) left_behind: Arc<LeftBehind>,
 }
 
 impl Tables {
@@ -55,13 +47,8 @@ impl Tables {
         (Arc::clone(store), object)
     }
 
-    pub(super) fn request(&self, purpose: Purpose) -> Request {
+    fn request(&self, purpose: Purpose) -> Request {
         Request::new(purpose, self.epoch)
-    }
-
-    /// A name for an object that no other has had (rule 6).
-    pub(super) fn fresh_name(&self) -> TableName {
-        TableName { epoch: self.epoch.0, random: self.env.random_u64() }
     }
 }
 
@@ -73,8 +60,6 @@ pub(crate) struct TableHandle {
     /// Where walks read ahead.
     env: Env,
     handles: Arc<Handles>,
-    /// The value objects to which it refers, by identity.
-    values: Option<Arc<[Arc<ValueHandle>]>>,
 }
 
 impl Drop for TableHandle {
@@ -84,77 +69,12 @@ impl Drop for TableHandle {
 }
 
 impl TableHandle {
-    pub(super) fn new(
-        tables: &Tables,
-        description: &TableDescription,
-        handles: Arc<Handles>,
-        values: Option<Arc<[Arc<ValueHandle>]>>,
-    ) -> TableHandle {
+    pub(super) fn new(tables: &Tables, description: &TableDescription, handles: Arc<Handles>) -> TableHandle {
         let (store, object) = tables.locate(description);
         let table = Table::new(description.clone(), object, store, Arc::clone(&tables.cache));
         let habit = handles.habit(description.keyspace, description.level);
         let table = table.with_flash(tables.flash.cache().cloned()).with_habit(habit);
-        TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles, values }
-    }
-
-    /// The value to which an entry of it refers, if it is in memory.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub(crate) fn value_in_memory(&self, user_key: &[u8], reference: &[u8]) -> Result<Option<Bytes>> {
-        let (reference, object) = self.referred(reference)?;
-        object.try_get(Purpose::Get, &reference, user_key, self.table.value_alignment())
-    }
-
-    /// The value to which an entry of it refers: at most one request.
-    ///
-    /// # Errors
-    /// `Corrupt`; those of the store.
-    pub(crate) async fn value(&self, purpose: Purpose, user_key: &[u8], reference: &[u8]) -> Result<Bytes> {
-        let (reference, object) = self.referred(reference)?;
-        object.get(purpose, &reference, user_key, self.table.value_alignment()).await
-    }
-
-    /// The values to which entries of it refer, in their order: those of one object with one
-    /// request, objects side by side.
-    ///
-    /// # Errors
-    /// As [`TableHandle::value`].
-    pub(crate) async fn values_of(&self, purpose: Purpose, wanted: &[(&[u8], &[u8])]) -> Result<Vec<Bytes>> {
-        let mut groups: BTreeMap<u64, (&Arc<ValueObject>, Vec<usize>, Vec<(Reference, &[u8])>)> =
-            BTreeMap::new();
-        for (at, (user_key, reference)) in wanted.iter().enumerate() {
-            let (reference, object) = self.referred(reference)?;
-            let (_, places, references) =
-                groups.entry(reference.object).or_insert_with(|| (object, Vec::new(), Vec::new()));
-            places.push(at);
-            references.push((reference, user_key));
-        }
-        let alignment = self.table.value_alignment();
-        let reads = groups.values().map(|(object, _, references)| {
-            Box::pin(object.get_several(purpose, references, alignment)) as BoxFuture<'_, Result<Vec<Bytes>>>
-        });
-        let mut values = vec![Bytes::new(); wanted.len()];
-        let read = all(reads.collect(), OBJECTS_AT_ONCE).await;
-        for ((_, places, _), read) in groups.values().zip(read) {
-            for (at, value) in places.iter().zip(read?) {
-                values[*at] = value;
-            }
-        }
-        Ok(values)
-    }
-
-    /// What a reference in one of its entries refers to, and the object that has it.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub(crate) fn referred(&self, reference: &[u8]) -> Result<(Reference, &Arc<ValueObject>)> {
-        referred(self.values(), reference, self.object())
-    }
-
-    /// The value objects to which it refers.
-    pub(crate) fn values(&self) -> &[Arc<ValueHandle>] {
-        self.values.as_deref().unwrap_or_default()
+        TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles }
     }
 
     /// A request, with the deadline of the operation that makes it.
@@ -243,8 +163,7 @@ impl TableHandle {
         // What is read once would only drive out what is read again.
         let fill_cache = purpose == Purpose::Scan;
         let iterator = self.table.iterator(Request::new(purpose, self.epoch), fill_cache);
-        let iterator = Box::new(iterator.in_background(&self.env).within(range));
-        TableCursor { iterator, values: self.values.clone() }
+        TableCursor(Box::new(iterator.in_background(&self.env).within(range)))
     }
 
     /// Whether requests to its store take long.
@@ -256,7 +175,7 @@ impl TableHandle {
     /// background: for a walk that will come here at this pace.
     pub(crate) fn prepare(&self, pace: Pace, purpose: Purpose, range: Option<Arc<KeyRange>>) -> Prepared {
         let mut cursor = self.cursor_within(purpose, range);
-        cursor.iterator.take_pace(pace);
+        cursor.0.take_pace(pace);
         let (completer, completion) = completion();
         let class =
             if purpose == Purpose::Compaction { TaskClass::Background } else { TaskClass::Foreground };
@@ -289,101 +208,86 @@ impl Prepared {
 
 /// Walks a table both ways. A move takes no detour while blocks are in memory.
 #[derive(Debug)]
-pub(crate) struct TableCursor {
-    iterator: Box<TableIterator>,
-    values: Option<Arc<[Arc<ValueHandle>]>>,
-}
+pub(crate) struct TableCursor(Box<TableIterator>);
 
 impl TableCursor {
     /// The table's own iterator.
     #[inline]
     pub(crate) fn iterator(&mut self) -> &mut TableIterator {
-        &mut self.iterator
+        &mut self.0
     }
 
     /// Goes on at the pace of a walk through the table before, or behind.
     pub(crate) fn take_pace(&mut self, neighbour: &TableCursor) {
-        self.iterator.take_pace(neighbour.iterator.pace());
+        self.0.take_pace(neighbour.0.pace());
     }
 
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], Trailer)> {
-        self.iterator.valid().then(|| {
-            let key = self.iterator.key();
+        self.0.valid().then(|| {
+            let key = self.0.key();
             (key.user_key, key.trailer)
         })
     }
 
     #[inline]
     pub(crate) fn valid(&self) -> bool {
-        self.iterator.valid()
+        self.0.valid()
     }
 
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
-        self.iterator.value()
+        self.0.value()
     }
 
     pub(crate) fn value_bytes(&self) -> Bytes {
-        self.iterator.share_value()
-    }
-
-    /// What the entry at which it stands refers to.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub(crate) fn referred(&self) -> Result<Apart> {
-        let values = self.values.as_deref().unwrap_or_default();
-        let (reference, object) = referred(values, self.value(), self.object())?;
-        let (object, alignment) = (Arc::clone(object), self.iterator.value_alignment());
-        let user_key = Bytes::copy_from_slice(self.iterator.key().user_key);
-        Ok(Apart { object, reference, user_key, alignment })
+        self.0.share_value()
     }
 
     /// The object of its table.
     pub(crate) fn object(&self) -> &ObjectName {
-        self.iterator.object()
+        self.0.object()
     }
 
     /// Whether the last move is pending.
     #[inline]
     pub(crate) fn is_blocked(&self) -> bool {
-        self.iterator.is_blocked()
+        self.0.is_blocked()
     }
 
     /// Completes a blocked move.
     pub(crate) fn load(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.iterator.load()
+        self.0.load()
     }
 
     /// The first half of a seek: see [`TableIterator::approach`].
     pub(crate) fn approach(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<()> {
-        self.iterator.approach(InternalKey::new(key, trailer), backward)
+        self.0.approach(InternalKey::new(key, trailer), backward)
     }
 
     /// The second half of a seek.
     pub(crate) fn arrive(&mut self) -> Result<Step> {
-        self.iterator.arrive()
+        self.0.arrive()
     }
 
     pub(crate) fn first(&mut self) -> Result<Step> {
-        self.iterator.first()
+        self.0.first()
     }
 
     pub(crate) fn last(&mut self) -> Result<Step> {
-        self.iterator.last()
+        self.0.last()
     }
 
     /// One on; nowhere stays nowhere.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Step> {
-        if self.iterator.valid() { self.iterator.next() } else { Ok(Step::Done) }
+        if self.0.valid() { self.0.next() } else { Ok(Step::Done) }
     }
 
     /// One back; nowhere stays nowhere.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<Step> {
-        if self.iterator.valid() { self.iterator.prev() } else { Ok(Step::Done) }
+        if self.0.valid() { self.0.prev() } else { Ok(Step::Done) }
     }
 }
 
@@ -452,9 +356,6 @@ pub(crate) fn table_options(
     }
 }
 
-/// Bytes of values that are handed to the store at once.
-const APART_BYTES: u64 = 256 << 10;
-
 /// Writes a table, entries in order.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
@@ -463,26 +364,6 @@ pub(crate) struct TableWriter {
     flushed_bytes: u64,
     /// What it takes, as of the last flush.
     memory: Charge,
-    apart: Separating,
-    /// For the reference of an entry.
-    room: [u8; REFERENCE_BYTES],
-    object: ObjectName,
-}
-
-/// A table that is complete, and the value objects that were written with it.
-#[derive(Debug)]
-pub(crate) struct Written {
-    pub(crate) table: TableDescription,
-    pub(crate) values: Vec<TableDescription>,
-    /// Bytes beside those flushed.
-    pub(crate) bytes: u64,
-}
-
-impl Written {
-    /// All, in the order in which they are to be named.
-    pub(crate) fn descriptions(self) -> impl Iterator<Item = TableDescription> {
-        self.values.into_iter().chain([self.table])
-    }
 }
 
 impl TableWriter {
@@ -497,12 +378,9 @@ impl TableWriter {
         let budget_bytes = tables.cache.budget().bytes();
         let (blocks, bytes) = (block_bytes(table_bytes, budget_bytes), piece_bytes(budget_bytes));
         let oldest = oldest_unix_seconds.unwrap_or_else(|| tables.env.unix_time().as_secs());
-        let separate_bytes = options.separate_bytes;
         let options = table_options(options, keyspace, lowest, oldest, blocks, bytes);
-        let apart = Separating::new(tables, (keyspace, purpose), options.compression, oldest, separate_bytes);
         let object = names::table(tables.incarnation, name);
-        let new =
-            NewTable { name, object: object.clone(), identity: tables.env.random_u64(), level, options };
+        let new = NewTable { name, object, identity: tables.env.random_u64(), level, options };
         let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;
         // What a flush writes is in memory still, and nobody has missed it.
         let writer = if purpose == Purpose::Compaction {
@@ -511,8 +389,7 @@ impl TableWriter {
             writer
         };
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
-        let (name, room) = (output.name, [0; REFERENCE_BYTES]);
-        Ok(TableWriter { name, writer, flushed_bytes: 0, memory, apart, room, object })
+        Ok(TableWriter { name: output.name, writer, flushed_bytes: 0, memory })
     }
 
     /// Its name.
@@ -523,35 +400,21 @@ impl TableWriter {
     /// Adds the next entry, in memory; whether [`TableWriter::flush`] should follow.
     #[inline]
     pub(crate) fn add_now(&mut self, key: InternalKey<'_>, value: &[u8]) -> Result<bool> {
-        let (key, value) = self.apart.place(key, value, &mut self.room, &self.object)?;
         self.writer.add(key, value)?;
-        Ok(self.wants_flush())
-    }
-
-    #[inline]
-    fn wants_flush(&self) -> bool {
-        self.writer.wants_flush() || self.apart.pending_bytes() >= APART_BYTES
-    }
-
-    /// Whether the table refers to so many value objects that it had better end before the next
-    /// key.
-    pub(crate) fn is_full(&self) -> bool {
-        self.apart.is_full()
+        Ok(self.writer.wants_flush())
     }
 
     /// The same, of an entry out of a block that a cache had, or not.
     #[inline]
     pub(crate) fn add_from(&mut self, key: InternalKey<'_>, value: &[u8], is_hot: bool) -> Result<bool> {
-        let (key, value) = self.apart.place(key, value, &mut self.room, &self.object)?;
         self.writer.add_from(key, value, is_hot)?;
-        Ok(self.wants_flush())
+        Ok(self.writer.wants_flush())
     }
 
     /// Hands what was added so far to the store; says how many bytes of the table that were.
     pub(crate) async fn flush(&mut self) -> Result<u64> {
-        let bytes = self.writer.pending_bytes() + self.apart.pending_bytes();
+        let bytes = self.writer.pending_bytes();
         self.memory.set(self.writer.memory_bytes());
-        self.apart.flush().await?;
         self.writer.flush().await?;
         self.flushed_bytes += bytes;
         Ok(bytes)
@@ -562,13 +425,13 @@ impl TableWriter {
         self.writer.table_bytes()
     }
 
-    /// Makes the table durable, and its value objects before it; `None` when nothing was added.
-    pub(crate) async fn finish(mut self) -> Result<Option<Written>> {
-        self.apart.finish().await?;
-        let Some(mut table) = self.writer.finish().await? else { return Ok(None) };
-        let values = self.apart.describe(&mut table);
-        let length = table.length + values.iter().map(|object| object.length).sum::<u64>();
-        let bytes = length - self.flushed_bytes.min(length);
-        Ok(Some(Written { table, values, bytes }))
+    /// Makes the table durable, and says how many bytes that were beside those flushed; `None` when
+    /// nothing was added.
+    pub(crate) async fn finish(self) -> Result<Option<(TableDescription, u64)>> {
+        let table = self.writer.finish().await?;
+        Ok(table.map(|table| {
+            let bytes = table.length - self.flushed_bytes.min(table.length);
+            (table, bytes)
+        }))
     }
 }

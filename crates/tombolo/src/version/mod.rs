@@ -8,14 +8,15 @@
 //! Invariants:
 //! 1. Level 0 is newest first, and the sequence numbers of its runs do not overlap; other levels
 //!    are sorted by key, without overlap.
-//! 2. A handle lives as long as some version names it or some read uses it; only then may the
+//! 2. What was ingested and is in no level yet lies over memtables, in the order of its numbers; a
+//!    read of such a keyspace goes by numbers.
+//! 3. A handle lives as long as some version names it or some read uses it; only then may the
 //!    table's object be deleted.
 
 mod handle;
-mod left_behind;
+mod over;
 mod read_cost;
 mod run;
-mod values;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -28,25 +29,30 @@ use crate::manifest::{KeyspaceState, Level, State};
 use crate::signal::Signal;
 use crate::table::Habit;
 pub(crate) use handle::{
-    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, Written,
-    table_options,
+    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, table_options,
 };
-pub(crate) use left_behind::LeftBehind;
+pub(crate) use over::Ingested;
+use over::Over;
 pub(crate) use read_cost::{Owed, ReadCost};
 use run::Chunk;
 pub(crate) use run::SortedRun;
-pub(crate) use values::{Apart, ValueHandle};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     keyspaces: BTreeMap<u32, Arc<Levels>>,
     runs_max: usize,
+    /// Over some keyspace lies what was ingested.
+    has_over: bool,
 }
 
 /// The tables of one keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
+    /// What was ingested and is in no level yet, newest first.
+    pub(crate) over: Vec<Arc<TableHandle>>,
+    /// There is such, or it has taken the place of the levels.
+    is_over: bool,
     /// Runs that overlap, newest first.
     pub(crate) runs: Vec<Arc<TableHandle>>,
     /// Sorted runs, from level 1 down, with their level numbers; none is empty.
@@ -60,12 +66,14 @@ pub(crate) struct Levels {
 impl Levels {
     /// All tables.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
-        self.runs.iter().chain(self.sorted.iter().flat_map(|(_, tables)| tables.iter()))
+        let runs = self.over.iter().chain(&self.runs);
+        runs.chain(self.sorted.iter().flat_map(|(_, tables)| tables.iter()))
     }
 
     /// Bytes of all tables.
     pub(crate) fn bytes(&self) -> u64 {
-        let runs = self.runs.iter().map(|table| table.description().length).sum::<u64>();
+        let runs = self.over.iter().chain(&self.runs);
+        let runs = runs.map(|table| table.description().length).sum::<u64>();
         runs + self.sorted.iter().map(|(_, run)| run.bytes()).sum::<u64>()
     }
 
@@ -89,6 +97,12 @@ impl Version {
         self.runs_max
     }
 
+    /// Whether what was ingested lies over the memtables of a keyspace: a read goes by numbers then.
+    #[inline]
+    pub(crate) fn is_over(&self, keyspace: u32) -> bool {
+        self.has_over && self.levels(keyspace).is_some_and(|levels| levels.is_over)
+    }
+
     /// All keyspaces that have tables.
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = (u32, &Arc<Levels>)> {
         self.keyspaces.iter().map(|(id, levels)| (*id, levels))
@@ -99,8 +113,6 @@ impl Version {
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     by_name: Mutex<HashMap<TableName, Weak<TableHandle>>>,
-    /// Of value objects.
-    values: Mutex<HashMap<TableName, Weak<ValueHandle>>>,
     /// By keyspace and level: how far walks usually go in its tables.
     habits: Mutex<HashMap<(u32, u8), Weak<Habit>>>,
     #[cfg(test)]
@@ -125,16 +137,6 @@ impl Handles {
         let mut by_name = self.by_name.lock();
         if by_name.get(&name).is_some_and(|handle| handle.strong_count() == 0) {
             by_name.remove(&name);
-        }
-    }
-}
-
-impl Handles {
-    /// As [`Handles::forget`], of a value object.
-    fn forget_values(&self, name: TableName) {
-        let mut values = self.values.lock();
-        if values.get(&name).is_some_and(|handle| handle.strong_count() == 0) {
-            values.remove(&name);
         }
     }
 }
@@ -177,98 +179,87 @@ impl Versions {
         Ok(())
     }
 
-    /// Whether some version or read still uses a table or a value object.
-    pub(crate) fn is_used(&self, name: TableName) -> bool {
-        self.handles.by_name.lock().get(&name).is_some_and(|handle| handle.strong_count() > 0)
-            || self.handles.values.lock().get(&name).is_some_and(|handle| handle.strong_count() > 0)
+    /// Whether some version or read still uses a table.
+    pub(crate) fn is_used(&self, table: TableName) -> bool {
+        self.handles.by_name.lock().get(&table).is_some_and(|handle| handle.strong_count() > 0)
     }
 
     /// The version of `state`, which shares with `old` what did not change. Handles still in use
     /// are shared as well.
-    pub(crate) fn build(&self, state: &State, old: &Version) -> Arc<Version> {
+    ///
+    /// `newest_first` was ingested and is in no level yet.
+    pub(crate) fn build(&self, state: &State, old: &Version, newest_first: &[&Ingested]) -> Arc<Version> {
         let mut keyspaces = BTreeMap::new();
-        for keyspace in state.keyspaces().filter(|keyspace| !keyspace.levels.is_empty()) {
+        for keyspace in state.keyspaces() {
+            let over = if newest_first.is_empty() { None } else { Over::of(keyspace, newest_first) };
+            if over.is_none() && keyspace.levels.is_empty() {
+                continue;
+            }
             let before = old.levels(keyspace.id);
-            let same = before
-                .filter(|levels| levels.source.as_ref().is_some_and(|source| Arc::ptr_eq(source, keyspace)));
-            let levels = match same {
-                Some(levels) => Arc::clone(levels),
-                None => Arc::new(self.levels(keyspace, before.map(|levels| &**levels))),
+            let is_same = |levels: &&Arc<Levels>| {
+                let source = levels.source.as_ref();
+                !levels.is_over && source.is_some_and(|source| Arc::ptr_eq(source, keyspace))
+            };
+            let levels = match (before.filter(is_same), over) {
+                (Some(levels), None) => Arc::clone(levels),
+                (_, None) => Arc::new(self.levels(keyspace, before.map(|levels| &**levels))),
+                (_, Some(over)) => {
+                    Arc::new(self.levels_under(keyspace, before.map(|levels| &**levels), &over))
+                }
             };
             keyspaces.insert(keyspace.id, levels);
         }
         let runs_max = keyspaces.values().map(|levels| levels.runs.len()).max().unwrap_or(0);
-        Arc::new(Version { keyspaces, runs_max })
+        let has_over = keyspaces.values().any(|levels| levels.is_over);
+        Arc::new(Version { keyspaces, runs_max, has_over })
+    }
+
+    /// The levels of a keyspace with what lies over them.
+    fn levels_under(&self, keyspace: &Arc<KeyspaceState>, before: Option<&Levels>, over: &Over) -> Levels {
+        let levels = if over.is_exchanged {
+            Levels { source: Some(Arc::clone(keyspace)), ..Levels::default() }
+        } else {
+            self.levels(keyspace, before)
+        };
+        Levels { over: over.tables.iter().map(|table| self.handle(table)).collect(), is_over: true, ..levels }
     }
 
     fn levels(&self, keyspace: &Arc<KeyspaceState>, before: Option<&Levels>) -> Levels {
         let mut levels = Levels { source: Some(Arc::clone(keyspace)), ..Levels::default() };
         for (number, level) in &keyspace.levels {
             if *number == 0 {
-                levels.runs = level.tables().map(|table| self.handle(keyspace, table)).collect();
+                levels.runs = level.tables().map(|table| self.handle(table)).collect();
             } else {
-                levels.sorted.push((
-                    *number,
-                    self.run(keyspace, level, before.and_then(|before| before.level(*number))),
-                ));
+                levels
+                    .sorted
+                    .push((*number, self.run(level, before.and_then(|before| before.level(*number)))));
             }
         }
         levels.read_cost = ReadCost::new(&levels, &self.work);
         levels
     }
 
-    fn run(
-        &self,
-        keyspace: &KeyspaceState,
-        level: &Level,
-        before: Option<&Arc<SortedRun>>,
-    ) -> Arc<SortedRun> {
+    fn run(&self, level: &Level, before: Option<&Arc<SortedRun>>) -> Arc<SortedRun> {
         let chunks = level.chunks().iter().enumerate().map(|(at, source)| {
             let same = before.and_then(|before| before.chunk_of(source, at));
             same.map_or_else(
-                || {
-                    Arc::new(Chunk::new(
-                        source,
-                        source.iter().map(|(_, table)| self.handle(keyspace, table)).collect(),
-                    ))
-                },
+                || Arc::new(Chunk::new(source, source.iter().map(|(_, table)| self.handle(table)).collect())),
                 Arc::clone,
             )
         });
         Arc::new(SortedRun::new(chunks.collect()))
     }
 
-    fn handle(&self, keyspace: &KeyspaceState, description: &Arc<TableDescription>) -> Arc<TableHandle> {
+    fn handle(&self, description: &Arc<TableDescription>) -> Arc<TableHandle> {
         #[cfg(test)]
         self.handles.looked_up.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut by_name = self.handles.by_name.lock();
         if let Some(known) = by_name.get(&description.name).and_then(Weak::upgrade) {
             return known;
         }
-        let handles = Arc::clone(&self.handles);
-        let values = self.values(keyspace, description);
-        let fresh = Arc::new(TableHandle::new(&self.tables, description, handles, values));
+        let fresh = Arc::new(TableHandle::new(&self.tables, description, Arc::clone(&self.handles)));
         by_name.insert(description.name, Arc::downgrade(&fresh));
         fresh
-    }
-
-    /// Handles of the value objects to which a table refers, by identity.
-    fn values(&self, keyspace: &KeyspaceState, table: &TableDescription) -> Option<Arc<[Arc<ValueHandle>]>> {
-        let referred = table.referred();
-        if referred.is_empty() {
-            return None;
-        }
-        let mut by_name = self.handles.values.lock();
-        let objects = referred.iter().filter_map(|referred| keyspace.values.object(referred.object));
-        let handle = |object: &Arc<TableDescription>| {
-            if let Some(known) = by_name.get(&object.name).and_then(Weak::upgrade) {
-                return known;
-            }
-            let fresh = Arc::new(ValueHandle::new(&self.tables, object, Arc::clone(&self.handles)));
-            by_name.insert(object.name, Arc::downgrade(&fresh));
-            fresh
-        };
-        Some(objects.map(handle).collect())
     }
 }
 

@@ -48,7 +48,6 @@ fn versions() -> (World, Versions) {
         incarnation: Incarnation(1),
         epoch: Epoch(1),
         places,
-        left_behind: Arc::default(),
     };
     (world, Versions::new(tables))
 }
@@ -77,7 +76,7 @@ fn a_version_costs_what_changed() {
     for tables in [100, 10_000, 100_000] {
         let (_world, versions) = versions();
         let mut state = state(tables);
-        let old = versions.build(&state, &Version::default());
+        let old = versions.build(&state, &Version::default(), &[]);
         assert_eq!(looked_up(&versions) as u64, tables + 1);
         let edits = [
             Edit::TableObsolete { name: table(tables / 2, 3).name },
@@ -88,7 +87,7 @@ fn a_version_costs_what_changed() {
             Edit::TableAdded(table(1 << 42, 0)),
         ];
         state.apply_edits(&edits, Origin::Snapshot).unwrap();
-        let new = versions.build(&state, &old);
+        let new = versions.build(&state, &old, &[]);
         assert!(looked_up(&versions) <= 1025, "a chunk or two");
         assert!(
             Arc::ptr_eq(new.levels(2).unwrap(), old.levels(2).unwrap()),
@@ -108,7 +107,7 @@ fn a_version_costs_what_changed() {
 fn a_run_is_searched_as_a_list() {
     for tables in [1, 2, 511, 512, 513, 3000] {
         let (_world, versions) = versions();
-        let version = versions.build(&state(tables), &Version::default());
+        let version = versions.build(&state(tables), &Version::default(), &[]);
         let run = version.levels(1).unwrap().level(3).unwrap();
         let list: Vec<_> = run.iter().cloned().collect();
         assert_eq!((list.len(), run.bytes()), (run.len(), tables * 1000));
@@ -139,10 +138,10 @@ fn a_run_is_searched_as_a_list() {
 fn a_table_is_used_while_somebody_holds_it() {
     let (_world, versions) = versions();
     let mut state = state(2);
-    let old = versions.build(&state, &Version::default());
+    let old = versions.build(&state, &Version::default(), &[]);
     let (name, reader) = (table(0, 3).name, Arc::clone(&old.levels(1).unwrap().level(3).unwrap()[0]));
     state.apply_edits(&[Edit::TableObsolete { name }], Origin::Snapshot).unwrap();
-    let new = versions.build(&state, &old);
+    let new = versions.build(&state, &old, &[]);
     assert_eq!(new.levels(1).unwrap().level(3).unwrap().len(), 1);
     drop(old);
     assert!(versions.is_used(name));

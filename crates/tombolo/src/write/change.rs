@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use super::ingest::Ingestion;
 use super::{Content, Prepared, commit_locked, so_far};
 use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, MAIN_STREAM};
 use crate::options::{Durability, KeyspaceOptions};
@@ -31,6 +32,7 @@ pub(super) struct Creation {
 pub(super) enum Change {
     Create(Arc<Creation>),
     Drop(Box<str>),
+    Ingest(Arc<Ingestion>),
 }
 
 impl Change {
@@ -39,6 +41,7 @@ impl Change {
         match self {
             Change::Create(creation) => size_of::<Creation>() + creation.name.len(),
             Change::Drop(name) => name.len(),
+            Change::Ingest(ingestion) => ingestion.layers.iter().map(|layer| size_of_val(&layer[..])).sum(),
         }
     }
 
@@ -52,6 +55,10 @@ impl Change {
                 if let Some(found) = engine.catalog.by_name(&creation.name) {
                     return creation.found(engine, commit, found);
                 }
+                // Nobody could merge into it.
+                if let Some(operator) = &creation.options.operator {
+                    engine.catalog.operators().named(operator).get()?;
+                }
                 let id = commit.next_keyspace;
                 let options = creation.options.to_manifest();
                 let pushed = prepared.batch.push_create_keyspace(id, &creation.name, MAIN_STREAM, &options);
@@ -64,6 +71,7 @@ impl Change {
                 }
                 Ok(committed)
             }
+            Change::Ingest(ingestion) => ingestion.commit(engine, commit),
             Change::Drop(name) => {
                 let Some(keyspace) = engine.catalog.by_name(name) else {
                     return Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}")));

@@ -39,7 +39,7 @@ use crate::deadline::Limit;
 use crate::engine::{Commit, Committed, Engine, InLine, KeyspaceInfo, View};
 use crate::op::Op;
 use crate::options::Durability;
-use crate::read::{self, InMemory, Newer, Version};
+use crate::read::{self, Asked, InMemory, Newer, Version};
 use crate::value::aligned;
 
 /// Most conditions of a batch: the commit section checks them all in one stay.
@@ -169,7 +169,8 @@ fn look_in_memory(engine: &Arc<Engine>, conditional: &Conditional) -> Result<Opt
     let mut found = Vec::with_capacity(conditional.requirements.all.len());
     for required in &conditional.requirements.all {
         read::check(engine, &required.keyspace)?;
-        match read::get_version_in_memory(&view, required.keyspace.id, &required.key, at.sequence)? {
+        let asked = Asked { keyspace: &required.keyspace, sequence: at.sequence };
+        match read::get_version_in_memory(&view, asked, &required.key)? {
             InMemory::Answer(version) => found.push(version),
             InMemory::Miss => return Ok(None),
         }
@@ -183,7 +184,7 @@ async fn look(engine: &Arc<Engine>, conditional: &Conditional) -> Result<Looked>
     let view = engine.view_owned();
     let all = &conditional.requirements.all;
     all.iter().try_for_each(|required| read::check(engine, &required.keyspace))?;
-    let keys: Vec<_> = all.iter().map(|required| (required.keyspace.id, &required.key[..])).collect();
+    let keys: Vec<_> = all.iter().map(|required| (&*required.keyspace, &required.key[..])).collect();
     let found = read::get_versions(engine, &view, &keys, at.sequence).await?;
     Ok(Looked { at, found })
 }
@@ -207,7 +208,7 @@ fn judge(
             let judge = |sequence: SequenceNumber, value: &[u8]| {
                 holds = condition.holds(Some((sequence, value)));
             };
-            read::newer_in_memory(&view, keyspace.id, key, looked.at.sequence, now, judge)?
+            read::newer_in_memory(&view, Asked { keyspace, sequence: now }, key, looked.at.sequence, judge)?
         };
         match newer {
             Newer::None => {}
@@ -216,7 +217,7 @@ fn judge(
                 holds = condition.holds(None);
                 judged.newer.push((number, newer));
             }
-            Newer::InMemtable(_) | Newer::InTable(_) => judged.newer.push((number, newer)),
+            Newer::InMemtable(_) | Newer::Owned(_) => judged.newer.push((number, newer)),
         }
         if !holds {
             judged.unmet.push(number);
@@ -297,7 +298,7 @@ fn decide(conditional: &Conditional, looked: &Looked, judged: Judged, is_met: bo
     for (number, newer) in judged.newer {
         let required = &conditional.requirements.all[number];
         let version = match newer {
-            Newer::InTable(version) => Some(version),
+            Newer::Owned(version) => Some(version),
             Newer::InMemtable(sequence) => judged.view.as_ref().and_then(|view| {
                 read::value_in_memtables(view, required.keyspace.id, &required.key, sequence)
                     .map(|value| (sequence, value))

@@ -49,6 +49,11 @@ impl Prepared {
         payload_bytes <= BATCH_BYTES_MAX && memtable_bytes <= MEMTABLE_BYTES_MAX
     }
 
+    /// Remembers an entry that cannot be written.
+    pub(crate) fn refuse(&mut self, error: Error) {
+        self.invalid.get_or_insert(error);
+    }
+
     /// Adds an entry; a broken limit is remembered.
     pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInfo>, kind: EntryKind, key: &[u8], value: &[u8]) {
         if self.invalid.is_some() {
@@ -293,6 +298,8 @@ fn apply_batch(engine: &Engine, commit: &mut Commit, operations: Operations<'_>,
                     options,
                 });
             }
+            // Shown with the memtable that is sealed after it: see `ingest`.
+            Operation::Ingest { .. } | Operation::Exchange { .. } => {}
             Operation::DropKeyspace { keyspace } => {
                 engine.catalog.remove(keyspace);
                 commit.keyspace_edits.push(Edit::KeyspaceDropped { id: keyspace });

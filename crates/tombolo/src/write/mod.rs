@@ -23,6 +23,7 @@
 mod change;
 mod conditions;
 mod content;
+mod ingest;
 mod keyspaces;
 mod line;
 mod slowing;
@@ -42,15 +43,17 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 
 use crate::budget::Room;
 use crate::engine::{
-    Commit, Committed, Engine, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX, Posted, Sealed, View,
-    Work, no_log, took_no_effect,
+    Background, Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX,
+    Posted, Sealed, View, Work, ingested_of, no_log, took_no_effect,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
 use crate::options::{Durability, Options};
+use crate::version::Ingested;
 pub(crate) use conditions::{Conditional, Requirements, write_if};
 pub(crate) use content::Prepared;
 use content::{Content, One};
+pub(crate) use ingest::{Ingestion, ingest};
 pub(crate) use keyspaces::{create_keyspace, drop_keyspace};
 pub(crate) use line::advance_line;
 use line::{Wanted, stand_in_line};
@@ -358,18 +361,18 @@ fn commit_guarded(
 type AppendEnd = (LogOffset, Option<Completion<Result<()>>>);
 
 /// Appends a payload to the log. When that fails it took no number, or the handle is finished.
-fn append(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
+fn append(health: &Health, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
     // More unlogged writes than an entry's count can say: entries without operations cover them.
     while commit.last - commit.logged + u64::from(count) > u64::from(u32::MAX) {
-        append_entry(engine, commit, &[BatchBuilder::new().payload()], u32::MAX - OPERATIONS_MAX)?;
+        append_entry(health, commit, &[BatchBuilder::new().payload()], u32::MAX - OPERATIONS_MAX)?;
         commit.logged += u64::from(u32::MAX - OPERATIONS_MAX);
     }
     let covered = commit.last - commit.logged + u64::from(count);
-    append_entry(engine, commit, payload, u32::try_from(covered).unwrap_or(u32::MAX))
+    append_entry(health, commit, payload, u32::try_from(covered).unwrap_or(u32::MAX))
 }
 
 /// Appends an entry that covers the next `count` numbers.
-fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
+fn append_entry(health: &Health, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
     let entry = LogAppend { stream: MAIN_STREAM, first_sequence: commit.logged + 1, count, parts: payload };
     match commit.log.log().append_parts(MAIN_LANE, &entry) {
         Ok(appended) => {
@@ -379,7 +382,7 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
         }
         Err(error) => {
             if error.kind() == ErrorKind::Fenced {
-                engine.fail_silently(&error);
+                health.fail_silently(&error);
             } else if !took_no_effect(&error) {
                 // Whether it is in the log is not known, and its numbers are given out again:
                 // nothing more is appended behind it.
@@ -395,9 +398,11 @@ fn append_entry(engine: &Engine, commit: &mut Commit, payload: &[&[u8]], count: 
 const PROMISED: usize = 2;
 
 /// Memtables that may wait for their flush: what the budget's quarter leaves beside the active one.
-fn waiting_max(engine: &Engine) -> usize {
-    let quarter = engine.options.load().memory_bytes.min(engine.budget().bytes()) / 4;
-    usize::try_from((quarter / engine.options.memtable_bytes()).saturating_sub(1)).unwrap_or(1).clamp(1, 16)
+fn waiting_max(background: &Background) -> usize {
+    let quarter = background.options.load().memory_bytes.min(background.budget().bytes()) / 4;
+    usize::try_from((quarter / background.options.memtable_bytes()).saturating_sub(1))
+        .unwrap_or(1)
+        .clamp(1, 16)
 }
 
 /// Bytes of log that a second of replay takes: by what the replay at opening took, if it was long
@@ -448,7 +453,7 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
         return Err(no_room(engine, waiting));
     }
     let room = if waiting + 1 >= PROMISED { Some(room(engine, waiting)?) } else { None };
-    rotate(engine, commit);
+    rotate(engine, commit, None);
     if let Some(room) = room {
         commit.memtable.keep_room(room);
     }
@@ -459,12 +464,12 @@ fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool>
 /// costs requests, take more than the sixteenth of the memory that every database is promised: up
 /// to its share of the quarter that memtables may take, as long as nothing waits to be flushed and
 /// the budget has room. A size that was set is kept to. Says whether it may take more now.
-fn grow(engine: &Engine, commit: &mut Commit) -> bool {
-    let options = engine.options.load();
-    if commit.is_short || options.memtable_bytes.is_some() || engine.objects.performance().is_none() {
+fn grow(background: &Background, commit: &mut Commit) -> bool {
+    let options = background.options.load();
+    if commit.is_short || options.memtable_bytes.is_some() || background.objects.performance().is_none() {
         return false;
     }
-    let budget = engine.budget();
+    let budget = background.budget();
     let step = options.memtable_bytes();
     let share = options.memory_bytes.min(budget.bytes()) / 4 / budget.members().max(1);
     if step + commit.grown_bytes + step > share {
@@ -480,23 +485,23 @@ fn grow(engine: &Engine, commit: &mut Commit) -> bool {
 ///
 /// # Errors
 /// `Busy` when there is none. It comes with this database's own flushes, too.
-fn room(engine: &Engine, waiting: usize) -> Result<Room> {
-    engine.budget().room(engine.options.memtable_bytes()).ok_or_else(|| no_room(engine, waiting))
+fn room(background: &Background, waiting: usize) -> Result<Room> {
+    background.budget().room(background.options.memtable_bytes()).ok_or_else(|| no_room(background, waiting))
 }
 
 #[cold]
-fn no_room(engine: &Engine, waiting: usize) -> Error {
+fn no_room(background: &Background, waiting: usize) -> Error {
     let message = format!("{waiting} memtables wait for their flush");
     let busy =
         Error::new(ErrorKind::Busy, message).advice("wait for the flush, or give the database more memory");
-    match engine.troubles.of(Work::FLUSH) {
+    match background.troubles.of(Work::FLUSH) {
         Some(error) => busy.source(error),
         None => busy,
     }
 }
 
-/// Seals the active memtable and begins the next.
-fn rotate(engine: &Engine, commit: &mut Commit) {
+/// Seals the active memtable, with what was ingested since, and begins the next.
+fn rotate(engine: &Engine, commit: &mut Commit, ingested: Option<Arc<Ingested>>) {
     let (memtable, writer) = Memtable::create(engine.budget(), engine.options.memtable_bytes());
     (commit.log_bytes, commit.grown_bytes) = (0, 0);
     let sealed = Arc::new(Sealed {
@@ -504,14 +509,24 @@ fn rotate(engine: &Engine, commit: &mut Commit) {
         last_sequence: SequenceNumber(commit.last),
         log_end: Some(commit.log_end),
         keyspace_edits: std::mem::take(&mut commit.keyspace_edits),
+        ingested,
         old_logs: std::mem::take(&mut commit.old_logs),
     });
     commit.writer = writer;
+    show_sealed(engine, &sealed, Some(memtable));
+}
+
+/// Shows a memtable that was sealed, and in its place another.
+fn show_sealed(engine: &Engine, sealed: &Arc<Sealed>, active: Option<Arc<Memtable>>) {
     engine.change_view(|view| {
         let mut waiting = Vec::with_capacity(view.waiting.len() + 1);
-        waiting.push(Arc::clone(&sealed));
+        waiting.push(Arc::clone(sealed));
         waiting.extend(view.waiting.iter().cloned());
-        View { active: memtable, waiting, version: Arc::clone(&view.version), kept_by: None }
+        let version = match sealed.ingested {
+            Some(_) => engine.versions.build(&engine.manifest.state(), &view.version, &ingested_of(&waiting)),
+            None => Arc::clone(&view.version),
+        };
+        View { active: active.unwrap_or_else(|| Arc::clone(&view.active)), waiting, version, kept_by: None }
     });
 }
 
@@ -521,7 +536,7 @@ pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
     let last = {
         let mut commit = engine.stream.commit.lock();
         if !commit.memtable.is_empty() || !commit.keyspace_edits.is_empty() || !commit.old_logs.is_empty() {
-            rotate(engine, &mut commit);
+            rotate(engine, &mut commit, None);
         }
         SequenceNumber(commit.last)
     };
@@ -549,7 +564,7 @@ pub(crate) fn seal_ended_log(engine: &Engine) -> bool {
     } else if let Some(log) = state.logs().get(&id).filter(|_| !is_enabled(Mutant::EndedLogStaysNamed)) {
         commit.old_logs.push(LogRecord { id, configuration: log.configuration.clone() });
     }
-    rotate(engine, &mut commit);
+    rotate(engine, &mut commit, None);
     true
 }
 
@@ -581,18 +596,18 @@ pub(crate) fn write(engine: &Arc<Engine>, prepared: Prepared, durability: Durabi
 /// may hold of it is never replayed. Until then a successor may find it: it was neither
 /// acknowledged nor refused.
 #[cold]
-fn is_for_another_log(engine: &Engine, error: &Error) -> bool {
+fn is_for_another_log(health: &Health, error: &Error) -> bool {
     let is_unknown = !took_no_effect(error)
         && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::NotFound | ErrorKind::Bug);
     is_unknown
-        && engine.main_log().ended().is_some()
-        && !engine.is_stopping()
-        && engine.check_writable().is_ok()
+        && health.main_log().ended().is_some()
+        && !health.is_stopping()
+        && health.check_writable().is_ok()
 }
 
 /// Whether a write whose commit failed so stands in line.
-fn stands_in_line(engine: &Engine, error: &Error) -> bool {
-    error.kind() == ErrorKind::Busy || is_for_another_log(engine, error)
+fn stands_in_line(health: &Health, error: &Error) -> bool {
+    error.kind() == ErrorKind::Busy || is_for_another_log(health, error)
 }
 
 /// Commits one entry and says how it will end. Allocates nothing unless the write must be waited

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::waiting_max;
-use crate::engine::{Commit, Engine, View};
+use crate::engine::{Background, Commit, Engine, View};
 use crate::event::Event;
 use crate::stalls::{Pressure, RUNS_SLOW, Slowed};
 
@@ -25,8 +25,8 @@ const AHEAD_MAX: Duration = Duration::from_secs(1);
 const OWN_MAX: Duration = Duration::from_secs(10);
 
 /// At how many bytes the active memtable is full.
-pub(super) fn memtable_bytes_max(engine: &Engine, commit: &Commit) -> u64 {
-    (engine.options.memtable_bytes() + commit.grown_bytes) / if commit.is_short { SHORT_SHARE } else { 1 }
+pub(super) fn memtable_bytes_max(background: &Background, commit: &Commit) -> u64 {
+    (background.options.memtable_bytes() + commit.grown_bytes) / if commit.is_short { SHORT_SHARE } else { 1 }
 }
 
 /// How long this writer is asked to wait, and whether slowing has begun or ended.
@@ -59,10 +59,10 @@ fn judge(engine: &Engine, commit: &mut Commit) -> (Duration, bool) {
 }
 
 /// So many writers were asked to wait so long.
-pub(super) fn count_delay(engine: &Engine, delay: Duration, writers: usize) {
+pub(super) fn count_delay(background: &Background, delay: Duration, writers: usize) {
     if !delay.is_zero() {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).saturating_mul(writers as u64);
-        engine.stalls.delayed_nanos.fetch_add(nanos, Ordering::Relaxed);
+        background.stalls.delayed_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 }
 
@@ -93,13 +93,13 @@ fn slowed(engine: &Engine, commit: &Commit) -> Option<Slowed> {
 }
 
 /// The most runs of a keyspace, among those that compaction makes fewer.
-fn runs(engine: &Engine, view: &View) -> usize {
-    if view.version.runs_max() < RUNS_SLOW || !engine.options.load().automatic_compaction {
+fn runs(background: &Background, view: &View) -> usize {
+    if view.version.runs_max() < RUNS_SLOW || !background.options.load().automatic_compaction {
         return 0;
     }
-    let stuck = engine.troubles.stuck();
+    let stuck = background.troubles.stuck();
     let merges =
-        |id: u32| engine.catalog.by_id(id).is_some_and(|keyspace| keyspace.options().shape.merges_runs());
+        |id: u32| background.catalog.by_id(id).is_some_and(|keyspace| keyspace.options().shape.merges_runs());
     let counted = view.version.keyspaces().filter(|(id, _)| !stuck.contains(id) && merges(*id));
     counted.map(|(_, levels)| levels.runs.len()).max().unwrap_or(0)
 }
@@ -126,10 +126,10 @@ pub(crate) fn look_again(engine: &Engine) {
 
 /// Tells that slowing has begun or ended. Outside the commit section.
 #[cold]
-pub(super) fn tell(engine: &Engine) {
+pub(super) fn tell(background: &Background) {
     // Held while it is told: what is told last is what was found last.
-    let mut told = engine.stalls.told.lock();
-    let now = engine.stalls.reason();
+    let mut told = background.stalls.told.lock();
+    let now = background.stalls.reason();
     let before = std::mem::replace(&mut *told, now);
     if before == now {
         return;
@@ -137,11 +137,11 @@ pub(super) fn tell(engine: &Engine) {
     match now {
         Some(reason) => {
             tracing::info!(%reason, "writers are slowed");
-            engine.events.tell(|| Event::StallBegan { reason });
+            background.events.tell(|| Event::StallBegan { reason });
         }
         None => {
             tracing::info!("writers are not slowed any more");
-            engine.events.tell(|| Event::StallEnded);
+            background.events.tell(|| Event::StallEnded);
         }
     }
 }

@@ -12,10 +12,12 @@ use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
 use crate::compaction::pick::{Means, Reason};
+use crate::engine::LeftBehind;
+use crate::flush::OutputWorld;
 use crate::manifest::{Places, State};
 use crate::options::KeyspaceOptions;
 use crate::pace::Paces;
-use crate::version::{LeftBehind, Levels, Tables, Version, Versions};
+use crate::version::{Levels, Tables, Version, Versions};
 
 const KEYSPACE: u32 = 1;
 
@@ -28,7 +30,7 @@ struct Plain {
     left_behind: LeftBehind,
 }
 
-impl JobWorld for Plain {
+impl OutputWorld for Plain {
     fn tables(&self) -> &Tables {
         &self.tables
     }
@@ -37,16 +39,18 @@ impl JobWorld for Plain {
         TableName { epoch: 9, random: self.named.fetch_add(1, Ordering::Relaxed) }
     }
 
-    fn is_stopping(&self) -> bool {
-        self.stops.load(Ordering::Relaxed)
-    }
-
     fn pace(&self) -> &Paces {
         &self.pace
     }
 
     fn left_behind(&self) -> &LeftBehind {
         &self.left_behind
+    }
+}
+
+impl JobWorld for Plain {
+    fn is_given_up(&self) -> bool {
+        self.stops.load(Ordering::Relaxed)
     }
 }
 
@@ -68,7 +72,6 @@ fn plain(world: &World, plan: &FaultPlan) -> Arc<Plain> {
         epoch: Epoch(1),
         env,
         objects,
-        left_behind: Arc::default(),
     };
     Arc::new(Plain {
         tables,
@@ -95,7 +98,7 @@ async fn table(world: &Plain, number: u64, level: u8, entries: &[Entry]) -> Tabl
         let value = if *kind == EntryKind::Put { number.to_le_bytes().to_vec() } else { Vec::new() };
         writer.add_now(InternalKey::new(key.as_bytes(), trailer), &value).unwrap();
     }
-    writer.finish().await.unwrap().unwrap().table
+    writer.finish().await.unwrap().unwrap().0
 }
 
 /// The levels of the keyspace with these tables.
@@ -108,7 +111,7 @@ fn levels(world: &Plain, tables: Vec<TableDescription>) -> Arc<Levels> {
     }];
     edits.extend(tables.into_iter().map(Edit::TableAdded));
     let state = State::from_snapshot(1, Epoch(9), &edits).unwrap();
-    let version = Versions::new(world.tables.clone()).build(&state, &Version::default());
+    let version = Versions::new(world.tables.clone()).build(&state, &Version::default(), &[]);
     Arc::clone(version.levels(KEYSPACE).unwrap())
 }
 
@@ -133,7 +136,7 @@ async fn job(world: &Plain) -> Arc<Job> {
 
 fn terms(snapshots: &[u64]) -> Terms {
     let snapshots = snapshots.iter().copied().map(SequenceNumber).collect();
-    Terms { snapshots, options: Arc::default(), table_bytes: 0 }
+    Terms { snapshots, judge: crate::resolve::Judge::default(), options: Arc::default(), table_bytes: 0 }
 }
 
 fn run(world: &Arc<Plain>, job: &Arc<Job>, snapshots: &[u64]) -> Arc<Run> {

@@ -46,8 +46,8 @@ impl Case {
         let cache = BlockCache::of(&MemoryBudget::new(1 << 20).unwrap());
         let places = Arc::new(Mutex::new(Places::own(&objects, Incarnation(1))));
         let flash = crate::flash::FlashUse::None;
-        let (incarnation, epoch, left_behind) = (Incarnation(1), Epoch(1), Arc::default());
-        let tables = Tables { env, objects, cache, flash, incarnation, epoch, places, left_behind };
+        let tables =
+            Tables { env, objects, cache, flash, incarnation: Incarnation(1), epoch: Epoch(1), places };
         Case {
             versions: Versions::new(tables),
             _world: world,
@@ -70,7 +70,7 @@ impl Case {
             options: KeyspaceOptions::default(),
         }];
         edits.extend(self.tables.iter().map(|(_, table)| Edit::TableAdded(table.clone())));
-        self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default())
+        self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default(), &[])
     }
 
     /// `NAME=FIRST-LAST*KIB[!DELETES%]`; of level 0 the first that is said is the newest.

@@ -16,7 +16,7 @@ use tombolo_storage::{
 
 use crate::db::Handle;
 use crate::deadline::Limit;
-use crate::engine::{Engine, MAIN_LANE, OwnLane};
+use crate::engine::{Engine, MAIN_LANE, OwnLane, Store};
 use crate::manifest::LogState;
 use crate::op::Op;
 use crate::options::Durability;
@@ -317,7 +317,7 @@ impl ApplicationLog {
         let log = self.clone();
         self.begin("trim of an application's log", async move {
             let _turn = log.own_lane()?.trimming.take().await;
-            let Engine { manifest, context, .. } = log.engine();
+            let Store { manifest, context, .. }: &Store = log.engine();
             let (epoch, lane) = (context.epoch.0, log.lane);
             if manifest
                 .state()
@@ -397,7 +397,7 @@ impl EarlierLogs {
     }
 
     async fn read_on(&mut self) -> Result<Option<ApplicationEntry>> {
-        let Engine { log_store, context, .. } = self.log.engine();
+        let Store { log_store, context, .. }: &Store = self.log.engine();
         while let Some(log) = self.waiting.front_mut() {
             let mut reader = match self.reader.take() {
                 Some(reader) => reader,

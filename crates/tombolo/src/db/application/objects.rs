@@ -15,7 +15,7 @@ use tombolo_storage::{
 
 use crate::db::Handle;
 use crate::deadline::{self, Limit};
-use crate::engine::Engine;
+use crate::engine::{Health, Store};
 use crate::manifest::driver::io::Io;
 use crate::manifest::names;
 use crate::op::Op;
@@ -81,7 +81,7 @@ impl fmt::Debug for ApplicationObjects {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("ApplicationObjects")
-            .field("place", &self.engine().place)
+            .field("place", &self.health().place)
             .field("priority", &self.priority)
             .finish()
     }
@@ -92,7 +92,7 @@ impl ApplicationObjects {
         ApplicationObjects { handle: Arc::clone(handle), limit, priority: Priority::Normal }
     }
 
-    fn engine(&self) -> &Engine {
+    fn health(&self) -> &Health {
         &self.handle.engine
     }
 
@@ -114,18 +114,18 @@ impl ApplicationObjects {
     }
 
     fn limited<T>(&self, what: &'static str, start: impl FnOnce() -> Op<T>) -> Op<T> {
-        Op::limited(self.limit, &self.engine().env, what, start)
+        Op::limited(self.limit, &self.health().env, what, start)
     }
 
     /// A request, with the deadline of the operation that makes it.
     fn request(&self) -> Request {
         let request =
-            Request::new(Purpose::Application, self.engine().context.epoch).until(deadline::current());
+            Request::new(Purpose::Application, self.health().context.epoch).until(deadline::current());
         Request { priority: self.priority, ..request }
     }
 
     fn name(&self, object: ApplicationObject) -> ObjectName {
-        names::application(self.engine().context.incarnation, object.epoch, object.random)
+        names::application(self.health().context.incarnation, object.epoch, object.random)
     }
 
     /// Makes an object, durable when the operation ends, and gives its fresh name. One put; at most
@@ -136,7 +136,7 @@ impl ApplicationObjects {
     /// those of the store. After an error there may be an object that nobody names.
     pub fn put(&self, bytes: impl Into<Bytes>) -> Op<ApplicationObject> {
         let bytes = bytes.into();
-        if let Err(error) = self.engine().check_writable() {
+        if let Err(error) = self.health().check_writable() {
             return Op::ready(Err(error));
         }
         if bytes.len() > PUT_BYTES_MAX {
@@ -145,15 +145,15 @@ impl ApplicationObjects {
                 .expected(format!("at most {PUT_BYTES_MAX}"))
                 .advice("put it in several")));
         }
-        let (files, env) = (self.clone(), self.engine().env.clone());
+        let (files, env) = (self.clone(), self.health().env.clone());
         self.limited("put of an object", || {
             Op::start(&env, TaskClass::Foreground, "put an application's object", async move {
                 let object = ApplicationObject {
-                    epoch: files.engine().context.epoch.0,
-                    random: files.engine().env.random_u64(),
+                    epoch: files.health().context.epoch.0,
+                    random: files.health().env.random_u64(),
                 };
                 let (name, placement) = (files.name(object), Placement::new(ObjectKind::Other, Life::Long));
-                match files.engine().objects.put_if_absent(files.request(), &name, placement, bytes).await? {
+                match files.health().objects.put_if_absent(files.request(), &name, placement, bytes).await? {
                     PutOutcome::Created => Ok(object),
                     PutOutcome::Exists => {
                         Err(Error::new(ErrorKind::Bug, "a fresh name was taken").object(name))
@@ -168,10 +168,10 @@ impl ApplicationObjects {
     /// # Errors
     /// `NotFound`; those of the store.
     pub fn read(&self, object: ApplicationObject, range: Range<u64>) -> Op<Bytes> {
-        let (files, env) = (self.clone(), self.engine().env.clone());
+        let (files, env) = (self.clone(), self.health().env.clone());
         self.limited("read of an object", || {
             Op::start_read(&env, "read an application's object", async move {
-                files.engine().objects.read(files.request(), &files.name(object), range).await
+                files.health().objects.read(files.request(), &files.name(object), range).await
             })
         })
     }
@@ -181,10 +181,10 @@ impl ApplicationObjects {
     /// # Errors
     /// `NotFound`; those of the store.
     pub fn length(&self, object: ApplicationObject) -> Op<u64> {
-        let (files, env) = (self.clone(), self.engine().env.clone());
+        let (files, env) = (self.clone(), self.health().env.clone());
         self.limited("length of an object", || {
             Op::start_read(&env, "length of an application's object", async move {
-                files.engine().objects.length(files.request(), &files.name(object)).await
+                files.health().objects.length(files.request(), &files.name(object)).await
             })
         })
     }
@@ -195,10 +195,10 @@ impl ApplicationObjects {
     /// # Errors
     /// Those of the store.
     pub fn list(&self) -> Op<Vec<ApplicationObject>> {
-        let (files, env) = (self.clone(), self.engine().env.clone());
+        let (files, env) = (self.clone(), self.health().env.clone());
         self.limited("list of objects", || {
             Op::start_read(&env, "list an application's objects", async move {
-                let Engine { env, objects, context, .. } = files.engine();
+                let Store { env, objects, context, .. }: &Store = files.health();
                 let io = Io {
                     env: env.clone(),
                     store: Arc::clone(objects),
@@ -222,14 +222,14 @@ impl ApplicationObjects {
     /// # Errors
     /// `Fenced`, and then nothing was deleted; `PermissionDenied`; those of the store.
     pub fn delete(&self, object: ApplicationObject) -> Op<()> {
-        if let Err(error) = self.engine().check_writable() {
+        if let Err(error) = self.health().check_writable() {
             return Op::ready(Err(error));
         }
-        let (files, env) = (self.clone(), self.engine().env.clone());
+        let (files, env) = (self.clone(), self.health().env.clone());
         self.limited("deletion of an object", || {
             Op::start(&env, TaskClass::Foreground, "delete an application's object", async move {
-                files.engine().confirm().await?;
-                files.engine().objects.delete(files.request(), &files.name(object)).await
+                files.health().confirm().await?;
+                files.health().objects.delete(files.request(), &files.name(object)).await
             })
         })
     }

@@ -83,7 +83,7 @@ fn edit_bytes(edit: &Edit) -> usize {
     const FIXED: usize = 160;
     match edit {
         Edit::SourceNamed(source) => FIXED + source.place.len(),
-        Edit::TableAdded(table) => {
+        Edit::TableAdded(table) | Edit::TableStaged(table) => {
             FIXED + table.first_key.len() + table.last_key.len() + table.properties.bytes().len()
         }
         Edit::LogNamed { configuration, .. } => FIXED + configuration.len(),

@@ -154,6 +154,13 @@ fn edits() -> impl Strategy<Value = Edit> {
         4 => (1u64..3, 0u64..12, id(), 0u32..3).prop_map(
             |(epoch, random, id, of)| Edit::TableAdded(shared(table(epoch, random, id, 1), of))
         ),
+        4 => (1u64..3, 0u64..12, id()).prop_map(
+            |(epoch, random, id)| Edit::TableStaged(table(epoch, random, id, 0))
+        ),
+        4 => (name(), 0u8..3, 0u64..9).prop_map(
+            |(name, level, sequence)| Edit::StagedTableLive { name, level, sequence: SequenceNumber(sequence) }
+        ),
+        1 => id().prop_map(|id| Edit::KeyspaceEmptied { id }),
         2 => (0u32..3).prop_map(|number| Edit::SourceNamed(source(number))),
         2 => (0u32..3).prop_map(|number| Edit::SourceUnnamed { number }),
         3 => (name(), 0u8..3).prop_map(|(name, level)| Edit::TableMoved { name, level }),
@@ -194,7 +201,7 @@ proptest! {
         for edit in edits {
             let before = state.clone();
             let epoch = match &edit {
-                Edit::TableAdded(table) => table.name.epoch,
+                Edit::TableAdded(table) | Edit::TableStaged(table) => table.name.epoch,
                 Edit::LogNamed { epoch, .. } => *epoch,
                 _ => 2,
             };
@@ -208,7 +215,7 @@ proptest! {
         let in_levels = state.keyspaces().flat_map(|keyspace| keyspace.tables()).count();
         let live = state.tables().filter(|table| table.status == TableStatus::Live).count();
         prop_assert_eq!(in_levels, live);
-        prop_assert_eq!(state.unneeded().count(), state.table_count() - live);
+        prop_assert_eq!(state.unneeded().count() + state.staged().count(), state.table_count() - live);
     }
 }
 
@@ -259,6 +266,48 @@ fn a_table_lives_by_rule_11() {
     assert!(refused(&doomed, &Edit::TableMoved { name, level: 0 }));
     let unnamed = state_with_table(&[obsolete.clone(), condemned, unnamed]);
     assert!(refused(&unnamed, &obsolete) && unnamed.table(name).is_none());
+}
+
+/// A staged table is no part of the version until it is made one, under the number of its log entry.
+#[test]
+fn a_staged_table_goes_live_under_one_number_or_is_given_up() {
+    let staged = table(1, 5, 0, 0);
+    let name = staged.name;
+    let origin = Origin::Record(Epoch(1));
+    let live = Edit::StagedTableLive { name, level: 2, sequence: SequenceNumber(40) };
+    let refused =
+        |state: &State, edit: &Edit| state.clone().apply_edits(std::slice::from_ref(edit), origin).is_err();
+    let mut state = state_with_table(&[Edit::TableStaged(staged.clone())]);
+    let shown = |state: &State| state.keyspaces().flat_map(|keyspace| keyspace.tables()).count();
+    assert_eq!((shown(&state), state.staged().count(), state.unneeded().count()), (1, 1, 0));
+    for edit in [
+        Edit::TableStaged(staged.clone()),
+        Edit::TableAdded(staged.clone()),
+        Edit::TableMoved { name, level: 1 },
+        Edit::TableCondemned { name },
+        Edit::TableStaged(table(1, 6, 0, 0).at_sequence(SequenceNumber(1))),
+        Edit::TableAdded(TableDescription {
+            last_sequence: SequenceNumber(7),
+            ..table(1, 6, 0, 0).at_sequence(SequenceNumber(1))
+        }),
+    ] {
+        assert!(refused(&state, &edit), "{edit:?}");
+    }
+    let mut given_up = state.clone();
+    given_up.apply_edits(&[Edit::TableObsolete { name }], origin).unwrap();
+    assert!(refused(&given_up, &live));
+    state.apply_edits(std::slice::from_ref(&live), origin).unwrap();
+    let table = state.table(name).unwrap();
+    assert_eq!(table.description.properties.sequence_override(), Some(SequenceNumber(40)));
+    assert_eq!((table.description.first_sequence, table.description.level), (SequenceNumber(40), 2));
+    assert_eq!((shown(&state), state.staged().count()), (2, 0));
+    assert!(refused(&state, &live));
+    state.apply_edits(&[Edit::KeyspaceEmptied { id: 0 }], origin).unwrap();
+    assert_eq!((shown(&state), state.unneeded().count()), (0, 2));
+    let mut dropped = given_up;
+    dropped.apply_edits(&[Edit::TableStaged(super::tests::table(1, 6, 0, 0))], origin).unwrap();
+    dropped.apply_edits(&[Edit::KeyspaceDropped { id: 0 }], origin).unwrap();
+    assert_eq!((dropped.staged().count(), dropped.unneeded().count()), (0, 3));
 }
 
 /// The result of a job whose inputs are live no more would stand beside what took their place.

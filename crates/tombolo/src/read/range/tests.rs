@@ -16,7 +16,7 @@ fn view(versions: &[(&[u8], u64, EntryKind)]) -> Arc<View> {
 fn cursor(view: &Arc<View>, sequence: u64) -> RangeCursor {
     RangeCursor::new(
         Arc::clone(view),
-        0,
+        KeyspaceInfo::new(0, "k", crate::options::KeyspaceOptions::default(), 0),
         SequenceNumber(sequence),
         KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded },
     )

@@ -73,9 +73,8 @@ impl Fixture {
             incarnation: Incarnation(1),
             epoch: Epoch(1),
             places,
-            left_behind: Arc::default(),
         });
-        let version = versions.build(&state, &Version::default());
+        let version = versions.build(&state, &Version::default(), &[]);
         let run = Arc::clone(version.levels(1).unwrap().level(2).unwrap());
         tracer.reset();
         Fixture { world, tracer, run }

@@ -1,0 +1,171 @@
+//! Background work: its settings and bounds, the keyspaces and snapshots that it goes by, its tasks,
+//! how fast it goes, and its trouble.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use tombolo_env::Task;
+use tombolo_storage::{Error, ErrorKind};
+
+use super::{
+    BackgroundError, Catalog, CompactionRequest, Counters, Health, Questions, Snapshots, Troubles, Work,
+    took_no_effect,
+};
+use crate::budget::{Membership, MemoryBudget};
+use crate::event::Event;
+use crate::options::{LiveOptions, Options};
+use crate::pace::{BackgroundRate, Paces};
+use crate::signal::Turn;
+use crate::stalls::Stalls;
+
+/// See the module's documentation.
+pub(crate) struct Background {
+    health: Health,
+    /// Settings, which [`crate::Db::set_options`] changes.
+    pub(crate) options: LiveOptions,
+    pub(super) membership: Membership,
+    pub(crate) catalog: Catalog,
+    pub(crate) snapshots: Snapshots,
+    /// Failures that are retried.
+    pub(crate) troubles: Troubles,
+    pub(crate) tasks: Mutex<Vec<Task>>,
+    pub(crate) counters: Counters,
+    /// Compactions that were asked for and that nobody has taken up.
+    pub(crate) compaction_requests: Mutex<Vec<CompactionRequest>>,
+    /// Bounds what background work moves.
+    pub(crate) pace: Paces,
+    /// How fast background work goes, and how writers are slowed by it.
+    pub(crate) stalls: Stalls,
+    /// Whose turn it is to make, delete or sweep checkpoints.
+    pub(crate) checkpointing: Turn,
+    /// Questions that somebody at the prompt asks of this process.
+    pub(crate) questions: Questions,
+}
+
+impl Deref for Background {
+    type Target = Health;
+
+    #[inline]
+    fn deref(&self) -> &Health {
+        &self.health
+    }
+}
+
+impl Background {
+    /// Of a database that was just opened: no task runs yet.
+    pub(super) fn new(
+        health: Health,
+        options: Options,
+        membership: Membership,
+        catalog: Catalog,
+        rate: Option<Arc<BackgroundRate>>,
+    ) -> Background {
+        Background {
+            health,
+            pace: Paces::new(options.background_bytes_per_second_max, rate),
+            options: LiveOptions::new(options),
+            membership,
+            catalog,
+            snapshots: Snapshots::default(),
+            troubles: Troubles::default(),
+            tasks: Mutex::default(),
+            counters: Counters::default(),
+            compaction_requests: Mutex::default(),
+            stalls: Stalls::default(),
+            checkpointing: Turn::default(),
+            questions: Questions::default(),
+        }
+    }
+
+    /// The memory budget, which other databases may share.
+    pub(crate) fn budget(&self) -> &Arc<MemoryBudget> {
+        self.membership.budget()
+    }
+
+    /// A background work failed, and will be tried again.
+    pub(crate) fn work_failed(&self, work: Work, error: Error) {
+        if let Some(event) = self.troubles.failed(work, error, self.env.now()) {
+            self.events.tell(|| event);
+        }
+    }
+
+    /// An operator failed on a keyspace in a flush or a compaction, which kept the operands. Said
+    /// once.
+    #[cold]
+    pub(crate) fn merge_failed(&self, keyspace: u32, error: &Error) {
+        if self.catalog.by_id(keyspace).is_some_and(|keyspace| keyspace.note_merge_failed()) {
+            tracing::warn!(keyspace, %error, "operands of merges are kept as they are");
+            self.events.tell(|| Event::MergeFailed { keyspace, error: error.clone() });
+        }
+    }
+
+    /// A background work went well, or is not wanted any more.
+    pub(crate) fn work_ended(&self, work: Work) {
+        if let Some(event) = self.troubles.ended(work) {
+            self.events.tell(|| event);
+            // What has passed may have kept collection from going well, whose pauses are long.
+            self.troubles.hurry(std::iter::once(Work::COLLECTION));
+            self.work.raise();
+        }
+    }
+
+    /// What background work fails with and retries: the flush first, which holds up writers.
+    pub(crate) fn background_errors(&self) -> Vec<BackgroundError> {
+        self.troubles.all(self.env.now())
+    }
+
+    /// Nobody has a handle any more: background tasks are cancelled, and what they were at is as
+    /// after a crash.
+    pub(crate) fn abandon(&self) {
+        self.stop();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        drop(tasks);
+    }
+
+    /// Tells background tasks to end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.pace.release();
+        self.events.wake();
+        if let Some(following) = self.following() {
+            following.wanted.raise();
+            following.ended.raise();
+        }
+        self.work.raise();
+        self.progress.raise();
+    }
+
+    /// A sync of the log of this lane failed: ends it, unless it goes on by itself, or a successor
+    /// has fenced it. Never in the commit section.
+    pub(crate) fn sync_failed(&self, lane: u32, error: &Error) {
+        if !took_no_effect(error) && error.kind() != ErrorKind::DeadlineExceeded {
+            self.log_ended(lane, error);
+        }
+    }
+
+    /// The log of this lane has ended, unless a successor has fenced it, or it was closed. Never in
+    /// the commit section.
+    pub(crate) fn log_ended(&self, lane: u32, error: &Error) {
+        let is_closing = error.kind() == ErrorKind::Closed && (self.is_closed() || self.is_stopping());
+        let main = self.main.load();
+        if main.id.lane == lane && error.kind() != ErrorKind::Fenced && !is_closing {
+            main.end(error);
+            self.tell_of_log();
+        }
+    }
+
+    /// Tells that the log has ended, if it has, and wakes the task that begins another.
+    pub(crate) fn tell_of_log(&self) {
+        let main = self.main.load();
+        let Some(error) = main.ended() else { return };
+        if main.take_untold() {
+            tracing::warn!(error = %error, log = %main.id.lane, "the log has ended; another is begun once \
+                what is in memory is in tables");
+            self.work_failed(Work::LOG, error.clone());
+            self.work.raise();
+            self.progress.raise();
+        }
+    }
+}

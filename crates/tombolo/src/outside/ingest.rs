@@ -1,0 +1,362 @@
+//! Ingest: `bring → check → stage → one log entry`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tombolo_env::{BoxFuture, all};
+use tombolo_format::batch::INGESTED_TABLES_MAX;
+use tombolo_format::manifest::{Edit, TableDescription, TableName};
+use tombolo_storage::location::location_of;
+use tombolo_storage::{Epoch, Error, ErrorKind, ObjectName, ObjectStore, Purpose, Request, Result, Uri};
+
+use super::TablePlace;
+use crate::engine::{Engine, KeyspaceInfo};
+use crate::flush::delete_unnamed_by_name;
+use crate::lifecycle;
+use crate::manifest::names;
+use crate::recovery::{Copy, HowToCopy};
+use crate::table::Table;
+use crate::write::{self, Ingestion};
+
+/// Tables that are brought and checked at once.
+const AT_ONCE: usize = 4;
+
+/// How often an exchange looks whether snapshots are open, and between two looks.
+const SNAPSHOT_LOOKS: u32 = 20;
+const SNAPSHOT_PAUSE: Duration = Duration::from_millis(20);
+/// Feature bits of entries whose values lie in value objects.
+const OF_VALUE_OBJECTS: u64 = 1 << 6 | 1 << 11;
+
+/// How tables come into a database. In each case they get fresh names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Bring {
+    /// By reference where the store can (a hard link, a copy that the service makes by itself), else
+    /// byte by byte. The given object stays; nobody may write to it any more. The default.
+    #[default]
+    Link,
+    /// Byte by byte: what becomes of the given object afterwards is of no importance.
+    Copy,
+    /// As [`Bring::Link`], and the given object is deleted once the database has it durably.
+    Move,
+}
+
+/// How tables are ingested. Set the fields that matter and take the rest from [`Default`]: later
+/// versions may have more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IngestOptions {
+    /// How they come into the database.
+    pub bring: Bring,
+    /// Tables of one keyspace may hold the same keys: those of a later one take the place of those of
+    /// an earlier one. Default: tables that meet are refused, as their order would be chance.
+    pub ordered: bool,
+    /// Only the ends of each table are looked at, and not every byte. Damage that a whole look would
+    /// have refused is found by the reads that come to it. Default: every byte is checked.
+    pub trusted: bool,
+}
+
+/// What was ingested, so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IngestReport {
+    /// Tables that were brought and checked.
+    pub tables: u64,
+    /// Tables to ingest.
+    pub tables_wanted: u64,
+    /// The bytes of those brought.
+    pub bytes: u64,
+    /// Their entries.
+    pub entries: u64,
+    /// The sequence number from which on reads see them; 0 before that.
+    pub sequence: u64,
+}
+
+/// Called after each table.
+pub(crate) type Progress = Box<dyn FnMut(&IngestReport) + Send>;
+
+/// What to ingest, and where.
+pub(crate) struct IngestRequest {
+    pub(crate) tables: Vec<(Arc<KeyspaceInfo>, TablePlace)>,
+    /// Keyspaces whose content the tables take the place of.
+    pub(crate) exchanged: Vec<Arc<KeyspaceInfo>>,
+    pub(crate) options: IngestOptions,
+    pub(crate) progress: Progress,
+}
+
+impl IngestRequest {
+    /// All keyspaces that it is about, each once.
+    fn keyspaces(&self) -> Vec<Arc<KeyspaceInfo>> {
+        let all = self.tables.iter().map(|(keyspace, _)| keyspace).chain(&self.exchanged);
+        all.map(|keyspace| (keyspace.id, Arc::clone(keyspace)))
+            .collect::<BTreeMap<_, _>>()
+            .into_values()
+            .collect()
+    }
+
+    /// # Errors
+    /// `Invalid` for nothing, or too much; `NotFound` for a keyspace that was dropped.
+    fn check(&self) -> Result<()> {
+        if self.tables.is_empty() && self.exchanged.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "no table to ingest").advice("name one at least"));
+        }
+        if self.tables.len() > INGESTED_TABLES_MAX {
+            let message = format!("{} tables at once; at most {INGESTED_TABLES_MAX}", self.tables.len());
+            return Err(Error::new(ErrorKind::Invalid, message).advice("make larger tables"));
+        }
+        self.keyspaces().iter().try_for_each(|keyspace| keyspace.check())
+    }
+}
+
+/// A table where it was given.
+struct Given {
+    keyspace: Arc<KeyspaceInfo>,
+    shown: String,
+    store: Arc<dyn ObjectStore>,
+    object: ObjectName,
+    /// Its name in the database.
+    name: TableName,
+}
+
+/// Makes tables part of the database: all of them, durably, or none.
+///
+/// # Errors
+/// Those of bad tables, of the stores and of a write.
+pub(crate) async fn ingest(engine: Arc<Engine>, mut request: IngestRequest) -> Result<IngestReport> {
+    engine.check_writable()?;
+    request.check()?;
+    let keyspaces = request.keyspaces();
+    name_keyspaces(&engine, &keyspaces).await?;
+    let given = given(&engine, &request.tables)?;
+    let mut progress = std::mem::replace(&mut request.progress, Box::new(|_report| ()));
+    let report = IngestReport { tables_wanted: given.len() as u64, ..IngestReport::default() };
+    let telling = Mutex::new((report, &mut progress));
+    let brought = bring_all(&engine, &given, request.options, &telling).await;
+    let (mut report, _) = telling.into_inner();
+    let layered = brought.and_then(|tables| layers(tables, &given, request.options.ordered));
+    let layers = match layered {
+        Ok(layers) => layers,
+        Err(error) => {
+            delete_unnamed_by_name(&engine, given.iter().map(|given| given.name)).await;
+            return Err(error);
+        }
+    };
+    stage(&engine, &layers).await?;
+    let ingestion = Arc::new(Ingestion::new(layers, keyspaces, request.exchanged));
+    if let Err(error) = show(&engine, &ingestion).await {
+        if !ingestion.may_be_logged() {
+            give_up(&engine, &ingestion).await;
+        }
+        return Err(error);
+    }
+    report.sequence = ingestion.taken().map_or(0, |number| number.0);
+    if request.options.bring == Bring::Move {
+        remove_given(&given).await;
+    }
+    Ok(report)
+}
+
+/// A keyspace that only the log knows is told to the manifest, which names no table of it before.
+async fn name_keyspaces(engine: &Arc<Engine>, keyspaces: &[Arc<KeyspaceInfo>]) -> Result<()> {
+    let state = engine.manifest.state();
+    if keyspaces.iter().all(|keyspace| state.keyspace(keyspace.id).is_some()) {
+        return Ok(());
+    }
+    let last = write::seal(engine);
+    lifecycle::flushed(engine, last).await
+}
+
+/// Opens the stores of the places.
+fn given(engine: &Engine, tables: &[(Arc<KeyspaceInfo>, TablePlace)]) -> Result<Vec<Given>> {
+    let mut opened: BTreeMap<Uri, Arc<dyn ObjectStore>> = BTreeMap::new();
+    let mut open = |uri: &Uri| match opened.get(uri) {
+        Some(store) => Ok(Arc::clone(store)),
+        None => {
+            let store = location_of(&*engine.objects)?.open(uri)?;
+            opened.insert(uri.clone(), Arc::clone(&store));
+            Ok(store)
+        }
+    };
+    let one = |(keyspace, place): &(Arc<KeyspaceInfo>, TablePlace)| {
+        let (store, object) = place.resolve(&mut open)?;
+        let (keyspace, name) = (Arc::clone(keyspace), engine.manifest.fresh_table_name());
+        Ok(Given { keyspace, shown: place.to_string(), store, object, name })
+    };
+    tables.iter().map(one).collect()
+}
+
+/// What was brought so far, and who is told.
+type Telling<'a> = Mutex<(IngestReport, &'a mut Progress)>;
+
+/// Brings all into the database's own store, and checks them there: what is checked is what will be
+/// read. On an error some may be there.
+async fn bring_all(
+    engine: &Engine,
+    given: &[Given],
+    options: IngestOptions,
+    telling: &Telling<'_>,
+) -> Result<Vec<TableDescription>> {
+    let bring = |given| -> BoxFuture<'_, Result<TableDescription>> {
+        Box::pin(async move {
+            let table = bring(engine, given, options).await;
+            let table = table.map_err(|error| error.context(format!("ingesting {}", given.shown)))?;
+            let mut telling = telling.lock();
+            let (report, progress) = &mut *telling;
+            report.tables += 1;
+            report.bytes += table.length;
+            report.entries += table.entries;
+            progress(report);
+            Ok(table)
+        })
+    };
+    all(given.iter().map(bring).collect(), AT_ONCE).await.into_iter().collect()
+}
+
+async fn bring(engine: &Engine, given: &Given, options: IngestOptions) -> Result<TableDescription> {
+    let to = names::table(engine.context.incarnation, given.name);
+    let copy = Copy {
+        source: &given.store,
+        target: &engine.objects,
+        epoch: engine.context.epoch,
+        level: 0,
+        bytes: 0,
+        how: if options.bring == Bring::Copy { HowToCopy::Bytes } else { HowToCopy::ByReference },
+    };
+    copy.run(&given.object, &to).await?;
+    let tables = engine.versions.tables();
+    let request = engine.request(Purpose::Verify);
+    let place = (given.name, given.keyspace.id);
+    let table =
+        Table::describe_outside(&engine.objects, &tables.cache, request, &to, place, options.trusted).await?;
+    check_features(engine, given, &table)?;
+    Ok(table)
+}
+
+/// # Errors
+/// `Unsupported` for kinds of entries that the keyspace does not take.
+fn check_features(engine: &Engine, given: &Given, table: &TableDescription) -> Result<()> {
+    let state = engine.manifest.state();
+    let allowed = state.keyspace(given.keyspace.id).map_or(0, |keyspace| keyspace.options.features);
+    // Values that lie elsewhere stay there.
+    let apart = table.features & OF_VALUE_OBJECTS;
+    if apart != 0 {
+        let error = Error::new(ErrorKind::Unsupported, "the table's values lie in objects of their own");
+        return Err(error.advice("make it with TableFileBuilder, which keeps values in the table"));
+    }
+    let beyond = table.features & !allowed;
+    if beyond == 0 {
+        return Ok(());
+    }
+    let message = format!(
+        "the table has entries of kinds that keyspace {:?} does not take: feature bits {beyond:#x}",
+        given.keyspace.name
+    );
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .advice("change the keyspace's settings with `tombolo db keyspace set`, which lets it take them"))
+}
+
+/// Sorts tables into layers: those of one meet nowhere within a keyspace, and a later one lies over
+/// what it meets of the earlier ones.
+///
+/// # Errors
+/// `Invalid` when tables meet and nobody said that their order counts.
+fn layers(
+    tables: Vec<TableDescription>,
+    given: &[Given],
+    ordered: bool,
+) -> Result<Vec<Vec<TableDescription>>> {
+    /// By keyspace and first key: the last key, and which table.
+    type Layer = BTreeMap<(u32, Bytes), (Bytes, usize)>;
+    let mut spans: Vec<Layer> = Vec::new();
+    let mut layers: Vec<Vec<TableDescription>> = Vec::new();
+    for (number, table) in tables.into_iter().enumerate() {
+        let meets = |layer: &Layer| {
+            let until = (table.keyspace, table.last_key.clone());
+            let ((keyspace, _), (last, other)) = layer.range(..=until).next_back()?;
+            (*keyspace == table.keyspace && *last >= table.first_key).then_some(*other)
+        };
+        let met =
+            spans.iter().enumerate().rev().find_map(|(at, layer)| meets(layer).map(|other| (at, other)));
+        let at = match met {
+            None => 0,
+            Some((at, _)) if ordered => at + 1,
+            Some((_, other)) => return Err(meeting(&given[other], &given[number], &table)),
+        };
+        if at == layers.len() {
+            layers.push(Vec::new());
+            spans.push(Layer::new());
+        }
+        spans[at].insert((table.keyspace, table.first_key.clone()), (table.last_key.clone(), number));
+        layers[at].push(table);
+    }
+    Ok(layers)
+}
+
+#[cold]
+fn meeting(one: &Given, other: &Given, table: &TableDescription) -> Error {
+    let message = format!("{} and {} may hold the same keys", one.shown, other.shown);
+    Error::new(ErrorKind::Invalid, message)
+        .found(format!("{:?} to {:?} in the second", table.first_key, table.last_key))
+        .advice("make tables that do not meet, or say that later ones take the place of earlier ones")
+}
+
+/// Names the tables, which are part of nothing yet.
+async fn stage(engine: &Engine, layers: &[Vec<TableDescription>]) -> Result<()> {
+    let edits: Vec<_> = layers.iter().flatten().cloned().map(Edit::TableStaged).collect();
+    if edits.is_empty() {
+        return Ok(());
+    }
+    let Err(error) = engine.manifest.committed_in_time(edits).await else { return Ok(()) };
+    let may_be_named =
+        matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed);
+    if !may_be_named {
+        delete_unnamed_by_name(engine, layers.iter().flatten().map(|table| table.name)).await;
+    }
+    // A drop was recorded between the look at the keyspace and the record.
+    let gone = |table: &TableDescription| engine.catalog.by_id(table.keyspace).is_none();
+    if !may_be_named && layers.iter().flatten().any(gone) {
+        return Err(Error::new(ErrorKind::NotFound, "a keyspace was dropped meanwhile").source(error));
+    }
+    Err(error)
+}
+
+/// Has the log show the tables. An exchange waits a moment for snapshots that operations of the
+/// database itself have open.
+async fn show(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Result<()> {
+    let mut attempt = 1;
+    loop {
+        match write::ingest(engine, ingestion).await {
+            Err(error) if error.kind() == ErrorKind::Conflict && attempt < SNAPSHOT_LOOKS => {
+                attempt += 1;
+                engine.env.sleep(SNAPSHOT_PAUSE).await;
+            }
+            shown => return shown,
+        }
+    }
+}
+
+/// Gives up tables that no log entry shows, nor ever will: none was appended.
+async fn give_up(engine: &Engine, ingestion: &Ingestion) {
+    let state = engine.manifest.state();
+    let staged = ingestion.layers.iter().flatten().map(|table| table.name);
+    let staged = staged.filter(|name| state.staged().any(|table| table.description.name == *name));
+    let edits: Vec<_> = staged.map(|name| Edit::TableObsolete { name }).collect();
+    if !edits.is_empty()
+        && let Err(error) = engine.manifest.committed_in_time(edits).await
+    {
+        tracing::warn!(%error, "tables that were not ingested are given up by the next opening");
+    }
+    engine.work.raise();
+}
+
+/// Deletes what was moved. What is left is the giver's still, and harmless.
+async fn remove_given(given: &[Given]) {
+    let request = Request::new(Purpose::Collection, Epoch::NONE);
+    for Given { store, object, shown, .. } in given {
+        if let Err(error) = store.delete(request, object).await {
+            tracing::warn!(%error, table = shown, "a table that was moved into the database stays where it was");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Where a table lies that is part of no database.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Result, Uri};
+
+/// An object of any store that is, or will be, a table of no database: its URI
+/// (`file:///data/part-1.table`, `s3://bucket/parts/1`), the path of a file of this host, or a name
+/// in a store that is open.
+#[derive(Clone, Debug)]
+pub struct TablePlace(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
+    Uri(String),
+    Path(PathBuf),
+    Object(Arc<dyn ObjectStore>, ObjectName),
+}
+
+impl TablePlace {
+    /// An object of a store that is open.
+    ///
+    /// # Errors
+    /// `Invalid` when `name` is no object's.
+    pub fn object(store: Arc<dyn ObjectStore>, name: impl AsRef<str>) -> Result<TablePlace> {
+        Ok(TablePlace(Place::Object(store, ObjectName::new(name)?)))
+    }
+
+    /// The store and the object's name; `open` opens the store of a URI.
+    pub(crate) fn resolve(
+        &self,
+        open: impl FnOnce(&Uri) -> Result<Arc<dyn ObjectStore>>,
+    ) -> Result<(Arc<dyn ObjectStore>, ObjectName)> {
+        let mut uri = match &self.0 {
+            Place::Object(store, name) => return Ok((Arc::clone(store), name.clone())),
+            Place::Uri(uri) => Uri::parse(uri)?,
+            Place::Path(path) => Uri::from_path(path)?,
+        };
+        let Some((directory, name)) = uri.rest.rsplit_once('/').filter(|(_, name)| !name.is_empty()) else {
+            return Err(Error::new(ErrorKind::Invalid, format!("{} names no object", uri.shown()))
+                .advice("write the place of a store, a / and the object's name"));
+        };
+        let name = ObjectName::new(name)?;
+        uri.rest = directory.to_owned();
+        Ok((open(&uri)?, name))
+    }
+}
+
+impl fmt::Display for TablePlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Object(store, name) => write!(formatter, "{name} in {}", store.describe()),
+            Place::Uri(uri) => match Uri::parse(uri) {
+                Ok(uri) => formatter.write_str(&uri.shown()),
+                Err(_) => formatter.write_str("a place that is no URI"),
+            },
+            Place::Path(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
+impl From<&str> for TablePlace {
+    /// A URI, or without `://` a path.
+    fn from(place: &str) -> TablePlace {
+        TablePlace(if place.contains("://") { Place::Uri(place.into()) } else { Place::Path(place.into()) })
+    }
+}
+
+impl From<String> for TablePlace {
+    fn from(place: String) -> TablePlace {
+        place.as_str().into()
+    }
+}
+
+impl From<&Path> for TablePlace {
+    fn from(path: &Path) -> TablePlace {
+        TablePlace(Place::Path(path.to_owned()))
+    }
+}
+
+impl From<PathBuf> for TablePlace {
+    fn from(path: PathBuf) -> TablePlace {
+        TablePlace(Place::Path(path))
+    }
+}

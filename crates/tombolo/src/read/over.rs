@@ -1,0 +1,117 @@
+//! Reads of a keyspace over whose memtables tables lie that were ingested a moment ago: by a walk
+//! limited to the key, which goes by numbers and not by places. It lasts until the flush that puts
+//! them into the levels.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_format::key::{SequenceNumber, Trailer};
+use tombolo_storage::{Purpose, Result};
+
+use super::{Asked, InMemory, Merge};
+use crate::engine::View;
+use crate::resolve::{Answer, Fold, Judge};
+use crate::table::{KeyRange, Step};
+
+/// The newest version of a key that is seen, by its number, and the value that the key has.
+type Newest = (SequenceNumber, Option<Bytes>);
+
+/// A walk over the versions of one key, newest first.
+struct Walk<'a> {
+    merge: Merge,
+    key: &'a [u8],
+    judge: Judge,
+    fold: Fold,
+    newest: Option<SequenceNumber>,
+    /// That of the version before: a flush may have put what a memtable holds into a table as well,
+    /// and the second of two with one number is not taken.
+    before: SequenceNumber,
+}
+
+impl<'a> Walk<'a> {
+    fn begin(view: &View, asked: Asked<'_>, key: &'a [u8]) -> Result<(Walk<'a>, Step)> {
+        let bound = Bound::Included(key.to_vec());
+        let range = Arc::new(KeyRange { lower: bound.clone(), upper: bound });
+        let mut merge = Merge::of_view(view, asked.keyspace.id, Some(&range), Purpose::Get);
+        let step = merge.try_seek(key, Trailer::seek(asked.sequence))?;
+        let (judge, fold) = (asked.keyspace.judge(), Fold::default());
+        let (newest, before) = (None, SequenceNumber(u64::MAX));
+        Ok((Walk { merge, key, judge, fold, newest, before }, step))
+    }
+
+    /// Takes versions from where it stands, until they have an answer or something is not in memory.
+    fn settle(&mut self) -> Result<Step> {
+        while let Some(source) = self.merge.source()
+            && let Some((_, trailer)) = source.entry().filter(|(key, _)| *key == self.key)
+        {
+            if trailer.sequence() < self.before {
+                self.before = trailer.sequence();
+                self.newest.get_or_insert(trailer.sequence());
+                let (value, place) = (|| source.value_bytes(), || source.place());
+                let answer = self.fold.feed(&self.judge, self.key, trailer, value, place)?;
+                if !matches!(answer, Answer::More | Answer::Fold) {
+                    break;
+                }
+            }
+            if self.merge.try_next()? == Step::Blocked {
+                return Ok(Step::Blocked);
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    fn finish(self) -> Result<Option<Newest>> {
+        let value = self.fold.finish(&self.judge, self.key)?;
+        Ok(self.newest.map(|newest| (newest, value)))
+    }
+}
+
+/// Looks the key up in memory. The answer has no value where the key has none.
+///
+/// # Errors
+/// `Corrupt`, `Unsupported`; those of folding.
+#[cold]
+pub(super) fn newest_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Newest>> {
+    let (mut walk, step) = Walk::begin(view, asked, key)?;
+    if step == Step::Blocked || walk.settle()? == Step::Blocked {
+        return Ok(InMemory::Miss);
+    }
+    walk.finish().map(InMemory::Answer)
+}
+
+/// Looks the key up, in tables too.
+///
+/// # Errors
+/// As [`newest_in_memory`]; those of the store.
+pub(super) async fn newest(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Newest>> {
+    let (mut walk, mut step) = Walk::begin(view, asked, key)?;
+    loop {
+        if step == Step::Blocked {
+            walk.merge.load().await?;
+        }
+        step = walk.settle()?;
+        if step == Step::Done {
+            return walk.finish();
+        }
+    }
+}
+
+/// The value of the key, by memory.
+///
+/// # Errors
+/// As [`newest_in_memory`].
+pub(super) fn get_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Bytes>> {
+    Ok(match newest_in_memory(view, asked, key)? {
+        InMemory::Miss => InMemory::Miss,
+        InMemory::Answer(newest) => InMemory::Answer(newest.and_then(|(_, value)| value)),
+    })
+}
+
+/// The value of the key, by tables too.
+///
+/// # Errors
+/// As [`newest`].
+pub(super) async fn get(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Bytes>> {
+    Ok(newest(view, asked, key).await?.and_then(|(_, value)| value))
+}

@@ -1,0 +1,131 @@
+//! The slow path of reads: all versions of one key, newest first, over memtables and tables, until
+//! they have an answer.
+//!
+//! Puts and deletes are answered without it. It begins anew at the newest version whenever a read
+//! meets an entry that alone says nothing, or memory cannot go on: over the same view and moment it
+//! meets the same entries, so that none is lost on the way.
+//!
+//! Invariant: a version is looked for below the one before. Of two entries with one number, which a
+//! source might hold beside another, the second is never taken.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
+use tombolo_storage::Result;
+
+use super::{Asked, InMemory, MEMTABLE, candidates, open_together};
+use crate::engine::View;
+use crate::memtable::Memtable;
+use crate::resolve::{Answer, Fold, Judge};
+use crate::table::{Hit, Lookup, Probe};
+use crate::version::TableHandle;
+
+/// A walk over the versions of one key.
+struct Walk<'a> {
+    lookup: Lookup<'a>,
+    judge: Judge,
+    fold: Fold,
+}
+
+impl<'a> Walk<'a> {
+    fn new(asked: Asked<'_>, lookup: &Lookup<'a>) -> Walk<'a> {
+        Walk { lookup: *lookup, judge: asked.keyspace.judge(), fold: Fold::default() }
+    }
+
+    /// Takes a version; says whether it was the last one needed.
+    fn take(
+        &mut self,
+        trailer: Trailer,
+        value: impl FnOnce() -> Bytes,
+        place: impl FnOnce() -> String,
+    ) -> Result<bool> {
+        let key = self.lookup.target.user_key;
+        let answer = self.fold.feed(&self.judge, key, trailer, value, place)?;
+        let Some(older) = trailer.sequence().0.checked_sub(1) else { return Ok(true) };
+        self.lookup.target = InternalKey::new(key, Trailer::seek(SequenceNumber(older)));
+        Ok(!matches!(answer, Answer::More | Answer::Fold))
+    }
+
+    fn take_hit(&mut self, table: &TableHandle, hit: Hit) -> Result<bool> {
+        self.take(hit.trailer, || hit.into_value(), || table.object().to_string())
+    }
+
+    /// Walks the memtables; says whether that was enough.
+    fn memtables(&mut self, view: &View, asked: Asked<'_>) -> Result<bool> {
+        let (key, hash) = (self.lookup.target.user_key, self.lookup.hash);
+        for memtable in view.memtables() {
+            let below = self.lookup.target.trailer.sequence();
+            let done = memtable.versions(asked.keyspace.id, key, hash, below, |entry| {
+                self.take(entry.trailer, || Bytes::copy_from_slice(entry.value), || MEMTABLE.to_owned())
+            })?;
+            if done {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn finish(self) -> Result<Option<Bytes>> {
+        self.fold.finish(&self.judge, self.lookup.target.user_key)
+    }
+}
+
+/// The newest version of the key that is seen and lies in a memtable.
+pub(super) fn newest_in_memtables(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> Option<Trailer> {
+    let key = lookup.target.user_key;
+    let newest = |memtable: &Arc<Memtable>| {
+        memtable.get(asked.keyspace.id, key, lookup.hash, asked.sequence, |entry| entry.trailer)
+    };
+    view.memtables().find_map(newest)
+}
+
+/// Reads the key in memory; `read` makes the answer of its value, and does not run on a miss.
+#[cold]
+pub(super) fn get_in_memory<R>(
+    view: &View,
+    asked: Asked<'_>,
+    lookup: &Lookup<'_>,
+    mut read: impl FnMut(Bytes) -> Option<R>,
+) -> Result<InMemory<R>> {
+    let mut walk = Walk::new(asked, lookup);
+    if !walk.memtables(view, asked)?
+        && let Some(levels) = view.version.levels(asked.keyspace.id)
+    {
+        'tables: for table in candidates(levels, lookup.target.user_key) {
+            loop {
+                match table.probe(&walk.lookup)? {
+                    Probe::Absent => break,
+                    Probe::Miss => return Ok(InMemory::Miss),
+                    Probe::Found(hit) => {
+                        if walk.take_hit(table, hit)? {
+                            break 'tables;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(InMemory::Answer(walk.finish()?.and_then(&mut read)))
+}
+
+/// Reads the key, from tables too.
+///
+/// # Errors
+/// `Corrupt`, `Unsupported`; those of the store.
+pub(super) async fn get(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> Result<Option<Bytes>> {
+    let mut walk = Walk::new(asked, lookup);
+    if !walk.memtables(view, asked)?
+        && let Some(levels) = view.version.levels(asked.keyspace.id)
+    {
+        open_together(candidates(levels, lookup.target.user_key)).await?;
+        'tables: for table in candidates(levels, lookup.target.user_key) {
+            while let Some(hit) = table.get(&walk.lookup).await? {
+                if walk.take_hit(table, hit)? {
+                    break 'tables;
+                }
+            }
+        }
+    }
+    walk.finish()
+}

@@ -1,0 +1,175 @@
+//! Ingest in the commit section: `staged tables → one log entry → the memtable is sealed → view`.
+//!
+//! Invariants:
+//! 1. Staged tables are shown with a log entry that says so, and never before it is appended; the
+//!    caller is told once that entry is durable.
+//! 2. The memtable is sealed with the entry: it holds nothing newer than what was ingested, and its
+//!    flush makes the tables live. So level 0 keeps its order.
+//! 3. The visible number is raised before the view is shown: a read sees what the exchange of a
+//!    keyspace ended, or looks at a number that needs none of it.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::TableDescription;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use super::change::Change;
+use super::line::{Wanted, stand_in_line};
+use super::{
+    Content, Prepared, Unfinished, acknowledge, check_in_flight, check_line, commit_locked, finish_commit,
+    no_room, rotate, stands_in_line, waiting_max,
+};
+use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, took_no_effect};
+use crate::op::Op;
+use crate::options::Durability;
+use crate::version::Ingested;
+
+/// Staged tables that are to become part of the database together.
+#[derive(Debug)]
+pub(crate) struct Ingestion {
+    /// Oldest first; the tables of a layer meet nowhere within a keyspace.
+    pub(crate) layers: Vec<Vec<TableDescription>>,
+    /// All keyspaces that it is about.
+    pub(crate) keyspaces: Vec<Arc<KeyspaceInfo>>,
+    /// Those of which all that is older ends.
+    pub(crate) exchanged: Vec<Arc<KeyspaceInfo>>,
+    /// The number of its last operation, once it has one.
+    taken: OnceLock<SequenceNumber>,
+    /// An append ended so that nobody knows whether a log has it.
+    may_be_logged: AtomicBool,
+}
+
+impl Ingestion {
+    /// Of these layers.
+    pub(crate) fn new(
+        layers: Vec<Vec<TableDescription>>,
+        keyspaces: Vec<Arc<KeyspaceInfo>>,
+        exchanged: Vec<Arc<KeyspaceInfo>>,
+    ) -> Ingestion {
+        let (taken, may_be_logged) = (OnceLock::new(), AtomicBool::new(false));
+        Ingestion { layers, keyspaces, exchanged, taken, may_be_logged }
+    }
+
+    /// The number of its last operation, once it is part of the database.
+    pub(crate) fn taken(&self) -> Option<SequenceNumber> {
+        self.taken.get().copied()
+    }
+
+    /// Whether a log may show its tables, now or to a successor.
+    pub(crate) fn may_be_logged(&self) -> bool {
+        self.taken().is_some() || self.may_be_logged.load(Ordering::Acquire)
+    }
+
+    fn prepare(&self) -> Result<Prepared> {
+        let invalid = |error: tombolo_format::FormatError| Error::new(ErrorKind::Invalid, error.to_string());
+        let mut prepared = Prepared { keyspaces: self.keyspaces.clone(), ..Prepared::default() };
+        for keyspace in &self.exchanged {
+            prepared.batch.push_exchange(keyspace.id).map_err(invalid)?;
+        }
+        for layer in &self.layers {
+            let names: Vec<_> = layer.iter().map(|table| (table.name, table.keyspace)).collect();
+            prepared.batch.push_ingest(&names).map_err(invalid)?;
+        }
+        Ok(prepared)
+    }
+
+    /// What it has made part of the database by operations up to `last`.
+    fn ingested(&self, last: SequenceNumber) -> Ingested {
+        let first = last.0 + 1 - self.layers.len() as u64;
+        let tables = (first..).zip(&self.layers).flat_map(|(number, layer)| {
+            layer.iter().map(move |table| Arc::new(table.at_sequence(SequenceNumber(number))))
+        });
+        let exchanged = self.exchanged.iter().map(|keyspace| keyspace.id).collect();
+        Ingested { tables: tables.collect(), exchanged, last }
+    }
+
+    /// # Errors
+    /// `NotFound` when a keyspace was dropped; `Conflict` for an exchange while snapshots are open;
+    /// `Busy` without room; those of a commit.
+    pub(super) fn commit(&self, engine: &Engine, commit: &mut Commit) -> Result<Committed> {
+        engine.check_writable()?;
+        self.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
+        let waiting = engine.view().waiting.len();
+        if waiting >= waiting_max(engine) {
+            return Err(no_room(engine, waiting));
+        }
+        let prepared = self.prepare()?;
+        if self.exchanged.is_empty() {
+            return self.commit_prepared(engine, commit, &prepared);
+        }
+        // A snapshot that is opened meanwhile sees all of it, or the exchange comes after it.
+        engine.snapshots.with_none(|| self.commit_prepared(engine, commit, &prepared)).unwrap_or_else(|| {
+            let error = Error::new(ErrorKind::Conflict, "snapshots see what the exchange would end");
+            Err(error.advice("close the snapshots and cursors of this process, and try again"))
+        })
+    }
+
+    fn commit_prepared(
+        &self,
+        engine: &Engine,
+        commit: &mut Commit,
+        prepared: &Prepared,
+    ) -> Result<Committed> {
+        let committed = commit_locked(engine, commit, Content::Batch(prepared), Durability::Durable);
+        let committed = committed.inspect_err(|error| {
+            if !took_no_effect(error) && error.kind() != ErrorKind::NotFound {
+                self.may_be_logged.store(true, Ordering::Release);
+            }
+        })?;
+        let unfinished = Unfinished(engine);
+        let last = SequenceNumber(commit.last);
+        debug_assert_eq!(engine.stream.visible.load(Ordering::Relaxed), last.0, "shown before the view");
+        let ingested = Arc::new(self.ingested(last));
+        let _first = self.taken.set(last);
+        if is_enabled(Mutant::IngestWithoutSeal) {
+            show_unsealed(engine, commit, ingested);
+        } else {
+            rotate(engine, commit, Some(ingested));
+        }
+        std::mem::forget(unfinished);
+        Ok(Committed { rotated: true, ..committed })
+    }
+}
+
+/// A mutant: the tables are taken for those of the memtable before, so that the one that takes the
+/// writes holds older ones as well.
+#[cold]
+fn show_unsealed(engine: &Engine, commit: &mut Commit, ingested: Arc<Ingested>) {
+    let (memtable, writer) = crate::memtable::Memtable::create(engine.budget(), 1 << 20);
+    drop(writer);
+    let older = Arc::new(crate::engine::Sealed {
+        memtable,
+        last_sequence: ingested.last,
+        log_end: Some(commit.log_end),
+        keyspace_edits: std::mem::take(&mut commit.keyspace_edits),
+        ingested: Some(ingested),
+        old_logs: Vec::new(),
+    });
+    super::show_sealed(engine, &older, None);
+}
+
+/// Makes staged tables part of the database; resolves once that is durable.
+pub(crate) fn ingest(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Op<()> {
+    let change = Change::Ingest(Arc::clone(ingestion));
+    let committed = check_in_flight(engine, Durability::Durable).and_then(|()| {
+        let mut commit = engine.stream.commit.lock();
+        check_line(&commit).and_then(|()| change.commit(engine, &mut commit))
+    });
+    let committed = match committed {
+        // Nothing was tried: nobody needs to be told.
+        Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Err(error),
+        committed => finish_commit(engine, committed),
+    };
+    match committed {
+        Ok(_) if is_enabled(Mutant::IngestAcknowledgedEarly) => Op::ready(Ok(())),
+        Ok(committed) => acknowledge(engine, committed, Durability::Durable),
+        Err(error) if stands_in_line(engine, &error) => {
+            Op::ticket(stand_in_line(engine, Wanted::Change(change), Durability::Durable, error), ())
+        }
+        Err(error) => Op::ready(Err(error)),
+    }
+}
