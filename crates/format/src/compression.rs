@@ -12,8 +12,11 @@ use std::cell::RefCell;
 
 use crate::error::{FormatError, Result};
 
+mod dictionary;
 mod prefix;
 
+pub(crate) use dictionary::Trained;
+pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary};
 pub(crate) use prefix::decompress_prefix_into;
 
 /// How a block is compressed. The byte values are the format.
@@ -73,6 +76,8 @@ pub(crate) fn saves_enough(stored: usize, raw: usize) -> bool {
 pub struct Compressor {
     lz4: lz4_flex::block::CompressTable,
     zstd: Option<zstd::bulk::Compressor<'static>>,
+    /// Of the table that it compresses.
+    dictionary: Option<Trained>,
 }
 
 impl std::fmt::Debug for Compressor {
@@ -85,6 +90,35 @@ impl Compressor {
     /// A compressor.
     pub fn new() -> Compressor {
         Compressor::default()
+    }
+
+    /// From here on data blocks are compressed with a dictionary.
+    pub(crate) fn set_dictionary(&mut self, dictionary: Trained) {
+        self.dictionary = Some(dictionary);
+    }
+
+    /// The dictionary's bytes; none without one.
+    pub(crate) fn dictionary(&self) -> &[u8] {
+        self.dictionary.as_ref().map_or(&[], Trained::bytes)
+    }
+
+    /// Bytes of memory that the dictionary holds.
+    pub(crate) fn dictionary_memory_bytes(&self) -> usize {
+        self.dictionary.as_ref().map_or(0, Trained::memory_bytes)
+    }
+
+    /// Appends `raw`, compressed with the dictionary, if there is one and that pays; else nothing.
+    pub(crate) fn compress_with_dictionary(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
+        let (Some(dictionary), Ok(length)) = (&mut self.dictionary, u32::try_from(raw.len())) else {
+            return false;
+        };
+        let start = out.len();
+        out.extend_from_slice(&length.to_le_bytes());
+        if dictionary.compress(raw, out) && saves_enough(out.len() - start, raw.len()) {
+            return true;
+        }
+        out.truncate(start);
+        false
     }
 
     /// Appends `raw`, compressed if that pays, and says how it did.

@@ -7,7 +7,8 @@
 //! | n − 4 | 4 | CRC-32C of all before it, mixed with (table identity, offset in the table) |
 //!
 //! Compression 3 is LZ4 in two parts (`stored/parts.rs`): data blocks have it, so that a look-up
-//! can leave out most of the values.
+//! can leave out most of the values. Compression 4 is ZSTD with the dictionary that the table has in
+//! its properties: data blocks have it.
 //!
 //! n is the length in the block's handle. Nothing is decompressed or parsed before the checksum was
 //! found right.
@@ -19,7 +20,9 @@ use bytes::Bytes;
 pub use crate::block::BLOCK_BYTES_MAX;
 use crate::block::Block;
 use crate::checksum::{crc32c, stamp};
-use crate::compression::{Compression, Compressor, decompress, decompress_into, decompressed_bytes};
+use crate::compression::{
+    Compression, Compressor, Dictionary, LENGTH_BYTES, decompress, decompress_into, decompressed_bytes,
+};
 use crate::error::{FormatError, Result};
 use crate::key::{InternalKey, Trailer};
 
@@ -32,12 +35,15 @@ pub const STORED_TRAILER_BYTES: usize = 5;
 /// The compression byte of a payload in two parts.
 const IN_PARTS: u8 = 3;
 
+/// The compression byte of a payload that needs the table's dictionary.
+const WITH_DICTIONARY: u8 = 4;
+
 /// What the compression byte of a stored block says, in words.
 pub fn compression_name(byte: u8) -> &'static str {
-    if byte == IN_PARTS {
-        "lz4 in two parts"
-    } else {
-        Compression::from_byte(byte).map_or("unknown", Compression::name)
+    match byte {
+        IN_PARTS => "lz4 in two parts",
+        WITH_DICTIONARY => "zstd with a dictionary",
+        _ => Compression::from_byte(byte).map_or("unknown", Compression::name),
     }
 }
 
@@ -99,6 +105,12 @@ pub fn seal_data(
     offset: u64,
     out: &mut Vec<u8>,
 ) -> BlockHandle {
+    if compression == Compression::Zstd {
+        let start = begin(raw, out);
+        if compressor.compress_with_dictionary(raw, out) {
+            return end(WITH_DICTIONARY, start, identity, offset, out);
+        }
+    }
     if compression != Compression::Lz4 {
         return seal(compressor, compression, raw, identity, offset, out);
     }
@@ -128,12 +140,26 @@ fn end(compression: u8, start: usize, identity: u64, offset: u64, out: &mut Vec<
 /// # Errors
 /// `Damaged`, or `Newer` for an unknown compression, with the offset in the block.
 pub fn open(stored: &Bytes, identity: u64, offset: u64) -> Result<Bytes> {
-    match Sealed::check(stored, identity, offset)?.0 {
+    open_with(stored, identity, offset, None)
+}
+
+/// As [`open`], of a data block of a table that has a dictionary, or none.
+///
+/// # Errors
+/// As there.
+pub fn open_with(
+    stored: &Bytes,
+    identity: u64,
+    offset: u64,
+    dictionary: Option<&Dictionary>,
+) -> Result<Bytes> {
+    let sealed = Sealed::check(stored, identity, offset)?.with(dictionary);
+    match sealed.payload {
         Payload::Whole(Compression::None, payload) => Ok(stored.slice(..payload.len())),
         Payload::Whole(compression, payload) => Ok(decompress(compression, payload, BLOCK_BYTES_MAX)?.into()),
-        Payload::Parts(parts) => {
-            let mut raw = vec![0; parts.raw_bytes()];
-            parts.decompress_into(&mut raw)?;
+        Payload::Parts(_) | Payload::WithDictionary(_) => {
+            let mut raw = vec![0; sealed.raw_bytes()];
+            sealed.decompress_into(&mut raw)?;
             Ok(raw.into())
         }
     }
@@ -142,17 +168,23 @@ pub fn open(stored: &Bytes, identity: u64, offset: u64) -> Result<Bytes> {
 /// How long a stored block says to be when decompressed, if it says so. Nothing was checked: a
 /// hint.
 pub fn raw_bytes(stored: &[u8]) -> Option<usize> {
-    Some(Sealed(payload(stored.get(..stored.len().checked_sub(4)?)?).ok()?).raw_bytes())
+    let payload = payload(stored.get(..stored.len().checked_sub(4)?)?).ok()?;
+    Some(Sealed { payload, dictionary: None }.raw_bytes())
 }
 
 /// A stored block whose checksum was found right, and which is not decompressed yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Sealed<'a>(Payload<'a>);
+pub struct Sealed<'a> {
+    payload: Payload<'a>,
+    dictionary: Option<&'a Dictionary>,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Payload<'a> {
     Whole(Compression, &'a [u8]),
     Parts(Parts<'a>),
+    /// A decompressed length, and a ZSTD frame.
+    WithDictionary(&'a [u8]),
 }
 
 impl<'a> Sealed<'a> {
@@ -173,16 +205,41 @@ impl<'a> Sealed<'a> {
         if expected != found {
             return Err(FormatError::checksum(hashed.len(), expected, found));
         }
-        Ok(Sealed(payload(hashed)?))
+        Ok(Sealed { payload: payload(hashed)?, dictionary: None })
+    }
+
+    /// The same block, of a table that has a dictionary, or none.
+    #[must_use]
+    pub fn with(self, dictionary: Option<&'a Dictionary>) -> Sealed<'a> {
+        Sealed { dictionary, ..self }
+    }
+
+    /// Decompresses it into `raw`, which has its length.
+    fn decompress_into(&self, raw: &mut [u8]) -> Result<()> {
+        match &self.payload {
+            Payload::Whole(compression, payload) => decompress_into(*compression, payload, raw),
+            Payload::Parts(parts) => parts.decompress_into(raw),
+            Payload::WithDictionary(payload) => {
+                let Some(dictionary) = self.dictionary else {
+                    return Err(FormatError::damaged(
+                        0,
+                        "a block that needs no dictionary, since the table has none",
+                        "one that needs it",
+                    ));
+                };
+                let frame = payload.get(LENGTH_BYTES..).unwrap_or_default();
+                dictionary.decompress_into(frame, raw).map_err(|error| error.shifted(LENGTH_BYTES as u64))
+            }
+        }
     }
 
     /// Its length when decompressed, at most [`BLOCK_BYTES_MAX`].
     pub fn raw_bytes(&self) -> usize {
-        match &self.0 {
-            // It was below the limit when it was checked.
-            Payload::Whole(compression, payload) => {
-                decompressed_bytes(*compression, payload, BLOCK_BYTES_MAX).unwrap_or(0)
-            }
+        // It was below the limit when it was checked.
+        let stated = |compression, payload| decompressed_bytes(compression, payload, BLOCK_BYTES_MAX);
+        match &self.payload {
+            Payload::Whole(compression, payload) => stated(*compression, payload).unwrap_or(0),
+            Payload::WithDictionary(payload) => stated(Compression::Zstd, payload).unwrap_or(0),
             Payload::Parts(parts) => parts.raw_bytes(),
         }
     }
@@ -199,10 +256,7 @@ impl<'a> Sealed<'a> {
         let bytes = self.raw_bytes();
         let mut memory = memory(bytes);
         assert_eq!(memory.as_mut().len(), bytes, "memory of another length");
-        match &self.0 {
-            Payload::Whole(compression, payload) => decompress_into(*compression, payload, memory.as_mut())?,
-            Payload::Parts(parts) => parts.decompress_into(memory.as_mut())?,
-        }
+        self.decompress_into(memory.as_mut())?;
         Ok(memory)
     }
 
@@ -219,9 +273,9 @@ impl<'a> Sealed<'a> {
     ) -> Result<Option<(Trailer, Range<usize>)>> {
         // The earlier content is overwritten, or not looked at.
         room.resize(self.raw_bytes(), 0);
-        match &self.0 {
-            Payload::Whole(compression, payload) => decompress_into(*compression, payload, room)?,
+        match &self.payload {
             Payload::Parts(parts) => parts.second_into(room)?,
+            Payload::Whole(..) | Payload::WithDictionary(_) => self.decompress_into(room)?,
         }
         let block = Block::parse(&**room)?;
         let Some((trailer, value)) =
@@ -229,7 +283,7 @@ impl<'a> Sealed<'a> {
         else {
             return Ok(None);
         };
-        if let Payload::Parts(parts) = &self.0 {
+        if let Payload::Parts(parts) = &self.payload {
             parts.first_until(value.end, room)?;
         }
         Ok(Some((trailer, value)))
@@ -243,6 +297,10 @@ fn payload(hashed: &[u8]) -> Result<Payload<'_>> {
     };
     if *compression == IN_PARTS {
         return Parts::new(payload, BLOCK_BYTES_MAX).map(Payload::Parts);
+    }
+    if *compression == WITH_DICTIONARY {
+        decompressed_bytes(Compression::Zstd, payload, BLOCK_BYTES_MAX)?;
+        return Ok(Payload::WithDictionary(payload));
     }
     let Some(known) = Compression::from_byte(*compression) else {
         return Err(FormatError::newer(payload.len(), format!("compression {compression}")));

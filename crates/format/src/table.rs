@@ -39,6 +39,7 @@ use bytes::Bytes;
 use crate::block::{Block, Place};
 use crate::checksum::crc32c;
 use crate::codec::Reader;
+use crate::compression::Dictionary;
 use crate::error::{FormatError, Result, check_version};
 use crate::index::PartitionHandle;
 use crate::key::{InternalKey, SequenceNumber, check_entry_features};
@@ -169,6 +170,8 @@ pub struct Top {
     pub partitions: Box<[PartitionHandle]>,
     /// The properties.
     pub properties: Properties,
+    /// What its data blocks have in common, if they are compressed so.
+    pub dictionary: Option<Dictionary>,
 }
 
 impl Top {
@@ -206,7 +209,9 @@ impl Top {
         let properties = properties.map_err(|error| error.shifted(footer.properties().offset))?;
         let partitions = partitions_of(&index, footer.top_index.offset)
             .map_err(|error| error.shifted(footer.top_index.offset))?;
-        Ok(Top { footer, index, partitions, properties })
+        let dictionary = Dictionary::decode(&properties.dictionary);
+        let dictionary = dictionary.map_err(|error| error.shifted(footer.properties().offset))?;
+        Ok(Top { footer, index, partitions, properties, dictionary })
     }
 
     /// The partition that may hold the target.
@@ -224,7 +229,13 @@ impl Top {
 
     /// Bytes of memory that it holds.
     pub fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes() + size_of_val(&*self.partitions) + size_of::<Top>() + 256
+        let dictionary = self.dictionary.as_ref().map_or(0, Dictionary::memory_bytes);
+        self.index.memory_bytes()
+            + size_of_val(&*self.partitions)
+            + self.properties.dictionary.len()
+            + dictionary
+            + size_of::<Top>()
+            + 256
     }
 }
 
@@ -248,6 +259,22 @@ fn partitions_of(index: &Block, end: u64) -> Result<Box<[PartitionHandle]>> {
 pub fn open_within(piece: &Bytes, piece_offset: u64, handle: BlockHandle, identity: u64) -> Result<Bytes> {
     let range = range_within(piece, piece_offset, handle)?;
     stored::open(&piece.slice(range), identity, handle.offset).map_err(|error| error.shifted(handle.offset))
+}
+
+/// As [`open_within`], of a data block of a table that has a dictionary, or none.
+///
+/// # Errors
+/// As there.
+pub fn open_data_within(
+    piece: &Bytes,
+    piece_offset: u64,
+    handle: BlockHandle,
+    identity: u64,
+    dictionary: Option<&Dictionary>,
+) -> Result<Bytes> {
+    let stored = piece.slice(range_within(piece, piece_offset, handle)?);
+    stored::open_with(&stored, identity, handle.offset, dictionary)
+        .map_err(|error| error.shifted(handle.offset))
 }
 
 /// The stored block at `handle` of a table, checked and not decompressed yet, from `piece`, bytes

@@ -6,7 +6,7 @@ use tombolo_format::FormatError;
 use tombolo_format::block::{Block, Cursor};
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::stored::{BlockHandle, STORED_TRAILER_BYTES};
-use tombolo_format::table::{FOOTER_BYTES, Footer, Partition, Top, open_within};
+use tombolo_format::table::{FOOTER_BYTES, Footer, Partition, Top, open_data_within};
 
 use super::report::Report;
 use crate::text;
@@ -39,6 +39,7 @@ pub fn inspect(bytes: &Bytes, entries: bool, report: &mut Report) {
         ("deletes", json!(properties.deletes)),
         ("sequences", json!(format!("{}–{}", properties.first_sequence, properties.last_sequence))),
         ("data_blocks", json!(properties.data_blocks)),
+        ("dictionary_bytes", json!(properties.dictionary.len())),
         ("raw_data_bytes", json!(properties.raw_data_bytes)),
         ("filter_bits_per_key", json!(properties.filter_bits_per_key)),
     ];
@@ -51,7 +52,7 @@ pub fn inspect(bytes: &Bytes, entries: bool, report: &mut Report) {
     );
     walk(&top.index, footer.top_index.offset, "top index", report, |value, report| {
         match PartitionHandle::decode(value, footer.top_index.offset) {
-            Ok(handle) => partition(bytes, &footer, handle, entries, report),
+            Ok(handle) => partition(bytes, &top, handle, entries, report),
             Err(error) => report.damage(footer.top_index.offset, "partition handle", error),
         }
     });
@@ -76,7 +77,8 @@ fn walk(
     }
 }
 
-fn partition(bytes: &Bytes, footer: &Footer, handle: PartitionHandle, entries: bool, report: &mut Report) {
+fn partition(bytes: &Bytes, top: &Top, handle: PartitionHandle, entries: bool, report: &mut Report) {
+    let footer = &top.footer;
     let found = match Partition::decode(bytes, 0, handle, footer.identity) {
         Ok(found) => found,
         // The filter may be damaged and the index sound: go on with that.
@@ -93,7 +95,7 @@ fn partition(bytes: &Bytes, footer: &Footer, handle: PartitionHandle, entries: b
     report.part(handle.offset, handle.length(), "partition", fields);
     walk(&found.index, handle.index().offset, "index partition", report, |value, report| {
         match decode_block_handle(value, footer.data_end) {
-            Ok(handle) => data_block(bytes, footer, handle, entries, report),
+            Ok(handle) => data_block(bytes, top, handle, entries, report),
             Err(error) => report.damage(handle.index().offset, "block handle", error),
         }
     });
@@ -105,8 +107,9 @@ fn index_only(bytes: &Bytes, footer: &Footer, handle: PartitionHandle) -> Option
     Some(Partition::decode(bytes, 0, without_filter, footer.identity).ok()?.index)
 }
 
-fn data_block(bytes: &Bytes, footer: &Footer, handle: BlockHandle, entries: bool, report: &mut Report) {
-    let opened = open_within(bytes, 0, handle, footer.identity)
+fn data_block(bytes: &Bytes, top: &Top, handle: BlockHandle, entries: bool, report: &mut Report) {
+    let (identity, dictionary) = (top.footer.identity, top.dictionary.as_ref());
+    let opened = open_data_within(bytes, 0, handle, identity, dictionary)
         .and_then(|raw| Ok((raw.len(), Block::new(raw).map_err(|error| error.shifted(handle.offset))?)));
     let (raw_bytes, block) = match opened {
         Ok(opened) => opened,

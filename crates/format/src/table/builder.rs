@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{FOOTER_BYTES, Footer, Properties, SequenceRange, TAIL_BYTES_MAX};
 use crate::block::BlockBuilder;
-use crate::compression::{Compression, Compressor};
+use crate::compression::{Compression, Compressor, Trained};
 use crate::error::Result;
 use crate::filter::{BITS_PER_KEY_DEFAULT, FilterBuilder};
 use crate::index::{PartitionHandle, separator};
@@ -23,6 +23,9 @@ pub struct TableOptions {
     /// Compression of data blocks. Index, filter and properties are stored as they are: they are
     /// read far more often than written.
     pub compression: Compression,
+    /// A dictionary of at most so many bytes is trained from the first entries of a table that ZSTD
+    /// compresses; 0 for none. They wait in memory, a hundred times as many bytes.
+    pub dictionary_bytes: usize,
     /// Filter bits per key; 0 for no filters.
     pub filter_bits_per_key: u32,
     /// An index partition ends once it has this many bytes.
@@ -48,6 +51,7 @@ impl Default for TableOptions {
             block_bytes: 8 << 10,
             value_alignment: 1,
             compression: Compression::Lz4,
+            dictionary_bytes: 0,
             filter_bits_per_key: BITS_PER_KEY_DEFAULT,
             partition_bytes: 8 << 10,
             output_bytes: 256 << 10,
@@ -111,7 +115,21 @@ pub struct TableBuilder {
     /// Feature bits of the kinds of entries so far.
     features: u64,
     separator: Vec<u8>,
+    /// Entries that wait until there is a dictionary; `None` once it was decided.
+    waiting: Option<Waiting>,
 }
+
+/// The first entries of a table, from which a dictionary is trained.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Key and value of each, one after another.
+    bytes: Vec<u8>,
+    /// Sequence number, kind, and bytes of the key and of both.
+    entries: Vec<(SequenceNumber, EntryKind, usize, usize)>,
+}
+
+/// A dictionary is trained from so many times its bytes.
+const SAMPLES_PART: usize = 100;
 
 /// Separators from here on are long.
 const LONG_SEPARATOR_BYTES: usize = 256;
@@ -164,6 +182,8 @@ impl TableBuilder {
             },
             features: 0,
             separator: Vec::new(),
+            waiting: (options.compression == Compression::Zstd && options.dictionary_bytes > 0)
+                .then(Waiting::default),
         }
     }
 
@@ -182,6 +202,42 @@ impl TableBuilder {
         value: &[u8],
     ) -> Result<()> {
         check_limits(user_key, value)?;
+        if let Some(waiting) = &mut self.waiting {
+            let bytes = user_key.len() + value.len();
+            waiting.bytes.extend_from_slice(user_key);
+            waiting.bytes.extend_from_slice(value);
+            waiting.entries.push((sequence, kind, user_key.len(), bytes));
+            if waiting.bytes.len() >= self.options.dictionary_bytes.saturating_mul(SAMPLES_PART) {
+                self.take_waiting();
+            }
+            return Ok(());
+        }
+        self.add_now(user_key, sequence, kind, value);
+        Ok(())
+    }
+
+    /// Trains a dictionary from the entries that wait for it, and adds them.
+    #[cold]
+    fn take_waiting(&mut self) {
+        let Some(Waiting { bytes, entries }) = self.waiting.take() else { return };
+        let lengths: Vec<_> = entries.iter().map(|(.., bytes)| *bytes).collect();
+        let options = &self.options;
+        let trained = Trained::train(&bytes, &lengths, options.dictionary_bytes, options.block_bytes);
+        if let Some(trained) = trained {
+            self.compressor.set_dictionary(trained);
+        }
+        let mut rest = &bytes[..];
+        for (sequence, kind, key_bytes, entry_bytes) in entries {
+            let (entry, after) = rest.split_at(entry_bytes);
+            let (user_key, value) = entry.split_at(key_bytes);
+            self.add_now(user_key, sequence, kind, value);
+            rest = after;
+        }
+        // Those before the last were told to nobody.
+        self.closed = None;
+    }
+
+    fn add_now(&mut self, user_key: &[u8], sequence: SequenceNumber, kind: EntryKind, value: &[u8]) {
         let key = InternalKey::new(user_key, Trailer::new(sequence, kind));
         // A block ends before the entry that would make it too large, so that blocks fill what
         // memory is given to them.
@@ -198,7 +254,6 @@ impl TableBuilder {
         // Within a block the block's builder checks the order.
         self.data.add(key, value);
         self.count(key, kind, value);
-        Ok(())
     }
 
     /// What happens before the first entry of a block.
@@ -225,19 +280,20 @@ impl TableBuilder {
 
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
-        self.first_key.is_none()
+        self.first_key.is_none() && self.waiting.as_ref().is_none_or(|waiting| waiting.entries.is_empty())
     }
 
     /// Number of entries so far.
     pub fn entries(&self) -> u64 {
-        self.properties.entries
+        self.properties.entries + self.waiting.as_ref().map_or(0, |waiting| waiting.entries.len() as u64)
     }
 
     /// Bytes of the table so far, the open block estimated: for deciding when it is large enough.
     /// Indexes and filters count: of long keys that compress well they are most of it.
     pub fn table_bytes(&self) -> u64 {
         let indexed = self.partition_bytes + self.index.block_bytes() + self.filter.filter_bytes();
-        self.taken + (self.out.len() + self.data.block_bytes() + indexed) as u64
+        let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.bytes.len());
+        self.taken + (self.out.len() + self.data.block_bytes() + indexed + waiting) as u64
     }
 
     /// Whether there is enough output to be worth taking.
@@ -254,7 +310,13 @@ impl TableBuilder {
     /// Bytes of memory that it takes, what [`TableBuilder::take_output`] gave last included.
     pub fn memory_bytes(&self) -> usize {
         let block = self.data.block_bytes() + self.raw.capacity();
+        let waiting = self
+            .waiting
+            .as_ref()
+            .map_or(0, |waiting| waiting.bytes.capacity() + size_of_val(&*waiting.entries));
         2 * self.out.capacity().max(self.options.output_capacity())
+            + waiting
+            + self.compressor.dictionary_memory_bytes()
             + block
             + self.index.block_bytes()
             + self.filter.memory_bytes()
@@ -281,6 +343,7 @@ impl TableBuilder {
     /// # Panics
     /// When the tail is larger than 4 GiB: the engine ends tables long before.
     pub fn finish(mut self) -> Option<(Bytes, TableSummary)> {
+        self.take_waiting();
         let first_key = self.first_key.take()?;
         if !self.data.is_empty() {
             self.close_block();
@@ -295,6 +358,7 @@ impl TableBuilder {
         let top_index = self.seal_raw(Compression::None);
         self.properties.first_sequence = self.sequences.first.0;
         self.properties.last_sequence = self.sequences.last.0;
+        self.properties.dictionary = Bytes::copy_from_slice(self.compressor.dictionary());
         self.raw = self.properties.encode();
         let properties = self.seal_raw(Compression::None);
         let table_bytes = self.position() + FOOTER_BYTES as u64;

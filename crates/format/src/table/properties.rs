@@ -1,5 +1,5 @@
-//! What a table says about itself: for people, statistics and later versions; opening and reading
-//! need none of it.
+//! What a table says about itself: for people, statistics and later versions. Reading needs value
+//! alignment and dictionary only.
 //!
 //! | id | bytes | property |
 //! |---|---|---|
@@ -16,9 +16,12 @@
 //! | 11 | 1 | compression asked for |
 //! | 12 | 4 | keyspace |
 //! | 13 | 8 | seconds since the Unix epoch of the oldest data |
+//! | 20 | | dictionary of ZSTD, with which data blocks may be compressed; none for no bytes |
 //!
-//! Value alignment is critical. An id that this version does not know is skipped, unless it is
+//! Value alignment and dictionary are critical. An id that this version does not know is skipped, unless it is
 //! critical.
+
+use bytes::Bytes;
 
 use crate::block::VALUE_ALIGNMENT_MAX;
 use crate::codec::Reader;
@@ -26,9 +29,10 @@ use crate::error::{FormatError, Result};
 use crate::property::{Property, put_property, read_properties};
 
 const VALUE_ALIGNMENT: u16 = 10;
+const DICTIONARY: u16 = 20;
 
 /// What a table says about itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
     /// Number of entries.
     pub entries: u64,
@@ -56,6 +60,8 @@ pub struct Properties {
     pub keyspace: u32,
     /// When its oldest data was written.
     pub oldest_unix_seconds: u64,
+    /// The dictionary with which data blocks may be compressed; empty for none.
+    pub dictionary: Bytes,
 }
 
 impl Properties {
@@ -63,7 +69,10 @@ impl Properties {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |id: u16, value: &[u8]| {
-            put_property(&mut out, Property { id, is_critical: id == VALUE_ALIGNMENT, value });
+            put_property(
+                &mut out,
+                Property { id, is_critical: [VALUE_ALIGNMENT, DICTIONARY].contains(&id), value },
+            );
         };
         let words = [
             self.entries,
@@ -83,6 +92,9 @@ impl Properties {
         put(11, &[self.compression]);
         put(12, &self.keyspace.to_le_bytes());
         put(13, &self.oldest_unix_seconds.to_le_bytes());
+        if !self.dictionary.is_empty() {
+            put(DICTIONARY, &self.dictionary);
+        }
         out
     }
 
@@ -116,6 +128,10 @@ impl Properties {
             11 => self.compression = reader.u8()?,
             12 => self.keyspace = reader.u32()?,
             13 => self.oldest_unix_seconds = reader.u64()?,
+            DICTIONARY => {
+                self.dictionary = Bytes::copy_from_slice(value);
+                return Ok(true);
+            }
             _ => return Ok(false),
         }
         if !self.value_alignment.is_power_of_two() || self.value_alignment > VALUE_ALIGNMENT_MAX {

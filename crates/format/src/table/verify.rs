@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Top, open_within};
+use super::{Top, open_data_within, open_within};
 use crate::block::{Block, Cursor};
 use crate::checksum::key_hash;
 use crate::error::{FormatError, Result};
@@ -188,7 +188,8 @@ impl<'a> Verification<'a> {
         let Verification { top, open, walk, .. } = self;
         let Some((partition, place, blocks)) = open else { return Ok(()) };
         walk.data_at = handle.end();
-        let raw = open_within(piece, piece_offset, handle, top.footer.identity)?;
+        let (identity, dictionary) = (top.footer.identity, top.dictionary.as_ref());
+        let raw = open_data_within(piece, piece_offset, handle, identity, dictionary)?;
         let block = Block::new(raw).map_err(|error| error.shifted(handle.offset))?;
         block
             .verify(|key, value| {

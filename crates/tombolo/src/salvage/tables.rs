@@ -143,8 +143,9 @@ impl Tables {
             TableWriter::create(&**target, Request::new(Purpose::Compaction, manifest.epoch()), new).await?;
         let number = description.properties.sequence_override();
         for part in parts {
-            let Part::Sound { block, .. } = part else { continue };
-            let read = source.sound_block(Request::new(Purpose::Verify, Epoch::NONE), *block).await?;
+            let Part::Sound { block, dictionary, .. } = part else { continue };
+            let request = Request::new(Purpose::Verify, Epoch::NONE);
+            let read = source.sound_block(request, *block, dictionary.as_ref()).await?;
             let wrong = |error: FormatError| Error::format(source.object(), block.offset, error);
             let mut cursor = Cursor::new();
             cursor.first(&read).map_err(wrong)?;

@@ -184,7 +184,7 @@ impl Table {
                     Err(error) => damages.push(error),
                     Ok((piece, offset)) => {
                         let _decoded = self.charge_decoded(piece, offset, handle);
-                        match self.decode_block(piece, offset, handle) {
+                        match self.decode_block(piece, offset, handle, top.dictionary.as_ref()) {
                             Err(error) => damages.push(error),
                             Ok(block) => {
                                 damages.extend(

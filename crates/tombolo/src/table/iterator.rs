@@ -442,7 +442,7 @@ impl Walk {
         if self.fill_cache && raw_bytes_within(piece, start, handle).is_some_and(has_room) {
             return Ok(table.take_block_in(piece, start, handle)?.keep());
         }
-        let block = table.decode_block(piece, start, handle)?;
+        let block = table.decode_block(piece, start, handle, table.dictionary())?;
         // Uncompressed blocks are slices of the piece, which is charged itself; what was put
         // together of two is not.
         let is_part = piece.len() as u64 > u64::from(handle.length)

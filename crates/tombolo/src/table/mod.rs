@@ -34,12 +34,13 @@ use bytes::Bytes;
 use tombolo_format::FormatError;
 use tombolo_format::block::Block;
 use tombolo_format::checksum::{crc32c, key_hash, stamp};
+use tombolo_format::compression::Dictionary;
 use tombolo_format::flash::FlashKey;
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::TableDescription;
 use tombolo_format::stored::{BlockHandle, Sealed};
-use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_within, sealed_within};
+use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_data_within, sealed_within};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
@@ -524,7 +525,8 @@ impl Table {
             is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, place.offset, place));
         let piece = believed.as_deref().unwrap_or(piece);
         let sealed = sealed_within(piece, place.offset, place, self.description.identity)
-            .map_err(|error| self.damaged(error))?;
+            .map_err(|error| self.damaged(error))?
+            .with(self.dictionary());
         let bytes = sealed.raw_bytes();
         let memory = match self.cache.memory_if_worth(key, bytes, alignment) {
             Some(memory) => memory,
@@ -596,7 +598,7 @@ impl Table {
         // Beside the block itself, which is charged for as long as it is held.
         let _read = self.cache.budget().charge(Category::Compactions, u64::from(handle.length));
         let piece = own(self.read(request, handle.offset..handle.end()).await?);
-        let block = self.decode_block(&piece, handle.offset, handle)?;
+        let block = self.decode_block(&piece, handle.offset, handle, self.dictionary())?;
         Ok(Pinned::own(self.key(handle.offset), Resident::Block(block), self.cache.budget()))
     }
 
@@ -799,7 +801,8 @@ impl Table {
         let (piece, piece_offset) =
             believed.as_deref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
         let sealed = sealed_within(piece, piece_offset, handle, self.description.identity)
-            .map_err(|error| self.damaged(error))?;
+            .map_err(|error| self.damaged(error))?
+            .with(self.dictionary());
         self.take_sealed(&sealed, handle, |bytes| memory(&self.cache, key, bytes, self.value_alignment()))
     }
 
@@ -821,13 +824,25 @@ impl Table {
         self.opened.get().map_or(1, |opened| opened.top.properties.value_alignment as usize)
     }
 
+    /// With which its data blocks may be compressed. None is read before the table is open.
+    fn dictionary(&self) -> Option<&Dictionary> {
+        self.opened.get().and_then(|opened| opened.top.dictionary.as_ref())
+    }
+
     /// A data block from `piece`, bytes of the table from `piece_offset` on.
-    fn decode_block(&self, piece: &Bytes, piece_offset: u64, handle: BlockHandle) -> Result<Block> {
+    fn decode_block(
+        &self,
+        piece: &Bytes,
+        piece_offset: u64,
+        handle: BlockHandle,
+        dictionary: Option<&Dictionary>,
+    ) -> Result<Block> {
         let believed =
             is_enabled(Mutant::TableBlockUnchecked).then(|| self.believed(piece, piece_offset, handle));
         let (piece, piece_offset) =
             believed.as_ref().map_or((piece, piece_offset), |believed| (believed, handle.offset));
-        let raw = open_within(piece, piece_offset, handle, self.description.identity)
+        let identity = self.description.identity;
+        let raw = open_data_within(piece, piece_offset, handle, identity, dictionary)
             .map_err(|error| self.damaged(error))?;
         Block::new(raw).map_err(|error| self.damaged(error.shifted(handle.offset)))
     }

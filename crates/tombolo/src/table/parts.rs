@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use tombolo_format::block::{Block, Cursor};
+use tombolo_format::compression::Dictionary;
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::stored::BlockHandle;
@@ -23,6 +24,8 @@ pub enum Part {
         block: BlockHandle,
         /// Entries in it.
         entries: u64,
+        /// The table's, with which it may be compressed.
+        dictionary: Option<Dictionary>,
     },
     /// Blocks that are not.
     Lost {
@@ -156,10 +159,11 @@ impl Table {
             let found = match (handle, &whole) {
                 (Err(error), _) => Err((0, self.damaged(error.clone().shifted(index_at)))),
                 (Ok(handle), Some((bytes, from))) => self
-                    .decode_block(bytes, *from, *handle)
+                    .decode_block(bytes, *from, *handle, top.dictionary.as_ref())
                     .map_err(|error| (handle.length, error))
                     .map(|block| (*handle, block)),
-                (Ok(handle), None) => match self.sound_block(request, *handle).await {
+                (Ok(handle), None) => match self.sound_block(request, *handle, top.dictionary.as_ref()).await
+                {
                     Ok(block) => Ok((*handle, block)),
                     Err(error) if is_damage(&error) => Err((handle.length, error)),
                     Err(error) => return Err(error),
@@ -173,7 +177,8 @@ impl Table {
             });
             match checked {
                 Ok((block, entries, last)) => {
-                    parts.parts.push(Part::Sound { block, entries });
+                    let dictionary = top.dictionary.clone();
+                    parts.parts.push(Part::Sound { block, entries, dictionary });
                     (parts.last, parts.reached) = (last, end.clone());
                 }
                 Err((bytes, error)) => parts.lose(end, u64::from(bytes), error),
@@ -190,9 +195,14 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt` when it is not sound; what the store returns.
-    pub async fn sound_block(&self, request: Request, handle: BlockHandle) -> Result<Block> {
+    pub async fn sound_block(
+        &self,
+        request: Request,
+        handle: BlockHandle,
+        dictionary: Option<&Dictionary>,
+    ) -> Result<Block> {
         let bytes = self.read(request, handle.offset..handle.end()).await?;
-        self.decode_block(&bytes, handle.offset, handle)
+        self.decode_block(&bytes, handle.offset, handle, dictionary)
     }
 
     /// Whether a block's entries are in order, and follow `before`: how many there are, and the

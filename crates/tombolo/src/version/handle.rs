@@ -328,6 +328,9 @@ fn block_bytes(table_bytes: u64, budget_bytes: u64) -> u32 {
     }
 }
 
+/// Most bytes of a dictionary: one block's.
+const DICTIONARY_BYTES: usize = 16 << 10;
+
 /// How a keyspace's tables are built, in pieces of `output_bytes`; `lowest` says that nothing lies
 /// below, and `block_bytes` what the options leave open.
 pub(crate) fn table_options(
@@ -344,7 +347,10 @@ pub(crate) fn table_options(
         Compression::Lz4 => FormatCompression::Lz4,
         Compression::Zstd => FormatCompression::Zstd,
     };
+    // What lies below all else is written least often and read longest.
+    let dictionary_bytes = if lowest { DICTIONARY_BYTES } else { 0 };
     TableOptions {
+        dictionary_bytes,
         block_bytes: options.block_bytes.unwrap_or(block_bytes) as usize,
         compression,
         filter_bits_per_key: u32::from(options.filter_bits),
