@@ -244,7 +244,7 @@ fn properties_skip_what_they_do_not_know() {
     assert_eq!(bytes[..15], [1, 0, 0, 8, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
     let own = bytes.len();
     bytes.extend_from_slice(&[200, 0, 0, 1, 0, 0, 0, 77]);
-    assert_eq!(Properties::decode(&bytes), Ok(properties));
+    assert_eq!(Properties::decode(&bytes), Ok(properties.clone()));
     bytes[own + 2] = 1;
     assert_eq!(Properties::decode(&bytes), Err(FormatError::newer(own, "unknown critical property 200")));
     let aligned = Properties { value_alignment: 8192, ..properties };
@@ -309,4 +309,111 @@ fn a_partition_ends_with_a_large_filter() {
         top.partition_for(InternalKey::new(&[0; 4], Trailer::FIRST))
             != top.partition_for(InternalKey::new(&[0, 38, 0, 0], Trailer::FIRST))
     );
+}
+
+/// Rows that have much in common, and little within a block.
+fn similar_rows(count: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut state = 0x1dea_u64;
+    let mut next = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let words = ["shipped", "returned", "waiting for payment", "cancelled by customer", "in the warehouse"];
+    (0..count)
+        .map(|number| {
+            let value = format!(
+                "{{\"customer\":{},\"state\":\"{}\",\"warehouse\":\"north-{}\",\"amount_in_cents\":{}}}",
+                next() % 100_000,
+                words[(next() % 5) as usize],
+                next() % 10,
+                next() % 1_000_000
+            );
+            (format!("order-{number:08}").into_bytes(), value.into_bytes())
+        })
+        .collect()
+}
+
+fn of_rows(rows: &[(Vec<u8>, Vec<u8>)], dictionary_bytes: usize) -> (Bytes, TableSummary) {
+    let options = TableOptions {
+        block_bytes: 1 << 10,
+        compression: Compression::Zstd,
+        dictionary_bytes,
+        ..TableOptions::default()
+    };
+    let mut builder = TableBuilder::new(options, 7);
+    let mut bytes = Vec::new();
+    for (number, (key, value)) in rows.iter().enumerate() {
+        assert_eq!(builder.entries(), number as u64);
+        builder.add(key, SequenceNumber(9), EntryKind::Put, value).unwrap();
+        assert!(!builder.is_empty());
+        if builder.wants_output_taken() {
+            bytes.extend_from_slice(&builder.take_output());
+        }
+    }
+    let (last, summary) = builder.finish().unwrap();
+    bytes.extend_from_slice(&last);
+    (bytes.into(), summary)
+}
+
+fn rows_of(bytes: &Bytes, top: &Top) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut rows = Vec::new();
+    verify(bytes, top, |key, value| {
+        rows.push((key.user_key.to_vec(), value.to_vec()));
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+#[test]
+fn a_dictionary_makes_tables_of_similar_rows_smaller() {
+    // Decided while rows come in, and at the end of a table that ends before.
+    for count in [20_000, 2_000] {
+        let rows = similar_rows(count);
+        let (plain, summary) = of_rows(&rows, 0);
+        assert!(summary.properties.dictionary.is_empty());
+        let (bytes, summary) = of_rows(&rows, 8 << 10);
+        assert!(!summary.properties.dictionary.is_empty());
+        assert!(bytes.len() * 10 < plain.len() * 9, "{} and {} bytes", bytes.len(), plain.len());
+        let top = Top::decode(&bytes, bytes.len() as u64, 7).unwrap();
+        assert_eq!(rows_of(&bytes, &top).unwrap(), rows);
+        // Without it nothing is read, rather than something wrong.
+        let without = Top { dictionary: None, ..top };
+        let error = rows_of(&bytes, &without).unwrap_err();
+        assert!(error.to_string().contains("dictionary"), "{error}");
+    }
+}
+
+#[test]
+fn a_table_to_which_a_dictionary_brings_nothing_has_none() {
+    let few = similar_rows(100);
+    assert!(of_rows(&few, 8 << 10).1.properties.dictionary.is_empty(), "too few to learn from");
+    let mut state = 1u64;
+    let random: Vec<_> = (0..20_000u64)
+        .map(|number| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let value = (0..8).flat_map(|turn| (state.rotate_left(turn * 7) ^ state >> 9).to_le_bytes());
+            (number.to_be_bytes().to_vec(), value.collect())
+        })
+        .collect();
+    let (bytes, summary) = of_rows(&random, 8 << 10);
+    let top = Top::decode(&bytes, bytes.len() as u64, 7).unwrap();
+    assert_eq!(rows_of(&bytes, &top).unwrap(), random);
+    assert!(summary.properties.dictionary.is_empty() || bytes.len() < 20_000 * 72);
+}
+
+#[test]
+fn a_damaged_dictionary_gives_no_wrong_rows() {
+    let rows = similar_rows(20_000);
+    let (bytes, summary) = of_rows(&rows, 8 << 10);
+    let mut wrong = summary.properties.dictionary.to_vec();
+    let middle = wrong.len() / 2;
+    wrong[middle..].iter_mut().for_each(|byte| *byte ^= 0x55);
+    let top = Top::decode(&bytes, bytes.len() as u64, 7).unwrap();
+    // The properties' checksum keeps this from happening; ZSTD's own checks are not relied upon.
+    let forged = Top { dictionary: Dictionary::decode(&wrong).unwrap(), ..top };
+    if let Ok(found) = rows_of(&bytes, &forged) {
+        assert_ne!(found, rows, "the dictionary is used");
+    }
+    let long = vec![1; crate::compression::DICTIONARY_BYTES_MAX + 1];
+    assert!(Dictionary::decode(&long).is_err());
 }
