@@ -57,6 +57,16 @@ fn name(number: usize) -> String {
     format!("space-{number}")
 }
 
+/// RocksDB's `uint64add`, which its C interface does not give out.
+fn add(_key: &[u8], value: Option<&[u8]>, operands: &rocksdb::MergeOperands) -> Option<Vec<u8>> {
+    let number = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
+    let mut sum = value.map_or(Some(0), number)?;
+    for operand in operands {
+        sum = sum.wrapping_add(number(operand)?);
+    }
+    Some(sum.to_le_bytes().to_vec())
+}
+
 fn options<T: Tuning>(config: &Config) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_size(BLOCK_BYTES);
@@ -90,6 +100,7 @@ fn options<T: Tuning>(config: &Config) -> Options {
         options.set_avoid_unnecessary_blocking_io(true);
     }
     options.set_block_based_table_factory(&table);
+    options.set_merge_operator_associative("uint64add", add);
     options
 }
 
@@ -236,6 +247,11 @@ impl Session for Thread<'_> {
 
     fn delete(&mut self, key: &[u8]) -> Result<(), TargetError> {
         self.db.delete_cf_opt(self.family()?, key, &self.write).map_err(error)
+    }
+
+    fn merge(&mut self, key: &[u8], operand: u64) -> Result<(), TargetError> {
+        let operand = operand.to_le_bytes();
+        self.db.merge_cf_opt(self.family()?, key, operand, &self.write).map_err(error)
     }
 
     fn multi_get(

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tombolo::{
-    Batch, BlockingKeyspace, Cursor, Db, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
+    Batch, BlockingKeyspace, Cursor, Db, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, OperatorName, Options,
 };
 use tombolo_storage::layer::RequestKind;
 use tombolo_workload::target::Seen;
@@ -34,7 +34,8 @@ const ON_THEIR_WAY_MAX: usize = 32_768;
 /// The defaults, but for blocks as large as the others': left alone, the engine takes twice as
 /// large ones where the memory can hold the data.
 fn keyspace_options() -> KeyspaceOptions {
-    KeyspaceOptions { block_bytes: u32::try_from(BLOCK_BYTES).ok(), ..KeyspaceOptions::default() }
+    let operator = OperatorName::parse("add_u64@1").ok();
+    KeyspaceOptions { block_bytes: u32::try_from(BLOCK_BYTES).ok(), operator, ..KeyspaceOptions::default() }
 }
 
 fn failed(error: tombolo::Error) -> TargetError {
@@ -229,6 +230,11 @@ impl Session for Thread<'_> {
 
     fn single_delete(&mut self, key: &[u8]) -> Result<(), TargetError> {
         let write = self.keyspace.single_delete_with(key, self.durability);
+        self.written(write)
+    }
+
+    fn merge(&mut self, key: &[u8], operand: u64) -> Result<(), TargetError> {
+        let write = self.keyspace.merge_with(key, operand.to_le_bytes(), self.durability);
         self.written(write)
     }
 

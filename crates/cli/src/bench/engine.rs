@@ -173,7 +173,7 @@ impl Target for Engine {
             Durability::Durable => tombolo::Durability::Durable,
         };
         let blocking = self.db.blocking().keyspace(&self.place.keyspace).ok();
-        Thread { db: &self.db, keyspace: &self.keyspace, blocking, durability }
+        Thread { db: &self.db, keyspace: &self.keyspace, blocking, durability, merges: false }
     }
 
     fn flush(&self) -> std::result::Result<(), TargetError> {
@@ -212,6 +212,8 @@ pub struct Thread<'a> {
     /// `None` when the keyspace was dropped meanwhile: then every read says so.
     blocking: Option<BlockingKeyspace>,
     durability: tombolo::Durability,
+    /// Whether the keyspace is known to have an operator.
+    merges: bool,
 }
 
 impl Thread<'_> {
@@ -256,6 +258,18 @@ impl Session for Thread<'_> {
 
     fn single_delete(&mut self, key: &[u8]) -> std::result::Result<(), TargetError> {
         self.keyspace.single_delete_with(key, self.durability).wait().map_err(target_error)
+    }
+
+    fn merge(&mut self, key: &[u8], operand: u64) -> std::result::Result<(), TargetError> {
+        if !self.merges {
+            let (name, value) = ("operator", "add_u64@1");
+            if self.keyspace.options().operator.is_none() {
+                self.keyspace.set_options([(name, value)]).wait().map_err(target_error)?;
+            }
+            self.merges = true;
+        }
+        let operand = operand.to_le_bytes();
+        self.keyspace.merge_with(key, operand, self.durability).wait().map_err(target_error)
     }
 
     fn multi_get(

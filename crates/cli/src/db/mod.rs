@@ -49,6 +49,8 @@ pub enum Command {
     Create(Create),
     /// Writes a key.
     Put(Put),
+    /// Merges into the value of a key, by the keyspace's operator.
+    Merge(Merge),
     /// Prints the value of a key; exit code 3 when it has none.
     Get(Get),
     /// Deletes a key, there or not.
@@ -203,6 +205,27 @@ pub struct Put {
     durability: Survives,
 }
 
+/// Arguments of `merge`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db keyspace create file:///data/counts words --operator append_comma
+  tombolo db merge file:///data/counts --keyspace words colours red
+  tombolo db merge file:///data/counts --keyspace sums --hex 00 0100000000000000")]
+pub struct Merge {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    take_over: TakeOverArguments,
+    /// The key.
+    key: OsString,
+    /// The operand.
+    operand: OsString,
+    /// What the merge must survive.
+    #[arg(long, value_enum, default_value_t)]
+    durability: Survives,
+}
+
 /// Arguments of `get`.
 #[derive(Args)]
 pub struct Get {
@@ -294,6 +317,10 @@ pub struct CreateKeyspace {
     /// them all.
     #[arg(long = "keyspace-setting", value_name = "NAME=VALUE")]
     keyspace_settings: Vec<String>,
+    /// The merge operator: add_u64, add_i64, add_f64, max, min, append, append_comma, append_line,
+    /// bit_or, set_union or weights.
+    #[arg(long, value_name = "NAME")]
+    operator: Option<String>,
     #[command(flatten)]
     new: NewArguments,
 }
@@ -344,6 +371,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
     match command {
         Command::Create(arguments) => create(arguments, output),
         Command::Put(arguments) => put(arguments, output),
+        Command::Merge(arguments) => merge(arguments, output),
         Command::Get(arguments) => get(arguments, output),
         Command::Delete(arguments) => delete(arguments, output),
         Command::Scan(arguments) => scan(arguments, output),
@@ -380,7 +408,10 @@ fn create(arguments: &Create, output: &Output) -> Result<()> {
 }
 
 fn create_keyspace(arguments: &CreateKeyspace, output: &Output) -> Result<()> {
-    let options = keyspace_options(&arguments.keyspace_settings)?;
+    let mut options = keyspace_options(&arguments.keyspace_settings)?;
+    if let Some(operator) = &arguments.operator {
+        options.set("operator", operator)?;
+    }
     let WriterArguments { database, take_over } = &arguments.writer;
     let (db, created) = database.open_or_create(take_over, &arguments.new)?;
     let keyspace = db.create_keyspace(&arguments.name, options).wait()?;
@@ -456,6 +487,14 @@ fn put(arguments: &Put, output: &Output) -> Result<()> {
         }
     };
     finish_write(&db, output, Some(created), version)
+}
+
+fn merge(arguments: &Merge, output: &Output) -> Result<()> {
+    let form = arguments.common.form();
+    let (key, operand) = (form.parse(&arguments.key)?, form.parse(&arguments.operand)?);
+    let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
+    keyspace.merge_with(&key, &operand, arguments.durability.into()).wait()?;
+    finish_write(&db, output, None, None)
 }
 
 /// The bytes of a file, or of standard input; never more than a value can have.

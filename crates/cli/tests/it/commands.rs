@@ -20,6 +20,27 @@ fn a_key_goes_in_and_comes_out() {
     fails(&["db", "get", &store, "1"], 3, &["the key 1 has no value"]);
 }
 
+/// A keyspace with an operator merges; one that has none says what to do.
+#[test]
+fn a_value_is_merged_into() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let create = |name: &'static str, operator: &'static str| {
+        ["db", "keyspace", "create", &*store, name, "--operator", operator].map(str::to_owned)
+    };
+    let words = create("words", "append_comma");
+    ok(&words.each_ref().map(String::as_str));
+    for word in ["red", "green"] {
+        ok(&["db", "merge", &store, "--keyspace", "words", "colours", word]);
+    }
+    assert_eq!(ok(&["db", "get", &store, "--keyspace", "words", "colours"]), "red,green\n");
+    let table = json(&ok(&["--json", "db", "keyspace", "list", &store]).lines().last().unwrap().to_owned());
+    assert_eq!(table["settings"]["operator"], "append_comma@1", "{table}");
+    fails(&["db", "merge", &store, "colours", "red"], 2, &["names no merge operator", "set its operator"]);
+    let nobody = create("more", "nobody");
+    fails(&nobody.each_ref().map(String::as_str), 2, &["\"nobody\" of version 1 is not there"]);
+}
+
 #[test]
 fn a_write_with_a_condition_says_what_was_found_instead() {
     let folder = tempfile::tempdir().unwrap();

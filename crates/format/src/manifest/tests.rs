@@ -232,8 +232,8 @@ fn what_a_later_version_needs_is_refused_by_feature_bits() {
     let bits = 6 + 16 + 24 + 5 + 32 + 4 + 8;
     let name = "table 0000000000000003-0000000000000004";
     newer(
-        changed(&plain, |bytes| bytes[bits] = 1 << 4),
-        &format!("{name}: unknown incompatible feature bits 0x10, which say: entries of kind 4 (merge)"),
+        changed(&plain, |bytes| bytes[bits + 1] = 1 << 5),
+        &format!("{name}: unknown incompatible feature bits 0x2000, which say: entries of kind 13"),
     );
     let critical = |bytes: &mut Vec<u8>| {
         bytes.truncate(bytes.len() - 4);
@@ -255,8 +255,8 @@ fn what_a_later_version_needs_is_refused_by_feature_bits() {
     );
     let other = Edit::KeyspaceChanged { id: 9, options: KeyspaceOptions::default() };
     newer(
-        changed(&other, |bytes| bytes[6 + 4] = 1 << 4),
-        "keyspace 9: unknown incompatible feature bits 0x10, which say: entries of kind 4 (merge)",
+        changed(&other, |bytes| bytes[6 + 4 + 1] = 1 << 5),
+        "keyspace 9: unknown incompatible feature bits 0x2000, which say: entries of kind 13",
     );
 }
 

@@ -24,6 +24,7 @@ mod ingest;
 mod large_records;
 mod look;
 mod memory;
+mod merging;
 mod model;
 mod newer;
 mod operating;

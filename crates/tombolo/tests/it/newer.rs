@@ -69,12 +69,12 @@ fn a_table_with_entries_of_an_unknown_kind_is_refused_before_anything_is_claimed
     run(&[], |stores| async move {
         created(&stores).await;
         let manifest = newer(&stores).await;
-        manifest.commit(vec![described(&manifest, 1 << 4)]).await.unwrap().unwrap();
+        manifest.commit(vec![described(&manifest, 1 << 13)]).await.unwrap().unwrap();
         let objects = stores.names().await;
-        refused(&stores, &["table 0", "kind 4 (merge)"]).await;
+        refused(&stores, &["table 0", "kind 13"]).await;
         assert_eq!(stores.names().await, objects, "nothing was put");
         // The newer one goes on.
-        manifest.commit(vec![described(&manifest, 1 << 4)]).await.unwrap().unwrap();
+        manifest.commit(vec![described(&manifest, 1 << 13)]).await.unwrap().unwrap();
         manifest.close().await;
     });
 }
@@ -124,13 +124,13 @@ fn a_log_with_an_entry_of_an_unknown_kind_is_refused_and_nothing_of_it_is_lost()
         let context = manifest.log_context(chain, Arc::new(Uncounted));
         let log = stores.log.open(&context, 1).await.unwrap();
         // A single entry: version, kind, bytes of the key, keyspace, key and operand.
-        let payload = Bytes::from_static(&[2, 4, 1, 0, 0, 0, 0, 0, b'k', b'+']);
+        let payload = Bytes::from_static(&[2, 13, 1, 0, 0, 0, 0, 0, b'k', b'+']);
         let entry = LogEntry { stream: 0, first_sequence: 100, count: 1, payload };
         let end = log.append(0, &entry).unwrap().end;
         log.sync(0, end).unwrap();
         manifest.close().await;
         for _ in 0..2 {
-            refused(&stores, &["kind 4 (merge)", "the log of epoch"]).await;
+            refused(&stores, &["kind 13", "the log of epoch"]).await;
         }
         let error = Db::builder("mem://test")
             .env(stores.env.clone())

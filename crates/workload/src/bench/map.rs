@@ -66,6 +66,14 @@ impl Session for &Map {
         self.delete(key)
     }
 
+    fn merge(&mut self, key: &[u8], operand: u64) -> Result<(), TargetError> {
+        let mut map = self.entries();
+        let number = map.get(key).and_then(|value| Some(u64::from_le_bytes(value[..].try_into().ok()?)));
+        let sum = number.unwrap_or(0).wrapping_add(operand);
+        map.insert(key.to_vec(), sum.to_le_bytes().to_vec());
+        Ok(())
+    }
+
     fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {
         let map = self.entries();
         let range = map.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));

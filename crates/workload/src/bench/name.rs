@@ -20,6 +20,8 @@ pub enum Work {
     DeleteRandom,
     /// Deletes each key once, in random order, and says that each was written once.
     SingleDelete,
+    /// Adds to the numbers of keys drawn at random, by merges.
+    MergeRandom,
     /// Reads keys drawn at random.
     ReadRandom,
     /// Reads keys that are not there.
@@ -121,6 +123,12 @@ impl Benchmark {
             "readwhilewriting",
             Work::ReadWhileWriting,
             "as readrandom, while one more thread overwrites",
+        ),
+        fill(
+            "mergerandom",
+            Work::MergeRandom,
+            "add to the numbers of --num keys drawn at random (--distribution), by merges, into an empty \
+                database",
         ),
         benchmark("deleterandom", Work::DeleteRandom, "delete --num keys drawn at random"),
         benchmark(

@@ -100,6 +100,16 @@ fn single_deletes_take_each_key_once() {
     assert_eq!((outcome.operations, map.entries().len()), (plan.num, 0));
 }
 
+/// Each merge adds one.
+#[test]
+fn merges_add_up() {
+    let (map, plan) = (Map::default(), Plan { threads: 3, ..plan() });
+    run_with(&map, &plan, "mergerandom", Duration::from_nanos(1));
+    let sum: u64 =
+        map.entries().values().map(|value| u64::from_le_bytes(value[..].try_into().unwrap())).sum();
+    assert_eq!(sum, plan.num);
+}
+
 #[test]
 fn a_benchmark_that_comes_twice_draws_other_keys() {
     let (first, second) = (Map::default(), Map::default());

@@ -107,6 +107,7 @@ impl Worker {
             Work::WriteBatches => self.put_batches(&mut session, meter, part),
             Work::DeleteRandom => self.delete(&mut session, meter, timed),
             Work::SingleDelete => self.single_delete(&mut session, meter, part),
+            Work::MergeRandom => self.merge(&mut session, meter, timed),
             Work::ReadRandom | Work::ReadMissing | Work::ReadWhileWriting => {
                 self.get(&mut session, meter, timed)
             }
@@ -263,6 +264,34 @@ impl Worker {
             let begun = meter.begin();
             let result = session.single_delete(&key);
             meter.outcome.bytes += key.len() as u64;
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    fn merge<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
+        let mut keys = match Keys::new(self.plan.distribution.unwrap_or(Distribution::Uniform), self.plan.num)
+        {
+            Ok(keys) => keys,
+            Err(error) => {
+                let error = TargetError { message: error.to_string(), retryable: false };
+                meter.end(None, 0, Err(error));
+                return meter.finish();
+            }
+        };
+        let (encoding, mut key) = (self.encoding(), Vec::new());
+        for _ in part {
+            encoding.encode(keys.draw(&mut self.random), &mut key);
+            let begun = meter.begin();
+            let result = session.merge(&key, 1);
+            meter.outcome.bytes += (key.len() + size_of::<u64>()) as u64;
             if !meter.end(begun, 1, result) {
                 break;
             }

@@ -105,6 +105,14 @@ pub trait Session {
         Err(TargetError::unsupported("single deletes"))
     }
 
+    /// Adds to the number of a key, which is 0 where the key is not there: u64, little-endian.
+    ///
+    /// # Errors
+    /// As the engine says; that it cannot, where it has no such thing.
+    fn merge(&mut self, _key: &[u8], _operand: u64) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("merges"))
+    }
+
     /// Reads several keys at one moment and hands each value that there is, with the key's index,
     /// to `seen`; returns how many there were.
     ///
