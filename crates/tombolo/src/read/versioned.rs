@@ -9,7 +9,7 @@ use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::{Asked, Found, InMemory, MEMTABLE, candidates, for_all, open_together, over, versions};
-use crate::engine::{Engine, KeyspaceInfo, View};
+use crate::engine::{Health, KeyspaceInfo, View};
 use crate::resolve::{Says, says};
 use crate::table::{Lookup, Probe};
 
@@ -84,7 +84,7 @@ fn version(hit: crate::table::Hit, object: impl std::fmt::Display) -> Result<Fou
 /// # Errors
 /// `Corrupt`, `Unsupported`, `Fenced`; those of the store.
 pub(crate) async fn get_versions(
-    engine: &Engine,
+    health: &Health,
     view: &View,
     keys: &[(&KeyspaceInfo, &[u8])],
     sequence: SequenceNumber,
@@ -97,7 +97,7 @@ pub(crate) async fn get_versions(
             reads.push(Box::pin(async move { Ok((number, get_version(view, asked, key).await?)) }));
         }
         if let Err(error) = for_all(&mut reads, |(number, version)| answers[number] = version).await {
-            return Err(engine.judge_read(view, error).await);
+            return Err(health.judge_read(view, error).await);
         }
     }
     Ok(found)
