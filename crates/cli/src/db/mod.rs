@@ -5,6 +5,7 @@ pub mod clones;
 mod condition;
 mod look;
 mod salvage;
+mod tables;
 mod transfer;
 mod writer;
 
@@ -61,6 +62,12 @@ pub enum Command {
     Import(transfer::Import),
     /// Writes entries as lines of JSON or with tabs, to a pipe or a file.
     Export(transfer::Export),
+    /// Makes tables from outside part of the database: all at once, past the log.
+    Ingest(tables::IngestArguments),
+    /// Writes a keyspace as tables, which import-tables and ingest take into other databases.
+    ExportTables(tables::ExportTables),
+    /// Takes exported tables into a database: all at once, past the log.
+    ImportTables(tables::ImportTables),
     /// Makes, lists, deletes and restores checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
@@ -377,6 +384,9 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Scan(arguments) => scan(arguments, output),
         Command::Import(arguments) => transfer::import(arguments, output),
         Command::Export(arguments) => transfer::export(arguments, output),
+        Command::Ingest(arguments) => tables::ingest(arguments, output),
+        Command::ExportTables(arguments) => tables::export(arguments, output),
+        Command::ImportTables(arguments) => tables::import(arguments, output),
         Command::Keyspace(KeyspaceCommand::List(arguments)) => keyspaces(arguments, output),
         Command::Keyspace(KeyspaceCommand::Create(arguments)) => create_keyspace(arguments, output),
         Command::Keyspace(KeyspaceCommand::Set(arguments)) => set_keyspace(arguments, output),

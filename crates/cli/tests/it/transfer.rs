@@ -254,3 +254,50 @@ fn an_export_that_fails_leaves_no_file_that_seems_whole() {
     ok(&["db", "export", &store, "--file", &out]);
     assert_eq!(fs::read_to_string(&out).unwrap(), lines);
 }
+
+/// A keyspace goes from one database into another as tables, with its settings; what is wrong with
+/// them is told, and nothing is taken.
+#[test]
+fn a_keyspace_is_exported_as_tables_and_imported_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (from, to, parts) = (uri(&folder.path().join("a")), uri(&folder.path().join("b")), path("parts"));
+    let mut input = String::new();
+    for number in 0..5000 {
+        input += &format!("k{number:05}\tvalue {number}\n");
+    }
+    ok(&["db", "create", &from]);
+    ok(&["db", "keyspace", "create", &from, "old", "--keyspace-setting", "filter_bits=12"]);
+    let import = ["db", "import", &from, "--format", "tsv", "--keyspace", "old"];
+    assert_eq!(with_input(&import, input.as_bytes()).0, 0);
+    let export =
+        ["--json", "db", "export-tables", &from, &parts, "--keyspace", "old", "--table-bytes", "32KiB"];
+    let exported = json(&ok(&export));
+    assert_eq!(exported["entries"].as_u64(), Some(5000));
+    assert!(exported["tables"].as_u64().unwrap() > 1, "{exported}");
+    fails(&export, 2, &["holds exported tables already"]);
+    let imported = json(&ok(&["--json", "db", "import-tables", &to, &parts]));
+    assert_eq!(
+        (imported["entries"].as_u64(), imported["tables"].as_u64()),
+        (Some(5000), exported["tables"].as_u64())
+    );
+    let all = |place: &str| ok(&["db", "export", place, "--keyspace", "old"]);
+    assert_eq!(all(&from), all(&to));
+    assert!(ok(&["db", "keyspace", "list", &to]).contains("filter_bits 12"));
+    // A table by itself, over what is there, and in its place.
+    let first = folder.path().join("parts/part-00001.table");
+    ok(&["db", "put", &to, "zzz", "1"]);
+    let first = first.to_str().unwrap();
+    assert!(ok(&["inspect", first]).contains("table"));
+    ok(&["db", "ingest", &to, first]);
+    assert_eq!(ok(&["db", "get", &to, "zzz"]), "1\n");
+    ok(&["db", "ingest", &to, first, "--exchange"]);
+    fails(&["db", "get", &to, "zzz"], 3, &["zzz"]);
+    fails(&["db", "ingest", &to, first, first], 2, &["may hold the same keys"]);
+    ok(&["db", "ingest", &to, first, first, "--ordered"]);
+    ok(&["db", "verify", &to]);
+    fs::write(folder.path().join("text"), "no table").unwrap();
+    fails(&["db", "ingest", &to, &path("text")], 2, &["no table that can be ingested"]);
+    fails(&["db", "ingest", &to, &path("none")], 3, &["none"]);
+    fails(&["db", "import-tables", &to, &path("nowhere")], 3, &["tables.json"]);
+}

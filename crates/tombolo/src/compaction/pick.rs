@@ -38,6 +38,7 @@ pub(crate) use asked::{Asked, Turn};
 
 mod asked;
 mod fifo;
+mod placed;
 mod tiered;
 
 /// The last level.
@@ -122,6 +123,8 @@ pub(crate) enum Reason {
     Oldest,
     /// Somebody asked for it.
     Asked,
+    /// Ingested tables find their level.
+    Ingested,
 }
 
 /// What a job does with its inputs.
@@ -366,6 +369,9 @@ pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
 
 fn leveled(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     let targets = Targets::new(levels, &picking.settings);
+    if let Some(job) = placed::pick(levels, picking, &targets) {
+        return Some(job);
+    }
     let mut scores = vec![(score_of_level_0(levels, picking), 0)];
     for (level, run) in levels.sorted.iter().filter(|(level, _)| *level < LEVEL_LAST) {
         let target = targets.of(*level).unwrap_or(u64::MAX).max(1);

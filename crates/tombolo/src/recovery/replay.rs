@@ -169,6 +169,11 @@ impl Replay {
         Replay { helpers: Some(Helpers { env: env.clone(), memory, asked: 0 }), ..self }
     }
 
+    /// The same, which refuses entries that show staged tables.
+    pub(crate) fn without_staged(self) -> Replay {
+        Replay { staged: BTreeMap::new(), ..self }
+    }
+
     /// Goes on from another state: what its tables do not hold of `older` memtables, oldest first,
     /// and of this replay, all of whose full memtables were taken, is kept in memory.
     ///

@@ -68,7 +68,8 @@ pub(super) async fn survey(
     budget: &Arc<MemoryBudget>,
     memtable_bytes: u64,
 ) -> Result<Found> {
-    let mut replay = Replay::new(state, budget, memtable_bytes)?;
+    // Their names are other ones where all is copied to: what shows them cannot be.
+    let mut replay = Replay::new(state, budget, memtable_bytes)?.without_staged();
     let (mut parts, mut stopped) = (Vec::new(), None);
     for (id, log) in state.logs().iter().filter(|(id, _)| is_main(id.lane)) {
         // The newest state knows best where the log lies, and how far it goes.
