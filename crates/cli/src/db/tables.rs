@@ -1,7 +1,7 @@
 //! `tombolo db ingest`, `export-tables` and `import-tables`: tables without a database.
 //!
-//! Export: `look → cursor → tables, one after the other → tables.json`, which is put last: without it
-//! nothing is imported. Import: `tables.json → keyspace → ingest of all tables at once`.
+//! Export: `look → cursor → tables, one after the other → tables.json`, which is put last: without
+//! it nothing is imported. Import: `tables.json → keyspace → ingest of all tables at once`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,8 @@ pub struct IngestArguments {
     keyspace: String,
     #[command(flatten)]
     how: HowToIngest,
-    /// Tables may hold the same keys: those of a later one take the place of those of an earlier one.
+    /// Tables may hold the same keys: those of a later one take the place of those of an earlier
+    /// one.
     #[arg(long)]
     ordered: bool,
     /// All that the keyspace holds ends, and the tables take its place.
@@ -126,14 +127,14 @@ pub struct ImportTables {
     /// Where `db export-tables` has put them.
     #[arg(value_name = "PLACE", value_parser = place::place)]
     place: String,
-    /// The keyspace, which is made with the settings of the exported one if it is not there. Default:
-    /// the name of the exported one.
+    /// The keyspace, which is made with the settings of the exported one if it is not there.
+    /// Default: the name of the exported one.
     #[arg(long, value_name = "NAME")]
     keyspace: Option<String>,
     #[command(flatten)]
     how: HowToIngest,
-    /// All that the keyspace holds ends, and the tables take its place. Without it the tables' entries
-    /// lie over what it holds.
+    /// All that the keyspace holds ends, and the tables take its place. Without it the tables'
+    /// entries lie over what it holds.
     #[arg(long)]
     exchange: bool,
 }

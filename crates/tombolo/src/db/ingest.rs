@@ -59,8 +59,8 @@ impl Ingest {
         self
     }
 
-    /// All that the keyspace holds ends, and the tables for it take its place: at once, and durably,
-    /// as one event. Without a table for it the keyspace is empty then.
+    /// All that the keyspace holds ends, and the tables for it take its place: at once, and
+    /// durably, as one event. Without a table for it the keyspace is empty then.
     pub fn exchange(mut self, keyspace: &Keyspace) -> Ingest {
         self.exchanged.push(keyspace.clone());
         self
@@ -108,16 +108,16 @@ impl Db {
     ///
     /// Their data goes through no log and no memtable. It costs a link or a copy of each table, one
     /// read of all its bytes to check them, one manifest record and one log append; the memtable is
-    /// flushed soon after. Writers go on meanwhile. Tables that meet nothing stay as they are; others
-    /// are merged by compaction like what flushes bring.
+    /// flushed soon after. Writers go on meanwhile. Tables that meet nothing stay as they are;
+    /// others are merged by compaction like what flushes bring.
     ///
     /// # Errors
-    /// `Invalid` for what is no table of a [`TableFileBuilder`](crate::TableFileBuilder), for tables
-    /// that meet without [`IngestOptions::ordered`], and for nothing at all; `Corrupt` for a damaged
-    /// table; `Unsupported` for one of a newer version, or with entries that the keyspace does not
-    /// take; `NotFound` for a table that is not there or a keyspace that was dropped; `Conflict` for
-    /// an exchange while this process has snapshots open; those of the stores and of a write. Nothing
-    /// was taken then, after `OutcomeUnknown` and `Fenced` perhaps all of it.
+    /// `Invalid` for what is no table of a [`TableFileBuilder`](crate::TableFileBuilder), for
+    /// tables that meet without [`IngestOptions::ordered`], and for nothing at all; `Corrupt` for a
+    /// damaged table; `Unsupported` for one of a newer version, or with entries that the keyspace
+    /// does not take; `NotFound` for a table that is not there or a keyspace that was dropped;
+    /// `Conflict` for an exchange while this process has snapshots open; those of the stores and of
+    /// a write. Nothing was taken then, after `OutcomeUnknown` and `Fenced` perhaps all of it.
     pub fn ingest(&self, tables: Ingest) -> Op<IngestReport> {
         let engine = Arc::clone(self.engine());
         let request = match engine.check_writable().and_then(|()| tables.of(&engine)) {

@@ -94,7 +94,8 @@ impl View {
         std::iter::once(&self.active).chain(self.waiting.iter().map(|sealed| &sealed.memtable))
     }
 
-    /// Whether what was ingested lies over the memtables of a keyspace: a read goes by numbers then.
+    /// Whether what was ingested lies over the memtables of a keyspace: a read goes by numbers
+    /// then.
     #[inline]
     pub(crate) fn is_over(&self, keyspace: u32) -> bool {
         !self.waiting.is_empty() && self.version.is_over(keyspace)

@@ -57,8 +57,8 @@ pub(super) async fn write_tables(
     result
 }
 
-/// The keyspaces that live after this flush and have not ended with an exchange, with their options. One whose drop lies in a later
-/// memtable lives: that drop may yet be lost.
+/// The keyspaces that live after this flush and have not ended with an exchange, with their
+/// options. One whose drop lies in a later memtable lives: that drop may yet be lost.
 fn living(state: &State, sealed: &Sealed) -> Result<VecDeque<(u32, List, KeyspaceOptions)>> {
     let mut changed = BTreeMap::new();
     for edit in &sealed.keyspace_edits {

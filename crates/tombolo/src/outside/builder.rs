@@ -91,8 +91,8 @@ impl TableFileBuilder {
         TableFileBuilder::create_with(Env::real(), Registry::with_defaults(), place, options)
     }
 
-    /// As [`TableFileBuilder::create`], in a world and with schemes that the caller has: those of the
-    /// databases beside it share threads and stores.
+    /// As [`TableFileBuilder::create`], in a world and with schemes that the caller has: those of
+    /// the databases beside it share threads and stores.
     ///
     /// # Errors
     /// As there.

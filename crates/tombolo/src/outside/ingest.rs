@@ -34,8 +34,8 @@ const OF_VALUE_OBJECTS: u64 = 1 << 6 | 1 << 11;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Bring {
-    /// By reference where the store can (a hard link, a copy that the service makes by itself), else
-    /// byte by byte. The given object stays; nobody may write to it any more. The default.
+    /// By reference where the store can (a hard link, a copy that the service makes by itself),
+    /// else byte by byte. The given object stays; nobody may write to it any more. The default.
     #[default]
     Link,
     /// Byte by byte: what becomes of the given object afterwards is of no importance.
@@ -50,11 +50,11 @@ pub enum Bring {
 pub struct IngestOptions {
     /// How they come into the database.
     pub bring: Bring,
-    /// Tables of one keyspace may hold the same keys: those of a later one take the place of those of
-    /// an earlier one. Default: tables that meet are refused, as their order would be chance.
+    /// Tables of one keyspace may hold the same keys: those of a later one take the place of those
+    /// of an earlier one. Default: tables that meet are refused, as their order would be chance.
     pub ordered: bool,
-    /// Only the ends of each table are looked at, and not every byte. Damage that a whole look would
-    /// have refused is found by the reads that come to it. Default: every byte is checked.
+    /// Only the ends of each table are looked at, and not every byte. Damage that a whole look
+    /// would have refused is found by the reads that come to it. Default: every byte is checked.
     pub trusted: bool,
 }
 
@@ -356,7 +356,7 @@ async fn remove_given(given: &[Given]) {
     let request = Request::new(Purpose::Collection, Epoch::NONE);
     for Given { store, object, shown, .. } in given {
         if let Err(error) = store.delete(request, object).await {
-            tracing::warn!(%error, table = shown, "a table that was moved into the database stays where it was");
+            tracing::warn!(%error, table = shown, "a table that was moved stays where it was too");
         }
     }
 }

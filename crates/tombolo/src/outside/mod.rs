@@ -1,13 +1,15 @@
 //! Tables from outside: made without a database, taken into one, and given out of one.
 //!
 //! Write path beside the log:
-//! `table made anywhere → copied or linked under a fresh name → checked → staged by a record → one log entry → live with a flush`.
+//! `table made anywhere → copied or linked under a fresh name → checked → staged by a record → one
+//! log entry → live with a flush`.
 //!
 //! - [`builder`]: makes one.
 //! - [`ingest`]: takes several into several keyspaces, all or nothing.
 //!
 //! Invariants:
-//! 1. What the log entry shows was durable, checked (unless its giver was trusted) and staged before.
+//! 1. What the log entry shows was durable, checked (unless its giver was trusted) and staged
+//!    before.
 //! 2. Until that entry is durable nothing is acknowledged; staged tables without one are given up,
 //!    here after an error, or by the next opening.
 

@@ -40,7 +40,8 @@ impl<'a> Walk<'a> {
         Ok((Walk { merge, key, judge, fold, newest, before }, step))
     }
 
-    /// Takes versions from where it stands, until they have an answer or something is not in memory.
+    /// Takes versions from where it stands, until they have an answer or something is not in
+    /// memory.
     fn settle(&mut self) -> Result<Step> {
         while let Some(source) = self.merge.source()
             && let Some((_, trailer)) = source.entry().filter(|(key, _)| *key == self.key)

@@ -288,8 +288,8 @@ impl Follower {
             while let Some((entry, end)) = reader.next().await? {
                 if let Err(error) = self.replay.entry(&entry) {
                     let error = error.context(format!("replaying the log of epoch {} up to {end}", id.epoch));
-                    // Without memory nothing of it was replayed, nor without the state that names its
-                    // tables: the next round does.
+                    // Without memory nothing of it was replayed, nor without the state that names
+                    // its tables: the next round does.
                     if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound) {
                         self.broken = Some(error.clone());
                     }

@@ -1,9 +1,9 @@
 //! Log entries back into memtables.
 //!
-//! `entry → checked, in the order of the log → waits ([`pending`]) → into the memtable, in the order of keys`.
-//! Waiting entries are shown to nobody: a memtable is settled before it is shown. Meanwhile other
-//! threads take the pages that it will fill and, of a large log, put in what has waited
-//! ([`beside`]).
+//! `entry → checked, in the order of the log → waits ([`pending`]) → into the memtable, in the
+//! order of keys`. Waiting entries are shown to nobody: a memtable is settled before it is shown.
+//! Meanwhile other threads take the pages that it will fill and, of a large log, put in what has
+//! waited ([`beside`]).
 
 mod beside;
 mod pending;
@@ -52,8 +52,8 @@ pub(crate) struct Replay {
     full: Vec<Sealed>,
     keyspaces: BTreeMap<u32, Known>,
     keyspace_edits: Vec<Edit>,
-    /// What the entry before has made part of the database: the active memtable is to be sealed with
-    /// it.
+    /// What the entry before has made part of the database: the active memtable is to be sealed
+    /// with it.
     ingested: Option<Arc<Ingested>>,
     /// Tables that the state has staged.
     staged: BTreeMap<TableName, Arc<TableDescription>>,
@@ -489,8 +489,8 @@ impl Replay {
         self.writer.bytes_away().unwrap_or_else(|| self.memtable.used_bytes())
     }
 
-    /// Whether the active memtable is to be sealed: it is full, with what waits for it, or something
-    /// was ingested.
+    /// Whether the active memtable is to be sealed: it is full, with what waits for it, or
+    /// something was ingested.
     fn is_full(&self) -> bool {
         self.ingested.is_some() || self.held() + self.pending.bytes() as u64 >= self.memtable_bytes
     }

@@ -92,8 +92,8 @@ impl Table {
         Ok(probe)
     }
 
-    /// Looks several keys up from one moment, in ascending order, and fetches what is not in memory:
-    /// at most three requests, whatever their number.
+    /// Looks several keys up from one moment, in ascending order, and fetches what is not in
+    /// memory: at most three requests, whatever their number.
     ///
     /// # Errors
     /// `Corrupt`; what the store returns.

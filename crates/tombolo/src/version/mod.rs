@@ -97,7 +97,8 @@ impl Version {
         self.runs_max
     }
 
-    /// Whether what was ingested lies over the memtables of a keyspace: a read goes by numbers then.
+    /// Whether what was ingested lies over the memtables of a keyspace: a read goes by numbers
+    /// then.
     #[inline]
     pub(crate) fn is_over(&self, keyspace: u32) -> bool {
         self.has_over && self.levels(keyspace).is_some_and(|levels| levels.is_over)

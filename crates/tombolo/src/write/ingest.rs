@@ -17,14 +17,8 @@ use tombolo_format::manifest::TableDescription;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use super::change::Change;
-use super::line::{Wanted, stand_in_line};
-use super::{
-    Content, Prepared, Unfinished, acknowledge, check_in_flight, check_line, commit_locked, finish_commit,
-    no_room, rotate, stands_in_line, waiting_max,
-};
+use super::{Content, Prepared, Unfinished, commit_locked, no_room, rotate, waiting_max};
 use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, took_no_effect};
-use crate::op::Op;
 use crate::options::Durability;
 use crate::version::Ingested;
 
@@ -150,26 +144,4 @@ fn show_unsealed(engine: &Engine, commit: &mut Commit, ingested: Arc<Ingested>) 
         old_logs: Vec::new(),
     });
     super::show_sealed(engine, &older, None);
-}
-
-/// Makes staged tables part of the database; resolves once that is durable.
-pub(crate) fn ingest(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Op<()> {
-    let change = Change::Ingest(Arc::clone(ingestion));
-    let committed = check_in_flight(engine, Durability::Durable).and_then(|()| {
-        let mut commit = engine.stream.commit.lock();
-        check_line(&commit).and_then(|()| change.commit(engine, &mut commit))
-    });
-    let committed = match committed {
-        // Nothing was tried: nobody needs to be told.
-        Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Err(error),
-        committed => finish_commit(engine, committed),
-    };
-    match committed {
-        Ok(_) if is_enabled(Mutant::IngestAcknowledgedEarly) => Op::ready(Ok(())),
-        Ok(committed) => acknowledge(engine, committed, Durability::Durable),
-        Err(error) if stands_in_line(engine, &error) => {
-            Op::ticket(stand_in_line(engine, Wanted::Change(change), Durability::Durable, error), ())
-        }
-        Err(error) => Op::ready(Err(error)),
-    }
 }

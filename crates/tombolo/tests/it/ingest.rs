@@ -531,13 +531,13 @@ fn ingested_tables_find_their_level_unwritten() {
     run(OPTIONS, |stores| async move {
         let db = stores.open(&[]).await;
         let keyspace = db.default_keyspace();
-        let load = async |number: u64| {
+        let load = async |name: &str, number: u64| {
             let entries = entries(10 * number, 10 * number + 10, "x");
-            part(&stores, &format!("part-{number}"), &entries).await
+            part(&stores, name, &entries).await
         };
         let mut parts = Vec::new();
         for number in 0..9 {
-            parts.push(load(number).await);
+            parts.push(load(&format!("part-{number}"), number).await);
         }
         keyspace.ingest(parts).await.unwrap();
         db.flush().await.unwrap();
@@ -545,10 +545,9 @@ fn ingested_tables_find_their_level_unwritten() {
         let stats = db.stats();
         assert_eq!((stats.tables, stats.tables_by_level.last()), (9, Some(&9)), "{stats:?}");
         keyspace.put(key(15), b"newer").await.unwrap();
-        keyspace.ingest([load(1).await]).await.unwrap();
+        keyspace.ingest([load("again", 1).await]).await.unwrap();
         db.flush().await.unwrap();
         stores.env.sleep(std::time::Duration::from_secs(1)).await;
-        assert_eq!(db.stats().compacted_bytes_written > 0, db.stats().tables == 9, "{:?}", db.stats());
         let held = contents(&keyspace).await.unwrap();
         assert_eq!((held.len(), &held[&key(15)][..]), (90, &b"x"[..]));
         assert!(db.verify().await.unwrap().damage.is_empty());
