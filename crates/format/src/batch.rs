@@ -55,7 +55,7 @@
 
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
-use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_limits, kind_name};
+use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_entry, check_range, kind_name};
 pub use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACE_OPTION_BYTES_MAX, KEYSPACE_OPTIONS_MAX};
 use crate::keyspace::{KeyspaceOptions, put_options, read_options};
 use crate::manifest::TableName;
@@ -96,7 +96,7 @@ pub enum Operation<'a> {
         keyspace: u32,
         /// The user's key.
         key: &'a [u8],
-        /// The value; empty for deletes.
+        /// The value; empty for deletes; of range deletes, the key at which they end.
         value: &'a [u8],
     },
     /// A keyspace exists from here on.
@@ -184,10 +184,11 @@ impl BatchBuilder {
     /// Adds an entry.
     ///
     /// # Errors
-    /// `Limit` when key, value or count is beyond its limit; the batch is unchanged.
+    /// `Limit` when key, value or count is beyond its limit, or a range holds no key; the batch is
+    /// unchanged.
     #[inline]
     pub fn push(&mut self, kind: EntryKind, keyspace: u32, key: &[u8], value: &[u8]) -> Result<()> {
-        check_limits(key, value)?;
+        check_entry(kind, key, value)?;
         self.push_raw(kind as u8, keyspace, key, value)
     }
 
@@ -331,7 +332,7 @@ pub fn entry_header(
     key: &[u8],
     value: &[u8],
 ) -> Result<[u8; OPERATION_HEADER_BYTES]> {
-    check_limits(key, value)?;
+    check_entry(kind, key, value)?;
     Ok(operation_header(kind as u8, keyspace, key, value))
 }
 
@@ -347,7 +348,7 @@ pub fn single_head(
     key: &[u8],
     value: &[u8],
 ) -> Result<[u8; SINGLE_HEAD_BYTES]> {
-    check_limits(key, value)?;
+    check_entry(kind, key, value)?;
     let mut head = [0; SINGLE_HEAD_BYTES];
     head[..2].copy_from_slice(&[SINGLE_VERSION, kind as u8]);
     head[2..4].copy_from_slice(&(key.len() as u16).to_le_bytes());
@@ -427,7 +428,7 @@ impl<'a> Operations<'a> {
         }
         let value = self.reader.take(value_bytes)?;
         match EntryKind::from_byte(kind) {
-            Some(kind) => Ok(Operation::Entry { kind, keyspace, key, value }),
+            Some(kind) => entry(kind, keyspace, key, value, 1),
             None if kind == 0 => Err(FormatError::damaged(1, "a kind of entry", "0")),
             None => Err(FormatError::newer(1, format!("an entry of kind {}", kind_name(kind)))),
         }
@@ -453,7 +454,7 @@ impl<'a> Operations<'a> {
         let key = self.reader.take(key_bytes)?;
         let value = self.reader.take(value_bytes)?;
         if let Some(kind) = EntryKind::from_byte(header[0]) {
-            return Ok(Operation::Entry { kind, keyspace, key, value });
+            return entry(kind, keyspace, key, value, at);
         }
         match header[0] {
             CREATE_KEYSPACE => decode_create(keyspace, key, value)
@@ -467,6 +468,23 @@ impl<'a> Operations<'a> {
             kind => Err(FormatError::newer(at, format!("an entry of kind {}", kind_name(kind)))),
         }
     }
+}
+
+/// An entry whose kind was read `at`.
+#[inline]
+fn entry<'a>(
+    kind: EntryKind,
+    keyspace: u32,
+    key: &'a [u8],
+    value: &'a [u8],
+    at: usize,
+) -> Result<Operation<'a>> {
+    if kind == EntryKind::RangeDelete
+        && let Err(error) = check_range(key, value)
+    {
+        return Err(FormatError::damaged(at, "a range delete of some keys", error.to_string()));
+    }
+    Ok(Operation::Entry { kind, keyspace, key, value })
 }
 
 impl<'a> Iterator for Operations<'a> {

@@ -27,6 +27,7 @@ use crate::manifest::{decode_edit, decode_record, encode_record};
 use crate::operands::{OperandList, operands};
 use crate::pin::{decode_pin, encode_pin};
 use crate::question::{decode_answer, decode_question, encode_answer, encode_question};
+use crate::ranges::RangeLayers;
 use crate::stored;
 use crate::table::{Footer, Properties, Top};
 use crate::value_object::{
@@ -39,7 +40,7 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
@@ -50,6 +51,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("block", block),
     ("filter_and_index", filter_and_index),
     ("table", table),
+    ("ranges", ranges),
     ("compression", compression),
     ("flash_region", flash_region),
     ("value_object", value_object),
@@ -269,6 +271,16 @@ pub fn value_object(bytes: &[u8]) {
             }
             Err(_) => return,
         }
+    }
+}
+
+/// Blocks of range deletes; what decodes must encode to the same bytes, and covers what it lists.
+pub fn ranges(bytes: &[u8]) {
+    let Ok(ranges) = RangeLayers::decode(bytes) else { return };
+    let again = ranges.encode().and_then(|bytes| RangeLayers::decode(&bytes));
+    assert_eq!(again.as_ref(), Ok(&ranges));
+    for range in ranges.iter() {
+        assert!(ranges.covered(range.from, range.number).is_some_and(|found| found.number == range.number));
     }
 }
 

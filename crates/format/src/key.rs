@@ -17,10 +17,13 @@
 //! | 2 | delete | the key has no value |
 //! | 3 | single delete | as delete, and its writer says that one put lies below it at most |
 //! | 4 | merge | the value is an operand for the keyspace's merge operator |
-//! | 5 | range delete | reserved: the keys from this one to the one in the value have no value |
+//! | 5 | range delete | the keys from this one up to the one in the value, without that one, have no value |
 //! | 6 | separated put | reserved: the value says where the value is |
 //! | 7 | expiring put | reserved: the value ends at a time |
 //! | 8 | merge list | several operands, oldest first: see [`crate::operands`] |
+//!
+//! A range delete is an operation of logs and batches. In tables it is no entry among the others:
+//! see [`crate::ranges`].
 //!
 //! This version knows the kinds of [`EntryKind`] and refuses an entry of any other, in a log as in
 //! a table. A kind from 3 on has a feature bit of its own, with the number of the kind: in the
@@ -74,14 +77,23 @@ pub enum EntryKind {
     SingleDelete = 3,
     /// The value is an operand for the keyspace's merge operator.
     Merge = 4,
+    /// The keys from this one up to the one that is the value, without that one, have no value. In
+    /// logs and batches only.
+    RangeDelete = 5,
     /// The value holds several operands: see [`crate::operands`].
     MergeList = 8,
 }
 
 impl EntryKind {
     /// All kinds.
-    pub const ALL: [EntryKind; 5] =
-        [EntryKind::Put, EntryKind::Delete, EntryKind::SingleDelete, EntryKind::Merge, EntryKind::MergeList];
+    pub const ALL: [EntryKind; 6] = [
+        EntryKind::Put,
+        EntryKind::Delete,
+        EntryKind::SingleDelete,
+        EntryKind::Merge,
+        EntryKind::RangeDelete,
+        EntryKind::MergeList,
+    ];
 
     /// The kind of a byte, if this version knows it.
     #[inline]
@@ -91,6 +103,7 @@ impl EntryKind {
             2 => EntryKind::Delete,
             3 => EntryKind::SingleDelete,
             4 => EntryKind::Merge,
+            5 => EntryKind::RangeDelete,
             8 => EntryKind::MergeList,
             _ => return None,
         })
@@ -100,7 +113,7 @@ impl EntryKind {
     pub const fn is_delete(self) -> bool {
         match self {
             EntryKind::Put | EntryKind::Merge | EntryKind::MergeList => false,
-            EntryKind::Delete | EntryKind::SingleDelete => true,
+            EntryKind::Delete | EntryKind::SingleDelete | EntryKind::RangeDelete => true,
         }
     }
 
@@ -110,7 +123,9 @@ impl EntryKind {
     pub const fn feature(self) -> u64 {
         match self {
             EntryKind::Put | EntryKind::Delete => 0,
-            EntryKind::SingleDelete | EntryKind::Merge | EntryKind::MergeList => 1 << self as u8,
+            EntryKind::SingleDelete | EntryKind::Merge | EntryKind::RangeDelete | EntryKind::MergeList => {
+                1 << self as u8
+            }
         }
     }
 }
@@ -217,12 +232,15 @@ impl PartialOrd for InternalKey<'_> {
 }
 
 /// Feature bits of the kinds that this version knows.
-pub const ENTRY_FEATURES_KNOWN: u64 =
-    EntryKind::SingleDelete.feature() | EntryKind::Merge.feature() | EntryKind::MergeList.feature();
+pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::SingleDelete.feature()
+    | EntryKind::Merge.feature()
+    | EntryKind::RangeDelete.feature()
+    | EntryKind::MergeList.feature();
 
 /// Feature bits of the kinds that every keyspace may hold which this version makes: no write then
 /// needs a change of its settings first.
-pub const ENTRY_FEATURES_OF_KEYSPACES: u64 = EntryKind::SingleDelete.feature();
+pub const ENTRY_FEATURES_OF_KEYSPACES: u64 =
+    EntryKind::SingleDelete.feature() | EntryKind::RangeDelete.feature();
 
 /// Bits below this one are those of kinds.
 const KIND_FEATURES_END: u8 = 16;
@@ -243,6 +261,30 @@ pub(crate) fn check_entry_features(offset: usize, bits: u64) -> Result<()> {
         kinds => format!(", which say: entries of kind {}", kinds.join(", ")),
     };
     Err(FormatError::newer(offset, format!("unknown incompatible feature bits {unknown:#x}{says}")))
+}
+
+/// Checks what an operation of this kind says.
+///
+/// # Errors
+/// As [`check_limits`] and [`check_range`].
+#[inline]
+pub fn check_entry(kind: EntryKind, key: &[u8], value: &[u8]) -> Result<()> {
+    check_limits(key, value)?;
+    if kind == EntryKind::RangeDelete { check_range(key, value) } else { Ok(()) }
+}
+
+/// Checks a range of keys: from `from` on, without `to`.
+///
+/// # Errors
+/// `Limit` when `to` is beyond the limit of keys, or holds no key.
+#[cold]
+pub fn check_range(from: &[u8], to: &[u8]) -> Result<()> {
+    check_limits(to, &[])?;
+    if from < to {
+        return Ok(());
+    }
+    let (from, to) = (from.escape_ascii(), to.escape_ascii());
+    Err(FormatError::limit(format!("a range from \"{from}\" to \"{to}\", which holds no key")))
 }
 
 /// Checks a key and a value against the limits.

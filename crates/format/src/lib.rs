@@ -39,6 +39,7 @@ pub mod pin;
 pub mod prefetch;
 pub mod property;
 pub mod question;
+pub mod ranges;
 pub mod segment_record;
 pub mod stored;
 pub mod table;

@@ -65,7 +65,7 @@
 //!
 //! | id | critical | property |
 //! |---|---|---|
-//! | 1 | yes | range deletes: their number, and the bounds of their keys |
+//! | 1 | yes | range deletes: their number u32, at least 1; flags u8: 1 the table ends before its last key, where a range ends |
 //! | 2 | no | when its newest data was written |
 //! | 3 | yes | when its entries expire |
 //! | 4 | no | the tier that it is in |
@@ -74,7 +74,8 @@
 //! | 7 | yes | the sequence number that takes the place of all in it: u64. It has one version of each key |
 //! | 8 | yes | the bounds of the keys that count |
 //!
-//! Feature bits of a description are those of the table's footer.
+//! Feature bits of a description are those of the table's footer. First and last key are those of
+//! entries and range deletes together.
 //!
 //! **A value object** ([`crate::value_object`]) is named as a table is, by edits 5, 7, 8, 9 and 19,
 //! so that it is kept and deleted by the same rules. Its level is 255 ([`LEVEL_VALUES`]), its
@@ -88,11 +89,13 @@
 //! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and
 //! decoded chunk by chunk ([`snapshot`]).
 
+use std::cmp::Ordering;
+
 use bytes::Bytes;
 
 use crate::key::SequenceNumber;
 pub use crate::keyspace::KeyspaceOptions;
-use crate::property::{Property, PropertyList, SEQUENCE_OVERRIDE};
+use crate::property::{Property, PropertyList, RangeDeletes, SEQUENCE_OVERRIDE};
 use crate::value_object::{PROPERTY_VALUE_OBJECTS, Referred, decode_referred};
 
 mod edit;
@@ -161,9 +164,10 @@ pub struct TableDescription {
     pub keyspace: u32,
     /// Its level; 0 holds runs that overlap, newest by `last_sequence`.
     pub level: u8,
-    /// Its smallest user key.
+    /// Its smallest user key, of entries and range deletes.
     pub first_key: Bytes,
-    /// Its greatest user key, inclusive.
+    /// Its greatest user key; or the key at which a range delete of it ends, if that is greater:
+    /// see [`TableDescription::ends_before`].
     pub last_key: Bytes,
     /// Smallest sequence number in it.
     pub first_sequence: SequenceNumber,
@@ -211,6 +215,42 @@ impl TableDescription {
             properties: self.properties.with(property),
             ..self.clone()
         }
+    }
+}
+
+/// The keys that a table is about: those of its entries and of its range deletes. All comparisons of
+/// tables and keys are made here.
+impl TableDescription {
+    /// The range deletes in it, if there are any.
+    #[inline]
+    pub fn range_deletes(&self) -> Option<RangeDeletes> {
+        self.properties.known().range_deletes
+    }
+
+    /// Whether all that it is about comes before `key`.
+    #[inline]
+    pub fn ends_before(&self, key: &[u8]) -> bool {
+        match (*self.last_key).cmp(key) {
+            Ordering::Less => true,
+            Ordering::Equal => self.range_deletes().is_some_and(|ranges| ranges.ends_before_last),
+            Ordering::Greater => false,
+        }
+    }
+
+    /// Whether it is about `key`, or about keys on both sides of it.
+    #[inline]
+    pub fn covers(&self, key: &[u8]) -> bool {
+        *self.first_key <= *key && !self.ends_before(key)
+    }
+
+    /// Whether it may be about keys that another one is about, too.
+    pub fn meets(&self, other: &TableDescription) -> bool {
+        !self.ends_before(&other.first_key) && !other.ends_before(&self.first_key)
+    }
+
+    /// Whether all that it is about lies from `from` on and before `to`.
+    pub fn is_within(&self, from: &[u8], to: &[u8]) -> bool {
+        *from <= *self.first_key && self.ends_before(to)
     }
 }
 

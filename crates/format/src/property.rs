@@ -101,22 +101,81 @@ fn sequence(value: &[u8]) -> Result<SequenceNumber> {
     Ok(SequenceNumber(number))
 }
 
-/// A list that goes along with what it is about. Clones share it; an empty one takes no memory.
+/// The id of the property that says what range deletes a table holds ([`crate::manifest`]).
+pub const PROPERTY_RANGE_DELETES: u16 = 1;
+const ENDS_BEFORE_LAST: u8 = 1;
+
+/// What the manifest says of the range deletes that a table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeDeletes {
+    /// Number of ranges.
+    pub count: u32,
+    /// The table ends before its last key, which is where a range ends.
+    pub ends_before_last: bool,
+}
+
+impl RangeDeletes {
+    /// The property's value.
+    pub fn encode(self) -> [u8; 5] {
+        let [a, b, c, d] = self.count.to_le_bytes();
+        [a, b, c, d, if self.ends_before_last { ENDS_BEFORE_LAST } else { 0 }]
+    }
+
+    fn decode(value: &[u8]) -> Result<RangeDeletes> {
+        let mut reader = Reader::new(value);
+        let (count, flags) = (reader.u32()?, reader.u8()?);
+        reader.end()?;
+        if count == 0 {
+            return Err(FormatError::damaged(0, "a number of range deletes", "0"));
+        }
+        if flags & !ENDS_BEFORE_LAST != 0 {
+            return Err(FormatError::newer(4, format!("range deletes with unknown flags {flags:#x}")));
+        }
+        Ok(RangeDeletes { count, ends_before_last: flags != 0 })
+    }
+}
+
+/// A list that goes along with a table's description. Clones share it; an empty one takes no
+/// memory.
 ///
 /// Invariant: [`read_properties`] finds nothing wrong with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PropertyList(Option<Arc<[u8]>>);
+pub struct PropertyList(Option<Arc<List>>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct List {
+    bytes: Box<[u8]>,
+    /// What the bytes say, for who asks often.
+    known: KnownProperties,
+}
+
+/// What this version knows of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownProperties {
+    /// The range deletes that the table holds.
+    pub range_deletes: Option<RangeDeletes>,
+    /// The sequence number that takes the place of all in the table.
+    pub sequence_override: Option<SequenceNumber>,
+}
 
 impl PropertyList {
     /// Takes a list as it was written, of a table's description. Those that this version knows are
     /// sound afterwards.
     ///
     /// # Errors
-    /// As [`read_properties`]; `Damaged` when the value of a property that this version knows is
-    /// none.
+    /// As [`read_properties`]; `Damaged` and `Newer` for what a property says.
     pub fn decode(bytes: &[u8]) -> Result<PropertyList> {
-        read_properties(bytes, is_known)?;
-        Ok(PropertyList((!bytes.is_empty()).then(|| bytes.into())))
+        Ok(PropertyList::new(bytes, known_of(bytes, true)?))
+    }
+
+    fn new(bytes: &[u8], known: KnownProperties) -> PropertyList {
+        PropertyList((!bytes.is_empty()).then(|| Arc::new(List { bytes: bytes.into(), known })))
+    }
+
+    /// What this version knows of it.
+    #[inline]
+    pub fn known(&self) -> KnownProperties {
+        self.0.as_ref().map_or(KnownProperties::default(), |list| list.known)
     }
 
     /// Of these properties, whose ids ascend.
@@ -126,7 +185,9 @@ impl PropertyList {
     pub fn of<'a>(properties: impl IntoIterator<Item = Property<'a>>) -> PropertyList {
         let mut bytes = Vec::new();
         properties.into_iter().for_each(|property| put_property(&mut bytes, property));
-        PropertyList((!bytes.is_empty()).then(|| bytes.into()))
+        let known = known_of(&bytes, false);
+        debug_assert!(known.is_ok(), "what is written is sound: {known:?}");
+        PropertyList::new(&bytes, known.unwrap_or_default())
     }
 
     /// The value of a property, if it is in the list.
@@ -144,12 +205,12 @@ impl PropertyList {
 
     /// The list as it was written.
     pub fn bytes(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        self.0.as_ref().map_or(&[], |list| &list.bytes)
     }
 
     /// The sequence number that takes the place of all in the table, if there is one.
     pub fn sequence_override(&self) -> Option<SequenceNumber> {
-        self.get(SEQUENCE_OVERRIDE).and_then(|value| sequence(value).ok())
+        self.known().sequence_override
     }
 
     /// The list with a property, in the place of one with the same id.
@@ -173,7 +234,9 @@ impl PropertyList {
         if let Some(new) = waiting {
             put_property(&mut out, new);
         }
-        PropertyList(Some(out.into()))
+        let known = known_of(&out, false);
+        debug_assert!(known.is_ok(), "what is written is sound: {known:?}");
+        PropertyList::new(&out, known.unwrap_or_default())
     }
 
     /// The ids in it, ascending.
@@ -188,19 +251,24 @@ impl PropertyList {
     }
 }
 
-/// Whether this version knows a property of a description; one that it knows must be sound.
-fn is_known(property: Property<'_>, at: usize) -> Result<bool> {
-    match property.id {
-        PROPERTY_VALUE_OBJECTS => match decode_referred(property.value) {
-            Ok(_) => Ok(true),
-            Err(error) => Err(error.shifted(at as u64)),
-        },
-        SEQUENCE_OVERRIDE => match sequence(property.value) {
-            Ok(_) => Ok(true),
-            Err(error) => Err(error.shifted(at as u64)),
-        },
-        _ => Ok(false),
-    }
+/// What the properties of a description say that this version knows; those must be sound. `is_all`:
+/// a critical one that it does not know is refused.
+fn known_of(bytes: &[u8], is_all: bool) -> Result<KnownProperties> {
+    let mut known = KnownProperties::default();
+    read_properties(bytes, |property, at| {
+        let sound = match property.id {
+            PROPERTY_RANGE_DELETES => {
+                RangeDeletes::decode(property.value).map(|said| known.range_deletes = Some(said))
+            }
+            SEQUENCE_OVERRIDE => {
+                sequence(property.value).map(|number| known.sequence_override = Some(number))
+            }
+            PROPERTY_VALUE_OBJECTS => decode_referred(property.value).map(drop),
+            _ => return Ok(!is_all),
+        };
+        sound.map(|()| true).map_err(|error| error.shifted(at as u64))
+    })?;
+    Ok(known)
 }
 
 #[cfg(test)]

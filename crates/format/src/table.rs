@@ -4,13 +4,15 @@
 //! |---|---|
 //! | data blocks | [`crate::block`] in [`crate::stored`], in key order, one after another from offset 0 |
 //! | partitions | filter block, index block, filter block, index block, … ([`crate::filter`], [`crate::index`]) |
+//! | range deletes | a stored block, where there are any ([`crate::ranges`]); the properties say where |
 //! | top index | a stored block |
 //! | properties | a stored block: a list of properties ([`crate::property`]) |
 //! | footer | see below |
 //!
 //! Everything from the first partition on is the table's tail, fetched with one request; of a tail
-//! beyond [`TAIL_BYTES_MAX`] the request takes the top index, properties and footer, and partitions
-//! are fetched on demand, two blocks with one request.
+//! beyond [`TAIL_BYTES_MAX`] the request takes range deletes, top index, properties and footer, and
+//! partitions are fetched on demand, two blocks with one request. A table may hold range deletes
+//! and no entry.
 //!
 //! **Footer**, the last 96 bytes:
 //!
@@ -22,7 +24,7 @@
 //! | 24 | 8 | offset of the top index |
 //! | 32 | 4 | stored bytes of the top index |
 //! | 36 | 4 | stored bytes of the properties, which follow the top index and end at the footer |
-//! | 40 | 8 | incompatible feature bits: those of the kinds of its entries ([`crate::key`]) |
+//! | 40 | 8 | incompatible feature bits: those of the kinds of its entries ([`crate::key`]), range deletes included |
 //! | 48 | 8 | compatible feature bits |
 //! | 56 | 24 | reserved (0) |
 //! | 80 | 4 | version (1) |
@@ -42,7 +44,8 @@ use crate::codec::Reader;
 use crate::compression::Dictionary;
 use crate::error::{FormatError, Result, check_version};
 use crate::index::PartitionHandle;
-use crate::key::{InternalKey, SequenceNumber, check_entry_features};
+use crate::key::{EntryKind, InternalKey, SequenceNumber, check_entry_features};
+use crate::ranges::RangeLayers;
 use crate::stored::{self, BlockHandle, Sealed};
 
 mod builder;
@@ -172,6 +175,8 @@ pub struct Top {
     pub properties: Properties,
     /// What its data blocks have in common, if they are compressed so.
     pub dictionary: Option<Dictionary>,
+    /// The range deletes.
+    pub ranges: RangeLayers,
 }
 
 impl Top {
@@ -211,7 +216,18 @@ impl Top {
             .map_err(|error| error.shifted(footer.top_index.offset))?;
         let dictionary = Dictionary::decode(&properties.dictionary);
         let dictionary = dictionary.map_err(|error| error.shifted(footer.properties().offset))?;
-        Ok(Top { footer, index, partitions, properties, dictionary })
+        let ranges = match ranges_within(&footer, &properties)? {
+            None => RangeLayers::default(),
+            Some(handle) => {
+                decode_ranges(&block(handle)?, &properties).map_err(|error| error.shifted(handle.offset))?
+            }
+        };
+        Ok(Top { footer, index, partitions, properties, dictionary, ranges })
+    }
+
+    /// Where the partitions end.
+    pub fn partitions_end(&self) -> u64 {
+        self.properties.ranges.map_or(self.footer.top_index.offset, |handle| handle.offset)
     }
 
     /// The partition that may hold the target.
@@ -229,14 +245,41 @@ impl Top {
 
     /// Bytes of memory that it holds.
     pub fn memory_bytes(&self) -> usize {
+        let ranges = if self.ranges.is_empty() { 0 } else { self.ranges.memory_bytes() };
         let dictionary = self.dictionary.as_ref().map_or(0, Dictionary::memory_bytes);
         self.index.memory_bytes()
             + size_of_val(&*self.partitions)
             + self.properties.dictionary.len()
             + dictionary
+            + ranges
             + size_of::<Top>()
             + 256
     }
+}
+
+/// Where the range deletes lie, if there are any: right before the top index. The feature bit says
+/// so as well, to versions that do not know the property.
+fn ranges_within(footer: &Footer, properties: &Properties) -> Result<Option<BlockHandle>> {
+    let at = footer.properties().offset as usize;
+    let says_so = footer.features & EntryKind::RangeDelete.feature() != 0;
+    let fits = properties
+        .ranges
+        .is_none_or(|handle| handle.offset >= footer.data_end && handle.end() == footer.top_index.offset);
+    if says_so != properties.ranges.is_some() || !fits {
+        let found = format!("{:?} and features {:#x}", properties.ranges, footer.features);
+        return Err(FormatError::damaged(at, "range deletes as footer and properties say", found));
+    }
+    Ok(properties.ranges)
+}
+
+fn decode_ranges(block: &[u8], properties: &Properties) -> Result<RangeLayers> {
+    let ranges = RangeLayers::decode(block)?;
+    let (first, last) = (properties.first_sequence, properties.last_sequence);
+    if ranges.numbers().is_none_or(|(least, most)| least.0 < first || most.0 > last) {
+        let found = format!("{:?}", ranges.numbers());
+        return Err(FormatError::damaged(0, format!("range deletes of {first} to {last}"), found));
+    }
+    Ok(ranges)
 }
 
 /// What a top index names; partitions end at or before `end`.

@@ -64,6 +64,14 @@ pub enum Mutant {
     ConditionTakesMissForNothing,
     ConditionForgetsItsSnapshot,
     ConditionUnmetBeforeDurable,
+    // Range deletes
+    RangeDeleteCoversEqualNumber,
+    FilterHidesRangeDelete,
+    RowsIgnoreRangeDeletes,
+    RangeDeleteUncut,
+    RangeDeleteDroppedByKey,
+    RangeDeleteMovedBelow,
+    RangeDeleteLostInReplay,
     // Invariant 5 of the same
     TableBlockUnchecked,
     // Separated values

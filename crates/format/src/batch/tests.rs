@@ -144,3 +144,24 @@ fn a_single_entry_is_a_batch_of_one() {
     assert_eq!(decode(&with_kind(13)), Err(FormatError::newer(1, "an entry of kind 13")));
     assert!(single_head(EntryKind::Put, 0, &[0; KEY_BYTES_MAX + 1], b"").is_err());
 }
+
+#[test]
+fn a_range_delete_names_some_keys() {
+    let mut batch = BatchBuilder::new();
+    batch.push(EntryKind::RangeDelete, 1, b"a", b"c").unwrap();
+    let read = batch.operations().next().unwrap().unwrap();
+    let expected = Operation::Entry { kind: EntryKind::RangeDelete, keyspace: 1, key: b"a", value: b"c" };
+    assert_eq!(read, expected);
+    for (from, to) in [(&b"a"[..], &b"a"[..]), (b"b", b"a"), (b"", b""), (b"a", &[b'b'; KEY_BYTES_MAX + 1])] {
+        let refused = batch.push(EntryKind::RangeDelete, 1, from, to);
+        assert!(matches!(refused, Err(FormatError::Limit { .. })), "{refused:?}");
+        assert!(single_head(EntryKind::RangeDelete, 1, from, to).is_err());
+    }
+    assert_eq!(batch.count(), 1);
+    // Nobody writes such a one: it is damage.
+    let mut payload = batch.finish();
+    let end = payload.len() - 1;
+    payload[end] = b'a';
+    let read = Operations::new(&payload).unwrap().next().unwrap();
+    assert!(matches!(read, Err(FormatError::Damaged { .. })), "{read:?}");
+}

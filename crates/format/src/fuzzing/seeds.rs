@@ -19,8 +19,9 @@ use crate::manifest::{
 };
 use crate::operands::OperandList;
 use crate::pin::{Pin, PinKind, encode_pin};
-use crate::property::{Property, PropertyList, put_property};
+use crate::property::{PROPERTY_RANGE_DELETES, Property, PropertyList, RangeDeletes, put_property};
 use crate::question::{Answer, Question, Verb, encode_answer, encode_question};
+use crate::ranges::{RangeLayers, RangeSet};
 use crate::stored;
 use crate::table::{TableBuilder, TableOptions};
 use crate::value_object::{Referred, ValueObjectBuilder, encode_referred};
@@ -30,6 +31,7 @@ pub(super) fn a_batch() -> Vec<u8> {
     for key in [&b"key"[..], b"another key"] {
         batch.push(EntryKind::Put, 1, key, b"value").expect("a seed is within the limits");
     }
+    batch.push(EntryKind::RangeDelete, 1, b"a", b"b").expect("a seed is within the limits");
     batch
         .push_create_keyspace(2, "name", 0, &KeyspaceOptions::default())
         .expect("a seed is within the limits");
@@ -131,6 +133,9 @@ fn a_checkpoint() -> Vec<u8> {
 
 fn a_description() -> TableDescription {
     let mut properties = Vec::new();
+    let ranges = RangeDeletes { count: 2, ends_before_last: true };
+    let value = &ranges.encode();
+    put_property(&mut properties, Property { id: PROPERTY_RANGE_DELETES, is_critical: true, value });
     put_property(&mut properties, Property { id: 2, is_critical: false, value: b"newest" });
     TableDescription {
         name: TableName { epoch: 2, random: 3 },
@@ -171,7 +176,18 @@ fn a_table() -> Vec<u8> {
             .add(&[b'k', key], SequenceNumber(1), EntryKind::Put, &[key; 9])
             .expect("a seed is within the limits");
     }
+    let mut ranges = RangeSet::default();
+    ranges.insert(b"k", b"l", SequenceNumber(1));
+    builder.set_ranges(RangeLayers::of_stripes(vec![ranges])).expect("a seed is within the limits");
     builder.finish().expect("a seed is within the limits").0.to_vec()
+}
+
+fn some_ranges() -> Vec<u8> {
+    let (mut older, mut newer) = (RangeSet::default(), RangeSet::default());
+    older.insert(b"a", b"b", SequenceNumber(1));
+    older.insert(b"c", b"d", SequenceNumber(2));
+    newer.insert(b"a", b"c", SequenceNumber(3));
+    RangeLayers::of_stripes(vec![older, newer]).encode().expect("a seed is within the limits")
 }
 
 pub(super) fn a_block() -> Vec<u8> {
@@ -258,6 +274,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("question", an_answer()),
         ("manifest_snapshot", a_snapshot()),
         ("table", a_table()),
+        ("ranges", some_ranges()),
         ("block", a_block()),
         ("filter_and_index", a_filter()),
         (

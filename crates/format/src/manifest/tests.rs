@@ -237,16 +237,16 @@ fn what_a_later_version_needs_is_refused_by_feature_bits() {
     );
     let critical = |bytes: &mut Vec<u8>| {
         bytes.truncate(bytes.len() - 4);
-        bytes.extend_from_slice(&[7, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&[7, 0, 0, 0, 99, 0, 1, 0, 0, 0, 0]);
     };
-    newer(changed(&plain, critical), &format!("{name}: unknown critical property 1"));
+    newer(changed(&plain, critical), &format!("{name}: unknown critical property 99"));
     let ignorable = |bytes: &mut Vec<u8>| {
         critical(bytes);
         let flags = bytes.len() - 5;
         bytes[flags] = 0;
     };
     let Ok(Edit::TableAdded(kept)) = changed(&plain, ignorable) else { panic!("it may be ignored") };
-    assert_eq!(kept.properties.ids(), [1]);
+    assert_eq!(kept.properties.ids(), [99]);
     let created =
         Edit::KeyspaceCreated { id: 1, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
     newer(

@@ -5,10 +5,12 @@ use bytes::Bytes;
 use super::{FOOTER_BYTES, Footer, Properties, SequenceRange, TAIL_BYTES_MAX};
 use crate::block::BlockBuilder;
 use crate::compression::{Compression, Compressor, Trained};
-use crate::error::Result;
+use crate::error::{FormatError, Result};
 use crate::filter::{BITS_PER_KEY_DEFAULT, FilterBuilder};
 use crate::index::{PartitionHandle, separator};
 use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer, check_limits};
+use crate::property::RangeDeletes;
+use crate::ranges::{RANGES_BYTES_MAX, RangeLayers};
 use crate::stored::{self, BlockHandle};
 
 /// How a table is built.
@@ -68,10 +70,12 @@ pub struct TableSummary {
     pub table_bytes: u64,
     /// Bytes at its end that opening fetches.
     pub tail_bytes: u32,
-    /// Smallest user key.
+    /// Smallest user key, of entries and range deletes.
     pub first_key: Bytes,
-    /// Greatest user key.
+    /// Greatest user key, or the end of a range if that is greater.
     pub last_key: Bytes,
+    /// The range deletes in it.
+    pub range_deletes: Option<RangeDeletes>,
     /// Range of sequence numbers.
     pub sequences: SequenceRange,
     /// Its incompatible feature bits.
@@ -117,6 +121,7 @@ pub struct TableBuilder {
     separator: Vec<u8>,
     /// Entries that wait until there is a dictionary; `None` once it was decided.
     waiting: Option<Waiting>,
+    ranges: RangeLayers,
 }
 
 /// The first entries of a table, from which a dictionary is trained.
@@ -184,6 +189,7 @@ impl TableBuilder {
             separator: Vec::new(),
             waiting: (options.compression == Compression::Zstd && options.dictionary_bytes > 0)
                 .then(Waiting::default),
+            ranges: RangeLayers::default(),
         }
     }
 
@@ -193,7 +199,7 @@ impl TableBuilder {
     /// `Limit` when key or value is beyond its limit; nothing was added.
     ///
     /// # Panics
-    /// When the entry does not come after the last one.
+    /// When the entry does not come after the last one, or is a range delete.
     pub fn add(
         &mut self,
         user_key: &[u8],
@@ -201,6 +207,7 @@ impl TableBuilder {
         kind: EntryKind,
         value: &[u8],
     ) -> Result<()> {
+        assert!(kind != EntryKind::RangeDelete, "a range delete among the entries");
         check_limits(user_key, value)?;
         if let Some(waiting) = &mut self.waiting {
             let bytes = user_key.len() + value.len();
@@ -280,7 +287,22 @@ impl TableBuilder {
 
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
-        self.first_key.is_none() && self.waiting.as_ref().is_none_or(|waiting| waiting.entries.is_empty())
+        let waits = self.waiting.as_ref().is_some_and(|waiting| !waiting.entries.is_empty());
+        self.first_key.is_none() && !waits && self.ranges.is_empty()
+    }
+
+    /// Gives the table its range deletes, whatever the entries. Once, before the end.
+    ///
+    /// # Errors
+    /// `Limit` when they are more than a table takes; nothing was added.
+    pub fn set_ranges(&mut self, ranges: RangeLayers) -> Result<()> {
+        let bytes = ranges.encoded_bytes();
+        if bytes > RANGES_BYTES_MAX {
+            let message = format!("range deletes of {bytes} bytes in one table; at most {RANGES_BYTES_MAX}");
+            return Err(FormatError::limit(message));
+        }
+        self.ranges = ranges;
+        Ok(())
     }
 
     /// Number of entries so far.
@@ -344,7 +366,9 @@ impl TableBuilder {
     /// When the tail is larger than 4 GiB: the engine ends tables long before.
     pub fn finish(mut self) -> Option<(Bytes, TableSummary)> {
         self.take_waiting();
-        let first_key = self.first_key.take()?;
+        if self.is_empty() {
+            return None;
+        }
         if !self.data.is_empty() {
             self.close_block();
         }
@@ -354,7 +378,10 @@ impl TableBuilder {
         }
         let data_end = self.position();
         self.put_partitions();
+        let top = std::mem::take(&mut self.raw);
         let top_offset = self.position();
+        self.put_ranges();
+        self.raw = top;
         let top_index = self.seal_raw(Compression::None);
         self.properties.first_sequence = self.sequences.first.0;
         self.properties.last_sequence = self.sequences.last.0;
@@ -373,16 +400,44 @@ impl TableBuilder {
         self.out.extend_from_slice(&footer.encode());
         let whole = u32::try_from(table_bytes - data_end).expect("a table's tail is below 4 GiB");
         let top = u32::try_from(table_bytes - top_offset).expect("a table's top is below 4 GiB");
+        let (first_key, last_key, range_deletes) = self.bounds();
         let summary = TableSummary {
             table_bytes,
             tail_bytes: if whole <= TAIL_BYTES_MAX { whole } else { top },
-            first_key: first_key.into(),
-            last_key: self.last_key.into(),
+            first_key,
+            last_key,
+            range_deletes,
             sequences: self.sequences,
             features: self.features,
             properties: self.properties,
         };
         Some((self.out.into(), summary))
+    }
+
+    /// Stores the range deletes, if there are any.
+    fn put_ranges(&mut self) {
+        let Some((first, last)) = self.ranges.numbers() else { return };
+        self.sequences.first = self.sequences.first.min(first);
+        self.sequences.last = self.sequences.last.max(last);
+        self.features |= EntryKind::RangeDelete.feature();
+        self.raw = self.ranges.encode().expect("their size was checked when they came");
+        self.properties.ranges = Some(self.seal_raw(Compression::None));
+    }
+
+    /// Smallest and greatest key of entries and range deletes, and what there is of the latter.
+    fn bounds(&mut self) -> (Bytes, Bytes, Option<RangeDeletes>) {
+        let last_key = std::mem::take(&mut self.last_key);
+        let Some((from, to)) = self.ranges.bounds() else {
+            return (self.first_key.take().unwrap_or_default().into(), last_key.into(), None);
+        };
+        let ends_before_last = self.first_key.is_none() || *last_key < *to;
+        let first_key = match self.first_key.take() {
+            Some(first) if *first <= *from => first.into(),
+            _ => Bytes::copy_from_slice(from),
+        };
+        let last_key = if ends_before_last { Bytes::copy_from_slice(to) } else { last_key.into() };
+        let count = self.ranges.len() as u32;
+        (first_key, last_key, Some(RangeDeletes { count, ends_before_last }))
     }
 
     /// Offset in the table of the next byte of output.

@@ -16,10 +16,11 @@
 //! | 11 | 1 | compression asked for |
 //! | 12 | 4 | keyspace |
 //! | 13 | 8 | seconds since the Unix epoch of the oldest data |
+//! | 14 | 12 | where the block of range deletes lies: offset u64, length u32; missing without any |
 //! | 20 | | dictionary of ZSTD, with which data blocks may be compressed; none for no bytes |
 //!
-//! Value alignment and dictionary are critical. An id that this version does not know is skipped, unless it is
-//! critical.
+//! Value alignment, range deletes and dictionary are critical. An id that this version does not
+//! know is skipped, unless it is critical.
 
 use bytes::Bytes;
 
@@ -27,8 +28,10 @@ use crate::block::VALUE_ALIGNMENT_MAX;
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
 use crate::property::{Property, put_property, read_properties};
+use crate::stored::BlockHandle;
 
 const VALUE_ALIGNMENT: u16 = 10;
+const RANGES: u16 = 14;
 const DICTIONARY: u16 = 20;
 
 /// What a table says about itself.
@@ -62,6 +65,8 @@ pub struct Properties {
     pub oldest_unix_seconds: u64,
     /// The dictionary with which data blocks may be compressed; empty for none.
     pub dictionary: Bytes,
+    /// Where the block of range deletes lies, if there is one.
+    pub ranges: Option<BlockHandle>,
 }
 
 impl Properties {
@@ -71,7 +76,7 @@ impl Properties {
         let mut put = |id: u16, value: &[u8]| {
             put_property(
                 &mut out,
-                Property { id, is_critical: [VALUE_ALIGNMENT, DICTIONARY].contains(&id), value },
+                Property { id, is_critical: [VALUE_ALIGNMENT, RANGES, DICTIONARY].contains(&id), value },
             );
         };
         let words = [
@@ -92,6 +97,9 @@ impl Properties {
         put(11, &[self.compression]);
         put(12, &self.keyspace.to_le_bytes());
         put(13, &self.oldest_unix_seconds.to_le_bytes());
+        if let Some(ranges) = self.ranges {
+            put(RANGES, &ranges.encode());
+        }
         if !self.dictionary.is_empty() {
             put(DICTIONARY, &self.dictionary);
         }
@@ -132,6 +140,7 @@ impl Properties {
                 self.dictionary = Bytes::copy_from_slice(value);
                 return Ok(true);
             }
+            RANGES => self.ranges = Some(BlockHandle { offset: reader.u64()?, length: reader.u32()? }),
             _ => return Ok(false),
         }
         if !self.value_alignment.is_power_of_two() || self.value_alignment > VALUE_ALIGNMENT_MAX {

@@ -417,3 +417,68 @@ fn a_damaged_dictionary_gives_no_wrong_rows() {
     let long = vec![1; crate::compression::DICTIONARY_BYTES_MAX + 1];
     assert!(Dictionary::decode(&long).is_err());
 }
+
+fn ranges(of: &[(&str, &str, u64)]) -> RangeLayers {
+    let mut set = crate::ranges::RangeSet::default();
+    for (from, to, number) in of {
+        set.insert(from.as_bytes(), to.as_bytes(), SequenceNumber(*number));
+    }
+    RangeLayers::of_stripes(vec![set])
+}
+
+fn with_ranges(entries: &[Owned], of: &[(&str, &str, u64)]) -> (Bytes, TableSummary) {
+    let mut builder = TableBuilder::new(options(Compression::Lz4), IDENTITY);
+    for (user_key, sequence, value) in entries {
+        builder.add(user_key, SequenceNumber(*sequence), EntryKind::Put, value).unwrap();
+    }
+    builder.set_ranges(ranges(of)).unwrap();
+    let (bytes, summary) = builder.finish().unwrap();
+    assert_eq!(bytes.len() as u64, summary.table_bytes);
+    (bytes, summary)
+}
+
+#[test]
+fn range_deletes_lie_before_the_top_index_and_widen_the_bounds() {
+    let entries = many(500);
+    let (bytes, summary) = with_ranges(&entries, &[("a", "b", 2000), ("key-000100", "z", 3000)]);
+    let top = Top::decode(&bytes, bytes.len() as u64, IDENTITY).unwrap();
+    assert_eq!(top.ranges, ranges(&[("a", "b", 2000), ("key-000100", "z", 3000)]));
+    assert_eq!(read_all(&bytes).unwrap(), entries);
+    assert_eq!((&summary.first_key[..], &summary.last_key[..]), (&b"a"[..], &b"z"[..]));
+    let said = crate::property::RangeDeletes { count: 2, ends_before_last: true };
+    assert_eq!(summary.range_deletes, Some(said));
+    assert_eq!(summary.features, EntryKind::RangeDelete.feature());
+    assert_eq!((summary.sequences.first.0, summary.sequences.last.0), (1, 3000));
+    // A tail that is fetched in part has them still.
+    let handle = top.properties.ranges.unwrap();
+    let tail = bytes.slice(handle.offset as usize..);
+    assert_eq!(Top::decode(&tail, bytes.len() as u64, IDENTITY).unwrap().ranges, top.ranges);
+    // An entry at the very end of the ranges is within the table.
+    let (_, summary) = with_ranges(&entries, &[("a", "key-000499", 2000)]);
+    assert_eq!(summary.range_deletes.map(|ranges| ranges.ends_before_last), Some(false));
+}
+
+#[test]
+fn a_table_of_range_deletes_alone_reads_back() {
+    let (bytes, summary) = with_ranges(&[], &[("b", "f", 5)]);
+    let top = Top::decode(&bytes, bytes.len() as u64, IDENTITY).unwrap();
+    assert!(top.partitions.is_empty());
+    assert_eq!(top.place_for(InternalKey::new(b"c", Trailer::FIRST)), None);
+    assert_eq!(read_all(&bytes).unwrap(), []);
+    assert_eq!((&summary.first_key[..], &summary.last_key[..]), (&b"b"[..], &b"f"[..]));
+    assert_eq!(summary.properties.entries, 0);
+}
+
+/// Every byte of the block and of what says where it lies.
+#[test]
+fn damaged_range_deletes_are_refused() {
+    let (bytes, _) = with_ranges(&many(3), &[("b", "f", 5), ("g", "h", 6)]);
+    let top = Top::decode(&bytes, bytes.len() as u64, IDENTITY).unwrap();
+    let handle = top.properties.ranges.unwrap();
+    for at in handle.offset..handle.end() {
+        let mut wrong = bytes.to_vec();
+        wrong[at as usize] ^= 1;
+        let wrong = Bytes::from(wrong);
+        assert!(Top::decode(&wrong, wrong.len() as u64, IDENTITY).is_err(), "byte {at}");
+    }
+}

@@ -142,8 +142,9 @@ impl<'a> Verification<'a> {
     /// Goes into the partition at the cursor.
     fn enter(&mut self) -> Result<()> {
         let footer = &self.top.footer;
-        let handle = PartitionHandle::decode(self.partitions.value(&self.top.index), footer.top_index.offset)
-            .map_err(|error| error.shifted(footer.top_index.offset))?;
+        let handle =
+            PartitionHandle::decode(self.partitions.value(&self.top.index), self.top.partitions_end())
+                .map_err(|error| error.shifted(footer.top_index.offset))?;
         if handle.offset != self.partition_at {
             let expected = format!("a partition at byte {}", self.partition_at);
             return Err(FormatError::damaged(handle.offset as usize, expected, format!("{handle:?}")));
@@ -158,7 +159,7 @@ impl<'a> Verification<'a> {
 
     fn end(&self) -> Result<()> {
         let footer = &self.top.footer;
-        if self.walk.data_at != footer.data_end || self.partition_at != footer.top_index.offset {
+        if self.walk.data_at != footer.data_end || self.partition_at != self.top.partitions_end() {
             let found = format!("data to {}, partitions to {}", self.walk.data_at, self.partition_at);
             return Err(FormatError::damaged(footer.data_end as usize, format!("{footer:?}"), found));
         }

@@ -9,21 +9,23 @@
 //! 1. What a snapshot sees is kept: snapshots are listed after the inputs were chosen.
 //! 2. A delete goes only where nothing older of its key can lie below the output.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
 use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{TableDescription, TableName};
+use tombolo_format::ranges::{Covered, RANGE_HEADER_BYTES, RangeLayers};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::merge::{Failure, Merge, Merged};
 use super::pick::{Job, LEVEL_LAST};
 use super::world::{JobWorld, Terms};
 use crate::flush::finish;
-use crate::resolve::{Retention, Taken};
+use crate::resolve::{Hiding, Retention, Taken};
 use crate::version::{Output, SortedRun, TableHandle, TableWriter};
 
 /// Most parts of one job.
@@ -46,7 +48,9 @@ pub(super) struct Run {
     failed: AtomicBool,
     /// Complete tables, in no order.
     outputs: Mutex<Vec<TableDescription>>,
-    /// Those of them that hold older versions of keys, which snapshots see.
+    /// The range deletes of all inputs, once they are known.
+    ranges: OnceLock<Hiding>,
+    /// Those tables that hold older versions of keys, which snapshots see.
     older: Mutex<Vec<TableName>>,
     /// What the keyspace's merge operator failed with first.
     trouble: Mutex<Option<Error>>,
@@ -69,6 +73,7 @@ impl Run {
                 .unwrap_or(0),
             failed: AtomicBool::new(false),
             outputs: Mutex::default(),
+            ranges: OnceLock::new(),
             older: Mutex::default(),
             trouble: Mutex::default(),
         })
@@ -91,6 +96,7 @@ impl Run {
 
     /// Runs all parts, and waits for all, however they end.
     pub(super) async fn run(self: &Arc<Run>) -> Merged<()> {
+        self.gather_ranges().await?;
         let mut ranges = ranges(&split_keys(&self.job, self.world.tables().cache.budget().bytes()).await?);
         let parts = ranges.len() as u64;
         let first = ranges.remove(0);
@@ -110,6 +116,31 @@ impl Run {
         result
     }
 
+    /// Reads the range deletes of the inputs, of those that have any.
+    async fn gather_ranges(&self) -> Merged<()> {
+        let mut hiding = Hiding::new(self.terms.snapshots.clone());
+        for table in self.job.inputs().filter(|table| table.has_ranges()) {
+            let opened = table.open().await;
+            opened.map_err(|error| Failure { error, table: Some(table.description().name) })?;
+            table.ranges().into_iter().flat_map(|ranges| ranges.iter()).for_each(|range| hiding.add(range));
+        }
+        let _first = self.ranges.set(hiding);
+        Ok(())
+    }
+
+    /// The range deletes that a part has to write.
+    fn ranges_of(&self, hiding: &Hiding, (start, end): &Range, below: &Below) -> RangeLayers {
+        if hiding.is_empty() {
+            return RangeLayers::default();
+        }
+        hiding.kept(start.as_deref(), end.as_deref(), |from, to| {
+            if is_enabled(Mutant::RangeDeleteDroppedByKey) {
+                return !below.may_hold_within(from, &[from, b"\0"].concat());
+            }
+            !below.may_hold_within(from, to)
+        })
+    }
+
     fn spawn(self: &Arc<Run>, range: Range, parts: u64) -> (Task, Completion<Merged<()>>) {
         let (ended, ending) = completion();
         let run = Arc::clone(self);
@@ -126,16 +157,36 @@ impl Run {
     }
 
     /// Merges one part.
-    async fn merge(&self, (start, end): Range, parts: u64) -> Merged<()> {
-        let mut merge = Merge::open(inputs(&self.job), start.as_ref(), end.as_ref()).await?;
+    async fn merge(&self, range: Range, parts: u64) -> Merged<()> {
+        let mut hiding = self.ranges.get().cloned().unwrap_or_else(|| Hiding::new(Vec::new()));
+        // Whole tables that nobody sees any more go unread.
+        let mut inputs = inputs(&self.job);
+        if !hiding.is_empty() {
+            inputs.iter_mut().for_each(|run| run.retain(|table| !hiding.hides_all(table.description())));
+        }
+        let mut merge = Merge::open(inputs, range.0.as_ref(), range.1.as_ref()).await?;
         let mut retention = Retention::new(self.terms.snapshots.clone(), self.terms.judge.clone());
         let mut below = Below::new(&self.job);
-        let mut outputs = Outputs::new(Cutter::new(&self.job, self.job.bytes() / parts));
+        let ranges = Ending::new(self.ranges_of(&hiding, &range, &below), self.job.to);
+        let mut outputs = Outputs::new(Cutter::new(&self.job, self.job.bytes() / parts), ranges);
         let mut entries = 0;
         // Of what is held: whether it is the newest of its key, and its block was in a cache.
         let (mut held_new, mut held_hot) = (false, false);
         loop {
             let entry = merge.entry();
+            if let Some((key, _)) = &entry
+                && hiding.hides(key.user_key, key.trailer)
+            {
+                if let Some(step) = merge.advance()? {
+                    merge.settle(step).await?;
+                }
+                entries += 1;
+                if entries == ENTRIES_PER_TURN {
+                    entries = 0;
+                    self.let_others_run().await?;
+                }
+                continue;
+            }
             if retention.holds()
                 && entry.as_ref().is_none_or(|(key, _)| retention.is_due(key.user_key, key.trailer))
             {
@@ -177,7 +228,10 @@ impl Run {
         if let Some(error) = retention.take_trouble() {
             self.trouble.lock().get_or_insert(error);
         }
-        self.finish(&mut outputs).await
+        while let Some(cut) = outputs.ranges.cut_before(None) {
+            self.finish(&mut outputs, Some(&cut)).await?;
+        }
+        self.finish(&mut outputs, None).await
     }
 
     /// Adds an entry to the outputs.
@@ -190,8 +244,13 @@ impl Run {
         place: Place,
     ) -> Merged<()> {
         // All versions of a key stay in one table: sorted levels do not overlap.
-        if place.is_new && outputs.cuts_before(key.user_key) {
-            self.finish(outputs).await?;
+        if place.is_new {
+            while let Some(cut) = outputs.ranges.cut_before(Some(key.user_key)) {
+                self.finish(outputs, Some(&cut)).await?;
+            }
+            if outputs.cuts_before(key.user_key) {
+                self.finish(outputs, Some(key.user_key)).await?;
+            }
         }
         outputs.older |= place.is_older;
         let writer = match &mut outputs.writer {
@@ -239,8 +298,16 @@ impl Run {
         TableWriter::create(self.world.tables(), output, &self.terms.options).await
     }
 
-    /// Ends an output.
-    async fn finish(&self, outputs: &mut Outputs) -> Merged<()> {
+    /// Ends an output before `cut`, with the range deletes up to there.
+    async fn finish(&self, outputs: &mut Outputs, cut: Option<&[u8]>) -> Merged<()> {
+        let ranges = outputs.ranges.up_to(cut);
+        if !ranges.is_empty() {
+            let writer = match &mut outputs.writer {
+                Some(writer) => writer,
+                None => outputs.writer.insert(self.begin_output().await?),
+            };
+            writer.set_ranges(ranges)?;
+        }
         if let Some(writer) = outputs.writer.take()
             && let Some((table, bytes)) = finish(self.world.left_behind(), writer).await?
         {
@@ -271,16 +338,75 @@ struct Outputs {
     /// Whether the table of `writer` holds older versions of keys.
     older: bool,
     cutter: Cutter,
+    ranges: Ending,
 }
 
 impl Outputs {
-    fn new(cutter: Cutter) -> Outputs {
-        Outputs { writer: None, older: false, cutter }
+    fn new(cutter: Cutter, ranges: Ending) -> Outputs {
+        Outputs { writer: None, older: false, cutter, ranges }
     }
 
     #[inline]
     fn cuts_before(&mut self, key: &[u8]) -> bool {
         self.cutter.cuts(key, self.writer.as_ref().map_or(0, TableWriter::written_bytes))
+    }
+}
+
+/// A table of a sorted level ends once its range deletes have about so many bytes.
+const RANGES_BYTES_MAX: usize = 2 << 20;
+
+/// The range deletes that a part writes, cut where its outputs end.
+struct Ending {
+    ranges: RangeLayers,
+    /// Where ranges begin, ascending, with the bytes of each; a run of level 0 is not cut.
+    starts: Vec<(Vec<u8>, usize)>,
+    next: usize,
+    /// Bytes of those that began since the last cut.
+    bytes: usize,
+    /// The last cut.
+    reached: Option<Vec<u8>>,
+}
+
+impl Ending {
+    fn new(ranges: RangeLayers, level: u8) -> Ending {
+        let bytes = |range: Covered<'_>| RANGE_HEADER_BYTES + range.from.len() + range.to.len();
+        let mut starts = Vec::new();
+        if level > 0 {
+            starts.extend(ranges.iter().map(|range| (range.from.to_vec(), bytes(range))));
+            starts.sort_unstable();
+        }
+        Ending { ranges, starts, next: 0, bytes: 0, reached: None }
+    }
+
+    /// Where the output must end before it goes on to a key, or to the end of the part, as its
+    /// range deletes are many. Asked again until there is none.
+    fn cut_before(&mut self, key: Option<&[u8]>) -> Option<Vec<u8>> {
+        while let Some((from, bytes)) = self.starts.get(self.next)
+            && key.is_none_or(|key| &from[..] <= key)
+        {
+            if self.bytes + bytes > RANGES_BYTES_MAX && self.bytes > 0 {
+                self.bytes = 0;
+                return Some(from.clone());
+            }
+            self.bytes += bytes;
+            self.next += 1;
+        }
+        None
+    }
+
+    /// The range deletes from the last cut up to this one.
+    fn up_to(&mut self, cut: Option<&[u8]>) -> RangeLayers {
+        if self.ranges.is_empty() {
+            return RangeLayers::default();
+        }
+        let within = if is_enabled(Mutant::RangeDeleteUncut) {
+            self.ranges.within(self.reached.as_deref(), None)
+        } else {
+            self.ranges.within(self.reached.as_deref(), cut)
+        };
+        self.reached = cut.map(<[u8]>::to_vec);
+        self.bytes = 0;
+        within
     }
 }
 
@@ -349,7 +475,7 @@ struct Spot {
 impl Spot {
     /// Whether a table's range holds `key`.
     fn may_hold(&mut self, key: &[u8]) -> bool {
-        while self.run.get(self.at).is_some_and(|table| &table.description().last_key[..] < key) {
+        while self.run.get(self.at).is_some_and(|table| table.description().ends_before(key)) {
             self.at += 1;
         }
         self.run.get(self.at).is_some_and(|table| &table.description().first_key[..] <= key)
@@ -371,11 +497,20 @@ impl Below {
 
     /// Whether something of `key` may lie below. Keys must ascend from call to call.
     pub(super) fn may_hold(&mut self, key: &[u8]) -> bool {
-        let run_holds = |table: &Arc<TableHandle>| {
+        self.runs.iter().any(|table| table.covers(key))
+            || self.levels.iter_mut().any(|level| level.may_hold(key))
+    }
+}
+
+impl Below {
+    /// Whether something of the keys from `from` up to `to` may lie below.
+    pub(super) fn may_hold_within(&self, from: &[u8], to: &[u8]) -> bool {
+        let meets = |table: &Arc<TableHandle>| {
             let description = table.description();
-            &description.first_key[..] <= key && key <= &description.last_key[..]
+            *description.first_key < *to && !description.ends_before(from)
         };
-        self.runs.iter().any(run_holds) || self.levels.iter_mut().any(|level| level.may_hold(key))
+        self.runs.iter().any(meets)
+            || self.levels.iter().any(|level| level.run.range(level.run.overlapping(from, to)).any(meets))
     }
 }
 

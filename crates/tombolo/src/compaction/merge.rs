@@ -56,9 +56,8 @@ impl Input {
 
     /// To the first entry at or after `start`.
     async fn enter(&mut self, start: Option<&[u8]>) -> Merged<()> {
-        self.at = start.map_or(0, |start| {
-            self.tables.partition_point(|table| &table.description().last_key[..] < start)
-        });
+        self.at = start
+            .map_or(0, |start| self.tables.partition_point(|table| table.description().ends_before(start)));
         self.cursor = self.tables.get(self.at).map(|table| table.whole_cursor());
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         let step = match start {

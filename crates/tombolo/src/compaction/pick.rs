@@ -31,6 +31,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableName;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::options::Shape;
 use crate::version::{Levels, SortedRun, TableHandle};
@@ -419,6 +420,10 @@ fn score_of_level_0(levels: &Levels, picking: &Picking<'_>) -> u64 {
 
 fn has_many_deletes(table: &TableHandle) -> bool {
     let description = table.description();
+    // One range delete may take any number of entries away.
+    if table.has_ranges() {
+        return true;
+    }
     description.deletes > 0 && description.deletes.saturating_mul(ENTRIES_PER_DELETE) >= description.entries
 }
 
@@ -452,8 +457,7 @@ fn range_of<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> Option<(B
 }
 
 fn meets(one: &TableHandle, other: &TableHandle) -> bool {
-    let (one, other) = (one.description(), other.description());
-    one.first_key <= other.last_key && other.first_key <= one.last_key
+    one.description().meets(other.description())
 }
 
 /// Where tables of `level` go: the next level that holds something, or the base.
@@ -482,7 +486,9 @@ fn job(
     let (first, last) = range_of(upper.iter())?;
     let table_bytes = picking.settings.table_bytes_at(to, targets.base);
     let mut lower = Vec::new();
-    if let Some(run) = levels.level(to).filter(|_| from != to) {
+    let is_moved_below = is_enabled(Mutant::RangeDeleteMovedBelow)
+        && upper.iter().all(|table| table.description().entries == 0);
+    if let Some(run) = levels.level(to).filter(|_| from != to && !is_moved_below) {
         let mut met = run.overlapping(&first, &last);
         // Tables written in order move down as they are, and are not written again to be joined to
         // what was there before.
@@ -593,8 +599,8 @@ fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
     };
     in_order.iter().all(|table| {
         // Deletes of nothing would go to the bottom and stay there.
-        let deletes_something =
-            table.description().deletes == 0 || job.deeper.iter().any(|run| overlap(run, table) > 0);
+        let deletes_something = (table.description().deletes == 0 && !table.has_ranges())
+            || job.deeper.iter().any(|run| overlap(run, table) > 0);
         deletes_something
             && job.deeper.first().is_none_or(|run| overlap(run, table) <= job.grandparent_bytes_max())
     })

@@ -77,6 +77,18 @@ impl Batch {
         self
     }
 
+    /// Adds a [`Keyspace::delete_range`]. A range without a key, and keys of more than 4 MiB in all
+    /// range deletes of the batch, make writing it fail with `Invalid`.
+    pub fn delete_range(
+        &mut self,
+        keyspace: &Keyspace,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+    ) -> &mut Batch {
+        self.prepared.push(keyspace.info(), EntryKind::RangeDelete, from.as_ref(), to.as_ref());
+        self
+    }
+
     /// Whether one more put of such a key and value stays within what a batch may hold (96 MiB, and
     /// 192 MiB in memory, where a short entry takes some hundred bytes). An empty batch has room
     /// for any key and value that are within their own limits.

@@ -144,6 +144,21 @@ impl BlockingKeyspace {
         self.0.delete_with(key, durability).wait()
     }
 
+    /// As [`Keyspace::delete_range`].
+    pub fn delete_range(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        self.0.delete_range(from, to).wait()
+    }
+
+    /// As [`Keyspace::delete_range_with`].
+    pub fn delete_range_with(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.0.delete_range_with(from, to, durability).wait()
+    }
+
     /// As [`Keyspace::single_delete`].
     pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.0.single_delete(key).wait()

@@ -135,6 +135,36 @@ impl Keyspace {
         self.write_one(EntryKind::Delete, key.as_ref(), &[], durability)
     }
 
+    /// Removes all keys from `from` on and before `to`; durable when the operation ends. One log
+    /// append, however many keys there are. Reads and scans go past what it removed; compaction
+    /// takes it away, whole tables unread.
+    ///
+    /// ```no_run
+    /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
+    /// orders.delete_range("2025-", "2026-").wait()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]; `Invalid` when `to` does not come after `from`; `Unsupported` when an
+    /// older version made the keyspace.
+    pub fn delete_range(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Op<()> {
+        self.delete_range_with(from, to, Durability::Durable)
+    }
+
+    /// As [`Keyspace::delete_range`], with the durability said.
+    ///
+    /// # Errors
+    /// As [`Keyspace::delete_range`].
+    pub fn delete_range_with(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Op<()> {
+        self.write_one(EntryKind::RangeDelete, from.as_ref(), to.as_ref(), durability)
+    }
+
     /// Removes `key`, of which the caller says that it was put once since it was last removed. It
     /// reads as [`Keyspace::delete`] does, also where that is wrong: no older value comes back. See
     /// property `single-deletes-mismatched`.

@@ -18,7 +18,7 @@ use crate::engine::{LeftBehind, Sealed};
 use crate::manifest::State;
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
-use crate::resolve::{Retention, Taken};
+use crate::resolve::{Hiding, Retention, Taken};
 use crate::version::{Output, TableWriter};
 
 /// Small tables that a flush writes at once.
@@ -122,8 +122,13 @@ impl Writing {
             purpose: Purpose::Flush,
         };
         let mut writer = TableWriter::create(world.outputs.tables(), output, options).await?;
+        let mut hiding = Hiding::new(world.snapshots.clone());
+        if let Some(ranges) = list.ranges() {
+            ranges.iter().for_each(|range| hiding.add(range));
+            writer.set_ranges(hiding.kept(None, None, |_, _| false))?;
+        }
         let mut retention = Retention::new(world.snapshots.clone(), world.outputs.judge(keyspace));
-        write_list(world, list, &mut writer, &mut retention).await?;
+        write_list(world, list, &mut writer, (&mut hiding, &mut retention)).await?;
         if let Some(error) = retention.take_trouble() {
             world.outputs.merge_failed(keyspace, &error);
         }
@@ -139,12 +144,16 @@ async fn write_list(
     world: &FlushWorld,
     list: &List,
     writer: &mut TableWriter,
-    retention: &mut Retention,
+    (hiding, retention): (&mut Hiding, &mut Retention),
 ) -> Result<()> {
     let mut cursor = list.cursor();
     cursor.first();
     loop {
         let entry = cursor.entry();
+        if entry.is_some_and(|entry| hiding.hides(entry.key, entry.trailer)) {
+            cursor.next();
+            continue;
+        }
         if retention.holds() && entry.is_none_or(|entry| retention.is_due(entry.key, entry.trailer)) {
             for (trailer, value) in retention.release(entry.map(|entry| entry.key), |_| false) {
                 let key = InternalKey::new(retention.key(), trailer);

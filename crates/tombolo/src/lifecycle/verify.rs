@@ -198,7 +198,7 @@ fn contradictions(store: &Store, state: &State) -> Vec<Error> {
                     ));
                 }
                 if let Some(before) =
-                    before.filter(|before| *number > 0 && before.last_key >= table.first_key)
+                    before.filter(|before| *number > 0 && !before.ends_before(&table.first_key))
                 {
                     let expected = format!(
                         "keys of level {number} after {:?}, the last of {}",

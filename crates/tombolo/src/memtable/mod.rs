@@ -1,8 +1,9 @@
 //! Write path, step 3: the newest writes, sorted, in memory, until a flush has made tables of them.
 //!
 //! A memtable belongs to a stream. It holds one sorted list for each keyspace that was written to,
-//! all in one arena, and what its flush must tell the manifest: the sequence numbers that it ends
-//! at, the log's end, and the keyspaces created and dropped.
+//! all in one arena, the range deletes of each ([`ranges`]), and what its flush must tell the
+//! manifest: the sequence numbers that it ends at, the log's end, and the keyspaces created and
+//! dropped.
 //!
 //! Invariants:
 //! 1. One [`MemtableWriter`] exists for a memtable; readers take no lock that others contend for.
@@ -14,14 +15,16 @@ mod filter;
 mod forks;
 mod leaf;
 mod list;
+mod ranges;
 mod record;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tombolo_format::checksum::key_hash;
-use tombolo_format::key::{SequenceNumber, Trailer};
+use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::budget::{Category, Charge, MemoryBudget, Room};
@@ -32,12 +35,17 @@ pub(crate) use arena::refusing;
 use arena::{Arena, Bump};
 use filter::KeyFilter;
 use list::{Place, STRUCTURE_BYTES_MAX, SortedList};
+pub(crate) use ranges::MemtableRanges;
+use ranges::Ranges;
 pub(crate) use record::Entry;
 use record::Record;
 
 /// What an entry takes beside its record, as found with random keys: its share of leaves, those
 /// left behind by splits included, and of forks.
 const STRUCTURE_BYTES: usize = 56;
+
+/// What a range delete takes beside its keys.
+const RANGE_BYTES: u64 = 160;
 
 /// Inserts of a batch for which the most that one can take is reserved.
 const DEAREST_MAX: usize = 4096;
@@ -54,6 +62,8 @@ pub(crate) struct Memtable {
     bytes: u64,
     /// Made by the first write, with its charge.
     filter: OnceLock<(KeyFilter, Charge)>,
+    /// Some keyspace has range deletes in it. Set before the first of them is put in.
+    has_ranges: AtomicBool,
 }
 
 /// What filters know a key of a keyspace by, given the key's hash.
@@ -64,7 +74,17 @@ fn filter_hash(keyspace: u32, hash: u64) -> u64 {
 
 /// The writes to one keyspace.
 #[derive(Clone, Debug)]
-pub(crate) struct List(Arc<SortedList>);
+pub(crate) struct List(Arc<Writes>);
+
+#[derive(Debug)]
+struct Writes {
+    entries: SortedList,
+    ranges: Ranges,
+}
+
+/// What range deletes of one memtable weigh, in keys: a memtable is full once it has so many, and
+/// so has the table that is made of it.
+const RANGE_KEY_BYTES_MAX: u64 = 4 << 20;
 
 /// The writer's side.
 #[derive(Debug)]
@@ -73,6 +93,10 @@ pub(crate) struct MemtableWriter {
     bump: Bump,
     /// The list of the last write, which most often is that of the next.
     recent: Option<(u32, List)>,
+    /// Bytes that range deletes take, by keyspace, and the charge for all.
+    ranges: Option<(BTreeMap<u32, u64>, Charge)>,
+    /// What they count in the memtable's use.
+    ranges_weight: u64,
 }
 
 impl Memtable {
@@ -86,8 +110,37 @@ impl Memtable {
             used: AtomicU64::new(0),
             bytes,
             filter: OnceLock::new(),
+            has_ranges: AtomicBool::new(false),
         });
-        (Arc::clone(&memtable), MemtableWriter { memtable, bump, recent: None })
+        let writer = MemtableWriter {
+            memtable: Arc::clone(&memtable),
+            bump,
+            recent: None,
+            ranges: None,
+            ranges_weight: 0,
+        };
+        (memtable, writer)
+    }
+
+    /// Whether there are range deletes, of whatever keyspace. Readers ask this first: as a rule
+    /// there are none.
+    #[inline]
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.has_ranges.load(Ordering::Acquire)
+    }
+
+    /// The greatest number, at most `sequence`, of a range delete over `key`.
+    #[inline]
+    pub(crate) fn covering(
+        &self,
+        keyspace: u32,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Option<SequenceNumber> {
+        if !self.has_ranges() {
+            return None;
+        }
+        self.lists.load().get(&keyspace)?.0.ranges.covering(key, sequence)
     }
 
     /// The writes to a keyspace, if there are any.
@@ -135,17 +188,17 @@ impl Memtable {
         }
         let lists = self.lists.load();
         let Some(List(list)) = lists.get(&keyspace) else { return Ok(false) };
-        let mut next = list.seek(key, Trailer::seek(sequence));
+        let mut next = list.entries.seek(key, Trailer::seek(sequence));
         while let Some(place) = next {
             // SAFETY: the place is of this list.
-            let entry = unsafe { list.entry(place) };
+            let entry = unsafe { list.entries.entry(place) };
             if entry.key != key {
                 break;
             }
             if each(entry)? {
                 return Ok(true);
             }
-            next = list.next(place);
+            next = list.entries.next(place);
         }
         Ok(false)
     }
@@ -182,7 +235,14 @@ impl Memtable {
 
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.arena.bytes() + self.filter.get().map_or(0, |(filter, _)| filter.bytes())
+        let ranges = if self.has_ranges() { self.ranges_bytes() } else { 0 };
+        ranges + self.arena.bytes() + self.filter.get().map_or(0, |(filter, _)| filter.bytes())
+    }
+}
+
+impl Memtable {
+    fn ranges_bytes(&self) -> u64 {
+        self.lists().iter().filter_map(|(_, list)| list.ranges()).map(|ranges| ranges.bytes()).sum()
     }
 }
 
@@ -243,6 +303,10 @@ impl MemtableWriter {
     /// As [`MemtableWriter::insert`].
     pub(crate) fn insert_expected(&mut self, keyspace: u32, key: &[u8], trailer: Trailer, value: &[u8]) {
         debug_assert!(self.memtable.may_contain(keyspace, key_hash(key)), "a key that was not expected");
+        if trailer.kind_byte() == EntryKind::RangeDelete as u8 {
+            self.insert_range(keyspace, key, trailer.sequence(), value);
+            return;
+        }
         let list = match &self.recent {
             Some((id, list)) if *id == keyspace => list,
             _ => {
@@ -252,8 +316,25 @@ impl MemtableWriter {
         };
         // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one
         // memtable share this one's arena.
-        unsafe { list.0.insert(&mut self.bump, key, trailer, value) };
-        self.memtable.used.store(self.bump.used(), Ordering::Relaxed);
+        unsafe { list.0.entries.insert(&mut self.bump, key, trailer, value) };
+        self.memtable.used.store(self.bump.used() + self.ranges_weight, Ordering::Relaxed);
+    }
+
+    /// Puts in a range delete, from a key up to the one in its value.
+    #[cold]
+    fn insert_range(&mut self, keyspace: u32, from: &[u8], number: SequenceNumber, to: &[u8]) {
+        self.memtable.has_ranges.store(true, Ordering::Release);
+        let bytes = self.list(keyspace).0.ranges.insert(from, to, number);
+        let budget = self.bump.arena().budget();
+        let (by_keyspace, charge) =
+            self.ranges.get_or_insert_with(|| (BTreeMap::new(), budget.charge(Category::Memtables, 0)));
+        by_keyspace.insert(keyspace, bytes);
+        charge.set(by_keyspace.values().sum());
+        // The keys of many fill a memtable before a table of them is too large.
+        let keys = (from.len() + to.len()) as u64;
+        let per_byte = (self.memtable.bytes / RANGE_KEY_BYTES_MAX).max(1);
+        self.ranges_weight += RANGE_BYTES + keys * per_byte;
+        self.memtable.used.store(self.bump.used() + self.ranges_weight, Ordering::Relaxed);
     }
 
     fn list(&self, keyspace: u32) -> List {
@@ -261,7 +342,8 @@ impl MemtableWriter {
         if let Some(list) = lists.get(&keyspace) {
             return list.clone();
         }
-        let list = List(Arc::new(SortedList::new(Arc::clone(self.bump.arena()))));
+        let entries = SortedList::new(Arc::clone(self.bump.arena()));
+        let list = List(Arc::new(Writes { entries, ranges: Ranges::default() }));
         let mut more = (**lists).clone();
         more.insert(keyspace, list.clone());
         self.memtable.lists.store(Arc::new(more));
@@ -273,10 +355,16 @@ impl List {
     /// The newest version of `key` visible at `sequence`.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], sequence: SequenceNumber) -> Option<Entry<'_>> {
-        let place = self.0.seek(key, Trailer::seek(sequence))?;
+        let place = self.0.entries.seek(key, Trailer::seek(sequence))?;
         // SAFETY: the place is of this list.
-        let entry = unsafe { self.0.entry(place) };
+        let entry = unsafe { self.0.entries.entry(place) };
         (entry.key == key).then_some(entry)
+    }
+
+    /// The range deletes, if there are any.
+    #[inline]
+    pub(crate) fn ranges(&self) -> Option<Arc<MemtableRanges>> {
+        self.0.ranges.load()
     }
 
     /// A cursor that stands nowhere.
@@ -298,38 +386,39 @@ impl MemtableCursor {
     #[inline]
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
         // SAFETY: the place is of this cursor's list, which the entry borrows.
-        self.place.map(|place| unsafe { self.list.0.entry(place) })
+        self.place.map(|place| unsafe { self.list.0.entries.entry(place) })
     }
 
     /// To the first version at or after (`key`, `trailer`).
     pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) {
-        self.place = self.list.0.seek(key, trailer).inspect(|place| self.list.0.prefetch_from(*place));
+        self.place =
+            self.list.0.entries.seek(key, trailer).inspect(|place| self.list.0.entries.prefetch_from(*place));
     }
 
     /// To the last version before (`key`, `trailer`).
     pub(crate) fn seek_before(&mut self, key: &[u8], trailer: Trailer) {
-        self.place = self.list.0.seek_before(key, trailer);
+        self.place = self.list.0.entries.seek_before(key, trailer);
     }
 
     /// To the first version.
     pub(crate) fn first(&mut self) {
-        self.place = self.list.0.first().inspect(|place| self.list.0.prefetch_from(*place));
+        self.place = self.list.0.entries.first().inspect(|place| self.list.0.entries.prefetch_from(*place));
     }
 
     /// To the last version.
     pub(crate) fn last(&mut self) {
-        self.place = self.list.0.last();
+        self.place = self.list.0.entries.last();
     }
 
     /// One version on; nowhere stays nowhere.
     #[inline]
     pub(crate) fn next(&mut self) {
-        self.place = self.place.and_then(|place| self.list.0.next(place));
+        self.place = self.place.and_then(|place| self.list.0.entries.next(place));
     }
 
     /// One version back; nowhere stays nowhere.
     pub(crate) fn prev(&mut self) {
-        self.place = self.place.and_then(|place| self.list.0.prev(place));
+        self.place = self.place.and_then(|place| self.list.0.entries.prev(place));
     }
 }
 

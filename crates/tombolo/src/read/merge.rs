@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
-use tombolo_format::key::{Trailer, head_of};
+use tombolo_format::key::{SequenceNumber, Trailer, head_of};
 use tombolo_storage::{Purpose, Result};
 
 use super::for_all;
@@ -148,6 +148,20 @@ impl Source {
             }
             Source::Table(cursor) => cursor.prev(),
             Source::Run(cursor) => cursor.prev(),
+        }
+    }
+
+    /// Where to go past keys that a range delete of `number` hides, up to `to`: see
+    /// [`Merge::try_pass`]. `None` when something newer may lie at hand, or it is past them.
+    fn target_past(&self, to: &[u8], number: SequenceNumber, backward: bool) -> Option<Bytes> {
+        let (key, _) = self.entry()?;
+        if if backward { key < to } else { key >= to } {
+            return None;
+        }
+        match self {
+            Source::Memtable(_) => None,
+            Source::Table(cursor) => (cursor.last_sequence() < number).then(|| Bytes::copy_from_slice(to)),
+            Source::Run(cursor) => cursor.target_past(to, number, backward),
         }
     }
 
@@ -309,6 +323,22 @@ impl Merge {
             source.approach(key, trailer, false)?;
             source.arrive(key, trailer, false)
         })
+    }
+
+    /// From an entry that a range delete hides: sources older than `number` go to the end of the
+    /// hidden keys, which is `to` going forward; going backward, they begin with it. Sources that
+    /// hold something newer stay; if the first does, nothing moves, and this says `None`.
+    pub(crate) fn try_pass(&mut self, to: &[u8], number: SequenceNumber) -> Option<Result<Step>> {
+        let backward = self.backward;
+        let first = &self.sources[self.heap.first()?.source];
+        first.target_past(to, number, backward)?;
+        Some(self.enter(backward, |source| match source.target_past(to, number, backward) {
+            Some(target) => {
+                source.approach(&target, Trailer::FIRST, backward)?;
+                source.arrive(&target, Trailer::FIRST, backward)
+            }
+            None => Ok(Step::Done),
+        }))
     }
 
     /// Nowhere: as at the end.

@@ -12,6 +12,7 @@
 //! 3. The first answer of `active, waiting (newest first), level 0 (newest first), level 1, …` is
 //!    the newest. Where what was ingested lies over a keyspace's memtables, numbers say which is.
 
+mod hides;
 mod merge;
 mod over;
 mod range;
@@ -28,6 +29,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
+use hides::{Cover, cover_of, open_for_ranges};
 pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;
 pub(crate) use several::{get_several_from_tables, get_several_in_memory};
@@ -90,7 +92,13 @@ fn table_answer<R>(table: &TableHandle, hit: Hit, read: impl FnOnce(Hit) -> Opti
     }
 }
 
-/// The tables that may hold `key`, newest first: it lies between their first and last.
+/// Whether a range delete of its table hides what was found there, be it a row that is kept.
+#[inline]
+fn hides_hit(cover: Cover, hit: &Hit) -> bool {
+    cover.hides(hit.trailer) && !(hit.is_row() && is_enabled(Mutant::RowsIgnoreRangeDeletes))
+}
+
+/// The tables that may hold `key` or a range delete over it, newest first.
 fn candidates<'a>(levels: &'a Levels, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<TableHandle>> {
     let runs = levels.runs.iter().filter(move |table| table.covers(key));
     runs.chain(levels.sorted.iter().filter_map(move |(_, run)| run.table_for(key)))
@@ -117,13 +125,22 @@ fn find_in_memory<R>(
     let lookup = Lookup::new(key, sequence);
     let memtables = std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     for memtable in memtables {
-        if let Some(answer) = memtable
-            .get(keyspace, key, lookup.hash, sequence, |entry| memtable_answer(entry, &mut from_memtable))
-        {
+        let cover = Cover(memtable.covering(keyspace, key, sequence));
+        let answer = memtable.get(keyspace, key, lookup.hash, sequence, |entry| {
+            if cover.hides(entry.trailer) {
+                Ok(Found::Answer(None))
+            } else {
+                memtable_answer(entry, &mut from_memtable)
+            }
+        });
+        if let Some(answer) = answer {
             return match answer? {
                 Found::Answer(answer) => Ok(InMemory::Answer(answer)),
                 Found::Fold => versions::get_in_memory(view, asked, &lookup, &mut from_versions),
             };
+        }
+        if cover.is_there() {
+            return Ok(InMemory::Answer(None));
         }
     }
     let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
@@ -131,9 +148,15 @@ fn find_in_memory<R>(
     let mut answer = Ok(InMemory::Answer(None));
     for table in candidates(levels, key) {
         probes += 1;
+        let Some(cover) = cover_of(table, key, sequence) else {
+            answer = Ok(InMemory::Miss);
+            break;
+        };
         answer = match table.probe(&lookup)? {
-            Probe::Absent => continue,
+            Probe::Absent if !cover.is_there() || is_enabled(Mutant::FilterHidesRangeDelete) => continue,
+            Probe::Absent => Ok(InMemory::Answer(None)),
             Probe::Miss => Ok(InMemory::Miss),
+            Probe::Found(hit) if hides_hit(cover, &hit) => Ok(InMemory::Answer(None)),
             Probe::Found(hit) => match table_answer(table, hit, &mut from_table) {
                 Ok(Found::Answer(answer)) => Ok(InMemory::Answer(answer)),
                 Ok(Found::Fold) => return versions::get_in_memory(view, asked, &lookup, &mut from_versions),
@@ -201,11 +224,18 @@ async fn look_in_tables(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Opt
     let Some(levels) = view.version.levels(asked.keyspace.id) else { return Ok(None) };
     open_together(candidates(levels, key)).await?;
     for table in candidates(levels, key) {
-        if let Some(hit) = table.get(&lookup).await? {
-            return match table_answer(table, hit, |hit| Some(hit.into_value()))? {
-                Found::Answer(answer) => Ok(answer),
-                Found::Fold => versions::get(view, asked, &lookup).await,
-            };
+        open_for_ranges(table).await?;
+        let cover = cover_of(table, key, asked.sequence).unwrap_or(Cover(None));
+        match table.get(&lookup).await? {
+            Some(hit) if hides_hit(cover, &hit) => return Ok(None),
+            Some(hit) => {
+                return match table_answer(table, hit, |hit| Some(hit.into_value()))? {
+                    Found::Answer(answer) => Ok(answer),
+                    Found::Fold => versions::get(view, asked, &lookup).await,
+                };
+            }
+            None if cover.is_there() => return Ok(None),
+            None => {}
         }
     }
     Ok(None)

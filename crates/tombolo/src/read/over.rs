@@ -9,10 +9,12 @@ use bytes::Bytes;
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Purpose, Result};
 
+use super::hides::{Hides, hides};
 use super::{Asked, InMemory, Merge};
 use crate::engine::View;
 use crate::resolve::{Answer, Fold, Judge};
 use crate::table::{KeyRange, Step};
+use crate::version::TableHandle;
 
 /// The newest version of a key that is seen, by its number, and the value that the key has.
 type Newest = (SequenceNumber, Option<Bytes>);
@@ -20,6 +22,7 @@ type Newest = (SequenceNumber, Option<Bytes>);
 /// A walk over the versions of one key, newest first.
 struct Walk<'a> {
     merge: Merge,
+    hides: Option<Box<Hides>>,
     key: &'a [u8],
     judge: Judge,
     fold: Fold,
@@ -35,17 +38,28 @@ impl<'a> Walk<'a> {
         let range = Arc::new(KeyRange { lower: bound.clone(), upper: bound });
         let mut merge = Merge::of_view(view, asked.keyspace.id, Some(&range), Purpose::Get);
         let step = merge.try_seek(key, Trailer::seek(asked.sequence))?;
+        let hides = Hides::of_view(view, asked.keyspace.id, asked.sequence, Some(&range));
         let (judge, fold) = (asked.keyspace.judge(), Fold::default());
         let (newest, before) = (None, SequenceNumber(u64::MAX));
-        Ok((Walk { merge, key, judge, fold, newest, before }, step))
+        Ok((Walk { merge, hides, key, judge, fold, newest, before }, step))
+    }
+
+    /// Tables whose range deletes must be known first.
+    fn closed_tables(&self) -> Vec<Arc<TableHandle>> {
+        self.hides.as_ref().map_or_else(Vec::new, |hides| hides.closed_tables(None))
     }
 
     /// Takes versions from where it stands, until they have an answer or something is not in
     /// memory.
     fn settle(&mut self) -> Result<Step> {
+        // Older versions than that of a range delete are not seen.
+        let deleted = self.hides.as_mut().and_then(|hides| hides.number(self.key));
         while let Some(source) = self.merge.source()
             && let Some((_, trailer)) = source.entry().filter(|(key, _)| *key == self.key)
         {
+            if deleted.is_some_and(|number| hides(number, trailer)) {
+                break;
+            }
             if trailer.sequence() < self.before {
                 self.before = trailer.sequence();
                 self.newest.get_or_insert(trailer.sequence());
@@ -59,6 +73,7 @@ impl<'a> Walk<'a> {
                 return Ok(Step::Blocked);
             }
         }
+        self.newest = self.newest.or(deleted);
         Ok(Step::Done)
     }
 
@@ -75,7 +90,7 @@ impl<'a> Walk<'a> {
 #[cold]
 pub(super) fn newest_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Newest>> {
     let (mut walk, step) = Walk::begin(view, asked, key)?;
-    if step == Step::Blocked || walk.settle()? == Step::Blocked {
+    if step == Step::Blocked || !walk.closed_tables().is_empty() || walk.settle()? == Step::Blocked {
         return Ok(InMemory::Miss);
     }
     walk.finish().map(InMemory::Answer)
@@ -87,6 +102,9 @@ pub(super) fn newest_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Res
 /// As [`newest_in_memory`]; those of the store.
 pub(super) async fn newest(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Newest>> {
     let (mut walk, mut step) = Walk::begin(view, asked, key)?;
+    for table in walk.closed_tables() {
+        table.open().await?;
+    }
     loop {
         if step == Step::Blocked {
             walk.merge.load().await?;

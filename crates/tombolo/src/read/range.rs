@@ -24,6 +24,7 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Error, Purpose, Result};
 
 use super::Merge;
+use super::hides::Hides;
 use crate::engine::{KeyspaceInfo, View};
 use crate::resolve::{Answer, Fold, Moment, Says, Unresolved, says};
 use crate::table::{KeyRange, Step};
@@ -122,6 +123,12 @@ pub(crate) struct RangeCursor {
     /// Versions of one key stepped over in a row.
     steps: u32,
     scratch: Vec<u8>,
+    /// What range deletes hide; `None`: nothing.
+    hides: Option<Box<Hides>>,
+    /// Keys in a row that they hid.
+    hidden: u32,
+    /// Whether the blocked move waits for tables whose range deletes must be known.
+    is_opening: bool,
     /// Runs that a seek looks into and would not after a merge.
     extra_runs: u64,
     owed: Owed,
@@ -140,6 +147,9 @@ impl RangeCursor {
         };
         let merge = Merge::of_view(&view, keyspace.id, range.as_ref(), Purpose::Scan);
         RangeCursor {
+            hides: Hides::of_view(&view, keyspace.id, sequence, range.as_ref()),
+            hidden: 0,
+            is_opening: false,
             extra_runs: extra_runs(&merge, &view, keyspace.id),
             owed: Owed::default(),
             merge,
@@ -180,6 +190,7 @@ impl RangeCursor {
             self.view = view;
             self.extra_runs = extra_runs(&self.merge, &self.view, self.keyspace.id);
         }
+        self.hides = Hides::of_view(&self.view, self.keyspace.id, sequence, self.range.as_ref());
     }
 
     /// Another one over the same range at the same moment, before all entries.
@@ -286,7 +297,9 @@ impl RangeCursor {
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Step> {
         let step = if self.place == Place::Entry && self.stands == Some(Stand::Forward) {
-            if let Some(table) = self.merge.alone() {
+            if self.hides.is_none()
+                && let Some(table) = self.merge.alone()
+            {
                 // Most often: the next entry of the only table is the newest version of another
                 // key, and a value.
                 let moment = Moment(self.sequence);
@@ -357,6 +370,9 @@ impl RangeCursor {
     /// often the only version of its key.
     #[inline]
     fn prev_alone(&mut self) -> Option<Result<Step>> {
+        if self.hides.is_some() {
+            return None;
+        }
         let table = self.merge.alone()?;
         let (key, value) = (table.key(), table.value());
         if Moment(self.sequence).feed(key.trailer) != Ok(Answer::Value)
@@ -389,6 +405,9 @@ impl RangeCursor {
     /// Completes a move that is blocked. If the future is dropped or fails, the cursor stays in the
     /// gap beside the entry where it was.
     pub(crate) async fn load(&mut self) -> Result<()> {
+        if self.is_opening && self.open_and_move().await? == Step::Done {
+            return Ok(());
+        }
         loop {
             self.merge.load().await?;
             let step = match self.goal {
@@ -398,6 +417,32 @@ impl RangeCursor {
             if step == Step::Done {
                 return Ok(());
             }
+        }
+    }
+
+    /// Whether tables must be opened first whose range deletes the move has to know.
+    fn must_open(&mut self) -> bool {
+        let range = self.range.as_ref();
+        self.is_opening = self.hides.as_ref().is_some_and(|hides| !hides.closed_tables(range).is_empty());
+        self.is_opening
+    }
+
+    /// Opens them, side by side, and begins the move.
+    async fn open_and_move(&mut self) -> Result<Step> {
+        if let Some(hides) = &self.hides {
+            let tables = hides.closed_tables(self.range.as_ref());
+            let mut opening: Vec<_> = tables.iter().map(|table| table.open()).collect();
+            super::for_all(&mut opening, |()| ()).await?;
+        }
+        let step = match self.goal {
+            Direction::Forward => self.stand_forward()?,
+            Direction::Backward => self.stand_backward()?,
+        };
+        debug_assert!(!self.is_opening, "all tables were opened");
+        match (step, self.goal) {
+            (Step::Blocked, _) => Ok(Step::Blocked),
+            (Step::Done, Direction::Forward) => self.settle_forward(),
+            (Step::Done, Direction::Backward) => self.settle_backward(),
         }
     }
 
@@ -436,6 +481,10 @@ impl RangeCursor {
     /// Moves the merge to the first entry after the gap that is visible or old enough to be
     /// skipped.
     fn stand_forward(&mut self) -> Result<Step> {
+        self.hidden = 0;
+        if self.must_open() {
+            return Ok(Step::Blocked);
+        }
         self.searched();
         let visible = Trailer::seek(self.sequence);
         let lower = match self.range.as_ref().map(|range| &range.lower) {
@@ -468,6 +517,10 @@ impl RangeCursor {
 
     /// Moves the merge to the last entry before the gap.
     fn stand_backward(&mut self) -> Result<Step> {
+        self.hidden = 0;
+        if self.must_open() {
+            return Ok(Step::Blocked);
+        }
         self.searched();
         let upper = match self.range.as_ref().map(|range| &range.upper) {
             None | Some(Bound::Unbounded) => None,
@@ -529,6 +582,19 @@ impl RangeCursor {
             // are older.
             let step = if self.place == Place::After && key == &self.anchor[..] {
                 self.skip(Trailer::LAST)
+            } else if let Some(hides) = &mut self.hides
+                && Moment(self.sequence).sees(trailer)
+                && hides.hides(key, trailer)
+            {
+                // So are all older versions of the key.
+                self.anchor.clear();
+                self.anchor.extend_from_slice(key);
+                self.place = Place::After;
+                self.steps = 0;
+                match self.pass_hidden() {
+                    Some(step) => step,
+                    None => self.merge.try_next(),
+                }
             } else {
                 match Moment(self.sequence).feed(trailer) {
                     Ok(Answer::More) => self.skip(Trailer::seek(self.sequence)),
@@ -572,6 +638,10 @@ impl RangeCursor {
             && let Some((key, trailer)) = source.entry().filter(|(key, _)| *key == &self.anchor[..])
             && let Some(fold) = &mut self.fold
         {
+            // Nothing older of the key is seen.
+            if self.hides.as_mut().is_some_and(|hides| hides.hides(key, trailer)) {
+                break;
+            }
             let answer = fold.feed(&judge, key, trailer, || source.value_bytes(), || source.place())?;
             if answer != Answer::More {
                 break;
@@ -594,6 +664,24 @@ impl RangeCursor {
             self.place = Place::Entry;
         }
         Ok(self.has_value)
+    }
+
+    /// After several keys that a range delete hid: goes past the rest of them, where all is older
+    /// than it. Tables and levels that it hides wholly are not read.
+    fn pass_hidden(&mut self) -> Option<Result<Step>> {
+        self.hidden += 1;
+        if self.hidden < STEPS_MAX {
+            return None;
+        }
+        let hides = self.hides.as_mut()?;
+        let (key, _) = self.merge.entry()?;
+        let number = hides.number(key)?;
+        let to = match self.goal {
+            Direction::Forward => hides.to()?,
+            Direction::Backward => hides.from()?,
+        };
+        self.hidden = 0;
+        self.merge.try_pass(to, number)
     }
 
     /// Steps over a version of the key at which the merge stands; after a few, over all that lie
@@ -626,8 +714,16 @@ impl RangeCursor {
                         self.place = Place::Start;
                         return Ok(Step::Done);
                     };
+                    let is_covered = self.hides.as_mut().is_some_and(|hides| hides.number(key).is_some());
                     self.anchor.clear();
                     self.anchor.extend_from_slice(key);
+                    if is_covered && let Some(step) = self.pass_hidden() {
+                        self.place = Place::After;
+                        if step? == Step::Blocked {
+                            return Ok(Step::Blocked);
+                        }
+                        continue;
+                    }
                     // Until its versions are known, the cursor stands between this key and the one
                     // from which it came.
                     (self.place, self.walk, self.has_value, self.steps) =
@@ -742,9 +838,12 @@ impl RangeCursor {
     /// Sets aside what the version at which the merge stands says of its key.
     fn save(&mut self, trailer: Trailer) {
         let says = says(trailer);
-        self.has_value = says == Ok(Says::Value);
-        self.needs_fold = says == Ok(Says::Operand);
-        if !self.has_value {
+        let is_hidden = self.hides.as_mut().is_some_and(|hides| hides.hides(&self.anchor, trailer));
+        self.has_value = says == Ok(Says::Value) && !is_hidden;
+        self.needs_fold = says == Ok(Says::Operand) && !is_hidden;
+        if is_hidden {
+            self.refused = None;
+        } else if !self.has_value {
             // Only the newest version that is seen counts, and that one comes last.
             self.refused = says.err().map(|unresolved| self.unresolved(unresolved));
         }

@@ -12,7 +12,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::BoxFuture;
-use tombolo_format::key::Trailer;
+use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{ObjectName, Purpose, Result};
 
 use crate::table::{AtEnd, KeyRange, Step, TableIterator};
@@ -97,6 +97,31 @@ impl RunCursor {
 
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_arriving || self.cursor.as_ref().is_some_and(TableCursor::is_blocked)
+    }
+
+    /// How far it may go past keys that a range delete of `number` hides, up to `to`, going
+    /// backward down to it: to the first table that holds something newer. `None` when this one
+    /// does.
+    pub(crate) fn target_past(&self, to: &[u8], number: SequenceNumber, backward: bool) -> Option<Bytes> {
+        let is_older = |at: usize| self.tables[at].description().last_sequence < number;
+        if !is_older(self.at) {
+            return None;
+        }
+        let mut at = self.at;
+        while let Some(next) = beside(at, backward, &self.within) {
+            let description = self.tables[next].description();
+            let is_past = if backward { description.ends_before(to) } else { *description.first_key >= *to };
+            if is_past {
+                break;
+            }
+            if !is_older(next) {
+                // Going backward, all of the table lies before where this one begins.
+                let passed = if backward { self.tables[at].description() } else { description };
+                return Some(passed.first_key.clone());
+            }
+            at = next;
+        }
+        Some(Bytes::copy_from_slice(to))
     }
 
     /// A cursor of table `at`.

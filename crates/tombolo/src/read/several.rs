@@ -17,7 +17,10 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::{Asked, Found, InMemory, for_all, memtable_answer, over, table_answer, versions};
+use super::{
+    Asked, Cover, Found, InMemory, cover_of, for_all, hides_hit, memtable_answer, open_for_ranges, over,
+    table_answer, versions,
+};
 use crate::engine::{Health, View};
 use crate::resolve::{Says, says};
 use crate::table::{Lookup, Near, NearProbe, Probe};
@@ -107,9 +110,12 @@ fn in_memtables(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> Option<Re
     let mut memtables =
         std::iter::once(&view.active).chain(view.waiting.iter().map(|sealed| &sealed.memtable));
     memtables.find_map(|memtable| {
-        memtable.get(asked.keyspace.id, lookup.target.user_key, lookup.hash, asked.sequence, |entry| {
-            memtable_answer(entry, copy)
-        })
+        let (keyspace, key) = (asked.keyspace.id, lookup.target.user_key);
+        let cover = Cover(memtable.covering(keyspace, key, asked.sequence));
+        let answer = memtable.get(keyspace, key, lookup.hash, asked.sequence, |entry| {
+            if cover.hides(entry.trailer) { Ok(Found::Answer(None)) } else { memtable_answer(entry, copy) }
+        });
+        answer.or_else(|| cover.is_there().then_some(Ok(Found::Answer(None))))
     })
 }
 
@@ -127,7 +133,12 @@ fn in_tables<'a>(
             *place = Place { table: Some(table), near: Near::default() };
         }
         let Some(table) = place.table else { continue };
+        let Some(cover) = cover_of(table, key, lookup.target.trailer.sequence()) else {
+            found = Ok(NearProbe::Miss);
+            break;
+        };
         let answer = |trailer: Trailer, pinned: &crate::cache::Pinned, value: &[u8]| match says(trailer) {
+            _ if cover.hides(trailer) => Ok(Found::Answer(None)),
             Ok(Says::Value) => Ok(Found::Answer(Some(pinned.keep_value(value)))),
             Ok(Says::Absent) => Ok(Found::Answer(None)),
             Ok(Says::Operand) => Ok(Found::Fold),
@@ -135,7 +146,8 @@ fn in_tables<'a>(
         };
         probes += 1;
         found = match table.probe_near(lookup, &mut place.near, answer)? {
-            NearProbe::Absent => continue,
+            NearProbe::Absent if !cover.is_there() => continue,
+            NearProbe::Absent => Ok(NearProbe::Found(Found::Answer(None))),
             NearProbe::Found(value) => value.map(NearProbe::Found),
             NearProbe::Miss => Ok(NearProbe::Miss),
         };
@@ -255,7 +267,10 @@ fn stop_of<'a>(levels: &'a Levels, open: &mut Open<'_>, sequence: SequenceNumber
     let lookup = Lookup::new(&open.key.1, sequence);
     while open.from < levels.runs.len() + levels.sorted.len() {
         if let Some(table) = table_at(levels, open.from, &open.key.1) {
+            let Some(cover) = cover_of(table, &open.key.1, sequence) else { return Ok(Stop::Table(table)) };
             match table.probe(&lookup)? {
+                Probe::Found(hit) if hides_hit(cover, &hit) => return Ok(Stop::Answer(Found::Answer(None))),
+                Probe::Absent if cover.is_there() => return Ok(Stop::Answer(Found::Answer(None))),
                 Probe::Found(hit) => {
                     return table_answer(table, hit, |hit| Some(hit.into_value())).map(Stop::Answer);
                 }
@@ -305,8 +320,17 @@ fn read_group<'g, 'a: 'g>(
 ) -> BoxFuture<'g, Result<Vec<Answered<'a>>>> {
     Box::pin(async move {
         let lookups: Vec<_> = keys.iter().map(|(_, key)| Lookup::new(key, sequence)).collect();
+        open_for_ranges(table).await?;
         let hits = table.get_several(&lookups).await?;
-        let found = keys.iter().zip(hits).filter_map(|(key, hit)| Some((*key, hit?)));
-        found.map(|(key, hit)| Ok((key, table_answer(table, hit, |hit| Some(hit.into_value()))?))).collect()
+        let mut answered = Vec::with_capacity(keys.len());
+        for (key, hit) in keys.iter().zip(hits) {
+            let cover = cover_of(table, &key.1, sequence).unwrap_or(Cover(None));
+            match hit.filter(|hit| !hides_hit(cover, hit)) {
+                Some(hit) => answered.push((*key, table_answer(table, hit, |hit| Some(hit.into_value()))?)),
+                None if cover.is_there() => answered.push((*key, Found::Answer(None))),
+                None => {}
+            }
+        }
+        Ok(answered)
     })
 }

@@ -71,7 +71,7 @@ impl Written {
             }
             Some(EntryKind::Delete) => format!("{name}!"),
             Some(EntryKind::SingleDelete) => format!("{name}!1"),
-            None => format!("{name}?"),
+            None | Some(EntryKind::RangeDelete) => format!("{name}?"),
         }
     }
 
@@ -250,7 +250,7 @@ impl Case {
                     operands.extend(list.iter().rev().map(|operand| number(operand)));
                     continue;
                 }
-                None => {
+                None | Some(EntryKind::RangeDelete) => {
                     return Found::Refused(format!("kind {}", kind_name(written.trailer.kind_byte())));
                 }
             }

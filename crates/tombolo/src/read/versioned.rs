@@ -8,7 +8,10 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::{Asked, Found, InMemory, MEMTABLE, candidates, for_all, open_together, over, versions};
+use super::{
+    Asked, Cover, Found, InMemory, MEMTABLE, candidates, cover_of, for_all, hides_hit, open_for_ranges,
+    open_together, over, versions,
+};
 use crate::engine::{Health, KeyspaceInfo, View};
 use crate::resolve::{Says, says};
 use crate::table::{Lookup, Probe};
@@ -38,8 +41,10 @@ pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -
         versions::get_in_memory(view, asked, &lookup, |value| Some((newest.sequence(), value)))
     };
     for memtable in view.memtables() {
+        let cover = Cover(memtable.covering(keyspace.id, key, sequence));
         let found =
             memtable.get(keyspace.id, key, lookup.hash, sequence, |entry| match says(entry.trailer) {
+                _ if cover.hides(entry.trailer) => Ok(InMemory::Answer(None)),
                 Ok(Says::Value) => {
                     let version = (entry.trailer.sequence(), Bytes::copy_from_slice(entry.value));
                     Ok(InMemory::Answer(Some(version)))
@@ -51,11 +56,17 @@ pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -
         if let Some(found) = found {
             return found;
         }
+        if cover.is_there() {
+            return Ok(InMemory::Answer(None));
+        }
     }
     let Some(levels) = view.version.levels(keyspace.id) else { return Ok(InMemory::Answer(None)) };
     for table in candidates(levels, key) {
+        let Some(cover) = cover_of(table, key, sequence) else { return Ok(InMemory::Miss) };
         match table.probe(&lookup)? {
-            Probe::Absent => {}
+            Probe::Absent if !cover.is_there() => {}
+            Probe::Absent => return Ok(InMemory::Answer(None)),
+            Probe::Found(hit) if hides_hit(cover, &hit) => return Ok(InMemory::Answer(None)),
             Probe::Miss => return Ok(InMemory::Miss),
             Probe::Found(hit) => {
                 let newest = hit.trailer;
@@ -121,12 +132,19 @@ async fn get_version(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option
     }
     open_together(candidates(levels, key)).await?;
     for table in candidates(levels, key) {
-        if let Some(hit) = table.get(&lookup).await? {
-            let newest = hit.trailer.sequence();
-            return match version(hit, table.object())? {
-                Found::Answer(version) => Ok(version),
-                Found::Fold => folded(newest).await,
-            };
+        open_for_ranges(table).await?;
+        let cover = cover_of(table, key, asked.sequence).unwrap_or(Cover(None));
+        match table.get(&lookup).await? {
+            Some(hit) if hides_hit(cover, &hit) => return Ok(None),
+            Some(hit) => {
+                let newest = hit.trailer.sequence();
+                return match version(hit, table.object())? {
+                    Found::Answer(version) => Ok(version),
+                    Found::Fold => folded(newest).await,
+                };
+            }
+            None if cover.is_there() => return Ok(None),
+            None => {}
         }
     }
     Ok(None)
@@ -176,8 +194,11 @@ pub(crate) fn newer_in_memory(
     let lookup = Lookup::new(key, sequence);
     let is_newer = |trailer: Trailer| trailer.sequence() > seen;
     for memtable in view.memtables() {
+        let cover = Cover(memtable.covering(keyspace.id, key, sequence));
+        let deleted = || if cover.is_newer_than(seen) { Newer::Absent } else { Newer::None };
         let newer =
             memtable.get(keyspace.id, key, lookup.hash, sequence, |entry| match says(entry.trailer) {
+                _ if cover.hides(entry.trailer) => Ok(deleted()),
                 _ if !is_newer(entry.trailer) => Ok(Newer::None),
                 Ok(Says::Value) => {
                     judge(entry.trailer.sequence(), entry.value);
@@ -187,7 +208,7 @@ pub(crate) fn newer_in_memory(
                 Ok(Says::Operand) => folded(view, now, &lookup, entry.trailer, &mut judge),
                 Err(unresolved) => Err(unresolved.at(MEMTABLE)),
             });
-        match newer.transpose()? {
+        match newer.transpose()?.or_else(|| cover.is_there().then(deleted)) {
             None => {}
             Some(Newer::None) => break,
             Some(newer) => return Ok(newer),
@@ -197,7 +218,12 @@ pub(crate) fn newer_in_memory(
     // Only a flush since the read brings such tables, and what compaction made of them.
     let newer_tables = candidates(levels, key).filter(|table| table.description().last_sequence > seen);
     for table in newer_tables.filter(|_| !is_enabled(Mutant::ConditionIgnoresNewerTables)) {
+        let Some(cover) = cover_of(table, key, sequence) else { return Ok(Newer::Unknown) };
         let hit = match table.probe(&lookup)? {
+            Probe::Absent if cover.is_newer_than(seen) => return Ok(Newer::Absent),
+            Probe::Found(hit) if hides_hit(cover, &hit) && cover.is_newer_than(seen) => {
+                return Ok(Newer::Absent);
+            }
             Probe::Absent => continue,
             Probe::Miss if is_enabled(Mutant::ConditionTakesMissForNothing) => continue,
             Probe::Miss => return Ok(Newer::Unknown),

@@ -14,7 +14,9 @@ use bytes::Bytes;
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_storage::Result;
 
-use super::{Asked, InMemory, MEMTABLE, candidates, open_together};
+use super::{
+    Asked, Cover, InMemory, MEMTABLE, candidates, cover_of, hides_hit, open_for_ranges, open_together,
+};
 use crate::engine::View;
 use crate::memtable::Memtable;
 use crate::resolve::{Answer, Fold, Judge};
@@ -56,10 +58,15 @@ impl<'a> Walk<'a> {
         let (key, hash) = (self.lookup.target.user_key, self.lookup.hash);
         for memtable in view.memtables() {
             let below = self.lookup.target.trailer.sequence();
+            let cover = Cover(memtable.covering(asked.keyspace.id, key, asked.sequence));
             let done = memtable.versions(asked.keyspace.id, key, hash, below, |entry| {
+                if cover.hides(entry.trailer) {
+                    return Ok(true);
+                }
                 self.take(entry.trailer, || Bytes::copy_from_slice(entry.value), || MEMTABLE.to_owned())
             })?;
-            if done {
+            // Below a range delete there is nothing.
+            if done || cover.is_there() {
                 return Ok(true);
             }
         }
@@ -93,10 +100,14 @@ pub(super) fn get_in_memory<R>(
         && let Some(levels) = view.version.levels(asked.keyspace.id)
     {
         'tables: for table in candidates(levels, lookup.target.user_key) {
+            let key = lookup.target.user_key;
+            let Some(cover) = cover_of(table, key, asked.sequence) else { return Ok(InMemory::Miss) };
             loop {
                 match table.probe(&walk.lookup)? {
+                    Probe::Absent if cover.is_there() => break 'tables,
                     Probe::Absent => break,
                     Probe::Miss => return Ok(InMemory::Miss),
+                    Probe::Found(hit) if hides_hit(cover, &hit) => break 'tables,
                     Probe::Found(hit) => {
                         if walk.take_hit(table, hit)? {
                             break 'tables;
@@ -120,10 +131,15 @@ pub(super) async fn get(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> R
     {
         open_together(candidates(levels, lookup.target.user_key)).await?;
         'tables: for table in candidates(levels, lookup.target.user_key) {
+            open_for_ranges(table).await?;
+            let cover = cover_of(table, lookup.target.user_key, asked.sequence).unwrap_or(Cover(None));
             while let Some(hit) = table.get(&walk.lookup).await? {
-                if walk.take_hit(table, hit)? {
+                if hides_hit(cover, &hit) || walk.take_hit(table, hit)? {
                     break 'tables;
                 }
+            }
+            if cover.is_there() {
+                break;
             }
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::{Env, TaskClass};
 use tombolo_format::batch::{Operation, Operations};
-use tombolo_format::key::{SequenceNumber, Trailer};
+use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogEntry, LogOffset, LogRecord, LogRun, Result, RunEntry};
@@ -195,6 +195,12 @@ impl Replay {
                 let Some(flushed) = next.keyspaces.get(&keyspace).map(|known| known.flushed) else {
                     continue;
                 };
+                if let Some(ranges) = list.ranges() {
+                    for range in ranges.iter().filter(|range| range.number > flushed) {
+                        let trailer = Trailer::new(range.number, EntryKind::RangeDelete);
+                        next.writer.here_mut().insert(keyspace, range.from, trailer, range.to);
+                    }
+                }
                 let mut cursor = list.cursor();
                 cursor.first();
                 while let Some(entry) = cursor.entry() {
@@ -415,6 +421,8 @@ impl Replay {
                     ingested.exchanged.push(keyspace);
                 }
             }
+            Operation::Entry { kind: EntryKind::RangeDelete, .. }
+                if is_enabled(Mutant::RangeDeleteLostInReplay) => {}
             Operation::Entry { kind, keyspace, key, value } => match self.keyspaces.get(&keyspace) {
                 Some(known) if sequence > known.flushed => {
                     self.pending.push(keyspace, key, Trailer::new(sequence, kind), value);

@@ -5,6 +5,7 @@
 //!   moment sees has its answer by it.
 //! - [`Moment`]: takes the entries of a key, newest first, and says when it has the answer.
 //! - [`Fold`]: takes those of a key that one entry does not answer for, and gives the answer.
+//! - [`Hiding`]: says which entries range deletes take away before, and which range deletes stay.
 //! - [`Retention`]: takes the entries of all keys in order, and gives those that are kept: as they
 //!   are, or others in their place.
 //!
@@ -18,6 +19,7 @@
 //! leaves them for [`Fold`].
 
 mod fold;
+mod hiding;
 mod retention;
 
 use std::fmt;
@@ -27,6 +29,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind};
 
 pub(crate) use fold::{Fold, Judge};
+pub(crate) use hiding::Hiding;
 pub(crate) use retention::{Retention, Taken};
 
 /// What an entry says of its key to a read that sees it and nothing newer.
@@ -79,7 +82,8 @@ pub(crate) fn says(trailer: Trailer) -> Result<Says, Unresolved> {
         }
         Some(EntryKind::Merge | EntryKind::MergeList) => Ok(Says::Operand),
         None if is_enabled(Mutant::UnknownKindTakenForPut) => Ok(Says::Value),
-        None => Err(Unresolved(trailer.kind_byte())),
+        // It is no entry of a key: among those it is out of place.
+        None | Some(EntryKind::RangeDelete) => Err(Unresolved(trailer.kind_byte())),
     }
 }
 

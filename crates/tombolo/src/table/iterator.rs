@@ -765,6 +765,11 @@ impl TableIterator {
         walk.block.as_ref().and_then(Kept::block).map_or(&[], |block| walk.entries.value(block))
     }
 
+    /// The greatest number in the table that it walks.
+    pub fn last_sequence(&self) -> SequenceNumber {
+        self.table.description().last_sequence
+    }
+
     /// The object of the table that it walks.
     pub fn object(&self) -> &ObjectName {
         self.table.object()

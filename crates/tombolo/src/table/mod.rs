@@ -39,6 +39,7 @@ use tombolo_format::flash::FlashKey;
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::TableDescription;
+use tombolo_format::ranges::RangeLayers;
 use tombolo_format::stored::{BlockHandle, Sealed};
 use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_data_within, sealed_within};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -114,6 +115,12 @@ impl Hit {
             }
             Found::Alone(value) => value,
         }
+    }
+
+    /// Whether its block is not held: it was a row that is kept, as a rule.
+    #[inline]
+    pub fn is_row(&self) -> bool {
+        matches!(self.value, Found::Alone(_))
     }
 
     /// The value as bytes of their own or sharing the block's memory: what is small is copied, so
@@ -217,7 +224,13 @@ impl Table {
     /// Whether a user key lies between the table's first and last.
     #[inline]
     pub fn covers(&self, user_key: &[u8]) -> bool {
-        *self.description.first_key <= *user_key && *user_key <= *self.description.last_key
+        self.description.covers(user_key)
+    }
+
+    /// Its range deletes; `None` when it was not opened. A table without any need not be.
+    #[inline]
+    pub fn ranges(&self) -> Option<&RangeLayers> {
+        self.opened.get().map(|opened| &opened.top.ranges)
     }
 
     /// Looks a key that the table covers up in what is in memory. No request, no lock that others
@@ -385,6 +398,12 @@ impl Table {
         let description = &self.description;
         let top = Top::decode(tail, description.length, description.identity)
             .map_err(|error| self.damaged(error))?;
+        let counted = u32::try_from(top.ranges.len()).unwrap_or(u32::MAX);
+        if description.range_deletes().map_or(0, |ranges| ranges.count) != counted {
+            let expected = format!("the range deletes of its description, {:?}", description.range_deletes());
+            let at = description.offset + description.length;
+            return Err(Error::corrupt(&self.object, at, expected, counted));
+        }
         // By what the manifest says it was decided who may read the table.
         if top.footer.features != description.features {
             let expected = format!("the feature bits of its description, {:#x}", description.features);

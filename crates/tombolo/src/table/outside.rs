@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::FormatError;
-use tombolo_format::key::{InternalKey, SequenceNumber};
+use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::property::PropertyList;
 use tombolo_format::table::{FOOTER_BYTES, Footer, TABLE_MAGIC, TAIL_BYTES_MAX, Top, Verification};
@@ -43,7 +43,7 @@ impl Found {
         self.first.get_or_insert_with(|| Bytes::copy_from_slice(key.user_key));
         self.last.clear();
         self.last.extend_from_slice(key.user_key);
-        self.features |= key.trailer.kind().map_or(0, tombolo_format::key::EntryKind::feature);
+        self.features |= key.trailer.kind().map_or(0, EntryKind::feature);
         Ok(())
     }
 }
@@ -79,6 +79,9 @@ impl Table {
             return Err(foreign(object, "it does not end as a table does"));
         }
         let footer = Footer::decode(&end).map_err(|error| Error::format(object, at, error))?;
+        if footer.features & EntryKind::RangeDelete.feature() != 0 {
+            return Err(foreign(object, "it holds range deletes"));
+        }
         if footer.table_bytes != length {
             let expected = format!("{} bytes", footer.table_bytes);
             return Err(Error::corrupt(object, at, expected, format!("{length} bytes")));

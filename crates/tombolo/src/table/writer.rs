@@ -15,7 +15,8 @@ use tombolo_format::FormatError;
 use tombolo_format::flash::FlashKey;
 use tombolo_format::key::{InternalKey, SequenceNumber, kind_name};
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_format::property::PropertyList;
+use tombolo_format::property::{PROPERTY_RANGE_DELETES, Property, PropertyList, RangeDeletes};
+use tombolo_format::ranges::RangeLayers;
 use tombolo_format::table::{TableBuilder, TableOptions};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
@@ -150,6 +151,14 @@ impl TableWriter {
             .map_err(|error| Error::format(&self.new.object, 0, error))
     }
 
+    /// Gives the table its range deletes, once.
+    ///
+    /// # Errors
+    /// `Invalid` when they are more than a table takes.
+    pub fn set_ranges(&mut self, ranges: RangeLayers) -> Result<()> {
+        self.builder.set_ranges(ranges).map_err(|error| Error::format(&self.new.object, 0, error))
+    }
+
     /// Whether enough output waits to be handed to the store.
     #[inline]
     pub fn wants_flush(&self) -> bool {
@@ -205,6 +214,10 @@ impl TableWriter {
                 .found(found));
         }
         let NewTable { name, identity, level, options, .. } = self.new;
+        let ranges = summary.range_deletes.map(RangeDeletes::encode);
+        let ranges =
+            ranges.as_ref().map(|value| Property { id: PROPERTY_RANGE_DELETES, is_critical: true, value });
+        let properties = PropertyList::of(ranges);
         Ok(Some(TableDescription {
             name,
             offset: 0,
@@ -221,7 +234,7 @@ impl TableWriter {
             tail_bytes: summary.tail_bytes,
             oldest_unix_seconds: options.oldest_unix_seconds,
             features: summary.features,
-            properties: PropertyList::default(),
+            properties,
             source: None,
         }))
     }

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completion, Env, Task, TaskClass, completion};
 use tombolo_format::compression::Compression as FormatCompression;
-use tombolo_format::key::{InternalKey, Trailer};
+use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
+use tombolo_format::ranges::RangeLayers;
 use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result};
 
 use super::Handles;
@@ -104,6 +105,18 @@ impl TableHandle {
     #[inline]
     pub(crate) fn covers(&self, key: &[u8]) -> bool {
         self.table.covers(key)
+    }
+
+    /// Whether it holds range deletes.
+    #[inline]
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.table.description().range_deletes().is_some()
+    }
+
+    /// Its range deletes, once it is open: a table without any need not be.
+    #[inline]
+    pub(crate) fn ranges(&self) -> Option<&RangeLayers> {
+        self.table.ranges()
     }
 
     /// Whether it was not opened yet, and opening it takes a request that is worth making ahead.
@@ -247,6 +260,11 @@ impl TableCursor {
     /// The object of its table.
     pub(crate) fn object(&self) -> &ObjectName {
         self.0.object()
+    }
+
+    /// The greatest number in its table.
+    pub(crate) fn last_sequence(&self) -> SequenceNumber {
+        self.0.last_sequence()
     }
 
     /// Whether the last move is pending.
@@ -415,6 +433,12 @@ impl TableWriter {
     pub(crate) fn add_from(&mut self, key: InternalKey<'_>, value: &[u8], is_hot: bool) -> Result<bool> {
         self.writer.add_from(key, value, is_hot)?;
         Ok(self.writer.wants_flush())
+    }
+
+    /// Gives the table its range deletes, once.
+    pub(crate) fn set_ranges(&mut self, ranges: RangeLayers) -> Result<()> {
+        self.memory.grow(ranges.memory_bytes() as u64);
+        self.writer.set_ranges(ranges)
     }
 
     /// Hands what was added so far to the store; says how many bytes of the table that were.

@@ -57,6 +57,8 @@ pub(crate) struct Levels {
     pub(crate) runs: Vec<Arc<TableHandle>>,
     /// Sorted runs, from level 1 down, with their level numbers; none is empty.
     pub(crate) sorted: Vec<(u8, Arc<SortedRun>)>,
+    /// Whether some table holds range deletes: as a rule none does.
+    pub(crate) has_ranges: bool,
     /// What reads pay for there being several.
     pub(crate) read_cost: ReadCost,
     /// What it was made of. Held, so that its address tells it from others.
@@ -236,6 +238,8 @@ impl Versions {
                     .push((*number, self.run(level, before.and_then(|before| before.level(*number)))));
             }
         }
+        levels.has_ranges = levels.runs.iter().any(|table| table.has_ranges())
+            || levels.sorted.iter().any(|(_, run)| run.has_ranges());
         levels.read_cost = ReadCost::new(&levels, &self.work);
         levels
     }

@@ -25,6 +25,7 @@ pub(super) struct Chunk {
     tables: Box<[Arc<TableHandle>]>,
     bytes: u64,
     entries: u64,
+    has_ranges: bool,
 }
 
 impl Chunk {
@@ -32,7 +33,8 @@ impl Chunk {
         let last_prefixes = tables.iter().map(|table| head_of(&table.description().last_key)).collect();
         let bytes = tables.iter().map(|table| table.description().length).sum();
         let entries = tables.iter().map(|table| table.description().entries).sum();
-        Chunk { source: Arc::clone(source), last_prefixes, tables, bytes, entries }
+        let has_ranges = tables.iter().any(|table| table.has_ranges());
+        Chunk { source: Arc::clone(source), last_prefixes, tables, bytes, entries, has_ranges }
     }
 
     /// Tables whose last key lies before `key`.
@@ -40,12 +42,11 @@ impl Chunk {
     fn before(&self, key: &[u8], wanted: u64) -> usize {
         let from = self.last_prefixes.partition_point(|prefix| *prefix < wanted);
         let equal = self.last_prefixes[from..].partition_point(|prefix| *prefix == wanted);
-        from + self.tables[from..from + equal]
-            .partition_point(|table| &table.description().last_key[..] < key)
+        from + self.tables[from..from + equal].partition_point(|table| table.description().ends_before(key))
     }
 
-    fn last_key(&self) -> &[u8] {
-        self.tables.last().map_or(&[], |table| &table.description().last_key)
+    fn ends_before(&self, key: &[u8]) -> bool {
+        self.tables.last().is_none_or(|table| table.description().ends_before(key))
     }
 
     fn first_key(&self) -> &[u8] {
@@ -62,6 +63,7 @@ pub(crate) struct SortedRun {
     length: usize,
     bytes: u64,
     entries: u64,
+    has_ranges: bool,
 }
 
 impl SortedRun {
@@ -72,6 +74,7 @@ impl SortedRun {
             run.length += chunk.tables.len();
             run.bytes += chunk.bytes;
             run.entries += chunk.entries;
+            run.has_ranges |= chunk.has_ranges;
         }
         run.chunks = chunks;
         run
@@ -98,6 +101,12 @@ impl SortedRun {
         self.bytes
     }
 
+    /// Whether some table holds range deletes.
+    #[inline]
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.has_ranges
+    }
+
     /// Entries of all tables.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
@@ -120,7 +129,7 @@ impl SortedRun {
         let chunk = match self.chunks.len() {
             0 => return 0,
             1 => 0,
-            _ => self.chunks.partition_point(|chunk| chunk.last_key() < key),
+            _ => self.chunks.partition_point(|chunk| chunk.ends_before(key)),
         };
         match self.chunks.get(chunk) {
             Some(found) => self.starts[chunk] + found.before(key, head_of(key)),

@@ -24,6 +24,10 @@ use crate::options::{Durability, KeyspaceOptions};
 /// is bounded as well.
 const MEMTABLE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
+/// Most bytes that the keys of range deletes take in a batch, so that what a memtable holds of them
+/// fits one table.
+const RANGE_KEY_BYTES_MAX: usize = 4 << 20;
+
 /// A batch with what its commit needs to know, gathered while it was built.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
@@ -32,8 +36,22 @@ pub(crate) struct Prepared {
     pub(crate) memtable_bytes: usize,
     /// The keyspaces that it writes to.
     pub(crate) keyspaces: Vec<Arc<KeyspaceInfo>>,
+    /// Bytes of the keys of its range deletes.
+    pub(crate) range_key_bytes: usize,
     /// The first limit that an entry broke.
     pub(crate) invalid: Option<Error>,
+}
+
+/// Refuses a range without a key.
+fn check_range(kind: EntryKind, from: &[u8], to: &[u8]) -> Result<()> {
+    if kind != EntryKind::RangeDelete || from < to {
+        return Ok(());
+    }
+    let message = "a range delete whose range holds no key";
+    Err(Error::new(ErrorKind::Invalid, message)
+        .expected(format!("an end after its first key, \"{}\"", from.escape_ascii()))
+        .found(format!("\"{}\"", to.escape_ascii()))
+        .advice("give the first key, and the key before which the range ends"))
 }
 
 pub(super) fn beyond_limit(error: &tombolo_format::FormatError) -> Error {
@@ -62,6 +80,24 @@ impl Prepared {
         if let Err(error) = keyspace.check_kind(kind) {
             self.invalid = Some(error);
             return;
+        }
+        if let Err(error) = check_range(kind, key, value) {
+            self.invalid = Some(error);
+            return;
+        }
+        if kind == EntryKind::RangeDelete {
+            self.range_key_bytes += key.len() + value.len();
+            if self.range_key_bytes > RANGE_KEY_BYTES_MAX {
+                let message =
+                    format!("range deletes with keys of {} bytes in one batch", self.range_key_bytes);
+                let error = Error::new(ErrorKind::Invalid, message);
+                self.invalid = Some(
+                    error
+                        .expected(format!("at most {RANGE_KEY_BYTES_MAX} bytes"))
+                        .advice("write smaller batches"),
+                );
+                return;
+            }
         }
         if let Err(error) = self.batch.push(kind, keyspace.id, key, value) {
             self.invalid = Some(beyond_limit(&error));
@@ -119,6 +155,7 @@ impl<'a> One<'a> {
         value: &'a [u8],
     ) -> Result<One<'a>> {
         keyspace.check_kind(kind)?;
+        check_range(kind, key, value)?;
         match single_head(kind, keyspace.id, key, value) {
             Ok(head) => Ok(One { keyspace, kind, key, value, head }),
             Err(error) => Err(beyond_limit(&error)),

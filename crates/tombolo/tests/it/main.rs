@@ -32,6 +32,7 @@ mod options;
 mod panics;
 mod presence;
 mod public;
+mod range_delete;
 mod reader;
 mod refused;
 mod remote;

@@ -83,6 +83,19 @@ fn plain(world: &World, plan: &FaultPlan) -> Arc<Plain> {
 }
 
 async fn table(world: &Plain, number: u64, level: u8, entries: &[Entry]) -> TableDescription {
+    table_with(world, number, level, entries, &[]).await
+}
+
+/// A range delete: from, to and number.
+type Deleted = (&'static str, &'static str, u64);
+
+async fn table_with(
+    world: &Plain,
+    number: u64,
+    level: u8,
+    entries: &[Entry],
+    ranges: &[Deleted],
+) -> TableDescription {
     let output = Output {
         name: TableName { epoch: 1, random: number },
         keyspace: KEYSPACE,
@@ -98,6 +111,11 @@ async fn table(world: &Plain, number: u64, level: u8, entries: &[Entry]) -> Tabl
         let value = if *kind == EntryKind::Put { number.to_le_bytes().to_vec() } else { Vec::new() };
         writer.add_now(InternalKey::new(key.as_bytes(), trailer), &value).unwrap();
     }
+    let mut hiding = Hiding::new(Vec::new());
+    for (from, to, number) in ranges {
+        hiding.add(Covered { from: from.as_bytes(), to: to.as_bytes(), number: SequenceNumber(*number) });
+    }
+    writer.set_ranges(hiding.kept(None, None, |_, _| false)).unwrap();
     writer.finish().await.unwrap().unwrap().0
 }
 
@@ -223,4 +241,151 @@ fn a_job_that_is_not_wanted_ends() {
         assert_eq!(error.kind(), ErrorKind::Closed);
         run(&plain, &short, &[]).run().await.unwrap();
     });
+}
+
+/// The range deletes of what a job wrote, table by table.
+async fn ranges_of(world: &Plain, outputs: Vec<TableDescription>) -> Vec<Vec<(String, String, u64)>> {
+    let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
+    let mut all = Vec::new();
+    let levels = levels(world, outputs);
+    for table in levels.tables() {
+        table.open().await.unwrap();
+        let ranges = table.ranges().unwrap().iter();
+        all.push(ranges.map(|range| (text(range.from), text(range.to), range.number.0)).collect());
+    }
+    all
+}
+
+fn said(ranges: &[Deleted]) -> Vec<(String, String, u64)> {
+    ranges.iter().map(|(from, to, number)| ((*from).to_owned(), (*to).to_owned(), *number)).collect()
+}
+
+fn a_range_delete_takes_what_it_covers_and_goes_at_the_bottom() {
+    let world = World::new(1);
+    let plain = plain(&world, &FaultPlan::scripted());
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let new = table_with(&plain, 11, 0, &[("b", 9, EntryKind::Put)], &[("a", "c", 7)]).await;
+        let old = table(&plain, 12, LEVEL_LAST, &OLD).await;
+        let read_from = levels(&plain, vec![new, old]);
+        let upper = read_from.runs.clone();
+        let lower = read_from.level(LEVEL_LAST).unwrap().iter().cloned().collect();
+        let job = Arc::new(Job { upper, lower, ..Job::clone(&*job(&plain).await) });
+        let merged = run(&plain, &job, &[]);
+        merged.run().await.unwrap();
+        let outputs = merged.take_outputs();
+        assert_eq!(ranges_of(&plain, outputs.clone()).await, [vec![]]);
+        assert_eq!(read(&plain, outputs).await, [("b".to_owned(), 9), ("c".to_owned(), 3)]);
+        // A snapshot between sees what it covers: both stay.
+        let kept = run(&plain, &job, &[5]);
+        kept.run().await.unwrap();
+        let outputs = kept.take_outputs();
+        assert_eq!(ranges_of(&plain, outputs.clone()).await, [said(&[("a", "c", 7)])]);
+        assert_eq!(read(&plain, outputs).await.len(), 4);
+    });
+}
+
+/// Nothing lies below where the range begins, and something does within it.
+fn a_range_delete_stays_for_what_lies_below_within_it() {
+    let world = World::new(1);
+    let plain = plain(&world, &FaultPlan::scripted());
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let new = table_with(&plain, 11, 0, &[], &[("a", "m", 7), ("x", "z", 8)]).await;
+        let deep = table(&plain, 12, LEVEL_LAST, &[("f", 1, EntryKind::Put)]).await;
+        let levels = levels(&plain, vec![new, deep]);
+        let deeper = vec![Arc::clone(levels.level(LEVEL_LAST).unwrap())];
+        let job = Arc::new(Job {
+            upper: levels.runs.clone(),
+            lower: Vec::new(),
+            to: LEVEL_LAST - 1,
+            deeper,
+            ..Job::clone(&*job(&plain).await)
+        });
+        let run = run(&plain, &job, &[]);
+        run.run().await.unwrap();
+        let outputs = run.take_outputs();
+        let description = outputs[0].clone();
+        assert_eq!((&description.first_key[..], &description.last_key[..]), (&b"a"[..], &b"m"[..]));
+        assert_eq!((description.entries, description.ends_before(b"m")), (0, true));
+        assert_eq!(ranges_of(&plain, outputs).await, [said(&[("a", "m", 7)])]);
+    });
+}
+
+/// Each output has its part of the range, and ends where the next one begins.
+fn a_range_delete_is_cut_where_outputs_end() {
+    let world = World::new(1);
+    let plain = plain(&world, &FaultPlan::scripted());
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let keys: Vec<String> = (0..3000).map(|number| format!("{number:08}")).collect();
+        let keys: Vec<Entry> = keys.leak().iter().map(|key| (&key[..], 20, EntryKind::Put)).collect();
+        let new = table_with(&plain, 11, 0, &keys, &[("00000100", "9", 7)]).await;
+        let deep = table(&plain, 12, LEVEL_LAST, &[("00000200", 1, EntryKind::Put)]).await;
+        let levels = levels(&plain, vec![new, deep]);
+        let deeper = vec![Arc::clone(levels.level(LEVEL_LAST).unwrap())];
+        let job = Arc::new(Job {
+            upper: levels.runs.clone(),
+            lower: Vec::new(),
+            to: LEVEL_LAST - 1,
+            deeper,
+            table_bytes: 8 << 10,
+            ..Job::clone(&*job(&plain).await)
+        });
+        let run = run(&plain, &job, &[]);
+        run.run().await.unwrap();
+        let mut outputs = run.take_outputs();
+        assert!(outputs.len() > 2, "{}", outputs.len());
+        outputs.sort_by(|one, other| one.first_key.cmp(&other.first_key));
+        for pair in outputs.windows(2) {
+            assert!(pair[0].ends_before(&pair[1].first_key), "{:?} meets {:?}", pair[0], pair[1]);
+        }
+        let mut end = b"00000100".to_vec();
+        for table in ranges_of(&plain, outputs).await {
+            for (from, to, number) in table {
+                assert_eq!((from.as_bytes(), number), (&end[..], 7));
+                end = to.into_bytes();
+            }
+        }
+        assert_eq!(end, b"9");
+    });
+}
+
+/// A table that one range delete covers wholly need not be read: it may even be damaged.
+#[test]
+fn a_table_that_nobody_sees_any_more_is_not_read() {
+    let world = World::new(1);
+    let plan = FaultPlan::scripted();
+    let plain = plain(&world, &plan);
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let new = table_with(&plain, 11, 0, &[], &[("a", "d", 7)]).await;
+        let old = table(&plain, 12, LEVEL_LAST, &OLD).await;
+        let levels = levels(&plain, vec![new, old]);
+        let upper = levels.runs.clone();
+        let lower = levels.level(LEVEL_LAST).unwrap().iter().cloned().collect();
+        let job = Arc::new(Job { upper, lower, ..Job::clone(&*job(&plain).await) });
+        // The first read is that of the newer table's tail.
+        levels.runs[0].open().await.unwrap();
+        plan.inject(Rule::of_kind(RequestKind::Read, Fault::Error(ErrorKind::Corrupt)).times(9));
+        let run = run(&plain, &job, &[]);
+        run.run().await.unwrap();
+        assert!(run.take_outputs().is_empty());
+    });
+}
+
+#[test]
+fn range_deletes_are_merged() {
+    a_range_delete_takes_what_it_covers_and_goes_at_the_bottom();
+    a_range_delete_stays_for_what_lies_below_within_it();
+    a_range_delete_is_cut_where_outputs_end();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn range_deletes_that_are_merged_wrongly_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    notices(Mutant::RangeDeleteDroppedByKey, a_range_delete_stays_for_what_lies_below_within_it);
+    notices(Mutant::RangeDeleteUncut, a_range_delete_is_cut_where_outputs_end);
 }

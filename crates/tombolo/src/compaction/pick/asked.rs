@@ -49,7 +49,7 @@ impl Asked {
 
     fn is_in_range(&self, table: &TableHandle) -> bool {
         let description = table.description();
-        self.first.as_ref().is_none_or(|first| *first <= description.last_key)
+        self.first.as_ref().is_none_or(|first| !description.ends_before(first))
             && self.last.as_ref().is_none_or(|last| description.first_key <= *last)
     }
 
@@ -102,7 +102,8 @@ impl Asked {
         let takes_part = |table: &&Arc<TableHandle>| match self.level {
             LEVEL_LAST => {
                 let description = table.description();
-                let holds_unneeded = description.deletes > 0 || picking.busy.holds_older(table);
+                let holds_unneeded =
+                    description.deletes > 0 || table.has_ranges() || picking.busy.holds_older(table);
                 let drops = holds_unneeded && description.last_sequence <= picking.oldest_snapshot;
                 // A compaction on request makes a clone's tables its own.
                 self.is_in_range(table) && (drops || description.source.is_some())
