@@ -174,8 +174,8 @@ impl Builder {
         self
     }
 
-    /// A merge operator, for keyspaces that name it ([`crate::KeyspaceOptions::operator`]). Those that
-    /// [`Operator`] lists are always there. One of the same name and version takes the place
+    /// A merge operator, for keyspaces that name it ([`crate::KeyspaceOptions::operator`]). Those
+    /// that [`Operator`] lists are always there. One of the same name and version takes the place
     /// of another; several versions of a name may be there at once.
     ///
     /// A keyspace whose operator is not there opens all the same: keys that were never merged are

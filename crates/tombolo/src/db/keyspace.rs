@@ -184,8 +184,8 @@ impl Keyspace {
     }
 
     /// Merges `operand` into the value of `key`, by the keyspace's operator
-    /// ([`KeyspaceOptions::operator`]); durable when the operation ends. Costs what a put costs: the
-    /// value is not read. Operands are folded later, by flushes, compactions and reads.
+    /// ([`KeyspaceOptions::operator`]); durable when the operation ends. Costs as a put: the value
+    /// is not read. Operands are folded later, by flushes, compactions and reads.
     ///
     /// ```
     /// use tombolo::{Db, KeyspaceOptions, OperatorName};

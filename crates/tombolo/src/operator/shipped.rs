@@ -31,7 +31,7 @@ fn eight(bytes: &[u8]) -> Done<[u8; 8]> {
     bytes.try_into().map_err(|_| format!("a number of 8 bytes is expected, {} are there", bytes.len()).into())
 }
 
-/// Adds modulo 2^64, which is the same for numbers with and without sign. To wrap is what processors
+/// Adds modulo 2^64, which is the same for numbers with and without sign. It wraps, as processors
 /// and RocksDB's operator do; a sum that failed instead would depend on the order.
 #[inline]
 fn add(older: &mut [u8], newer: &[u8]) -> Done<()> {
@@ -86,8 +86,8 @@ impl AssociativeOperator for Weights {
     }
 }
 
-/// Adds f64, little-endian, oldest first. A full operator: sums of such numbers depend on what is
-/// added first, and a read must give the same before and after a compaction.
+/// Adds f64, little-endian, oldest first. A full operator: sums of such numbers depend on their
+/// order, and a read must give the same before and after a compaction.
 #[derive(Clone, Copy, Debug)]
 struct AddF64;
 

@@ -392,8 +392,8 @@ pub struct KeyspaceOptions {
     /// Of [`Shape::Fifo`], which needs it: bytes that the keyspace's tables may have in all.
     /// Default `None`.
     pub fifo_bytes: Option<u64>,
-    /// The merge operator, which [`crate::Keyspace::merge`] needs. Default none. It stays once it is
-    /// set: operands mean what it says.
+    /// The merge operator, which [`crate::Keyspace::merge`] needs. Default none. It stays once it
+    /// is set: operands mean what it says.
     pub operator: Option<OperatorName>,
 }
 

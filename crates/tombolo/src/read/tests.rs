@@ -2,9 +2,9 @@
 //! what is found into the file.
 //!
 //! `snapshots N …` are moments that somebody looks from, beside now. `KEY NUMBER put`, `delete`,
-//! `single-delete` or `merge` is an entry, `KEY NUMBER kind N` one of a kind that no version has; `--`
-//! goes on to an older source, `below` to what lies below all that is compacted. `operator NAME` is
-//! that of the keyspace: `add_u64`, `horner`, which is full and takes the order into account,
+//! `single-delete` or `merge` is an entry, `KEY NUMBER kind N` one of a kind that no version has;
+//! `--` goes on to an older source, `below` to what lies below all that is compacted.
+//! `operator NAME` is that of the keyspace: `add_u64`, `horner`, which is full and takes the order into account,
 //! `failing`, or one that is not there. `run` reads from each moment, and says what a flush of each
 //! source keeps, and a compaction of all but what is below.
 //!

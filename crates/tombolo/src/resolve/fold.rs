@@ -9,8 +9,8 @@ use tombolo_storage::{Error, ErrorKind, Result};
 use super::{Answer, Says, Unresolved, says};
 use crate::operator::Named;
 
-/// Bytes of operands that a read holds at most: an associative operator has them joined then, and of
-/// another the value would be too large.
+/// Bytes of operands that a read holds at most: an associative operator has them joined then, and
+/// of another the value would be too large.
 const HELD_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX;
 
 /// What resolving needs to know of a keyspace beside its entries.

@@ -131,12 +131,12 @@ impl Retention {
         Ok(if stripe == 0 && says == Says::Absent && bottom() { Taken::Dropped } else { Taken::Kept })
     }
 
-    /// The key of what is held.
+    /// The key of the entries that are held.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Gives what is kept of the entries that are held, newest first. `next` is the key of the
+    /// Gives those that stay of the entries that are held, newest first. `next` is the key of the
     /// entry to come, if there is one; `is_bottom` says whether nothing older of the key that is
     /// held lies anywhere else.
     pub(crate) fn release(

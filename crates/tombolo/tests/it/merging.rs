@@ -463,7 +463,7 @@ fn wrong_merges_are_refused() {
     assert_eq!(plain.options().operator, Some(name("add_u64@1")));
 }
 
-/// A value that is no number under a number that is added: the read of that key fails, and no other.
+/// A value that is no number, under a number that is added: reads of that key fail, and no others.
 #[test]
 fn a_value_that_the_operator_cannot_read_fails_alone() {
     let kept = Kept::new("unreadable");
@@ -482,7 +482,7 @@ fn a_value_that_the_operator_cannot_read_fails_alone() {
     assert_eq!(sums.get("bad").wait().unwrap().unwrap(), number(4));
 }
 
-/// A value that outgrows the limit stays unfolded, and its read says so; what is put over it counts.
+/// A value that outgrows the limit stays unfolded, and its read says so; a put over it counts.
 #[test]
 fn a_value_beyond_the_limit_stays_unfolded() {
     let kept = Kept::new("large");
