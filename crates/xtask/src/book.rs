@@ -4,7 +4,8 @@
 //!    listed below their own page.
 //! 2. A link to another page of the book stays one. A link to anything else of the repository
 //!    becomes one to where the repository is published.
-//! 3. mdbook builds it. It is installed below `target/tools` when it is not there.
+//! 3. mdbook builds it. It is installed in `~/.cache/tombolo-tools`, for all checkouts, when it is
+//!    not there.
 //! 4. Every link of what was built is followed: to a file, and to the anchor in it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +57,7 @@ pub fn build(root: &Path) -> Result<String, String> {
     for name in ["book.toml", "book.css"] {
         copy(&root.join("docs").join(name), &folder.join(name))?;
     }
-    let program = mdbook(root)?;
+    let program = mdbook()?;
     let output = Command::new(&program)
         .arg("build")
         .arg(&folder)
@@ -75,8 +76,9 @@ pub fn build(root: &Path) -> Result<String, String> {
 }
 
 /// The program, installed when it is not there.
-fn mdbook(root: &Path) -> Result<PathBuf, String> {
-    let tools = root.join("target/tools");
+fn mdbook() -> Result<PathBuf, String> {
+    let home = std::env::var_os("HOME").ok_or("HOME is not set: where should tools be kept?")?;
+    let tools = Path::new(&home).join(".cache/tombolo-tools").join(format!("mdbook-{MDBOOK}"));
     let own = tools.join("bin/mdbook");
     let wanted = format!("mdbook v{MDBOOK}");
     for program in [own.clone(), PathBuf::from("mdbook")] {
@@ -91,7 +93,6 @@ fn mdbook(root: &Path) -> Result<PathBuf, String> {
         .args(["install", "mdbook", "--version", MDBOOK, "--locked", "--debug", "--quiet"])
         .args(["--no-default-features", "--features", "search", "--root"])
         .arg(&tools)
-        .current_dir(root)
         .status()
         .map_err(|error| format!("cannot start cargo: {error}"))?;
     if status.success() {

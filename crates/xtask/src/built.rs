@@ -1,11 +1,15 @@
-//! All tests as one build, and the programs that it gives.
+//! All tests as one build, what clippy says of it, and the programs that it gives.
 //!
 //! With the feature `mutants` every rule is in place until a test takes one out, so one build
 //! serves plain tests and mutants. `cargo xtask campaign plain` runs tests as they are without
 //! features.
+//!
+//! clippy is the compiler with more lints. Here it compiles the crates of the workspace, so that no
+//! second graph is needed for its warnings. Cargo keeps what a wrapped compiler made apart: a plain
+//! `cargo test` shares the dependencies with this build, and compiles the workspace for itself.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -25,6 +29,9 @@ pub struct Built {
     pub tests: Vec<TestProgram>,
     /// Other programs, by name: commands and examples.
     pub programs: Vec<(String, PathBuf)>,
+    /// Warnings of the compiler and of clippy in the workspace, as they are shown. Cargo repeats
+    /// those of crates that it found compiled.
+    pub warnings: Vec<String>,
 }
 
 impl Built {
@@ -48,12 +55,22 @@ pub struct TestProgram {
     pub folder: PathBuf,
 }
 
+/// Cargo whose compiler for the workspace is clippy: see the head of this module.
+pub fn cargo(root: &Path) -> Command {
+    let cargo = Path::new(env!("CARGO"));
+    let beside = cargo.with_file_name("clippy-driver");
+    let driver = if beside.exists() { beside } else { PathBuf::from("clippy-driver") };
+    let mut command = log::cargo_command(root);
+    command.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    command
+}
+
 /// Compiles all tests, and the programs that they and the servers' step run.
 pub fn build(root: &Path, log: &Log) -> Result<Built, String> {
     // Without a choice of targets examples are compiled too, as the programs that they are.
     let arguments = ["--workspace", "--features", FEATURES];
-    let mut command = log::cargo_command(root);
-    command.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(arguments);
+    let mut command = cargo(root);
+    command.args(["test", "--no-run", "--message-format", "json"]).args(arguments);
     log.line(&format!("$ cargo test --no-run {}", arguments.join(" ")));
     let output = command
         .stdin(Stdio::null())
@@ -61,24 +78,48 @@ pub fn build(root: &Path, log: &Log) -> Result<Built, String> {
         .stderr(log.stdio()?)
         .output()
         .map_err(|error| format!("   cannot start cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("   the tests do not compile: cargo ended with {}", output.status));
-    }
     let mut built = Built::default();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        add_artifact(line, &mut built)?;
+        add_message(line, &mut built, log)?;
     }
-    Ok(built)
+    if output.status.success() {
+        Ok(built)
+    } else {
+        Err(format!(
+            "   the tests do not compile: cargo ended with {} (clippy missing: `rustup component add clippy`)",
+            output.status
+        ))
+    }
 }
 
-/// Takes what a line of cargo says that it has made.
-fn add_artifact(line: &str, built: &mut Built) -> Result<(), String> {
+/// Takes a line of cargo's: a message of the compiler, or something that it has made.
+fn add_message(line: &str, built: &mut Built, log: &Log) -> Result<(), String> {
     let said: Value = serde_json::from_str(line).map_err(|error| format!("   cargo said {line}: {error}"))?;
-    let (Some("compiler-artifact"), Some(executable)) =
-        (said["reason"].as_str(), said["executable"].as_str())
-    else {
-        return Ok(());
-    };
+    match said["reason"].as_str() {
+        Some("compiler-message") => add_warning(&said["message"], built, log),
+        Some("compiler-artifact") => add_artifact(&said, built)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Takes what the compiler says. A library and its tests share most of it: it is taken once.
+fn add_warning(message: &Value, built: &mut Built, log: &Log) {
+    let rendered = message["rendered"].as_str().unwrap_or_default().trim_end();
+    // Behind its warnings the compiler says how many there were, at no place.
+    let has_place = message["spans"].as_array().is_some_and(|spans| !spans.is_empty());
+    let is_counted = message["level"] == "warning" && (has_place || message["code"].is_object());
+    if message["level"] != "warning" {
+        log.line(rendered);
+    } else if is_counted && !built.warnings.iter().any(|known| known == rendered) {
+        log.line(rendered);
+        built.warnings.push(rendered.to_owned());
+    }
+}
+
+/// Takes a program that was made.
+fn add_artifact(said: &Value, built: &mut Built) -> Result<(), String> {
+    let Some(executable) = said["executable"].as_str() else { return Ok(()) };
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (name, kind) = (text(&said["target"]["name"]), text(&said["target"]["kind"][0]));
     let executable = PathBuf::from(executable);
@@ -107,7 +148,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{Built, FEATURES, add_artifact};
+    use super::{Built, FEATURES, add_message};
+    use crate::log::Log;
 
     #[test]
     fn every_crate_with_the_feature_is_tested_with_it() {
@@ -141,7 +183,7 @@ mod tests {
                 manifest.display()
             )
         };
-        let mut built = Built::default();
+        let (mut built, log) = (Built::default(), Log::for_tests("built"));
         for line in [
             line("lib", "xtask", true, r#""/t/xtask-1""#),
             line("test", "it", true, r#""/t/it-2""#),
@@ -149,12 +191,36 @@ mod tests {
             line("lib", "xtask", false, "null"),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ] {
-            add_artifact(&line, &mut built).expect("it is understood");
+            add_message(&line, &mut built, &log).expect("it is understood");
         }
         let names: Vec<_> =
             built.tests.iter().map(|test| (test.package.as_str(), test.target.as_str())).collect();
         assert_eq!(names, [("xtask", "lib"), ("xtask", "it")]);
         assert_eq!(built.program("conformance"), Ok(Path::new("/t/conformance")));
         assert!(built.program("xtask").is_err());
+        fs::remove_file(log.path()).expect("removed");
+    }
+
+    #[test]
+    fn a_warning_is_taken_once_and_its_number_never() {
+        let line = |level: &str, text: &str, spans: &str| {
+            format!(
+                r#"{{"reason":"compiler-message","message":{{"level":"{level}","rendered":"{text}","code":null,
+                "spans":{spans}}}}}"#
+            )
+        };
+        let (mut built, log) = (Built::default(), Log::for_tests("warnings"));
+        for line in [
+            line("warning", "unused", "[{}]"),
+            line("warning", "unused", "[{}]"),
+            line("warning", "1 warning emitted", "[]"),
+            line("note", "by the way", "[{}]"),
+            line("error", "no such thing", "[{}]"),
+        ] {
+            add_message(&line, &mut built, &log).expect("it is understood");
+        }
+        assert_eq!(built.warnings, ["unused"]);
+        assert_eq!(log.end(), "unused\nby the way\nno such thing\n");
+        fs::remove_file(log.path()).expect("removed");
     }
 }

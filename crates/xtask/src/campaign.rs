@@ -50,10 +50,22 @@ use Program::{Deep, Habit};
 const CAMPAIGNS: &[Campaign] = &[
     Campaign {
         name: "plain",
-        protects: "clippy and all tests on the crates as people build them, without mutants, cloud, rdma",
-        minutes: 12,
+        protects: "clippy and all tests on the crates as people build them, without mutants, cloud, rdma; \
+            clippy on HDFS",
+        minutes: 13,
         runs: &[
             Deep(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+            Deep(&[
+                "clippy",
+                "-p",
+                "tombolo-storage",
+                "--all-targets",
+                "--features",
+                "hdfs",
+                "--",
+                "-D",
+                "warnings",
+            ]),
             Deep(&["test", "--workspace", "--no-fail-fast"]),
         ],
     },

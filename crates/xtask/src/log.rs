@@ -29,6 +29,14 @@ impl Log {
         Ok(Log { path, file })
     }
 
+    /// An empty log for a test, which shows its end and leaves it to the system.
+    #[cfg(test)]
+    pub fn for_tests(name: &str) -> Log {
+        let path = std::env::temp_dir().join(format!("tombolo-check-{name}-{}.log", std::process::id()));
+        let file = File::create(&path).expect("a file");
+        Log { path, file }
+    }
+
     /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path
@@ -114,10 +122,7 @@ mod tests {
 
     #[test]
     fn output_is_kept_apart_and_its_end_is_shown() {
-        let folder = std::env::temp_dir().join(format!("tombolo-check-log-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let file = File::create(folder.join("log")).expect("a file");
-        let log = Log { path: folder.join("log"), file };
+        let log = Log::for_tests("log");
         let mut command = Command::new("sh");
         command.args(["-c", "seq 500; echo wrong >&2; exit 3"]);
         let failure = run(&mut command, &log).expect_err("it fails");
@@ -125,6 +130,6 @@ mod tests {
         let end = log.end();
         assert!(end.starts_with("   … 102 lines before this are in "), "{end}");
         assert!(end.ends_with("\n500\nwrong\n") && end.lines().count() == 401);
-        std::fs::remove_dir_all(&folder).expect("removed");
+        std::fs::remove_file(log.path()).expect("removed");
     }
 }

@@ -17,6 +17,7 @@ mod programs;
 mod puts;
 mod rdma;
 mod real;
+mod some_tests;
 mod source;
 mod tune;
 
@@ -35,6 +36,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 Before every commit:        cargo xtask check
 While working:              cargo xtask check --changed
 One step of it again:       cargo xtask check --only lints
+Some tests of it again:     cargo xtask test -p storage -- object_log
 What takes longer:          cargo xtask campaign --list
 Kill a real process 200x:   cargo xtask crash --rounds 200 --form mapped
 A failing seed again:       cargo xtask simulate --scenario random --seed 17 --runs 1"
@@ -51,6 +53,8 @@ enum Habit {
     /// Runs every step even when one fails, then names the failed ones. Exit code 0 only when all
     /// passed. With `--changed` only what a change touches, and what depends on it.
     Check(check::Arguments),
+    /// Some tests again, from the build of `check`: `cargo xtask test -p storage -- object_log`.
+    Test(some_tests::Arguments),
     /// Tests too long for `check`, by name: deeper, longer, or on real servers; `nightly` is all.
     Campaign(campaign::Arguments),
     /// Kills a real writer process with SIGKILL at random moments and checks the database after
@@ -137,8 +141,8 @@ enum Habit {
     /// Draws the charts and tables of docs/benchmarks.md from their figures, and takes the figures
     /// of a run over.
     Charts(charts::Arguments),
-    /// Builds the pages below docs/ into a book and checks its links; installs mdbook below target/
-    /// when it is not there.
+    /// Builds the pages below docs/ into a book and checks its links; installs mdbook in
+    /// ~/.cache/tombolo-tools when it is not there.
     Book(book::Arguments),
     /// The demo in release, as the README shows it.
     Demo(habits::Demo),
@@ -161,6 +165,7 @@ fn main() -> ExitCode {
     let root = root();
     let result = match habit {
         Habit::Check(arguments) => check::run(&root, &arguments),
+        Habit::Test(arguments) => some_tests::run(&root, &arguments),
         Habit::Campaign(arguments) => campaign::run(&root, &arguments),
         Habit::Crash(arguments) => habits::crash(&root, &arguments),
         Habit::Soak(arguments) => habits::soak(&root, &arguments),

@@ -205,6 +205,11 @@ fn mutations(uri: &str, seed: u64, batches: usize) -> u64 {
     writer.mutations()
 }
 
+/// Batches of the script: the number of crashes grows with it, and so does the cost of each.
+fn batches() -> usize {
+    if crate::is_deep() { 24 } else { 16 }
+}
+
 fn crash_everywhere(uri: &str, seed: u64, batches: usize, crash: Crash, step: usize) {
     let total = mutations(uri, seed, batches);
     assert!(total > 50, "the script writes: {total} mutations");
@@ -236,18 +241,18 @@ const WRITTEN: &str = "file:///db file:///db?form=written";
 
 #[test]
 fn power_loss_at_every_mutation_loses_nothing_durable_with_the_mapped_log() {
-    crash_everywhere(MAPPED, 1, 24, Crash::PowerLoss, 1);
+    crash_everywhere(MAPPED, 1, batches(), Crash::PowerLoss, 1);
 }
 
 #[test]
 fn power_loss_at_every_mutation_loses_nothing_durable_with_the_written_log() {
-    crash_everywhere(WRITTEN, 2, 24, Crash::PowerLoss, 1);
+    crash_everywhere(WRITTEN, 2, batches(), Crash::PowerLoss, 1);
 }
 
 #[test]
 fn a_kill_at_every_mutation_loses_nothing_accepted() {
-    crash_everywhere(MAPPED, 3, 24, Crash::Kill, 1);
-    crash_everywhere(WRITTEN, 4, 24, Crash::Kill, 1);
+    crash_everywhere(MAPPED, 3, batches(), Crash::Kill, 1);
+    crash_everywhere(WRITTEN, 4, batches(), Crash::Kill, 1);
 }
 
 #[cfg(feature = "mutants")]

@@ -1,14 +1,15 @@
 //! Runs the tests that the build made; counts them: a step that runs no test is a failure, and so
 //! is an ignored one.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::{Context, Outcome, seconds};
-use crate::built::{FEATURES, TestProgram};
+use crate::built::{self, FEATURES, TestProgram};
 use crate::log::{self, Log};
+use crate::some_tests;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
@@ -102,15 +103,9 @@ pub fn run(context: &Context<'_>, log: &Log) -> Outcome {
 
 /// Runs the tests of one program; gives its output, and how it failed if it did.
 fn run_one(test: &TestProgram) -> (String, Option<String>) {
-    let TestProgram { package, target, executable, folder } = test;
+    let TestProgram { package, target, .. } = test;
     let begun = Instant::now();
-    let ran = Command::new(executable)
-        .env("CARGO_MANIFEST_DIR", folder)
-        .env("CARGO_PKG_NAME", package)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output();
-    let output = match ran {
+    let output = match some_tests::command(test).stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(error) => return (String::new(), Some(format!("{package} {target} cannot be started: {error}"))),
     };
@@ -121,16 +116,8 @@ fn run_one(test: &TestProgram) -> (String, Option<String>) {
         String::from_utf8_lossy(&output.stderr)
     );
     let failure = (!output.status.success()).then(|| {
-        let selection = match target.as_str() {
-            "lib" => "--lib".to_owned(),
-            "bin" => "--bins".to_owned(),
-            name => format!("--test {name}"),
-        };
-        format!(
-            "{package} {target} ended with {}; again alone: \
-            cargo test -p {package} {selection} --features mutants",
-            output.status
-        )
+        let again = some_tests::again(test, &said);
+        format!("{package} {target} ended with {}; again alone: {again}", output.status)
     });
     (said, failure)
 }
@@ -138,8 +125,9 @@ fn run_one(test: &TestProgram) -> (String, Option<String>) {
 /// Examples of the documentation. A crate may mark an example `ignore` only where it cannot run at
 /// all, so ignored ones fail too.
 pub fn documentation(context: &Context<'_>, log: &Log) -> Outcome {
-    let arguments = ["test", "--workspace", "--doc", "--no-fail-fast", "--features", FEATURES];
-    let outcome = log::cargo(context.root, &arguments, &[], log);
+    let mut cargo = built::cargo(context.root);
+    cargo.args(["test", "--workspace", "--doc", "--no-fail-fast", "--features", FEATURES]);
+    let outcome = log::run(&mut cargo, log);
     let mut counts = Counts::default();
     std::fs::read_to_string(log.path()).unwrap_or_default().lines().for_each(|line| counts.add(line));
     outcome.map_err(|message| format!("   {}\n{message}", counts.words()))?;

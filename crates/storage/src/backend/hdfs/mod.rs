@@ -3,8 +3,8 @@
 //! The crate hdfs-native speaks the protocols; this module gives its requests the contract of
 //! [`ObjectStore`]:
 //!
-//! - every request runs on the runtime of remote stores ([`crate::backend::remote`]), the more
-//!   urgent first, up to its deadline, and each step of it is waited for with a limit (`client`);
+//! - every request runs on the runtime of remote stores (`backend::remote`), the more urgent
+//!   first, up to its deadline, and each step of it is waited for with a limit (`client`);
 //! - an error says whether the request may have taken effect (`failure`);
 //! - an object's bytes go to a temporary file, which a rename without overwriting gives its name
 //!   (`put`, `writer`): the NameNode shows a file from its creation on, before it has bytes, so
@@ -16,12 +16,12 @@
 //! which is ahead of its journal. So whatever concludes something from what it saw (a list, a name
 //! that was found taken, a rename that was found to have landed) makes a change of its own before
 //! it says so: the journal is written in order, and has all that came before once it has that.
-//! [`HdfsObjectStore::settle`] is such a change.
+//! `HdfsObjectStore::settle` is such a change.
 //!
 //! Invariants:
 //! - A name under the root names whole and durable bytes.
-//! - Nothing but [`Temporary`](put::Temporary) and sweeping touches `.tmp=/`, and no name of an
-//!   object begins so.
+//! - Nothing but `Temporary` of `put` and sweeping touches `.tmp=/`, and no name of an object
+//!   begins so.
 
 mod client;
 mod failure;
