@@ -416,6 +416,7 @@ impl Bench {
         let tables = Tables {
             cache: BlockCache::of(&MemoryBudget::new(64 << 20).unwrap()),
             places: Arc::new(Mutex::new(Places::own(&objects, Incarnation(1)))),
+            silence: Arc::default(),
             flash: crate::flash::FlashUse::None,
             incarnation: Incarnation(1),
             epoch: Epoch(1),

@@ -652,6 +652,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         incarnation: context.incarnation,
         epoch: context.epoch,
         places: Arc::new(Mutex::new(Places::of(&objects, context.incarnation, &manifest.state())?)),
+        silence: Arc::default(),
     };
     let state = manifest.state();
     let last = replayed.last_sequence(&state);

@@ -16,6 +16,7 @@ use tombolo_format::ranges::RangeLayers;
 use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result};
 
 use super::Handles;
+use super::silence::Silence;
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
 use crate::deadline;
@@ -38,6 +39,8 @@ pub(crate) struct Tables {
     pub(crate) epoch: Epoch,
     /// Where those lie that the manifest names.
     pub(crate) places: Arc<Mutex<Places>>,
+    /// How long the store may stay silent to one who writes a table.
+    pub(crate) silence: Arc<Silence>,
 }
 
 impl Tables {
@@ -388,6 +391,8 @@ pub(crate) struct TableWriter {
     flushed_bytes: u64,
     /// What it takes, as of the last flush.
     memory: Charge,
+    env: Env,
+    silence: Arc<Silence>,
 }
 
 impl TableWriter {
@@ -405,7 +410,9 @@ impl TableWriter {
         let options = table_options(options, keyspace, lowest, oldest, blocks, bytes);
         let object = names::table(tables.incarnation, name);
         let new = NewTable { name, object, identity: tables.env.random_u64(), level, options };
-        let writer = Writer::create(&*tables.objects, tables.request(purpose), new).await?;
+        let (env, silence) = (tables.env.clone(), Arc::clone(&tables.silence));
+        let created = Writer::create(&*tables.objects, tables.request(purpose), new);
+        let writer = silence.bounds(&env, 0, created).await?;
         // What a flush writes is in memory still, and nobody has missed it.
         let writer = if purpose == Purpose::Compaction {
             writer.with_flash(tables.flash.cache().cloned())
@@ -413,7 +420,7 @@ impl TableWriter {
             writer
         };
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
-        Ok(TableWriter { name: output.name, writer, flushed_bytes: 0, memory })
+        Ok(TableWriter { name: output.name, writer, flushed_bytes: 0, memory, env, silence })
     }
 
     /// Its name.
@@ -445,7 +452,8 @@ impl TableWriter {
     pub(crate) async fn flush(&mut self) -> Result<u64> {
         let bytes = self.writer.pending_bytes();
         self.memory.set(self.writer.memory_bytes());
-        self.writer.flush().await?;
+        // A store may let a piece wait for those before it.
+        self.silence.bounds(&self.env, self.flushed_bytes + bytes, self.writer.flush()).await?;
         self.flushed_bytes += bytes;
         Ok(bytes)
     }
@@ -458,7 +466,9 @@ impl TableWriter {
     /// Makes the table durable, and says how many bytes that were beside those flushed; `None` when
     /// nothing was added.
     pub(crate) async fn finish(self) -> Result<Option<(TableDescription, u64)>> {
-        let table = self.writer.finish().await?;
+        let bytes = self.writer.table_bytes();
+        let table = self.silence.bounds(&self.env, bytes, self.writer.finish()).await?;
+        self.silence.answered();
         Ok(table.map(|table| {
             let bytes = table.length - self.flushed_bytes.min(table.length);
             (table, bytes)

@@ -17,6 +17,7 @@ mod handle;
 mod over;
 mod read_cost;
 mod run;
+mod silence;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};

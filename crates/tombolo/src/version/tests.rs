@@ -48,6 +48,7 @@ fn versions() -> (World, Versions) {
         incarnation: Incarnation(1),
         epoch: Epoch(1),
         places,
+        silence: Arc::default(),
     };
     (world, Versions::new(tables))
 }

@@ -397,3 +397,57 @@ fn verbs_that_wait_for_a_silent_store_are_told() {
         assert_eq!(keys.get(b"4").await.unwrap().as_deref(), Some(&b"four"[..]));
     });
 }
+
+/// A store that takes a table and never says what became of it: the flush gives that table up,
+/// writes another one, and leaves nothing behind.
+#[test]
+fn a_table_of_which_the_store_says_nothing_is_written_again() {
+    for silent in [RequestKind::Create, RequestKind::Append, RequestKind::Finish] {
+        run(move |stores| async move {
+            let db = stores.open(&[]).await;
+            let keys = db.default_keyspace();
+            let flushes = move |asked: &Asked<'_>| asked.kind == silent && asked.purpose == Purpose::Flush;
+            stores.plan.inject(Rule::new(flushes, NEVER));
+            keys.put(b"1", b"one").await.unwrap();
+            let began = stores.env.now();
+            let flushed = db.flush();
+            stores.env.sleep(Duration::from_secs(30)).await;
+            // It answers again, and has forgotten what it was asked before.
+            stores.plan.clear();
+            while db.stats().flushes == 0 {
+                stores.env.sleep(Duration::from_secs(1)).await;
+                let waited = stores.env.now().since(began);
+                assert!(waited < Duration::from_secs(120), "{silent:?}: {waited:?} of virtual time");
+            }
+            // Callers are told of the attempt that was lost, or wait for the next one.
+            if let Err(error) = flushed.await {
+                assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+            }
+            db.flush().await.unwrap();
+            assert!(db.failure().is_none(), "the handle goes on");
+            drop((keys, db));
+            let keys = stores.open(&[]).await.default_keyspace();
+            assert_eq!(keys.get(b"1").await.unwrap().as_deref(), Some(&b"one"[..]));
+        });
+    }
+}
+
+/// A store that is slow for each table: it has more time after each one that was lost, so that a
+/// flush ends in the end.
+#[test]
+fn a_store_that_is_slow_for_tables_comes_to_answer() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let finishes =
+            |asked: &Asked<'_>| asked.kind == RequestKind::Finish && asked.purpose == Purpose::Flush;
+        stores.plan.inject(Rule::new(finishes, Fault::Delay(Duration::from_secs(200))));
+        let keys = db.default_keyspace();
+        keys.put(b"1", b"one").await.unwrap();
+        let began = stores.env.now();
+        while db.flush().await.is_err() {
+            let waited = stores.env.now().since(began);
+            assert!(waited < Duration::from_secs(1000), "{waited:?} of virtual time");
+        }
+        assert_eq!(keys.get(b"1").await.unwrap().as_deref(), Some(&b"one"[..]));
+    });
+}

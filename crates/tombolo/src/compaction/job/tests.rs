@@ -72,6 +72,7 @@ fn plain(world: &World, plan: &FaultPlan) -> Arc<Plain> {
         epoch: Epoch(1),
         env,
         objects,
+        silence: Arc::default(),
     };
     Arc::new(Plain {
         tables,

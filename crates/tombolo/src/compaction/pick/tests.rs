@@ -46,8 +46,16 @@ impl Case {
         let cache = BlockCache::of(&MemoryBudget::new(1 << 20).unwrap());
         let places = Arc::new(Mutex::new(Places::own(&objects, Incarnation(1))));
         let flash = crate::flash::FlashUse::None;
-        let tables =
-            Tables { env, objects, cache, flash, incarnation: Incarnation(1), epoch: Epoch(1), places };
+        let tables = Tables {
+            env,
+            objects,
+            cache,
+            flash,
+            incarnation: Incarnation(1),
+            epoch: Epoch(1),
+            places,
+            silence: Arc::default(),
+        };
         Case {
             versions: Versions::new(tables),
             _world: world,

@@ -73,6 +73,7 @@ impl Fixture {
             incarnation: Incarnation(1),
             epoch: Epoch(1),
             places,
+            silence: Arc::default(),
         });
         let version = versions.build(&state, &Version::default(), &[]);
         let run = Arc::clone(version.levels(1).unwrap().level(2).unwrap());

@@ -1,0 +1,63 @@
+//! How long a store may stay silent to one who writes a table.
+//!
+//! A store that neither answers nor fails would be waited for without end, and with it every write
+//! that waits for the flush. So a request counts as lost after its time: the table is given up, and
+//! the flush or compaction is made again, under another name. Each time that a request was lost the
+//! next ones have twice as long, so that a store that is slow and not silent comes to answer.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tombolo_env::{Env, within};
+use tombolo_storage::{Error, ErrorKind, Result};
+
+/// How long one request may take, beside the time for the bytes of its table.
+const SECONDS: u64 = 60;
+/// The longest, after requests that were lost.
+const SECONDS_MAX: u64 = 3600;
+/// The slowest line.
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+
+/// The time that requests for tables have, shared by all tables of a database.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    seconds: AtomicU64,
+}
+
+impl Default for Silence {
+    fn default() -> Silence {
+        Silence { seconds: AtomicU64::new(SECONDS) }
+    }
+}
+
+impl Silence {
+    /// The answer to a request for a table of `bytes` so far.
+    ///
+    /// # Errors
+    /// The request's own; `OutcomeUnknown` when its time is over: it may take effect later. Of a
+    /// table that nothing names that is garbage.
+    pub(super) async fn bounds<T>(
+        &self,
+        env: &Env,
+        bytes: u64,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let seconds = self.seconds.load(Ordering::Relaxed);
+        let time_max = Duration::from_secs(seconds + bytes / BYTES_PER_SECOND_MIN);
+        match within(env, time_max, request).await {
+            Some(answer) => answer,
+            None => {
+                self.seconds.fetch_max((seconds * 2).min(SECONDS_MAX), Ordering::Relaxed);
+                let silent = format!("the store has not answered for {time_max:?} what became of a table");
+                Err(Error::new(ErrorKind::OutcomeUnknown, silent)
+                    .advice("it is written again; let `tombolo doctor` look at the store"))
+            }
+        }
+    }
+
+    /// A table is whole: the store answers.
+    pub(super) fn answered(&self) {
+        self.seconds.store(SECONDS, Ordering::Relaxed);
+    }
+}
