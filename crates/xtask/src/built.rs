@@ -86,7 +86,7 @@ pub fn build(root: &Path, log: &Log) -> Result<Built, String> {
         Ok(built)
     } else {
         Err(format!(
-            "   the tests do not compile: cargo ended with {} (clippy missing: `rustup component add clippy`)",
+            "   the tests do not compile: cargo ended with {} (no clippy: `rustup component add clippy`)",
             output.status
         ))
     }

@@ -370,9 +370,9 @@ fn servers(context: &Context<'_>, log: &Log) -> Outcome {
     crate::real::bounded_where_built(context.built(log)?, log)
 }
 
-/// For rustdoc cargo compiles the libraries as far as their types, without features here but that of
-/// HDFS: it is looked at here, and tested by `cargo xtask real`. To look takes seconds, to compile it
-/// for tests more than a minute.
+/// For rustdoc cargo compiles the libraries as far as their types, without features here but that
+/// of HDFS: it is looked at here, and tested by `cargo xtask real`. To look takes seconds, to
+/// compile it for tests more than a minute.
 fn docs(context: &Context<'_>, log: &Log) -> Outcome {
     let variables = [("RUSTDOCFLAGS", "-D warnings")];
     let arguments = ["doc", "--quiet", "--workspace", "--no-deps", "--features", "tombolo-storage/hdfs"];
