@@ -218,8 +218,8 @@ impl TableDescription {
     }
 }
 
-/// The keys that a table is about: those of its entries and of its range deletes. All comparisons of
-/// tables and keys are made here.
+/// The keys that a table is about: those of its entries and of its range deletes. All comparisons
+/// of tables and keys are made here.
 impl TableDescription {
     /// The range deletes in it, if there are any.
     #[inline]
