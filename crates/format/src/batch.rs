@@ -55,6 +55,7 @@
 
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
+use crate::expiry::expiry_of;
 use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_entry, check_range, kind_name};
 pub use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACE_OPTION_BYTES_MAX, KEYSPACE_OPTIONS_MAX};
 use crate::keyspace::{KeyspaceOptions, put_options, read_options};
@@ -484,6 +485,7 @@ fn entry<'a>(
     {
         return Err(FormatError::damaged(at, "a range delete of some keys", error.to_string()));
     }
+    expiry_of(kind, value)?;
     Ok(Operation::Entry { kind, keyspace, key, value })
 }
 

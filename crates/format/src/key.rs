@@ -19,7 +19,7 @@
 //! | 4 | merge | the value is an operand for the keyspace's merge operator |
 //! | 5 | range delete | the keys from this one up to the one in the value, without that one, have no value |
 //! | 6 | separated put | reserved: the value says where the value is |
-//! | 7 | expiring put | reserved: the value ends at a time |
+//! | 7 | expiring put | the key has this value until a time, which the value's last bytes say ([`crate::expiry`]) |
 //! | 8 | merge list | several operands, oldest first: see [`crate::operands`] |
 //!
 //! A range delete is an operation of logs and batches. In tables it is no entry among the others:
@@ -80,18 +80,21 @@ pub enum EntryKind {
     /// The keys from this one up to the one that is the value, without that one, have no value. In
     /// logs and batches only.
     RangeDelete = 5,
+    /// The key has a value until a time, and none from then on.
+    ExpiringPut = 7,
     /// The value holds several operands: see [`crate::operands`].
     MergeList = 8,
 }
 
 impl EntryKind {
     /// All kinds.
-    pub const ALL: [EntryKind; 6] = [
+    pub const ALL: [EntryKind; 7] = [
         EntryKind::Put,
         EntryKind::Delete,
         EntryKind::SingleDelete,
         EntryKind::Merge,
         EntryKind::RangeDelete,
+        EntryKind::ExpiringPut,
         EntryKind::MergeList,
     ];
 
@@ -104,6 +107,7 @@ impl EntryKind {
             3 => EntryKind::SingleDelete,
             4 => EntryKind::Merge,
             5 => EntryKind::RangeDelete,
+            7 => EntryKind::ExpiringPut,
             8 => EntryKind::MergeList,
             _ => return None,
         })
@@ -112,7 +116,7 @@ impl EntryKind {
     /// Whether the entry takes values away and holds none.
     pub const fn is_delete(self) -> bool {
         match self {
-            EntryKind::Put | EntryKind::Merge | EntryKind::MergeList => false,
+            EntryKind::Put | EntryKind::Merge | EntryKind::ExpiringPut | EntryKind::MergeList => false,
             EntryKind::Delete | EntryKind::SingleDelete | EntryKind::RangeDelete => true,
         }
     }
@@ -123,9 +127,11 @@ impl EntryKind {
     pub const fn feature(self) -> u64 {
         match self {
             EntryKind::Put | EntryKind::Delete => 0,
-            EntryKind::SingleDelete | EntryKind::Merge | EntryKind::RangeDelete | EntryKind::MergeList => {
-                1 << self as u8
-            }
+            EntryKind::SingleDelete
+            | EntryKind::Merge
+            | EntryKind::RangeDelete
+            | EntryKind::ExpiringPut
+            | EntryKind::MergeList => 1 << self as u8,
         }
     }
 }
@@ -235,12 +241,13 @@ impl PartialOrd for InternalKey<'_> {
 pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::SingleDelete.feature()
     | EntryKind::Merge.feature()
     | EntryKind::RangeDelete.feature()
+    | EntryKind::ExpiringPut.feature()
     | EntryKind::MergeList.feature();
 
 /// Feature bits of the kinds that every keyspace may hold which this version makes: no write then
 /// needs a change of its settings first.
 pub const ENTRY_FEATURES_OF_KEYSPACES: u64 =
-    EntryKind::SingleDelete.feature() | EntryKind::RangeDelete.feature();
+    EntryKind::SingleDelete.feature() | EntryKind::RangeDelete.feature() | EntryKind::ExpiringPut.feature();
 
 /// Bits below this one are those of kinds.
 const KIND_FEATURES_END: u8 = 16;

@@ -22,6 +22,7 @@ pub mod checksum;
 pub mod codec;
 pub mod compression;
 pub mod error;
+pub mod expiry;
 pub mod filter;
 pub mod flash;
 #[doc(hidden)]

@@ -57,6 +57,7 @@
 //! | 22 table staged | as 5: level and sequence numbers mean nothing yet |
 //! | 23 staged table live | name, level u8, sequence u64 |
 //! | 24 keyspace emptied | id u32 |
+//! | 25 time | {reached u64, bound u64, settled u64} in milliseconds, {set back u8}: [`Times`] |
 //!
 //! **Properties** of a table's description are a list ([`crate::property`]) with its length (u32)
 //! before it. It refuses a critical one that it does not know, and keeps the others wherever the
@@ -67,7 +68,7 @@
 //! |---|---|---|
 //! | 1 | yes | range deletes: their number u32, at least 1; flags u8: 1 the table ends before its last key, where a range ends |
 //! | 2 | no | when its newest data was written |
-//! | 3 | yes | when its entries expire |
+//! | 3 | yes | when its entries expire ([`crate::expiry`]) |
 //! | 4 | no | the tier that it is in |
 //! | 5 | yes | objects with values of its entries ([`crate::value_object`]) |
 //! | 6 | no | sum of the hashes of its entries |
@@ -93,7 +94,8 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-use crate::key::SequenceNumber;
+use crate::expiry::{Expiry, PROPERTY_EXPIRY, Times};
+use crate::key::{EntryKind, SequenceNumber};
 pub use crate::keyspace::KeyspaceOptions;
 use crate::property::{Property, PropertyList, RangeDeletes, SEQUENCE_OVERRIDE};
 use crate::value_object::{PROPERTY_VALUE_OBJECTS, Referred, decode_referred};
@@ -194,6 +196,14 @@ impl TableDescription {
     /// Whether it is a value object and no table.
     pub fn is_values(&self) -> bool {
         self.level == LEVEL_VALUES
+    }
+
+    /// When its entries end, if any do.
+    pub fn expiry(&self) -> Option<Expiry> {
+        if self.features & EntryKind::ExpiringPut.feature() == 0 {
+            return None;
+        }
+        self.properties.get(PROPERTY_EXPIRY).and_then(|value| Expiry::decode(value).ok())
     }
 
     /// To which value objects the table refers, by identity, ascending.
@@ -430,6 +440,13 @@ pub enum Edit {
         stream: u32,
         /// Inclusive.
         sequence: SequenceNumber,
+    },
+    /// The database's time.
+    Time {
+        /// What is known of it.
+        times: Times,
+        /// Somebody has set it back: else no time goes back.
+        is_set: bool,
     },
 }
 

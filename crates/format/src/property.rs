@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
+use crate::expiry::{Expiry, PROPERTY_EXPIRY};
 use crate::key::SequenceNumber;
 use crate::value_object::{PROPERTY_VALUE_OBJECTS, decode_referred};
 
@@ -263,6 +264,7 @@ fn known_of(bytes: &[u8], is_all: bool) -> Result<KnownProperties> {
             SEQUENCE_OVERRIDE => {
                 sequence(property.value).map(|number| known.sequence_override = Some(number))
             }
+            PROPERTY_EXPIRY => Expiry::decode(property.value).map(drop),
             PROPERTY_VALUE_OBJECTS => decode_referred(property.value).map(drop),
             _ => return Ok(!is_all),
         };

@@ -9,6 +9,7 @@
 pub mod backend;
 pub mod backoff;
 pub mod conformance;
+pub mod duration;
 pub mod error;
 pub mod facts;
 pub mod fenced;

@@ -72,6 +72,15 @@ pub enum Mutant {
     RangeDeleteDroppedByKey,
     RangeDeleteMovedBelow,
     RangeDeleteLostInReplay,
+    SingleDeleteRevives,
+    // The database's time, and what has expired
+    TimeBeginsAtHostClock,
+    TimeJudgedUnbounded,
+    ExpiredDestroyedAtOnce,
+    ExpiredDroppedOverOlder,
+    ExpiredTableDroppedOverOlder,
+    ExpiryOfTableTooEarly,
+    SnapshotJudgesByNow,
     // Invariant 5 of the same
     TableBlockUnchecked,
     // Separated values

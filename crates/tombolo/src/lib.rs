@@ -44,6 +44,8 @@ mod stalls;
 mod standby;
 mod sweep;
 mod table;
+mod time;
+mod timekeeper;
 mod value;
 mod version;
 mod write;

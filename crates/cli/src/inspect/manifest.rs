@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tombolo_format::FormatError;
 use tombolo_format::checkpoint::CheckpointHeader;
+use tombolo_format::expiry::PROPERTY_EXPIRY;
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{
@@ -262,7 +263,14 @@ fn table_fields(table: &TableDescription) -> Vec<(&'static str, Value)> {
     if let Some(number) = table.properties.sequence_override() {
         fields.push(("all at sequence", json!(number.0)));
     }
-    let is_known = |id: &u16| *id == SEQUENCE_OVERRIDE;
+    if let Some(expiry) = table.expiry() {
+        fields.extend([
+            ("expiring", json!(expiry.entries)),
+            ("earliest_expires_ms", json!(expiry.earliest_ms)),
+            ("latest_expires_ms", json!(expiry.latest_ms)),
+        ]);
+    }
+    let is_known = |id: &u16| [SEQUENCE_OVERRIDE, PROPERTY_EXPIRY].contains(id);
     let properties: Vec<_> = table.properties.ids().into_iter().filter(|id| !is_known(id)).collect();
     if !properties.is_empty() {
         fields.push(("properties of a later version", json!(properties)));
@@ -345,6 +353,15 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
         Edit::KeyspaceDropped { id } => ("keyspace dropped", vec![("id", json!(id))]),
         Edit::KeyspaceFlushed { id, sequence } => {
             ("keyspace flushed", vec![("id", json!(id)), ("sequence", json!(sequence.0))])
+        }
+        Edit::Time { times, is_set } => {
+            let fields = vec![
+                ("reached_ms", json!(times.reached_ms)),
+                ("bound_ms", json!(times.bound_ms)),
+                ("settled_ms", json!(times.settled_ms)),
+                ("set_back", json!(is_set)),
+            ];
+            ("time", fields)
         }
         Edit::StreamReached { stream, sequence } => {
             ("stream reached", vec![("stream", json!(stream)), ("sequence", json!(sequence.0))])

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::codec::{Reader, put_prefixed};
 use crate::error::{FormatError, Result};
+use crate::expiry::Times;
 use crate::key::{KEY_BYTES_MAX, SequenceNumber, check_entry_features};
 use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, put_options, read_options};
 use crate::property::{PROPERTIES_BYTES_MAX, PropertyList};
@@ -45,7 +46,8 @@ const WRITER_CLOSED: u8 = 21;
 const TABLE_STAGED: u8 = 22;
 const STAGED_TABLE_LIVE: u8 = 23;
 const KEYSPACE_EMPTIED: u8 = 24;
-const TAG_MAX: u8 = KEYSPACE_EMPTIED;
+const TIME: u8 = 25;
+const TAG_MAX: u8 = TIME;
 
 /// Appends an edit.
 ///
@@ -176,6 +178,13 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             WRITER_NAMED
         }
         Edit::WriterClosed => WRITER_CLOSED,
+        Edit::Time { times, is_set } => {
+            body.u64(times.reached_ms);
+            body.u64(times.bound_ms);
+            body.u64(times.settled_ms);
+            body.0.push(u8::from(*is_set));
+            TIME
+        }
         Edit::StreamReached { stream, sequence } => {
             body.u32(*stream);
             body.u64(sequence.0);
@@ -355,6 +364,7 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         SOURCE_UNNAMED => Edit::SourceUnnamed { number: reader.u32()? },
         WRITER_NAMED => Edit::WriterNamed { epoch: reader.u64()?, writer: decode_writer(&mut reader)? },
         WRITER_CLOSED => Edit::WriterClosed,
+        TIME => time(&mut reader)?,
         TABLE_OF_SOURCE_ADDED => {
             let table = table(&mut reader)?;
             let source = Some(TableSource { source: reader.u32()?, name: name(&mut reader)? });
@@ -364,6 +374,18 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
     };
     reader.end()?;
     Ok(edit)
+}
+
+fn time(reader: &mut Reader<'_>) -> Result<Edit> {
+    let at = reader.position();
+    let times = Times { reached_ms: reader.u64()?, bound_ms: reader.u64()?, settled_ms: reader.u64()? };
+    if !times.is_sound() {
+        return Err(FormatError::damaged(at, "times in order", format!("{times:?}")));
+    }
+    match reader.u8()? {
+        set @ (0 | 1) => Ok(Edit::Time { times, is_set: set == 1 }),
+        other => Err(FormatError::damaged(at + 24, "0 or 1", other.to_string())),
+    }
 }
 
 fn sequence(reader: &mut Reader<'_>) -> Result<SequenceNumber> {

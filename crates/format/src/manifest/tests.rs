@@ -60,6 +60,7 @@ fn all_edits() -> Vec<Edit> {
         Edit::LogTrimmed { epoch: 3, lane: 1, entries: 97 },
         Edit::LogUnnamed { epoch: 3, lane: 1 },
         Edit::StreamReached { stream: 0, sequence: SequenceNumber(11) },
+        Edit::Time { times: Times { reached_ms: 7, bound_ms: 9, settled_ms: 5 }, is_set: true },
         Edit::SourceNamed(Source {
             number: 1,
             place: "../orders".into(),

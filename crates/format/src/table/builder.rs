@@ -6,6 +6,7 @@ use super::{FOOTER_BYTES, Footer, Properties, SequenceRange, TAIL_BYTES_MAX};
 use crate::block::BlockBuilder;
 use crate::compression::{Compression, Compressor, Trained};
 use crate::error::{FormatError, Result};
+use crate::expiry::{Expiry, expiry_of};
 use crate::filter::{BITS_PER_KEY_DEFAULT, FilterBuilder};
 use crate::index::{PartitionHandle, separator};
 use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer, check_limits};
@@ -82,6 +83,8 @@ pub struct TableSummary {
     pub features: u64,
     /// What it says about itself.
     pub properties: Properties,
+    /// When entries of it end, if any do.
+    pub expiry: Option<Expiry>,
 }
 
 /// Builds a table: [`TableBuilder::add`] in order, write what [`TableBuilder::take_output`] gives
@@ -118,6 +121,8 @@ pub struct TableBuilder {
     properties: Properties,
     /// Feature bits of the kinds of entries so far.
     features: u64,
+    /// When entries so far end.
+    expiry: Option<Expiry>,
     separator: Vec<u8>,
     /// Entries that wait until there is a dictionary; `None` once it was decided.
     waiting: Option<Waiting>,
@@ -186,6 +191,7 @@ impl TableBuilder {
                 ..Properties::default()
             },
             features: 0,
+            expiry: None,
             separator: Vec::new(),
             waiting: (options.compression == Compression::Zstd && options.dictionary_bytes > 0)
                 .then(Waiting::default),
@@ -196,7 +202,8 @@ impl TableBuilder {
     /// Adds an entry.
     ///
     /// # Errors
-    /// `Limit` when key or value is beyond its limit; nothing was added.
+    /// `Limit` when key or value is beyond its limit; `Damaged` when an expiring put says no end. Nothing
+    /// was added.
     ///
     /// # Panics
     /// When the entry does not come after the last one, or is a range delete.
@@ -209,6 +216,10 @@ impl TableBuilder {
     ) -> Result<()> {
         assert!(kind != EntryKind::RangeDelete, "a range delete among the entries");
         check_limits(user_key, value)?;
+        let expires_ms = expiry_of(kind, value)?;
+        if let Some(one) = expires_ms.map(Expiry::of) {
+            self.expiry = Some(self.expiry.map_or(one, |all| all.with(one)));
+        }
         if let Some(waiting) = &mut self.waiting {
             let bytes = user_key.len() + value.len();
             waiting.bytes.extend_from_slice(user_key);
@@ -410,6 +421,7 @@ impl TableBuilder {
             sequences: self.sequences,
             features: self.features,
             properties: self.properties,
+            expiry: self.expiry,
         };
         Some((self.out.into(), summary))
     }

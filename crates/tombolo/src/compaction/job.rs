@@ -118,7 +118,7 @@ impl Run {
 
     /// Reads the range deletes of the inputs, of those that have any.
     async fn gather_ranges(&self) -> Merged<()> {
-        let mut hiding = Hiding::new(self.terms.snapshots.clone());
+        let mut hiding = Hiding::new(self.terms.moments.numbers());
         for table in self.job.inputs().filter(|table| table.has_ranges()) {
             let opened = table.open().await;
             opened.map_err(|error| Failure { error, table: Some(table.description().name) })?;
@@ -165,7 +165,7 @@ impl Run {
             inputs.iter_mut().for_each(|run| run.retain(|table| !hiding.hides_all(table.description())));
         }
         let mut merge = Merge::open(inputs, range.0.as_ref(), range.1.as_ref()).await?;
-        let mut retention = Retention::new(self.terms.snapshots.clone(), self.terms.judge.clone());
+        let mut retention = Retention::new(self.terms.moments.clone(), self.terms.judge.clone());
         let mut below = Below::new(&self.job);
         let ranges = Ending::new(self.ranges_of(&hiding, &range, &below), self.job.to);
         let mut outputs = Outputs::new(Cutter::new(&self.job, self.job.bytes() / parts), ranges);

@@ -189,10 +189,19 @@ impl Shared {
         keyspace: &KeyspaceInfo,
     ) -> Picking<'a> {
         let settings = settings_of(background, keyspace);
-        let snapshots = background.snapshots.list();
-        let oldest_snapshot = snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
-        let newest_snapshot = snapshots.last().copied();
-        Picking { keyspace: keyspace.id, settings, busy, cursors, oldest_snapshot, newest_snapshot }
+        // Before the snapshots are listed: one that is opened meanwhile judges by no earlier time.
+        let settled_ms = background.time.settled();
+        let snapshots = background.snapshots.moments();
+        Picking {
+            keyspace: keyspace.id,
+            settings,
+            busy,
+            cursors,
+            oldest_snapshot: snapshots.first().map_or(SequenceNumber::MAX, |(number, _)| *number),
+            newest_snapshot: snapshots.last().map(|(number, _)| *number),
+            settled_ms,
+            snapshots_judged_ms: snapshots.iter().map(|(_, judged_ms)| *judged_ms).min().unwrap_or(u64::MAX),
+        }
     }
 
     /// A job for what somebody asked for. Answers requests that are done.

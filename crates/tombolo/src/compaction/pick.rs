@@ -15,7 +15,7 @@
 //! 4. A level 0 that reads have paid for goes down, few as its runs may be: see
 //!    `version::read_cost`.
 //!
-//! That is the shape `leveled`. [`tiered`] and [`fifo`] say what the other shapes of a keyspace do
+//! What has expired comes before all that ([`expired`]). That is the shape `leveled`. [`tiered`] and [`fifo`] say what the other shapes of a keyspace do
 //! instead; asked compactions are the same in all.
 //!
 //! Invariants of a job:
@@ -38,6 +38,7 @@ use crate::version::{Levels, SortedRun, TableHandle};
 pub(crate) use asked::{Asked, Turn};
 
 mod asked;
+mod expired;
 mod fifo;
 mod placed;
 mod tiered;
@@ -122,6 +123,8 @@ pub(crate) enum Reason {
     Tiers,
     /// The keyspace is larger than it may be, and keeps the newest.
     Oldest,
+    /// Much of it has expired.
+    Expired,
     /// Somebody asked for it.
     Asked,
     /// Ingested tables find their level.
@@ -318,6 +321,17 @@ pub(crate) struct Picking<'a> {
     /// The newest number that a snapshot looks from, if there is one: it sees no table that begins
     /// after it.
     pub(crate) newest_snapshot: Option<SequenceNumber>,
+    /// What ended up to then may be destroyed.
+    pub(crate) settled_ms: u64,
+    /// The earliest time by which a snapshot judges what has expired.
+    pub(crate) snapshots_judged_ms: u64,
+}
+
+impl Picking<'_> {
+    /// What ended up to then may be destroyed, and no snapshot sees it.
+    fn expired_ms(&self) -> u64 {
+        self.settled_ms.min(self.snapshots_judged_ms)
+    }
 }
 
 /// How much each level may hold.
@@ -359,6 +373,9 @@ impl Targets {
 
 /// Chooses the next job; `None` when nothing needs one, or what does must wait for a job that runs.
 pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
+    if let Some(job) = expired::pick(levels, picking) {
+        return Some(job);
+    }
     match picking.settings.shape {
         Shape::Leveled => leveled(levels, picking),
         Shape::Tiered => tiered::pick(levels, picking),
@@ -745,8 +762,14 @@ fn for_reads(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Optio
 }
 
 /// The number that the oldest snapshot must reach before a table at the bottom can lose the many
-/// deletes that it has, or one beyond the bytes of its keyspace can go.
+/// deletes that it has, one beyond the bytes of its keyspace can go, or what has expired can.
 pub(crate) fn held_by_snapshots(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceNumber> {
+    let expired = expired::held(levels, picking);
+    let deleted = held_with_deletes(levels, picking);
+    expired.into_iter().chain(deleted).min()
+}
+
+fn held_with_deletes(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceNumber> {
     if picking.settings.shape == Shape::Fifo {
         return fifo::held(levels, picking);
     }

@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use tombolo_format::key::SequenceNumber;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::engine::{Engine, KeyspaceInfo};
 use crate::flush::OutputWorld;
 use crate::options::KeyspaceOptions;
-use crate::resolve::Judge;
+use crate::resolve::{Judge, Moments};
 
 /// See the module's documentation. [`OutputWorld::tables`] is the place of the inputs, too.
 pub(super) trait JobWorld: OutputWorld {
@@ -29,8 +28,8 @@ impl JobWorld for Engine {
 /// The facts of a database that a job goes by, as of its beginning: they stay for all of its parts.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
-    /// The numbers that snapshots look from, ascending, listed after the inputs were chosen.
-    pub(super) snapshots: Vec<SequenceNumber>,
+    /// Whence somebody looks, listed after the inputs were chosen.
+    pub(super) moments: Moments,
     /// What resolving the keyspace's entries needs to know.
     pub(super) judge: Judge,
     /// The settings of the keyspace.
@@ -44,7 +43,7 @@ impl Terms {
     pub(super) fn now(engine: &Engine, keyspace: &KeyspaceInfo) -> Terms {
         let forgets = is_enabled(Mutant::CompactionForgetsSnapshots);
         Terms {
-            snapshots: if forgets { Vec::new() } else { engine.snapshots.list() },
+            moments: if forgets { Moments::default() } else { engine.moments() },
             judge: keyspace.judge(),
             options: keyspace.options(),
             table_bytes: engine.table_bytes(),

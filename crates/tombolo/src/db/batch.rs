@@ -1,9 +1,14 @@
 //! Several writes that take effect together.
 
+use std::time::Duration;
+
+use tombolo_format::expiry::join_expiring;
 use tombolo_format::key::EntryKind;
+use tombolo_storage::Result;
 
 use crate::condition::Condition;
 use crate::db::Keyspace;
+use crate::options::ttl_ms;
 use crate::write::{Prepared, Requirements};
 
 /// Writes that take effect whole or not at all, in the order in which they were added; of one key,
@@ -33,8 +38,51 @@ impl Batch {
     /// Adds a put. A key of 64 KiB or more, a value over 64 MiB or a batch over 96 MiB makes
     /// writing it fail with `Invalid`.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Batch {
-        self.prepared.push(keyspace.info(), EntryKind::Put, key.as_ref(), value.as_ref());
+        match keyspace.info().ttl_ms() {
+            0 => self.prepared.push(keyspace.info(), EntryKind::Put, key.as_ref(), value.as_ref()),
+            ttl_ms => self.push_expiring(keyspace, key.as_ref(), value.as_ref(), keyspace.end_of(ttl_ms)),
+        }
         self
+    }
+
+    /// Adds a [`Keyspace::put_ttl`]; the time to live begins now. A wrong one makes writing the
+    /// batch fail with `Invalid`.
+    pub fn put_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> &mut Batch {
+        self.push_expiring(keyspace, key.as_ref(), value.as_ref(), keyspace.end_of(ttl_ms(ttl)));
+        self
+    }
+
+    /// Adds a [`Keyspace::put_until_with`]. A moment that has passed makes writing the batch fail
+    /// with `Invalid`.
+    pub fn put_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires_ms: u64,
+    ) -> &mut Batch {
+        let end = keyspace.check_end(expires_ms);
+        self.push_expiring(keyspace, key.as_ref(), value.as_ref(), end);
+        self
+    }
+
+    fn push_expiring(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8], end: Result<u64>) {
+        match end {
+            Ok(end) => {
+                let stored = join_expiring(value, end);
+                self.prepared.push(keyspace.info(), EntryKind::ExpiringPut, key, &stored);
+                self.prepared.earliest_end = self.prepared.earliest_end.min(end);
+            }
+            Err(error) => {
+                self.prepared.invalid.get_or_insert(error);
+            }
+        }
     }
 
     /// Adds a delete.

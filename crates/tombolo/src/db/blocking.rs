@@ -1,5 +1,7 @@
 //! The same verbs without `.wait()`, for programs that have no runtime.
 
+use std::time::Duration;
+
 use tombolo_storage::Result;
 
 use crate::checkpoint::Checkpoint;
@@ -132,6 +134,33 @@ impl BlockingKeyspace {
         durability: Durability,
     ) -> Result<()> {
         self.0.put_with(key, value, durability).wait()
+    }
+
+    /// As [`Keyspace::put_ttl`].
+    pub fn put_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
+        self.0.put_ttl(key, value, ttl).wait()
+    }
+
+    /// As [`Keyspace::put_ttl_with`].
+    pub fn put_ttl_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+        durability: Durability,
+    ) -> Result<()> {
+        self.0.put_ttl_with(key, value, ttl, durability).wait()
+    }
+
+    /// As [`Keyspace::put_until_with`].
+    pub fn put_until_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires_ms: u64,
+        durability: Durability,
+    ) -> Result<()> {
+        self.0.put_until_with(key, value, expires_ms, durability).wait()
     }
 
     /// As [`Keyspace::delete`].

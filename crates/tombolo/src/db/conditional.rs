@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tombolo_format::expiry::join_expiring;
 use tombolo_format::key::EntryKind;
 use tombolo_storage::{Error, ErrorKind, Result};
 
@@ -12,7 +13,7 @@ use crate::db::{Batch, Blocking, BlockingKeyspace, Db, Keyspace, Snapshot};
 use crate::engine::Kept;
 use crate::op::Op;
 use crate::options::Durability;
-use crate::read::{self, Asked, InMemory, Version};
+use crate::read::{self, Asked, InMemory, Judged, Version};
 use crate::value::aligned;
 use crate::write::{self, Conditional, Prepared, Requirements};
 
@@ -101,7 +102,16 @@ impl Keyspace {
         durability: Durability,
     ) -> Op<Decision> {
         let (mut prepared, mut requirements) = (Prepared::default(), Requirements::default());
-        prepared.push(self.info(), kind, key, value);
+        match (kind, self.info().ttl_ms()) {
+            (EntryKind::Put, ttl_ms @ 1..) => match self.end_of(ttl_ms) {
+                Ok(end) => {
+                    prepared.push(self.info(), EntryKind::ExpiringPut, key, &join_expiring(value, end));
+                    prepared.earliest_end = end;
+                }
+                Err(error) => return Op::ready(Err(error)),
+            },
+            _ => prepared.push(self.info(), kind, key, value),
+        }
         requirements.push(self.info(), key, condition);
         write::write_if(
             &self.handle().engine,
@@ -117,12 +127,14 @@ impl Keyspace {
             return Op::ready(Err(error));
         }
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
+        let judged_ms = moment.judged_ms.unwrap_or_else(|| engine.judged_ms());
         let (keyspace, alignment) = (Arc::clone(self.info()), self.info().value_alignment());
         let keep = move |(sequence, value): Version| Versioned {
             value: aligned(value, alignment),
             sequence: sequence.0,
         };
-        match read::get_version_in_memory(&view, Asked { keyspace: &keyspace, sequence }, key) {
+        let asked = Asked { keyspace: &keyspace, sequence, judged: Judged::At(judged_ms) };
+        match read::get_version_in_memory(&view, asked, key) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(found)) => Op::ready(Ok(found.map(keep))),
             Ok(InMemory::Miss) => {
@@ -131,7 +143,7 @@ impl Keyspace {
                 Op::limited(self.limit(), &env, "get", || {
                     Op::start_read(&env, "get", async move {
                         let keys = [(&*keyspace, &key[..])];
-                        let found = read::get_versions(&engine, &view, &keys, sequence).await?;
+                        let found = read::get_versions(&engine, &view, &keys, (sequence, judged_ms)).await?;
                         Ok(found.into_iter().next().flatten().map(keep))
                     })
                 })

@@ -84,7 +84,8 @@ impl Cursor {
         let view = snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
         let inner = read::check(engine, keyspace.info()).map(|()| {
             let sequence = snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
-            RangeCursor::new(view, Arc::clone(keyspace.info()), sequence, range)
+            let judged_ms = snapshot.as_ref().map_or_else(|| engine.judged_ms(), Snapshot::judged_ms);
+            RangeCursor::new(view, Arc::clone(keyspace.info()), (sequence, judged_ms), range)
         });
         let bytes = inner.as_ref().map_or(0, |inner| engine.readers.pin(inner.tables()));
         let aligned = AlignedEntry::new(keyspace.info().value_alignment());
@@ -282,15 +283,22 @@ impl Cursor {
             self.snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
         read::check(&engine, self.keyspace.info())?;
         let sequence = self.snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
+        let judged_ms = self.snapshot.as_ref().map_or_else(|| engine.judged_ms(), Snapshot::judged_ms);
         let inner = self.inner()?;
         let behind = !Arc::ptr_eq(&view, inner.view());
-        inner.refresh(view, sequence);
+        inner.refresh(view, (sequence, judged_ms));
         let pinned = engine.readers.pin(inner.tables());
         engine.readers.unpin(std::mem::replace(&mut self.held.bytes, pinned));
         if behind {
             engine.work.raise();
         }
         Ok(())
+    }
+
+    /// When the entry ends at which it stands, in milliseconds of the database's time
+    /// ([`crate::Db::time_ms`]); `None` of one that stays, and at no entry.
+    pub fn expires_ms(&self) -> Option<u64> {
+        self.inner.as_ref().ok().and_then(RangeCursor::expires_ms)
     }
 
     /// Begins to go to the next entry: [`Cursor::finish_async`] completes it.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo_env::TaskClass;
+use tombolo_format::expiry::join_expiring;
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::Result;
 
@@ -14,11 +15,11 @@ use crate::db::prefix::prefix_range;
 use crate::db::snapshot::Moment;
 use crate::db::{Cursor, Handle, Scan, Snapshot};
 use crate::deadline::{self, Limit};
-use crate::engine::{CompactionRequest, Engine, Kept, KeyspaceInfo, View};
+use crate::engine::{CompactionRequest, Engine, Kept, KeyspaceInfo, View, unix_ms};
 use crate::lifecycle::{self, RangeSize};
 use crate::op::Op;
-use crate::options::{Durability, KeyspaceOptions};
-use crate::read::{self, Asked, InMemory};
+use crate::options::{Durability, KeyspaceOptions, ttl_ms};
+use crate::read::{self, Asked, InMemory, Judged};
 use crate::table::KeyRange;
 use crate::value::{Value, aligned, read_aligned};
 use crate::write;
@@ -116,7 +117,62 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::put`].
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Op<()> {
-        self.write_one(EntryKind::Put, key.as_ref(), value.as_ref(), durability)
+        match self.info.ttl_ms() {
+            0 => self.write_one(EntryKind::Put, key.as_ref(), value.as_ref(), durability),
+            ttl_ms => self.write_expiring(key.as_ref(), value.as_ref(), self.end_of(ttl_ms), durability),
+        }
+    }
+
+    /// Stores `value` under `key` for `ttl`, by the database's own time; durable when the operation
+    /// ends. The key has no value then, and its bytes go an hour later, with a compaction. The
+    /// keyspace's own [`KeyspaceOptions::ttl`] does not count.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> tombolo::Result<()> {
+    /// let db = tombolo::Db::builder("mem://sessions").open().wait()?;
+    /// let sessions = db.default_keyspace();
+    /// sessions.put_ttl("token", "of a user", Duration::from_secs(600)).wait()?;
+    /// assert!(sessions.get("token").wait()?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]; `Invalid` for less than a millisecond, or an end beyond all time;
+    /// `Unsupported` when an older version made the keyspace.
+    pub fn put_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Op<()> {
+        self.put_ttl_with(key, value, ttl, Durability::Durable)
+    }
+
+    /// As [`Keyspace::put_ttl`], with the durability said.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put_ttl`].
+    pub fn put_ttl_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+        durability: Durability,
+    ) -> Op<()> {
+        self.write_expiring(key.as_ref(), value.as_ref(), self.end_of(ttl_ms(ttl)), durability)
+    }
+
+    /// As [`Keyspace::put_ttl_with`], until a moment of the database's time, in milliseconds since
+    /// the Unix epoch ([`crate::Db::time`]).
+    ///
+    /// # Errors
+    /// As [`Keyspace::put_ttl`]; `Invalid` for a moment that has passed.
+    pub fn put_until_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires_ms: u64,
+        durability: Durability,
+    ) -> Op<()> {
+        self.write_expiring(key.as_ref(), value.as_ref(), self.check_end(expires_ms), durability)
     }
 
     /// Removes `key`; durable when the operation ends. Removing a missing key succeeds.
@@ -388,8 +444,30 @@ impl Keyspace {
         &self.handle.engine
     }
 
-    fn asked(&self, sequence: SequenceNumber) -> Asked<'_> {
-        Asked { keyspace: &self.info, sequence }
+    fn asked<'a>(&'a self, sequence: SequenceNumber, judged: Judged<'a>) -> Asked<'a> {
+        Asked { keyspace: &self.info, sequence, judged }
+    }
+
+    /// When a value ends that is put now and lives so long.
+    pub(crate) fn end_of(&self, ttl_ms: u64) -> Result<u64> {
+        let engine = self.engine();
+        engine.time.end_of(ttl_ms, unix_ms(&engine.env))
+    }
+
+    /// A moment at which a value may end.
+    pub(crate) fn check_end(&self, expires_ms: u64) -> Result<u64> {
+        let engine = self.engine();
+        engine.time.check_end(expires_ms, unix_ms(&engine.env)).map(|()| expires_ms)
+    }
+
+    fn write_expiring(&self, key: &[u8], value: &[u8], end: Result<u64>, durability: Durability) -> Op<()> {
+        let end = match end {
+            Ok(end) => end,
+            Err(error) => return Op::ready(Err(error)),
+        };
+        let written = self.write_one(EntryKind::ExpiringPut, key, &join_expiring(value, end), durability);
+        self.engine().time.noted(end);
+        written
     }
 
     fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {
@@ -413,11 +491,13 @@ impl Keyspace {
         }
         let alignment = self.info.value_alignment();
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
-        match read::get_value_in_memory(view, self.asked(sequence), key) {
+        let now = || engine.judged_ms();
+        let judged = moment.judged_ms.map_or(Judged::Now(&now), Judged::At);
+        match read::get_value_in_memory(view, self.asked(sequence, judged), key) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(value)) => Op::ready(Ok(value.map(|value| aligned(value, alignment)))),
             Ok(InMemory::Miss) => Op::limited(self.limit, &engine.env, "get", || {
-                Op::start_read(&engine.env, "get", self.miss(Arc::clone(view), sequence, key))
+                Op::start_read(&engine.env, "get", self.miss(Arc::clone(view), sequence, judged.ms(), key))
             }),
         }
     }
@@ -427,6 +507,7 @@ impl Keyspace {
         &self,
         view: Arc<View>,
         sequence: SequenceNumber,
+        judged_ms: u64,
         key: &[u8],
     ) -> impl Future<Output = Result<Option<Value>>> + Send + 'static {
         let key = Bytes::copy_from_slice(key);
@@ -435,7 +516,7 @@ impl Keyspace {
         let view = Kept::new(&engine, view);
         let alignment = self.info.value_alignment();
         async move {
-            let asked = Asked { keyspace: &keyspace, sequence };
+            let asked = Asked { keyspace: &keyspace, sequence, judged: Judged::At(judged_ms) };
             let value = read::get_from_tables(&engine, &view, asked, &key).await?;
             Ok(value.map(|value| aligned(value, alignment)))
         }
@@ -462,11 +543,13 @@ impl Keyspace {
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         let alignment = self.info.value_alignment();
         let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
-        match read::get_in_memory(view, self.asked(sequence), key, &mut read) {
+        let now = || engine.judged_ms();
+        let judged = moment.judged_ms.map_or(Judged::Now(&now), Judged::At);
+        match read::get_in_memory(view, self.asked(sequence, judged), key, &mut read) {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(answer)) => Op::ready(Ok(answer)),
             Ok(InMemory::Miss) => {
-                let work = self.miss(Arc::clone(view), sequence, key);
+                let work = self.miss(Arc::clone(view), sequence, judged.ms(), key);
                 let then = move |value: Option<Value>| value.and_then(|value| read.map(|read| read(&value)));
                 Op::limited(self.limit, &engine.env, "get", || {
                     Op::start_read_with(&engine.env, "get", work, then)
@@ -483,7 +566,8 @@ impl Keyspace {
         let sequence = engine.stream.visible();
         let alignment = self.info.value_alignment();
         let mut read = Some(move |value: &[u8]| read_aligned(value, alignment, read));
-        match read::get_in_memory(&view, self.asked(sequence), key, &mut read)? {
+        let now = || engine.judged_ms();
+        match read::get_in_memory(&view, self.asked(sequence, Judged::Now(&now)), key, &mut read)? {
             InMemory::Answer(answer) => Ok(answer),
             InMemory::Miss => {
                 let view = Kept::new(engine, Arc::clone(&view));
@@ -499,7 +583,8 @@ impl Keyspace {
         let view = engine.view();
         read::check(engine, &self.info)?;
         let sequence = engine.stream.visible();
-        let value = match read::get_value_in_memory(&view, self.asked(sequence), key)? {
+        let now = || engine.judged_ms();
+        let value = match read::get_value_in_memory(&view, self.asked(sequence, Judged::Now(&now)), key)? {
             InMemory::Answer(value) => value,
             InMemory::Miss => {
                 let view = Kept::new(engine, Arc::clone(&view));
@@ -512,7 +597,8 @@ impl Keyspace {
     /// The rest of a read that memory could not answer, waiting here.
     fn miss_here(&self, view: &View, sequence: SequenceNumber, key: &[u8]) -> Result<Option<Bytes>> {
         let engine = self.engine();
-        self.wait_here("get", read::get_from_tables(engine, view, self.asked(sequence), key))
+        let asked = self.asked(sequence, Judged::At(engine.judged_ms()));
+        self.wait_here("get", read::get_from_tables(engine, view, asked, key))
     }
 
     /// Waits for a read on the calling thread, up to the deadline of this handle.
@@ -544,7 +630,8 @@ impl Keyspace {
         let (engine, view) = (Arc::clone(engine), Kept::new(engine, looked.view));
         let start = || {
             Op::start_read(&env, "multi-get", async move {
-                let asked = Asked { keyspace: &keyspace, sequence: looked.sequence };
+                let judged = Judged::At(looked.judged_ms);
+                let asked = Asked { keyspace: &keyspace, sequence: looked.sequence, judged };
                 let found = read::get_several_from_tables(&engine, &view, asked, &looked.missing).await?;
                 put_values(&mut looked.values, found, alignment);
                 Ok(looked.values)
@@ -559,7 +646,7 @@ impl Keyspace {
         if !looked.missing.is_empty() {
             let engine = self.engine();
             let view = Kept::new(engine, looked.view);
-            let asked = self.asked(looked.sequence);
+            let asked = self.asked(looked.sequence, Judged::At(looked.judged_ms));
             let work = read::get_several_from_tables(engine, &view, asked, &looked.missing);
             put_values(&mut looked.values, self.wait_here("multi-get", work)?, self.info.value_alignment());
         }
@@ -572,7 +659,9 @@ impl Keyspace {
         let view = moment.view.map_or_else(|| engine.view_owned(), Arc::clone);
         read::check(engine, &self.info)?;
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
-        let found = read::get_several_in_memory(&view, self.asked(sequence), keys)?;
+        let judged_ms = moment.judged_ms.unwrap_or_else(|| engine.judged_ms());
+        let asked = self.asked(sequence, Judged::At(judged_ms));
+        let found = read::get_several_in_memory(&view, asked, keys)?;
         let alignment = self.info.value_alignment();
         let values =
             found.values.into_iter().map(|value| value.map(|value| aligned(value, alignment))).collect();
@@ -581,7 +670,7 @@ impl Keyspace {
             .into_iter()
             .map(|index| (index, Bytes::copy_from_slice(keys[index].as_ref())))
             .collect();
-        Ok(LookedUp { view, sequence, values, missing })
+        Ok(LookedUp { view, sequence, judged_ms, values, missing })
     }
 
     pub(crate) fn cursor_at<K: AsRef<[u8]>>(
@@ -599,6 +688,7 @@ impl Keyspace {
 struct LookedUp {
     view: Arc<View>,
     sequence: SequenceNumber,
+    judged_ms: u64,
     /// In the order of the keys; `None` for missing ones, too.
     values: Vec<Option<Value>>,
     /// The keys that tables must be asked for, with their numbers, ascending.

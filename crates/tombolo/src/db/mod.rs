@@ -50,13 +50,13 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use crate::checkpoint::Checkpoint;
 use crate::deadline::{self, Limit};
-use crate::engine::{CompactionRequest, Engine, KeyspaceInfo};
+use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, unix_ms};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::reader::ReaderOptions;
 use crate::recovery::{self, DEFAULT_KEYSPACE};
 use crate::stalls::StallReason;
-use crate::{compaction, lifecycle, standby as standing_by, write};
+use crate::{compaction, lifecycle, standby as standing_by, timekeeper, write};
 
 /// Stops the background work when the last handle goes.
 #[derive(Debug)]
@@ -760,6 +760,31 @@ impl Db {
     /// nothing has changed then. `Closed`.
     pub fn set_options<'a>(&self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
         lifecycle::set_options(self.engine(), settings)
+    }
+
+    /// The database's own time, by which values expire, in milliseconds since the Unix epoch. It is
+    /// the host's clock, unless that was ahead before: time never goes back by itself. Of a reader
+    /// the time of the state that it shows.
+    pub fn time_ms(&self) -> u64 {
+        let engine = self.engine();
+        if engine.is_read_only() { engine.judged_ms() } else { engine.time.now(unix_ms(&engine.env)) }
+    }
+
+    /// Sets [`Db::time_ms`] to the host's clock: for a time that is far ahead, since some host's
+    /// clock was. What had expired by the wrong time is there again, if that was less than an hour
+    /// ago; of what was longer ago bytes may be gone. One manifest record.
+    ///
+    /// # Errors
+    /// As [`Db::flush`].
+    pub fn reset_time(&self) -> Op<()> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = engine.check_writable() {
+            return Op::ready(Err(error));
+        }
+        let env = engine.env.clone();
+        Op::start(&env, TaskClass::Foreground, "reset of the time", async move {
+            timekeeper::reset(&engine).await
+        })
     }
 
     /// The epoch in which this handle writes; of one that only reads, the epoch of the writer that

@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use tombolo_format::key::SequenceNumber;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::db::prefix::prefix_range;
@@ -22,6 +23,8 @@ pub struct Snapshot(Arc<Open>);
 struct Open {
     handle: Arc<Handle>,
     sequence: SequenceNumber,
+    /// The time by which it judges what has expired.
+    judged_ms: u64,
     /// Of a reader: the writer, which flushes and compacts, knows nothing of its snapshots.
     view: Option<Arc<View>>,
 }
@@ -31,13 +34,15 @@ struct Open {
 pub(crate) struct Moment<'a> {
     /// A snapshot's; `None` is now.
     pub(crate) sequence: Option<SequenceNumber>,
+    /// A snapshot's time, by which it is judged what has expired; `None` is now.
+    pub(crate) judged_ms: Option<u64>,
     /// What it looks at, if not at the newest.
     pub(crate) view: Option<&'a Arc<View>>,
 }
 
 impl Moment<'_> {
     /// The newest of all.
-    pub(crate) const NOW: Moment<'static> = Moment { sequence: None, view: None };
+    pub(crate) const NOW: Moment<'static> = Moment { sequence: None, judged_ms: None, view: None };
 }
 
 impl Drop for Open {
@@ -52,8 +57,9 @@ impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Snapshot {
         let engine = &handle.engine;
         let view = engine.is_read_only().then(|| engine.view_owned());
-        let sequence = engine.snapshots.open(engine.env.now(), || engine.stream.visible());
-        Snapshot(Arc::new(Open { handle, sequence, view }))
+        let visible = || engine.stream.visible();
+        let (sequence, judged_ms) = engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms());
+        Snapshot(Arc::new(Open { handle, sequence, judged_ms, view }))
     }
 
     /// What it looks at, if not at the newest: of a reader.
@@ -62,12 +68,24 @@ impl Snapshot {
     }
 
     pub(super) fn moment(&self) -> Moment<'_> {
-        Moment { sequence: Some(self.0.sequence), view: self.0.view.as_ref() }
+        Moment {
+            sequence: Some(self.0.sequence),
+            judged_ms: Some(self.judged_ms()),
+            view: self.0.view.as_ref(),
+        }
     }
 
     /// The newest sequence number that it sees.
     pub fn sequence(&self) -> u64 {
         self.0.sequence.0
+    }
+
+    /// The time by which it judges what has expired.
+    pub(crate) fn judged_ms(&self) -> u64 {
+        if is_enabled(Mutant::SnapshotJudgesByNow) {
+            return self.0.handle.engine.judged_ms();
+        }
+        self.0.judged_ms
     }
 
     /// As [`Snapshot::sequence`].

@@ -10,15 +10,17 @@ use tombolo_env::Task;
 use tombolo_storage::{Error, ErrorKind};
 
 use super::{
-    BackgroundError, Catalog, CompactionRequest, Counters, Health, Questions, Snapshots, Troubles, Work,
-    took_no_effect,
+    BackgroundError, Catalog, CompactionRequest, Counters, Health, Questions, ReadOnly, Snapshots, Troubles,
+    Work, steady_ms, took_no_effect, unix_ms,
 };
 use crate::budget::{Membership, MemoryBudget};
 use crate::event::Event;
 use crate::options::{LiveOptions, Options};
 use crate::pace::{BackgroundRate, Paces};
+use crate::resolve::Moments;
 use crate::signal::Turn;
 use crate::stalls::Stalls;
+use crate::time::DatabaseTime;
 
 /// See the module's documentation.
 pub(crate) struct Background {
@@ -27,6 +29,8 @@ pub(crate) struct Background {
     pub(crate) options: LiveOptions,
     pub(super) membership: Membership,
     pub(crate) catalog: Catalog,
+    /// By which entries expire.
+    pub(crate) time: DatabaseTime,
     pub(crate) snapshots: Snapshots,
     /// Failures that are retried.
     pub(crate) troubles: Troubles,
@@ -62,8 +66,11 @@ impl Background {
         catalog: Catalog,
         rate: Option<Arc<BackgroundRate>>,
     ) -> Background {
+        let times = health.manifest.state().times();
+        let time = DatabaseTime::begin(times, unix_ms(&health.env), steady_ms(&health.env));
         Background {
             health,
+            time,
             pace: Paces::new(options.background_bytes_per_second_max, rate),
             options: LiveOptions::new(options),
             membership,
@@ -77,6 +84,24 @@ impl Background {
             checkpointing: Turn::default(),
             questions: Questions::default(),
         }
+    }
+
+    /// The time by which reads judge what has expired: of a reader that of the state that it shows.
+    pub(crate) fn judged_ms(&self) -> u64 {
+        match self.read_only.get() {
+            None => self.time.judged(unix_ms(&self.env)),
+            // It decides for nobody else.
+            Some(ReadOnly::Look { .. }) => self.time.reached().max(unix_ms(&self.env)),
+            Some(_) => self.time.reached(),
+        }
+    }
+
+    /// Whence somebody looks beside now, and what of the past is gone, for background work that
+    /// begins now.
+    pub(crate) fn moments(&self) -> Moments {
+        // First, see `Moments`.
+        let settled_ms = self.time.settled();
+        Moments { snapshots: self.snapshots.moments(), settled_ms }
     }
 
     /// The memory budget, which other databases may share.

@@ -10,7 +10,7 @@ use tombolo_format::key::{EntryKind, kind_name};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::operator::Operators;
-use crate::options::KeyspaceOptions;
+use crate::options::{KeyspaceOptions, ttl_ms};
 use crate::resolve::Judge;
 
 /// A keyspace.
@@ -23,6 +23,8 @@ pub(crate) struct KeyspaceInfo {
     value_alignment: AtomicU16,
     /// Feature bits of the entries that may be written to it.
     features: AtomicU64,
+    /// That of `options` in milliseconds, for writes; 0: none.
+    ttl_ms: AtomicU64,
     dropped: AtomicBool,
     /// The catalog that it is in; not set before.
     catalog: OnceLock<Arc<Shared>>,
@@ -39,6 +41,7 @@ impl KeyspaceInfo {
             id,
             name: name.into(),
             value_alignment: AtomicU16::new(options.value_alignment),
+            ttl_ms: AtomicU64::new(options.ttl.map_or(0, ttl_ms)),
             options: ArcSwap::from_pointee(options),
             features: AtomicU64::new(features),
             dropped: AtomicBool::new(false),
@@ -54,6 +57,7 @@ impl KeyspaceInfo {
     }
 
     pub(crate) fn set_options(&self, options: KeyspaceOptions, features: u64) {
+        self.ttl_ms.store(options.ttl.map_or(0, ttl_ms), Ordering::Relaxed);
         self.features.store(features, Ordering::Relaxed);
         self.value_alignment.store(options.value_alignment, Ordering::Relaxed);
         self.options.store(Arc::new(options));
@@ -63,7 +67,7 @@ impl KeyspaceInfo {
     fn find_operator(&self) {
         let Some(catalog) = self.catalog.get() else { return };
         let operator = self.options.load().operator.as_ref().map(|name| catalog.operators.named(name));
-        self.judge.store(Arc::new(Judge { operator }));
+        self.judge.store(Arc::new(Judge { operator, judged_ms: 0 }));
     }
 
     /// What resolving its entries needs to know.
@@ -95,6 +99,12 @@ impl KeyspaceInfo {
     /// Feature bits of the entries that may be written to it.
     pub(crate) fn features(&self) -> u64 {
         self.features.load(Ordering::Relaxed)
+    }
+
+    /// How long values live that are put without an end of their own, in milliseconds; 0: for ever.
+    #[inline]
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.ttl_ms.load(Ordering::Relaxed)
     }
 
     /// Where values that reads give begin.

@@ -40,7 +40,7 @@ pub(crate) struct Health {
     /// Set with `failure`, until it was told.
     untold: AtomicBool,
     /// Says how it reads without a claim; not set of a writer.
-    read_only: OnceLock<ReadOnly>,
+    pub(super) read_only: OnceLock<ReadOnly>,
     /// An event for a listener.
     pub(crate) events: Events,
 }

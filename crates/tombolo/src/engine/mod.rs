@@ -290,6 +290,16 @@ impl fmt::Debug for Engine {
     }
 }
 
+/// What the host's clock shows, in milliseconds since the Unix epoch.
+pub(crate) fn unix_ms(env: &Env) -> u64 {
+    u64::try_from(env.unix_time().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The clock that does not jump, in milliseconds.
+pub(crate) fn steady_ms(env: &Env) -> u64 {
+    env.now().as_nanos() / 1_000_000
+}
+
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Arc<Engine> {
         let store = Store {

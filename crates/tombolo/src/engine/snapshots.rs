@@ -32,17 +32,24 @@ impl All {
 #[derive(Debug)]
 struct Open {
     count: u64,
+    /// The time by which the first of them judges what has expired; the others judge by no earlier.
+    judged_ms: u64,
     /// When the first of them was opened.
     since: Instant,
 }
 
 impl Snapshots {
-    /// Opens one at what `visible` says.
-    pub(crate) fn open(&self, now: Instant, visible: impl FnOnce() -> SequenceNumber) -> SequenceNumber {
+    /// Opens one at what `visible` and `judged_ms` say: its number and its time.
+    pub(crate) fn open(
+        &self,
+        now: Instant,
+        visible: impl FnOnce() -> SequenceNumber,
+        judged_ms: impl FnOnce() -> u64,
+    ) -> (SequenceNumber, u64) {
         let open = &mut self.0.lock().open;
-        let sequence = visible();
-        open.entry(sequence).or_insert(Open { count: 0, since: now }).count += 1;
-        sequence
+        let (sequence, judged_ms) = (visible(), judged_ms());
+        open.entry(sequence).or_insert(Open { count: 0, judged_ms, since: now }).count += 1;
+        (sequence, judged_ms)
     }
 
     /// Does what none may be open for, unless one is; none is opened meanwhile.
@@ -77,6 +84,12 @@ impl Snapshots {
         let open = &self.0.lock().open;
         let oldest = open.values().map(|those| now.since(those.since)).max().unwrap_or_default();
         (open.values().map(|those| those.count).sum(), u64::try_from(oldest.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The sequence numbers that are looked from, ascending, each with the earliest time by which it
+    /// is judged from there what has expired.
+    pub(crate) fn moments(&self) -> Vec<(SequenceNumber, u64)> {
+        self.0.lock().open.iter().map(|(sequence, open)| (*sequence, open.judged_ms)).collect()
     }
 
     /// The sequence numbers that are looked from, ascending.

@@ -30,6 +30,8 @@ impl Work {
     pub(crate) const FLUSH: Work = Work { name: "flush", keyspace: None };
     /// Another log in the place of one that has ended.
     pub(crate) const LOG: Work = Work { name: "log", keyspace: None };
+    /// Records of the database's time.
+    pub(crate) const TIME: Work = Work { name: "time", keyspace: None };
     pub(crate) const COLLECTION: Work = Work { name: "collection", keyspace: None };
 
     /// The compaction of a keyspace.

@@ -122,12 +122,12 @@ impl Writing {
             purpose: Purpose::Flush,
         };
         let mut writer = TableWriter::create(world.outputs.tables(), output, options).await?;
-        let mut hiding = Hiding::new(world.snapshots.clone());
+        let mut hiding = Hiding::new(world.moments.numbers());
         if let Some(ranges) = list.ranges() {
             ranges.iter().for_each(|range| hiding.add(range));
             writer.set_ranges(hiding.kept(None, None, |_, _| false))?;
         }
-        let mut retention = Retention::new(world.snapshots.clone(), world.outputs.judge(keyspace));
+        let mut retention = Retention::new(world.moments.clone(), world.outputs.judge(keyspace));
         write_list(world, list, &mut writer, (&mut hiding, &mut retention)).await?;
         if let Some(error) = retention.take_trouble() {
             world.outputs.merge_failed(keyspace, &error);

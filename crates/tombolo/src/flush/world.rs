@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableName;
 use tombolo_storage::Error;
 
 use crate::engine::{Background, Engine, LeftBehind};
 use crate::manifest::State;
 use crate::pace::Paces;
-use crate::resolve::Judge;
+use crate::resolve::{Judge, Moments};
 use crate::version::Tables;
 
 /// See the module's documentation.
@@ -69,8 +68,8 @@ pub(super) struct FlushWorld {
     pub(super) outputs: Arc<dyn FlushOutputs>,
     /// The keyspaces that live before it.
     pub(super) state: Arc<State>,
-    /// The numbers that snapshots look from, ascending, listed after the memtable was sealed.
-    pub(super) snapshots: Vec<SequenceNumber>,
+    /// Whence somebody looks, listed after the memtable was sealed.
+    pub(super) moments: Moments,
     /// Bytes of all tables of the database, which the size of blocks goes by.
     pub(super) table_bytes: u64,
 }
@@ -81,7 +80,7 @@ impl FlushWorld {
         FlushWorld {
             outputs: Arc::<Engine>::clone(engine),
             state: engine.manifest.state(),
-            snapshots: engine.snapshots.list(),
+            moments: engine.moments(),
             table_bytes: engine.table_bytes(),
         }
     }

@@ -15,7 +15,7 @@ use tombolo_storage::{Error, LogRecord, Result};
 
 use super::flushed;
 use crate::engine::{Background, Engine, Health};
-use crate::write;
+use crate::{timekeeper, write};
 
 /// Makes what was accepted durable, flushes what no log holds or only one that is lost sooner than
 /// the store, and ends background work. Who comes second waits for the first.
@@ -74,6 +74,9 @@ async fn shut(engine: &Engine) -> Result<()> {
     result = result.and(engine.manifest.in_time(ended).await);
     if leaves_log && result.is_ok() {
         result = leave_log(engine).await.map_err(|error| not_written(engine, error));
+    }
+    if result.is_ok() && !engine.is_read_only() {
+        result = timekeeper::close(engine).await;
     }
     // A damaged file may have to be looked at, and its writer is part of that.
     match &result {

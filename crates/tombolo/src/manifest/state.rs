@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tombolo_format::expiry::Times;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{
     Edit, KeyspaceOptions, Part, Record, RecordKind, Source, TableDescription, TableName, Writer,
@@ -222,6 +223,7 @@ pub struct State {
     staged: ChunkedMap<TableName, ()>,
     logs: Arc<BTreeMap<LogId, LogState>>,
     streams: Arc<BTreeMap<u32, SequenceNumber>>,
+    times: Times,
     sources: Arc<BTreeMap<u32, SourceState>>,
     /// Parts of edits that take effect with their last one; forgotten when something else comes
     /// before it.
@@ -331,6 +333,11 @@ impl State {
     /// How far each stream had come at some time, whatever its tables and logs hold.
     pub fn streams(&self) -> &BTreeMap<u32, SequenceNumber> {
         &self.streams
+    }
+
+    /// What is known of the database's time.
+    pub fn times(&self) -> Times {
+        self.times
     }
 
     /// Databases of which tables are named, or were until a moment ago, by number.
@@ -516,6 +523,15 @@ impl State {
                     return refuse(format!("stream {stream} had reached {}, now {}", reached.0, sequence.0));
                 }
                 *reached = *sequence;
+                Ok(())
+            }
+            Edit::Time { times, is_set } => {
+                let goes_back =
+                    times.reached_ms < self.times.reached_ms || times.settled_ms < self.times.settled_ms;
+                if goes_back && !is_set && origin != Origin::Snapshot {
+                    return refuse(format!("time goes back from {:?} to {times:?}", self.times));
+                }
+                self.times = *times;
                 Ok(())
             }
         }
@@ -883,6 +899,9 @@ impl State {
         if let Some(named) = &self.writer {
             edits.push(Edit::WriterNamed { epoch: named.epoch.0, writer: named.writer.clone() });
             edits.extend(named.closed.then_some(Edit::WriterClosed));
+        }
+        if self.times != Times::default() {
+            edits.push(Edit::Time { times: self.times, is_set: false });
         }
         edits.extend(self.sources().cloned().map(Edit::SourceNamed));
         self.keyspace_edits(&mut edits);

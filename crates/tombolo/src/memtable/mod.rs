@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tombolo_format::checksum::key_hash;
+use tombolo_format::expiry::{Expiry, split_expiring};
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_storage::{Error, ErrorKind, Result};
 
@@ -64,6 +66,8 @@ pub(crate) struct Memtable {
     filter: OnceLock<(KeyFilter, Charge)>,
     /// Some keyspace has range deletes in it. Set before the first of them is put in.
     has_ranges: AtomicBool,
+    /// When entries of it end, if any do.
+    ends: Mutex<Option<Expiry>>,
 }
 
 /// What filters know a key of a keyspace by, given the key's hash.
@@ -111,6 +115,7 @@ impl Memtable {
             bytes,
             filter: OnceLock::new(),
             has_ranges: AtomicBool::new(false),
+            ends: Mutex::default(),
         });
         let writer = MemtableWriter {
             memtable: Arc::clone(&memtable),
@@ -211,6 +216,11 @@ impl Memtable {
     /// The keyspaces written to, by number.
     pub(crate) fn lists(&self) -> Vec<(u32, List)> {
         self.lists.load().iter().map(|(id, list)| (*id, list.clone())).collect()
+    }
+
+    /// When entries of it end, if any do.
+    pub(crate) fn ends(&self) -> Option<Expiry> {
+        *self.ends.lock()
     }
 
     /// Whether nothing is in it.
@@ -314,6 +324,13 @@ impl MemtableWriter {
                 &self.recent.insert((keyspace, list)).1
             }
         };
+        if trailer.kind() == Some(EntryKind::ExpiringPut)
+            && let Ok((_, expires_ms)) = split_expiring(value)
+        {
+            let one = Expiry::of(expires_ms);
+            let mut ends = self.memtable.ends.lock();
+            *ends = Some(ends.map_or(one, |all| all.with(one)));
+        }
         // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one
         // memtable share this one's arena.
         unsafe { list.0.entries.insert(&mut self.bump, key, trailer, value) };

@@ -1,9 +1,12 @@
 //! The settings of a database and of a keyspace. Few: the rest follows from the memory budget.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use tombolo_format::expiry::EXPIRY_MS_MAX;
 use tombolo_format::key::{ENTRY_FEATURES_OF_KEYSPACES, EntryKind};
 use tombolo_format::manifest;
+use tombolo_storage::duration::{parse_duration, show_duration};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::size::{SIZE_WANTED, parse_size};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
@@ -395,6 +398,9 @@ pub struct KeyspaceOptions {
     /// The merge operator, which [`crate::Keyspace::merge`] needs. Default none. It stays once it
     /// is set: operands mean what it says.
     pub operator: Option<OperatorName>,
+    /// How long a value lives that is put without a time to live of its own: at least a millisecond.
+    /// Default `None`: for ever. Those that are there stay as they are.
+    pub ttl: Option<Duration>,
 }
 
 impl Default for KeyspaceOptions {
@@ -408,6 +414,7 @@ impl Default for KeyspaceOptions {
             shape: Shape::Leveled,
             fifo_bytes: None,
             operator: None,
+            ttl: None,
         }
     }
 }
@@ -450,6 +457,11 @@ impl KeyspaceOptions {
             name: "operator",
             help: "a merge operator with its version, such as add_u64@1, or none (default none): for \
                 merges; it stays once it is set",
+        },
+        Setting {
+            name: "ttl",
+            help: "none, or how long values live that are put from now on, such as 10m (default none): for \
+                caches and sessions",
         },
     ];
 
@@ -494,6 +506,11 @@ impl KeyspaceOptions {
             },
             "operator" if value == "none" => self.operator = None,
             "operator" => self.operator = Some(OperatorName::parse(value)?),
+            "ttl" if value == "none" => self.ttl = None,
+            "ttl" => {
+                let ttl = parse_duration(value).filter(|ttl| !ttl.is_zero() && ttl_ms(*ttl) <= EXPIRY_MS_MAX);
+                self.ttl = Some(ttl.ok_or_else(|| bad_value(name, value, TTL_WANTED))?);
+            }
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -545,6 +562,7 @@ impl KeyspaceOptions {
             ("shape", self.shape.name().to_owned()),
             ("fifo_bytes", self.fifo_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
             ("operator", self.operator.as_ref().map_or("none".to_owned(), ToString::to_string)),
+            ("ttl", self.ttl.map_or("none".to_owned(), show_duration)),
         ]
     }
 
@@ -609,6 +627,13 @@ impl KeyspaceOptions {
 
 /// Fewest bytes of a keyspace that drops its oldest: below, tables are too few.
 const FIFO_BYTES_MIN: u64 = 1 << 20;
+/// What a time to live looks like, for messages.
+const TTL_WANTED: &str = "none, or a whole number above 0 with ms, s, m, h or d behind it, such as 10m";
+
+/// A time to live in milliseconds.
+pub(crate) fn ttl_ms(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// Whether a keyspace has such a setting.
 fn is_known(name: &str) -> bool {

@@ -39,7 +39,8 @@ pub(crate) use versioned::{
 
 use crate::engine::{Health, KeyspaceInfo, View};
 use crate::memtable::Entry;
-use crate::resolve::{Says, says};
+pub(crate) use crate::resolve::Judged;
+use crate::resolve::{Judge, Says, says};
 use crate::table::{Hit, Lookup, Probe};
 use crate::version::{Levels, TableHandle};
 
@@ -49,6 +50,15 @@ pub(crate) struct Asked<'a> {
     pub(crate) keyspace: &'a KeyspaceInfo,
     /// What is no newer is seen.
     pub(crate) sequence: SequenceNumber,
+    /// By which time it is judged what has expired.
+    pub(crate) judged: Judged<'a>,
+}
+
+impl Asked<'_> {
+    /// What resolving what one entry does not answer needs to know.
+    fn judge(&self) -> Judge {
+        Judge { judged_ms: self.judged.ms(), ..self.keyspace.judge() }
+    }
 }
 
 /// What memory knows of a key.
@@ -115,7 +125,7 @@ fn find_in_memory<R>(
     mut from_table: impl FnMut(Hit) -> Option<R>,
     mut from_versions: impl FnMut(Bytes) -> Option<R>,
 ) -> Result<InMemory<R>> {
-    let Asked { keyspace: &KeyspaceInfo { id: keyspace, .. }, sequence } = asked;
+    let Asked { keyspace: &KeyspaceInfo { id: keyspace, .. }, sequence, .. } = asked;
     if view.is_over(keyspace) {
         return Ok(match over::get_in_memory(view, asked, key)? {
             InMemory::Miss => InMemory::Miss,

@@ -39,7 +39,7 @@ impl<'a> Walk<'a> {
         let mut merge = Merge::of_view(view, asked.keyspace.id, Some(&range), Purpose::Get);
         let step = merge.try_seek(key, Trailer::seek(asked.sequence))?;
         let hides = Hides::of_view(view, asked.keyspace.id, asked.sequence, Some(&range));
-        let (judge, fold) = (asked.keyspace.judge(), Fold::default());
+        let (judge, fold) = (asked.judge(), Fold::default());
         let (newest, before) = (None, SequenceNumber(u64::MAX));
         Ok((Walk { merge, hides, key, judge, fold, newest, before }, step))
     }

@@ -26,7 +26,7 @@ use tombolo_storage::{Error, Purpose, Result};
 use super::Merge;
 use super::hides::Hides;
 use crate::engine::{KeyspaceInfo, View};
-use crate::resolve::{Answer, Fold, Moment, Says, Unresolved, says};
+use crate::resolve::{Answer, Fold, Judge, Moment, Says, Unresolved, says};
 use crate::table::{KeyRange, Step};
 use crate::version::Owed;
 
@@ -100,6 +100,10 @@ pub(crate) struct RangeCursor {
     view: Arc<View>,
     keyspace: Arc<KeyspaceInfo>,
     sequence: SequenceNumber,
+    /// The time by which it judges what has expired.
+    judged_ms: u64,
+    /// When the value ends of the entry that was folded last, if it does.
+    expires_ms: Option<u64>,
     /// `None`: all keys.
     range: Option<Arc<KeyRange>>,
     place: Place,
@@ -138,7 +142,7 @@ impl RangeCursor {
     pub(crate) fn new(
         view: Arc<View>,
         keyspace: Arc<KeyspaceInfo>,
-        sequence: SequenceNumber,
+        (sequence, judged_ms): (SequenceNumber, u64),
         range: KeyRange,
     ) -> RangeCursor {
         let range = match (&range.lower, &range.upper) {
@@ -156,6 +160,8 @@ impl RangeCursor {
             view,
             keyspace,
             sequence,
+            judged_ms,
+            expires_ms: None,
             range,
             place: Place::Start,
             anchor: Vec::new(),
@@ -173,13 +179,13 @@ impl RangeCursor {
     }
 
     /// Looks at another moment from here on; stands in the gap before the entry at which it stood.
-    pub(crate) fn refresh(&mut self, view: Arc<View>, sequence: SequenceNumber) {
+    pub(crate) fn refresh(&mut self, view: Arc<View>, (sequence, judged_ms): (SequenceNumber, u64)) {
         if self.place == Place::Entry {
             self.anchor_here();
             self.place = Place::Before;
         }
         self.stands = None;
-        self.sequence = sequence;
+        (self.sequence, self.judged_ms) = (sequence, judged_ms);
         // The view may be the same, and a memtable of it have got its first write to the keyspace
         // since.
         let id = self.keyspace.id;
@@ -197,7 +203,8 @@ impl RangeCursor {
     pub(crate) fn twin(&self) -> RangeCursor {
         let all = || KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
         let range = self.range.as_deref().cloned().unwrap_or_else(all);
-        RangeCursor::new(Arc::clone(&self.view), Arc::clone(&self.keyspace), self.sequence, range)
+        let moment = (self.sequence, self.judged_ms);
+        RangeCursor::new(Arc::clone(&self.view), Arc::clone(&self.keyspace), moment, range)
     }
 
     /// Whether `key` lies after the entry or the gap at which it stands.
@@ -258,6 +265,13 @@ impl RangeCursor {
             }
             _ => Bytes::new(),
         }
+    }
+
+    /// When the entry ends at which it stands, if it does.
+    pub(crate) fn expires_ms(&self) -> Option<u64> {
+        // One that ends is folded, alone as it is.
+        let is_set_aside = self.place == Place::Entry && self.stands != Some(Stand::Forward);
+        self.expires_ms.filter(|_| is_set_aside)
     }
 
     /// Stands before the first key at or after `key` from now on, without looking.
@@ -388,7 +402,7 @@ impl RangeCursor {
         self.saved.copied.extend_from_slice(value);
         (self.goal, self.stands) = (Direction::Backward, None);
         (self.place, self.walk, self.has_value, self.steps) = (Place::After, Walk::Versions, true, 1);
-        self.needs_fold = false;
+        (self.needs_fold, self.expires_ms) = (false, None);
         let step = table.prev();
         if table.valid() {
             if table.key().user_key != &self.anchor[..] {
@@ -633,7 +647,7 @@ impl RangeCursor {
     /// Feeds the fold of `anchor` with versions from where the merge stands, until it has an answer
     /// or they end.
     fn go_on_folding(&mut self) -> Result<Step> {
-        let judge = self.keyspace.judge();
+        let judge = self.judge();
         while let Some(source) = self.merge.source()
             && let Some((key, trailer)) = source.entry().filter(|(key, _)| *key == &self.anchor[..])
             && let Some(fold) = &mut self.fold
@@ -653,10 +667,15 @@ impl RangeCursor {
         Ok(Step::Done)
     }
 
+    fn judge(&self) -> Judge {
+        Judge { judged_ms: self.judged_ms, ..self.keyspace.judge() }
+    }
+
     /// Ends the fold of `anchor`: stands at it if it has a value.
     fn end_fold(&mut self) -> Result<bool> {
         let Some(fold) = self.fold.take() else { return Ok(false) };
-        let value = fold.finish(&self.keyspace.judge(), &self.anchor)?;
+        self.expires_ms = fold.expires_ms();
+        let value = fold.finish(&self.judge(), &self.anchor)?;
         self.has_value = value.is_some();
         self.saved.copied.clear();
         self.saved.shared = value;
@@ -840,7 +859,7 @@ impl RangeCursor {
         let says = says(trailer);
         let is_hidden = self.hides.as_mut().is_some_and(|hides| hides.hides(&self.anchor, trailer));
         self.has_value = says == Ok(Says::Value) && !is_hidden;
-        self.needs_fold = says == Ok(Says::Operand) && !is_hidden;
+        (self.needs_fold, self.expires_ms) = (says == Ok(Says::Operand) && !is_hidden, None);
         if is_hidden {
             self.refused = None;
         } else if !self.has_value {

@@ -1,7 +1,9 @@
 //! Which version wins, and which ones flush and compaction keep. Cases are text; `UPDATE=1` writes
 //! what is found into the file.
 //!
-//! `snapshots N …` are moments that somebody looks from, beside now. `KEY NUMBER put`, `delete`,
+//! `snapshots N@T …` are moments that somebody looks from, beside now, and judges what has expired
+//! by a time; `time T` is that of now, `settled T` what may be destroyed; `KEY NUMBER until T` is a
+//! put that ends then. `KEY NUMBER put`, `delete`,
 //! `single-delete` or `merge` is an entry, `KEY NUMBER kind N` one of a kind that no version has;
 //! `--` goes on to an older source, `below` to what lies below all that is compacted.
 //! `operator NAME` is that of the keyspace: `add_u64`, `horner`, which is full and takes the order into account,
@@ -19,6 +21,7 @@ use std::ops::Bound;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tombolo_env::simulated::{Process, World};
+use tombolo_format::expiry::{join_expiring, split_expiring};
 use tombolo_format::key::{EntryKind, InternalKey, Trailer, kind_name};
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::backend::memory::MemoryObjectStore;
@@ -32,7 +35,7 @@ use crate::manifest::{Places, State};
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::operator::{AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, Operators};
 use crate::options::KeyspaceOptions;
-use crate::resolve::{Retention, Taken};
+use crate::resolve::{Moments, Retention, Taken};
 use crate::table::{KeyRange, Step};
 use crate::version::{Output, TableWriter, Tables, Version, Versions};
 
@@ -57,6 +60,13 @@ impl Written {
         }
     }
 
+    /// A put that ends.
+    fn until(key: String, sequence: u64, expires_ms: u64) -> Written {
+        let trailer = Trailer::new(SequenceNumber(sequence), EntryKind::ExpiringPut);
+        let value = join_expiring(&sequence.to_le_bytes(), expires_ms).into();
+        Written { key, trailer, value }
+    }
+
     /// As results have it.
     fn shown(&self) -> String {
         let name = format!("{}{}", self.key, self.number());
@@ -69,6 +79,7 @@ impl Written {
                 let numbers: Vec<_> = operands.iter().map(|operand| number(operand).to_string()).collect();
                 format!("{name}+{}", numbers.join("+"))
             }
+            Some(EntryKind::ExpiringPut) => format!("{name}~"),
             Some(EntryKind::Delete) => format!("{name}!"),
             Some(EntryKind::SingleDelete) => format!("{name}!1"),
             None | Some(EntryKind::RangeDelete) => format!("{name}?"),
@@ -169,7 +180,11 @@ fn number(value: &[u8]) -> u64 {
 /// Entries by source, newest first, and what lies below them.
 #[derive(Clone, Debug)]
 struct Case {
-    snapshots: BTreeSet<u64>,
+    /// With the times by which they judge.
+    snapshots: BTreeMap<u64, u64>,
+    /// The time by which now is judged.
+    time: u64,
+    settled: u64,
     operator: &'static str,
     sources: Vec<Vec<Written>>,
     below: Vec<Written>,
@@ -179,7 +194,9 @@ struct Case {
 impl Case {
     fn new() -> Case {
         Case {
-            snapshots: BTreeSet::new(),
+            snapshots: BTreeMap::new(),
+            time: 0,
+            settled: 0,
             operator: "",
             sources: vec![Vec::new()],
             below: Vec::new(),
@@ -195,23 +212,33 @@ impl Case {
         self.all().map(|written| written.key.clone()).collect()
     }
 
-    fn moments(&self) -> impl Iterator<Item = u64> {
-        self.snapshots.iter().copied().chain([NOW])
+    fn moments(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.snapshots.iter().map(|(number, time)| (*number, *time)).chain([(NOW, self.time)])
     }
 
     fn line(&mut self, bench: &Bench, line: &str, out: &mut String) {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
             ["snapshots", ref numbers @ ..] => {
-                self.snapshots = numbers.iter().map(|number| number.parse().unwrap()).collect();
+                let snapshot = |text: &&str| {
+                    let (number, time) = text.split_once('@').unwrap_or((text, "0"));
+                    (number.parse().unwrap(), time.parse().unwrap())
+                };
+                self.snapshots = numbers.iter().map(snapshot).collect();
             }
             ["operator", name] => {
                 let names = ["add_u64", "horner", "failing", "missing"];
                 self.operator = names.into_iter().find(|known| *known == name).expect("a name");
             }
+            ["time", time] => self.time = time.parse().unwrap(),
+            ["settled", settled] => self.settled = settled.parse().unwrap(),
             ["--"] => self.sources.push(Vec::new()),
             ["below"] => self.is_below = true,
             ["run"] => self.run(bench, out),
+            [key, number, "until", end] => {
+                let source = if self.is_below { &mut self.below } else { self.sources.last_mut().unwrap() };
+                source.push(Written::until(key.to_owned(), number.parse().unwrap(), end.parse().unwrap()));
+            }
             [key, number, ref kind @ ..] => {
                 let kind = match kind {
                     ["put"] => EntryKind::Put as u8,
@@ -231,7 +258,7 @@ impl Case {
 
     /// The plain rule: the newest entry of a key that the moment sees, with those below it while
     /// they are operands.
-    fn plain(&self, key: &str, moment: u64) -> Found {
+    fn plain(&self, key: &str, moment: u64, time: u64) -> Found {
         let mut seen: Vec<_> =
             self.all().filter(|written| written.key == key && written.number() <= moment).collect();
         seen.sort_by_key(|written| std::cmp::Reverse(written.number()));
@@ -241,6 +268,10 @@ impl Case {
             match written.trailer.kind() {
                 Some(EntryKind::Put) => base = Some(number(&written.value)),
                 Some(EntryKind::Delete | EntryKind::SingleDelete) => {}
+                Some(EntryKind::ExpiringPut) => {
+                    let (value, end) = split_expiring(&written.value).expect("a value that ends");
+                    base = (end > time).then(|| number(value));
+                }
                 Some(EntryKind::Merge) => {
                     operands.push(number(&written.value));
                     continue;
@@ -288,11 +319,11 @@ impl Case {
         }
         let keyspace = self.keyspace();
         let mut reads = BTreeMap::new();
-        for moment in self.moments() {
-            let found = keys.iter().map(|key| (key.clone(), self.plain(key, moment))).collect();
+        for (moment, time) in self.moments() {
+            let found = keys.iter().map(|key| (key.clone(), self.plain(key, moment, time))).collect();
             for (place, view) in &views {
                 let what = format!("{place} of {self:?} at {moment}");
-                bench.read(view, &keyspace, SequenceNumber(moment), &found, &what);
+                bench.read(view, &keyspace, (SequenceNumber(moment), time), &found, &what);
             }
             reads.insert(moment, found);
         }
@@ -317,8 +348,9 @@ impl Case {
     /// What is kept of entries where nothing is known of what lies below, or that.
     fn kept(&self, mut written: Vec<Written>, below: Option<&[Written]>) -> Result<Vec<Written>> {
         written.sort_by(|one, other| one.internal().cmp(&other.internal()));
-        let snapshots = self.snapshots.iter().copied().map(SequenceNumber).collect();
-        let mut retention = Retention::new(snapshots, self.keyspace().judge());
+        let snapshots = self.snapshots.iter().map(|(number, time)| (SequenceNumber(*number), *time));
+        let moments = Moments { snapshots: snapshots.collect(), settled_ms: self.settled };
+        let mut retention = Retention::new(moments, self.keyspace().judge());
         let mut kept = Vec::new();
         let is_bottom =
             |key: &[u8]| below.is_some_and(|below| below.iter().all(|below| below.key.as_bytes() != key));
@@ -479,7 +511,7 @@ impl Bench {
         &self,
         view: &Arc<View>,
         keyspace: &Arc<KeyspaceInfo>,
-        moment: SequenceNumber,
+        moment: (SequenceNumber, u64),
         expected: &BTreeMap<String, Found>,
         what: &str,
     ) {
@@ -491,7 +523,7 @@ impl Bench {
                 for key in &keys {
                     gets.push(get(&view, &keyspace, key, moment).await);
                 }
-                let asked = Asked { keyspace: &keyspace, sequence: moment };
+                let asked = Asked { keyspace: &keyspace, sequence: moment.0, judged: Judged::At(moment.1) };
                 let several: Vec<_> = keys.iter().cloned().enumerate().collect();
                 let from_tables = several::look_in_tables(&view, asked, &several).await;
                 let forward = walk(&view, &keyspace, moment, false).await;
@@ -542,10 +574,10 @@ async fn get(
     view: &View,
     keyspace: &KeyspaceInfo,
     key: &[u8],
-    moment: SequenceNumber,
+    moment: (SequenceNumber, u64),
 ) -> Result<Option<u64>> {
     let mut read = Some(number);
-    let asked = Asked { keyspace, sequence: moment };
+    let asked = Asked { keyspace, sequence: moment.0, judged: Judged::At(moment.1) };
     match get_in_memory(view, asked, key, &mut read)? {
         InMemory::Answer(found) => Ok(found),
         InMemory::Miss => Ok(look_in_tables(view, asked, key).await?.map(|value| number(&value))),
@@ -555,7 +587,7 @@ async fn get(
 async fn walk(
     view: &Arc<View>,
     keyspace: &Arc<KeyspaceInfo>,
-    moment: SequenceNumber,
+    moment: (SequenceNumber, u64),
     is_backward: bool,
 ) -> Result<Values> {
     let range = KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
@@ -608,21 +640,30 @@ fn cases() {
 /// Entries of few keys, numbered from the oldest on, and in which source each lies: older sources
 /// have lower numbers.
 fn random_case() -> impl Strategy<Value = Case> {
-    let entry = (0..4u8, 0..7u8, 0..6u8);
+    let entry = (0..4u8, 0..9u8, 0..6u8, 1..8u64);
+    let times = (0..8u64, 0..8u64);
     let snapshots = prop::collection::btree_set(0..30u64, 0..5);
     let operator = prop::sample::select(vec!["add_u64", "horner", "failing", "missing"]);
-    let parts = (prop::collection::vec(entry, 1..30), snapshots, 0..12usize, operator);
-    parts.prop_map(|(entries, snapshots, below, operator)| {
-        let mut case = Case { snapshots, operator, ..Case::new() };
-        for (index, (key, kind, goes_on)) in entries.into_iter().enumerate() {
+    let parts = (prop::collection::vec(entry, 1..30), snapshots, 0..12usize, operator, times);
+    parts.prop_map(|(entries, snapshots, below, operator, (time, settled))| {
+        // Time goes on with the numbers, up to that of now.
+        let snapshots = snapshots.into_iter().map(|number| (number, time * number / 30)).collect();
+        let settled = settled.min(time);
+        let mut case = Case { snapshots, operator, time, settled, ..Case::new() };
+        for (index, (key, kind, goes_on, end)) in entries.into_iter().enumerate() {
             let kind = match kind {
                 0 => EntryKind::Put,
                 1 => EntryKind::Delete,
                 2 => EntryKind::SingleDelete,
+                3 | 4 => EntryKind::ExpiringPut,
                 _ => EntryKind::Merge,
             };
             let trailer = Trailer::new(SequenceNumber(index as u64 + 1), kind);
-            let written = Written::new(char::from(b'a' + key).to_string(), trailer);
+            let key = char::from(b'a' + key).to_string();
+            let written = match kind {
+                EntryKind::ExpiringPut => Written::until(key, index as u64 + 1, end),
+                _ => Written::new(key, trailer),
+            };
             if index < below {
                 case.below.push(written);
                 continue;
@@ -657,6 +698,7 @@ fn versions_that_are_taken_wrongly_are_noticed() {
 
     notices(Mutant::UnknownKindTakenForPut, cases);
     notices(Mutant::DeleteDroppedOverOlder, cases);
+    notices(Mutant::ExpiredDroppedOverOlder, cases);
     for mutant in [
         Mutant::MergeFoldedWithoutProof,
         Mutant::MergeFoldedAcrossSnapshots,

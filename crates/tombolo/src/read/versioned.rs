@@ -9,8 +9,8 @@ use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::{
-    Asked, Cover, Found, InMemory, MEMTABLE, candidates, cover_of, for_all, hides_hit, open_for_ranges,
-    open_together, over, versions,
+    Asked, Cover, Found, InMemory, Judged, MEMTABLE, candidates, cover_of, for_all, hides_hit,
+    open_for_ranges, open_together, over, versions,
 };
 use crate::engine::{Health, KeyspaceInfo, View};
 use crate::resolve::{Says, says};
@@ -27,7 +27,7 @@ pub(crate) type Version = (SequenceNumber, Bytes);
 /// # Errors
 /// `Corrupt`, `Unsupported`.
 pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Version>> {
-    let Asked { keyspace, sequence } = asked;
+    let Asked { keyspace, sequence, .. } = asked;
     if view.is_over(keyspace.id) {
         return Ok(match over::newest_in_memory(view, asked, key)? {
             InMemory::Miss => InMemory::Miss,
@@ -98,13 +98,13 @@ pub(crate) async fn get_versions(
     health: &Health,
     view: &View,
     keys: &[(&KeyspaceInfo, &[u8])],
-    sequence: SequenceNumber,
+    (sequence, judged_ms): (SequenceNumber, u64),
 ) -> Result<Vec<Option<Version>>> {
     let mut found = vec![None; keys.len()];
     for (chunk, answers) in keys.chunks(KEYS_AT_ONCE).zip(found.chunks_mut(KEYS_AT_ONCE)) {
         let mut reads: Vec<BoxFuture<'_, Result<(usize, Option<Version>)>>> = Vec::with_capacity(chunk.len());
         for (number, (keyspace, key)) in chunk.iter().enumerate() {
-            let asked = Asked { keyspace, sequence };
+            let asked = Asked { keyspace, sequence, judged: Judged::At(judged_ms) };
             reads.push(Box::pin(async move { Ok((number, get_version(view, asked, key).await?)) }));
         }
         if let Err(error) = for_all(&mut reads, |(number, version)| answers[number] = version).await {
@@ -177,7 +177,7 @@ pub(crate) fn newer_in_memory(
     seen: SequenceNumber,
     mut judge: impl FnMut(SequenceNumber, &[u8]),
 ) -> Result<Newer> {
-    let Asked { keyspace, sequence } = now;
+    let Asked { keyspace, sequence, .. } = now;
     if view.is_over(keyspace.id) {
         return Ok(match over::newest_in_memory(view, now, key)? {
             InMemory::Miss => Newer::Unknown,

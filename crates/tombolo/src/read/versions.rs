@@ -32,7 +32,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(asked: Asked<'_>, lookup: &Lookup<'a>) -> Walk<'a> {
-        Walk { lookup: *lookup, judge: asked.keyspace.judge(), fold: Fold::default() }
+        Walk { lookup: *lookup, judge: asked.judge(), fold: Fold::default() }
     }
 
     /// Takes a version; says whether it was the last one needed.

@@ -261,6 +261,7 @@ impl Follower {
         }
         // It became a clone since it was followed.
         self.engine.versions.learn(&kept.state)?;
+        self.engine.time.follow(kept.state.times());
         (self.state, self.pin, self.is_behind) = (kept.state, kept.pin, true);
         Ok(())
     }

@@ -67,7 +67,7 @@ use crate::operator::Operators;
 use crate::options::{KeyspaceOptions, OpenMode, Options, TakeOver};
 use crate::pace::BackgroundRate;
 use crate::version::{Tables, Version, Versions};
-use crate::{clones, compaction, flush, liveness, manifest, write};
+use crate::{clones, compaction, flush, liveness, manifest, timekeeper, write};
 use replay::{OLD_LOGS_MAX, Replayed};
 
 /// Old logs from which on opening waits until they are flushed.
@@ -176,6 +176,11 @@ pub(crate) async fn open_on(
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     note_opened(&engine);
     let mut unhandled = Unhandled(Some(Arc::clone(&engine)));
+    // Its reads then judge by the time of now, and not by that of a writer before. What fails is
+    // tried again by the keeper.
+    if let Err(error) = timekeeper::look(&engine).await {
+        tracing::warn!(%error, "the database's time could not be recorded; it is tried again");
+    }
     serve(&engine);
     if old_count >= OLD_LOGS_WAIT {
         first_flush(&engine).await;
@@ -746,11 +751,12 @@ fn serve(engine: &Arc<Engine>) {
                 again");
         }
     });
+    let time = spawn(engine, TaskClass::Background, "time", timekeeper::keep(Arc::clone(engine)));
     let liveness = spawn(engine, TaskClass::Background, "liveness", {
         let engine = Arc::clone(engine);
         async move { liveness::beat(&engine).await }
     });
-    engine.tasks.lock().extend(workers.chain([flush, collection, sweep, liveness]));
+    engine.tasks.lock().extend(workers.chain([flush, collection, sweep, time, liveness]));
     if engine.events.has_listener() {
         let events = engine.env.spawn(TaskClass::Background, "events", {
             let engine = Arc::clone(engine);

@@ -1,6 +1,7 @@
 //! The fold of a key's entries, newest first, into what the key has.
 
 use bytes::Bytes;
+use tombolo_format::expiry::split_expiring;
 use tombolo_format::key::{EntryKind, Trailer, VALUE_BYTES_MAX};
 use tombolo_format::operands::operands;
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -18,6 +19,8 @@ const HELD_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX;
 pub(crate) struct Judge {
     /// The operator that the keyspace names.
     pub(crate) operator: Option<Named>,
+    /// The time by which it is judged what has expired.
+    pub(crate) judged_ms: u64,
 }
 
 impl Judge {
@@ -87,6 +90,8 @@ impl Operands {
 pub(crate) struct Fold {
     operands: Operands,
     base: Option<Bytes>,
+    /// When the base ends, if it does.
+    expires_ms: Option<u64>,
 }
 
 impl Fold {
@@ -109,6 +114,18 @@ impl Fold {
                 Ok(Answer::Value)
             }
             Ok(Says::Absent) => Ok(Answer::Absent),
+            Ok(Says::Operand) if trailer.kind() == Some(EntryKind::ExpiringPut) => {
+                let stored = value();
+                // Whoever writes one checks it: else another version has.
+                let Ok((value, expires_ms)) = split_expiring(&stored) else {
+                    return Err(Unresolved(trailer.kind_byte()).at(place()));
+                };
+                if expires_ms <= judge.judged_ms {
+                    return Ok(Answer::Absent);
+                }
+                (self.base, self.expires_ms) = (Some(stored.slice(..value.len())), Some(expires_ms));
+                Ok(Answer::Value)
+            }
             Ok(Says::Operand) => {
                 let operator = judge.operator()?;
                 let value = value();
@@ -131,6 +148,11 @@ impl Fold {
         self.operands = Operands::default();
         self.operands.push(&joined);
         Ok(())
+    }
+
+    /// When what the key has ends: the value of one entry.
+    pub(crate) fn expires_ms(&self) -> Option<u64> {
+        self.expires_ms.filter(|_| self.operands.count() == 0)
     }
 
     /// What the key has, once an answer has come or nothing is left.

@@ -30,7 +30,7 @@ use tombolo_storage::{Error, ErrorKind};
 
 pub(crate) use fold::{Fold, Judge};
 pub(crate) use hiding::Hiding;
-pub(crate) use retention::{Retention, Taken};
+pub(crate) use retention::{Moments, Retention, Taken};
 
 /// What an entry says of its key to a read that sees it and nothing newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) enum Says {
     Value,
     /// The key has no value.
     Absent,
-    /// That depends on older entries of the key: [`Fold`].
+    /// That depends on older entries of the key, or on the time: [`Fold`].
     Operand,
 }
 
@@ -80,10 +80,32 @@ pub(crate) fn says(trailer: Trailer) -> Result<Says, Unresolved> {
         Some(EntryKind::Merge | EntryKind::MergeList) if is_enabled(Mutant::MergeAnswersAlone) => {
             Ok(Says::Value)
         }
-        Some(EntryKind::Merge | EntryKind::MergeList) => Ok(Says::Operand),
+        Some(EntryKind::Merge | EntryKind::MergeList | EntryKind::ExpiringPut) => Ok(Says::Operand),
         None if is_enabled(Mutant::UnknownKindTakenForPut) => Ok(Says::Value),
         // It is no entry of a key: among those it is out of place.
         None | Some(EntryKind::RangeDelete) => Err(Unresolved(trailer.kind_byte())),
+    }
+}
+
+/// By which time it is judged what has expired. Of now it is asked for only where an entry expires.
+#[derive(Clone, Copy)]
+pub(crate) enum Judged<'a> {
+    At(u64),
+    Now(&'a (dyn Fn() -> u64 + Sync)),
+}
+
+impl Judged<'_> {
+    pub(crate) fn ms(self) -> u64 {
+        match self {
+            Judged::At(judged_ms) => judged_ms,
+            Judged::Now(now) => now(),
+        }
+    }
+}
+
+impl fmt::Debug for Judged<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ms", self.ms())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which versions of a key somebody can still see.
 
 use bytes::Bytes;
+use tombolo_format::expiry::split_expiring;
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::operands::OperandList;
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -12,6 +13,24 @@ use super::{Judge, Says, Unresolved, says};
 /// Bytes of one key's operands that are held at most before they are joined: more come to several
 /// entries.
 const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// Whence somebody looks, beside now, and what of the past is gone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moments {
+    /// The numbers that snapshots look from, ascending, each with the earliest time by which it is
+    /// judged from there what has expired; those times ascend too.
+    pub(crate) snapshots: Vec<(SequenceNumber, u64)>,
+    /// What ended up to then may be destroyed. Taken before the snapshots were listed: one that is
+    /// opened later judges by no earlier time.
+    pub(crate) settled_ms: u64,
+}
+
+impl Moments {
+    /// The numbers alone.
+    pub(crate) fn numbers(&self) -> Vec<SequenceNumber> {
+        self.snapshots.iter().map(|(number, _)| *number).collect()
+    }
+}
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +50,7 @@ pub(crate) enum Taken {
 /// below it in its stripe, up to the first put or delete.
 #[derive(Debug)]
 pub(crate) struct Retention {
-    /// Ascending.
-    snapshots: Vec<SequenceNumber>,
+    moments: Moments,
     judge: Judge,
     key: Vec<u8>,
     /// The stripe of the last version kept of `key`; `None` before the first.
@@ -47,10 +65,10 @@ pub(crate) struct Retention {
 }
 
 impl Retention {
-    /// For readers that look from `snapshots`, ascending, and from now on.
-    pub(crate) fn new(snapshots: Vec<SequenceNumber>, judge: Judge) -> Retention {
+    /// For readers that look from `moments`, and from now on.
+    pub(crate) fn new(moments: Moments, judge: Judge) -> Retention {
         Retention {
-            snapshots,
+            moments,
             judge,
             key: Vec::new(),
             stripe: None,
@@ -68,12 +86,13 @@ impl Retention {
 
     #[inline]
     fn stripe_of(&self, trailer: Trailer) -> usize {
-        match self.snapshots.len() {
+        let snapshots = &self.moments.snapshots;
+        match snapshots.len() {
             0 => 0,
             _ if is_enabled(Mutant::MergeFoldedAcrossSnapshots) && !self.held.is_empty() => {
                 self.stripe.unwrap_or(0)
             }
-            _ => self.snapshots.partition_point(|snapshot| *snapshot < trailer.sequence()),
+            _ => snapshots.partition_point(|(snapshot, _)| *snapshot < trailer.sequence()),
         }
     }
 
@@ -119,7 +138,8 @@ impl Retention {
         }
         self.stripe = Some(stripe);
         if goes_on || says == Says::Operand {
-            self.is_open = says == Says::Operand;
+            // What ends is no operand: nothing below it counts, whatever the time.
+            self.is_open = says == Says::Operand && trailer.kind() != Some(EntryKind::ExpiringPut);
             let value = value();
             self.held_bytes += value.len();
             self.held.push((trailer, value));
@@ -164,7 +184,10 @@ impl Retention {
         has_older_here: bool,
         is_bottom: impl FnOnce(&[u8]) -> bool,
     ) -> Result<Option<Vec<(Trailer, Bytes)>>> {
-        let Some((newest, _)) = held.first() else { return Ok(None) };
+        let Some((newest, stored)) = held.first() else { return Ok(None) };
+        if newest.kind() == Some(EntryKind::ExpiringPut) {
+            return Ok(self.expired(*newest, stored, is_bottom));
+        }
         // Without the operator, operands are kept for who has it.
         let Some(operator) = self.judge.operator.as_ref().filter(|operator| operator.get().is_ok()) else {
             return Ok(None);
@@ -175,6 +198,13 @@ impl Retention {
             match says(*trailer) {
                 Ok(Says::Value) => base = Some(Some(&value[..])),
                 Ok(Says::Absent) => base = Some(None),
+                _ if trailer.kind() == Some(EntryKind::ExpiringPut) => {
+                    // What operands come to over it depends on the time, until it is gone for all.
+                    if !self.is_gone(value) {
+                        return Ok(None);
+                    }
+                    base = Some(None);
+                }
                 _ => operands.push_entry(trailer.kind(), value)?,
             }
         }
@@ -210,6 +240,34 @@ impl Retention {
         operands.oldest_first().for_each(|operand| list.push(operand));
         let list = list.finish();
         if list.len() > HELD_BYTES_MAX { Ok(None) } else { entry(EntryKind::MergeList, list.into()) }
+    }
+
+    /// Whether a value has expired for all who look from the stripe, and may be destroyed.
+    fn is_gone(&self, stored: &[u8]) -> bool {
+        // Who looks from the stripe's own snapshot judges by the earliest time of all who see the
+        // entry.
+        let snapshot = self.stripe.and_then(|stripe| self.moments.snapshots.get(stripe));
+        let judged_ms = snapshot.map_or(u64::MAX, |(_, judged_ms)| *judged_ms);
+        let gone_ms = self.moments.settled_ms.min(judged_ms);
+        split_expiring(stored).is_ok_and(|(_, expires_ms)| expires_ms <= gone_ms)
+    }
+
+    /// What a put that ends comes to; `None`: it stays. Once it has expired it acts as a delete, and
+    /// goes only where a delete may.
+    fn expired(
+        &self,
+        trailer: Trailer,
+        stored: &[u8],
+        is_bottom: impl FnOnce(&[u8]) -> bool,
+    ) -> Option<Vec<(Trailer, Bytes)>> {
+        if !self.is_gone(stored) {
+            return None;
+        }
+        let dropped_over_older = is_enabled(Mutant::ExpiredDroppedOverOlder);
+        if self.stripe == Some(0) && (is_bottom(&self.key) || dropped_over_older) {
+            return Some(Vec::new());
+        }
+        Some(vec![(Trailer::new(trailer.sequence(), EntryKind::Delete), Bytes::new())])
     }
 
     /// What an operator failed with first, since this was last asked. The operands were kept.

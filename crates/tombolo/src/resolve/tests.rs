@@ -33,8 +33,13 @@ fn newer_reads(entries: &[Entry], moment: u64) -> Option<u64> {
 
 /// What is kept of entries, newest first.
 fn kept(entries: &[Entry], snapshots: &[u64], is_bottom: bool) -> Result<Vec<Entry>, Unresolved> {
-    let mut retention =
-        Retention::new(snapshots.iter().copied().map(SequenceNumber).collect(), Judge::default());
+    let mut retention = Retention::new(
+        Moments {
+            snapshots: snapshots.iter().map(|snapshot| (SequenceNumber(*snapshot), 0)).collect(),
+            settled_ms: 0,
+        },
+        Judge::default(),
+    );
     let mut kept = Vec::new();
     for entry in entries {
         if retention.take(b"key", trailer(*entry), Bytes::new, |_| is_bottom)? == Taken::Kept {

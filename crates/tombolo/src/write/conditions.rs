@@ -111,16 +111,19 @@ pub(crate) struct Conditional {
 struct Registered {
     engine: Arc<Engine>,
     sequence: SequenceNumber,
+    /// By which it is judged what has expired.
+    judged_ms: u64,
 }
 
 impl Registered {
     fn new(engine: &Arc<Engine>) -> Registered {
-        let sequence = if is_enabled(Mutant::ConditionForgetsItsSnapshot) {
-            engine.stream.visible()
+        let (sequence, judged_ms) = if is_enabled(Mutant::ConditionForgetsItsSnapshot) {
+            (engine.stream.visible(), engine.judged_ms())
         } else {
-            engine.snapshots.open(engine.env.now(), || engine.stream.visible())
+            let visible = || engine.stream.visible();
+            engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms())
         };
-        Registered { engine: Arc::clone(engine), sequence }
+        Registered { engine: Arc::clone(engine), sequence, judged_ms }
     }
 }
 
@@ -169,7 +172,8 @@ fn look_in_memory(engine: &Arc<Engine>, conditional: &Conditional) -> Result<Opt
     let mut found = Vec::with_capacity(conditional.requirements.all.len());
     for required in &conditional.requirements.all {
         read::check(engine, &required.keyspace)?;
-        let asked = Asked { keyspace: &required.keyspace, sequence: at.sequence };
+        let judged = read::Judged::At(at.judged_ms);
+        let asked = Asked { keyspace: &required.keyspace, sequence: at.sequence, judged };
         match read::get_version_in_memory(&view, asked, &required.key)? {
             InMemory::Answer(version) => found.push(version),
             InMemory::Miss => return Ok(None),
@@ -185,7 +189,7 @@ async fn look(engine: &Arc<Engine>, conditional: &Conditional) -> Result<Looked>
     let all = &conditional.requirements.all;
     all.iter().try_for_each(|required| read::check(engine, &required.keyspace))?;
     let keys: Vec<_> = all.iter().map(|required| (&*required.keyspace, &required.key[..])).collect();
-    let found = read::get_versions(engine, &view, &keys, at.sequence).await?;
+    let found = read::get_versions(engine, &view, &keys, (at.sequence, at.judged_ms)).await?;
     Ok(Looked { at, found })
 }
 
@@ -208,7 +212,11 @@ fn judge(
             let judge = |sequence: SequenceNumber, value: &[u8]| {
                 holds = condition.holds(Some((sequence, value)));
             };
-            read::newer_in_memory(&view, Asked { keyspace, sequence: now }, key, looked.at.sequence, judge)?
+            {
+                let judged = read::Judged::At(looked.at.judged_ms);
+                let asked = Asked { keyspace, sequence: now, judged };
+                read::newer_in_memory(&view, asked, key, looked.at.sequence, judge)?
+            }
         };
         match newer {
             Newer::None => {}

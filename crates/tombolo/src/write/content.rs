@@ -29,7 +29,7 @@ const MEMTABLE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 const RANGE_KEY_BYTES_MAX: usize = 4 << 20;
 
 /// A batch with what its commit needs to know, gathered while it was built.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) batch: BatchBuilder,
     /// Room that its entries take in a memtable, as a rule.
@@ -40,6 +40,21 @@ pub(crate) struct Prepared {
     pub(crate) range_key_bytes: usize,
     /// The first limit that an entry broke.
     pub(crate) invalid: Option<Error>,
+    /// When the first of its entries ends; `u64::MAX` when none does.
+    pub(crate) earliest_end: u64,
+}
+
+impl Default for Prepared {
+    fn default() -> Prepared {
+        Prepared {
+            batch: BatchBuilder::default(),
+            memtable_bytes: 0,
+            keyspaces: Vec::new(),
+            invalid: None,
+            range_key_bytes: 0,
+            earliest_end: u64::MAX,
+        }
+    }
 }
 
 /// Refuses a range without a key.

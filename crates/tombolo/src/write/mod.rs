@@ -581,9 +581,10 @@ pub(crate) fn write(engine: &Arc<Engine>, prepared: Prepared, durability: Durabi
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Op::ready(engine.check_writable());
     }
-    match check_in_flight(engine, durability)
-        .and_then(|()| commit(engine, Content::Batch(&prepared), durability))
-    {
+    let committed = check_in_flight(engine, durability)
+        .and_then(|()| commit(engine, Content::Batch(&prepared), durability));
+    engine.time.noted(prepared.earliest_end);
+    match committed {
         Ok(committed) => acknowledge(engine, committed, durability),
         Err(error) if stands_in_line(engine, &error) => {
             Op::ticket(stand_in_line(engine, Wanted::Batch(prepared), durability, error), ())
@@ -645,9 +646,10 @@ pub(crate) fn try_write(
     if prepared.batch.is_empty() && prepared.invalid.is_none() {
         return Ok(Op::ready(engine.check_writable()));
     }
-    match check_in_flight(engine, durability)
-        .and_then(|()| commit(engine, Content::Batch(&prepared), durability))
-    {
+    let committed = check_in_flight(engine, durability)
+        .and_then(|()| commit(engine, Content::Batch(&prepared), durability));
+    engine.time.noted(prepared.earliest_end);
+    match committed {
         Ok(committed) => Ok(acknowledge(engine, committed, durability)),
         Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
         Err(error) if is_for_another_log(engine, &error) => {

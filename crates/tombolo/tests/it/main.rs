@@ -16,6 +16,7 @@ mod damage;
 mod deadlines;
 mod destroy;
 mod ended_log;
+mod expiry;
 mod far_logs;
 mod flash;
 mod flush_ahead;

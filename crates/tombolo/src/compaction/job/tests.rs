@@ -154,8 +154,9 @@ async fn job(world: &Plain) -> Arc<Job> {
 }
 
 fn terms(snapshots: &[u64]) -> Terms {
-    let snapshots = snapshots.iter().copied().map(SequenceNumber).collect();
-    Terms { snapshots, judge: crate::resolve::Judge::default(), options: Arc::default(), table_bytes: 0 }
+    let snapshots = snapshots.iter().map(|snapshot| (SequenceNumber(*snapshot), 0)).collect();
+    let moments = crate::resolve::Moments { snapshots, settled_ms: 0 };
+    Terms { moments, judge: crate::resolve::Judge::default(), options: Arc::default(), table_bytes: 0 }
 }
 
 fn run(world: &Arc<Plain>, job: &Arc<Job>, snapshots: &[u64]) -> Arc<Run> {

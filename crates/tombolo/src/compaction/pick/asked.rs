@@ -102,8 +102,12 @@ impl Asked {
         let takes_part = |table: &&Arc<TableHandle>| match self.level {
             LEVEL_LAST => {
                 let description = table.description();
-                let holds_unneeded =
-                    description.deletes > 0 || table.has_ranges() || picking.busy.holds_older(table);
+                let has_expired =
+                    description.expiry().is_some_and(|expiry| expiry.earliest_ms <= picking.expired_ms());
+                let holds_unneeded = description.deletes > 0
+                    || table.has_ranges()
+                    || has_expired
+                    || picking.busy.holds_older(table);
                 let drops = holds_unneeded && description.last_sequence <= picking.oldest_snapshot;
                 // A compaction on request makes a clone's tables its own.
                 self.is_in_range(table) && (drops || description.source.is_some())

@@ -11,7 +11,10 @@ use std::fmt::Write as _;
 
 use parking_lot::Mutex;
 use tombolo_env::simulated::World;
+use tombolo_format::expiry::{Expiry, expiry_property};
+use tombolo_format::key::EntryKind;
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};
+use tombolo_format::property::PropertyList;
 use tombolo_storage::backend::memory::MemoryObjectStore;
 #[cfg(feature = "mutants")]
 use tombolo_storage::mutant::Mutant;
@@ -36,6 +39,8 @@ struct Case {
     made: u64,
     /// What reads have paid by the next pick.
     paid_nanos: u64,
+    /// What ended up to then may be destroyed.
+    settled_ms: u64,
 }
 
 impl Case {
@@ -67,6 +72,7 @@ impl Case {
             snapshot: SequenceNumber::MAX,
             made: 0,
             paid_nanos: 0,
+            settled_ms: 0,
         }
     }
 
@@ -81,11 +87,19 @@ impl Case {
         self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default(), &[])
     }
 
-    /// `NAME=FIRST-LAST*KIB[!DELETES%]`; of level 0 the first that is said is the newest.
+    /// `NAME=FIRST-LAST*KIB[!DELETES%][@ENTRIES:EARLIEST:LATEST]`, the last of those that end; of level 0 the first that is said is the newest.
     fn add(&mut self, level: u8, text: &str) {
         let (name, rest) = text.split_once('=').unwrap();
         let (keys, rest) = rest.split_once('*').unwrap();
         let (first, last) = keys.split_once('-').unwrap();
+        let (rest, ends) = rest.split_once('@').unwrap_or((rest, ""));
+        let mut ends = ends.split(':').map_while(|number| number.parse::<u64>().ok());
+        let expiry = ends.next().map(|entries| Expiry {
+            entries,
+            earliest_ms: ends.next().unwrap(),
+            latest_ms: ends.next().unwrap(),
+        });
+        let encoded = expiry.map(Expiry::encode);
         let (kib, deletes) = rest.split_once('!').unwrap_or((rest, "0"));
         self.made += 1;
         let sequence = SequenceNumber(if level == 0 { 1_000_000 - self.made * 10 } else { 10 });
@@ -104,8 +118,8 @@ impl Case {
             deletes: deletes.parse().unwrap(),
             tail_bytes: 100,
             oldest_unix_seconds: 0,
-            features: 0,
-            properties: tombolo_format::property::PropertyList::default(),
+            features: expiry.map_or(0, |_| EntryKind::ExpiringPut.feature()),
+            properties: PropertyList::of(encoded.as_ref().map(expiry_property)),
             source: None,
         };
         self.tables.push((name.to_owned(), table));
@@ -153,6 +167,8 @@ impl Case {
             cursors,
             oldest_snapshot: self.snapshot,
             newest_snapshot,
+            settled_ms: self.settled_ms,
+            snapshots_judged_ms: u64::MAX,
         }
     }
 
@@ -269,6 +285,7 @@ impl Case {
             }
             "compressed" => self.settings.same_compression = false,
             "snapshot" => self.snapshot = SequenceNumber(words[0].parse().unwrap()),
+            "settled" => self.settled_ms = words[0].parse().unwrap(),
             "level" => words[1..].iter().for_each(|table| self.add(words[0].parse().unwrap(), table)),
             "damaged" => {
                 let version = self.version();
@@ -474,6 +491,7 @@ fn load_comes_to_rest(seed: u64, shape: Shape) {
 #[cfg(feature = "mutants")]
 #[test]
 fn what_drops_the_newest_or_what_snapshots_see_is_noticed() {
+    tombolo_storage::mutant::notices(Mutant::ExpiredTableDroppedOverOlder, cases);
     tombolo_storage::mutant::notices(Mutant::FifoDropsNewest, cases);
     tombolo_storage::mutant::notices(Mutant::FifoForgetsSnapshots, cases);
 }

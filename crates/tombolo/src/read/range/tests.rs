@@ -17,7 +17,7 @@ fn cursor(view: &Arc<View>, sequence: u64) -> RangeCursor {
     RangeCursor::new(
         Arc::clone(view),
         KeyspaceInfo::new(0, "k", crate::options::KeyspaceOptions::default(), 0),
-        SequenceNumber(sequence),
+        (SequenceNumber(sequence), 0),
         KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded },
     )
 }
@@ -97,7 +97,7 @@ fn a_refreshed_cursor_sees_the_first_write_to_a_keyspace_in_the_memtable_that_it
     assert_eq!(take(&mut cursor, RangeCursor::next).0, None);
     writer.reserve(MemtableWriter::entry_bytes(1, 8), 1).unwrap();
     writer.insert(0, b"a", Trailer::new(SequenceNumber(1), EntryKind::Put), &1u64.to_le_bytes());
-    cursor.refresh(Arc::clone(&view), SequenceNumber(1));
+    cursor.refresh(Arc::clone(&view), (SequenceNumber(1), 0));
     cursor.stand_at_start();
     assert_eq!(take(&mut cursor, RangeCursor::next).0, Some((b"a".to_vec(), 1)));
     cursor.stand_at_end();

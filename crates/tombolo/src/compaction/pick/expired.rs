@@ -1,0 +1,124 @@
+//! What has expired: tables of which all entries have go unread, and those of which about half have
+//! are written again.
+//!
+//! Invariants:
+//! 1. A table goes unread only when every entry of it has expired, for whoever looks from a
+//!    snapshot too, an hour ago and longer, and nothing older meets its range: an expired entry
+//!    hides what is older, as a delete does.
+//! 2. A job that is done for what has expired leaves its tables with less of it: none is done
+//!    again and again.
+
+use std::sync::Arc;
+
+use tombolo_format::key::{EntryKind, SequenceNumber};
+use tombolo_storage::mutant::{Mutant, is_enabled};
+
+use super::{
+    Job, LEVEL_LAST, Means, Picking, Reason, Shape, Targets, assemble, job, meets, next_level,
+    runs_that_may_go,
+};
+use crate::time::middle;
+use crate::version::{Levels, TableHandle};
+
+/// See the module's documentation.
+pub(super) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
+    if picking.expired_ms() == 0 {
+        return None;
+    }
+    whole(levels, picking).or_else(|| half(levels, picking))
+}
+
+/// Whether a table holds nothing but entries that have expired.
+fn is_whole(table: &TableHandle, picking: &Picking<'_>) -> bool {
+    let description = table.description();
+    // A range delete is no entry, and hides what is older too.
+    description.features & !EntryKind::ExpiringPut.feature() == 0
+        && description.expiry().is_some_and(|expiry| {
+            expiry.entries == description.entries && expiry.latest_ms <= picking.expired_ms()
+        })
+}
+
+/// Tables that go unread: all of a level that may.
+fn whole(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
+    let goes = |table: &TableHandle| picking.busy.is_free(table) && is_whole(table, picking);
+    let drops = |level, upper: Vec<Arc<TableHandle>>| {
+        let job = assemble(levels, picking, Reason::Expired, (level, upper), (level, Vec::new()), u64::MAX);
+        Job { means: Means::Drop, ..job }
+    };
+    let any = is_enabled(Mutant::ExpiredTableDroppedOverOlder);
+    for (at, (level, run)) in levels.sorted.iter().enumerate().rev() {
+        let is_met = |table: &TableHandle| {
+            let description = table.description();
+            let met = |(_, deeper): &(u8, Arc<crate::version::SortedRun>)| {
+                !deeper.overlapping(&description.first_key, &description.last_key).is_empty()
+            };
+            !any && levels.sorted[at + 1..].iter().any(met)
+        };
+        let upper: Vec<_> = run.iter().filter(|table| goes(table) && !is_met(table)).cloned().collect();
+        if !upper.is_empty() {
+            return Some(drops(*level, upper));
+        }
+    }
+    // Of level 0 one at a time, the oldest first: the next one has nothing older then.
+    for (at, table) in levels.runs.iter().enumerate().rev().filter(|(_, table)| goes(table)) {
+        let description = table.description();
+        let is_met = levels.runs[at + 1..].iter().any(|older| meets(older, table))
+            || levels
+                .sorted
+                .iter()
+                .any(|(_, run)| !run.overlapping(&description.first_key, &description.last_key).is_empty());
+        if !is_met || any {
+            return Some(drops(0, vec![Arc::clone(table)]));
+        }
+    }
+    None
+}
+
+/// Whether writing a table again pays: about half of its entries have expired.
+fn is_half(table: &TableHandle, picking: &Picking<'_>) -> bool {
+    is_due(table, picking.expired_ms())
+}
+
+/// The same, by a time.
+fn is_due(table: &TableHandle, expired_ms: u64) -> bool {
+    let description = table.description();
+    description.expiry().is_some_and(|expiry| {
+        expiry.entries.saturating_mul(2) >= description.entries && middle(expiry) <= expired_ms
+    })
+}
+
+/// A job for a table of which about half has expired: down one level, or written again where it is.
+fn half(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
+    let targets = Targets::new(levels, &picking.settings);
+    // Fifo merges nothing, and of tiers only the last may be written again by itself.
+    let lowest = match picking.settings.shape {
+        Shape::Leveled => 0,
+        Shape::Tiered | Shape::Auto => LEVEL_LAST,
+        Shape::Fifo => return None,
+    };
+    let due = |table: &&Arc<TableHandle>| is_half(table, picking) && picking.busy.is_free(table);
+    for (level, run) in levels.sorted.iter().filter(|(level, _)| *level >= lowest).rev() {
+        let to = next_level(levels, &targets, *level);
+        let mut tables = run.iter().filter(due);
+        let found = tables.find_map(|table| {
+            job(levels, picking, &targets, Reason::Expired, (*level, vec![Arc::clone(table)]), to)
+        });
+        if found.is_some() {
+            return found;
+        }
+    }
+    if lowest > 0 || !levels.runs.iter().any(|table| due(&table)) {
+        return None;
+    }
+    let to = next_level(levels, &targets, 0);
+    job(levels, picking, &targets, Reason::Expired, (0, runs_that_may_go(levels, picking.busy, to)), to)
+}
+
+/// The number that the oldest snapshot must reach before what has expired can go, if one keeps it.
+pub(super) fn held(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceNumber> {
+    let is_kept = |table: &Arc<TableHandle>| {
+        is_due(table, picking.settled_ms) && !is_due(table, picking.snapshots_judged_ms)
+    };
+    let held = picking.snapshots_judged_ms < picking.settled_ms && levels.tables().any(is_kept);
+    held.then(|| SequenceNumber(picking.oldest_snapshot.0.saturating_add(1).min(SequenceNumber::MAX.0)))
+}

@@ -1,0 +1,156 @@
+//! Values that end, through the public interface, in a simulated world whose clocks jump.
+
+use std::time::Duration;
+
+use tombolo::{Batch, Condition, Db, ErrorKind, KeyspaceOptions, Options, TakeOver};
+use tombolo_env::simulated::{Process, World};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn builder(process: &Process) -> tombolo::Builder {
+    let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=4096"]).unwrap();
+    Db::builder("file:///db").env(process.env()).options(options).take_over(TakeOver::Always)
+}
+
+fn get(db: &Db, key: &str) -> Option<Vec<u8>> {
+    db.default_keyspace().get(key).wait().unwrap().map(|value| value.to_vec())
+}
+
+/// Every way to read agrees on the keys that have a value.
+fn check(db: &Db, expected: &[&str]) {
+    let keys = db.default_keyspace();
+    let forward: Vec<_> = keys.scan::<&[u8]>(..).map(|entry| entry.unwrap().0.to_vec()).collect();
+    assert_eq!(forward, expected.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>());
+    let mut cursor = keys.cursor::<&[u8]>(..);
+    let mut backward = Vec::new();
+    let mut more = cursor.seek_to_last().unwrap();
+    while more {
+        backward.push(cursor.key().to_vec());
+        more = cursor.prev().unwrap();
+    }
+    backward.reverse();
+    assert_eq!(backward, forward);
+    for key in ["long", "put", "short"] {
+        let is_there = expected.contains(&key);
+        assert_eq!(get(db, key).is_some(), is_there, "{key}");
+        assert_eq!(keys.multi_get(&[key]).wait().unwrap()[0].is_some(), is_there, "{key}");
+        assert_eq!(keys.get_with(key, |_| ()).wait().unwrap().is_some(), is_there, "{key}");
+        assert_eq!(keys.get_versioned(key).wait().unwrap().is_some(), is_there, "{key}");
+    }
+}
+
+#[test]
+fn values_end_at_their_time_in_memory_and_in_tables_and_for_successors() {
+    let world = World::new(1);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    keys.put("put", "stays").wait().unwrap();
+    keys.put("short", "older").wait().unwrap();
+    keys.put_ttl("short", "value", MINUTE).wait().unwrap();
+    let mut batch = Batch::new();
+    batch.put_ttl(&keys, "long", "value", 10 * MINUTE);
+    db.write(batch).wait().unwrap();
+    check(&db, &["long", "put", "short"]);
+    assert_eq!(get(&db, "short").unwrap(), b"value");
+    let before = db.snapshot();
+    world.run_for(MINUTE + Duration::from_millis(1));
+    check(&db, &["long", "put"]);
+    assert_eq!(before.get(&keys, "short").wait().unwrap().unwrap(), b"value", "a snapshot has its time");
+    db.flush().wait().unwrap();
+    db.compact().wait().unwrap();
+    check(&db, &["long", "put"]);
+    assert_eq!(before.get(&keys, "short").wait().unwrap().unwrap(), b"value");
+    assert_eq!(before.scan::<&[u8]>(&keys, ..).count(), 3);
+    drop((before, keys, db));
+    // A host whose clock is an hour behind revives nothing.
+    world.host(0).jump_unix_time(-3600);
+    let db = builder(&process).open().wait().unwrap();
+    check(&db, &["long", "put"]);
+    // Ahead of its host's clock, time goes on at half of its pace.
+    let began = db.time_ms();
+    world.run_for(30 * MINUTE);
+    let passed = db.time_ms() - began;
+    assert!((15 * 60_000..=30 * 60_000).contains(&passed), "{passed} ms");
+    check(&db, &["put"]);
+    assert!(db.verify().wait().unwrap().damage.is_empty());
+}
+
+#[test]
+fn a_clock_that_jumps_ahead_hides_and_can_be_set_back() {
+    let world = World::new(2);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    keys.put_ttl("short", "value", 100 * MINUTE).wait().unwrap();
+    db.flush().wait().unwrap();
+    world.host(0).jump_unix_time(400 * 86_400);
+    world.run_for(2 * MINUTE);
+    assert_eq!(get(&db, "short"), None);
+    db.compact().wait().unwrap();
+    world.host(0).jump_unix_time(-400 * 86_400);
+    world.run_for(MINUTE);
+    assert_eq!(get(&db, "short"), None, "time does not go back by itself");
+    db.reset_time().wait().unwrap();
+    assert_eq!(get(&db, "short").unwrap(), b"value", "and the bytes are there");
+}
+
+/// Nobody writes, and nobody asks: what has expired goes an hour later.
+#[test]
+fn a_keyspace_that_nobody_writes_is_cleaned() {
+    let world = World::new(3);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    let keys = db.create_keyspace("cache", KeyspaceOptions { ttl: Some(MINUTE), ..Default::default() });
+    let keys = keys.wait().unwrap();
+    for number in 0..200u32 {
+        keys.put(number.to_be_bytes(), [7; 100]).wait().unwrap();
+    }
+    db.flush().wait().unwrap();
+    assert!(db.stats().table_bytes > 0);
+    world.run_for(30 * MINUTE);
+    assert_eq!(keys.scan::<&[u8]>(..).count(), 0);
+    assert!(db.stats().table_bytes > 0, "the grace is not over");
+    world.run_for(60 * MINUTE);
+    assert_eq!(db.stats().table_bytes, 0);
+}
+
+#[test]
+fn wrong_ends_are_refused_and_conditions_go_by_the_time() {
+    let world = World::new(4);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    for wrong in [Duration::ZERO, Duration::from_micros(1), Duration::MAX] {
+        assert_eq!(keys.put_ttl("a", "v", wrong).wait().unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let past = db.time_ms() - 1;
+    let error = keys.put_until_with("a", "v", past, tombolo::Durability::Durable).wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let mut batch = Batch::new();
+    batch.put_until(&keys, "a", "v", past).put(&keys, "b", "v");
+    assert_eq!(db.write(batch).wait().unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(keys.scan::<&[u8]>(..).count(), 0, "nothing of it was taken");
+    keys.put_ttl("a", "v", MINUTE).wait().unwrap();
+    let absent = || keys.put_if("a", "w", Condition::Absent).wait().unwrap();
+    assert!(!absent().is_met());
+    world.run_for(2 * MINUTE);
+    assert!(absent().is_met(), "what has expired is absent");
+}
+
+/// Without entries that end, no record says a time.
+#[test]
+fn time_costs_nothing_where_nothing_ends() {
+    let world = World::new(5);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    db.default_keyspace().put("a", "v").wait().unwrap();
+    db.flush().wait().unwrap();
+    let records = || {
+        let files = world.host(0).all_files();
+        files.iter().filter(|(path, _)| path.to_string_lossy().contains("/manifest/")).count()
+    };
+    let before = records();
+    world.run_for(3 * 60 * MINUTE);
+    assert_eq!(records(), before);
+}
