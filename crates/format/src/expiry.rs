@@ -20,7 +20,6 @@
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
 use crate::key::EntryKind;
-use crate::property::Property;
 
 /// Bytes of an expiry behind its value.
 pub const EXPIRY_BYTES: usize = 8;
@@ -123,11 +122,6 @@ impl Expiry {
         }
         Ok(found)
     }
-}
-
-/// The property that says `encoded`, an [`Expiry`].
-pub fn expiry_property(encoded: &[u8; 24]) -> Property<'_> {
-    Property { id: PROPERTY_EXPIRY, is_critical: true, value: encoded }
 }
 
 /// What the manifest says of the database's time, in milliseconds since the Unix epoch.

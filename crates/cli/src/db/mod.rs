@@ -256,8 +256,8 @@ pub struct Delete {
     take_over: TakeOverArguments,
     /// The key.
     key: OsString,
-    /// Says that the key was put once since it was last deleted: put and delete then go together. Reads are
-    /// the same where that is wrong.
+    /// Says that the key was put once since it was last deleted: put and delete then go together.
+    /// Reads are the same where that is wrong.
     #[arg(long, conflicts_with = "condition")]
     single: bool,
     #[command(flatten)]

@@ -202,8 +202,8 @@ impl TableBuilder {
     /// Adds an entry.
     ///
     /// # Errors
-    /// `Limit` when key or value is beyond its limit; `Damaged` when an expiring put says no end. Nothing
-    /// was added.
+    /// `Limit` when key or value is beyond its limit; `Damaged` when an expiring put says no end.
+    /// Nothing was added.
     ///
     /// # Panics
     /// When the entry does not come after the last one, or is a range delete.

@@ -86,8 +86,8 @@ impl Snapshots {
         (open.values().map(|those| those.count).sum(), u64::try_from(oldest.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The sequence numbers that are looked from, ascending, each with the earliest time by which it
-    /// is judged from there what has expired.
+    /// The sequence numbers that are looked from, ascending, each with the earliest time by which
+    /// somebody there judges what has expired.
     pub(crate) fn moments(&self) -> Vec<(SequenceNumber, u64)> {
         self.0.lock().open.iter().map(|(sequence, open)| (*sequence, open.judged_ms)).collect()
     }

@@ -6,7 +6,8 @@
 //! put that ends then. `KEY NUMBER put`, `delete`,
 //! `single-delete` or `merge` is an entry, `KEY NUMBER kind N` one of a kind that no version has;
 //! `--` goes on to an older source, `below` to what lies below all that is compacted.
-//! `operator NAME` is that of the keyspace: `add_u64`, `horner`, which is full and takes the order into account,
+//! `operator NAME` is that of the keyspace: `add_u64`, `horner`, which is full and takes the
+//! order into account,
 //! `failing`, or one that is not there. `run` reads from each moment, and says what a flush of each
 //! source keeps, and a compaction of all but what is below.
 //!
@@ -699,6 +700,7 @@ fn versions_that_are_taken_wrongly_are_noticed() {
     notices(Mutant::UnknownKindTakenForPut, cases);
     notices(Mutant::DeleteDroppedOverOlder, cases);
     notices(Mutant::ExpiredDroppedOverOlder, cases);
+    notices(Mutant::SingleDeleteRevives, cases);
     for mutant in [
         Mutant::MergeFoldedWithoutProof,
         Mutant::MergeFoldedAcrossSnapshots,

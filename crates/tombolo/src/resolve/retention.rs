@@ -147,7 +147,9 @@ impl Retention {
         }
         self.is_open = false;
         // In the oldest stripe, a delete says what absence says as well.
-        let bottom = || is_bottom(key) || is_enabled(Mutant::DeleteDroppedOverOlder);
+        let dropped_over_older = is_enabled(Mutant::DeleteDroppedOverOlder)
+            || (trailer.kind() == Some(EntryKind::SingleDelete) && is_enabled(Mutant::SingleDeleteRevives));
+        let bottom = || is_bottom(key) || dropped_over_older;
         Ok(if stripe == 0 && says == Says::Absent && bottom() { Taken::Dropped } else { Taken::Kept })
     }
 

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use tombolo_format::FormatError;
-use tombolo_format::expiry::{Expiry, expiry_property};
+use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY};
 use tombolo_format::flash::FlashKey;
 use tombolo_format::key::{InternalKey, SequenceNumber, kind_name};
 use tombolo_format::manifest::{TableDescription, TableName};
@@ -218,8 +218,15 @@ impl TableWriter {
         let ranges = summary.range_deletes.map(RangeDeletes::encode);
         let ranges =
             ranges.as_ref().map(|value| Property { id: PROPERTY_RANGE_DELETES, is_critical: true, value });
-        let expiry = summary.expiry.map(Expiry::encode);
-        let expiry = expiry.as_ref().map(expiry_property);
+        let expiry = summary.expiry.map(|expiry| {
+            if is_enabled(Mutant::ExpiryOfTableTooEarly) {
+                Expiry { latest_ms: expiry.earliest_ms, ..expiry }
+            } else {
+                expiry
+            }
+        });
+        let expiry = expiry.map(Expiry::encode);
+        let expiry = expiry.as_ref().map(|value| Property { id: PROPERTY_EXPIRY, is_critical: true, value });
         let properties = PropertyList::of(ranges.into_iter().chain(expiry));
         Ok(Some(TableDescription {
             name,

@@ -188,7 +188,8 @@ impl DatabaseTime {
     /// The keeper looks: the time goes on from where it was.
     pub(crate) fn step(&self, host: u64, steady: u64) {
         let mut kept = self.kept.lock();
-        // Reckoned from one beginning as long as the pace stays: so what is rounded off does not add up.
+        // Reckoned from one beginning as long as the pace stays: what is rounded off does not add
+        // up so.
         let at = kept.at + steady.saturating_sub(kept.steady) / kept.pace.max(1);
         if at <= host {
             (kept.steady, kept.at, kept.pace) = (steady, host, 1);

@@ -154,3 +154,26 @@ fn time_costs_nothing_where_nothing_ends() {
     world.run_for(3 * 60 * MINUTE);
     assert_eq!(records(), before);
 }
+
+/// A table lives as long as the last of its values.
+#[test]
+fn a_table_with_a_value_that_lives_on_is_not_dropped() {
+    let world = World::new(6);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    keys.put_ttl("short", "value", MINUTE).wait().unwrap();
+    keys.put_ttl("long", "value", 600 * MINUTE).wait().unwrap();
+    db.flush().wait().unwrap();
+    world.run_for(300 * MINUTE);
+    assert_eq!((get(&db, "short"), get(&db, "long")), (None, Some(b"value".to_vec())));
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn snapshots_without_a_time_and_tables_that_end_too_early_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    notices(Mutant::SnapshotJudgesByNow, values_end_at_their_time_in_memory_and_in_tables_and_for_successors);
+    notices(Mutant::ExpiryOfTableTooEarly, a_table_with_a_value_that_lives_on_is_not_dropped);
+}

@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 
 use parking_lot::Mutex;
 use tombolo_env::simulated::World;
-use tombolo_format::expiry::{Expiry, expiry_property};
+use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY};
 use tombolo_format::key::EntryKind;
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};
-use tombolo_format::property::PropertyList;
+use tombolo_format::property::{Property, PropertyList};
 use tombolo_storage::backend::memory::MemoryObjectStore;
 #[cfg(feature = "mutants")]
 use tombolo_storage::mutant::Mutant;
@@ -87,7 +87,8 @@ impl Case {
         self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default(), &[])
     }
 
-    /// `NAME=FIRST-LAST*KIB[!DELETES%][@ENTRIES:EARLIEST:LATEST]`, the last of those that end; of level 0 the first that is said is the newest.
+    /// `NAME=FIRST-LAST*KIB[!DELETES%][@ENTRIES:EARLIEST:LATEST]`, the last of those that
+    /// end; of level 0 the first that is said is the newest.
     fn add(&mut self, level: u8, text: &str) {
         let (name, rest) = text.split_once('=').unwrap();
         let (keys, rest) = rest.split_once('*').unwrap();
@@ -119,7 +120,11 @@ impl Case {
             tail_bytes: 100,
             oldest_unix_seconds: 0,
             features: expiry.map_or(0, |_| EntryKind::ExpiringPut.feature()),
-            properties: PropertyList::of(encoded.as_ref().map(expiry_property)),
+            properties: PropertyList::of(encoded.as_ref().map(|value| Property {
+                id: PROPERTY_EXPIRY,
+                is_critical: true,
+                value,
+            })),
             source: None,
         };
         self.tables.push((name.to_owned(), table));
