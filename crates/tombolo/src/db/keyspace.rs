@@ -222,8 +222,7 @@ impl Keyspace {
     }
 
     /// Removes `key`, of which the caller says that it was put once since it was last removed. It
-    /// reads as [`Keyspace::delete`] does, also where that is wrong: no older value comes back. See
-    /// property `single-deletes-mismatched`.
+    /// reads as [`Keyspace::delete`] does, also where that is wrong: no older value comes back.
     ///
     /// # Errors
     /// As [`Keyspace::put`]; `Unsupported` when an older version made the keyspace.
