@@ -243,6 +243,7 @@ impl Replay {
     }
 
     /// The active memtable, with all that was replayed into it.
+    /// One that became full is sealed first: ask for the full ones after.
     ///
     /// # Errors
     /// `Busy` when the system has no memory: what was replayed waits.
