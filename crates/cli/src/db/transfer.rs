@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions};
 
-use self::lines::Lines;
+use self::lines::{Entry, Lines};
 use self::source::Source;
 use super::look::AsOf;
 use super::{Survives, range};
@@ -32,7 +32,8 @@ use crate::text::{self, FormArguments};
 
 pub const FORMATS: &str = "\
 A line is one entry, in one of two forms:
-  ndjson   {\"key\":\"1\",\"value\":\"two books\"}: a string stands for its UTF-8 bytes; bytes that are no UTF-8 are {\"hex\":\"00ff\"}
+  ndjson   {\"key\":\"1\",\"value\":\"two books\"}: a string stands for its UTF-8 bytes; bytes that are no UTF-8 are {\"hex\":\"00ff\"};
+           \"expires_ms\" says when a value ends
   tsv      the key, a tab, the value; what is no printable text is $'…' with \\n \\r \\t \\0 \\\\ \\' \\xHH, all else as it is
 What export writes import reads back, byte for byte, in either form. `db scan` prints tsv too, and with --json ndjson.";
 
@@ -232,13 +233,20 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn put(&mut self, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Result<()> {
+        // What has ended since it was exported would be refused, and nobody would see it.
+        if expires_ms.is_some_and(|end| end <= self.db.time_ms()) {
+            return Ok(());
+        }
         // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the
         // engine takes at once.
         if !self.batch.has_room(key, value) {
             self.write()?;
         }
-        self.batch.put(self.keyspace, key, value);
+        match expires_ms {
+            None => self.batch.put(self.keyspace, key, value),
+            Some(end) => self.batch.put_until(self.keyspace, key, value, end),
+        };
         if self.batch.bytes() as u64 >= self.arguments.batch_bytes { self.write() } else { Ok(()) }
     }
 
@@ -277,15 +285,15 @@ fn pump(
         if line.is_empty() {
             continue;
         }
-        let entry = form.parse(line).and_then(|(key, value)| {
-            tombolo_format::key::check_limits(&key, &value).map_err(|error| error.to_string())?;
-            Ok((key, value))
+        let entry = form.parse(line).and_then(|entry| {
+            tombolo_format::key::check_limits(&entry.key, &entry.value).map_err(|error| error.to_string())?;
+            Ok(entry)
         });
-        let (key, value) = match entry {
+        let Entry { key, value, expires_ms } = match entry {
             Ok(entry) => entry,
             Err(what) => return Err(source.wrong(&what, progress.entries)),
         };
-        writer.put(&key, &value)?;
+        writer.put(&key, &value, expires_ms)?;
         progress.count(&key, &value);
     }
     Ok(())
@@ -324,7 +332,13 @@ fn write_out<'a>(
     while cursor.next()? {
         let (key, value) = (cursor.key(), cursor.value());
         line.clear();
-        form.show(key, value, &mut line);
+        let end = cursor.expires_ms();
+        if end.is_some() && !form.says_ends() {
+            return Err(Failure::Usage(
+                "values of this keyspace end, which lines of tsv cannot say: export as ndjson".to_owned(),
+            ));
+        }
+        form.show(key, value, end, &mut line);
         sink.write(&line)?;
         progress.count(key, value);
         if interrupted.load(Ordering::Relaxed) {

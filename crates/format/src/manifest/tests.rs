@@ -172,8 +172,8 @@ fn edits_about_sources_have_a_feature_bit() {
     without.extend_from_slice(&crc32c(&without).to_le_bytes());
     assert!(matches!(decode_record(&without), Err(FormatError::Damaged { offset: 16, .. })));
     let identity = SnapshotIdentity { incarnation: 1, slot: 2, random: 3 };
-    let source = &all_edits()[16];
-    assert!(source.is_of_sources() && SnapshotEncoder::new(identity).push(source).is_err());
+    let source = all_edits().into_iter().find(Edit::is_of_sources).unwrap();
+    assert!(SnapshotEncoder::new(identity).push(&source).is_err());
 }
 
 #[test]

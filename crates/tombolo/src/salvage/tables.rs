@@ -104,7 +104,7 @@ impl Tables {
         }
         let parts =
             self.open(description).parts(Request::new(Purpose::Verify, Epoch::NONE), is_damage).await?;
-        Ok(parts.filter(|parts| parts.iter().any(|part| matches!(part, Part::Sound { .. }))))
+        Ok(parts.filter(|parts| parts.iter().any(|part| !matches!(part, Part::Lost { .. }))))
     }
 
     fn open(&self, description: &TableDescription) -> Table {
@@ -143,7 +143,14 @@ impl Tables {
             TableWriter::create(&**target, Request::new(Purpose::Compaction, manifest.epoch()), new).await?;
         let number = description.properties.sequence_override();
         for part in parts {
-            let Part::Sound { block, dictionary, .. } = part else { continue };
+            let (block, dictionary) = match part {
+                Part::Sound { block, dictionary, .. } => (block, dictionary),
+                Part::RangeDeletes(ranges) => {
+                    writer.set_ranges(ranges.clone())?;
+                    continue;
+                }
+                Part::Lost { .. } => continue,
+            };
             let request = Request::new(Purpose::Verify, Epoch::NONE);
             let read = source.sound_block(request, *block, dictionary.as_ref()).await?;
             let wrong = |error: FormatError| Error::format(source.object(), block.offset, error);

@@ -9,6 +9,7 @@ use tombolo_format::block::{Block, Cursor};
 use tombolo_format::compression::Dictionary;
 use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, Trailer};
+use tombolo_format::ranges::RangeLayers;
 use tombolo_format::stored::BlockHandle;
 use tombolo_format::table::{Top, open_within};
 use tombolo_storage::{Error, Request, Result};
@@ -27,6 +28,9 @@ pub enum Part {
         /// The table's, with which it may be compressed.
         dictionary: Option<Dictionary>,
     },
+    /// The range deletes of the table, whatever became of its blocks. Without them older tables
+    /// would show what they hide.
+    RangeDeletes(RangeLayers),
     /// Blocks that are not.
     Lost {
         /// No key of them comes before it.
@@ -121,6 +125,9 @@ impl Table {
             && **last > *self.description.last_key
         {
             *last = Bytes::copy_from_slice(&self.description.last_key);
+        }
+        if !top.ranges.is_empty() {
+            parts.parts.push(Part::RangeDeletes(top.ranges));
         }
         Ok(Some(parts.parts))
     }

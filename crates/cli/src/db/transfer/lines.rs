@@ -8,10 +8,19 @@ use crate::text;
 /// What lines look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Lines {
-    /// A JSON object with `key` and `value`.
+    /// A JSON object with `key` and `value`, and `expires_ms` of a value that ends.
     Ndjson,
     /// Key, tab, value, each as it is or quoted as $'…'.
     Tsv,
+}
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+    /// When the value ends, in milliseconds of the database's time.
+    pub expires_ms: Option<u64>,
 }
 
 /// What a line of JSON must be.
@@ -23,21 +32,29 @@ impl Lines {
     ///
     /// # Errors
     /// The trouble with it.
-    pub fn parse(self, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+    pub fn parse(self, line: &[u8]) -> Result<Entry, String> {
         match self {
             Lines::Ndjson => parse_json(line),
-            Lines::Tsv => parse_tsv(line),
+            Lines::Tsv => parse_tsv(line).map(|(key, value)| Entry { key, value, expires_ms: None }),
         }
     }
 
+    /// Whether a line of a value that ends says when.
+    pub fn says_ends(self) -> bool {
+        self == Lines::Ndjson
+    }
+
     /// Appends a line, its newline included.
-    pub fn show(self, key: &[u8], value: &[u8], line: &mut Vec<u8>) {
+    pub fn show(self, key: &[u8], value: &[u8], expires_ms: Option<u64>, line: &mut Vec<u8>) {
         match self {
             Lines::Ndjson => {
                 line.extend_from_slice(b"{\"key\":");
                 show_json(key, line);
                 line.extend_from_slice(b",\"value\":");
                 show_json(value, line);
+                if let Some(end) = expires_ms {
+                    line.extend_from_slice(format!(",\"expires_ms\":{end}").as_bytes());
+                }
                 line.extend_from_slice(b"}\n");
             }
             Lines::Tsv => {
@@ -50,10 +67,14 @@ impl Lines {
     }
 }
 
-fn parse_json(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+fn parse_json(line: &[u8]) -> Result<Entry, String> {
     let parsed: Value =
         serde_json::from_slice(line).map_err(|error| format!("no JSON ({error}): {WANTED}"))?;
     let Value::Object(mut fields) = parsed else { return Err(format!("no JSON object: {WANTED}")) };
+    let expires_ms = match fields.remove("expires_ms") {
+        None => None,
+        Some(end) => Some(end.as_u64().ok_or_else(|| format!("\"expires_ms\" is no number: {WANTED}"))?),
+    };
     let mut take = |name: &str| {
         let value = fields.remove(name).ok_or_else(|| format!("without {name:?}: {WANTED}"))?;
         text::from_json(value)
@@ -61,7 +82,7 @@ fn parse_json(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     };
     let (key, value) = (take("key")?, take("value")?);
     match fields.keys().next() {
-        None => Ok((key, value)),
+        None => Ok(Entry { key, value, expires_ms }),
         Some(name) => Err(format!("the field {name:?} has no meaning here: {WANTED}")),
     }
 }
@@ -98,7 +119,7 @@ mod tests {
     fn known_lines() {
         let show = |form: Lines, key: &[u8], value: &[u8]| {
             let mut line = Vec::new();
-            form.show(key, value, &mut line);
+            form.show(key, value, None, &mut line);
             String::from_utf8(line).unwrap()
         };
         assert_eq!(show(Lines::Ndjson, b"1", b"a \"b\"\n"), "{\"key\":\"1\",\"value\":\"a \\\"b\\\"\\n\"}\n");
@@ -127,21 +148,22 @@ mod tests {
         }
         assert_eq!(
             Lines::Tsv.parse(b"C:\\new\\\xff\t\\t").unwrap(),
-            (b"C:\\new\\\xff".to_vec(), b"\\t".to_vec()),
+            Entry { key: b"C:\\new\\\xff".to_vec(), value: b"\\t".to_vec(), expires_ms: None },
             "what is not quoted stands for itself"
         );
     }
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_back(key: Vec<u8>, value: Vec<u8>, text: String) {
+        fn what_is_shown_is_read_back(key: Vec<u8>, value: Vec<u8>, text: String, end: Option<u64>) {
             for form in [Lines::Ndjson, Lines::Tsv] {
                 for value in [&value[..], text.as_bytes()] {
                     let mut line = Vec::new();
-                    form.show(&key, value, &mut line);
+                    let expires_ms = end.filter(|_| form.says_ends());
+                    form.show(&key, value, expires_ms, &mut line);
                     prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
                     line.pop();
-                    prop_assert_eq!(form.parse(&line), Ok((key.clone(), value.to_vec())));
+                    prop_assert_eq!(form.parse(&line), Ok(Entry { key: key.clone(), value: value.to_vec(), expires_ms }));
                 }
             }
         }
