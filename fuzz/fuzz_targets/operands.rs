@@ -1,5 +1,5 @@
-//! Fuzzes `tombolo_format::fuzzing::merge_list`.
+//! Fuzzes `tombolo_format::fuzzing::operands`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tombolo_format::fuzzing::merge_list(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tombolo_format::fuzzing::operands(bytes));

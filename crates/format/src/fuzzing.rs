@@ -24,7 +24,7 @@ use crate::log_frame::{
 use crate::log_object::{LogObject, encode_seal};
 use crate::manifest::snapshot::{SnapshotDecoder, SnapshotIdentity};
 use crate::manifest::{decode_edit, decode_record, encode_record};
-use crate::operands::{OperandList, operands};
+use crate::operands::{OperandList, operands as decode};
 use crate::pin::{decode_pin, encode_pin};
 use crate::question::{decode_answer, decode_question, encode_answer, encode_question};
 use crate::ranges::RangeLayers;
@@ -47,7 +47,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("manifest_snapshot", manifest_snapshot),
     ("pin", pin),
     ("question", question),
-    ("operands", merge_list),
+    ("operands", operands),
     ("block", block),
     ("filter_and_index", filter_and_index),
     ("table", table),
@@ -65,8 +65,8 @@ pub fn batch(bytes: &[u8]) {
 }
 
 /// Lists of merge operands; what decodes must encode to the same bytes.
-pub fn merge_list(bytes: &[u8]) {
-    if let Ok(found) = operands(bytes) {
+pub fn operands(bytes: &[u8]) {
+    if let Ok(found) = decode(bytes) {
         let mut list = OperandList::default();
         found.iter().for_each(|operand| list.push(operand));
         assert_eq!(list.finish(), bytes);

@@ -81,8 +81,8 @@
 //! **A value object** ([`crate::value_object`]) is named as a table is, by edits 5, 7, 8, 9 and 19,
 //! so that it is kept and deleted by the same rules. Its level is 255 ([`LEVEL_VALUES`]), its
 //! entries are its records, its tail is its footer, its feature bits say kind 6. It is live as long
-//! as a live table of its keyspace refers to it by property 5, and becomes obsolete with the edit by
-//! which the last one leaves.
+//! as a live table of its keyspace refers to it by property 5, and becomes obsolete with the edit
+//! by which the last one leaves.
 //!
 //! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0,
 //! [`FEATURE_SOURCES`]: who does not know it would take tables of other databases for this one's.
@@ -443,7 +443,7 @@ pub enum Edit {
     },
     /// The database's time.
     Time {
-        /// What is known of it.
+        /// All that is known of it.
         times: Times,
         /// Somebody has set it back: else no time goes back.
         is_set: bool,

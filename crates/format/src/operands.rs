@@ -1,5 +1,5 @@
-//! Operands of a merge operator that were joined to one entry, in their order: the value of an entry
-//! of kind merge list.
+//! Operands of a merge operator that were joined to one entry, in their order: the value of an
+//! entry of kind merge list.
 //!
 //! | bytes | field |
 //! |---|---|

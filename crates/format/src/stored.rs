@@ -7,8 +7,8 @@
 //! | n − 4 | 4 | CRC-32C of all before it, mixed with (table identity, offset in the table) |
 //!
 //! Compression 3 is LZ4 in two parts (`stored/parts.rs`): data blocks have it, so that a look-up
-//! can leave out most of the values. Compression 4 is ZSTD with the dictionary that the table has in
-//! its properties: data blocks have it.
+//! can leave out most of the values. Compression 4 is ZSTD with the dictionary that the table has
+//! in its properties: data blocks have it.
 //!
 //! n is the length in the block's handle. Nothing is decompressed or parsed before the checksum was
 //! found right.

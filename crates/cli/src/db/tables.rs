@@ -75,11 +75,11 @@ struct HowToIngest {
 /// How tables come into a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum How {
-    /// By reference where the store can, else byte by byte; what is given stays.
+    /// By reference where the store can, else byte by byte; the given object stays.
     Link,
-    /// Byte by byte; what is given stays.
+    /// Byte by byte; the given object stays.
     Copy,
-    /// As link; what is given is deleted once the database has it.
+    /// As link; the given object is deleted once the database has it.
     Move,
 }
 

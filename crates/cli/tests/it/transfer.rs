@@ -255,7 +255,7 @@ fn an_export_that_fails_leaves_no_file_that_seems_whole() {
     assert_eq!(fs::read_to_string(&out).unwrap(), lines);
 }
 
-/// A keyspace goes from one database into another as tables, with its settings; what is wrong with
+/// A keyspace goes from one database into another as tables, with its settings; faults of
 /// them is told, and nothing is taken.
 #[test]
 fn a_keyspace_is_exported_as_tables_and_imported_elsewhere() {
@@ -284,7 +284,7 @@ fn a_keyspace_is_exported_as_tables_and_imported_elsewhere() {
     let all = |place: &str| ok(&["db", "export", place, "--keyspace", "old"]);
     assert_eq!(all(&from), all(&to));
     assert!(ok(&["db", "keyspace", "list", &to]).contains("filter_bits 12"));
-    // A table by itself, over what is there, and in its place.
+    // A table by itself, over the content, and in its place.
     let first = folder.path().join("parts/part-00001.table");
     ok(&["db", "put", &to, "zzz", "1"]);
     let first = first.to_str().unwrap();

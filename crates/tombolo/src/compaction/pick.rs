@@ -15,8 +15,9 @@
 //! 4. A level 0 that reads have paid for goes down, few as its runs may be: see
 //!    `version::read_cost`.
 //!
-//! What has expired comes before all that ([`expired`]). That is the shape `leveled`. [`tiered`] and
-//! [`fifo`] say what the other shapes of a keyspace do instead; asked compactions are the same in all.
+//! What has expired comes before all that ([`expired`]). That is the shape `leveled`. [`tiered`]
+//! and [`fifo`] say what the other shapes of a keyspace do instead; asked compactions are the same
+//! in all.
 //!
 //! Invariants of a job:
 //! 1. None of its inputs is an input of another job.

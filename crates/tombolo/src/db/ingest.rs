@@ -112,7 +112,7 @@ impl Db {
     /// others are merged by compaction like what flushes bring.
     ///
     /// # Errors
-    /// `Invalid` for what is no table of a [`TableFileBuilder`](crate::TableFileBuilder), for
+    /// `Invalid` for anything but a table of a [`TableFileBuilder`](crate::TableFileBuilder), for
     /// tables that meet without [`IngestOptions::ordered`], and for nothing at all; `Corrupt` for a
     /// damaged table; `Unsupported` for one of a newer version, or with entries that the keyspace
     /// does not take; `NotFound` for a table that is not there or a keyspace that was dropped;

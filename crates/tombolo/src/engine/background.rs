@@ -1,5 +1,5 @@
-//! Background work: its settings and bounds, the keyspaces and snapshots that it goes by, its tasks,
-//! how fast it goes, and its trouble.
+//! Background work: its settings and bounds, the keyspaces and snapshots that it goes by, its
+//! tasks, how fast it goes, and its trouble.
 
 use std::ops::Deref;
 use std::sync::Arc;

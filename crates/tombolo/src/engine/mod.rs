@@ -101,7 +101,7 @@ impl View {
         !self.waiting.is_empty() && self.version.is_over(keyspace)
     }
 
-    /// Those that count for a keyspace, newest first: an exchange ends what is older.
+    /// Those that count for a keyspace, newest first: an exchange ends everything older.
     pub(crate) fn memtables_of(&self, keyspace: u32) -> impl Iterator<Item = &Arc<Memtable>> {
         let ends = |sealed: &Arc<Sealed>| {
             sealed.ingested.as_ref().is_some_and(|ingested| ingested.exchanges(keyspace))

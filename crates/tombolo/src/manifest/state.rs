@@ -335,7 +335,7 @@ impl State {
         &self.streams
     }
 
-    /// What is known of the database's time.
+    /// All that is known of the database's time.
     pub fn times(&self) -> Times {
         self.times
     }

@@ -108,7 +108,7 @@ pub trait FullOperator: Send + Sync + 'static {
 /// | `add_f64` | f64, little-endian | their sum, added oldest first |
 /// | `max`, `min` | bytes | the greatest or least, compared as keys are |
 /// | `append`, `append_comma`, `append_line` | bytes | all in their order, with nothing, a comma or a line's end between |
-/// | `bit_or` | bytes | the bits of all; what is shorter counts as ending in zeros |
+/// | `bit_or` | bytes | the bits of all; a shorter one counts as ending in zeros |
 /// | `set_union` | sets: see [`encode_set`] | the elements of all |
 /// | `weights` | i64, little-endian | their sum, modulo 2^64; a key whose sum is zero is absent |
 #[derive(Clone)]

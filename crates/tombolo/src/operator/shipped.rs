@@ -160,7 +160,7 @@ impl AssociativeOperator for Append {
     }
 }
 
-/// Keeps the bits of all; what is shorter counts as ending in zeros.
+/// Keeps the bits of all; a shorter one counts as ending in zeros.
 #[derive(Clone, Copy, Debug)]
 struct BitOr;
 

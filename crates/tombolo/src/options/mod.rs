@@ -398,8 +398,8 @@ pub struct KeyspaceOptions {
     /// The merge operator, which [`crate::Keyspace::merge`] needs. Default none. It stays once it
     /// is set: operands mean what it says.
     pub operator: Option<OperatorName>,
-    /// How long a value lives that is put without a time to live of its own: at least a millisecond.
-    /// Default `None`: for ever. Those that are there stay as they are.
+    /// How long a value lives that is put without a time to live of its own: at least a
+    /// millisecond. Default `None`: for ever. Those that are there stay as they are.
     pub ttl: Option<Duration>,
 }
 
@@ -593,8 +593,8 @@ impl KeyspaceOptions {
         }
     }
 
-    /// As they take the place of those `before`: what this version does not know stays, and all that
-    /// this version may write is allowed.
+    /// As they take the place of those `before`: what this version does not know stays, and all
+    /// that this version may write is allowed.
     pub(crate) fn to_manifest_over(&self, before: &manifest::KeyspaceOptions) -> manifest::KeyspaceOptions {
         let mut options = self.to_manifest();
         options.features |= before.features;

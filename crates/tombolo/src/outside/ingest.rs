@@ -190,8 +190,8 @@ fn given(engine: &Engine, tables: &[(Arc<KeyspaceInfo>, TablePlace)]) -> Result<
 /// What was brought so far, and who is told.
 type Telling<'a> = Mutex<(IngestReport, &'a mut Progress)>;
 
-/// Brings all into the database's own store, and checks them there: what is checked is what will be
-/// read. On an error some may be there.
+/// Brings all into the database's own store, and checks them there: the checked bytes are those
+/// that will be read. On an error some may be there.
 async fn bring_all(
     engine: &Engine,
     given: &[Given],
@@ -351,7 +351,7 @@ async fn give_up(engine: &Engine, ingestion: &Ingestion) {
     engine.work.raise();
 }
 
-/// Deletes what was moved. What is left is the giver's still, and harmless.
+/// Deletes what was moved. The rest is the giver's still, and harmless.
 async fn remove_given(given: &[Given]) {
     let request = Request::new(Purpose::Collection, Epoch::NONE);
     for Given { store, object, shown, .. } in given {

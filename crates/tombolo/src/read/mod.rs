@@ -48,7 +48,7 @@ use crate::version::{Levels, TableHandle};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) keyspace: &'a KeyspaceInfo,
-    /// What is no newer is seen.
+    /// Anything no newer is seen.
     pub(crate) sequence: SequenceNumber,
     /// By which time it is judged what has expired.
     pub(crate) judged: Judged<'a>,

@@ -9,7 +9,7 @@
 //! `operator NAME` is that of the keyspace: `add_u64`, `horner`, which is full and takes the
 //! order into account,
 //! `failing`, or one that is not there. `run` reads from each moment, and says what a flush of each
-//! source keeps, and a compaction of all but what is below.
+//! source keeps, and a compaction of all but the tables below.
 //!
 //! A read is each way to read: get, multi-get, a cursor forward and backward; of memtables, and of
 //! tables with the same entries. All must agree with each other and with the plain rule, and reads

@@ -44,7 +44,7 @@ pub(super) enum Pinning {
 
 /// The tables and value objects that a state shows, or that a log may show with it.
 fn tables_of(state: &State) -> BTreeSet<TableName> {
-    // The log may show what is staged, before the next state is looked at.
+    // The log may show staged tables, before the next state is looked at.
     state.live_names().chain(state.staged().map(|table| table.description.name)).collect()
 }
 

@@ -116,7 +116,7 @@ impl Fold {
             Ok(Says::Absent) => Ok(Answer::Absent),
             Ok(Says::Operand) if trailer.kind() == Some(EntryKind::ExpiringPut) => {
                 let stored = value();
-                // Whoever writes one checks it: else another version has.
+                // The writer of one checks it: else another version has.
                 let Ok((value, expires_ms)) = split_expiring(&stored) else {
                     return Err(Unresolved(trailer.kind_byte()).at(place()));
                 };

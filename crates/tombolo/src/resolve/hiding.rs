@@ -1,7 +1,8 @@
 //! Which entries range deletes take away, and which range deletes somebody still needs.
 //!
-//! Snapshots cut all numbers into stripes ([`super::Retention`]). A reader that sees an entry sees the
-//! newest of its stripe, and so a range delete of the stripe: the newest one over the key decides.
+//! Snapshots cut all numbers into stripes ([`super::Retention`]). A reader that sees an entry sees
+//! the newest of its stripe, and so a range delete of the stripe: the newest one over the key
+//! decides.
 //!
 //! Invariants:
 //! 1. An entry goes only by a range delete of its own stripe that is newer than it.

@@ -254,8 +254,8 @@ impl Retention {
         split_expiring(stored).is_ok_and(|(_, expires_ms)| expires_ms <= gone_ms)
     }
 
-    /// What a put that ends comes to; `None`: it stays. Once it has expired it acts as a delete, and
-    /// goes only where a delete may.
+    /// What a put that ends comes to; `None`: it stays. Once it has expired it acts as a delete,
+    /// and goes only where a delete may.
     fn expired(
         &self,
         trailer: Trailer,

@@ -267,7 +267,7 @@ impl Table {
         Ok(self.hit(block, handle, lookup)?.map_or(Probe::Absent, Probe::Found))
     }
 
-    /// Looks a key up, and fetches what is not in memory: at most three requests, one if the table
+    /// Looks a key up, and fetches those not in memory: at most three requests, one if the table
     /// was opened and its index is resident.
     ///
     /// # Errors

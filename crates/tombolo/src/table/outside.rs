@@ -17,7 +17,7 @@ use super::damage::Pieces;
 use super::{Step, Table};
 use crate::cache::BlockCache;
 
-/// What is found of one that was not described before.
+/// The findings of one that was not described before.
 #[derive(Debug, Default)]
 struct Found {
     first: Option<Bytes>,
@@ -48,7 +48,7 @@ impl Found {
     }
 }
 
-/// What is no table, or none from outside.
+/// No table, or none from outside.
 fn foreign(object: &ObjectName, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, format!("no table that can be ingested: {why}"))
         .object(object)

@@ -92,7 +92,7 @@ impl Table {
         Ok(probe)
     }
 
-    /// Looks several keys up from one moment, in ascending order, and fetches what is not in
+    /// Looks several keys up from one moment, in ascending order, and fetches those not in
     /// memory: at most three requests, whatever their number.
     ///
     /// # Errors

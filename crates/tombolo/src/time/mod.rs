@@ -78,7 +78,7 @@ struct Kept {
     settled: u64,
 }
 
-/// What is to be done for entries that end.
+/// The work for entries that end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// A record is needed now.
@@ -188,7 +188,7 @@ impl DatabaseTime {
     /// The keeper looks: the time goes on from where it was.
     pub(crate) fn step(&self, host: u64, steady: u64) {
         let mut kept = self.kept.lock();
-        // Reckoned from one beginning as long as the pace stays: what is rounded off does not add
+        // Reckoned from one beginning as long as the pace stays: rounding does not add
         // up so.
         let at = kept.at + steady.saturating_sub(kept.steady) / kept.pace.max(1);
         if at <= host {
@@ -240,7 +240,7 @@ impl DatabaseTime {
         self.reached.fetch_max(times.reached_ms, Ordering::AcqRel);
     }
 
-    /// What is needed for entries that end so.
+    /// The work for entries that end so.
     pub(crate) fn plan(&self, ends: impl Iterator<Item = Expiry>, host: u64, steady: u64) -> Plan {
         let (now, bound) = (self.now(host), self.bound());
         let kept = self.kept.lock();

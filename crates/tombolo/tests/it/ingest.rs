@@ -383,7 +383,7 @@ async fn part(stores: &Stores, name: &str, entries: &Entries) -> TablePlace {
     place
 }
 
-/// What is wrong with a table is told, with what to do; nothing is taken, nothing stays, and the
+/// A fault of a table is told, with what to do; nothing is taken, nothing stays, and the
 /// database goes on.
 #[test]
 fn bad_tables_are_refused_and_nothing_is_taken() {
@@ -574,7 +574,7 @@ fn a_keyspace_that_is_gone_takes_no_table() {
     });
 }
 
-/// Of what is brought in which way, the given object stays or goes.
+/// Of each way to bring one in, the given object stays or goes.
 #[test]
 fn a_moved_table_is_gone_where_it_was_and_the_others_stay() {
     run(OPTIONS, |stores| async move {

@@ -433,7 +433,7 @@ fn operands_survive_an_operator_that_panics() {
     assert_eq!(keys.get("merged").wait().unwrap().unwrap(), b"xyxyxy");
 }
 
-/// What is refused takes no effect, and says what to do.
+/// A refused one takes no effect, and says what to do.
 #[test]
 fn wrong_merges_are_refused() {
     let kept = Kept::new("wrong");

@@ -1,4 +1,4 @@
-//! Shapes of a keyspace, through the public interface: what is written and kept under each.
+//! Shapes of a keyspace, through the public interface: the bytes written and kept under each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -163,7 +163,8 @@ mod tests {
                     form.show(&key, value, expires_ms, &mut line);
                     prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
                     line.pop();
-                    prop_assert_eq!(form.parse(&line), Ok(Entry { key: key.clone(), value: value.to_vec(), expires_ms }));
+                    let entry = Entry { key: key.clone(), value: value.to_vec(), expires_ms };
+                    prop_assert_eq!(form.parse(&line), Ok(entry));
                 }
             }
         }

@@ -2,9 +2,9 @@
 //! are written again.
 //!
 //! Invariants:
-//! 1. A table goes unread only when every entry of it has expired, for whoever looks from a
+//! 1. A table goes unread only when every entry of it has expired, for all who look from a
 //!    snapshot too, an hour ago and longer, and nothing older meets its range: an expired entry
-//!    hides what is older, as a delete does.
+//!    hides everything older, as a delete does.
 //! 2. A job that is done for what has expired leaves its tables with less of it: none is done
 //!    again and again.
 
@@ -31,7 +31,7 @@ pub(super) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
 /// Whether a table holds nothing but entries that have expired.
 fn is_whole(table: &TableHandle, picking: &Picking<'_>) -> bool {
     let description = table.description();
-    // A range delete is no entry, and hides what is older too.
+    // A range delete is no entry, and hides everything older too.
     description.features & !EntryKind::ExpiringPut.feature() == 0
         && description.expiry().is_some_and(|expiry| {
             expiry.entries == description.entries && expiry.latest_ms <= picking.expired_ms()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Job, LEVEL_LAST, Means, Picking, Reason, Targets, meets, range_of};
 use crate::version::{Levels, TableHandle};
 
-/// The lowest level to which a table may go without passing, or meeting, what is older; `None`: it
+/// The lowest level to which a table may go without passing, or meeting, anything older; `None`: it
 /// stays in level 0.
 fn level_of(levels: &Levels, table: &TableHandle) -> Option<u8> {
     let description = table.description();

@@ -158,7 +158,7 @@ fn edits() -> impl Strategy<Value = Edit> {
             |(epoch, random, id)| Edit::TableStaged(table(epoch, random, id, 0))
         ),
         4 => (name(), 0u8..3, 0u64..9).prop_map(
-            |(name, level, sequence)| Edit::StagedTableLive { name, level, sequence: SequenceNumber(sequence) }
+            |(name, level, number)| Edit::StagedTableLive { name, level, sequence: SequenceNumber(number) }
         ),
         1 => id().prop_map(|id| Edit::KeyspaceEmptied { id }),
         2 => (0u32..3).prop_map(|number| Edit::SourceNamed(source(number))),
@@ -268,7 +268,8 @@ fn a_table_lives_by_rule_11() {
     assert!(refused(&unnamed, &obsolete) && unnamed.table(name).is_none());
 }
 
-/// A staged table is no part of the version until it is made one, under the number of its log entry.
+/// A staged table is no part of the version until it is made one, under the number of its log
+/// entry.
 #[test]
 fn a_staged_table_goes_live_under_one_number_or_is_given_up() {
     let staged = table(1, 5, 0, 0);
