@@ -160,7 +160,8 @@ fn writers_go_as_fast_as_compaction() {
             runs_most = runs_most.max(runs(&db));
         }
         assert!(runs_most <= 36, "{runs_most} runs");
-        assert!(most < Duration::from_secs(1), "one waited {most:?}");
+        // A write waits a second at most for the bytes before it, and then for its own.
+        assert!(most < Duration::from_millis(1050), "one waited {most:?}");
         let stats = db.stats();
         assert!(stats.compaction_bytes_pending > 0, "{stats:?}");
         stores.env.sleep(Duration::from_secs(120)).await;
