@@ -428,7 +428,7 @@ impl<'a> Operations<'a> {
             ));
         }
         let value = self.reader.take(value_bytes)?;
-        match EntryKind::from_byte(kind) {
+        match EntryKind::from_byte(kind).filter(|kind| kind.is_logged()) {
             Some(kind) => entry(kind, keyspace, key, value, 1),
             None if kind == 0 => Err(FormatError::damaged(1, "a kind of entry", "0")),
             None => Err(FormatError::newer(1, format!("an entry of kind {}", kind_name(kind)))),
@@ -454,7 +454,7 @@ impl<'a> Operations<'a> {
         }
         let key = self.reader.take(key_bytes)?;
         let value = self.reader.take(value_bytes)?;
-        if let Some(kind) = EntryKind::from_byte(header[0]) {
+        if let Some(kind) = EntryKind::from_byte(header[0]).filter(|kind| kind.is_logged()) {
             return entry(kind, keyspace, key, value, at);
         }
         match header[0] {

@@ -253,7 +253,7 @@ pub fn value_object(bytes: &[u8]) {
             value_bytes: 0,
             checksum: 0,
         };
-        let _ = reference.open_believing(&bytes, b"key", alignment);
+        let _ = reference.believing(&bytes).open(&bytes, b"key", alignment);
     }
     let Ok(header) = ValueObjectHeader::decode(&bytes) else { return };
     let Ok(mut checker) = ValueObjectChecker::begin(&bytes, header.keyspace, header.identity) else { return };

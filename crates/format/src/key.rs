@@ -18,7 +18,7 @@
 //! | 3 | single delete | as delete, and its writer says that one put lies below it at most |
 //! | 4 | merge | the value is an operand for the keyspace's merge operator |
 //! | 5 | range delete | the keys from this one up to the one in the value, without that one, have no value |
-//! | 6 | separated put | reserved: the value says where the value is |
+//! | 6 | separated put | the key has a value, and the entry's value says where that lies ([`crate::value_object`]); in tables only |
 //! | 7 | expiring put | the key has this value until a time, which the value's last bytes say ([`crate::expiry`]) |
 //! | 8 | merge list | several operands, oldest first: see [`crate::operands`] |
 //!
@@ -84,16 +84,20 @@ pub enum EntryKind {
     ExpiringPut = 7,
     /// The value holds several operands: see [`crate::operands`].
     MergeList = 8,
+    /// The key has a value, which lies in a value object: the entry's value is a reference
+    /// ([`crate::value_object`]). In tables only: logs and memtables hold the value itself.
+    SeparatedPut = 6,
 }
 
 impl EntryKind {
     /// All kinds.
-    pub const ALL: [EntryKind; 7] = [
+    pub const ALL: [EntryKind; 8] = [
         EntryKind::Put,
         EntryKind::Delete,
         EntryKind::SingleDelete,
         EntryKind::Merge,
         EntryKind::RangeDelete,
+        EntryKind::SeparatedPut,
         EntryKind::ExpiringPut,
         EntryKind::MergeList,
     ];
@@ -107,6 +111,7 @@ impl EntryKind {
             3 => EntryKind::SingleDelete,
             4 => EntryKind::Merge,
             5 => EntryKind::RangeDelete,
+            6 => EntryKind::SeparatedPut,
             7 => EntryKind::ExpiringPut,
             8 => EntryKind::MergeList,
             _ => return None,
@@ -116,8 +121,27 @@ impl EntryKind {
     /// Whether the entry takes values away and holds none.
     pub const fn is_delete(self) -> bool {
         match self {
-            EntryKind::Put | EntryKind::Merge | EntryKind::ExpiringPut | EntryKind::MergeList => false,
+            EntryKind::Put
+            | EntryKind::Merge
+            | EntryKind::SeparatedPut
+            | EntryKind::ExpiringPut
+            | EntryKind::MergeList => false,
             EntryKind::Delete | EntryKind::SingleDelete | EntryKind::RangeDelete => true,
+        }
+    }
+
+    /// Whether batches and logs may hold such entries.
+    #[inline]
+    pub const fn is_logged(self) -> bool {
+        match self {
+            EntryKind::Put
+            | EntryKind::Delete
+            | EntryKind::SingleDelete
+            | EntryKind::Merge
+            | EntryKind::RangeDelete
+            | EntryKind::ExpiringPut
+            | EntryKind::MergeList => true,
+            EntryKind::SeparatedPut => false,
         }
     }
 
@@ -130,6 +154,7 @@ impl EntryKind {
             EntryKind::SingleDelete
             | EntryKind::Merge
             | EntryKind::RangeDelete
+            | EntryKind::SeparatedPut
             | EntryKind::ExpiringPut
             | EntryKind::MergeList => 1 << self as u8,
         }
@@ -241,6 +266,7 @@ impl PartialOrd for InternalKey<'_> {
 pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::SingleDelete.feature()
     | EntryKind::Merge.feature()
     | EntryKind::RangeDelete.feature()
+    | EntryKind::SeparatedPut.feature()
     | EntryKind::ExpiringPut.feature()
     | EntryKind::MergeList.feature();
 

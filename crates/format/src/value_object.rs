@@ -167,17 +167,38 @@ impl Reference {
         value.map_err(|error| error.shifted(self.offset))
     }
 
-    /// As [`Reference::open`], whatever the reference says of the record's checksum: what would be
-    /// read if nobody compared them.
+    /// As [`Reference::open`], into memory that `memory` gives for so many bytes.
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Panics
+    /// When the memory has another length.
+    pub fn open_into<M: AsMut<[u8]>>(
+        &self,
+        record: &[u8],
+        user_key: &[u8],
+        memory: impl FnOnce(usize) -> M,
+    ) -> Result<M> {
+        let opened = self.check(record, key_hash(user_key)).and_then(|payload| {
+            let bytes = payload.value_bytes as usize;
+            let mut memory = memory(bytes);
+            assert_eq!(memory.as_mut().len(), bytes, "memory of another length");
+            decompress_into(payload.compression, payload.bytes, memory.as_mut())
+                .map_err(|error| error.shifted(RECORD_HEADER_BYTES as u64))?;
+            Ok(memory)
+        });
+        opened.map_err(|error| error.shifted(self.offset))
+    }
+
+    /// A reference to the same record that says of it what it says itself: what would be believed
+    /// if nobody compared them.
     #[doc(hidden)]
-    pub fn open_believing(&self, record: &Bytes, user_key: &[u8], alignment: usize) -> Result<Bytes> {
-        let checksum = record.last_chunk::<4>().map_or(0, |checksum| u32::from_le_bytes(*checksum));
-        let value_bytes = record.get(4..8).and_then(|bytes| bytes.first_chunk::<4>());
-        let value_bytes = value_bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        Reference { checksum, value_bytes, ..*self }.open(record, user_key, alignment)
+    #[must_use]
+    pub fn believing(&self, record: &[u8]) -> Reference {
+        let word = |bytes: Option<&[u8; 4]>| bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let value_bytes = word(record.get(4..8).and_then(|bytes| bytes.first_chunk()));
+        Reference { checksum: word(record.last_chunk()), value_bytes, ..*self }
     }
 
     fn check<'a>(&self, record: &'a [u8], hash: u64) -> Result<Payload<'a>> {
@@ -542,7 +563,7 @@ impl ValueObjectChecker {
     ///
     /// # Errors
     /// `Damaged` or `Newer`, with the offset in the object.
-    pub fn end(self, footer: &[u8]) -> Result<ValueObjectFooter> {
+    pub fn end(&self, footer: &[u8]) -> Result<ValueObjectFooter> {
         let found = ValueObjectFooter::decode(footer).map_err(|error| error.shifted(self.at))?;
         let expected = ValueObjectFooter {
             identity: self.identity,

@@ -76,6 +76,19 @@ pub enum Resident {
     Block(Block),
     /// A partition of filter and index.
     Partition(Partition),
+    /// A value that lies apart from its table.
+    Value(ApartValue),
+}
+
+/// A value out of a value object.
+#[derive(Clone, Debug)]
+pub struct ApartValue {
+    /// The value.
+    pub bytes: Bytes,
+    /// The checksum of its record: a reference to another one is none to it.
+    pub checksum: u32,
+    /// What its memory begins at a multiple of.
+    pub alignment: usize,
 }
 
 /// Memory for a resident, to be filled.
@@ -124,6 +137,7 @@ impl Resident {
         let bytes = match self {
             Resident::Block(block) => block.memory_bytes(),
             Resident::Partition(partition) => partition.memory_bytes(),
+            Resident::Value(value) => value.bytes.len(),
         };
         bytes as u64
     }
@@ -136,6 +150,7 @@ impl Resident {
                 partition.filter.as_ref().map_or(0, |filter| filter.bytes().len())
                     + partition.index.bytes().len()
             }
+            Resident::Value(value) => value.bytes.len(),
         }
     }
 
@@ -146,6 +161,7 @@ impl Resident {
             Resident::Partition(partition) => {
                 partition.filter.as_ref().map_or(partition.index.bytes(), |filter| filter.bytes())
             }
+            Resident::Value(value) => &value.bytes,
         }
     }
 
@@ -155,6 +171,7 @@ impl Resident {
         match self {
             Resident::Block(block) => block.alignment(),
             Resident::Partition(_) => 1,
+            Resident::Value(value) => value.alignment,
         }
     }
 
@@ -179,6 +196,10 @@ impl Resident {
                     filter,
                     index: partition.index.with_copy(bytes.slice(filter_bytes..)),
                 })
+            }
+            Resident::Value(value) => {
+                frame.copy_from_slice(&value.bytes);
+                Resident::Value(ApartValue { bytes: frame.freeze(), ..*value })
             }
         }
     }
@@ -218,16 +239,38 @@ impl Pinned {
         Kept(self.0.into_arc())
     }
 
-    /// The block, unless it is a partition.
+    /// The block, if it is one.
     #[inline]
     pub fn block(&self) -> Option<&Block> {
         block(&self.0)
     }
 
-    /// The partition, unless it is a block.
+    /// The partition, if it is one.
     #[inline]
     pub fn partition(&self) -> Option<&Partition> {
         partition(&self.0)
+    }
+
+    /// The value that lies apart, to keep, if it is one whose record `is` right, by its checksum.
+    /// It shares the cache's memory.
+    pub fn apart_value(self, is: impl FnOnce(u32) -> bool) -> Option<Bytes> {
+        match &self.0.resident {
+            Resident::Value(value) if is(value.checksum) => {}
+            _ => return None,
+        }
+        Some(Bytes::from_owner(KeptValue(self.keep())))
+    }
+}
+
+/// A value that lies apart, in the cache's memory.
+struct KeptValue(Kept);
+
+impl AsRef<[u8]> for KeptValue {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0.0.resident {
+            Resident::Value(value) => &value.bytes,
+            _ => &[],
+        }
     }
 }
 
@@ -308,7 +351,7 @@ fn keep_value(entry: &Entry, value: &[u8], hold: impl FnOnce() -> Arc<Entry>) ->
 fn block(entry: &Entry) -> Option<&Block> {
     match &entry.resident {
         Resident::Block(block) => Some(block),
-        Resident::Partition(_) => None,
+        Resident::Partition(_) | Resident::Value(_) => None,
     }
 }
 
@@ -316,7 +359,7 @@ fn block(entry: &Entry) -> Option<&Block> {
 fn partition(entry: &Entry) -> Option<&Partition> {
     match &entry.resident {
         Resident::Partition(partition) => Some(partition),
-        Resident::Block(_) => None,
+        Resident::Block(_) | Resident::Value(_) => None,
     }
 }
 

@@ -248,7 +248,8 @@ impl Run {
             while let Some(cut) = outputs.ranges.cut_before(Some(key.user_key)) {
                 self.finish(outputs, Some(&cut)).await?;
             }
-            if outputs.cuts_before(key.user_key) {
+            let is_full = outputs.writer.as_ref().is_some_and(TableWriter::is_full);
+            if outputs.cuts_before(key.user_key) || is_full {
                 self.finish(outputs, Some(key.user_key)).await?;
             }
         }
@@ -309,12 +310,13 @@ impl Run {
             writer.set_ranges(ranges)?;
         }
         if let Some(writer) = outputs.writer.take()
-            && let Some((table, bytes)) = finish(self.world.left_behind(), writer).await?
+            && let Some(written) = finish(self.world.left_behind(), writer).await?
         {
             if std::mem::take(&mut outputs.older) {
-                self.older.lock().push(table.name);
+                self.older.lock().push(written.table.name);
             }
-            self.outputs.lock().push(table);
+            let bytes = written.bytes;
+            self.outputs.lock().extend(written.descriptions());
             self.moved(bytes).await;
         }
         Ok(())

@@ -132,6 +132,16 @@ impl Cursor {
         }
     }
 
+    /// The same cursor, for a walk over keys: values that lie apart from their tables
+    /// ([`crate::KeyspaceOptions::separate_bytes`]) are not fetched from here on, and are empty.
+    #[must_use]
+    pub fn keys_only(mut self) -> Cursor {
+        if let Ok(inner) = &mut self.inner {
+            inner.keys_only();
+        }
+        self
+    }
+
     /// Whether it stands at an entry.
     #[inline]
     pub fn valid(&self) -> bool {

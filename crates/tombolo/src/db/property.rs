@@ -14,7 +14,7 @@ use crate::cache::CacheStats;
 use crate::db::Db;
 use crate::engine::{Background, Engine, Store};
 use crate::flash::{FlashCacheStats, FlashUse};
-use crate::manifest::TableStatus;
+use crate::manifest::{State, TableStatus};
 use crate::{compaction, write};
 
 /// The unit of a property's value.
@@ -348,6 +348,24 @@ fn flash(store: &Store, list: &mut List) {
     list.count("flash-errors", errors, "operations on its files that failed; alert when it grows");
 }
 
+fn value_objects(state: &State, list: &mut List) {
+    let (mut objects, mut bytes, mut garbage) = (0, 0, 0);
+    for keyspace in state.keyspaces() {
+        objects += keyspace.values.len() as u64;
+        for object in keyspace.values.objects() {
+            bytes += object.length;
+            garbage += keyspace.values.garbage_bytes(object);
+        }
+    }
+    list.count("value-objects", objects, "objects that hold values apart from tables (`separate_bytes`)");
+    list.bytes("value-bytes", bytes, "their bytes");
+    list.bytes(
+        "value-bytes-garbage",
+        garbage,
+        "of those, to which no table refers any more; when it stays above half: compact the keyspace",
+    );
+}
+
 fn tables(store: &Store, list: &mut List) {
     let state = store.manifest.state();
     let (mut counts, mut bytes) = (Vec::new(), Vec::new());
@@ -365,6 +383,7 @@ fn tables(store: &Store, list: &mut List) {
     }
     list.add("tables", Unit::Count, PropertyValue::Levels(counts), "tables of each level");
     list.add("table-bytes", Unit::Bytes, PropertyValue::Levels(bytes), "bytes of the tables of each level");
+    value_objects(&state, list);
     let unneeded: Vec<_> = state.unneeded().collect();
     let held: u64 = unneeded.iter().map(|table| table.description.length).sum();
     let condemned = unneeded.iter().filter(|table| table.status == TableStatus::Condemned).count() as u64;

@@ -42,7 +42,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Env, Instant};
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, TableName};
+use tombolo_format::manifest::Edit;
 use tombolo_storage::{Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
 
 pub(crate) use background::Background;
@@ -237,28 +237,6 @@ pub(crate) struct Counters {
     pub(crate) level_bytes_written: [AtomicU64; LEVELS],
 }
 
-/// Most tables that [`LeftBehind`] remembers.
-const LEFT_BEHIND_MAX: usize = 1 << 16;
-
-/// Tables that attempts of this process made, that no record names or will name, and that are to be
-/// deleted. Those forgotten, beyond so many and when the process ends, the next opening finds.
-#[derive(Debug, Default)]
-pub(crate) struct LeftBehind(Mutex<Vec<TableName>>);
-
-impl LeftBehind {
-    pub(crate) fn add(&self, table: TableName) {
-        let mut tables = self.0.lock();
-        if tables.len() < LEFT_BEHIND_MAX {
-            tables.push(table);
-        }
-    }
-
-    /// One of them, which is remembered no more.
-    pub(crate) fn next(&self) -> Option<TableName> {
-        self.0.lock().pop()
-    }
-}
-
 /// What an engine is made of, once recovery has it together.
 pub(crate) struct Parts {
     pub(crate) env: Env,
@@ -309,8 +287,8 @@ impl Engine {
             log_store: parts.log_store,
             context: parts.context,
             manifest: parts.manifest,
+            left_behind: Arc::clone(&parts.versions.tables().left_behind),
             versions: parts.versions,
-            left_behind: LeftBehind::default(),
         };
         let health = Health::new(store, parts.main, parts.listener);
         let background = Background::new(health, parts.options, parts.membership, parts.catalog, parts.rate);

@@ -6,10 +6,9 @@ use tombolo_env::Env;
 use tombolo_format::manifest::TableDescription;
 use tombolo_storage::{Error, ErrorKind, LogContext, LogStore, ObjectStore, Request};
 
-use super::LeftBehind;
 use crate::checkpoint::Checkpoints;
 use crate::manifest::{self, Manifest};
-use crate::version::Versions;
+use crate::version::{LeftBehind, Versions};
 
 /// See the module's documentation.
 pub(crate) struct Store {
@@ -22,7 +21,7 @@ pub(crate) struct Store {
     pub(crate) manifest: Manifest,
     pub(crate) versions: Versions,
     /// Tables of this epoch that nothing names, and that could not be deleted yet.
-    pub(crate) left_behind: LeftBehind,
+    pub(crate) left_behind: Arc<LeftBehind>,
 }
 
 impl Store {

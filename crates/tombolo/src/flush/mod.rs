@@ -280,7 +280,7 @@ async fn flush(
     let is_full = memtable_bytes >= (engine.options.memtable_bytes() / 8).min(FULL_BYTES);
     // Two that go on at once take no longer than both together.
     let took = engine.env.now().since(began.max(last_ended));
-    engine.stalls.flushed(memtable_bytes, tables.len() as u64, is_full, took);
+    engine.stalls.flushed(memtable_bytes, count(&tables), is_full, took);
     told(engine, &tables, began);
     engine.counters.flushed.fetch_max(sealed.last_sequence.0, Ordering::AcqRel);
     engine.work.raise();
@@ -312,8 +312,13 @@ async fn logged(background: &Background, sealed: &Sealed) -> Result<Option<(LogI
 fn told(health: &Health, tables: &[TableDescription], began: Instant) {
     let bytes = tables.iter().map(|table| table.length).sum();
     let nanos = u64::try_from(health.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
-    tracing::info!(tables = tables.len(), bytes, nanos, "flushed");
-    health.events.tell(|| Event::Flushed { tables: tables.len() as u64, bytes, nanos });
+    tracing::info!(tables = count(tables), bytes, nanos, "flushed");
+    health.events.tell(|| Event::Flushed { tables: count(tables), bytes, nanos });
+}
+
+/// Number of tables, value objects apart.
+fn count(tables: &[TableDescription]) -> u64 {
+    tables.iter().filter(|table| !table.is_values()).count() as u64
 }
 
 /// What the manifest is told of a flush: all at once.
@@ -326,7 +331,9 @@ fn edits(
     let state = store.manifest.state();
     let mut edits = sealed.keyspace_edits.clone();
     for table in tables {
-        edits.push(Edit::KeyspaceFlushed { id: table.keyspace, sequence: sealed.last_sequence });
+        if !table.is_values() {
+            edits.push(Edit::KeyspaceFlushed { id: table.keyspace, sequence: sealed.last_sequence });
+        }
         edits.push(Edit::TableAdded(table.clone()));
     }
     if let Some(ingested) = &sealed.ingested {

@@ -14,12 +14,12 @@ use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::world::FlushWorld;
-use crate::engine::{LeftBehind, Sealed};
+use crate::engine::Sealed;
 use crate::manifest::State;
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
 use crate::resolve::{Hiding, Retention, Taken};
-use crate::version::{Output, TableWriter};
+use crate::version::{LeftBehind, Output, TableWriter, Written};
 
 /// Small tables that a flush writes at once.
 const SMALL_AT_ONCE: usize = 8;
@@ -96,7 +96,7 @@ impl Writing {
             let next = self.waiting.lock().pop_front();
             let Some((keyspace, list, options)) = next else { return Ok(()) };
             match self.write(keyspace, &list, &options).await {
-                Ok(table) => self.tables.lock().extend(table),
+                Ok(tables) => self.tables.lock().extend(tables),
                 Err(error) => {
                     self.waiting.lock().clear();
                     return Err(error);
@@ -110,7 +110,7 @@ impl Writing {
         keyspace: u32,
         list: &List,
         options: &KeyspaceOptions,
-    ) -> Result<Option<TableDescription>> {
+    ) -> Result<Vec<TableDescription>> {
         let world = &self.world;
         let output = Output {
             name: world.outputs.fresh_name(),
@@ -132,11 +132,11 @@ impl Writing {
         if let Some(error) = retention.take_trouble() {
             world.outputs.merge_failed(keyspace, &error);
         }
-        let Some((table, bytes)) = finish(world.outputs.left_behind(), writer).await? else {
-            return Ok(None);
+        let Some(written) = finish(world.outputs.left_behind(), writer).await? else {
+            return Ok(Vec::new());
         };
-        world.moved(bytes).await;
-        Ok(Some(table))
+        world.moved(written.bytes).await;
+        Ok(written.descriptions().collect())
     }
 }
 
@@ -184,11 +184,9 @@ async fn write_entry(
     Ok(())
 }
 
-/// Completes a table. One of unknown outcome is remembered: it may be there, and is never named.
-pub(crate) async fn finish(
-    left_behind: &LeftBehind,
-    writer: TableWriter,
-) -> Result<Option<(TableDescription, u64)>> {
+/// Completes a table and its value objects. One of unknown outcome is remembered: it may be there,
+/// and is never named.
+pub(crate) async fn finish(left_behind: &LeftBehind, writer: TableWriter) -> Result<Option<Written>> {
     let name = writer.name();
     let finished = writer.finish().await;
     if matches!(&finished, Err(error) if error.kind() == ErrorKind::OutcomeUnknown) {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tombolo_format::manifest::TableName;
 use tombolo_storage::Error;
 
-use crate::engine::{Background, Engine, LeftBehind};
+use crate::engine::{Background, Engine};
 use crate::manifest::State;
 use crate::pace::Paces;
 use crate::resolve::{Judge, Moments};
-use crate::version::Tables;
+use crate::version::{LeftBehind, Tables};
 
 /// See the module's documentation.
 pub(crate) trait OutputWorld: Send + Sync + 'static {

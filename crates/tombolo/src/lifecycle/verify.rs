@@ -5,6 +5,7 @@
 //! disturbed. Tables that compaction replaces meanwhile are kept until they are read, logs are read
 //! up to where they are durable.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
@@ -25,13 +26,15 @@ use crate::table::check_description;
 pub struct VerifyReport {
     /// Tables read in full.
     pub tables: u64,
+    /// Value objects read in full.
+    pub value_objects: u64,
     /// Tables to read in all.
     pub tables_all: u64,
     /// Entries of the sound ones.
     pub entries: u64,
-    /// Bytes read of tables.
+    /// Bytes read of tables and value objects.
     pub bytes: u64,
-    /// Bytes of all tables.
+    /// Bytes of all of them.
     pub bytes_all: u64,
     /// Records of the manifest read.
     pub manifest_records: u64,
@@ -104,7 +107,13 @@ pub(crate) async fn verify(
         .flat_map(|(_, levels)| levels.tables().cloned().collect::<Vec<_>>())
         .collect();
     report.tables_all = tables.len() as u64;
-    report.bytes_all = tables.iter().map(|table| table.description().length).sum();
+    let values: BTreeMap<_, _> = tables
+        .iter()
+        .flat_map(|table| table.values())
+        .map(|handle| (handle.object().description().name, Arc::clone(handle.object())))
+        .collect();
+    report.bytes_all = tables.iter().map(|table| table.description().length).sum::<u64>()
+        + values.values().map(|object| object.description().length).sum::<u64>();
     progress(&report);
     for table in tables {
         engine.pace.take(&engine.env, table.description().length).await;
@@ -122,7 +131,23 @@ pub(crate) async fn verify(
         }
         progress(&report);
         if engine.check_open().is_err() {
-            return Err(Error::new(ErrorKind::Closed, "the database was closed while it was verified"));
+            return Err(closed());
+        }
+    }
+    for object in values.into_values() {
+        engine.pace.take(&engine.env, object.description().length).await;
+        let sound = match object.verify().await {
+            Ok(()) => check_length(engine, object.description()).await,
+            damaged => damaged,
+        };
+        if let Err(error) = sound {
+            report.note(&judged(engine, &view, error).await)?;
+        }
+        report.value_objects += 1;
+        report.bytes += object.description().length;
+        progress(&report);
+        if engine.check_open().is_err() {
+            return Err(closed());
         }
     }
     if !engine.is_read_only() || engine.shows_logs() {
@@ -130,6 +155,10 @@ pub(crate) async fn verify(
         progress(&report);
     }
     Ok(report)
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database was closed while it was verified")
 }
 
 /// What damage means that a process without a claim finds: a table that nobody kept for it, and

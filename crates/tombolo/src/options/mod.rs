@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tombolo_format::expiry::EXPIRY_MS_MAX;
-use tombolo_format::key::{ENTRY_FEATURES_OF_KEYSPACES, EntryKind};
+use tombolo_format::key::{ENTRY_FEATURES_OF_KEYSPACES, EntryKind, VALUE_BYTES_MAX};
 use tombolo_format::manifest;
 use tombolo_storage::duration::{parse_duration, show_duration};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -401,6 +401,10 @@ pub struct KeyspaceOptions {
     /// How long a value lives that is put without a time to live of its own: at least a
     /// millisecond. Default `None`: for ever. Those that are there stay as they are.
     pub ttl: Option<Duration>,
+    /// Values of at least so many bytes lie in objects of their own, so that compaction moves
+    /// references to them and not their bytes; 0 for none. Default 0: a read of such a value takes
+    /// a request more, and what is overwritten stays for a while. From 16 KiB on it pays as a rule.
+    pub separate_bytes: u32,
 }
 
 impl Default for KeyspaceOptions {
@@ -415,6 +419,7 @@ impl Default for KeyspaceOptions {
             fifo_bytes: None,
             operator: None,
             ttl: None,
+            separate_bytes: 0,
         }
     }
 }
@@ -462,6 +467,11 @@ impl KeyspaceOptions {
             name: "ttl",
             help: "none, or how long values live that are put from now on, such as 10m (default none): for \
                 caches and sessions",
+        },
+        Setting {
+            name: "separate_bytes",
+            help: "values from this size on lie in objects of their own, 512 to 67108864, or 0 for none \
+                (default 0): 16KiB where values are large, so that each is written once beside the log",
         },
     ];
 
@@ -511,6 +521,10 @@ impl KeyspaceOptions {
                 let ttl = parse_duration(value).filter(|ttl| !ttl.is_zero() && ttl_ms(*ttl) <= EXPIRY_MS_MAX);
                 self.ttl = Some(ttl.ok_or_else(|| bad_value(name, value, TTL_WANTED))?);
             }
+            "separate_bytes" => match size(name, value).map(u32::try_from) {
+                Ok(Ok(bytes @ (0 | SEPARATE_BYTES_MIN..=SEPARATE_BYTES_MAX))) => self.separate_bytes = bytes,
+                _ => return Err(bad_value(name, value, "512 to 67108864, or 0")),
+            },
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -563,6 +577,7 @@ impl KeyspaceOptions {
             ("fifo_bytes", self.fifo_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
             ("operator", self.operator.as_ref().map_or("none".to_owned(), ToString::to_string)),
             ("ttl", self.ttl.map_or("none".to_owned(), show_duration)),
+            ("separate_bytes", self.separate_bytes.to_string()),
         ]
     }
 
@@ -575,7 +590,10 @@ impl KeyspaceOptions {
     /// Bits of the kinds of entries that may be written from here on.
     fn features(&self) -> u64 {
         let operands = EntryKind::Merge.feature() | EntryKind::MergeList.feature();
-        ENTRY_FEATURES_OF_KEYSPACES | if self.operator.is_some() { operands } else { 0 }
+        let separated = EntryKind::SeparatedPut.feature();
+        ENTRY_FEATURES_OF_KEYSPACES
+            | if self.operator.is_some() { operands } else { 0 }
+            | if self.separate_bytes > 0 { separated } else { 0 }
     }
 
     /// Whether these may take the place of those `before`, in a keyspace that has entries.
@@ -634,6 +652,11 @@ const TTL_WANTED: &str = "none, or a whole number above 0 with ms, s, m, h or d 
 pub(crate) fn ttl_ms(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
 }
+/// Values below it lie in tables whatever the settings say: a reference would save little.
+const SEPARATE_BYTES_MIN: u32 = 512;
+/// The largest value.
+#[allow(clippy::cast_possible_truncation, reason = "64 MiB")]
+const SEPARATE_BYTES_MAX: u32 = VALUE_BYTES_MAX as u32;
 
 /// Whether a keyspace has such a setting.
 fn is_known(name: &str) -> bool {

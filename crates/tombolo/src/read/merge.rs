@@ -26,7 +26,7 @@ use super::run::RunCursor;
 use crate::engine::View;
 use crate::memtable::MemtableCursor;
 use crate::table::{KeyRange, Step, TableIterator};
-use crate::version::TableCursor;
+use crate::version::{Apart, TableCursor};
 
 /// One sorted source.
 #[derive(Debug)]
@@ -65,6 +65,19 @@ impl Source {
             Source::Memtable(_) => super::MEMTABLE.to_owned(),
             Source::Table(cursor) => cursor.object().to_string(),
             Source::Run(cursor) => cursor.object().map_or_else(String::new, ToString::to_string),
+        }
+    }
+
+    /// What the entry refers to.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    #[cold]
+    pub(crate) fn referred(&self) -> Result<Apart> {
+        match self {
+            Source::Memtable(_) => Err(super::misplaced()),
+            Source::Table(cursor) => cursor.referred(),
+            Source::Run(cursor) => cursor.referred(),
         }
     }
 

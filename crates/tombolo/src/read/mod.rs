@@ -26,8 +26,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::SequenceNumber;
-use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use hides::{Cover, cover_of, open_for_ranges};
 pub(crate) use merge::{Merge, Source};
@@ -87,17 +87,55 @@ fn memtable_answer<R>(entry: Entry<'_>, read: impl FnOnce(&[u8]) -> Option<R>) -
         Ok(Says::Value) => Ok(Found::Answer(read(entry.value))),
         Ok(Says::Absent) => Ok(Found::Answer(None)),
         Ok(Says::Operand) => Ok(Found::Fold),
+        Ok(Says::Separated) => Err(misplaced()),
         Err(unresolved) => Err(unresolved.at(MEMTABLE)),
     }
 }
 
-/// The same, of an entry in a table.
+/// Only tables refer to values that lie apart.
+#[cold]
+fn misplaced() -> Error {
+    Error::new(ErrorKind::Bug, "a memtable holds a reference to a value")
+}
+
+/// The same, of an entry in a table, as far as memory has it.
 #[inline]
-fn table_answer<R>(table: &TableHandle, hit: Hit, read: impl FnOnce(Hit) -> Option<R>) -> Result<Found<R>> {
+fn table_answer<R>(
+    table: &TableHandle,
+    key: &[u8],
+    hit: Hit,
+    read: impl FnOnce(Hit) -> Option<R>,
+) -> Result<InMemory<Found<R>>> {
+    let found = match says(hit.trailer) {
+        Ok(Says::Value) => Found::Answer(read(hit)),
+        Ok(Says::Absent) => Found::Answer(None),
+        Ok(Says::Operand) => Found::Fold,
+        Ok(Says::Separated) => return separated_in_memory(table, key, &hit, read),
+        Err(unresolved) => return Err(unresolved.at(table.object())),
+    };
+    Ok(InMemory::Answer(Some(found)))
+}
+
+#[cold]
+fn separated_in_memory<R>(
+    table: &TableHandle,
+    key: &[u8],
+    hit: &Hit,
+    read: impl FnOnce(Hit) -> Option<R>,
+) -> Result<InMemory<Found<R>>> {
+    Ok(match table.value_in_memory(key, hit.value())? {
+        Some(value) => InMemory::Answer(Some(Found::Answer(read(Hit::of_value(hit.trailer, value))))),
+        None => InMemory::Miss,
+    })
+}
+
+/// The same, wherever its value lies.
+async fn table_value(table: &TableHandle, key: &[u8], hit: Hit) -> Result<Found<Bytes>> {
     match says(hit.trailer) {
-        Ok(Says::Value) => Ok(Found::Answer(read(hit))),
+        Ok(Says::Value) => Ok(Found::Answer(Some(hit.into_value()))),
         Ok(Says::Absent) => Ok(Found::Answer(None)),
         Ok(Says::Operand) => Ok(Found::Fold),
+        Ok(Says::Separated) => Ok(Found::Answer(Some(table.value(Purpose::Get, key, hit.value()).await?))),
         Err(unresolved) => Err(unresolved.at(table.object())),
     }
 }
@@ -167,9 +205,12 @@ fn find_in_memory<R>(
             Probe::Absent => Ok(InMemory::Answer(None)),
             Probe::Miss => Ok(InMemory::Miss),
             Probe::Found(hit) if hides_hit(cover, &hit) => Ok(InMemory::Answer(None)),
-            Probe::Found(hit) => match table_answer(table, hit, &mut from_table) {
-                Ok(Found::Answer(answer)) => Ok(InMemory::Answer(answer)),
-                Ok(Found::Fold) => return versions::get_in_memory(view, asked, &lookup, &mut from_versions),
+            Probe::Found(hit) => match table_answer(table, key, hit, &mut from_table) {
+                Ok(InMemory::Answer(Some(Found::Answer(answer)))) => Ok(InMemory::Answer(answer)),
+                Ok(InMemory::Answer(Some(Found::Fold))) => {
+                    return versions::get_in_memory(view, asked, &lookup, &mut from_versions);
+                }
+                Ok(_) => Ok(InMemory::Miss),
                 Err(error) => Err(error),
             },
         };
@@ -239,7 +280,7 @@ async fn look_in_tables(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Opt
         match table.get(&lookup).await? {
             Some(hit) if hides_hit(cover, &hit) => return Ok(None),
             Some(hit) => {
-                return match table_answer(table, hit, |hit| Some(hit.into_value()))? {
+                return match table_value(table, key, hit).await? {
                     Found::Answer(answer) => Ok(answer),
                     Found::Fold => versions::get(view, asked, &lookup).await,
                 };

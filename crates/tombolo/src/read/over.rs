@@ -12,9 +12,9 @@ use tombolo_storage::{Purpose, Result};
 use super::hides::{Hides, hides};
 use super::{Asked, InMemory, Merge};
 use crate::engine::View;
-use crate::resolve::{Answer, Fold, Judge};
+use crate::resolve::{Answer, Fold, Judge, Says, as_put, says};
 use crate::table::{KeyRange, Step};
-use crate::version::TableHandle;
+use crate::version::{Apart, TableHandle};
 
 /// The newest version of a key that is seen, by its number, and the value that the key has.
 type Newest = (SequenceNumber, Option<Bytes>);
@@ -30,6 +30,10 @@ struct Walk<'a> {
     /// That of the version before: a flush may have put what a memtable holds into a table as well,
     /// and the second of two with one number is not taken.
     before: SequenceNumber,
+    /// A value that lies apart, and is not in memory.
+    waits: Option<Apart>,
+    /// That value, once it has come.
+    come: Option<Bytes>,
 }
 
 impl<'a> Walk<'a> {
@@ -41,7 +45,8 @@ impl<'a> Walk<'a> {
         let hides = Hides::of_view(view, asked.keyspace.id, asked.sequence, Some(&range));
         let (judge, fold) = (asked.judge(), Fold::default());
         let (newest, before) = (None, SequenceNumber(u64::MAX));
-        Ok((Walk { merge, hides, key, judge, fold, newest, before }, step))
+        let (waits, come) = (None, None);
+        Ok((Walk { merge, hides, key, judge, fold, newest, before, waits, come }, step))
     }
 
     /// Tables whose range deletes must be known first.
@@ -61,9 +66,22 @@ impl<'a> Walk<'a> {
                 break;
             }
             if trailer.sequence() < self.before {
+                let apart = match says(trailer) {
+                    Ok(Says::Separated) => Some(source.referred()?),
+                    _ => None,
+                };
+                let mut value = self.come.take();
+                if let (Some(apart), None) = (&apart, &value) {
+                    value = apart.in_memory(Purpose::Get)?;
+                    if value.is_none() {
+                        self.waits = Some(apart.clone());
+                        return Ok(Step::Blocked);
+                    }
+                }
+                let trailer = if apart.is_some() { as_put(trailer) } else { trailer };
                 self.before = trailer.sequence();
                 self.newest.get_or_insert(trailer.sequence());
-                let (value, place) = (|| source.value_bytes(), || source.place());
+                let (value, place) = (|| value.unwrap_or_else(|| source.value_bytes()), || source.place());
                 let answer = self.fold.feed(&self.judge, self.key, trailer, value, place)?;
                 if !matches!(answer, Answer::More | Answer::Fold) {
                     break;
@@ -106,8 +124,10 @@ pub(super) async fn newest(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<
         table.open().await?;
     }
     loop {
-        if step == Step::Blocked {
-            walk.merge.load().await?;
+        match walk.waits.take() {
+            Some(apart) => walk.come = Some(apart.get(Purpose::Get).await?),
+            None if step == Step::Blocked => walk.merge.load().await?,
+            None => {}
         }
         step = walk.settle()?;
         if step == Step::Done {

@@ -21,14 +21,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::key::{SequenceNumber, Trailer};
+use tombolo_format::value_object::Reference;
 use tombolo_storage::{Error, Purpose, Result};
 
 use super::Merge;
 use super::hides::Hides;
 use crate::engine::{KeyspaceInfo, View};
-use crate::resolve::{Answer, Fold, Judge, Moment, Says, Unresolved, says};
+use crate::resolve::{Answer, Fold, Judge, Moment, Says, Unresolved, as_put, says};
 use crate::table::{KeyRange, Step};
-use crate::version::Owed;
+use crate::version::{Apart, Owed};
 
 /// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a
 /// merge costs as much as some 20 steps.
@@ -136,6 +137,16 @@ pub(crate) struct RangeCursor {
     /// Runs that a seek looks into and would not after a merge.
     extra_runs: u64,
     owed: Owed,
+    /// Whether values that lie apart are fetched.
+    fetches: bool,
+    /// The value of the entry at which it stands, if that lies apart.
+    apart: Option<Bytes>,
+    /// What the blocked move waits for, if that is a value.
+    waits: Option<Apart>,
+    /// What it waited for, and has come.
+    come: Option<(Reference, Bytes)>,
+    /// Of the version in `saved`, if its value lies apart.
+    saved_apart: Option<Apart>,
 }
 
 impl RangeCursor {
@@ -175,7 +186,17 @@ impl RangeCursor {
             refused: None,
             steps: 0,
             scratch: Vec::new(),
+            fetches: true,
+            apart: None,
+            waits: None,
+            come: None,
+            saved_apart: None,
         }
+    }
+
+    /// Fetches no values from here on that lie apart: they are empty.
+    pub(crate) fn keys_only(&mut self) {
+        self.fetches = false;
     }
 
     /// Looks at another moment from here on; stands in the gap before the entry at which it stood.
@@ -203,8 +224,10 @@ impl RangeCursor {
     pub(crate) fn twin(&self) -> RangeCursor {
         let all = || KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
         let range = self.range.as_deref().cloned().unwrap_or_else(all);
-        let moment = (self.sequence, self.judged_ms);
-        RangeCursor::new(Arc::clone(&self.view), Arc::clone(&self.keyspace), moment, range)
+        let (view, keyspace) = (Arc::clone(&self.view), Arc::clone(&self.keyspace));
+        let mut twin = RangeCursor::new(view, keyspace, (self.sequence, self.judged_ms), range);
+        twin.fetches = self.fetches;
+        twin
     }
 
     /// Whether `key` lies after the entry or the gap at which it stands.
@@ -247,6 +270,9 @@ impl RangeCursor {
     /// The entry's value; empty at no entry.
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
+        if let Some(value) = self.apart.as_ref().filter(|_| self.place == Place::Entry) {
+            return value;
+        }
         match (self.place, self.stands) {
             (Place::Entry, Some(Stand::Forward)) => self.merge.source().map_or(&[], super::Source::value),
             (Place::Entry, _) => self.saved.shared.as_deref().unwrap_or(&self.saved.copied),
@@ -256,6 +282,9 @@ impl RangeCursor {
 
     /// The entry's value, sharing the memory it lies in where that pays.
     pub(crate) fn value_bytes(&self) -> Bytes {
+        if let Some(value) = self.apart.as_ref().filter(|_| self.place == Place::Entry) {
+            return value.clone();
+        }
         match (self.place, self.stands) {
             (Place::Entry, Some(Stand::Forward)) => {
                 self.merge.source().map_or_else(Bytes::new, super::Source::value_bytes)
@@ -310,6 +339,7 @@ impl RangeCursor {
     /// To the entry after the one at which it stands, or after the gap.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Step> {
+        self.leave_apart();
         let step = if self.place == Place::Entry && self.stands == Some(Stand::Forward) {
             if self.hides.is_none()
                 && let Some(table) = self.merge.alone()
@@ -356,6 +386,7 @@ impl RangeCursor {
     /// To the entry before the one at which it stands, or before the gap.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<Step> {
+        self.leave_apart();
         let step = if self.place == Place::Entry && self.stands == Some(Stand::Backward) {
             self.place = Place::Before;
             if let Some(step) = self.prev_alone() {
@@ -397,7 +428,7 @@ impl RangeCursor {
         }
         self.anchor.clear();
         self.anchor.extend_from_slice(key.user_key);
-        self.saved.shared = None;
+        (self.saved.shared, self.saved_apart) = (None, None);
         self.saved.copied.clear();
         self.saved.copied.extend_from_slice(value);
         (self.goal, self.stands) = (Direction::Backward, None);
@@ -406,7 +437,7 @@ impl RangeCursor {
         let step = table.prev();
         if table.valid() {
             if table.key().user_key != &self.anchor[..] {
-                return Some(self.end_of_key().map(|_| Step::Done));
+                return Some(self.end_of_key().map(|step| step.unwrap_or(Step::Done)));
             }
             return Some(self.settle_backward());
         }
@@ -423,7 +454,10 @@ impl RangeCursor {
             return Ok(());
         }
         loop {
-            self.merge.load().await?;
+            match self.waits.take() {
+                Some(apart) => self.come = Some((apart.reference, apart.get(Purpose::Scan).await?)),
+                None => self.merge.load().await?,
+            }
             let step = match self.goal {
                 Direction::Forward => self.settle_forward()?,
                 Direction::Backward => self.settle_backward()?,
@@ -458,6 +492,37 @@ impl RangeCursor {
             (Step::Done, Direction::Forward) => self.settle_forward(),
             (Step::Done, Direction::Backward) => self.settle_backward(),
         }
+    }
+
+    /// Lets go of the value of the entry where it stood, if that lies apart, and of what a move
+    /// waited for that was given up.
+    #[inline]
+    fn leave_apart(&mut self) {
+        if self.apart.is_some() || self.waits.is_some() {
+            (self.apart, self.waits) = (None, None);
+        }
+    }
+
+    /// Takes the value at which it comes to stand from where it lies apart; `false`: it is not in
+    /// memory, and the move waits for it.
+    #[cold]
+    fn take_apart(&mut self, apart: Apart) -> Result<bool> {
+        let come = self.come.take().filter(|(reference, _)| *reference == apart.reference);
+        self.apart = match come {
+            _ if !self.fetches => Some(Bytes::new()),
+            Some((_, value)) => Some(value),
+            None => apart.in_memory(Purpose::Scan)?,
+        };
+        if self.apart.is_none() {
+            self.waits = Some(apart);
+        }
+        Ok(self.apart.is_some())
+    }
+
+    /// What the entry refers to at which the merge stands.
+    #[cold]
+    fn referred(&self) -> Result<Apart> {
+        self.merge.source().map_or_else(|| Err(super::misplaced()), super::Source::referred)
     }
 
     /// Remembers the key at which the merge stands, going forward.
@@ -617,6 +682,15 @@ impl RangeCursor {
                         self.stands = Some(Stand::Forward);
                         return Ok(Step::Done);
                     }
+                    Ok(Answer::Separated) => {
+                        let apart = self.referred()?;
+                        if !self.take_apart(apart)? {
+                            return Ok(Step::Blocked);
+                        }
+                        self.place = Place::Entry;
+                        self.stands = Some(Stand::Forward);
+                        return Ok(Step::Done);
+                    }
                     Ok(Answer::Absent) => {
                         self.anchor.clear();
                         self.anchor.extend_from_slice(key);
@@ -656,7 +730,22 @@ impl RangeCursor {
             if self.hides.as_mut().is_some_and(|hides| hides.hides(key, trailer)) {
                 break;
             }
-            let answer = fold.feed(&judge, key, trailer, || source.value_bytes(), || source.place())?;
+            let (mut trailer, mut value) = (trailer, None);
+            if says(trailer) == Ok(Says::Separated) {
+                let apart = source.referred()?;
+                let come = self.come.take().filter(|(reference, _)| *reference == apart.reference);
+                value = match come {
+                    Some((_, value)) => Some(value),
+                    None => apart.in_memory(Purpose::Scan)?,
+                };
+                if value.is_none() {
+                    self.waits = Some(apart);
+                    return Ok(Step::Blocked);
+                }
+                trailer = as_put(trailer);
+            }
+            let value = || value.unwrap_or_else(|| source.value_bytes());
+            let answer = fold.feed(&judge, key, trailer, value, || source.place())?;
             if answer != Answer::More {
                 break;
             }
@@ -772,12 +861,10 @@ impl RangeCursor {
                         self.merge.try_prev()
                     }
                     None if self.needs_fold => self.fold_backward(),
-                    None => {
-                        if self.end_of_key()? {
-                            return Ok(Step::Done);
-                        }
-                        continue;
-                    }
+                    None => match self.end_of_key()? {
+                        Some(step) => return Ok(step),
+                        None => continue,
+                    },
                 },
                 Walk::Newest => {
                     if let Some(trailer) = self.version_of_anchor() {
@@ -808,12 +895,10 @@ impl RangeCursor {
                         self.merge.try_prev()
                     }
                 }
-                Walk::Leave => {
-                    if self.end_of_key()? {
-                        return Ok(Step::Done);
-                    }
-                    continue;
-                }
+                Walk::Leave => match self.end_of_key()? {
+                    Some(step) => return Ok(step),
+                    None => continue,
+                },
             };
             if step? == Step::Blocked {
                 return Ok(Step::Blocked);
@@ -833,19 +918,24 @@ impl RangeCursor {
         self.merge.entry().filter(|(key, _)| *key == &self.anchor[..]).map(|(_, trailer)| trailer)
     }
 
-    /// All versions of the anchor were seen: stands at it if it has a value, and before it
-    /// otherwise.
-    fn end_of_key(&mut self) -> Result<bool> {
+    /// All versions of the anchor were seen: stands at it if it has a value, once that has come;
+    /// `None`: it has none, and the walk stands before it.
+    fn end_of_key(&mut self) -> Result<Option<Step>> {
         if self.has_value {
+            if let Some(apart) = self.saved_apart.clone()
+                && !self.take_apart(apart)?
+            {
+                return Ok(Some(Step::Blocked));
+            }
             self.place = Place::Entry;
             self.stands = Some(Stand::Backward);
-            return Ok(true);
+            return Ok(Some(Step::Done));
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
         (self.place, self.walk) = (Place::Before, Walk::Key);
-        Ok(false)
+        Ok(None)
     }
 
     /// The error of the entry at which the merge stands.
@@ -858,10 +948,17 @@ impl RangeCursor {
     fn save(&mut self, trailer: Trailer) {
         let says = says(trailer);
         let is_hidden = self.hides.as_mut().is_some_and(|hides| hides.hides(&self.anchor, trailer));
+        self.saved_apart = None;
         self.has_value = says == Ok(Says::Value) && !is_hidden;
         (self.needs_fold, self.expires_ms) = (says == Ok(Says::Operand) && !is_hidden, None);
         if is_hidden {
             self.refused = None;
+        } else if says == Ok(Says::Separated) {
+            match self.referred() {
+                Ok(apart) => self.saved_apart = Some(apart),
+                Err(error) => self.refused = Some(error),
+            }
+            self.has_value = self.saved_apart.is_some();
         } else if !self.has_value {
             // Only the newest version that is seen counts, and that one comes last.
             self.refused = says.err().map(|unresolved| self.unresolved(unresolved));
@@ -869,6 +966,7 @@ impl RangeCursor {
         self.saved.shared = None;
         self.saved.copied.clear();
         if self.has_value
+            && self.saved_apart.is_none()
             && let Some(source) = self.merge.source()
         {
             let value = source.value();

@@ -13,10 +13,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::{SequenceNumber, Trailer};
-use tombolo_storage::{ObjectName, Purpose, Result};
+use tombolo_storage::{Error, ErrorKind, ObjectName, Purpose, Result};
 
 use crate::table::{AtEnd, KeyRange, Step, TableIterator};
-use crate::version::{Prepared, SortedRun, TableCursor, TableHandle};
+use crate::version::{Apart, Prepared, SortedRun, TableCursor, TableHandle};
 
 /// Whether a table may hold keys within a range.
 pub(crate) fn meets(table: &TableHandle, range: &KeyRange) -> bool {
@@ -82,6 +82,17 @@ impl RunCursor {
 
     pub(crate) fn value_bytes(&self) -> Bytes {
         self.cursor.as_ref().map_or_else(Bytes::new, TableCursor::value_bytes)
+    }
+
+    /// What the entry at which it stands refers to.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn referred(&self) -> Result<Apart> {
+        match &self.cursor {
+            Some(cursor) => cursor.referred(),
+            None => Err(Error::new(ErrorKind::Bug, "a walk that stands nowhere refers to nothing")),
+        }
     }
 
     /// The object of the table in which it stands.

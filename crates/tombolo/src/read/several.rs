@@ -14,8 +14,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::{SequenceNumber, Trailer};
-use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Purpose, Result};
 
 use super::{
     Asked, Cover, Found, InMemory, cover_of, for_all, hides_hit, memtable_answer, open_for_ranges, over,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::engine::{Health, View};
 use crate::resolve::{Says, says};
-use crate::table::{Lookup, Near, NearProbe, Probe};
+use crate::table::{Hit, Lookup, Near, NearProbe, Probe};
 use crate::version::{Levels, TableHandle};
 
 /// Keys looked up in tables at a time: what they need of a table is held together, about a block
@@ -138,17 +138,21 @@ fn in_tables<'a>(
             break;
         };
         let answer = |trailer: Trailer, pinned: &crate::cache::Pinned, value: &[u8]| match says(trailer) {
-            _ if cover.hides(trailer) => Ok(Found::Answer(None)),
-            Ok(Says::Value) => Ok(Found::Answer(Some(pinned.keep_value(value)))),
-            Ok(Says::Absent) => Ok(Found::Answer(None)),
-            Ok(Says::Operand) => Ok(Found::Fold),
+            _ if cover.hides(trailer) => Ok(NearProbe::Found(Found::Answer(None))),
+            Ok(Says::Value) => Ok(NearProbe::Found(Found::Answer(Some(pinned.keep_value(value))))),
+            Ok(Says::Absent) => Ok(NearProbe::Found(Found::Answer(None))),
+            Ok(Says::Operand) => Ok(NearProbe::Found(Found::Fold)),
+            Ok(Says::Separated) => Ok(match table.value_in_memory(key, value)? {
+                Some(value) => NearProbe::Found(Found::Answer(Some(value))),
+                None => NearProbe::Miss,
+            }),
             Err(unresolved) => Err(unresolved.at(table.object())),
         };
         probes += 1;
         found = match table.probe_near(lookup, &mut place.near, answer)? {
             NearProbe::Absent if !cover.is_there() => continue,
             NearProbe::Absent => Ok(NearProbe::Found(Found::Answer(None))),
-            NearProbe::Found(value) => value.map(NearProbe::Found),
+            NearProbe::Found(answer) => answer,
             NearProbe::Miss => Ok(NearProbe::Miss),
         };
         break;
@@ -272,7 +276,11 @@ fn stop_of<'a>(levels: &'a Levels, open: &mut Open<'_>, sequence: SequenceNumber
                 Probe::Found(hit) if hides_hit(cover, &hit) => return Ok(Stop::Answer(Found::Answer(None))),
                 Probe::Absent if cover.is_there() => return Ok(Stop::Answer(Found::Answer(None))),
                 Probe::Found(hit) => {
-                    return table_answer(table, hit, |hit| Some(hit.into_value())).map(Stop::Answer);
+                    let answer = table_answer(table, &open.key.1, hit, |hit| Some(hit.into_value()))?;
+                    return Ok(match answer {
+                        InMemory::Answer(Some(found)) => Stop::Answer(found),
+                        _ => Stop::Table(table),
+                    });
                 }
                 Probe::Miss => return Ok(Stop::Table(table)),
                 Probe::Absent => {}
@@ -322,15 +330,28 @@ fn read_group<'g, 'a: 'g>(
         let lookups: Vec<_> = keys.iter().map(|(_, key)| Lookup::new(key, sequence)).collect();
         open_for_ranges(table).await?;
         let hits = table.get_several(&lookups).await?;
-        let mut answered = Vec::with_capacity(keys.len());
+        let mut answers = Vec::with_capacity(keys.len());
+        let mut separated: Vec<(&'a (usize, Bytes), Hit)> = Vec::new();
         for (key, hit) in keys.iter().zip(hits) {
             let cover = cover_of(table, &key.1, sequence).unwrap_or(Cover(None));
-            match hit.filter(|hit| !hides_hit(cover, hit)) {
-                Some(hit) => answered.push((*key, table_answer(table, hit, |hit| Some(hit.into_value()))?)),
-                None if cover.is_there() => answered.push((*key, Found::Answer(None))),
-                None => {}
+            let Some(hit) = hit.filter(|hit| !hides_hit(cover, hit)) else {
+                if cover.is_there() {
+                    answers.push((*key, Found::Answer(None)));
+                }
+                continue;
+            };
+            match says(hit.trailer) {
+                Ok(Says::Value) => answers.push((*key, Found::Answer(Some(hit.into_value())))),
+                Ok(Says::Absent) => answers.push((*key, Found::Answer(None))),
+                Ok(Says::Operand) => answers.push((*key, Found::Fold)),
+                Ok(Says::Separated) => separated.push((*key, hit)),
+                Err(unresolved) => return Err(unresolved.at(table.object())),
             }
         }
-        Ok(answered)
+        let wanted: Vec<_> = separated.iter().map(|(key, hit)| (&key.1[..], hit.value())).collect();
+        let values = table.values_of(Purpose::Get, &wanted).await?;
+        answers
+            .extend(separated.iter().zip(values).map(|((key, _), value)| (*key, Found::Answer(Some(value)))));
+        Ok(answers)
     })
 }

@@ -72,8 +72,8 @@ impl Written {
     fn shown(&self) -> String {
         let name = format!("{}{}", self.key, self.number());
         match self.trailer.kind() {
-            Some(EntryKind::Put) if number(&self.value) == self.number() => name,
-            Some(EntryKind::Put) => format!("{name}={}", number(&self.value)),
+            Some(EntryKind::Put | EntryKind::SeparatedPut) if number(&self.value) == self.number() => name,
+            Some(EntryKind::Put | EntryKind::SeparatedPut) => format!("{name}={}", number(&self.value)),
             Some(EntryKind::Merge) => format!("{name}+{}", number(&self.value)),
             Some(EntryKind::MergeList) => {
                 let operands = tombolo_format::operands::operands(&self.value).expect("a list");
@@ -267,7 +267,7 @@ impl Case {
         let mut base = None;
         for written in seen {
             match written.trailer.kind() {
-                Some(EntryKind::Put) => base = Some(number(&written.value)),
+                Some(EntryKind::Put | EntryKind::SeparatedPut) => base = Some(number(&written.value)),
                 Some(EntryKind::Delete | EntryKind::SingleDelete) => {}
                 Some(EntryKind::ExpiringPut) => {
                     let (value, end) = split_expiring(&written.value).expect("a value that ends");
@@ -455,6 +455,7 @@ impl Bench {
             epoch: Epoch(1),
             env,
             objects,
+            left_behind: Arc::default(),
         };
         Bench { process, versions: Versions::new(tables), made: Mutex::new(0) }
     }
@@ -504,7 +505,7 @@ impl Bench {
             }
             writer.finish().await
         };
-        self.process.run(write).expect("it lives").expect("written").expect("entries").0
+        self.process.run(write).expect("it lives").expect("written").expect("entries").table
     }
 
     /// Every way to read finds what is expected.

@@ -9,12 +9,13 @@ use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::{
-    Asked, Cover, Found, InMemory, Judged, MEMTABLE, candidates, cover_of, for_all, hides_hit,
-    open_for_ranges, open_together, over, versions,
+    Asked, Cover, Found, InMemory, Judged, MEMTABLE, candidates, cover_of, for_all, hides_hit, misplaced,
+    open_for_ranges, open_together, over, table_answer, table_value, versions,
 };
 use crate::engine::{Health, KeyspaceInfo, View};
 use crate::resolve::{Says, says};
-use crate::table::{Lookup, Probe};
+use crate::table::{Hit, Lookup, Probe};
+use crate::version::TableHandle;
 
 /// Keys that are looked up side by side.
 const KEYS_AT_ONCE: usize = 64;
@@ -51,6 +52,7 @@ pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -
                 }
                 Ok(Says::Absent) => Ok(InMemory::Answer(None)),
                 Ok(Says::Operand) => folded(entry.trailer),
+                Ok(Says::Separated) => Err(misplaced()),
                 Err(unresolved) => Err(unresolved.at(MEMTABLE)),
             });
         if let Some(found) = found {
@@ -70,9 +72,10 @@ pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -
             Probe::Miss => return Ok(InMemory::Miss),
             Probe::Found(hit) => {
                 let newest = hit.trailer;
-                return match version(hit, table.object())? {
-                    Found::Answer(version) => Ok(InMemory::Answer(version)),
-                    Found::Fold => folded(newest),
+                return match version_in_memory(table, key, hit)? {
+                    InMemory::Answer(Some(Found::Answer(version))) => Ok(InMemory::Answer(version)),
+                    InMemory::Answer(Some(Found::Fold)) => folded(newest),
+                    _ => Ok(InMemory::Miss),
                 };
             }
         }
@@ -80,14 +83,9 @@ pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -
     Ok(InMemory::Answer(None))
 }
 
-fn version(hit: crate::table::Hit, object: impl std::fmt::Display) -> Result<Found<Version>> {
+fn version_in_memory(table: &TableHandle, key: &[u8], hit: Hit) -> Result<InMemory<Found<Version>>> {
     let sequence = hit.trailer.sequence();
-    match says(hit.trailer) {
-        Ok(Says::Value) => Ok(Found::Answer(Some((sequence, hit.into_value())))),
-        Ok(Says::Absent) => Ok(Found::Answer(None)),
-        Ok(Says::Operand) => Ok(Found::Fold),
-        Err(unresolved) => Err(unresolved.at(object)),
-    }
+    table_answer(table, key, hit, |hit| Some((sequence, hit.into_value())))
 }
 
 /// The same, of several keys, from tables where memory does not know.
@@ -138,8 +136,8 @@ async fn get_version(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option
             Some(hit) if hides_hit(cover, &hit) => return Ok(None),
             Some(hit) => {
                 let newest = hit.trailer.sequence();
-                return match version(hit, table.object())? {
-                    Found::Answer(version) => Ok(version),
+                return match table_value(table, key, hit).await? {
+                    Found::Answer(value) => Ok(value.map(|value| (newest, value))),
                     Found::Fold => folded(newest).await,
                 };
             }
@@ -206,6 +204,7 @@ pub(crate) fn newer_in_memory(
                 }
                 Ok(Says::Absent) => Ok(Newer::Absent),
                 Ok(Says::Operand) => folded(view, now, &lookup, entry.trailer, &mut judge),
+                Ok(Says::Separated) => Err(misplaced()),
                 Err(unresolved) => Err(unresolved.at(MEMTABLE)),
             });
         match newer.transpose()?.or_else(|| cover.is_there().then(deleted)) {
@@ -233,7 +232,11 @@ pub(crate) fn newer_in_memory(
             continue;
         }
         let newest = hit.trailer;
-        return Ok(match version(hit, table.object())? {
+        let found = match version_in_memory(table, key, hit)? {
+            InMemory::Answer(Some(found)) => found,
+            _ => return Ok(Newer::Unknown),
+        };
+        return Ok(match found {
             Found::Answer(None) => Newer::Absent,
             Found::Answer(Some((sequence, value))) => {
                 judge(sequence, &value);

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
-use tombolo_storage::Result;
+use tombolo_storage::{Purpose, Result};
 
 use super::{
     Asked, Cover, InMemory, MEMTABLE, candidates, cover_of, hides_hit, open_for_ranges, open_together,
 };
 use crate::engine::View;
 use crate::memtable::Memtable;
-use crate::resolve::{Answer, Fold, Judge};
+use crate::resolve::{Answer, Fold, Judge, Says, as_put, says};
 use crate::table::{Hit, Lookup, Probe};
 use crate::version::TableHandle;
 
@@ -47,6 +47,26 @@ impl<'a> Walk<'a> {
         let Some(older) = trailer.sequence().0.checked_sub(1) else { return Ok(true) };
         self.lookup.target = InternalKey::new(key, Trailer::seek(SequenceNumber(older)));
         Ok(!matches!(answer, Answer::More | Answer::Fold))
+    }
+
+    /// Takes a version from a table as far as memory has its value; `None`: it has not.
+    fn take_in_memory(&mut self, table: &TableHandle, hit: Hit) -> Result<Option<bool>> {
+        if says(hit.trailer) != Ok(Says::Separated) {
+            return self.take_hit(table, hit).map(Some);
+        }
+        let Some(value) = table.value_in_memory(self.lookup.target.user_key, hit.value())? else {
+            return Ok(None);
+        };
+        self.take_hit(table, Hit::of_value(as_put(hit.trailer), value)).map(Some)
+    }
+
+    /// The same, wherever its value lies.
+    async fn take_anywhere(&mut self, table: &TableHandle, hit: Hit) -> Result<bool> {
+        if says(hit.trailer) != Ok(Says::Separated) {
+            return self.take_hit(table, hit);
+        }
+        let value = table.value(Purpose::Get, self.lookup.target.user_key, hit.value()).await?;
+        self.take_hit(table, Hit::of_value(as_put(hit.trailer), value))
     }
 
     fn take_hit(&mut self, table: &TableHandle, hit: Hit) -> Result<bool> {
@@ -108,11 +128,11 @@ pub(super) fn get_in_memory<R>(
                     Probe::Absent => break,
                     Probe::Miss => return Ok(InMemory::Miss),
                     Probe::Found(hit) if hides_hit(cover, &hit) => break 'tables,
-                    Probe::Found(hit) => {
-                        if walk.take_hit(table, hit)? {
-                            break 'tables;
-                        }
-                    }
+                    Probe::Found(hit) => match walk.take_in_memory(table, hit)? {
+                        Some(true) => break 'tables,
+                        Some(false) => {}
+                        None => return Ok(InMemory::Miss),
+                    },
                 }
             }
         }
@@ -134,7 +154,7 @@ pub(super) async fn get(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> R
             open_for_ranges(table).await?;
             let cover = cover_of(table, lookup.target.user_key, asked.sequence).unwrap_or(Cover(None));
             while let Some(hit) = table.get(&walk.lookup).await? {
-                if hides_hit(cover, &hit) || walk.take_hit(table, hit)? {
+                if hides_hit(cover, &hit) || walk.take_anywhere(table, hit).await? {
                     break 'tables;
                 }
             }

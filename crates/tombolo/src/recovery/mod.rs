@@ -658,6 +658,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         epoch: context.epoch,
         places: Arc::new(Mutex::new(Places::of(&objects, context.incarnation, &manifest.state())?)),
         silence: Arc::default(),
+        left_behind: Arc::default(),
     };
     let state = manifest.state();
     let last = replayed.last_sequence(&state);

@@ -126,6 +126,10 @@ impl Fold {
                 (self.base, self.expires_ms) = (Some(stored.slice(..value.len())), Some(expires_ms));
                 Ok(Answer::Value)
             }
+            // Who walks has fetched the value, and feeds it as a put.
+            Ok(Says::Separated) => {
+                Err(Error::new(ErrorKind::Bug, "a reference where its value is needed").object(place()))
+            }
             Ok(Says::Operand) => {
                 let operator = judge.operator()?;
                 let value = value();

@@ -37,6 +37,8 @@ pub(crate) use retention::{Moments, Retention, Taken};
 pub(crate) enum Says {
     /// The key has the entry's value.
     Value,
+    /// The key has a value, and the entry's value refers to it.
+    Separated,
     /// The key has no value.
     Absent,
     /// That depends on older entries of the key, or on the time: [`Fold`].
@@ -48,6 +50,8 @@ pub(crate) enum Says {
 pub(crate) enum Answer {
     /// The key has the value of the entry that was fed last.
     Value,
+    /// The key has the value to which the entry refers that was fed last.
+    Separated,
     /// The key has no value.
     Absent,
     /// The next older entry is needed.
@@ -76,6 +80,7 @@ impl Unresolved {
 pub(crate) fn says(trailer: Trailer) -> Result<Says, Unresolved> {
     match trailer.kind() {
         Some(EntryKind::Put) => Ok(Says::Value),
+        Some(EntryKind::SeparatedPut) => Ok(Says::Separated),
         Some(EntryKind::Delete | EntryKind::SingleDelete) => Ok(Says::Absent),
         Some(EntryKind::Merge | EntryKind::MergeList) if is_enabled(Mutant::MergeAnswersAlone) => {
             Ok(Says::Value)
@@ -109,6 +114,11 @@ impl fmt::Debug for Judged<'_> {
     }
 }
 
+/// The trailer of a separated put, whose value was fetched, as that of a put.
+pub(crate) fn as_put(trailer: Trailer) -> Trailer {
+    Trailer::new(trailer.sequence(), EntryKind::Put)
+}
+
 /// A moment to look from: it sees what is no newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) SequenceNumber);
@@ -128,6 +138,7 @@ impl Moment {
         }
         match says(trailer) {
             Ok(Says::Value) => Ok(Answer::Value),
+            Ok(Says::Separated) => Ok(Answer::Separated),
             Ok(Says::Absent) => Ok(Answer::Absent),
             Ok(Says::Operand) => Ok(Answer::Fold),
             Err(unresolved) => Err(unresolved),

@@ -207,6 +207,8 @@ impl Retention {
                     }
                     base = Some(None);
                 }
+                // Its value is not here.
+                Ok(Says::Separated) => return Ok(None),
                 _ => operands.push_entry(trailer.kind(), value)?,
             }
         }

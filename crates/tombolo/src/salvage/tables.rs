@@ -9,6 +9,8 @@ use tombolo_format::FormatError;
 use tombolo_format::block::Cursor;
 use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{TableDescription, TableName};
+use tombolo_format::property::Property;
+use tombolo_format::value_object::PROPERTY_VALUE_OBJECTS;
 use tombolo_storage::{Epoch, Error, Incarnation, ObjectStore, Purpose, Request, Result};
 
 use super::history::is_damage;
@@ -166,7 +168,15 @@ impl Tables {
                 writer.flush().await?;
             }
         }
-        writer.finish().await
+        let mut written = writer.finish().await?;
+        if let Some(table) = &mut written
+            && let Some(value) = description.properties.get(PROPERTY_VALUE_OBJECTS)
+        {
+            // It refers to no more than the damaged one did.
+            let property = Property { id: PROPERTY_VALUE_OBJECTS, is_critical: true, value };
+            table.properties = table.properties.with(property);
+        }
+        Ok(written)
     }
 
     /// Whether a table that was looked at is damaged.

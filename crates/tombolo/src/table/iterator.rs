@@ -775,6 +775,11 @@ impl TableIterator {
         self.table.object()
     }
 
+    /// Of the values of its table.
+    pub fn value_alignment(&self) -> usize {
+        self.table.value_alignment()
+    }
+
     /// The entry's value, sharing memory where that pays.
     pub fn share_value(&self) -> Bytes {
         self.walk.block.as_ref().map_or_else(Bytes::new, |block| block.keep_value(self.value()))

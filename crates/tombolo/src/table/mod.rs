@@ -4,6 +4,7 @@
 //!   keeps.
 //! - [`Table`]: one table for reading. [`Table::try_get`] is plain synchronous code over what is in
 //!   memory; when something is not, it says so, and [`Table::get`] fetches it.
+//! - [`ValueObject`], [`ValueWriter`]: values that lie apart.
 //! - [`TableIterator`]: both directions; the engine merges several.
 //!
 //! Requests: opening takes one (the tail, whose size the manifest holds; up to 1 MiB it brings all
@@ -24,6 +25,7 @@ mod iterator;
 mod outside;
 mod parts;
 mod several;
+mod values;
 mod writer;
 
 use std::cell::RefCell;
@@ -56,6 +58,7 @@ pub use iterator::{Step, TableIterator};
 pub use parts::Part;
 pub use several::{Near, NearProbe};
 pub use tombolo_format::table::TableOptions;
+pub use values::{NewValueObject, ValueObject, ValueWriter};
 pub use writer::{NewTable, TableWriter, piece_bytes};
 
 /// What a point read looks for: made once, used for every table.
@@ -121,6 +124,11 @@ impl Hit {
     #[inline]
     pub fn is_row(&self) -> bool {
         matches!(self.value, Found::Alone(_))
+    }
+
+    /// An entry whose value lies elsewhere, with that value.
+    pub fn of_value(trailer: Trailer, value: Bytes) -> Hit {
+        Hit { trailer, value: Found::Alone(value) }
     }
 
     /// The value as bytes of their own or sharing the block's memory: what is small is copied, so
@@ -839,7 +847,7 @@ impl Table {
     }
 
     /// Of the values in its blocks.
-    fn value_alignment(&self) -> usize {
+    pub fn value_alignment(&self) -> usize {
         self.opened.get().map_or(1, |opened| opened.top.properties.value_alignment as usize)
     }
 

@@ -1,6 +1,7 @@
 //! A table as the engine uses it: opened by its description, read through the block cache, written
 //! from a keyspace's options.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,15 +9,17 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Completion, Env, Task, TaskClass, completion};
+use tombolo_env::{BoxFuture, Completion, Env, Task, TaskClass, all, completion};
 use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::ranges::RangeLayers;
+use tombolo_format::value_object::{REFERENCE_BYTES, Reference};
 use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result};
 
-use super::Handles;
 use super::silence::Silence;
+use super::values::{Apart, Separating, referred};
+use super::{Handles, LeftBehind, ValueHandle};
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
 use crate::deadline;
@@ -25,8 +28,11 @@ use crate::manifest::{Places, names};
 use crate::options::{Compression, KeyspaceOptions};
 use crate::table::{
     KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions,
-    TableWriter as Writer, piece_bytes,
+    TableWriter as Writer, ValueObject, piece_bytes,
 };
+
+/// Value objects that are read at once for one read of several keys.
+const OBJECTS_AT_ONCE: usize = 16;
 
 /// Where tables are read from and written to.
 #[derive(Clone, Debug)]
@@ -41,6 +47,8 @@ pub(crate) struct Tables {
     pub(crate) places: Arc<Mutex<Places>>,
     /// How long the store may stay silent to one who writes a table.
     pub(crate) silence: Arc<Silence>,
+    /// What attempts made and no record names.
+    pub(crate) left_behind: Arc<LeftBehind>,
 }
 
 impl Tables {
@@ -51,8 +59,13 @@ impl Tables {
         (Arc::clone(store), object)
     }
 
-    fn request(&self, purpose: Purpose) -> Request {
+    pub(super) fn request(&self, purpose: Purpose) -> Request {
         Request::new(purpose, self.epoch)
+    }
+
+    /// A name for an object that no other has had (rule 6).
+    pub(super) fn fresh_name(&self) -> TableName {
+        TableName { epoch: self.epoch.0, random: self.env.random_u64() }
     }
 }
 
@@ -64,6 +77,8 @@ pub(crate) struct TableHandle {
     /// Where walks read ahead.
     env: Env,
     handles: Arc<Handles>,
+    /// The value objects to which it refers, by identity.
+    values: Option<Arc<[Arc<ValueHandle>]>>,
 }
 
 impl Drop for TableHandle {
@@ -73,12 +88,77 @@ impl Drop for TableHandle {
 }
 
 impl TableHandle {
-    pub(super) fn new(tables: &Tables, description: &TableDescription, handles: Arc<Handles>) -> TableHandle {
+    pub(super) fn new(
+        tables: &Tables,
+        description: &TableDescription,
+        handles: Arc<Handles>,
+        values: Option<Arc<[Arc<ValueHandle>]>>,
+    ) -> TableHandle {
         let (store, object) = tables.locate(description);
         let table = Table::new(description.clone(), object, store, Arc::clone(&tables.cache));
         let habit = handles.habit(description.keyspace, description.level);
         let table = table.with_flash(tables.flash.cache().cloned()).with_habit(habit);
-        TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles }
+        TableHandle { table: Arc::new(table), epoch: tables.epoch, env: tables.env.clone(), handles, values }
+    }
+
+    /// The value to which an entry of it refers, if it is in memory.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn value_in_memory(&self, user_key: &[u8], reference: &[u8]) -> Result<Option<Bytes>> {
+        let (reference, object) = self.referred(reference)?;
+        object.try_get(Purpose::Get, &reference, user_key, self.table.value_alignment())
+    }
+
+    /// The value to which an entry of it refers: at most one request.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the store.
+    pub(crate) async fn value(&self, purpose: Purpose, user_key: &[u8], reference: &[u8]) -> Result<Bytes> {
+        let (reference, object) = self.referred(reference)?;
+        object.get(purpose, &reference, user_key, self.table.value_alignment()).await
+    }
+
+    /// The values to which entries of it refer, in their order: those of one object with one
+    /// request, objects side by side.
+    ///
+    /// # Errors
+    /// As [`TableHandle::value`].
+    pub(crate) async fn values_of(&self, purpose: Purpose, wanted: &[(&[u8], &[u8])]) -> Result<Vec<Bytes>> {
+        let mut groups: BTreeMap<u64, (&Arc<ValueObject>, Vec<usize>, Vec<(Reference, &[u8])>)> =
+            BTreeMap::new();
+        for (at, (user_key, reference)) in wanted.iter().enumerate() {
+            let (reference, object) = self.referred(reference)?;
+            let (_, places, references) =
+                groups.entry(reference.object).or_insert_with(|| (object, Vec::new(), Vec::new()));
+            places.push(at);
+            references.push((reference, user_key));
+        }
+        let alignment = self.table.value_alignment();
+        let reads = groups.values().map(|(object, _, references)| {
+            Box::pin(object.get_several(purpose, references, alignment)) as BoxFuture<'_, Result<Vec<Bytes>>>
+        });
+        let mut values = vec![Bytes::new(); wanted.len()];
+        let read = all(reads.collect(), OBJECTS_AT_ONCE).await;
+        for ((_, places, _), read) in groups.values().zip(read) {
+            for (at, value) in places.iter().zip(read?) {
+                values[*at] = value;
+            }
+        }
+        Ok(values)
+    }
+
+    /// What a reference in one of its entries refers to, and the object that has it.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn referred(&self, reference: &[u8]) -> Result<(Reference, &Arc<ValueObject>)> {
+        referred(self.values(), reference, self.object())
+    }
+
+    /// The value objects to which it refers.
+    pub(crate) fn values(&self) -> &[Arc<ValueHandle>] {
+        self.values.as_deref().unwrap_or_default()
     }
 
     /// A request, with the deadline of the operation that makes it.
@@ -179,7 +259,8 @@ impl TableHandle {
         // What is read once would only drive out what is read again.
         let fill_cache = purpose == Purpose::Scan;
         let iterator = self.table.iterator(Request::new(purpose, self.epoch), fill_cache);
-        TableCursor(Box::new(iterator.in_background(&self.env).within(range)))
+        let iterator = Box::new(iterator.in_background(&self.env).within(range));
+        TableCursor { iterator, values: self.values.clone() }
     }
 
     /// Whether requests to its store take long.
@@ -191,7 +272,7 @@ impl TableHandle {
     /// background: for a walk that will come here at this pace.
     pub(crate) fn prepare(&self, pace: Pace, purpose: Purpose, range: Option<Arc<KeyRange>>) -> Prepared {
         let mut cursor = self.cursor_within(purpose, range);
-        cursor.0.take_pace(pace);
+        cursor.iterator.take_pace(pace);
         let (completer, completion) = completion();
         let class =
             if purpose == Purpose::Compaction { TaskClass::Background } else { TaskClass::Foreground };
@@ -224,91 +305,106 @@ impl Prepared {
 
 /// Walks a table both ways. A move takes no detour while blocks are in memory.
 #[derive(Debug)]
-pub(crate) struct TableCursor(Box<TableIterator>);
+pub(crate) struct TableCursor {
+    iterator: Box<TableIterator>,
+    values: Option<Arc<[Arc<ValueHandle>]>>,
+}
 
 impl TableCursor {
     /// The table's own iterator.
     #[inline]
     pub(crate) fn iterator(&mut self) -> &mut TableIterator {
-        &mut self.0
+        &mut self.iterator
     }
 
     /// Goes on at the pace of a walk through the table before, or behind.
     pub(crate) fn take_pace(&mut self, neighbour: &TableCursor) {
-        self.0.take_pace(neighbour.0.pace());
+        self.iterator.take_pace(neighbour.iterator.pace());
     }
 
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], Trailer)> {
-        self.0.valid().then(|| {
-            let key = self.0.key();
+        self.iterator.valid().then(|| {
+            let key = self.iterator.key();
             (key.user_key, key.trailer)
         })
     }
 
     #[inline]
     pub(crate) fn valid(&self) -> bool {
-        self.0.valid()
+        self.iterator.valid()
     }
 
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
-        self.0.value()
+        self.iterator.value()
     }
 
     pub(crate) fn value_bytes(&self) -> Bytes {
-        self.0.share_value()
+        self.iterator.share_value()
+    }
+
+    /// What the entry at which it stands refers to.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn referred(&self) -> Result<Apart> {
+        let values = self.values.as_deref().unwrap_or_default();
+        let (reference, object) = referred(values, self.value(), self.object())?;
+        let (object, alignment) = (Arc::clone(object), self.iterator.value_alignment());
+        let user_key = Bytes::copy_from_slice(self.iterator.key().user_key);
+        Ok(Apart { object, reference, user_key, alignment })
     }
 
     /// The object of its table.
     pub(crate) fn object(&self) -> &ObjectName {
-        self.0.object()
+        self.iterator.object()
     }
 
     /// The greatest number in its table.
     pub(crate) fn last_sequence(&self) -> SequenceNumber {
-        self.0.last_sequence()
+        self.iterator.last_sequence()
     }
 
     /// Whether the last move is pending.
     #[inline]
     pub(crate) fn is_blocked(&self) -> bool {
-        self.0.is_blocked()
+        self.iterator.is_blocked()
     }
 
     /// Completes a blocked move.
     pub(crate) fn load(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.0.load()
+        self.iterator.load()
     }
 
     /// The first half of a seek: see [`TableIterator::approach`].
     pub(crate) fn approach(&mut self, key: &[u8], trailer: Trailer, backward: bool) -> Result<()> {
-        self.0.approach(InternalKey::new(key, trailer), backward)
+        self.iterator.approach(InternalKey::new(key, trailer), backward)
     }
 
     /// The second half of a seek.
     pub(crate) fn arrive(&mut self) -> Result<Step> {
-        self.0.arrive()
+        self.iterator.arrive()
     }
 
     pub(crate) fn first(&mut self) -> Result<Step> {
-        self.0.first()
+        self.iterator.first()
     }
 
     pub(crate) fn last(&mut self) -> Result<Step> {
-        self.0.last()
+        self.iterator.last()
     }
 
     /// One on; nowhere stays nowhere.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Step> {
-        if self.0.valid() { self.0.next() } else { Ok(Step::Done) }
+        if self.iterator.valid() { self.iterator.next() } else { Ok(Step::Done) }
     }
 
     /// One back; nowhere stays nowhere.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<Step> {
-        if self.0.valid() { self.0.prev() } else { Ok(Step::Done) }
+        if self.iterator.valid() { self.iterator.prev() } else { Ok(Step::Done) }
     }
 }
 
@@ -383,6 +479,9 @@ pub(crate) fn table_options(
     }
 }
 
+/// Bytes of values that are handed to the store at once.
+const APART_BYTES: u64 = 256 << 10;
+
 /// Writes a table, entries in order.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
@@ -393,6 +492,26 @@ pub(crate) struct TableWriter {
     memory: Charge,
     env: Env,
     silence: Arc<Silence>,
+    apart: Separating,
+    /// For the reference of an entry.
+    room: [u8; REFERENCE_BYTES],
+    object: ObjectName,
+}
+
+/// A table that is complete, and the value objects that were written with it.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) table: TableDescription,
+    pub(crate) values: Vec<TableDescription>,
+    /// Bytes beside those flushed.
+    pub(crate) bytes: u64,
+}
+
+impl Written {
+    /// All, in the order in which they are to be named.
+    pub(crate) fn descriptions(self) -> impl Iterator<Item = TableDescription> {
+        self.values.into_iter().chain([self.table])
+    }
 }
 
 impl TableWriter {
@@ -407,9 +526,12 @@ impl TableWriter {
         let budget_bytes = tables.cache.budget().bytes();
         let (blocks, bytes) = (block_bytes(table_bytes, budget_bytes), piece_bytes(budget_bytes));
         let oldest = oldest_unix_seconds.unwrap_or_else(|| tables.env.unix_time().as_secs());
+        let separate_bytes = options.separate_bytes;
         let options = table_options(options, keyspace, lowest, oldest, blocks, bytes);
+        let apart = Separating::new(tables, (keyspace, purpose), options.compression, oldest, separate_bytes);
         let object = names::table(tables.incarnation, name);
-        let new = NewTable { name, object, identity: tables.env.random_u64(), level, options };
+        let identity = tables.env.random_u64();
+        let new = NewTable { name, object: object.clone(), identity, level, options };
         let (env, silence) = (tables.env.clone(), Arc::clone(&tables.silence));
         let created = Writer::create(&*tables.objects, tables.request(purpose), new);
         let writer = silence.bounds(&env, 0, created).await?;
@@ -420,7 +542,8 @@ impl TableWriter {
             writer
         };
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
-        Ok(TableWriter { name: output.name, writer, flushed_bytes: 0, memory, env, silence })
+        let (name, room) = (output.name, [0; REFERENCE_BYTES]);
+        Ok(TableWriter { name, writer, flushed_bytes: 0, memory, env, silence, apart, room, object })
     }
 
     /// Its name.
@@ -431,15 +554,28 @@ impl TableWriter {
     /// Adds the next entry, in memory; whether [`TableWriter::flush`] should follow.
     #[inline]
     pub(crate) fn add_now(&mut self, key: InternalKey<'_>, value: &[u8]) -> Result<bool> {
+        let (key, value) = self.apart.place(key, value, &mut self.room, &self.object)?;
         self.writer.add(key, value)?;
-        Ok(self.writer.wants_flush())
+        Ok(self.wants_flush())
+    }
+
+    #[inline]
+    fn wants_flush(&self) -> bool {
+        self.writer.wants_flush() || self.apart.pending_bytes() >= APART_BYTES
+    }
+
+    /// Whether the table refers to so many value objects that it had better end before the next
+    /// key.
+    pub(crate) fn is_full(&self) -> bool {
+        self.apart.is_full()
     }
 
     /// The same, of an entry out of a block that a cache had, or not.
     #[inline]
     pub(crate) fn add_from(&mut self, key: InternalKey<'_>, value: &[u8], is_hot: bool) -> Result<bool> {
+        let (key, value) = self.apart.place(key, value, &mut self.room, &self.object)?;
         self.writer.add_from(key, value, is_hot)?;
-        Ok(self.writer.wants_flush())
+        Ok(self.wants_flush())
     }
 
     /// Gives the table its range deletes, once.
@@ -450,10 +586,14 @@ impl TableWriter {
 
     /// Hands what was added so far to the store; says how many bytes of the table that were.
     pub(crate) async fn flush(&mut self) -> Result<u64> {
-        let bytes = self.writer.pending_bytes();
+        let bytes = self.writer.pending_bytes() + self.apart.pending_bytes();
         self.memory.set(self.writer.memory_bytes());
         // A store may let a piece wait for those before it.
-        self.silence.bounds(&self.env, self.flushed_bytes + bytes, self.writer.flush()).await?;
+        let flushed = async {
+            self.apart.flush().await?;
+            self.writer.flush().await
+        };
+        self.silence.bounds(&self.env, self.flushed_bytes + bytes, flushed).await?;
         self.flushed_bytes += bytes;
         Ok(bytes)
     }
@@ -463,15 +603,19 @@ impl TableWriter {
         self.writer.table_bytes()
     }
 
-    /// Makes the table durable, and says how many bytes that were beside those flushed; `None` when
-    /// nothing was added.
-    pub(crate) async fn finish(self) -> Result<Option<(TableDescription, u64)>> {
-        let bytes = self.writer.table_bytes();
-        let table = self.silence.bounds(&self.env, bytes, self.writer.finish()).await?;
+    /// Makes the table durable, and its value objects before it; `None` when nothing was added.
+    pub(crate) async fn finish(mut self) -> Result<Option<Written>> {
+        let bytes = self.flushed_bytes + self.writer.pending_bytes() + self.apart.pending_bytes();
+        let finished = async {
+            self.apart.finish().await?;
+            self.writer.finish().await
+        };
+        let table = self.silence.bounds(&self.env, bytes, finished).await?;
         self.silence.answered();
-        Ok(table.map(|table| {
-            let bytes = table.length - self.flushed_bytes.min(table.length);
-            (table, bytes)
-        }))
+        let Some(mut table) = table else { return Ok(None) };
+        let values = self.apart.describe(&mut table);
+        let length = table.length + values.iter().map(|object| object.length).sum::<u64>();
+        let bytes = length - self.flushed_bytes.min(length);
+        Ok(Some(Written { table, values, bytes }))
     }
 }

@@ -14,10 +14,12 @@
 //!    table's object be deleted.
 
 mod handle;
+mod left_behind;
 mod over;
 mod read_cost;
 mod run;
 mod silence;
+mod values;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -30,13 +32,16 @@ use crate::manifest::{KeyspaceState, Level, State};
 use crate::signal::Signal;
 use crate::table::Habit;
 pub(crate) use handle::{
-    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, table_options,
+    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, Written,
+    table_options,
 };
+pub(crate) use left_behind::LeftBehind;
 pub(crate) use over::Ingested;
 use over::Over;
 pub(crate) use read_cost::{Owed, ReadCost};
 use run::Chunk;
 pub(crate) use run::SortedRun;
+pub(crate) use values::{Apart, ValueHandle};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -117,6 +122,8 @@ impl Version {
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     by_name: Mutex<HashMap<TableName, Weak<TableHandle>>>,
+    /// Of value objects.
+    values: Mutex<HashMap<TableName, Weak<ValueHandle>>>,
     /// By keyspace and level: how far walks usually go in its tables.
     habits: Mutex<HashMap<(u32, u8), Weak<Habit>>>,
     #[cfg(test)]
@@ -141,6 +148,16 @@ impl Handles {
         let mut by_name = self.by_name.lock();
         if by_name.get(&name).is_some_and(|handle| handle.strong_count() == 0) {
             by_name.remove(&name);
+        }
+    }
+}
+
+impl Handles {
+    /// As [`Handles::forget`], of a value object.
+    fn forget_values(&self, name: TableName) {
+        let mut values = self.values.lock();
+        if values.get(&name).is_some_and(|handle| handle.strong_count() == 0) {
+            values.remove(&name);
         }
     }
 }
@@ -183,9 +200,10 @@ impl Versions {
         Ok(())
     }
 
-    /// Whether some version or read still uses a table.
-    pub(crate) fn is_used(&self, table: TableName) -> bool {
-        self.handles.by_name.lock().get(&table).is_some_and(|handle| handle.strong_count() > 0)
+    /// Whether some version or read still uses a table or a value object.
+    pub(crate) fn is_used(&self, name: TableName) -> bool {
+        self.handles.by_name.lock().get(&name).is_some_and(|handle| handle.strong_count() > 0)
+            || self.handles.values.lock().get(&name).is_some_and(|handle| handle.strong_count() > 0)
     }
 
     /// The version of `state`, which shares with `old` what did not change. Handles still in use
@@ -225,18 +243,23 @@ impl Versions {
         } else {
             self.levels(keyspace, before)
         };
-        Levels { over: over.tables.iter().map(|table| self.handle(table)).collect(), is_over: true, ..levels }
+        Levels {
+            over: over.tables.iter().map(|table| self.handle(None, table)).collect(),
+            is_over: true,
+            ..levels
+        }
     }
 
     fn levels(&self, keyspace: &Arc<KeyspaceState>, before: Option<&Levels>) -> Levels {
         let mut levels = Levels { source: Some(Arc::clone(keyspace)), ..Levels::default() };
         for (number, level) in &keyspace.levels {
             if *number == 0 {
-                levels.runs = level.tables().map(|table| self.handle(table)).collect();
+                levels.runs = level.tables().map(|table| self.handle(Some(keyspace), table)).collect();
             } else {
-                levels
-                    .sorted
-                    .push((*number, self.run(level, before.and_then(|before| before.level(*number)))));
+                levels.sorted.push((
+                    *number,
+                    self.run(keyspace, level, before.and_then(|before| before.level(*number))),
+                ));
             }
         }
         levels.has_ranges = levels.runs.iter().any(|table| table.has_ranges())
@@ -245,27 +268,63 @@ impl Versions {
         levels
     }
 
-    fn run(&self, level: &Level, before: Option<&Arc<SortedRun>>) -> Arc<SortedRun> {
+    fn run(
+        &self,
+        keyspace: &KeyspaceState,
+        level: &Level,
+        before: Option<&Arc<SortedRun>>,
+    ) -> Arc<SortedRun> {
         let chunks = level.chunks().iter().enumerate().map(|(at, source)| {
             let same = before.and_then(|before| before.chunk_of(source, at));
             same.map_or_else(
-                || Arc::new(Chunk::new(source, source.iter().map(|(_, table)| self.handle(table)).collect())),
+                || {
+                    Arc::new(Chunk::new(
+                        source,
+                        source.iter().map(|(_, table)| self.handle(Some(keyspace), table)).collect(),
+                    ))
+                },
                 Arc::clone,
             )
         });
         Arc::new(SortedRun::new(chunks.collect()))
     }
 
-    fn handle(&self, description: &Arc<TableDescription>) -> Arc<TableHandle> {
+    /// Without its keyspace, a table refers to no value objects.
+    fn handle(
+        &self,
+        keyspace: Option<&KeyspaceState>,
+        description: &Arc<TableDescription>,
+    ) -> Arc<TableHandle> {
         #[cfg(test)]
         self.handles.looked_up.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut by_name = self.handles.by_name.lock();
         if let Some(known) = by_name.get(&description.name).and_then(Weak::upgrade) {
             return known;
         }
-        let fresh = Arc::new(TableHandle::new(&self.tables, description, Arc::clone(&self.handles)));
+        let handles = Arc::clone(&self.handles);
+        let values = keyspace.and_then(|keyspace| self.values(keyspace, description));
+        let fresh = Arc::new(TableHandle::new(&self.tables, description, handles, values));
         by_name.insert(description.name, Arc::downgrade(&fresh));
         fresh
+    }
+
+    /// Handles of the value objects to which a table refers, by identity.
+    fn values(&self, keyspace: &KeyspaceState, table: &TableDescription) -> Option<Arc<[Arc<ValueHandle>]>> {
+        let referred = table.referred();
+        if referred.is_empty() {
+            return None;
+        }
+        let mut by_name = self.handles.values.lock();
+        let objects = referred.iter().filter_map(|referred| keyspace.values.object(referred.object));
+        let handle = |object: &Arc<TableDescription>| {
+            if let Some(known) = by_name.get(&object.name).and_then(Weak::upgrade) {
+                return known;
+            }
+            let fresh = Arc::new(ValueHandle::new(&self.tables, object, Arc::clone(&self.handles)));
+            by_name.insert(object.name, Arc::downgrade(&fresh));
+            fresh
+        };
+        Some(objects.map(handle).collect())
     }
 }
 

@@ -49,6 +49,7 @@ fn versions() -> (World, Versions) {
         epoch: Epoch(1),
         places,
         silence: Arc::default(),
+        left_behind: Arc::default(),
     };
     (world, Versions::new(tables))
 }

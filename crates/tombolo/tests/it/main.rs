@@ -41,6 +41,7 @@ mod reopening;
 mod requests;
 mod rules;
 mod salvage;
+mod separated;
 mod shapes;
 mod simulation;
 mod single_delete;

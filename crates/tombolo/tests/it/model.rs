@@ -114,6 +114,7 @@ impl Run {
             let options = KeyspaceOptions {
                 block_bytes: Some(1024),
                 compression: Compression::Zstd,
+                separate_bytes: 512,
                 ..KeyspaceOptions::default()
             };
             db.create_keyspace(NAMES[1], options).wait().unwrap();

@@ -118,7 +118,7 @@ fn borrowers_and_takers_race() {
                     // Freed memory would hold another number.
                     let bytes = match &guard.resident {
                         Resident::Block(block) => block.bytes().len(),
-                        Resident::Partition(_) => 0,
+                        Resident::Partition(_) | Resident::Value(_) => 0,
                     };
                     assert!(bytes > 64);
                     match turn % 5 {

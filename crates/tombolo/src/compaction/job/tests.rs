@@ -12,12 +12,11 @@ use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
 use crate::compaction::pick::{Means, Reason};
-use crate::engine::LeftBehind;
 use crate::flush::OutputWorld;
 use crate::manifest::{Places, State};
 use crate::options::KeyspaceOptions;
 use crate::pace::Paces;
-use crate::version::{Levels, Tables, Version, Versions};
+use crate::version::{LeftBehind, Levels, Tables, Version, Versions};
 
 const KEYSPACE: u32 = 1;
 
@@ -73,6 +72,7 @@ fn plain(world: &World, plan: &FaultPlan) -> Arc<Plain> {
         env,
         objects,
         silence: Arc::default(),
+        left_behind: Arc::default(),
     };
     Arc::new(Plain {
         tables,
@@ -117,7 +117,7 @@ async fn table_with(
         hiding.add(Covered { from: from.as_bytes(), to: to.as_bytes(), number: SequenceNumber(*number) });
     }
     writer.set_ranges(hiding.kept(None, None, |_, _| false)).unwrap();
-    writer.finish().await.unwrap().unwrap().0
+    writer.finish().await.unwrap().unwrap().table
 }
 
 /// The levels of the keyspace with these tables.

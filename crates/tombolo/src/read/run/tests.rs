@@ -74,6 +74,7 @@ impl Fixture {
             epoch: Epoch(1),
             places,
             silence: Arc::default(),
+            left_behind: Arc::default(),
         });
         let version = versions.build(&state, &Version::default(), &[]);
         let run = Arc::clone(version.levels(1).unwrap().level(2).unwrap());

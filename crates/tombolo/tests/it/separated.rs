@@ -1,0 +1,357 @@
+//! Values that lie apart from their tables, through the public interface.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo::{Batch, Builder, Compression, Db, Env, ErrorKind, KeyspaceOptions, Options, Registry};
+use tombolo_env::simulated::World;
+use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Uri};
+
+/// Values from 4 KiB on lie apart.
+fn apart() -> KeyspaceOptions {
+    KeyspaceOptions { compression: Compression::None, separate_bytes: 4096, ..KeyspaceOptions::default() }
+}
+
+#[derive(Clone)]
+struct Bucket {
+    env: Env,
+    registry: Registry,
+}
+
+impl Bucket {
+    fn builder(&self, name: &str) -> Builder {
+        let options =
+            Options::parse(["memory_bytes=4194304", "memtable_bytes=262144", "automatic_compaction=false"]);
+        Db::builder(format!("mem://bucket/{name}"))
+            .registry(self.registry.clone())
+            .env(self.env.clone())
+            .options(options.unwrap())
+    }
+
+    async fn open(&self, name: &str) -> Db {
+        self.builder(name).open().await.unwrap()
+    }
+
+    fn store(&self, name: &str) -> Arc<dyn ObjectStore> {
+        let uri = Uri::parse(&format!("mem://bucket/{name}")).unwrap();
+        self.registry.open_object_store(&self.env, &uri).unwrap()
+    }
+
+    /// Tables and value objects, with their lengths.
+    async fn objects(&self, name: &str) -> Vec<(ObjectName, u64)> {
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        let listed = self.store(name).list(request, "", None, 100_000).await.unwrap();
+        let tables = listed.objects.into_iter().filter(|object| object.name.as_str().contains("/table/"));
+        tables.map(|object| (object.name, object.length)).collect()
+    }
+
+    /// The bytes of an object.
+    async fn bytes(&self, name: &str, object: &ObjectName) -> Vec<u8> {
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        self.store(name).read(request, object, 0..u64::MAX).await.unwrap().to_vec()
+    }
+
+    /// A value object.
+    async fn value_object(&self, name: &str) -> ObjectName {
+        for (object, _) in self.objects(name).await {
+            if self.bytes(name, &object).await.starts_with(b"TMBLOVAL") {
+                return object;
+            }
+        }
+        panic!("there is no value object");
+    }
+
+    async fn replace(&self, name: &str, object: &ObjectName, bytes: Vec<u8>) {
+        let request = Request::new(Purpose::Collection, Epoch::NONE);
+        self.store(name).delete(request, object).await.unwrap();
+        let placement = Placement::new(ObjectKind::Table, Life::Short);
+        self.store(name).put_if_absent(request, object, placement, bytes.into()).await.unwrap();
+    }
+
+    async fn settle(&self) {
+        self.env.sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Bucket) -> F) {
+    let world = World::new(1);
+    let process = world.process("p");
+    let bucket = Bucket { env: process.env(), registry: Registry::with_defaults() };
+    process.run(test(bucket)).unwrap();
+}
+
+fn key(number: u32) -> [u8; 4] {
+    number.wrapping_mul(2_654_435_769).to_be_bytes()
+}
+
+/// Large for most numbers, and of another content in each round.
+fn value(number: u32, round: u8) -> Vec<u8> {
+    let length = if number % 4 == 3 { 100 } else { 5000 + number as usize };
+    (0..length).map(|at| (at as u8).wrapping_mul(31) ^ round ^ number as u8).collect()
+}
+
+async fn fill(db: &Db, numbers: std::ops::Range<u32>, round: u8) {
+    let keyspace = db.keyspace("apart").unwrap();
+    for number in numbers {
+        keyspace.put(key(number), value(number, round)).await.unwrap();
+    }
+    db.flush().await.unwrap();
+}
+
+/// Every face reads what was written in `round`; says how many values a walk over keys left out.
+async fn check(db: &Db, numbers: std::ops::Range<u32>, round: u8) -> usize {
+    let keyspace = db.keyspace("apart").unwrap();
+    let mut sorted: Vec<_> = numbers.map(|number| (key(number).to_vec(), value(number, round))).collect();
+    sorted.sort();
+    for (key, value) in &sorted {
+        assert!(keyspace.get(key).await.unwrap().unwrap() == value[..], "{key:?}");
+    }
+    let keys: Vec<_> = sorted.iter().map(|(key, _)| key).collect();
+    let several = keyspace.multi_get(&keys).await.unwrap();
+    for ((_, value), found) in sorted.iter().zip(several) {
+        assert!(found.unwrap() == value[..]);
+    }
+    let mut cursor = keyspace.cursor::<&[u8]>(..);
+    for (key, value) in &sorted {
+        assert!(cursor.next_async().await.unwrap());
+        assert!((cursor.key(), cursor.value()) == (&key[..], &value[..]), "{key:?}");
+    }
+    assert!(!cursor.next_async().await.unwrap());
+    for (key, value) in sorted.iter().rev() {
+        assert!(cursor.prev_async().await.unwrap());
+        assert!((cursor.key(), cursor.value()) == (&key[..], &value[..]), "{key:?}");
+    }
+    assert!(!cursor.prev_async().await.unwrap());
+    assert!(cursor.seek_for_prev_async(&sorted[1].0).await.unwrap());
+    assert_eq!(cursor.value(), &sorted[1].1[..]);
+    let mut scan = keyspace.scan::<&[u8]>(..);
+    for (key, value) in &sorted {
+        let (found_key, found) = scan.next_async().await.unwrap().unwrap();
+        assert!((&found_key[..], &found[..]) == (&key[..], &value[..]), "{key:?}");
+    }
+    let mut keys_only = keyspace.cursor::<&[u8]>(..).keys_only();
+    let mut empty = 0;
+    for (key, value) in &sorted {
+        assert!(keys_only.next_async().await.unwrap());
+        assert_eq!(keys_only.key(), key);
+        assert!(keys_only.value().is_empty() || keys_only.value() == value);
+        empty += usize::from(keys_only.value().is_empty());
+    }
+    empty
+}
+
+fn reads(db: &Db) -> u64 {
+    let counted = db.requests().counted;
+    counted
+        .iter()
+        .filter(|one| matches!(one.purpose, Purpose::Get | Purpose::Scan))
+        .map(|one| one.requests)
+        .sum()
+}
+
+#[test]
+fn large_values_lie_apart_and_are_read_by_every_face() {
+    run(|bucket| async move {
+        let db = bucket.open("db").await;
+        db.create_keyspace("apart", apart()).await.unwrap();
+        fill(&db, 0..100, 1).await;
+        bucket.value_object("db").await;
+        assert_eq!(check(&db, 0..100, 1).await, 75, "three of four values lie apart");
+        let snapshot = db.snapshot();
+        fill(&db, 0..150, 2).await;
+        db.compact().await.unwrap();
+        check(&db, 0..150, 2).await;
+        let keyspace = db.keyspace("apart").unwrap();
+        assert_eq!(snapshot.get(&keyspace, key(60)).await.unwrap().unwrap(), value(60, 1)[..]);
+        let mut batch = Batch::new();
+        for number in 0..150 {
+            batch.delete(&keyspace, key(number));
+        }
+        db.write(batch).await.unwrap();
+        fill(&db, 0..150, 3).await;
+        assert_eq!(snapshot.get(&keyspace, key(61)).await.unwrap().unwrap(), value(61, 1)[..]);
+        drop(snapshot);
+        let report = db.verify().await.unwrap();
+        assert!(report.damage.is_empty() && report.value_objects > 0, "{report:?}");
+        drop((db, keyspace));
+        let db = bucket.open("db").await;
+        check(&db, 0..150, 3).await;
+        // A walk over keys alone asks for no value.
+        drop(db);
+        let db = bucket.open("db").await;
+        let keyspace = db.keyspace("apart").unwrap();
+        let mut cursor = keyspace.cursor::<&[u8]>(..).keys_only();
+        while cursor.next_async().await.unwrap() {}
+        let without = reads(&db);
+        let mut cursor = keyspace.cursor::<&[u8]>(..);
+        while cursor.next_async().await.unwrap() {}
+        assert!(reads(&db) > without);
+    });
+}
+
+/// Each value is written once beside the log, where without separation every compaction writes it
+/// again; objects to which nothing refers are deleted.
+#[test]
+fn compaction_writes_no_value_again() {
+    let written = |separate_bytes: u32| {
+        let total = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let sum = Arc::clone(&total);
+        run(move |bucket| async move {
+            let db = bucket.open("db").await;
+            db.create_keyspace("apart", KeyspaceOptions { separate_bytes, ..apart() }).await.unwrap();
+            for round in 0..6 {
+                fill(&db, round * 50..(round + 1) * 50, 1).await;
+                db.compact().await.unwrap();
+            }
+            bucket.settle().await;
+            check(&db, 0..300, 1).await;
+            let counted = db.requests().counted;
+            let bytes = counted
+                .iter()
+                .filter(|one| matches!(one.purpose, Purpose::Flush | Purpose::Compaction))
+                .map(|one| one.bytes_sent)
+                .sum();
+            sum.store(bytes, std::sync::atomic::Ordering::Relaxed);
+        });
+        total.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let user_bytes: u64 = (0..300).map(|number| value(number, 1).len() as u64).sum();
+    let (apart, together) = (written(4096), written(0));
+    assert!(apart < user_bytes * 115 / 100, "{apart} bytes written for {user_bytes}");
+    assert!(together > apart * 2, "{together} bytes written without separation, {apart} with it");
+}
+
+#[test]
+fn objects_go_with_the_last_table_that_refers_to_them() {
+    run(|bucket| async move {
+        let db = bucket.open("db").await;
+        db.create_keyspace("apart", apart()).await.unwrap();
+        for round in 0..5 {
+            fill(&db, 0..60, round).await;
+        }
+        db.compact().await.unwrap();
+        bucket.settle().await;
+        let bytes: u64 = bucket.objects("db").await.iter().map(|(_, bytes)| bytes).sum();
+        let needed: u64 = (0..60).map(|number| value(number, 1).len() as u64).sum();
+        assert!(bytes < needed * 13 / 10, "{bytes} bytes for {needed}");
+        check(&db, 0..60, 4).await;
+        db.drop_keyspace("apart").await.unwrap();
+        db.flush().await.unwrap();
+        bucket.settle().await;
+        assert!(bucket.objects("db").await.is_empty());
+    });
+}
+
+/// A checkpoint and a reader keep the values of their tables, whatever the writer does.
+fn checkpoints_keep_values() {
+    run(|bucket| async move {
+        let db = bucket.open("db").await;
+        db.create_keyspace("apart", apart()).await.unwrap();
+        fill(&db, 0..40, 1).await;
+        db.checkpoint("monday").await.unwrap();
+        let reader = bucket.builder("db").open_reader(tombolo::ReaderOptions::default()).await.unwrap();
+        for round in 2..4 {
+            fill(&db, 0..40, round).await;
+            db.compact().await.unwrap();
+            bucket.settle().await;
+        }
+        check(&db, 0..40, 3).await;
+        bucket.builder("db").at_checkpoint("monday").restore_to(bucket.builder("restored")).await.unwrap();
+        let restored = bucket.open("restored").await;
+        check(&restored, 0..40, 1).await;
+        assert!(restored.verify().await.unwrap().damage.is_empty());
+        drop((reader, restored, db));
+    });
+}
+
+#[test]
+fn a_checkpoint_keeps_the_values_of_its_tables() {
+    checkpoints_keep_values();
+}
+
+/// A clone shares value objects as it shares tables.
+fn clones_share_values() {
+    run(|bucket| async move {
+        let source = bucket.open("source").await;
+        source.create_keyspace("apart", apart()).await.unwrap();
+        fill(&source, 0..40, 1).await;
+        source.share_to(bucket.builder("clone")).await.unwrap();
+        assert!(bucket.objects("clone").await.is_empty(), "nothing was copied");
+        for round in 2..4 {
+            fill(&source, 0..40, round).await;
+            source.compact().await.unwrap();
+            bucket.settle().await;
+        }
+        let clone = bucket.open("clone").await;
+        check(&clone, 0..40, 1).await;
+        // Compaction there moves references, and the values stay at the source.
+        fill(&clone, 0..10, 5).await;
+        clone.compact().await.unwrap();
+        bucket.settle().await;
+        assert!(clone.keyspace("apart").unwrap().get(key(9)).await.unwrap().unwrap() == value(9, 5)[..]);
+        assert_eq!(clone.keyspace("apart").unwrap().get(key(20)).await.unwrap().unwrap(), value(20, 1)[..]);
+        assert!(clone.verify().await.unwrap().damage.is_empty());
+        drop(clone);
+        let clone = bucket.open("clone").await;
+        assert_eq!(clone.keyspace("apart").unwrap().get(key(20)).await.unwrap().unwrap(), value(20, 1)[..]);
+        drop((source, clone));
+    });
+}
+
+#[test]
+fn a_clone_reads_the_values_of_its_source() {
+    clones_share_values();
+}
+
+#[test]
+fn damage_of_a_value_is_told_and_nothing_else_is_hidden() {
+    run(|bucket| async move {
+        let db = bucket.open("db").await;
+        db.create_keyspace("apart", apart()).await.unwrap();
+        fill(&db, 0..10, 1).await;
+        let object = bucket.value_object("db").await;
+        let mut bytes = bucket.bytes("db", &object).await;
+        bytes[1000] ^= 1;
+        bucket.replace("db", &object, bytes).await;
+        let keyspace = db.keyspace("apart").unwrap();
+        let mut damaged = 0;
+        for number in 0..10 {
+            match keyspace.get(key(number)).await {
+                Ok(found) => assert_eq!(found.unwrap(), value(number, 1)[..]),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt);
+                    assert!(error.object_name().unwrap().ends_with(object.as_str()), "{error}");
+                    damaged += 1;
+                }
+            }
+        }
+        assert_eq!(damaged, 1);
+        let report = db.verify().await.unwrap();
+        assert_eq!(report.findings.len(), 1, "{report:?}");
+    });
+}
+
+#[cfg(feature = "mutants")]
+mod mutants {
+    use tombolo_storage::mutant::{Mutant, enable};
+
+    fn notices(mutant: Mutant, test: fn()) {
+        let _out = enable(mutant);
+        assert!(std::panic::catch_unwind(test).is_err(), "{mutant:?}");
+    }
+
+    #[test]
+    fn pins_without_values_are_noticed() {
+        notices(Mutant::ValuesUnpinned, super::checkpoints_keep_values);
+    }
+
+    #[test]
+    fn clones_without_values_are_noticed() {
+        notices(Mutant::ValuesNotCloned, super::clones_share_values);
+    }
+
+    #[test]
+    fn values_deleted_too_early_are_noticed() {
+        notices(Mutant::ValuesObsoleteWhileReferred, super::clones_share_values);
+    }
+}
