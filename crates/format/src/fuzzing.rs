@@ -9,6 +9,7 @@ use crate::batch::Operations;
 use crate::block::{Block, Cursor};
 use crate::checkpoint::CheckpointHeader;
 use crate::codec::Reader;
+use crate::collected::{decode_collected, encode_collected};
 use crate::compression::{Compression, decompress};
 use crate::filter::Filter;
 use crate::flash::{
@@ -228,6 +229,9 @@ pub fn filter_and_index(bytes: &[u8]) {
 
 /// Tables: opens them by their footer and reads every block that the index names.
 pub fn table(bytes: &[u8]) {
+    if let Ok(collected) = decode_collected(bytes) {
+        assert_eq!(encode_collected(&collected).expect("within its limits"), bytes);
+    }
     let _ = Properties::decode(bytes);
     let Ok(footer) = Footer::decode(bytes) else { return };
     let bytes = Bytes::copy_from_slice(bytes);

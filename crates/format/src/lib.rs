@@ -20,6 +20,7 @@ pub mod block;
 pub mod checkpoint;
 pub mod checksum;
 pub mod codec;
+pub mod collected;
 pub mod compression;
 pub mod error;
 pub mod expiry;

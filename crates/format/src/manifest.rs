@@ -74,6 +74,7 @@
 //! | 6 | no | sum of the hashes of its entries |
 //! | 7 | yes | the sequence number that takes the place of all in it: u64. It has one version of each key |
 //! | 8 | yes | the bounds of the keys that count |
+//! | 9 | no | what a program's own collectors said of it ([`crate::collected`]) |
 //!
 //! Feature bits of a description are those of the table's footer. First and last key are those of
 //! entries and range deletes together.

@@ -42,6 +42,12 @@ pub enum Event {
     CompactionBegan {
         /// The keyspace.
         keyspace: u32,
+        /// Why: `runs`, `size`, `deletes`, `reads`, `asked` or another.
+        reason: &'static str,
+        /// The level that its tables come from.
+        from: u8,
+        /// The level that they go to, with those that they overlap there.
+        to: u8,
         /// Tables to merge.
         inputs: u64,
         /// Their bytes.
@@ -51,12 +57,36 @@ pub enum Event {
     Compacted {
         /// The keyspace.
         keyspace: u32,
+        /// The level that its tables came from.
+        from: u8,
+        /// The level that they went to.
+        to: u8,
+        /// The tables were moved as they are, and nothing was written.
+        is_move: bool,
         /// Tables merged.
         inputs: u64,
         /// Tables made.
         outputs: u64,
         /// Bytes of the tables made.
         bytes: u64,
+    },
+    /// A table that a flush or a compaction wrote is part of the database.
+    TableMade {
+        /// The keyspace.
+        keyspace: u32,
+        /// Its level.
+        level: u8,
+        /// The object that holds it.
+        object: String,
+        /// Its bytes.
+        bytes: u64,
+        /// Its entries.
+        entries: u64,
+    },
+    /// A table that is part of the database no more was deleted from its store.
+    TableDeleted {
+        /// The object that held it.
+        object: String,
     },
     /// Writers are slowed from here on, or for another reason than before:
     /// [`crate::Stats::write_stall`].

@@ -16,12 +16,14 @@ mod checkpoint;
 mod chunked;
 mod clones;
 mod collection;
+mod collector;
 mod compaction;
 mod condition;
 mod db;
 mod deadline;
 mod engine;
 mod event;
+mod extensions;
 mod flash;
 mod flush;
 mod guard;
@@ -54,12 +56,13 @@ pub use budget::{Category as MemoryCategory, MemoryBudget};
 pub use checkpoint::Checkpoint;
 pub use clones::{CloneState, SharedClone};
 pub use collection::Destroyed;
+pub use collector::{Collector, TableCollector, TableEntry};
 pub use condition::{Condition, Decision, Versioned};
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
-    Blocking, BlockingKeyspace, Builder, Cursor, Db, EarlierLogs, Finding, Ingest, Keyspace, LogPosition,
-    Property, PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, ScanStream, Snapshot, Standby,
-    Stats, Unit, VerifyReport,
+    Blocking, BlockingKeyspace, Builder, CollectedProperty, Cursor, Db, EarlierLogs, Finding, Ingest,
+    Keyspace, LogPosition, Property, PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, ScanStream,
+    Snapshot, Standby, Stats, TableProperties, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::batch::{BatchBuilder, single_head};
 use crate::block::BlockBuilder;
 use crate::checkpoint::CheckpointHeader;
+use crate::collected::{Collected, encode_collected};
 use crate::compression::{Compression, Compressor};
 use crate::filter::FilterBuilder;
 use crate::flash::{FlashKey, FlashRecord, RegionHeader, encode_region_end};
@@ -241,6 +242,11 @@ fn a_region() -> Vec<u8> {
     bytes
 }
 
+fn collected_properties() -> Vec<u8> {
+    let least = Collected { collector: "times", name: "least", value: b"1" };
+    encode_collected(&[least, Collected { name: "most", value: b"27", ..least }]).expect("short")
+}
+
 fn a_value_object() -> Vec<u8> {
     let mut builder = ValueObjectBuilder::new(1, 7, Compression::Lz4);
     for key in 0..3u8 {
@@ -275,6 +281,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("manifest_snapshot", a_snapshot()),
         ("table", a_table()),
         ("ranges", some_ranges()),
+        ("table", collected_properties()),
         ("block", a_block()),
         ("filter_and_index", a_filter()),
         (

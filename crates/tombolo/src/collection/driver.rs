@@ -201,6 +201,12 @@ impl Collector {
         !self.memory.lock().undeleted.is_empty()
     }
 
+    /// Whether a table is named no more, and its deletion failed or is not its database's to make.
+    pub fn is_undeleted(&self, name: TableName) -> bool {
+        let memory = self.memory.lock();
+        memory.foreign.contains_key(&name) || memory.undeleted.iter().any(|(undeleted, _)| *undeleted == name)
+    }
+
     /// # Errors
     /// What the deletion of a table failed with in the last pass.
     pub fn check_deleted(&self) -> Result<()> {

@@ -4,8 +4,10 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::collection::Collector;
-use crate::engine::{Background, Store, Work};
+use crate::engine::{Background, Work};
+use crate::event::Event;
 use crate::flush::Retries;
+use crate::manifest::names;
 
 /// Deletes what left the version, once nothing of this process reads it and no pin keeps it; and
 /// what earlier epochs and failed attempts left behind. Until the database stops. A pass follows
@@ -43,10 +45,10 @@ fn repeatable(error: Error) -> Error {
 
 /// What may fail for long, by a pin that cannot be read or a source that refuses, comes last, and
 /// keeps nothing else from being done.
-async fn pass(store: &Store, collector: &Collector, has_swept: &mut bool) -> Result<()> {
-    while let Some(table) = store.left_behind.next() {
+async fn pass(background: &Background, collector: &Collector, has_swept: &mut bool) -> Result<()> {
+    while let Some(table) = background.left_behind.next() {
         if let Err(error) = collector.discard(table).await {
-            store.left_behind.add(table);
+            background.left_behind.add(table);
             return Err(error);
         }
     }
@@ -55,14 +57,19 @@ async fn pass(store: &Store, collector: &Collector, has_swept: &mut bool) -> Res
         *has_swept = true;
     }
     // One pass takes so many and no more.
-    while collector.has_undeleted() || store.manifest.state().unneeded().next().is_some() {
-        if collector
-            .collect(|table| store.versions.is_used(table) && !is_enabled(Mutant::DeleteIgnoresOwnReaders))
+    while collector.has_undeleted() || background.manifest.state().unneeded().next().is_some() {
+        let deleted = collector
+            .collect(|table| {
+                background.versions.is_used(table) && !is_enabled(Mutant::DeleteIgnoresOwnReaders)
+            })
             .await?
-            .deleted
-            .is_empty()
-        {
+            .deleted;
+        if deleted.is_empty() {
             break;
+        }
+        for table in deleted.into_iter().filter(|table| !collector.is_undeleted(*table)) {
+            let object = || names::table(background.context.incarnation, table).to_string();
+            background.events.tell(|| Event::TableDeleted { object: object() });
         }
     }
     collector.check_deleted()?;

@@ -31,7 +31,7 @@ pub(crate) use garbage::collect;
 use crate::collection::release_before_recorded;
 use crate::engine::{Background, CompactionRequest, Engine, KeyspaceInfo, Store, Work, count_of_level};
 use crate::event::Event;
-use crate::flush::{Retries, delete_unnamed, never_named};
+use crate::flush::{Retries, delete_unnamed, never_named, tell_of_tables};
 use crate::manifest::{TableStatus, names};
 use crate::version::{Levels, TableHandle, Version};
 use crate::write;
@@ -125,8 +125,14 @@ impl Compactor {
         let number = shared.busy.take(&job);
         engine.counters.compactions_running.fetch_add(1, Ordering::Relaxed);
         engine.stalls.compaction_begins(engine.env.now());
-        let (id, inputs, bytes) = (job.keyspace, job.inputs().count() as u64, job.bytes());
-        engine.events.tell(|| Event::CompactionBegan { keyspace: id, inputs, bytes });
+        engine.events.tell(|| Event::CompactionBegan {
+            keyspace: job.keyspace,
+            reason: job.reason.name(),
+            from: job.from,
+            to: job.to,
+            inputs: job.inputs().count() as u64,
+            bytes: job.bytes(),
+        });
         Some(Begun { number, job: Arc::new(job), keyspace })
     }
 
@@ -396,9 +402,13 @@ async fn install(
         return Err(error);
     }
     engine.install(None);
+    tell_of_tables(engine, &outputs);
     engine.counters.compactions.fetch_add(1, Ordering::Relaxed);
     engine.events.tell(|| Event::Compacted {
         keyspace: job.keyspace,
+        from: job.from,
+        to: job.to,
+        is_move: job.means == Means::Move,
         inputs: job.inputs().count() as u64,
         outputs: outputs.len() as u64,
         bytes: outputs.iter().map(|table| table.length).sum(),

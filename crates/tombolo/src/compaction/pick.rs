@@ -132,6 +132,24 @@ pub(crate) enum Reason {
     Ingested,
 }
 
+impl Reason {
+    /// As listeners are told it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::Runs => "runs",
+            Reason::WithinLevel0 => "runs within level 0",
+            Reason::Size => "size",
+            Reason::Deletes => "deletes",
+            Reason::Reads => "reads",
+            Reason::Tiers => "tiers",
+            Reason::Oldest => "oldest",
+            Reason::Expired => "expired",
+            Reason::Asked => "asked",
+            Reason::Ingested => "ingested",
+        }
+    }
+}
+
 /// What a job does with its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {

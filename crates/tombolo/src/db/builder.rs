@@ -13,9 +13,11 @@ use crate::budget::MemoryBudget;
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::clones::{self, CloneState, SharedClone};
 use crate::collection::Destroyed;
+use crate::collector::Collector;
 use crate::db::{Db, Reader, Standby, application};
 use crate::engine::Engine;
 use crate::event::Listener;
+use crate::extensions::Extensions;
 use crate::flash::FlashCache;
 use crate::liveness::asking::{self, Answered};
 use crate::liveness::presence::{self, Presence};
@@ -54,6 +56,7 @@ pub struct Builder {
     pub(crate) rate: Option<Arc<BackgroundRate>>,
     pub(crate) operators: Operators,
     pub(crate) application_logs: u32,
+    pub(crate) extensions: Extensions,
 }
 
 impl std::fmt::Debug for Builder {
@@ -95,6 +98,7 @@ impl Builder {
             rate: None,
             operators: Operators::default(),
             application_logs: 0,
+            extensions: Extensions::default(),
         }
     }
 
@@ -142,6 +146,46 @@ impl Builder {
     /// it goes to `tracing` as well.
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Builder {
         self.listener = Some(listener);
+        self
+    }
+
+    /// A collector, which says properties of each table that is written from here on:
+    /// [`crate::Keyspace::table_properties`]. One of the same name takes its place. At most 16.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use tombolo::{Collector, Db, TableCollector, TableEntry};
+    ///
+    /// /// The longest value of each table.
+    /// struct Longest;
+    ///
+    /// struct OfTable(u64);
+    ///
+    /// impl Collector for Longest {
+    ///     fn begin(&self, _keyspace: u32, _level: u8) -> Box<dyn TableCollector> {
+    ///         Box::new(OfTable(0))
+    ///     }
+    /// }
+    ///
+    /// impl TableCollector for OfTable {
+    ///     fn add(&mut self, _key: &[u8], entry: TableEntry<'_>) {
+    ///         if let TableEntry::Put(value) = entry {
+    ///             self.0 = self.0.max(value.len() as u64);
+    ///         }
+    ///     }
+    ///
+    ///     fn finish(self: Box<Self>) -> Vec<(String, Vec<u8>)> {
+    ///         vec![("bytes".into(), self.0.to_le_bytes().into())]
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> tombolo::Result<()> {
+    /// let db = Db::builder("mem://collected").collector("longest", Arc::new(Longest)).open().wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn collector(mut self, name: &str, collector: Arc<dyn Collector>) -> Builder {
+        self.extensions.collectors.add(name, collector);
         self
     }
 
@@ -748,8 +792,10 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
         rate,
         operators,
         application_logs,
+        extensions,
         ..
     } = builder;
+    extensions.check()?;
     let budget = budget_of(budget, &mut options)?;
     Ok(recovery::Request {
         env,
@@ -765,6 +811,7 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
         rate,
         operators,
         application_logs,
+        extensions,
     })
 }
 

@@ -20,6 +20,7 @@ mod requests;
 mod scan;
 mod snapshot;
 mod standby;
+mod tables;
 
 pub use application::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, EarlierLogs, LogPosition,
@@ -36,6 +37,7 @@ pub use requests::Requests;
 pub use scan::{Scan, ScanStream};
 pub use snapshot::Snapshot;
 pub use standby::Standby;
+pub use tables::{CollectedProperty, TableProperties};
 
 pub use crate::engine::BackgroundError;
 pub use crate::lifecycle::{Finding, RangeSize, VerifyReport};

@@ -308,8 +308,22 @@ async fn logged(background: &Background, sealed: &Sealed) -> Result<Option<(LogI
     }
 }
 
+/// Tells of tables that are part of the database now.
+pub(crate) fn tell_of_tables(health: &Health, tables: &[TableDescription]) {
+    for table in tables {
+        health.events.tell(|| Event::TableMade {
+            keyspace: table.keyspace,
+            level: table.level,
+            object: names::table(health.context.incarnation, table.name).to_string(),
+            bytes: table.length,
+            entries: table.entries,
+        });
+    }
+}
+
 /// Tells of a flush.
 fn told(health: &Health, tables: &[TableDescription], began: Instant) {
+    tell_of_tables(health, tables);
     let bytes = tables.iter().map(|table| table.length).sum();
     let nanos = u64::try_from(health.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     tracing::info!(tables = count(tables), bytes, nanos, "flushed");

@@ -450,6 +450,7 @@ impl Bench {
             cache: BlockCache::of(&MemoryBudget::new(64 << 20).unwrap()),
             places: Arc::new(Mutex::new(Places::own(&objects, Incarnation(1)))),
             silence: Arc::default(),
+            collectors: Arc::default(),
             flash: crate::flash::FlashUse::None,
             incarnation: Incarnation(1),
             epoch: Epoch(1),

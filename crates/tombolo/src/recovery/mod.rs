@@ -52,6 +52,7 @@ use crate::engine::{
     Stream, View, Work, ingested_of, is_main, note_opened, opened_here,
 };
 use crate::event::Listener;
+use crate::extensions::Extensions;
 use crate::flash::{FlashCache, FlashUse};
 use crate::guard::guarded;
 use crate::liveness::presence::{self, Presence};
@@ -96,6 +97,7 @@ pub(crate) struct Request {
     pub(crate) operators: Operators,
     /// Logs of the application's own.
     pub(crate) application_logs: u32,
+    pub(crate) extensions: Extensions,
 }
 
 /// Opens a database, taking it over from others as far as the request says.
@@ -124,6 +126,7 @@ pub(crate) async fn open_on(
         rate,
         operators,
         application_logs,
+        extensions,
     } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
@@ -171,6 +174,7 @@ pub(crate) async fn open_on(
         flash,
         rate,
         operators,
+        extensions,
     })?;
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
@@ -641,6 +645,7 @@ struct Assembly {
     flash: Option<Arc<FlashCache>>,
     rate: Option<Arc<BackgroundRate>>,
     operators: Operators,
+    extensions: Extensions,
 }
 
 /// Puts an engine together, which shows the state and what was replayed.
@@ -648,7 +653,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let Assembly {
         env, place, objects, log_store, log, options, context, manifest, budget, membership, ..
     } = assembly;
-    let Assembly { replayed, old_logs, listener, kept_by, flash, rate, operators, .. } = assembly;
+    let Assembly { replayed, old_logs, listener, kept_by, flash, rate, operators, extensions, .. } = assembly;
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
@@ -659,6 +664,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         places: Arc::new(Mutex::new(Places::of(&objects, context.incarnation, &manifest.state())?)),
         silence: Arc::default(),
         left_behind: Arc::default(),
+        collectors: Arc::new(extensions.collectors),
     };
     let state = manifest.state();
     let last = replayed.last_sequence(&state);

@@ -17,6 +17,7 @@ use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::checkpoint::Checkpoints;
 use crate::collection::Pinned;
 use crate::engine::{Engine, ReadOnly};
+use crate::extensions::Extensions;
 use crate::flash::FlashCache;
 use crate::manifest::{self, Manifest, State};
 use crate::operator::Operators;
@@ -112,6 +113,7 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
         flash,
         rate: None,
         operators,
+        extensions: Extensions::default(),
     })
 }
 

@@ -24,6 +24,7 @@ use tombolo_storage::{
     Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectStore, ObjectWriter, Placement, Request, Result,
 };
 
+use crate::collector::{Collecting, PROPERTY};
 use crate::flash::FlashCache;
 
 /// Output is handed to the store in pieces of this size; of a small memory budget in smaller ones.
@@ -62,6 +63,7 @@ pub struct TableWriter {
     builder: TableBuilder,
     object: Box<dyn ObjectWriter>,
     hot: Option<Hot>,
+    collecting: Option<Collecting>,
 }
 
 /// Puts blocks of the table into the flash cache where what they were made of was in a cache. The
@@ -102,7 +104,7 @@ impl TableWriter {
         let placement = Placement { level: new.level, ..Placement::new(ObjectKind::Table, life) };
         let object = store.create(request, &new.object, placement).await?;
         let builder = TableBuilder::new(new.options, new.identity);
-        Ok(TableWriter { new, builder, object, hot: None })
+        Ok(TableWriter { new, builder, object, hot: None, collecting: None })
     }
 
     /// Puts blocks into `flash` where most of their bytes came out of cached blocks:
@@ -112,6 +114,12 @@ impl TableWriter {
         let table = self.new.name;
         let hot = flash.map(|flash| Hot { flash, table, bytes: 0, hot_bytes: 0, entered: false });
         TableWriter { hot, ..self }
+    }
+
+    /// Shows these collectors its entries.
+    #[must_use]
+    pub fn with_collecting(self, collecting: Option<Collecting>) -> TableWriter {
+        TableWriter { collecting, ..self }
     }
 
     /// As [`TableWriter::add`]; `is_hot` says that the entry came out of a block that a cache had.
@@ -149,7 +157,11 @@ impl TableWriter {
         };
         self.builder
             .add(key.user_key, key.trailer.sequence(), kind, value)
-            .map_err(|error| Error::format(&self.new.object, 0, error))
+            .map_err(|error| Error::format(&self.new.object, 0, error))?;
+        if let Some(collecting) = &mut self.collecting {
+            collecting.add(key, value);
+        }
+        Ok(())
     }
 
     /// Gives the table its range deletes, once.
@@ -227,7 +239,9 @@ impl TableWriter {
         });
         let expiry = expiry.map(Expiry::encode);
         let expiry = expiry.as_ref().map(|value| Property { id: PROPERTY_EXPIRY, is_critical: true, value });
-        let properties = PropertyList::of(ranges.into_iter().chain(expiry));
+        let collected = self.collecting.and_then(Collecting::finish);
+        let collected = collected.as_ref().map(|value| Property { id: PROPERTY, is_critical: false, value });
+        let properties = PropertyList::of(ranges.into_iter().chain(expiry).chain(collected));
         Ok(Some(TableDescription {
             name,
             offset: 0,

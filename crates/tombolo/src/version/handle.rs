@@ -22,6 +22,7 @@ use super::values::{Apart, Separating, referred};
 use super::{Handles, LeftBehind, ValueHandle};
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, Pinned};
+use crate::collector::Collectors;
 use crate::deadline;
 use crate::flash::FlashUse;
 use crate::manifest::{Places, names};
@@ -49,6 +50,8 @@ pub(crate) struct Tables {
     pub(crate) silence: Arc<Silence>,
     /// What attempts made and no record names.
     pub(crate) left_behind: Arc<LeftBehind>,
+    /// Who says properties of those that are written.
+    pub(crate) collectors: Arc<Collectors>,
 }
 
 impl Tables {
@@ -541,6 +544,7 @@ impl TableWriter {
         } else {
             writer
         };
+        let writer = writer.with_collecting(tables.collectors.begin(keyspace, level));
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
         let (name, room) = (output.name, [0; REFERENCE_BYTES]);
         Ok(TableWriter { name, writer, flushed_bytes: 0, memory, env, silence, apart, room, object })

@@ -50,6 +50,7 @@ fn versions() -> (World, Versions) {
         places,
         silence: Arc::default(),
         left_behind: Arc::default(),
+        collectors: Arc::default(),
     };
     (world, Versions::new(tables))
 }

@@ -8,6 +8,7 @@ mod checkpoint;
 mod clock;
 mod clones;
 mod closing;
+mod collected;
 mod compaction;
 mod conditional;
 mod credentials;

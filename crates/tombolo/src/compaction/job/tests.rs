@@ -66,6 +66,7 @@ fn plain(world: &World, plan: &FaultPlan) -> Arc<Plain> {
     let tables = Tables {
         cache: BlockCache::of(&MemoryBudget::new(64 << 20).unwrap()),
         places: Arc::new(Mutex::new(Places::own(&objects, Incarnation(1)))),
+        collectors: Arc::default(),
         flash: crate::flash::FlashUse::None,
         incarnation: Incarnation(1),
         epoch: Epoch(1),

@@ -51,9 +51,18 @@ impl Case {
         let cache = BlockCache::of(&MemoryBudget::new(1 << 20).unwrap());
         let places = Arc::new(Mutex::new(Places::own(&objects, Incarnation(1))));
         let flash = crate::flash::FlashUse::None;
-        let (incarnation, epoch) = (Incarnation(1), Epoch(1));
-        let (silence, left_behind) = (Arc::default(), Arc::default());
-        let tables = Tables { env, objects, cache, flash, incarnation, epoch, places, silence, left_behind };
+        let tables = Tables {
+            env,
+            objects,
+            cache,
+            flash,
+            incarnation: Incarnation(1),
+            epoch: Epoch(1),
+            places,
+            silence: Arc::default(),
+            left_behind: Arc::default(),
+            collectors: Arc::default(),
+        };
         Case {
             versions: Versions::new(tables),
             _world: world,

@@ -75,6 +75,7 @@ impl Fixture {
             places,
             silence: Arc::default(),
             left_behind: Arc::default(),
+            collectors: Arc::default(),
         });
         let version = versions.build(&state, &Version::default(), &[]);
         let run = Arc::clone(version.levels(1).unwrap().level(2).unwrap());
