@@ -160,7 +160,7 @@ pub struct Table {
     cache: Arc<BlockCache>,
     flash: Option<Arc<FlashCache>>,
     opened: OnceLock<Opened>,
-    /// What is being fetched, by offset; opening at [`OPENING`].
+    /// Those being fetched, by offset; opening at [`OPENING`].
     flights: Arc<Flights<Result<Option<Kept>>>>,
     /// How far walks through tables like it usually go.
     habit: Arc<Habit>,

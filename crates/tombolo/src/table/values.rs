@@ -49,7 +49,7 @@ pub struct ValueObject {
     cache: Arc<BlockCache>,
     flash: Option<Arc<FlashCache>>,
     epoch: Epoch,
-    /// What is being fetched, by offset.
+    /// Those being fetched, by offset.
     flights: Arc<Flights<Result<Kept>>>,
 }
 

@@ -8,24 +8,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completion, Env, Task, TaskClass, all, completion};
 use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::ranges::RangeLayers;
 use tombolo_format::value_object::{REFERENCE_BYTES, Reference};
-use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result};
+use tombolo_storage::{Epoch, ObjectName, Purpose, Request, Result};
 
+use super::place::Tables;
 use super::silence::Silence;
 use super::values::{Apart, Separating, referred};
-use super::{Handles, LeftBehind, ValueHandle};
+use super::{Handles, ValueHandle};
 use crate::budget::{Category, Charge};
-use crate::cache::{BlockCache, Pinned};
-use crate::collector::Collectors;
+use crate::cache::Pinned;
 use crate::deadline;
-use crate::flash::FlashUse;
-use crate::manifest::{Places, names};
+use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
 use crate::table::{
     KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions,
@@ -34,43 +32,6 @@ use crate::table::{
 
 /// Value objects that are read at once for one read of several keys.
 const OBJECTS_AT_ONCE: usize = 16;
-
-/// Where tables are read from and written to.
-#[derive(Clone, Debug)]
-pub(crate) struct Tables {
-    pub(crate) env: Env,
-    pub(crate) objects: Arc<dyn ObjectStore>,
-    pub(crate) cache: Arc<BlockCache>,
-    pub(crate) flash: FlashUse,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) epoch: Epoch,
-    /// Where those lie that the manifest names.
-    pub(crate) places: Arc<Mutex<Places>>,
-    /// How long the store may stay silent to one who writes a table.
-    pub(crate) silence: Arc<Silence>,
-    /// What attempts made and no record names.
-    pub(crate) left_behind: Arc<LeftBehind>,
-    /// Who says properties of those that are written.
-    pub(crate) collectors: Arc<Collectors>,
-}
-
-impl Tables {
-    /// The object of a table that the manifest names, and the store that has it.
-    pub(crate) fn locate(&self, table: &TableDescription) -> (Arc<dyn ObjectStore>, ObjectName) {
-        let places = self.places.lock();
-        let (store, object) = places.locate(table);
-        (Arc::clone(store), object)
-    }
-
-    pub(super) fn request(&self, purpose: Purpose) -> Request {
-        Request::new(purpose, self.epoch)
-    }
-
-    /// A name for an object that no other has had (rule 6).
-    pub(super) fn fresh_name(&self) -> TableName {
-        TableName { epoch: self.epoch.0, random: self.env.random_u64() }
-    }
-}
 
 /// A table that a version names.
 #[derive(Debug)]

@@ -16,6 +16,7 @@
 mod handle;
 mod left_behind;
 mod over;
+mod place;
 mod read_cost;
 mod run;
 mod silence;
@@ -32,12 +33,12 @@ use crate::manifest::{KeyspaceState, Level, State};
 use crate::signal::Signal;
 use crate::table::Habit;
 pub(crate) use handle::{
-    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Tables, Written,
-    table_options,
+    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Written, table_options,
 };
 pub(crate) use left_behind::LeftBehind;
 pub(crate) use over::Ingested;
 use over::Over;
+pub(crate) use place::Tables;
 pub(crate) use read_cost::{Owed, ReadCost};
 use run::Chunk;
 pub(crate) use run::SortedRun;

@@ -15,7 +15,7 @@ use tombolo_format::value_object::{
 use tombolo_storage::{Error, ErrorKind, ObjectName, Purpose, Result};
 
 use super::Handles;
-use super::handle::Tables;
+use super::place::Tables;
 use crate::budget::{Category, Charge};
 use crate::manifest::names;
 use crate::table::{NewValueObject, ValueObject, ValueWriter};
