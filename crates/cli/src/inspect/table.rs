@@ -33,16 +33,18 @@ pub fn inspect(bytes: &Bytes, entries: bool, report: &mut Report) {
         Err(error) => return report.damage(0, "top index or properties", error),
     };
     let properties = &top.properties;
-    let fields = vec![
+    let mut fields = vec![
         ("keyspace", json!(properties.keyspace)),
         ("entries", json!(properties.entries)),
         ("deletes", json!(properties.deletes)),
         ("sequences", json!(format!("{}–{}", properties.first_sequence, properties.last_sequence))),
         ("data_blocks", json!(properties.data_blocks)),
-        ("dictionary_bytes", json!(properties.dictionary.len())),
         ("raw_data_bytes", json!(properties.raw_data_bytes)),
         ("filter_bits_per_key", json!(properties.filter_bits_per_key)),
     ];
+    if !properties.dictionary.is_empty() {
+        fields.push(("dictionary_bytes", json!(properties.dictionary.len())));
+    }
     report.part(footer.properties().offset, u64::from(footer.properties_bytes), "properties", fields);
     report.part(
         footer.top_index.offset,
