@@ -303,20 +303,20 @@ fn export_parts(
         if table.bytes() >= arguments.table_bytes
             && let Some((name, table)) = open.take()
         {
-            parts.push(part(name, table.finish().wait()?));
+            parts.push(part(name, &table.finish().wait()?));
         }
         if interrupted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
     }
     if let Some((name, table)) = open {
-        parts.push(part(name, table.finish().wait()?));
+        parts.push(part(name, &table.finish().wait()?));
     }
     bar.finish_and_clear();
     Ok(parts)
 }
 
-fn part(name: String, table: TableFile) -> Part {
+fn part(name: String, table: &TableFile) -> Part {
     Part {
         name,
         bytes: table.bytes,

@@ -34,7 +34,7 @@ fn a_value_is_merged_into() {
         ok(&["db", "merge", &store, "--keyspace", "words", "colours", word]);
     }
     assert_eq!(ok(&["db", "get", &store, "--keyspace", "words", "colours"]), "red,green\n");
-    let table = json(&ok(&["--json", "db", "keyspace", "list", &store]).lines().last().unwrap().to_owned());
+    let table = json(ok(&["--json", "db", "keyspace", "list", &store]).lines().last().unwrap());
     assert_eq!(table["settings"]["operator"], "append_comma@1", "{table}");
     fails(&["db", "merge", &store, "colours", "red"], 2, &["names no merge operator", "set its operator"]);
     let nobody = create("more", "nobody");

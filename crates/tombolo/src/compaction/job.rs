@@ -122,7 +122,7 @@ impl Run {
         for table in self.job.inputs().filter(|table| table.has_ranges()) {
             let opened = table.open().await;
             opened.map_err(|error| Failure { error, table: Some(table.description().name) })?;
-            table.ranges().into_iter().flat_map(|ranges| ranges.iter()).for_each(|range| hiding.add(range));
+            table.ranges().into_iter().flat_map(RangeLayers::iter).for_each(|range| hiding.add(range));
         }
         let _first = self.ranges.set(hiding);
         Ok(())

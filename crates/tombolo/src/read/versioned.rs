@@ -23,6 +23,9 @@ const KEYS_AT_ONCE: usize = 64;
 /// A value, and the number of the write that made it.
 pub(crate) type Version = (SequenceNumber, Bytes);
 
+/// The number of a key, and its version.
+type Numbered = (usize, Option<Version>);
+
 /// The version of `key` that `sequence` sees, as far as memory knows.
 ///
 /// # Errors
@@ -100,7 +103,7 @@ pub(crate) async fn get_versions(
 ) -> Result<Vec<Option<Version>>> {
     let mut found = vec![None; keys.len()];
     for (chunk, answers) in keys.chunks(KEYS_AT_ONCE).zip(found.chunks_mut(KEYS_AT_ONCE)) {
-        let mut reads: Vec<BoxFuture<'_, Result<(usize, Option<Version>)>>> = Vec::with_capacity(chunk.len());
+        let mut reads: Vec<BoxFuture<'_, Result<Numbered>>> = Vec::with_capacity(chunk.len());
         for (number, (keyspace, key)) in chunk.iter().enumerate() {
             let asked = Asked { keyspace, sequence, judged: Judged::At(judged_ms) };
             reads.push(Box::pin(async move { Ok((number, get_version(view, asked, key).await?)) }));

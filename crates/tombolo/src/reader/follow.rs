@@ -357,7 +357,7 @@ fn show_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
         match engine.catalog.by_id(keyspace.id) {
             Some(known) if known.options() == keyspace.options() => {}
             Some(known) => {
-                known.set_options(KeyspaceOptions::clone(&keyspace.options()), keyspace.features())
+                known.set_options(KeyspaceOptions::clone(&keyspace.options()), keyspace.features());
             }
             None => engine.catalog.insert(keyspace),
         }

@@ -33,6 +33,9 @@ use crate::table::{
 /// Value objects that are read at once for one read of several keys.
 const OBJECTS_AT_ONCE: usize = 16;
 
+/// A value object, the places of the values wanted of it, and references with their keys.
+type Group<'a> = (&'a Arc<ValueObject>, Vec<usize>, Vec<(Reference, &'a [u8])>);
+
 /// A table that a version names.
 #[derive(Debug)]
 pub(crate) struct TableHandle {
@@ -89,8 +92,7 @@ impl TableHandle {
     /// # Errors
     /// As [`TableHandle::value`].
     pub(crate) async fn values_of(&self, purpose: Purpose, wanted: &[(&[u8], &[u8])]) -> Result<Vec<Bytes>> {
-        let mut groups: BTreeMap<u64, (&Arc<ValueObject>, Vec<usize>, Vec<(Reference, &[u8])>)> =
-            BTreeMap::new();
+        let mut groups: BTreeMap<u64, Group<'_>> = BTreeMap::new();
         for (at, (user_key, reference)) in wanted.iter().enumerate() {
             let (reference, object) = self.referred(reference)?;
             let (_, places, references) =

@@ -251,7 +251,7 @@ fn crash_everywhere(uri: &str, seed: u64, steps: usize, crash: Crash, step: usiz
         writer.crash_at_mutation(number, crash);
         let log = new_log();
         let ended = writer.run(script(writer.env(), uri.to_owned(), seed, steps, Arc::clone(&log)));
-        if !ended.is_some_and(|ended| ended.is_ok()) {
+        if ended.is_none_or(|ended| ended.is_err()) {
             check_after(&world, uri, &log, &format!("{uri} seed {seed}, {crash:?} at mutation {number}"));
         }
     }

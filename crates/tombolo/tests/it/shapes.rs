@@ -89,7 +89,7 @@ fn every_shape_reads_the_same() {
                 for step in 0..3000 {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let number = (state >> 40) % 2000;
-                    if (state >> 33) % 4 == 0 {
+                    if (state >> 33).is_multiple_of(4) {
                         keys.delete_with(key(number), Durability::Accepted).await.unwrap();
                         model.remove(&key(number));
                     } else {

@@ -93,6 +93,8 @@ pub(super) const SETS: &[OptionSet] = &[
     set("last level not compressed", WRITTEN, SMALL, &["compression=zstd", "compression_lowest=none"]),
     set("values at pages", MAPPED, SMALL, &["value_alignment=4096"]),
     set("values at words, written log", WRITTEN, TINY, &["compression=none", "value_alignment=8"]),
+    set("large values apart", MAPPED, TINY, &["separate_bytes=1024"]),
+    set("an operator, and an end far away", WRITTEN, TINY, &["operator=append", "ttl=8760h"]),
     set("tiers", MAPPED, TINY, &["shape=tiered"]),
     set("tiers, written log", WRITTEN, SMALL, &["shape=tiered", "compression=zstd"]),
     set("tiers until reads have paid", MAPPED, TINY, &["shape=auto"]),

@@ -36,7 +36,7 @@ fn a_row_that_is_kept_is_hidden_too() {
     keys.delete_range("a", "z").wait().unwrap();
     db.flush().wait().unwrap();
     // The cache is full of something else: rows are kept.
-    let budget = Arc::clone(&db.engine().versions.tables().cache.budget());
+    let budget = Arc::clone(db.engine().versions.tables().cache.budget());
     let others = budget.cache_bytes_max() / 10 * 9;
     budget.add_cached(others);
     for _ in 0..3 {

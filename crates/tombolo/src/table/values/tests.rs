@@ -159,7 +159,7 @@ fn verification_finds_what_is_damaged() {
     let fixture = Fixture::new();
     let (description, references) = fixture.write(&[1, 2, 3]);
     let bytes = fixture.run(fixture.store.read(request(), &name(), 0..u64::MAX)).unwrap();
-    let second = references[1].0.offset as usize + RECORD_OVERHEAD_BYTES + 7;
+    let second = usize::try_from(references[1].0.offset).unwrap() + RECORD_OVERHEAD_BYTES + 7;
     for (at, length) in [(second, bytes.len()), (3, bytes.len()), (0, bytes.len() - 1)] {
         let mut changed = bytes[..length].to_vec();
         changed[at] ^= u8::from(at > 0);
