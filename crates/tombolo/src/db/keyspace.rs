@@ -161,7 +161,7 @@ impl Keyspace {
     }
 
     /// As [`Keyspace::put_ttl_with`], until a moment of the database's time, in milliseconds since
-    /// the Unix epoch ([`crate::Db::time`]).
+    /// the Unix epoch ([`crate::Db::time_ms`]).
     ///
     /// # Errors
     /// As [`Keyspace::put_ttl`]; `Invalid` for a moment that has passed.
