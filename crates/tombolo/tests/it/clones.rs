@@ -6,41 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo::{
-    Builder, CloneState, Db, Env, ErrorKind, Options, ReaderOptions, Registry, Result, SharedClone, TakeOver,
-};
-use tombolo_env::simulated::World;
+use tombolo::{CloneState, Db, Env, ErrorKind, ReaderOptions, Registry, Result, SharedClone, TakeOver};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultPlan, Rule};
-use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Uri};
+use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, Placement, Purpose, Request, Uri};
 
+use crate::bucket::{self, Bucket};
 use crate::stores::{faulty_registry, slow_registry};
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// One world with databases by name, all on one store.
-#[derive(Clone)]
-struct Bucket {
-    env: Env,
-    registry: Registry,
-}
-
 impl Bucket {
-    fn builder(&self, name: &str) -> Builder {
-        // When tables are rewritten the tests say.
-        let options =
-            Options::parse(["memory_bytes=1048576", "memtable_bytes=4096", "automatic_compaction=false"])
-                .unwrap();
-        Db::builder(format!("mem://bucket/{name}"))
-            .registry(self.registry.clone())
-            .env(self.env.clone())
-            .options(options)
-    }
-
-    async fn open(&self, name: &str) -> Db {
-        self.builder(name).open().await.unwrap()
-    }
-
     /// The database `source`, filled, and `clone`, made of it.
     async fn shared(&self) -> Db {
         let source = self.open("source").await;
@@ -53,25 +29,9 @@ impl Bucket {
         self.builder(name).clones().await.unwrap()
     }
 
-    fn store(&self, name: &str) -> Arc<dyn ObjectStore> {
-        self.registry
-            .open_object_store(&self.env, &Uri::parse(&format!("mem://bucket/{name}")).unwrap())
-            .unwrap()
-    }
-
     /// Names of the objects of a database with `part` in them.
     async fn objects(&self, name: &str, part: &str) -> Vec<ObjectName> {
-        let listed = self
-            .store(name)
-            .list(Request::new(Purpose::Verify, Epoch::NONE), "", None, 100_000)
-            .await
-            .unwrap();
-        listed
-            .objects
-            .into_iter()
-            .map(|object| object.name)
-            .filter(|name| name.as_str().contains(part))
-            .collect()
+        self.listed(name, part).await.into_iter().map(|object| object.name).collect()
     }
 
     /// Deletes all that a database has, as nobody should.
@@ -80,18 +40,10 @@ impl Bucket {
             self.store(name).delete(Request::new(Purpose::Collection, Epoch::NONE), &object).await.unwrap();
         }
     }
-
-    /// A moment, in which collection looks again.
-    async fn settle(&self) {
-        self.env.sleep(Duration::from_secs(1)).await;
-    }
 }
 
 fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Bucket) -> F) {
-    let world = World::new(1);
-    let process = world.process("p");
-    let bucket = Bucket { env: process.env(), registry: Registry::with_defaults() };
-    process.run(test(bucket)).unwrap();
+    bucket::run(&["memory_bytes=1048576", "memtable_bytes=4096"], test);
 }
 
 async fn contents(db: &Db) -> Result<Contents> {

@@ -4,6 +4,7 @@
 mod allocator;
 mod application;
 mod basics;
+mod bucket;
 mod checkpoint;
 mod clock;
 mod clones;

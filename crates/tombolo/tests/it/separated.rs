@@ -1,47 +1,21 @@
 //! Values that lie apart from their tables, through the public interface.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tombolo::{Batch, Builder, Compression, Db, Env, ErrorKind, KeyspaceOptions, Options, Registry};
-use tombolo_env::simulated::World;
-use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Uri};
+use tombolo::{Batch, Compression, Db, ErrorKind, KeyspaceOptions};
+use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, Placement, Purpose, Request};
+
+use crate::bucket::{self, Bucket};
 
 /// Values from 4 KiB on lie apart.
 fn apart() -> KeyspaceOptions {
     KeyspaceOptions { compression: Compression::None, separate_bytes: 4096, ..KeyspaceOptions::default() }
 }
 
-#[derive(Clone)]
-struct Bucket {
-    env: Env,
-    registry: Registry,
-}
-
 impl Bucket {
-    fn builder(&self, name: &str) -> Builder {
-        let options =
-            Options::parse(["memory_bytes=4194304", "memtable_bytes=262144", "automatic_compaction=false"]);
-        Db::builder(format!("mem://bucket/{name}"))
-            .registry(self.registry.clone())
-            .env(self.env.clone())
-            .options(options.unwrap())
-    }
-
-    async fn open(&self, name: &str) -> Db {
-        self.builder(name).open().await.unwrap()
-    }
-
-    fn store(&self, name: &str) -> Arc<dyn ObjectStore> {
-        let uri = Uri::parse(&format!("mem://bucket/{name}")).unwrap();
-        self.registry.open_object_store(&self.env, &uri).unwrap()
-    }
-
     /// Tables and value objects, with their lengths.
-    async fn objects(&self, name: &str) -> Vec<(ObjectName, u64)> {
-        let request = Request::new(Purpose::Verify, Epoch::NONE);
-        let listed = self.store(name).list(request, "", None, 100_000).await.unwrap();
-        let tables = listed.objects.into_iter().filter(|object| object.name.as_str().contains("/table/"));
+    async fn tables(&self, name: &str) -> Vec<(ObjectName, u64)> {
+        let tables = self.listed(name, "/table/").await.into_iter();
         tables.map(|object| (object.name, object.length)).collect()
     }
 
@@ -51,33 +25,32 @@ impl Bucket {
         self.store(name).read(request, object, 0..u64::MAX).await.unwrap().to_vec()
     }
 
-    /// A value object.
-    async fn value_object(&self, name: &str) -> ObjectName {
-        for (object, _) in self.objects(name).await {
+    /// The value objects.
+    async fn value_objects(&self, name: &str) -> Vec<ObjectName> {
+        let mut found = Vec::new();
+        for (object, _) in self.tables(name).await {
             if self.bytes(name, &object).await.starts_with(b"TMBLOVAL") {
-                return object;
+                found.push(object);
             }
         }
-        panic!("there is no value object");
+        found
+    }
+
+    /// Deletes an object, as nobody should.
+    async fn delete(&self, name: &str, object: &ObjectName) {
+        self.store(name).delete(Request::new(Purpose::Collection, Epoch::NONE), object).await.unwrap();
     }
 
     async fn replace(&self, name: &str, object: &ObjectName, bytes: Vec<u8>) {
+        self.delete(name, object).await;
         let request = Request::new(Purpose::Collection, Epoch::NONE);
-        self.store(name).delete(request, object).await.unwrap();
         let placement = Placement::new(ObjectKind::Table, Life::Short);
         self.store(name).put_if_absent(request, object, placement, bytes.into()).await.unwrap();
-    }
-
-    async fn settle(&self) {
-        self.env.sleep(Duration::from_secs(1)).await;
     }
 }
 
 fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Bucket) -> F) {
-    let world = World::new(1);
-    let process = world.process("p");
-    let bucket = Bucket { env: process.env(), registry: Registry::with_defaults() };
-    process.run(test(bucket)).unwrap();
+    bucket::run(&["memory_bytes=4194304", "memtable_bytes=262144"], test);
 }
 
 fn key(number: u32) -> [u8; 4] {
@@ -155,7 +128,7 @@ fn large_values_lie_apart_and_are_read_by_every_face() {
         let db = bucket.open("db").await;
         db.create_keyspace("apart", apart()).await.unwrap();
         fill(&db, 0..100, 1).await;
-        bucket.value_object("db").await;
+        assert!(!bucket.value_objects("db").await.is_empty());
         assert_eq!(check(&db, 0..100, 1).await, 75, "three of four values lie apart");
         let snapshot = db.snapshot();
         fill(&db, 0..150, 2).await;
@@ -231,14 +204,14 @@ fn objects_go_with_the_last_table_that_refers_to_them() {
         }
         db.compact().await.unwrap();
         bucket.settle().await;
-        let bytes: u64 = bucket.objects("db").await.iter().map(|(_, bytes)| bytes).sum();
+        let bytes: u64 = bucket.tables("db").await.iter().map(|(_, bytes)| bytes).sum();
         let needed: u64 = (0..60).map(|number| value(number, 1).len() as u64).sum();
         assert!(bytes < needed * 13 / 10, "{bytes} bytes for {needed}");
         check(&db, 0..60, 4).await;
         db.drop_keyspace("apart").await.unwrap();
         db.flush().await.unwrap();
         bucket.settle().await;
-        assert!(bucket.objects("db").await.is_empty());
+        assert!(bucket.tables("db").await.is_empty());
     });
 }
 
@@ -276,7 +249,7 @@ fn clones_share_values() {
         source.create_keyspace("apart", apart()).await.unwrap();
         fill(&source, 0..40, 1).await;
         source.share_to(bucket.builder("clone")).await.unwrap();
-        assert!(bucket.objects("clone").await.is_empty(), "nothing was copied");
+        assert!(bucket.tables("clone").await.is_empty(), "nothing was copied");
         for round in 2..4 {
             fill(&source, 0..40, round).await;
             source.compact().await.unwrap();
@@ -309,7 +282,7 @@ fn damage_of_a_value_is_told_and_nothing_else_is_hidden() {
         let db = bucket.open("db").await;
         db.create_keyspace("apart", apart()).await.unwrap();
         fill(&db, 0..10, 1).await;
-        let object = bucket.value_object("db").await;
+        let object = bucket.value_objects("db").await.remove(0);
         let mut bytes = bucket.bytes("db", &object).await;
         bytes[1000] ^= 1;
         bucket.replace("db", &object, bytes).await;

@@ -154,6 +154,19 @@ async fn job(world: &Plain) -> Arc<Job> {
     })
 }
 
+/// Merges a run of level 0 into the level over the last one, where `deep` lies.
+async fn over(world: &Plain, new: TableDescription, deep: TableDescription, table_bytes: u64) -> Arc<Job> {
+    let levels = levels(world, vec![new, deep]);
+    Arc::new(Job {
+        upper: levels.runs.clone(),
+        lower: Vec::new(),
+        to: LEVEL_LAST - 1,
+        deeper: vec![Arc::clone(levels.level(LEVEL_LAST).unwrap())],
+        table_bytes,
+        ..Job::clone(&*job(world).await)
+    })
+}
+
 fn terms(snapshots: &[u64]) -> Terms {
     let snapshots = snapshots.iter().map(|snapshot| (SequenceNumber(*snapshot), 0)).collect();
     let moments = crate::resolve::Moments { snapshots, settled_ms: 0 };
@@ -296,15 +309,7 @@ fn a_range_delete_stays_for_what_lies_below_within_it() {
     env.block_on(async move {
         let new = table_with(&plain, 11, 0, &[], &[("a", "m", 7), ("x", "z", 8)]).await;
         let deep = table(&plain, 12, LEVEL_LAST, &[("f", 1, EntryKind::Put)]).await;
-        let levels = levels(&plain, vec![new, deep]);
-        let deeper = vec![Arc::clone(levels.level(LEVEL_LAST).unwrap())];
-        let job = Arc::new(Job {
-            upper: levels.runs.clone(),
-            lower: Vec::new(),
-            to: LEVEL_LAST - 1,
-            deeper,
-            ..Job::clone(&*job(&plain).await)
-        });
+        let job = over(&plain, new, deep, 1 << 20).await;
         let run = run(&plain, &job, &[]);
         run.run().await.unwrap();
         let outputs = run.take_outputs();
@@ -325,16 +330,7 @@ fn a_range_delete_is_cut_where_outputs_end() {
         let keys: Vec<Entry> = keys.leak().iter().map(|key| (&key[..], 20, EntryKind::Put)).collect();
         let new = table_with(&plain, 11, 0, &keys, &[("00000100", "9", 7)]).await;
         let deep = table(&plain, 12, LEVEL_LAST, &[("00000200", 1, EntryKind::Put)]).await;
-        let levels = levels(&plain, vec![new, deep]);
-        let deeper = vec![Arc::clone(levels.level(LEVEL_LAST).unwrap())];
-        let job = Arc::new(Job {
-            upper: levels.runs.clone(),
-            lower: Vec::new(),
-            to: LEVEL_LAST - 1,
-            deeper,
-            table_bytes: 8 << 10,
-            ..Job::clone(&*job(&plain).await)
-        });
+        let job = over(&plain, new, deep, 8 << 10).await;
         let run = run(&plain, &job, &[]);
         run.run().await.unwrap();
         let mut outputs = run.take_outputs();
