@@ -195,7 +195,8 @@ impl Retention {
             return Ok(None);
         };
         let mut operands = Operands::default();
-        let mut base = None;
+        // `under`: a value that lies apart, and is not here. It stays, and the operands over it.
+        let (mut base, mut under) = (None, None);
         for (trailer, value) in held {
             match says(*trailer) {
                 Ok(Says::Value) => base = Some(Some(&value[..])),
@@ -207,8 +208,7 @@ impl Retention {
                     }
                     base = Some(None);
                 }
-                // Its value is not here.
-                Ok(Says::Separated) => return Ok(None),
+                Ok(Says::Separated) => under = Some((*trailer, value.clone())),
                 _ => operands.push_entry(trailer.kind(), value)?,
             }
         }
@@ -217,13 +217,16 @@ impl Retention {
         }
         // Nothing older is seen: it lies behind a put or a delete, or there is none.
         let is_last = base.is_some() || !has_older_here;
-        let is_bottom = is_last && is_bottom(&self.key);
+        let is_bottom = is_last && under.is_none() && is_bottom(&self.key);
         let base = match base {
             Some(base) => Some(base),
             None if is_bottom || is_enabled(Mutant::MergeFoldedWithoutProof) => Some(None),
             None => None,
         };
-        let entry = |kind, value| Ok(Some(vec![(Trailer::new(newest.sequence(), kind), value)]));
+        let entry = |kind, value| {
+            let folded = (Trailer::new(newest.sequence(), kind), value);
+            Ok(Some(std::iter::once(folded).chain(under.clone()).collect()))
+        };
         if let Some(base) = base {
             return match operator.fold(&self.key, base, operands.oldest_first())? {
                 Some(value) => entry(EntryKind::Put, value.into()),
@@ -237,7 +240,7 @@ impl Retention {
         if let Some(joined) = operator.join(&self.key, operands.oldest_first())? {
             return entry(EntryKind::Merge, joined.into());
         }
-        if held.len() == 1 {
+        if held.len() == 1 + usize::from(under.is_some()) {
             return Ok(None);
         }
         let mut list = OperandList::default();

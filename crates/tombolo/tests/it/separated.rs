@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tombolo::{Batch, Compression, Db, ErrorKind, KeyspaceOptions};
+use tombolo::{Batch, Compression, Db, ErrorKind, KeyspaceOptions, OperatorName};
 use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, Placement, Purpose, Request};
 
 use crate::bucket::{self, Bucket};
@@ -301,6 +301,105 @@ fn damage_of_a_value_is_told_and_nothing_else_is_hidden() {
         assert_eq!(damaged, 1);
         let report = db.verify().await.unwrap();
         assert_eq!(report.findings.len(), 1, "{report:?}");
+    });
+}
+
+/// What a range delete covers is gone for all but the snapshot before it, and so are value objects
+/// once nobody sees what they hold.
+#[test]
+fn a_range_delete_takes_values_that_lie_apart() {
+    run(|bucket| async move {
+        let db = bucket.open("db").await;
+        let keyspace = db.create_keyspace("apart", apart()).await.unwrap();
+        fill(&db, 0..60, 1).await;
+        let before = db.snapshot();
+        let middle = [128u8];
+        keyspace.delete_range([0u8], middle).await.unwrap();
+        let back = (0..60).find(|number| key(*number) < [127; 4] && *number % 4 != 3).unwrap();
+        keyspace.put(key(back), value(back, 2)).await.unwrap();
+        for work in ["nothing", "flush", "compact"] {
+            match work {
+                "flush" => db.flush().await.unwrap(),
+                "compact" => db.compact().await.unwrap(),
+                _ => {}
+            }
+            bucket.settle().await;
+            for number in 0..60 {
+                let expected = match number {
+                    _ if number == back => Some(value(back, 2)),
+                    _ if key(number)[..] < middle[..] => None,
+                    _ => Some(value(number, 1)),
+                };
+                let found = keyspace.get(key(number)).await.unwrap();
+                assert!(found.as_deref() == expected.as_deref(), "{number} after {work}");
+                let found = before.get(&keyspace, key(number)).await.unwrap().unwrap();
+                assert!(found == value(number, 1)[..], "{number} in the snapshot after {work}");
+            }
+            let (mut scan, mut seen) = (keyspace.scan::<&[u8]>(..), 0);
+            while scan.next_async().await.unwrap().is_some() {
+                seen += 1;
+            }
+            let stays = (0..60).filter(|number| key(*number)[..] >= middle[..]).count();
+            assert_eq!(seen, stays + 1, "after {work}");
+        }
+        drop(before);
+        // Of what is gone nothing is left, once all of its object is.
+        keyspace.delete_range([0u8], [255u8; 5]).await.unwrap();
+        keyspace.put(key(1), value(1, 3)).await.unwrap();
+        db.flush().await.unwrap();
+        db.compact().await.unwrap();
+        bucket.settle().await;
+        assert_eq!(bucket.value_objects("db").await.len(), 1, "that of the last put");
+        assert!(keyspace.get(key(1)).await.unwrap().unwrap() == value(1, 3)[..]);
+        assert!(db.verify().await.unwrap().damage.is_empty());
+    });
+}
+
+/// Operands over a value that lies apart: every read folds them, and a compaction, which does not
+/// read the value, makes one operand of them. A put over them starts anew.
+#[test]
+fn operands_lie_over_a_value_that_lies_apart() {
+    run(|bucket| async move {
+        let db = bucket.open("db").await;
+        let operator = Some(OperatorName::parse("append_comma").unwrap());
+        let keyspace = db.create_keyspace("apart", KeyspaceOptions { operator, ..apart() }).await.unwrap();
+        let mut expected = value(0, 1);
+        keyspace.put("key", &expected).await.unwrap();
+        db.flush().await.unwrap();
+        let (before, first) = (db.snapshot(), expected.clone());
+        let entries = || keyspace.table_properties().unwrap().iter().map(|table| table.entries).sum::<u64>();
+        for round in 0..4u8 {
+            for operand in [[b'a' + round; 3], [b'k' + round; 3]] {
+                keyspace.merge("key", operand).await.unwrap();
+                expected = [&expected[..], b",", &operand].concat();
+                assert!(keyspace.get("key").await.unwrap().unwrap() == expected[..], "round {round}");
+            }
+            db.flush().await.unwrap();
+            assert!(keyspace.get("key").await.unwrap().unwrap() == expected[..], "flushed {round}");
+            db.compact().await.unwrap();
+            bucket.settle().await;
+            assert!(keyspace.get("key").await.unwrap().unwrap() == expected[..], "compacted {round}");
+            let several = keyspace.multi_get(&["key", "none"]).await.unwrap();
+            assert!(several[0].as_deref() == Some(&expected[..]) && several[1].is_none());
+            let (_, scanned) = keyspace.scan::<&[u8]>(..).next_async().await.unwrap().unwrap();
+            assert!(scanned == expected[..]);
+            assert!(before.get(&keyspace, "key").await.unwrap().unwrap() == first[..]);
+            assert_eq!(entries(), 2, "the value and what all operands come to");
+        }
+        drop(before);
+        db.compact().await.unwrap();
+        drop((keyspace, db));
+        let db = bucket.open("db").await;
+        let keyspace = db.keyspace("apart").unwrap();
+        assert!(keyspace.get("key").await.unwrap().unwrap() == expected[..]);
+        keyspace.put("key", value(1, 2)).await.unwrap();
+        keyspace.merge("key", "z").await.unwrap();
+        db.flush().await.unwrap();
+        db.compact().await.unwrap();
+        bucket.settle().await;
+        assert!(keyspace.get("key").await.unwrap().unwrap() == [&value(1, 2)[..], b",z"].concat()[..]);
+        // What the flush folded is large, and lies apart.
+        assert!(!bucket.value_objects("db").await.is_empty());
     });
 }
 
