@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use tombolo_env::{BoxFuture, Env, all};
-use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::{
     Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose,
     PutOutcome, Request, Result, probe,
@@ -43,7 +43,7 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
     let state = checkpoints.load(&header).await?;
     let manifest = claim_empty(&env, &target, &*log_store).await?;
     let copied = match Places::of(&source, loaded.incarnation, &state) {
-        Ok(places) => copy_tables(&places, state.edits(), &manifest, &target).await,
+        Ok(places) => copy_tables(&places, state.edits(), &manifest, &target, &|_| false).await,
         Err(error) => Err(error),
     };
     let edits = match copied {
@@ -88,7 +88,7 @@ pub(crate) async fn claim_empty(
 }
 
 /// Copies the tables that edits name, wherever they lie, and gives the edits with which a new
-/// database names its own.
+/// database names its own. Of those that `is_damaged` is true of, so much as there is.
 ///
 /// # Errors
 /// Those of both stores.
@@ -97,6 +97,7 @@ pub(crate) async fn copy_tables(
     named: Vec<Edit>,
     manifest: &Manifest,
     target: &Arc<dyn ObjectStore>,
+    is_damaged: &(dyn Fn(TableName) -> bool + Sync),
 ) -> Result<Vec<Edit>> {
     let mut edits = Vec::new();
     let mut copies: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
@@ -107,15 +108,23 @@ pub(crate) async fn copy_tables(
                 let name = manifest.fresh_table_name();
                 let (source, from) = places.locate(&table);
                 let to = names::table(manifest.incarnation(), name);
+                let is_damaged = is_damaged(table.name);
+                let whole = table.offset.saturating_add(table.length);
                 let copy = Copy {
                     source,
                     target,
                     epoch: manifest.epoch(),
                     level: table.level,
-                    bytes: table.offset.saturating_add(table.length),
+                    bytes: if is_damaged { 0 } else { whole },
                     how: HowToCopy::ByReference,
                 };
-                copies.push(Box::pin(async move { copy.run(&from, &to).await }));
+                copies.push(Box::pin(async move {
+                    match copy.run(&from, &to).await {
+                        // Nothing of it is there.
+                        Err(error) if is_damaged && error.kind() == ErrorKind::NotFound => Ok(()),
+                        copied => copied,
+                    }
+                }));
                 edits.push(Edit::TableAdded(TableDescription { name, source: None, ..table }));
             }
             other => edits.push(other),

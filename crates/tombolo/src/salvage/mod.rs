@@ -21,6 +21,7 @@ mod history;
 mod logs;
 mod tables;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tombolo_env::Env;
@@ -142,7 +143,7 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     report.losses.extend(found.stopped.iter().map(Loss::from));
     report.losses.extend(applications(&io, &history, &chosen.state).await?);
     if let Some((target, target_log)) = target {
-        let edits = sound_edits(&chosen.state, &tables);
+        let edits = sound_edits(&chosen.state, &tables, &rests);
         let source = Source {
             env: &env,
             log_store: &*log_store,
@@ -191,6 +192,10 @@ async fn choose<'a>(history: &'a History, tables: &mut Tables, mode: SalvageMode
         let mut rests = Vec::new();
         for (table, error) in damaged.iter().filter(|_| is_newest) {
             let keyspace = candidate.state.keyspace(table.keyspace);
+            if table.is_values() {
+                losses.push(loss_of_values(table, keyspace.map(|keyspace| keyspace.name.to_string()), error));
+                continue;
+            }
             let parts = if mode == SalvageMode::WithHoles { tables.parts(table).await? } else { None };
             let rest = parts.zip(keyspace).map(|(parts, keyspace)| Rest {
                 description: Arc::clone(table),
@@ -291,10 +296,31 @@ fn losses_of(
     losses
 }
 
+/// The loss with a damaged value object: which of its values are lost is told where they are read.
+fn loss_of_values(object: &TableDescription, keyspace: Option<String>, error: &Error) -> Loss {
+    Loss {
+        what: format!("{error}; of its {} values, those that are lost are read as damaged", object.entries),
+        keyspace,
+        keys: Some((object.first_key.to_vec(), object.last_key.to_vec())),
+        entries: 0,
+        bytes: 0,
+    }
+}
+
 /// What names the state in a new database, without the tables that are damaged, and without logs.
-fn sound_edits(state: &State, tables: &Tables) -> Vec<Edit> {
-    let is_sound = |edit: &Edit| !matches!(edit, Edit::TableAdded(table) if tables.is_damaged(table.name));
-    edits(state).into_iter().filter(is_sound).collect()
+/// Damaged value objects stay: what refers to them says so, and no older value comes back.
+fn sound_edits(state: &State, tables: &Tables, rests: &[Rest]) -> Vec<Edit> {
+    let is_sound = |table: &TableDescription| !tables.is_damaged(table.name);
+    let sound = state.keyspaces().flat_map(|keyspace| keyspace.tables()).filter(|table| is_sound(table));
+    let kept = sound.chain(rests.iter().map(|rest| &rest.description));
+    let referred: BTreeSet<u64> =
+        kept.flat_map(|table| table.referred()).map(|referred| referred.object).collect();
+    let is_taken = |edit: &Edit| match edit {
+        Edit::TableAdded(object) if object.is_values() => referred.contains(&object.identity),
+        Edit::TableAdded(table) => is_sound(table),
+        _ => true,
+    };
+    edits(state).into_iter().filter(is_taken).collect()
 }
 
 /// What the source's logs are read with: without a claim.
@@ -348,7 +374,8 @@ impl Source<'_> {
         target_log: &dyn LogStore,
         manifest: &Manifest,
     ) -> Result<()> {
-        let mut edits = copy_tables(self.tables.places(), edits, manifest, target).await?;
+        let is_damaged = |name| self.tables.is_damaged(name);
+        let mut edits = copy_tables(self.tables.places(), edits, manifest, target, &is_damaged).await?;
         for rest in self.rests {
             edits.extend(self.tables.rewrite(rest, self.env, manifest, target).await?.map(Edit::TableAdded));
         }

@@ -18,7 +18,7 @@ use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
 use crate::manifest::{Manifest, Places, State, names};
 use crate::options::KeyspaceOptions;
-use crate::table::{NewTable, Part, Table, TableWriter, check_description, piece_bytes};
+use crate::table::{NewTable, Part, Table, TableWriter, ValueObject, check_description, piece_bytes};
 use crate::version::{BLOCK_BYTES_BEYOND, table_options};
 
 /// Tables read at once: each is in memory while it is checked.
@@ -76,13 +76,13 @@ impl Tables {
         &self.places
     }
 
-    /// The live tables of a state that are damaged or gone.
+    /// The live tables and value objects of a state that are damaged or gone.
     ///
     /// # Errors
     /// Those of the store that say nothing about a table.
     pub(super) async fn damaged(&mut self, state: &State) -> Result<Vec<(Arc<TableDescription>, Error)>> {
         self.places.learn(state)?;
-        let live: Vec<_> = state.keyspaces().flat_map(|keyspace| keyspace.tables()).collect();
+        let live: Vec<_> = state.keyspaces().flat_map(|keyspace| keyspace.objects()).collect();
         let unknown: Vec<BoxFuture<'_, Result<Checked>>> = live
             .iter()
             .filter(|table| !self.known.contains_key(&table.name))
@@ -179,7 +179,7 @@ impl Tables {
         Ok(written)
     }
 
-    /// Whether a table that was looked at is damaged.
+    /// Whether a table or a value object that was looked at is damaged.
     pub(super) fn is_damaged(&self, name: TableName) -> bool {
         self.known.get(&name).is_some_and(Option::is_some)
     }
@@ -188,7 +188,14 @@ impl Tables {
         if let Err(error) = check_description(description, &self.places.locate(description).1) {
             return Ok((description.name, Some(error)));
         }
-        match self.open(description).verify(Request::new(Purpose::Verify, Epoch::NONE)).await {
+        let verified = if description.is_values() {
+            let (store, object) = self.places.locate(description);
+            let (store, cache) = (Arc::clone(store), Arc::clone(&self.cache));
+            ValueObject::new((**description).clone(), object, store, cache, None, Epoch::NONE).verify().await
+        } else {
+            self.open(description).verify(Request::new(Purpose::Verify, Epoch::NONE)).await
+        };
+        match verified {
             Ok(()) => Ok((description.name, None)),
             Err(error) if is_damage(&error) => Ok((description.name, Some(error))),
             Err(error) => Err(error),

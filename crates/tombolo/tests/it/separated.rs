@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tombolo::{Batch, Compression, Db, ErrorKind, KeyspaceOptions, OperatorName};
+use tombolo::{Batch, Compression, Db, ErrorKind, KeyspaceOptions, OperatorName, SalvageMode};
 use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, Placement, Purpose, Request};
 
 use crate::bucket::{self, Bucket};
@@ -401,6 +401,59 @@ fn operands_lie_over_a_value_that_lies_apart() {
         // What the flush folded is large, and lies apart.
         assert!(!bucket.value_objects("db").await.is_empty());
     });
+}
+
+/// A value object that is damaged or gone is told by salvage. What is whole is an older state; with
+/// holes all other values are right, and those that are lost are errors: no older one comes back.
+fn salvage_tells_of_values() {
+    run(|bucket| async move {
+        let db = bucket.open("db").await;
+        db.create_keyspace("apart", apart()).await.unwrap();
+        fill(&db, 0..20, 1).await;
+        let old = bucket.value_objects("db").await;
+        fill(&db, 0..20, 2).await;
+        db.close().await.unwrap();
+        let new = bucket.value_objects("db").await.into_iter().find(|object| !old.contains(object)).unwrap();
+        let mut bytes = bucket.bytes("db", &new).await;
+        bytes[1000] ^= 1;
+        bucket.replace("db", &new, bytes).await;
+        let salvage = async |to: &str, mode| {
+            let report = bucket.builder("db").salvage_to(bucket.builder(to), mode).await.unwrap();
+            assert!(!report.is_whole(), "{report:?}");
+            assert!(report.losses.iter().any(|loss| loss.what.contains(new.as_str())), "{report:?}");
+            bucket.open(to).await
+        };
+        check(&salvage("whole", SalvageMode::Consistent).await, 0..20, 1).await;
+        for (to, gone) in [("damaged", 1), ("gone", 15)] {
+            if to == "gone" {
+                bucket.delete("db", &new).await;
+            }
+            let saved = salvage(to, SalvageMode::WithHoles).await;
+            let keyspace = saved.keyspace("apart").unwrap();
+            let mut lost = 0;
+            for number in 0..20 {
+                match keyspace.get(key(number)).await {
+                    Ok(found) => assert!(found.unwrap() == value(number, 2)[..], "{number}"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Corrupt);
+                        lost += 1;
+                    }
+                }
+            }
+            assert_eq!(lost, gone, "{to}");
+            // Written again, they are whole, and the damaged object goes.
+            fill(&saved, 0..20, 3).await;
+            saved.compact().await.unwrap();
+            bucket.settle().await;
+            check(&saved, 0..20, 3).await;
+            assert!(saved.verify().await.unwrap().damage.is_empty());
+        }
+    });
+}
+
+#[test]
+fn salvage_tells_of_values_that_are_lost() {
+    salvage_tells_of_values();
 }
 
 #[cfg(feature = "mutants")]
