@@ -207,7 +207,8 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     };
     let form = form(arguments.format, arguments.file.as_deref());
     let mut progress = Progress::new("imported", output.is_watched());
-    let mut writer = Writer { db: &db, keyspace: &keyspace, arguments, batch: Batch::new(), written: 0 };
+    let mut writer =
+        Writer { db: &db, keyspace: &keyspace, arguments, batch: Batch::new(), written: 0, ended: 0 };
     let read = pump(Source::new(input, name), form, &mut writer, &mut progress, &interrupted);
     progress.bar.finish_and_clear();
     // What came before a wrong line, or before Ctrl-C, is written all the same.
@@ -215,12 +216,18 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     db.close().wait()?;
     written?;
     read?;
+    let ended = writer.ended;
     let told = || {
         let mut json = progress.to_json();
         json["created"] = json!(created);
+        json["ended"] = json!(ended);
         json
     };
-    output.result(told, || progress.to_text())
+    let shown = || match ended {
+        0 => progress.to_text(),
+        _ => format!("{}; {} of them had ended and are left out", progress.to_text(), text::count(ended)),
+    };
+    output.result(told, shown)
 }
 
 struct Writer<'a> {
@@ -230,12 +237,16 @@ struct Writer<'a> {
     batch: Batch,
     /// Entries that were written.
     written: u64,
+    /// Entries that were left out: their values had ended.
+    ended: u64,
 }
 
 impl Writer<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Result<()> {
-        // What has ended since it was exported would be refused, and nobody would see it.
+    /// Takes an entry, unless its value has ended since it was exported.
+    fn put(&mut self, entry: &Entry) -> Result<()> {
+        let Entry { key, value, expires_ms } = entry;
         if expires_ms.is_some_and(|end| end <= self.db.time_ms()) {
+            self.ended += 1;
             return Ok(());
         }
         // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the
@@ -245,7 +256,7 @@ impl Writer<'_> {
         }
         match expires_ms {
             None => self.batch.put(self.keyspace, key, value),
-            Some(end) => self.batch.put_until(self.keyspace, key, value, end),
+            Some(end) => self.batch.put_until(self.keyspace, key, value, *end),
         };
         if self.batch.bytes() as u64 >= self.arguments.batch_bytes { self.write() } else { Ok(()) }
     }
@@ -289,12 +300,12 @@ fn pump(
             tombolo_format::key::check_limits(&entry.key, &entry.value).map_err(|error| error.to_string())?;
             Ok(entry)
         });
-        let Entry { key, value, expires_ms } = match entry {
+        let entry = match entry {
             Ok(entry) => entry,
             Err(what) => return Err(source.wrong(&what, progress.entries)),
         };
-        writer.put(&key, &value, expires_ms)?;
-        progress.count(&key, &value);
+        writer.put(&entry)?;
+        progress.count(&entry.key, &entry.value);
     }
     Ok(())
 }

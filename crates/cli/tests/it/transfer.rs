@@ -230,6 +230,31 @@ fn a_line_that_is_too_long_says_how_many_entries_before_it_are_written() {
     assert_eq!(ok(&["db", "scan", &store]), "a\t1\nb\t2\n");
 }
 
+/// A backup says when values end; a form that cannot say it is refused rather than leaving it out.
+#[test]
+fn an_export_says_when_values_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (uri(&folder.path().join("a")), uri(&folder.path().join("b")));
+    let parts = folder.path().join("parts").to_str().unwrap().to_owned();
+    ok(&["db", "create", &from]);
+    ok(&["db", "keyspace", "create", &from, "sessions", "--keyspace-setting", "ttl=1h"]);
+    ok(&["db", "put", &from, "--keyspace", "sessions", "ada", "1"]);
+    let export = |place: &str| ok(&["db", "export", place, "--keyspace", "sessions"]);
+    let lines = export(&from);
+    assert!(lines.contains("\"expires_ms\":"), "{lines}");
+    let import = ["db", "import", &to, "--keyspace", "sessions", "--create-keyspace"];
+    ok(&["db", "create", &to]);
+    assert_eq!(with_input(&import, lines.as_bytes()).0, 0);
+    assert_eq!(export(&to), lines, "what ends, ends at the same time elsewhere");
+    let past = "{\"key\":\"bob\",\"value\":\"2\",\"expires_ms\":1}\n";
+    let (code, shown, _) = with_input(&import, past.as_bytes());
+    assert!(code == 0 && shown.contains("had ended"), "{shown}");
+    assert_eq!(export(&to), lines);
+    let tsv = ["db", "export", &from, "--keyspace", "sessions", "--format", "tsv"];
+    fails(&tsv, 2, &["export as ndjson"]);
+    fails(&["db", "export-tables", &from, &parts, "--keyspace", "sessions"], 2, &["use `db export`"]);
+}
+
 #[test]
 fn an_export_that_fails_leaves_no_file_that_seems_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -255,8 +280,8 @@ fn an_export_that_fails_leaves_no_file_that_seems_whole() {
     assert_eq!(fs::read_to_string(&out).unwrap(), lines);
 }
 
-/// A keyspace goes from one database into another as tables, with its settings; faults of
-/// them is told, and nothing is taken.
+/// A keyspace goes from one database into another as tables, with its settings; faults
+/// of them are told, and nothing is taken.
 #[test]
 fn a_keyspace_is_exported_as_tables_and_imported_elsewhere() {
     let folder = tempfile::tempdir().unwrap();

@@ -27,7 +27,8 @@ pub struct TableOptions {
     /// read far more often than written.
     pub compression: Compression,
     /// A dictionary of at most so many bytes is trained from the first entries of a table that ZSTD
-    /// compresses; 0 for none. They wait in memory, a hundred times as many bytes.
+    /// compresses; 0 for none. They wait in memory: at most 32
+    /// times as many bytes.
     pub dictionary_bytes: usize,
     /// Filter bits per key; 0 for no filters.
     pub filter_bits_per_key: u32,
@@ -42,6 +43,11 @@ pub struct TableOptions {
 }
 
 impl TableOptions {
+    /// Most bytes of memory in which entries wait for a dictionary.
+    fn sample_bytes(&self) -> usize {
+        self.dictionary_bytes.saturating_mul(SAMPLES_PART)
+    }
+
     /// Room for the output, and for what a last block of the usual size has beyond it.
     fn output_capacity(&self) -> usize {
         self.output_bytes + self.output_bytes / 8
@@ -138,8 +144,26 @@ struct Waiting {
     entries: Vec<(SequenceNumber, EntryKind, usize, usize)>,
 }
 
-/// A dictionary is trained from so many times its bytes.
-const SAMPLES_PART: usize = 100;
+impl Waiting {
+    /// Bytes of memory that an entry takes.
+    fn entry_bytes(user_key: &[u8], value: &[u8]) -> usize {
+        user_key.len() + value.len() + size_of::<(SequenceNumber, EntryKind, usize, usize)>()
+    }
+
+    fn push(&mut self, user_key: &[u8], sequence: SequenceNumber, kind: EntryKind, value: &[u8]) {
+        self.bytes.extend_from_slice(user_key);
+        self.bytes.extend_from_slice(value);
+        self.entries.push((sequence, kind, user_key.len(), user_key.len() + value.len()));
+    }
+
+    /// Bytes of memory that all take.
+    fn memory_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.entries)
+    }
+}
+
+/// A dictionary is trained from at most so many times its bytes.
+const SAMPLES_PART: usize = 32;
 
 /// Separators from here on are long.
 const LONG_SEPARATOR_BYTES: usize = 256;
@@ -220,15 +244,13 @@ impl TableBuilder {
         if let Some(one) = expires_ms.map(Expiry::of) {
             self.expiry = Some(self.expiry.map_or(one, |all| all.with(one)));
         }
+        let most = self.options.sample_bytes();
         if let Some(waiting) = &mut self.waiting {
-            let bytes = user_key.len() + value.len();
-            waiting.bytes.extend_from_slice(user_key);
-            waiting.bytes.extend_from_slice(value);
-            waiting.entries.push((sequence, kind, user_key.len(), bytes));
-            if waiting.bytes.len() >= self.options.dictionary_bytes.saturating_mul(SAMPLES_PART) {
-                self.take_waiting();
+            if waiting.memory_bytes() + Waiting::entry_bytes(user_key, value) <= most {
+                waiting.push(user_key, sequence, kind, value);
+                return Ok(());
             }
-            return Ok(());
+            self.take_waiting();
         }
         self.add_now(user_key, sequence, kind, value);
         Ok(())
@@ -325,7 +347,8 @@ impl TableBuilder {
     /// Indexes and filters count: of long keys that compress well they are most of it.
     pub fn table_bytes(&self) -> u64 {
         let indexed = self.partition_bytes + self.index.block_bytes() + self.filter.filter_bytes();
-        let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.bytes.len());
+        // Compressed, they will be about half of it.
+        let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.bytes.len() / 2);
         self.taken + (self.out.len() + self.data.block_bytes() + indexed + waiting) as u64
     }
 
@@ -343,10 +366,8 @@ impl TableBuilder {
     /// Bytes of memory that it takes, what [`TableBuilder::take_output`] gave last included.
     pub fn memory_bytes(&self) -> usize {
         let block = self.data.block_bytes() + self.raw.capacity();
-        let waiting = self
-            .waiting
-            .as_ref()
-            .map_or(0, |waiting| waiting.bytes.capacity() + size_of_val(&*waiting.entries));
+        // From the first on as much as will wait: nobody asks again before it is given up.
+        let waiting = self.waiting.as_ref().map_or(0, |_| self.options.sample_bytes());
         2 * self.out.capacity().max(self.options.output_capacity())
             + waiting
             + self.compressor.dictionary_memory_bytes()

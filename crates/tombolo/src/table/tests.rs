@@ -406,6 +406,57 @@ fn a_table_of_large_values_is_verified_in_pieces() {
     assert_eq!(parts.iter().filter(|part| matches!(part, Part::Lost { .. })).count(), 2);
 }
 
+/// Every way to read a table whose blocks need its dictionary.
+#[test]
+fn a_table_with_a_dictionary_reads_as_one_without() {
+    let fixture = Fixture::new();
+    let value = |index: u64| {
+        let amount = index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        format!("{{\"state\":\"shipped from the north\",\"amount_in_cents\":{amount}}}").into_bytes()
+    };
+    let entries: Vec<Owned> =
+        (0..3000).map(|index| (format!("order-{index:08}").into_bytes(), index + 1, value(index))).collect();
+    let options = TableOptions {
+        block_bytes: 1 << 10,
+        compression: Compression::Zstd,
+        dictionary_bytes: 4 << 10,
+        ..TableOptions::default()
+    };
+    let description = fixture.write(&entries, options);
+    // With a cache, and without.
+    for cache_bytes in [0, 1 << 20] {
+        let table = fixture.table(&description, cache_bytes);
+        let top = fixture.run(table.open(request())).unwrap();
+        assert!(top.dictionary.is_some());
+        let lookups: Vec<_> =
+            entries.iter().step_by(37).map(|entry| Lookup::new(&entry.0, SequenceNumber::MAX)).collect();
+        let hits = fixture.run(table.get_several(request(), &lookups)).unwrap();
+        for (entry, (lookup, several)) in entries.iter().step_by(37).zip(lookups.iter().zip(hits)) {
+            let hit = fixture.run(table.get(request(), lookup)).unwrap().unwrap();
+            assert_eq!((hit.value(), several.unwrap().value()), (&entry.2[..], &entry.2[..]));
+        }
+        let mut iterator = table.iterator(request(), true);
+        let step = iterator.first();
+        done(&fixture, &mut iterator, step);
+        for entry in &entries {
+            assert_eq!(at(&iterator), Some((key(entry), &entry.2[..])));
+            let step = iterator.next();
+            done(&fixture, &mut iterator, step);
+        }
+        fixture.run(table.verify(request())).unwrap();
+    }
+    // Salvage reads blocks by themselves, of a table that it has not opened.
+    let mut bytes = fixture.bytes();
+    bytes[2000] ^= 1;
+    let forged = fixture.forged(&description, bytes);
+    assert_eq!(fixture.run(forged.damages(request())).unwrap().len(), 1);
+    let forged = fixture.forged(&description, fixture.bytes());
+    let parts =
+        fixture.run(forged.parts(request(), |error| error.kind() == ErrorKind::Corrupt)).unwrap().unwrap();
+    let sound = parts.iter().map(|part| if let Part::Sound { entries, .. } = part { *entries } else { 0 });
+    assert_eq!(sound.sum::<u64>(), 3000);
+}
+
 #[test]
 fn a_dropped_load_leaves_the_move_pending() {
     let fixture = Fixture::new();

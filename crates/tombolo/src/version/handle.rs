@@ -413,6 +413,8 @@ fn block_bytes(table_bytes: u64, budget_bytes: u64) -> u32 {
 
 /// Most bytes of a dictionary: one block's.
 const DICTIONARY_BYTES: usize = 16 << 10;
+/// A dictionary has at most this part of the bytes of a piece.
+const DICTIONARY_PART: usize = 16;
 
 /// How a keyspace's tables are built, in pieces of `output_bytes`; `lowest` says that nothing lies
 /// below, and `block_bytes` what the options leave open.
@@ -430,8 +432,10 @@ pub(crate) fn table_options(
         Compression::Lz4 => FormatCompression::Lz4,
         Compression::Zstd => FormatCompression::Zstd,
     };
-    // What lies below all else is written least often and read longest.
-    let dictionary_bytes = if lowest { DICTIONARY_BYTES } else { 0 };
+    // The last level is written least often and read longest. In a small memory budget, whose
+    // pieces are small, neither the entries that wait nor the dictionary of each open table fit.
+    let fits = output_bytes >= DICTIONARY_BYTES * DICTIONARY_PART;
+    let dictionary_bytes = if lowest && fits { DICTIONARY_BYTES } else { 0 };
     TableOptions {
         dictionary_bytes,
         block_bytes: options.block_bytes.unwrap_or(block_bytes) as usize,

@@ -254,15 +254,22 @@ fn large(env: &Env, place: &str) -> Builder {
         .options(Options::parse(["memory_bytes=16777216"]).unwrap())
 }
 
+/// A key of the older table that the newer one hides by a range delete.
+fn hidden_key(number: u32) -> Vec<u8> {
+    format!("hidden-{number:05}").into_bytes()
+}
+
 /// Writes one table of dozens of blocks over an older one, whose values must not be taken for the
-/// newer ones.
+/// newer ones, and of which a part is hidden.
 async fn write_large(env: Env) -> Result<()> {
     let db = large(&env, "/db").open().await?;
     let keys = db.default_keyspace();
     for number in (0..LARGE).step_by(7) {
         keys.put_with(large_key(number), b"old", Durability::Accepted).await?;
+        keys.put_with(hidden_key(number), b"old", Durability::Accepted).await?;
     }
     db.flush().await?;
+    keys.delete_range_with(b"hidden-", b"hidden.", Durability::Accepted).await?;
     for number in 0..LARGE {
         keys.put_with(large_key(number), large_value(number), Durability::Accepted).await?;
     }
@@ -308,6 +315,11 @@ fn salvage_of_large_table(harmed: &[usize]) -> (SalvageReport, usize) {
             assert!(lost(&key), "{harmed:?}: key {number} is {value:?}, and not told as lost: {report:?}");
             assert!(value.is_none_or(|value| value == b"old"), "{harmed:?}: key {number} was invented");
         }
+    }
+    // Whatever blocks are lost, the table's range delete is not.
+    for number in (0..LARGE).step_by(7) {
+        let key = hidden_key(number);
+        assert!(lost(&key) || !found.contains_key(&key), "{harmed:?}: {number} was deleted: {report:?}");
     }
     assert!(!report.is_whole());
     (report, saved)

@@ -163,6 +163,23 @@ fn fifo_keeps_the_newest_within_its_bytes_and_merges_nothing() {
 }
 
 #[test]
+fn fifo_counts_values_that_lie_apart() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let options = KeyspaceOptions { separate_bytes: 1024, ..of_shape(Shape::Fifo) };
+        let keys = db.create_keyspace("shaped", options).await.unwrap();
+        for number in 0..1000 {
+            let value: Vec<u8> = (0..20).flat_map(|round| value(number, round)).collect();
+            keys.put_with(key(number), value, Durability::Accepted).await.unwrap();
+        }
+        settle(&db, &stores.env).await;
+        let kept = all(&keys).await.len() as u64;
+        assert!((FIFO_BYTES / 4000 / 2..=FIFO_BYTES / 4000).contains(&kept), "{kept} values are kept");
+        assert!(db.verify().await.unwrap().damage.is_empty());
+    });
+}
+
+#[test]
 fn fifo_waits_for_a_snapshot_and_goes_on_when_it_closes() {
     run(|stores| async move {
         let db = stores.open(&[]).await;

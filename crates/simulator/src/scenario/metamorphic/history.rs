@@ -12,27 +12,40 @@ use crate::random::Random;
 /// Entries that a walk of a cursor goes, each way.
 pub(super) const WALK_ENTRIES: usize = 4;
 
-/// One entry of a write: a value of some bytes, or none.
+/// One entry of a write.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) keyspace: String,
     pub(super) key: Vec<u8>,
-    pub(super) bytes: Option<usize>,
+    pub(super) does: Does,
 }
 
-impl Write {
-    /// The value that operation `number` writes: it names its operation, so that no two are equal;
-    /// half of it compresses.
-    pub(super) fn value(&self, number: usize) -> Option<Vec<u8>> {
-        let mut value = format!("{number}:").into_bytes();
-        let mut filler = Random::fixed(number as u64, 7);
-        let bytes = self.bytes?;
-        while value.len() < bytes {
-            value.extend_from_slice(&filler.next().to_le_bytes());
-            value.extend_from_slice(b"the same");
-        }
-        Some(value)
+/// What an entry does.
+#[derive(Clone, Debug)]
+pub(super) enum Does {
+    /// Puts a value of so many bytes.
+    Put(usize),
+    /// Appends an operand of so many bytes: [`OPERATOR`].
+    Merge(usize),
+    Delete,
+    SingleDelete,
+    /// Deletes all from the key to this one, without it.
+    DeleteRange(Vec<u8>),
+}
+
+/// The merge operator of keyspaces that have one: all but the first.
+pub(super) const OPERATOR: &str = "append";
+
+/// The value or operand of so many bytes that operation `number` writes: it names its operation, so
+/// that no two are equal; half of it compresses.
+pub(super) fn value(number: usize, bytes: usize) -> Vec<u8> {
+    let mut value = format!("{number}:").into_bytes();
+    let mut filler = Random::fixed(number as u64, 7);
+    while value.len() < bytes {
+        value.extend_from_slice(&filler.next().to_le_bytes());
+        value.extend_from_slice(b"the same");
     }
+    value
 }
 
 /// An operation.
@@ -40,6 +53,8 @@ impl Write {
 pub(super) enum Action {
     /// One entry by the keyspace's verbs, several as a batch; whether its end is waited for.
     Write(Vec<Write>, Durability, bool),
+    /// A put of so many bytes where the key is absent, or else where it is present.
+    PutIf(String, Vec<u8>, usize, bool),
     Create(String),
     Drop(String),
     Flush,
@@ -68,6 +83,8 @@ pub(super) enum Answer {
     None,
     /// Two ways to read gave two answers.
     Disagree,
+    /// Whether a condition held.
+    Met(bool),
     /// Whether the old handle learned of the takeover.
     Fenced(bool),
     Value(Option<Vec<u8>>),
@@ -111,11 +128,25 @@ impl Model {
             Action::Write(writes, ..) => {
                 for write in writes {
                     let Some(map) = self.content.get_mut(&write.keyspace) else { continue };
-                    match write.value(number) {
-                        Some(value) => map.insert(write.key.clone(), value),
-                        None => map.remove(&write.key),
-                    };
+                    match &write.does {
+                        Does::Put(bytes) => drop(map.insert(write.key.clone(), value(number, *bytes))),
+                        Does::Merge(bytes) => {
+                            map.entry(write.key.clone()).or_default().extend(value(number, *bytes));
+                        }
+                        Does::Delete | Does::SingleDelete => drop(map.remove(&write.key)),
+                        Does::DeleteRange(to) => {
+                            map.retain(|key, _| *key < write.key || key >= to);
+                        }
+                    }
                 }
+            }
+            Action::PutIf(keyspace, key, bytes, absent) => {
+                let Some(map) = self.content.get_mut(keyspace) else { return Answer::None };
+                let is_met = map.contains_key(key) != *absent;
+                if is_met {
+                    map.insert(key.clone(), value(number, *bytes));
+                }
+                return Answer::Met(is_met);
             }
             Action::Create(name) => {
                 self.content.entry(name.clone()).or_default();
@@ -188,13 +219,21 @@ fn keyspace(random: &mut Random) -> String {
 }
 
 fn write(random: &mut Random) -> Write {
-    let bytes = match random.below(20) {
-        0..=3 => None,
-        4 => Some(random.index(6000)),
-        5..=8 => Some(random.index(700)),
-        _ => Some(random.index(70)),
+    let (keyspace, key, other) = (keyspace(random), key(random), key(random));
+    let does = match random.below(24) {
+        0..=2 => Does::Delete,
+        3 => Does::SingleDelete,
+        4 => Does::Put(random.index(6000)),
+        5..=8 => Does::Put(random.index(700)),
+        9..=13 if keyspace != "default" => {
+            Does::Merge(random.index(if random.percent(10) { 2000 } else { 40 }))
+        }
+        // Most are short, so that they do not empty the keyspace.
+        14 if key < other && random.percent(20) => Does::DeleteRange(other),
+        14 | 15 => Does::DeleteRange([&key[..], b"\xff"].concat()),
+        _ => Does::Put(random.index(70)),
     };
-    Write { keyspace: keyspace(random), key: key(random), bytes }
+    Write { keyspace, key, does }
 }
 
 fn action(random: &mut Random) -> Action {
@@ -208,7 +247,8 @@ fn action(random: &mut Random) -> Action {
             Action::Write(writes, durability, random.percent(30))
         }
         50..=56 => Action::Get(keyspace(random), key(random)),
-        57..=60 => Action::MultiGet(keyspace(random), (0..random.below(9)).map(|_| key(random)).collect()),
+        57 => Action::PutIf(keyspace(random), key(random), random.index(200), random.percent(50)),
+        58..=60 => Action::MultiGet(keyspace(random), (0..random.below(9)).map(|_| key(random)).collect()),
         61..=66 => Action::Scan(keyspace(random), key(random), key(random), random.percent(50)),
         67..=69 => Action::Prefix(
             keyspace(random),

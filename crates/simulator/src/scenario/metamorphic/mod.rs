@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Batch, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry, Snapshot,
-    TakeOver,
+    Batch, Condition, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry,
+    Snapshot, TakeOver,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::Crash;
@@ -30,7 +30,7 @@ use tombolo_env::simulated::Crash;
 use super::{Run, guarded, mix};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::show;
-use history::{Action, Answer, Model, Write, history};
+use history::{Action, Answer, Does, Model, OPERATOR, Write, history, value};
 use sets::{OptionSet, SETS};
 
 pub use real::{Ran, Real, on_store};
@@ -227,6 +227,7 @@ impl Life {
             Action::Write(..) | Action::Crash(_) => {}
             Action::Create(name) => {
                 let mut options = KeyspaceOptions::default();
+                options.set("operator", OPERATOR)?;
                 for setting in self.shared.set.keyspace {
                     let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
                     options.set(name, value)?;
@@ -247,6 +248,12 @@ impl Life {
             Action::Compact => {
                 self.db.compact().await?;
                 self.unlogged = false;
+            }
+            Action::PutIf(keyspace, key, bytes, absent) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                let condition = if *absent { Condition::Absent } else { Condition::Present };
+                let decision = keyspace.put_if(key, value(number, *bytes), condition).await?;
+                return Ok(Answer::Met(decision.sequence.is_some()));
             }
             Action::Snapshot => self.snapshots.push(self.db.snapshot()),
             Action::DropSnapshot => {
@@ -322,16 +329,22 @@ impl Life {
         self.unlogged |= durability == Durability::Unlogged && !known.is_empty();
         let op = match &known[..] {
             [] => return Ok(()),
-            [(keyspace, write)] => match write.value(number) {
-                Some(value) => keyspace.put_with(&write.key, value, durability),
-                None => keyspace.delete_with(&write.key, durability),
+            [(keyspace, Write { key, does, .. })] => match does {
+                Does::Put(bytes) => keyspace.put_with(key, value(number, *bytes), durability),
+                Does::Merge(bytes) => keyspace.merge_with(key, value(number, *bytes), durability),
+                Does::Delete => keyspace.delete_with(key, durability),
+                Does::SingleDelete => keyspace.single_delete_with(key, durability),
+                Does::DeleteRange(to) => keyspace.delete_range_with(key, to, durability),
             },
             many => {
                 let mut batch = Batch::new();
-                for (keyspace, write) in many {
-                    match write.value(number) {
-                        Some(value) => batch.put(keyspace, &write.key, value),
-                        None => batch.delete(keyspace, &write.key),
+                for (keyspace, Write { key, does, .. }) in many {
+                    match does {
+                        Does::Put(bytes) => batch.put(keyspace, key, value(number, *bytes)),
+                        Does::Merge(bytes) => batch.merge(keyspace, key, value(number, *bytes)),
+                        Does::Delete => batch.delete(keyspace, key),
+                        Does::SingleDelete => batch.single_delete(keyspace, key),
+                        Does::DeleteRange(to) => batch.delete_range(keyspace, key, to),
                     };
                 }
                 self.db.write_with(batch, durability)

@@ -42,9 +42,20 @@ fn oldest_level(levels: &Levels) -> (u8, Vec<Arc<TableHandle>>) {
     }
 }
 
+/// Bytes of a table, and of its values that lie apart.
+fn bytes_of(table: &TableHandle) -> u64 {
+    let description = table.description();
+    description.length + description.referred().iter().map(|referred| referred.bytes).sum::<u64>()
+}
+
+/// The same, of all.
+fn bytes(levels: &Levels) -> u64 {
+    levels.tables().map(|table| bytes_of(table)).sum()
+}
+
 /// The oldest tables, as many as are beyond the bytes that the keyspace may have.
 fn oldest(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
-    let mut bytes = levels.bytes();
+    let mut bytes = bytes(levels);
     let (level, tables) = oldest_level(levels);
     // Where level 0 holds something, the newest table is there.
     let stay = usize::from(level == 0 || levels.runs.is_empty());
@@ -55,7 +66,7 @@ fn oldest(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     };
     let goes = |table: &&Arc<TableHandle>| {
         let beyond = bytes > picking.settings.fifo_bytes;
-        bytes -= table.description().length;
+        bytes -= bytes_of(table);
         beyond && !picking.busy.is_taken(table) && !is_seen(table)
     };
     let mut upper: Vec<_> = tables.iter().take(count).take_while(goes).cloned().collect();
@@ -74,7 +85,7 @@ fn oldest(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
 
 /// The number from which on all snapshots must look, so that a table beyond the bytes can go.
 pub(super) fn held(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceNumber> {
-    let newest = picking.newest_snapshot.filter(|_| levels.bytes() > picking.settings.fifo_bytes)?;
+    let newest = picking.newest_snapshot.filter(|_| bytes(levels) > picking.settings.fifo_bytes)?;
     let (_, tables) = oldest_level(levels);
     (newest >= tables.first()?.description().first_sequence).then_some(SequenceNumber(newest.0 + 1))
 }
