@@ -226,7 +226,8 @@ fn write(random: &mut Random) -> Write {
         4 => Does::Put(random.index(6000)),
         5..=8 => Does::Put(random.index(700)),
         9..=13 if keyspace != "default" => {
-            Does::Merge(random.index(if random.percent(10) { 2000 } else { 40 }))
+            let most = if random.percent(10) { 2000 } else { 40 };
+            Does::Merge(random.index(most))
         }
         // Most are short, so that they do not empty the keyspace.
         14 if key < other && random.percent(20) => Does::DeleteRange(other),

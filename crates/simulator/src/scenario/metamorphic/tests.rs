@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tombolo::{KeyspaceOptions, Options};
 
-use super::history::{Action, Answer, Model, Write, history};
+use super::history::{Action, Answer, Does, Model, Write, history};
 use super::sets::SETS;
 
 #[test]
@@ -36,13 +36,20 @@ fn histories_have_every_kind_of_operation() {
         .flat_map(|seed| history(seed, 200))
         .map(|action| format!("{action:?}").split('(').next().unwrap_or_default().into())
         .collect();
-    assert_eq!(kinds.len(), 16, "{kinds:?}");
+    assert_eq!(kinds.len(), 17, "{kinds:?}");
+    let writes = |action| if let Action::Write(writes, ..) = action { writes } else { Vec::new() };
+    let done: BTreeSet<String> = (0..20)
+        .flat_map(|seed| history(seed, 200))
+        .flat_map(writes)
+        .map(|write| format!("{:?}", write.does).split('(').next().unwrap_or_default().into())
+        .collect();
+    assert_eq!(done.len(), 5, "{done:?}");
 }
 
 #[test]
 fn the_map_walks_both_ways() {
     let mut model = Model::default();
-    let write = |key: &[u8]| Write { keyspace: "default".into(), key: key.to_vec(), bytes: Some(0) };
+    let write = |key: &[u8]| Write { keyspace: "default".into(), key: key.to_vec(), does: Does::Put(0) };
     let keys = [&b"a"[..], b"b", b"c"];
     let writes = keys.iter().map(|key| write(key)).collect();
     model.apply(&Action::Write(writes, tombolo::Durability::Durable, true), 1);
