@@ -52,10 +52,15 @@ impl Snapshots {
         (sequence, judged_ms)
     }
 
-    /// Does what none may be open for, unless one is; none is opened meanwhile.
-    pub(crate) fn with_none<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+    /// Does what none may be opened during, and says to it whether some are open.
+    pub(crate) fn while_none_is_opened<T>(&self, work: impl FnOnce(bool) -> T) -> T {
         let all = self.0.lock();
-        all.open.is_empty().then(work)
+        work(!all.open.is_empty())
+    }
+
+    /// Whether none can be opened now, for what relies on that.
+    pub(crate) fn none_is_opened(&self) -> bool {
+        self.0.is_locked()
     }
 
     /// Closes one; whether compaction waited for that.

@@ -6,7 +6,7 @@
 //! 2. The memtable is sealed with the entry: it holds nothing newer than what was ingested, and its
 //!    flush makes the tables live. So level 0 keeps its order.
 //! 3. The visible number is raised before the view is shown: a read sees what the exchange of a
-//!    keyspace ended, or looks at a number that needs none of it.
+//!    keyspace ended, or looks at a number that needs none of it. No snapshot is opened in between.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -92,13 +92,14 @@ impl Ingestion {
             return Err(no_room(engine, waiting));
         }
         let prepared = self.prepare()?;
-        if self.exchanged.is_empty() {
-            return self.commit_prepared(engine, commit, &prepared);
-        }
-        // A snapshot that is opened meanwhile sees all of it, or the exchange comes after it.
-        engine.snapshots.with_none(|| self.commit_prepared(engine, commit, &prepared)).unwrap_or_else(|| {
-            let error = Error::new(ErrorKind::Conflict, "snapshots see what the exchange would end");
-            Err(error.advice("close the snapshots and cursors of this process, and try again"))
+        // Between number and view no snapshot is opened: it would see the tables from its second
+        // read on, and a write with a condition would not take them for newer than what it read.
+        engine.snapshots.while_none_is_opened(|are_open| {
+            if are_open && !self.exchanged.is_empty() {
+                let error = Error::new(ErrorKind::Conflict, "snapshots see what the exchange would end");
+                return Err(error.advice("close the snapshots and cursors of this process, and try again"));
+            }
+            self.commit_prepared(engine, commit, &prepared)
         })
     }
 
@@ -117,6 +118,7 @@ impl Ingestion {
         let unfinished = Unfinished(engine);
         let last = SequenceNumber(commit.last);
         debug_assert_eq!(engine.stream.visible.load(Ordering::Relaxed), last.0, "shown before the view");
+        debug_assert!(engine.snapshots.none_is_opened(), "a number without its view is looked from");
         let ingested = Arc::new(self.ingested(last));
         let _first = self.taken.set(last);
         if is_enabled(Mutant::IngestWithoutSeal) {

@@ -376,6 +376,43 @@ fn a_table_lies_between_what_was_written_before_it_and_after() {
     });
 }
 
+/// A snapshot that is opened while tables become part of the database reads the same from its first
+/// read to its last. Writes with conditions rest on such snapshots.
+#[test]
+fn a_snapshot_that_is_opened_during_an_ingest_sees_all_of_it_or_nothing() {
+    const INGESTS: u64 = 300;
+    let env = Env::real();
+    let db = Db::builder("mem://during").env(env.clone()).open().wait().unwrap();
+    let store: Arc<dyn tombolo_storage::ObjectStore> =
+        Arc::new(tombolo_storage::backend::memory::MemoryObjectStore::unnamed(&env));
+    let keyspace = db.default_keyspace();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let snapshots = scope.spawn(|| {
+            let mut opened = 0_u64;
+            while !is_over.load(std::sync::atomic::Ordering::Acquire) {
+                let snapshot = db.snapshot();
+                let read = || snapshot.get(&keyspace, key(0)).wait().unwrap();
+                let first = read();
+                for _ in 0..20 {
+                    assert_eq!(read(), first, "a snapshot at {} changes", snapshot.sequence());
+                }
+                opened += 1;
+            }
+            opened
+        });
+        for number in 0..INGESTS {
+            let place = TablePlace::object(Arc::clone(&store), format!("part-{number}")).unwrap();
+            let entries = entries(0, 1, &number.to_string());
+            let made = table(&env, place.clone(), &entries);
+            env.block_on(made).unwrap();
+            keyspace.ingest([place]).wait().unwrap();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Release);
+        assert!(snapshots.join().expect("no snapshot changes") > 0);
+    });
+}
+
 /// A table in the store of the database, under a name of its own.
 async fn part(stores: &Stores, name: &str, entries: &Entries) -> TablePlace {
     let place = TablePlace::object(Arc::clone(&stores.objects), name).unwrap();
