@@ -77,11 +77,8 @@ impl Batch {
             Ok(end) => {
                 let stored = join_expiring(value, end);
                 self.prepared.push(keyspace.info(), EntryKind::ExpiringPut, key, &stored);
-                self.prepared.earliest_end = self.prepared.earliest_end.min(end);
             }
-            Err(error) => {
-                self.prepared.invalid.get_or_insert(error);
-            }
+            Err(error) => self.prepared.refuse(error),
         }
     }
 

@@ -106,7 +106,6 @@ impl Keyspace {
             (EntryKind::Put, ttl_ms @ 1..) => match self.end_of(ttl_ms) {
                 Ok(end) => {
                     prepared.push(self.info(), EntryKind::ExpiringPut, key, &join_expiring(value, end));
-                    prepared.earliest_end = end;
                 }
                 Err(error) => return Op::ready(Err(error)),
             },

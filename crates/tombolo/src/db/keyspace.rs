@@ -464,9 +464,7 @@ impl Keyspace {
             Ok(end) => end,
             Err(error) => return Op::ready(Err(error)),
         };
-        let written = self.write_one(EntryKind::ExpiringPut, key, &join_expiring(value, end), durability);
-        self.engine().time.noted(end);
-        written
+        self.write_one(EntryKind::ExpiringPut, key, &join_expiring(value, end), durability)
     }
 
     fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {

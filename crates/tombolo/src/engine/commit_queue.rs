@@ -44,6 +44,8 @@ pub(crate) struct Committed {
     pub(crate) rotated: bool,
     /// Slowing writers has begun or ended.
     pub(crate) stall_changed: bool,
+    /// An entry of it ends before the keeper of the time looks again.
+    pub(crate) wants_time: bool,
 }
 
 /// A write of one entry, left to be committed.

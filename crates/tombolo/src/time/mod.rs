@@ -178,15 +178,16 @@ impl DatabaseTime {
         Ok(())
     }
 
-    /// An entry was written that ends then.
-    pub(crate) fn noted(&self, expires_ms: u64) {
-        if expires_ms < self.planned.load(Ordering::Acquire) {
-            self.wanted.raise();
-        }
+    /// Whether the keeper is to be told of an entry that ends then, which is in its memtable.
+    #[inline]
+    pub(crate) fn is_news(&self, expires_ms: u64) -> bool {
+        expires_ms < self.planned.load(Ordering::Acquire)
     }
 
     /// The keeper looks: the time goes on from where it was.
     pub(crate) fn step(&self, host: u64, steady: u64) {
+        // Until there is a plan, each entry is news: the plan may be made without it.
+        self.planned.store(u64::MAX, Ordering::Release);
         let mut kept = self.kept.lock();
         // Reckoned from one beginning as long as the pace stays: rounding does not add
         // up so.

@@ -280,6 +280,17 @@ fn nothing_is_done_where_nothing_ends() {
     assert_eq!(plan, Plan { wants_record: false, again_ms: Some(2 * HOUR - LEAD_MS) });
 }
 
+/// What is written while the keeper looks is news, as its plan may be made without it.
+#[test]
+fn what_is_written_during_a_look_is_told_of() {
+    let time = DatabaseTime::begin(Times::default(), HOUR, 0);
+    time.step(HOUR, 0);
+    time.plan([Expiry::of(3 * HOUR)].into_iter(), HOUR, 0);
+    assert!(time.is_news(2 * HOUR) && !time.is_news(3 * HOUR) && !time.is_news(4 * HOUR));
+    time.step(HOUR, 0);
+    assert!(time.is_news(4 * HOUR) && !time.is_news(u64::MAX));
+}
+
 /// Of an odd number of milliseconds half is lost once, and not at each look.
 #[test]
 fn a_time_that_is_ahead_goes_on_however_often_it_is_looked_at() {

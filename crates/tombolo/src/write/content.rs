@@ -11,6 +11,7 @@ use tombolo_format::batch::{
     BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, Operations, SINGLE_HEAD_BYTES,
     batch_header, entry_header, single_head,
 };
+use tombolo_format::expiry::expiry_of;
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
@@ -41,7 +42,7 @@ pub(crate) struct Prepared {
     /// The first limit that an entry broke.
     pub(crate) invalid: Option<Error>,
     /// When the first of its entries ends; `u64::MAX` when none does.
-    pub(crate) earliest_end: u64,
+    pub(super) earliest_end: u64,
 }
 
 impl Default for Prepared {
@@ -55,6 +56,12 @@ impl Default for Prepared {
             earliest_end: u64::MAX,
         }
     }
+}
+
+/// When an entry ends; `u64::MAX`: it does not.
+#[inline]
+fn end_of(kind: EntryKind, value: &[u8]) -> u64 {
+    expiry_of(kind, value).ok().flatten().unwrap_or(u64::MAX)
 }
 
 /// Refuses a range without a key.
@@ -124,6 +131,7 @@ impl Prepared {
             self.invalid = Some(Error::new(ErrorKind::Invalid, message).advice("write smaller batches"));
             return;
         }
+        self.earliest_end = self.earliest_end.min(end_of(kind, value));
         self.memtable_bytes += MemtableWriter::entry_bytes(key.len(), value.len());
         if self.memtable_bytes > MEMTABLE_BYTES_MAX {
             let message = format!(
@@ -253,6 +261,17 @@ impl Content<'_> {
             Content::One(one) => one.memtable_bytes(),
             Content::Several(several) => several.iter().map(One::memtable_bytes).sum(),
             Content::Batch(prepared) => prepared.memtable_bytes,
+        }
+    }
+
+    /// When the first of its entries ends; `u64::MAX` when none does.
+    #[inline]
+    pub(super) fn earliest_end(self) -> u64 {
+        let end = |one: &One<'_>| end_of(one.kind, one.value);
+        match self {
+            Content::One(one) => end(one),
+            Content::Several(several) => several.iter().map(end).min().unwrap_or(u64::MAX),
+            Content::Batch(prepared) => prepared.earliest_end,
         }
     }
 

@@ -204,7 +204,8 @@ fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuar
                 // Nothing tells several of one acceptance; what is durable is accepted.
                 let accepted =
                     if is_accepted_later { first.end.map(|end| commit.log.durable(end)) } else { None };
-                Ok(Committed { accepted, rotated: false, stall_changed: false, ..*first })
+                let (rotated, stall_changed, wants_time) = (false, false, false);
+                Ok(Committed { accepted, rotated, stall_changed, wants_time, ..*first })
             }
         });
     }
@@ -279,7 +280,10 @@ fn check_line(commit: &Commit) -> Result<()> {
 /// What follows the commit section: wakers run outside it.
 fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Committed> {
     match &committed {
-        Ok(committed) if committed.rotated | committed.stall_changed => {
+        Ok(committed) if committed.rotated | committed.stall_changed | committed.wants_time => {
+            if committed.wants_time {
+                engine.time.wanted.raise();
+            }
             if committed.rotated {
                 engine.work.raise();
             }
@@ -355,7 +359,8 @@ fn commit_guarded(
     let writes = engine.stream.writes.load(Ordering::Relaxed);
     engine.stream.writes.store(writes + content.writes(), Ordering::Relaxed);
     let (delay, stall_changed) = slowing::delay(engine, commit, bytes);
-    Ok(Committed { end, lane: commit.log.id.lane, accepted, delay, rotated, stall_changed })
+    let wants_time = engine.time.is_news(content.earliest_end());
+    Ok(Committed { end, lane: commit.log.id.lane, accepted, delay, rotated, stall_changed, wants_time })
 }
 
 /// What an append comes to: the log's end after it, and its acceptance unless it was accepted at
@@ -583,7 +588,6 @@ pub(crate) fn write(engine: &Arc<Engine>, prepared: Prepared, durability: Durabi
     }
     let committed = check_in_flight(engine, durability)
         .and_then(|()| commit(engine, Content::Batch(&prepared), durability));
-    engine.time.noted(prepared.earliest_end);
     match committed {
         Ok(committed) => acknowledge(engine, committed, durability),
         Err(error) if stands_in_line(engine, &error) => {
@@ -648,7 +652,6 @@ pub(crate) fn try_write(
     }
     let committed = check_in_flight(engine, durability)
         .and_then(|()| commit(engine, Content::Batch(&prepared), durability));
-    engine.time.noted(prepared.earliest_end);
     match committed {
         Ok(committed) => Ok(acknowledge(engine, committed, durability)),
         Err(error) if error.kind() == ErrorKind::Busy => Err((error, prepared)),
@@ -680,6 +683,7 @@ fn so_far(commit: &Commit) -> Committed {
         delay: Duration::ZERO,
         rotated: false,
         stall_changed: false,
+        wants_time: false,
     }
 }
 

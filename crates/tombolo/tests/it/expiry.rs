@@ -138,6 +138,25 @@ fn wrong_ends_are_refused_and_conditions_go_by_the_time() {
     assert!(absent().is_met(), "what has expired is absent");
 }
 
+/// A lock that nobody gives back ends, though nothing else happens in the database.
+#[test]
+fn values_of_writes_with_conditions_end_as_others_do() {
+    let world = World::new(7);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    let ttl = KeyspaceOptions { ttl: Some(MINUTE), ..Default::default() };
+    let keys = db.create_keyspace("locks", ttl).wait().unwrap();
+    world.run_for(MINUTE);
+    assert!(keys.put_if("one", "v", Condition::Absent).wait().unwrap().is_met());
+    world.run_for(2 * MINUTE);
+    assert_eq!(keys.get("one").wait().unwrap(), None);
+    let mut batch = Batch::new();
+    batch.require(&keys, "two", Condition::Absent).put(&keys, "two", "v");
+    assert!(db.write_if(batch).wait().unwrap().is_met());
+    world.run_for(2 * MINUTE);
+    assert_eq!(keys.get("two").wait().unwrap(), None);
+}
+
 /// Without entries that end, no record says a time.
 #[test]
 fn time_costs_nothing_where_nothing_ends() {

@@ -8,6 +8,7 @@ fn committed() -> Committed {
         delay: Duration::ZERO,
         rotated: false,
         stall_changed: false,
+        wants_time: false,
     }
 }
 
