@@ -36,7 +36,7 @@ use super::{
 };
 use crate::condition::{Condition, Decision, Versioned};
 use crate::deadline::Limit;
-use crate::engine::{Commit, Committed, Engine, InLine, KeyspaceInfo, View};
+use crate::engine::{Commit, Committed, Engine, InLine, KeyspaceInfo, View, took_no_effect};
 use crate::op::Op;
 use crate::options::Durability;
 use crate::read::{self, Asked, InMemory, Newer, Version};
@@ -355,7 +355,11 @@ pub(crate) fn write_if(engine: &Arc<Engine>, conditional: Conditional, limit: Li
     };
     let guard = match InProgress::begin(engine) {
         Ok(guard) => guard,
-        Err(error) => return Op::ready(Err(error)),
+        // Of what a log may have, nobody is told that it was refused.
+        Err(busy) => {
+            let unknown = first.and_then(|(_, tried)| tried.err()).filter(|error| !took_no_effect(error));
+            return Op::ready(Err(unknown.unwrap_or(busy)));
+        }
     };
     let (engine, env) = (Arc::clone(engine), engine.env.clone());
     Op::begin(limit, &env, "conditional write", async move {

@@ -244,6 +244,18 @@ fn a_memtable_that_was_sealed_for_a_write_in_line_is_flushed() {
     });
 }
 
+/// Others are at their reads, as many as may be.
+#[test]
+fn a_write_with_a_condition_that_a_log_may_have_is_not_called_busy() {
+    run(|stores| async move {
+        let db = stores.open(&["writes_in_flight_max=2"]).await;
+        db.engine().stream.conditional.store(2, Ordering::Relaxed);
+        stores.refuse(ErrorKind::OutcomeUnknown, 1);
+        let write = db.default_keyspace().put_if(b"1", b"one", crate::Condition::Absent);
+        assert_eq!(write.await.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    });
+}
+
 /// A waker that counts, and looks whether it is run inside the commit section.
 struct Looking {
     engine: Arc<Engine>,
