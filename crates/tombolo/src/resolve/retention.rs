@@ -13,6 +13,8 @@ use super::{Judge, Says, Unresolved, says};
 /// Bytes of one key's operands that are held at most before they are joined: more come to several
 /// entries.
 const HELD_BYTES_MAX: usize = 16 << 20;
+/// What an entry that is held takes beside its bytes: operands may have none.
+const HELD_ENTRY_BYTES: usize = size_of::<(Trailer, Bytes)>();
 
 /// Whence somebody looks, beside now, and what of the past is gone.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +143,7 @@ impl Retention {
             // What ends is no operand: nothing below it counts, whatever the time.
             self.is_open = says == Says::Operand && trailer.kind() != Some(EntryKind::ExpiringPut);
             let value = value();
-            self.held_bytes += value.len();
+            self.held_bytes += HELD_ENTRY_BYTES + value.len();
             self.held.push((trailer, value));
             return Ok(Taken::Held);
         }

@@ -128,6 +128,23 @@ fn a_moment_sees_the_newest_that_is_no_newer() {
     assert!(text.contains("kind 100") && text.contains("table 7"), "{text}");
 }
 
+/// Operands without bytes take memory as well.
+#[test]
+fn no_chain_of_operands_is_held_as_a_whole() {
+    const HELD_BYTES_MAX: u64 = 16 << 20;
+    let mut retention = Retention::new(Moments::default(), Judge::default());
+    for number in (1..HELD_BYTES_MAX).rev() {
+        let trailer = Trailer::new(SequenceNumber(number), EntryKind::Merge);
+        if retention.is_due(b"key", trailer) {
+            let held = retention.release(Some(b"key"), |_| true).len() as u64;
+            assert!(held * 32 <= HELD_BYTES_MAX, "{held} entries were held");
+            return;
+        }
+        assert_eq!(retention.take(b"key", trailer, Bytes::new, |_| true), Ok(Taken::Held));
+    }
+    panic!("all of them are held");
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn kinds_that_are_taken_for_puts_are_noticed() {
