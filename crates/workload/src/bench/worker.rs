@@ -105,8 +105,17 @@ impl Worker {
                 self.put(&mut session, meter, timed, |_, num, random| random.random_range(0..num))
             }
             Work::WriteBatches => self.put_batches(&mut session, meter, part),
-            Work::DeleteRandom => self.delete(&mut session, meter, timed),
-            Work::SingleDelete => self.single_delete(&mut session, meter, part),
+            Work::DeleteRandom => {
+                let number = |_, num, random: &mut Random| random.random_range(0..num);
+                self.change(meter, timed, number, 0, |key| session.delete(key))
+            }
+            Work::SingleDelete => self.change(
+                meter,
+                part,
+                |number, num, _| shuffled(number, num),
+                0,
+                |key| session.single_delete(key),
+            ),
             Work::MergeRandom => self.merge(&mut session, meter, timed),
             Work::ReadRandom | Work::ReadMissing | Work::ReadWhileWriting => {
                 self.get(&mut session, meter, timed)
@@ -233,37 +242,21 @@ impl Worker {
         meter.finish()
     }
 
-    fn delete<S: Session, C: Fn() -> Duration>(
+    /// Changes keys one by one, each with `value_bytes` beside the key.
+    fn change<C: Fn() -> Duration>(
         &mut self,
-        session: &mut S,
         mut meter: Meter<'_, C>,
         part: Range<u64>,
+        mut number_of: impl FnMut(u64, u64, &mut Random) -> u64,
+        value_bytes: usize,
+        mut change: impl FnMut(&[u8]) -> Result<(), TargetError>,
     ) -> Outcome {
         let (encoding, mut key) = (self.encoding(), Vec::new());
-        for _ in part {
-            encoding.encode(self.random.random_range(0..self.plan.num), &mut key);
+        for index in part {
+            encoding.encode(number_of(index, self.plan.num, &mut self.random), &mut key);
             let begun = meter.begin();
-            let result = session.delete(&key);
-            meter.outcome.bytes += key.len() as u64;
-            if !meter.end(begun, 1, result) {
-                break;
-            }
-        }
-        meter.finish()
-    }
-
-    fn single_delete<S: Session, C: Fn() -> Duration>(
-        &mut self,
-        session: &mut S,
-        mut meter: Meter<'_, C>,
-        part: Range<u64>,
-    ) -> Outcome {
-        let (encoding, mut key) = (self.encoding(), Vec::new());
-        for number in part {
-            encoding.encode(shuffled(number, self.plan.num), &mut key);
-            let begun = meter.begin();
-            let result = session.single_delete(&key);
-            meter.outcome.bytes += key.len() as u64;
+            let result = change(&key);
+            meter.outcome.bytes += (key.len() + value_bytes) as u64;
             if !meter.end(begun, 1, result) {
                 break;
             }
@@ -286,17 +279,8 @@ impl Worker {
                 return meter.finish();
             }
         };
-        let (encoding, mut key) = (self.encoding(), Vec::new());
-        for _ in part {
-            encoding.encode(keys.draw(&mut self.random), &mut key);
-            let begun = meter.begin();
-            let result = session.merge(&key, 1);
-            meter.outcome.bytes += (key.len() + size_of::<u64>()) as u64;
-            if !meter.end(begun, 1, result) {
-                break;
-            }
-        }
-        meter.finish()
+        let draw = |_, _, random: &mut Random| keys.draw(random);
+        self.change(meter, part, draw, size_of::<u64>(), |key| session.merge(key, 1))
     }
 
     fn get<S: Session, C: Fn() -> Duration>(
