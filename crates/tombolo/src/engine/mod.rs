@@ -65,7 +65,7 @@ pub(crate) use trouble::{Troubles, Work};
 use crate::budget::Membership;
 use crate::collection::Pinned;
 use crate::event::Listener;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, State};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::pace::BackgroundRate;
@@ -110,6 +110,22 @@ impl View {
         let waiting = self.waiting[..older].iter();
         std::iter::once(&self.active).chain(waiting.map(|sealed| &sealed.memtable))
     }
+
+    /// This view with the tables of a state, and those of these memtables that wait still.
+    ///
+    /// Between the record of a flush and its end, others show views. What its memtable held is in
+    /// tables then: together they would count operands twice, and the memtable would lie over what
+    /// was ingested after it.
+    pub(crate) fn with_tables(
+        &self,
+        versions: &Versions,
+        state: &State,
+        mut waiting: Vec<Arc<Sealed>>,
+    ) -> View {
+        waiting.retain(|sealed| !sealed.is_in_tables(state));
+        let version = versions.build(state, &self.version, &ingested_of(&waiting));
+        View { active: Arc::clone(&self.active), waiting, version, kept_by: self.kept_by.clone() }
+    }
 }
 
 /// What was ingested with these memtables and is in no level yet.
@@ -133,6 +149,15 @@ pub(crate) struct Sealed {
     /// Logs that are needed no more once it is flushed: of older epochs, and the main log that has
     /// ended.
     pub(crate) old_logs: Vec<LogRecord>,
+}
+
+impl Sealed {
+    /// Whether the tables of a state hold all that it does. One that holds nothing hides nothing,
+    /// and waits until its flush ends.
+    fn is_in_tables(&self, state: &State) -> bool {
+        let reached = state.streams().get(&MAIN_STREAM);
+        !self.memtable.is_empty() && reached.is_some_and(|reached| self.last_sequence <= *reached)
+    }
 }
 
 /// The whole: see the module's documentation.
@@ -360,12 +385,6 @@ impl Engine {
         let old = self.view.load();
         let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
         let waiting: Vec<_> = old.waiting.iter().filter(stays).cloned().collect();
-        let version = self.versions.build(&self.manifest.state(), &old.version, &ingested_of(&waiting));
-        self.put_view(View {
-            active: Arc::clone(&old.active),
-            waiting,
-            version,
-            kept_by: old.kept_by.clone(),
-        });
+        self.put_view(old.with_tables(&self.versions, &self.manifest.state(), waiting));
     }
 }

@@ -27,9 +27,6 @@ struct Walk<'a> {
     judge: Judge,
     fold: Fold,
     newest: Option<SequenceNumber>,
-    /// That of the version before: a flush may have put what a memtable holds into a table as well,
-    /// and the second of two with one number is not taken.
-    before: SequenceNumber,
     /// A value that lies apart, and is not in memory.
     waits: Option<Apart>,
     /// That value, once it has come.
@@ -44,9 +41,8 @@ impl<'a> Walk<'a> {
         let step = merge.try_seek(key, Trailer::seek(asked.sequence))?;
         let hides = Hides::of_view(view, asked.keyspace.id, asked.sequence, Some(&range));
         let (judge, fold) = (asked.judge(), Fold::default());
-        let (newest, before) = (None, SequenceNumber(u64::MAX));
-        let (waits, come) = (None, None);
-        Ok((Walk { merge, hides, key, judge, fold, newest, before, waits, come }, step))
+        let (newest, waits, come) = (None, None, None);
+        Ok((Walk { merge, hides, key, judge, fold, newest, waits, come }, step))
     }
 
     /// Tables whose range deletes must be known first.
@@ -65,27 +61,24 @@ impl<'a> Walk<'a> {
             if deleted.is_some_and(|number| hides(number, trailer)) {
                 break;
             }
-            if trailer.sequence() < self.before {
-                let apart = match says(trailer) {
-                    Ok(Says::Separated) => Some(source.referred()?),
-                    _ => None,
-                };
-                let mut value = self.come.take();
-                if let (Some(apart), None) = (&apart, &value) {
-                    value = apart.in_memory(Purpose::Get)?;
-                    if value.is_none() {
-                        self.waits = Some(apart.clone());
-                        return Ok(Step::Blocked);
-                    }
+            let apart = match says(trailer) {
+                Ok(Says::Separated) => Some(source.referred()?),
+                _ => None,
+            };
+            let mut value = self.come.take();
+            if let (Some(apart), None) = (&apart, &value) {
+                value = apart.in_memory(Purpose::Get)?;
+                if value.is_none() {
+                    self.waits = Some(apart.clone());
+                    return Ok(Step::Blocked);
                 }
-                let trailer = if apart.is_some() { as_put(trailer) } else { trailer };
-                self.before = trailer.sequence();
-                self.newest.get_or_insert(trailer.sequence());
-                let (value, place) = (|| value.unwrap_or_else(|| source.value_bytes()), || source.place());
-                let answer = self.fold.feed(&self.judge, self.key, trailer, value, place)?;
-                if !matches!(answer, Answer::More | Answer::Fold) {
-                    break;
-                }
+            }
+            let trailer = if apart.is_some() { as_put(trailer) } else { trailer };
+            self.newest.get_or_insert(trailer.sequence());
+            let (value, place) = (|| value.unwrap_or_else(|| source.value_bytes()), || source.place());
+            let answer = self.fold.feed(&self.judge, self.key, trailer, value, place)?;
+            if !matches!(answer, Answer::More | Answer::Fold) {
+                break;
             }
             if self.merge.try_next()? == Step::Blocked {
                 return Ok(Step::Blocked);

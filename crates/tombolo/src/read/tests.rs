@@ -31,7 +31,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, ObjectStore, Purpose
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
-use crate::engine::{Catalog, Sealed};
+use crate::engine::{Catalog, MAIN_STREAM, Sealed};
 use crate::manifest::{Places, State};
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::operator::{AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, Operators};
@@ -331,18 +331,32 @@ impl Case {
         reads
     }
 
+    /// Reads between the record of the flushes and their end, when somebody else shows a view.
+    fn read_in_flight(
+        &self,
+        bench: &Bench,
+        flushed: &Case,
+        expected: &BTreeMap<u64, BTreeMap<String, Found>>,
+    ) {
+        let last = |written: &Vec<Written>| written.iter().map(Written::number).max().unwrap_or(0);
+        let mut edits = bench.tables_of(flushed);
+        let sequence = SequenceNumber(self.sources.iter().map(last).max().unwrap_or(0));
+        edits.push(Edit::StreamReached { stream: MAIN_STREAM, sequence });
+        let state = State::from_snapshot(1, Epoch(1), &edits).expect("a sound state");
+        let waiting = self.sources.iter().map(|written| sealed(memtable(written), last(written))).collect();
+        let version = Arc::new(Version::default());
+        let before = View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None };
+        let view = Arc::new(before.with_tables(&bench.versions, &state, waiting));
+        for (moment, time) in self.moments() {
+            let what = format!("flushes of {self:?} in flight, at {moment}");
+            bench.read(&view, &self.keyspace(), (SequenceNumber(moment), time), &expected[&moment], &what);
+        }
+    }
+
     fn in_memtables(&self) -> Arc<View> {
         let mut memtables = self.sources.iter().chain([&self.below]).map(|written| memtable(written));
         let active = memtables.next().expect("a source");
-        let sealed = |memtable| Sealed {
-            memtable,
-            last_sequence: SequenceNumber::ZERO,
-            log_end: None,
-            keyspace_edits: Vec::new(),
-            ingested: None,
-            old_logs: Vec::new(),
-        };
-        let waiting = memtables.map(|memtable| Arc::new(sealed(memtable))).collect();
+        let waiting = memtables.map(|memtable| sealed(memtable, 0)).collect();
         Arc::new(View { active, waiting, version: Arc::new(Version::default()), kept_by: None })
     }
 
@@ -421,8 +435,22 @@ impl Case {
             }
             out.push('\n');
             assert_eq!(after.reads(bench, &keys), before, "after {work} of {self:?}");
+            if work == "flush" && self.all().all(|written| written.trailer.kind().is_some()) {
+                self.read_in_flight(bench, &after, &before);
+            }
         }
     }
+}
+
+fn sealed(memtable: Arc<Memtable>, last: u64) -> Arc<Sealed> {
+    Arc::new(Sealed {
+        memtable,
+        last_sequence: SequenceNumber(last),
+        log_end: None,
+        keyspace_edits: Vec::new(),
+        ingested: None,
+        old_logs: Vec::new(),
+    })
 }
 
 fn memtable(written: &[Written]) -> Arc<Memtable> {
@@ -463,15 +491,19 @@ impl Bench {
 
     /// Each source is a run of level 0, and what is below lies there.
     fn in_tables(&self, case: &Case) -> Arc<View> {
+        let state = State::from_snapshot(1, Epoch(1), &self.tables_of(case)).expect("a sound state");
+        let version = self.versions.build(&state, &Version::default(), &[]);
+        Arc::new(View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None })
+    }
+
+    fn tables_of(&self, case: &Case) -> Vec<Edit> {
         let options = tombolo_format::manifest::KeyspaceOptions::default();
         let mut edits = vec![Edit::KeyspaceCreated { id: KEYSPACE, name: "k".into(), stream: 0, options }];
         let sources = case.sources.iter().map(|written| (0, written));
         for (level, written) in sources.chain([(6, &case.below)]).filter(|(_, written)| !written.is_empty()) {
             edits.push(Edit::TableAdded(self.table(level, written.clone())));
         }
-        let state = State::from_snapshot(1, Epoch(1), &edits).expect("a sound state");
-        let version = self.versions.build(&state, &Version::default(), &[]);
-        Arc::new(View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None })
+        edits
     }
 
     /// The newest source in a memtable, the others in tables, none of which is open yet.

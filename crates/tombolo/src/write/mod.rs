@@ -45,7 +45,7 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 use crate::budget::Room;
 use crate::engine::{
     Background, Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX,
-    Posted, Sealed, View, Work, ingested_of, no_log, took_no_effect,
+    Posted, Sealed, View, Work, no_log, took_no_effect,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
@@ -529,11 +529,13 @@ fn show_sealed(engine: &Engine, sealed: &Arc<Sealed>, active: Option<Arc<Memtabl
         let mut waiting = Vec::with_capacity(view.waiting.len() + 1);
         waiting.push(Arc::clone(sealed));
         waiting.extend(view.waiting.iter().cloned());
-        let version = match sealed.ingested {
-            Some(_) => engine.versions.build(&engine.manifest.state(), &view.version, &ingested_of(&waiting)),
-            None => Arc::clone(&view.version),
-        };
-        View { active: active.unwrap_or_else(|| Arc::clone(&view.active)), waiting, version, kept_by: None }
+        let active = active.unwrap_or_else(|| Arc::clone(&view.active));
+        match sealed.ingested {
+            Some(_) => {
+                View { active, ..view.with_tables(&engine.versions, &engine.manifest.state(), waiting) }
+            }
+            None => View { active, waiting, version: Arc::clone(&view.version), kept_by: None },
+        }
     });
 }
 
