@@ -1,8 +1,14 @@
 //! Values that lie apart from their tables, through the public interface.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
-use tombolo::{Batch, Compression, Db, ErrorKind, KeyspaceOptions, OperatorName, SalvageMode};
+use tombolo::{
+    Batch, Builder, Compression, Db, Env, ErrorKind, KeyspaceOptions, OperatorName, Options, SalvageMode,
+    TakeOver,
+};
+use tombolo_env::simulated::{Crash, Host, World};
 use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, Placement, Purpose, Request};
 
 use crate::bucket::{self, Bucket};
@@ -366,7 +372,7 @@ fn operands_lie_over_a_value_that_lies_apart() {
         let mut expected = value(0, 1);
         keyspace.put("key", &expected).await.unwrap();
         db.flush().await.unwrap();
-        let (before, first) = (db.snapshot(), expected.clone());
+        let (mut before, first) = (Some(db.snapshot()), expected.clone());
         let entries = || keyspace.table_properties().unwrap().iter().map(|table| table.entries).sum::<u64>();
         for round in 0..4u8 {
             for operand in [[b'a' + round; 3], [b'k' + round; 3]] {
@@ -383,11 +389,11 @@ fn operands_lie_over_a_value_that_lies_apart() {
             assert!(several[0].as_deref() == Some(&expected[..]) && several[1].is_none());
             let (_, scanned) = keyspace.scan::<&[u8]>(..).next_async().await.unwrap().unwrap();
             assert!(scanned == expected[..]);
-            assert!(before.get(&keyspace, "key").await.unwrap().unwrap() == first[..]);
+            if let Some(before) = before.take() {
+                assert!(before.get(&keyspace, "key").await.unwrap().unwrap() == first[..]);
+            }
             assert_eq!(entries(), 2, "the value and what all operands come to");
         }
-        drop(before);
-        db.compact().await.unwrap();
         drop((keyspace, db));
         let db = bucket.open("db").await;
         let keyspace = db.keyspace("apart").unwrap();
@@ -454,6 +460,88 @@ fn salvage_tells_of_values() {
 #[test]
 fn salvage_tells_of_values_that_are_lost() {
     salvage_tells_of_values();
+}
+
+/// Three rounds, each of which writes one key fewer than the one before, so that compaction moves
+/// references to what the others wrote.
+async fn rounds(env: Env, told: Arc<AtomicU8>) -> tombolo::Result<()> {
+    let db = on_disk(&env).open().await?;
+    let keyspace = db.create_keyspace("apart", apart()).await?;
+    for round in 1..=3u8 {
+        let mut batch = Batch::new();
+        for number in u32::from(round) - 1..8 {
+            batch.put(&keyspace, key(number), value(number, round));
+        }
+        db.write(batch).await?;
+        told.store(round, Ordering::Relaxed);
+        db.flush().await?;
+        if round > 1 {
+            db.compact().await?;
+        }
+    }
+    db.close().await
+}
+
+fn on_disk(env: &Env) -> Builder {
+    let options =
+        Options::parse(["memory_bytes=4194304", "memtable_bytes=262144", "automatic_compaction=false"]);
+    Db::builder("file:///db").env(env.clone()).options(options.unwrap()).take_over(TakeOver::Always)
+}
+
+/// What was written by the end of a round, and nothing else, whatever is done to it.
+async fn check_rounds(env: Env, told: u8) -> u64 {
+    let db = on_disk(&env).open().await.unwrap();
+    let Ok(keyspace) = db.keyspace("apart") else {
+        assert_eq!(told, 0);
+        return 0;
+    };
+    for work in ["open", "compact"] {
+        let mut found = Vec::new();
+        for number in 0..8 {
+            found.push(keyspace.get(key(number)).await.unwrap().map(|value| value.to_vec()));
+        }
+        // The batch that the process wrote when it ended is there, or it is not.
+        let holds = |last: u8| {
+            (0..8).all(|number| {
+                let round = last.min(number as u8 + 1);
+                found[number as usize] == (round > 0).then(|| value(number, round))
+            })
+        };
+        assert!(holds(told) || holds(told + 1), "round {told} after {work}");
+        db.compact().await.unwrap();
+        env.sleep(Duration::from_secs(1)).await;
+    }
+    let report = db.verify().await.unwrap();
+    assert!(report.damage.is_empty(), "{report:?}");
+    report.tables + report.value_objects
+}
+
+/// A process that ends in any step of its flushes and compactions loses no value, and the next one
+/// deletes what it left unnamed.
+#[test]
+fn a_crash_at_any_step_loses_no_value_and_leaves_no_object() {
+    let mut with_objects = 0;
+    for step in 1.. {
+        let world = World::new(step);
+        let process = world.process("writer");
+        process.crash_at_mutation(step, if step % 2 == 0 { Crash::Kill } else { Crash::PowerLoss });
+        let told = Arc::new(AtomicU8::new(0));
+        let ended = process.run(rounds(process.env(), Arc::clone(&told)));
+        let is_whole = ended.is_some_and(|ended| ended.is_ok());
+        let objects = |host: &Host| {
+            let files = host.all_files().into_iter();
+            files.filter(|(path, _)| path.to_string_lossy().contains("/table/")).count() as u64
+        };
+        let left = objects(&process.host());
+        let next = process.host().process("next");
+        let named = next.run(check_rounds(next.env(), told.load(Ordering::Relaxed))).unwrap();
+        assert_eq!(objects(&process.host()), named, "step {step}");
+        with_objects += u32::from(left > 0);
+        if is_whole {
+            assert!(with_objects > 20, "only {with_objects} of {step} steps left objects");
+            return;
+        }
+    }
 }
 
 #[cfg(feature = "mutants")]
