@@ -43,7 +43,7 @@ pub enum TableEntry<'a> {
     Put(&'a [u8]),
     /// A delete.
     Delete,
-    /// Anything else.
+    /// Anything else: a value that expires or lies apart, a merge operand.
     Other,
 }
 

@@ -67,14 +67,14 @@ pub enum Event {
         inputs: u64,
         /// Tables made.
         outputs: u64,
-        /// Bytes of the tables made.
+        /// Bytes of the tables and value objects made.
         bytes: u64,
     },
-    /// A table that a flush or a compaction wrote is part of the database.
+    /// A table or a value object that a flush or a compaction wrote is part of the database.
     TableMade {
         /// The keyspace.
         keyspace: u32,
-        /// Its level.
+        /// Its level; 255 of a value object.
         level: u8,
         /// The object that holds it.
         object: String,
@@ -83,7 +83,7 @@ pub enum Event {
         /// Its entries.
         entries: u64,
     },
-    /// A table that is part of the database no more was deleted from its store.
+    /// A table or a value object that is part of the database no more was deleted from its store.
     TableDeleted {
         /// The object that held it.
         object: String,

@@ -31,7 +31,7 @@ pub(crate) use garbage::collect;
 use crate::collection::release_before_recorded;
 use crate::engine::{Background, CompactionRequest, Engine, KeyspaceInfo, Store, Work, count_of_level};
 use crate::event::Event;
-use crate::flush::{Retries, delete_unnamed, never_named, tell_of_tables};
+use crate::flush::{Retries, count, delete_unnamed, never_named, tell_of_tables};
 use crate::manifest::{TableStatus, names};
 use crate::version::{Levels, TableHandle, Version};
 use crate::write;
@@ -410,7 +410,7 @@ async fn install(
         to: job.to,
         is_move: job.means == Means::Move,
         inputs: job.inputs().count() as u64,
-        outputs: outputs.len() as u64,
+        outputs: count(&outputs),
         bytes: outputs.iter().map(|table| table.length).sum(),
     });
     tracing::debug!(

@@ -308,7 +308,7 @@ async fn logged(background: &Background, sealed: &Sealed) -> Result<Option<(LogI
     }
 }
 
-/// Tells of tables that are part of the database now.
+/// Tells of tables and value objects that are part of the database now.
 pub(crate) fn tell_of_tables(health: &Health, tables: &[TableDescription]) {
     for table in tables {
         health.events.tell(|| Event::TableMade {
@@ -331,7 +331,7 @@ fn told(health: &Health, tables: &[TableDescription], began: Instant) {
 }
 
 /// Number of tables, value objects apart.
-fn count(tables: &[TableDescription]) -> u64 {
+pub(crate) fn count(tables: &[TableDescription]) -> u64 {
     tables.iter().filter(|table| !table.is_values()).count() as u64
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tombolo::{
-    Batch, Builder, Compression, Db, Env, ErrorKind, KeyspaceOptions, OperatorName, Options, SalvageMode,
-    TakeOver,
+    Batch, Builder, Compression, Db, Env, ErrorKind, Event, KeyspaceOptions, Listener, OperatorName, Options,
+    SalvageMode, TakeOver,
 };
 use tombolo_env::simulated::{Crash, Host, World};
 use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, Placement, Purpose, Request};
@@ -460,6 +461,38 @@ fn salvage_tells_of_values() {
 #[test]
 fn salvage_tells_of_values_that_are_lost() {
     salvage_tells_of_values();
+}
+
+/// The setting may be changed: compaction then puts the values apart that lie in tables. Listeners
+/// hear of one table and of one value object.
+#[test]
+fn compaction_puts_values_apart_and_tells_of_both() {
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<Event>>);
+    impl Listener for Heard {
+        fn event(&self, event: &Event) {
+            self.0.lock().push(event.clone());
+        }
+    }
+    run(|bucket| async move {
+        let heard = Arc::new(Heard::default());
+        let db = bucket.builder("db").listener(Arc::clone(&heard) as Arc<dyn Listener>).open().await.unwrap();
+        let keyspace =
+            db.create_keyspace("apart", KeyspaceOptions { separate_bytes: 0, ..apart() }).await.unwrap();
+        fill(&db, 0..20, 1).await;
+        assert!(bucket.value_objects("db").await.is_empty());
+        keyspace.set_options([("separate_bytes", "4KiB")]).await.unwrap();
+        db.compact().await.unwrap();
+        bucket.settle().await;
+        assert_eq!(bucket.value_objects("db").await.len(), 1);
+        check(&db, 0..20, 1).await;
+        db.close().await.unwrap();
+        let heard = heard.0.lock();
+        let compacted = |event: &Event| matches!(event, Event::Compacted { is_move: false, outputs: 1, .. });
+        assert!(heard.iter().any(compacted), "{heard:?}");
+        let made = |event: &&Event| matches!(event, Event::TableMade { level: u8::MAX, entries: 15, .. });
+        assert_eq!(heard.iter().filter(made).count(), 1, "{heard:?}");
+    });
 }
 
 /// Three rounds, each of which writes one key fewer than the one before, so that compaction moves
