@@ -45,8 +45,14 @@ impl ConditionArguments {
 /// The number that a write with a condition got.
 ///
 /// # Errors
-/// The failure that says what was found instead.
-pub fn met(decision: Decision, key: &[u8], keyspace: &Keyspace, common: &Common) -> Result<u64> {
+/// That of the write, or the failure that says what was found instead.
+pub fn met(
+    decided: tombolo::Result<Decision>,
+    key: &[u8],
+    keyspace: &Keyspace,
+    common: &Common,
+) -> Result<u64> {
+    let decision = decided?;
     if let Some(sequence) = decision.sequence {
         return Ok(sequence);
     }

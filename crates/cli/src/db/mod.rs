@@ -485,26 +485,27 @@ fn put(arguments: &Put, output: &Output) -> Result<()> {
         (None, Some(path)) => value_from(path)?,
         (None, None) => Vec::new(),
     };
+    let condition = arguments.condition.condition(form)?;
     // A first put makes the database: the prompt is where people begin.
     let (db, created) = arguments.common.database.open_or_create(&arguments.take_over, &arguments.new)?;
     let keyspace = db.keyspace(&arguments.common.keyspace)?;
     let durability = arguments.durability.into();
-    let version = match arguments.condition.condition(form)? {
-        None => keyspace.put_with(&key, &value, durability).wait().map(|()| None)?,
+    let written = match condition {
+        None => keyspace.put_with(&key, &value, durability).wait().map(|()| None).map_err(Failure::from),
         Some(condition) => {
-            let decision = keyspace.put_if_with(&key, &value, condition, durability).wait()?;
-            Some(condition::met(decision, &key, &keyspace, &arguments.common)?)
+            let decided = keyspace.put_if_with(&key, &value, condition, durability).wait();
+            condition::met(decided, &key, &keyspace, &arguments.common).map(Some)
         }
     };
-    finish_write(&db, output, Some(created), version)
+    finish_write(&db, output, Some(created), written)
 }
 
 fn merge(arguments: &Merge, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let (key, operand) = (form.parse(&arguments.key)?, form.parse(&arguments.operand)?);
     let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
-    keyspace.merge_with(&key, &operand, arguments.durability.into()).wait()?;
-    finish_write(&db, output, None, None)
+    let written = keyspace.merge_with(&key, &operand, arguments.durability.into()).wait();
+    finish_write(&db, output, None, written.map(|()| None).map_err(Failure::from))
 }
 
 /// The bytes of a file, or of standard input; never more than a value can have.
@@ -530,24 +531,35 @@ fn value_from(path: &Path) -> Result<Vec<u8>> {
 
 fn delete(arguments: &Delete, output: &Output) -> Result<()> {
     let key = arguments.common.form().parse(&arguments.key)?;
+    let condition = arguments.condition.condition(arguments.common.form())?;
     let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
     let durability = arguments.durability.into();
-    let version = match arguments.condition.condition(arguments.common.form())? {
-        None if arguments.single => keyspace.single_delete_with(&key, durability).wait().map(|()| None)?,
-        None => keyspace.delete_with(&key, durability).wait().map(|()| None)?,
+    let plain = |written: tombolo::Result<()>| written.map(|()| None).map_err(Failure::from);
+    let written = match condition {
+        None if arguments.single => plain(keyspace.single_delete_with(&key, durability).wait()),
+        None => plain(keyspace.delete_with(&key, durability).wait()),
         Some(condition) => {
-            let decision = keyspace.delete_if_with(&key, condition, durability).wait()?;
-            Some(condition::met(decision, &key, &keyspace, &arguments.common)?)
+            let decided = keyspace.delete_if_with(&key, condition, durability).wait();
+            condition::met(decided, &key, &keyspace, &arguments.common).map(Some)
         }
     };
-    finish_write(&db, output, None, version)
+    finish_write(&db, output, None, written)
+}
+
+/// Closes, whatever came of the work: the next writer, on any host, then need not ask for a sign of
+/// life.
+fn close_after<T>(db: &Db, worked: Result<T>) -> Result<T> {
+    let closed = db.close().wait();
+    let worked = worked?;
+    closed?;
+    Ok(worked)
 }
 
 /// Closes after a write. Machines are told the epoch, whether it made the database, and the number
 /// of a write with a condition.
-fn finish_write(db: &Db, output: &Output, created: Option<bool>, version: Option<u64>) -> Result<()> {
+fn finish_write(db: &Db, output: &Output, created: Option<bool>, written: Result<Option<u64>>) -> Result<()> {
     let mut said = json!({ "epoch": db.epoch().0 });
-    db.close().wait()?;
+    let version = close_after(db, written)?;
     if !output.is_json() {
         return Ok(());
     }
@@ -821,8 +833,8 @@ fn rewrite(
 
 fn drop_keyspace(arguments: &DropKeyspace, output: &Output) -> Result<()> {
     let db = arguments.writer.open(OpenMode::Open)?;
-    db.drop_keyspace(&arguments.name).wait()?;
-    finish_write(&db, output, None, None)
+    let dropped = db.drop_keyspace(&arguments.name).wait();
+    finish_write(&db, output, None, dropped.map(|()| None).map_err(Failure::from))
 }
 
 fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {

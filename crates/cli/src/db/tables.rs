@@ -19,6 +19,7 @@ use tombolo_storage::{
     Epoch, Life, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, PutOutcome, Request, Uri,
 };
 
+use super::close_after;
 use super::look::AsOf;
 use crate::database::{self, DatabaseArguments, LookArguments, WriterArguments};
 use crate::failure::{Failure, Result};
@@ -204,6 +205,11 @@ fn say(report: &IngestReport, output: &Output) -> Result<()> {
 /// Runs `ingest`.
 pub fn ingest(arguments: &IngestArguments, output: &Output) -> Result<()> {
     let db = arguments.writer.open(OpenMode::Open)?;
+    let report = close_after(&db, ingest_into(&db, arguments, output))?;
+    say(&report, output)
+}
+
+fn ingest_into(db: &Db, arguments: &IngestArguments, output: &Output) -> Result<IngestReport> {
     let keyspace = db.keyspace(&arguments.keyspace)?;
     let mut ingest = Ingest::new().options(arguments.how.options(arguments.ordered));
     if arguments.exchange {
@@ -212,9 +218,7 @@ pub fn ingest(arguments: &IngestArguments, output: &Output) -> Result<()> {
     for table in &arguments.tables {
         ingest = ingest.table(&keyspace, table.as_str());
     }
-    let report = run_ingest(&db, ingest, output);
-    db.close().wait()?;
-    say(&report?, output)
+    run_ingest(db, ingest, output)
 }
 
 /// Runs `export-tables`.
@@ -330,6 +334,11 @@ fn part(name: String, table: &TableFile) -> Part {
 pub fn import(arguments: &ImportTables, output: &Output) -> Result<()> {
     let index = read_index(&arguments.place)?;
     let db = arguments.writer.open(OpenMode::CreateOrOpen)?;
+    let report = close_after(&db, import_into(&db, arguments, &index, output))?;
+    say(&report, output)
+}
+
+fn import_into(db: &Db, arguments: &ImportTables, index: &Index, output: &Output) -> Result<IngestReport> {
     let name = arguments.keyspace.as_deref().unwrap_or(&index.keyspace);
     let keyspace = match db.keyspace(name) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -348,9 +357,7 @@ pub fn import(arguments: &ImportTables, output: &Output) -> Result<()> {
     for part in &index.tables {
         ingest = ingest.table(&keyspace, object_at(&arguments.place, &part.name)?);
     }
-    let report = run_ingest(&db, ingest, output);
-    db.close().wait()?;
-    say(&report?, output)
+    run_ingest(db, ingest, output)
 }
 
 /// Reads and checks what an export says of itself.

@@ -50,11 +50,14 @@ fn a_write_with_a_condition_says_what_was_found_instead() {
     };
     let first = put("mine", &["--if-absent"]);
     fails(&["db", "put", &store, "lock", "yours", "--if-absent"], 10, &["nothing was written", "mine"]);
+    let closed = || assert_eq!(json(&ok(&["--json", "db", "writer", &store]))["state"], "closed");
+    closed();
     let found = json(&ok(&["--json", "db", "get", &store, "lock"]));
     assert_eq!((&found["value"], &found["version"]), (&"mine".into(), &first["version"]));
     let version = found["version"].to_string();
     put("still mine", &["--if-version", &version]);
     fails(&["db", "delete", &store, "lock", "--if-version", &version], 10, &["still mine"]);
+    closed();
     fails(&["db", "delete", &store, "lock", "--if-equal", "mine"], 10, &["still mine"]);
     let refused = fails(&["--json", "db", "put", &store, "none", "v", "--if-present"], 10, &["NotMet"]);
     let refused = json(&refused)["error"].clone();

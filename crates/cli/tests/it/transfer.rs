@@ -324,5 +324,7 @@ fn a_keyspace_is_exported_as_tables_and_imported_elsewhere() {
     fs::write(folder.path().join("text"), "no table").unwrap();
     fails(&["db", "ingest", &to, &path("text")], 2, &["no table that can be ingested"]);
     fails(&["db", "ingest", &to, &path("none")], 3, &["none"]);
+    fails(&["db", "ingest", &to, first, "--keyspace", "nowhere"], 3, &["nowhere"]);
+    assert_eq!(json(&ok(&["--json", "db", "writer", &to]))["state"], "closed");
     fails(&["db", "import-tables", &to, &path("nowhere")], 3, &["tables.json"]);
 }
