@@ -557,8 +557,9 @@ fn assemble(
     table_bytes: u64,
 ) -> Job {
     let oldest = upper.last().filter(|_| from == 0).map(|table| table.description().last_sequence);
+    // Tables that were ingested together have one number, and one may hold what others do not.
     let older = |table: &&Arc<TableHandle>| {
-        oldest.is_some_and(|oldest| table.description().last_sequence < oldest)
+        oldest.is_some_and(|oldest| table.description().last_sequence <= oldest)
             && !upper.iter().any(|taken| Arc::ptr_eq(taken, table))
     };
     let older_runs = levels.runs.iter().filter(older).cloned().collect();

@@ -422,6 +422,28 @@ const FIFO_BYTES: u64 = 100 << 10;
 
 /// Whatever is written, jobs keep their invariants, level 0 stays short, and in the end nothing is
 /// left to do.
+/// A delete over one of several tables that were ingested together stays, when a job takes another
+/// of them alone.
+#[test]
+fn what_was_ingested_together_is_older_than_a_delete_over_one() {
+    let mut case = Case::new();
+    for table in ["d=a-z*1", "one=a-b*1", "two=k-l*1"] {
+        case.add(0, table);
+    }
+    let number = case.tables[1].1.last_sequence;
+    (case.tables[2].1.first_sequence, case.tables[2].1.last_sequence) = (number, number);
+    case.tables[1].1.first_sequence = number;
+    let version = case.version();
+    let levels = version.levels(1).unwrap();
+    let picking = case.picking(&case.busy, &case.cursors);
+    for one in ["one", "two"] {
+        let upper = vec![case.handle(levels, "d"), case.handle(levels, one)];
+        let job = assemble(levels, &picking, Reason::WithinLevel0, (0, upper), (0, Vec::new()), u64::MAX);
+        let mut below = Below::new(&job);
+        assert_eq!((below.may_hold(b"a"), below.may_hold(b"k")), (one == "two", one == "one"));
+    }
+}
+
 #[test]
 fn random_loads_come_to_rest() {
     let shapes = [(Shape::Leveled, 40), (Shape::Tiered, 15), (Shape::Auto, 10), (Shape::Fifo, 10)];
