@@ -173,12 +173,24 @@ impl Retention {
         let has_older_here = next.is_some_and(|next| next == self.key);
         match self.folded(&held, has_older_here, is_bottom) {
             Ok(Some(folded)) => folded,
-            Ok(None) => held,
+            Ok(None) => self.without_gone(held),
             Err(error) => {
                 self.trouble.get_or_insert(error);
-                held
+                self.without_gone(held)
             }
         }
+    }
+
+    /// Entries that stay as they are: what has expired below operands is a delete from then on, or
+    /// a table would be written again for it for ever.
+    fn without_gone(&self, mut held: Vec<(Trailer, Bytes)>) -> Vec<(Trailer, Bytes)> {
+        if let Some((trailer, value)) = held.last_mut()
+            && trailer.kind() == Some(EntryKind::ExpiringPut)
+            && self.is_gone(value)
+        {
+            (*trailer, *value) = (Trailer::new(trailer.sequence(), EntryKind::Delete), Bytes::new());
+        }
+        held
     }
 
     /// What entries that are held come to; `None`: they stay as they are.

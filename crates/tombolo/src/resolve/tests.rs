@@ -114,6 +114,27 @@ fn a_program_that_takes_operands_for_puts_loses_them() {
     assert_eq!(lost, Some((vec![(2, NEWER), (1, 1)], vec![])), "the shortest history that loses");
 }
 
+/// Without the operator operands stay, and a value that has expired below them is a delete: what
+/// asks for another compaction is gone after one.
+#[test]
+fn what_has_expired_below_operands_is_a_delete_whether_they_fold_or_not() {
+    use tombolo_format::expiry::join_expiring;
+
+    for (settled_ms, base) in [(99, EntryKind::ExpiringPut), (100, EntryKind::Delete)] {
+        let mut retention = Retention::new(Moments { snapshots: Vec::new(), settled_ms }, Judge::default());
+        for (number, kind, value) in [
+            (2, EntryKind::Merge, b"operand".to_vec()),
+            (1, EntryKind::ExpiringPut, join_expiring(b"v", 100)),
+        ] {
+            let trailer = Trailer::new(SequenceNumber(number), kind);
+            assert_eq!(retention.take(b"key", trailer, || value.into(), |_| true), Ok(Taken::Held));
+        }
+        let kept = retention.release(None, |_| true);
+        let kinds: Vec<_> = kept.iter().filter_map(|(trailer, _)| trailer.kind()).collect();
+        assert_eq!(kinds, [EntryKind::Merge, base]);
+    }
+}
+
 /// A moment needs more as long as it sees nothing, and then has the answer or refuses.
 #[test]
 fn a_moment_sees_the_newest_that_is_no_newer() {
