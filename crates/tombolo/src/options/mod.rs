@@ -317,13 +317,13 @@ impl Compression {
 #[non_exhaustive]
 pub enum Shape {
     /// One sorted run for each level, each a few times as large as the one above it: reads look
-    /// into few tables, and each byte is written again about ten times as the database grows. The
-    /// default.
+    /// into few tables, and each byte is written again a few times on its way through each level.
+    /// The default.
     #[default]
     Leveled,
     /// Tiers, merged once they have grown to about the same size (RocksDB's universal compaction):
-    /// each byte is written again a few times, reads look into up to a dozen runs, and twice the
-    /// space may be in use.
+    /// each byte is written again as often as its tier has doubled, reads look into more runs, and
+    /// old versions may take twice the space of the last tier, beside it.
     Tiered,
     /// Tiers that are merged further once reads have cost as much as merging does: for a keyspace
     /// whose use changes or is not known.
