@@ -29,15 +29,23 @@ impl TablePlace {
     }
 
     /// The store and the object's name; `open` opens the store of a URI.
+    ///
+    /// # Errors
+    /// `Invalid` for what names no object, and for a table of a database: moved away it would be
+    /// lost to it. Those of `open`.
     pub(crate) fn resolve(
         &self,
         open: impl FnOnce(&Uri) -> Result<Arc<dyn ObjectStore>>,
     ) -> Result<(Arc<dyn ObjectStore>, ObjectName)> {
         let mut uri = match &self.0 {
-            Place::Object(store, name) => return Ok((Arc::clone(store), name.clone())),
+            Place::Object(store, name) => {
+                self.check_outside(name.as_str())?;
+                return Ok((Arc::clone(store), name.clone()));
+            }
             Place::Uri(uri) => Uri::parse(uri)?,
             Place::Path(path) => Uri::from_path(path)?,
         };
+        self.check_outside(&uri.rest)?;
         let Some((directory, name)) = uri.rest.rsplit_once('/').filter(|(_, name)| !name.is_empty()) else {
             return Err(Error::new(ErrorKind::Invalid, format!("{} names no object", uri.shown()))
                 .advice("write the place of a store, a / and the object's name"));
@@ -45,6 +53,22 @@ impl TablePlace {
         let name = ObjectName::new(name)?;
         uri.rest = directory.to_owned();
         Ok((open(&uri)?, name))
+    }
+
+    /// Refuses what lies where a database keeps its tables: `{incarnation}/table/{epoch}-{random}`
+    /// below any place.
+    fn check_outside(&self, path: &str) -> Result<()> {
+        let is_number = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let mut parts = path.rsplit('/');
+        let is_table = parts
+            .next()
+            .and_then(|name| name.split_once('-'))
+            .is_some_and(|(epoch, random)| is_number(epoch) && is_number(random));
+        if is_table && parts.next() == Some("table") && parts.next().is_some_and(is_number) {
+            return Err(Error::new(ErrorKind::Invalid, format!("{self} is a table of a database"))
+                .advice("export the keyspace as tables first (`tombolo db export-tables`)"));
+        }
+        Ok(())
     }
 }
 

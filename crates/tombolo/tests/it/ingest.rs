@@ -457,6 +457,9 @@ fn bad_tables_are_refused_and_nothing_is_taken() {
             newer
         };
         let own = before.iter().next().unwrap().clone();
+        let own_bytes =
+            stores.objects.read(request, &ObjectName::new(&own).unwrap(), 0..u64::MAX).await.unwrap();
+        let copied = put("copied", own_bytes.to_vec()).await;
         let cases = [
             (vec![place("nowhere")], ErrorKind::NotFound, "no such object"),
             (
@@ -472,7 +475,8 @@ fn bad_tables_are_refused_and_nothing_is_taken() {
                 "not end as a table",
             ),
             (vec![put("newer", newer).await], ErrorKind::Unsupported, "feature"),
-            (vec![place(&own)], ErrorKind::Invalid, "sequence numbers of their own"),
+            (vec![place(&own)], ErrorKind::Invalid, "is a table of a database"),
+            (vec![copied], ErrorKind::Invalid, "sequence numbers of their own"),
             (vec![good.clone(), meeting.clone()], ErrorKind::Invalid, "may hold the same keys"),
             (vec![good.clone(), place("nowhere")], ErrorKind::NotFound, "no such object"),
             (vec![], ErrorKind::Invalid, "no table"),
@@ -623,6 +627,17 @@ fn a_moved_table_is_gone_where_it_was_and_the_others_stay() {
             keyspace.ingest_with([part], IngestOptions { bring, ..IngestOptions::default() }).await.unwrap();
             assert_eq!(stores.names().await.contains(&name), bring != Bring::Move, "{bring:?}");
         }
+        assert_eq!(contents(&keyspace).await.unwrap().len(), 3);
+        // An ingested table looks like one from outside. Moved, it would be lost to its database.
+        db.flush().await.unwrap();
+        let options = IngestOptions { bring: Bring::Move, ..IngestOptions::default() };
+        for own in stores.tables().await {
+            let own = TablePlace::object(Arc::clone(&stores.objects), own).unwrap();
+            let error = keyspace.ingest_with([own], options).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains("a table of a database"), "{error}");
+        }
+        assert!(db.verify().await.unwrap().damage.is_empty());
         assert_eq!(contents(&keyspace).await.unwrap().len(), 3);
     });
 }
