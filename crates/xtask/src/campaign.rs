@@ -51,7 +51,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign {
         name: "plain",
         protects: "clippy and all tests on the crates as people build them, without mutants, cloud, rdma; \
-            clippy on HDFS",
+            clippy and rustdoc on HDFS",
         minutes: 13,
         runs: &[
             Deep(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
@@ -66,6 +66,7 @@ const CAMPAIGNS: &[Campaign] = &[
                 "-D",
                 "warnings",
             ]),
+            Deep(&["doc", "--no-deps", "-p", "tombolo-storage", "--features", "hdfs"]),
             Deep(&["test", "--workspace", "--no-fail-fast"]),
         ],
     },
