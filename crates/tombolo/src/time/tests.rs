@@ -280,7 +280,7 @@ fn nothing_is_done_where_nothing_ends() {
     assert_eq!(plan, Plan { wants_record: false, again_ms: Some(2 * HOUR - LEAD_MS) });
 }
 
-/// What is written while the keeper looks is news, as its plan may be made without it.
+/// A write while the keeper looks is news, as its plan may be made without it.
 #[test]
 fn what_is_written_during_a_look_is_told_of() {
     let time = DatabaseTime::begin(Times::default(), HOUR, 0);

@@ -223,8 +223,8 @@ fn reads_and_writes_make_no_list_or_stat_calls() {
             .await
             .unwrap();
         let keys = db.default_keyspace();
-        // A second after the opening the writer looks whether somebody stands by, and two seconds after
-        // that once more.
+        // A second after the opening the writer looks whether somebody stands by, and two seconds
+        // after that once more.
         env.sleep(Duration::from_millis(1500)).await;
         tracer.reset();
         for round in 0..10u8 {

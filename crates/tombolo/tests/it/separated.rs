@@ -350,7 +350,7 @@ fn a_range_delete_takes_values_that_lie_apart() {
             assert_eq!(seen, stays + 1, "after {work}");
         }
         drop(before);
-        // Of what is gone nothing is left, once all of its object is.
+        // Nothing is left of one that is gone, once all of its object is.
         keyspace.delete_range([0u8], [255u8; 5]).await.unwrap();
         keyspace.put(key(1), value(1, 3)).await.unwrap();
         db.flush().await.unwrap();
@@ -410,7 +410,7 @@ fn operands_lie_over_a_value_that_lies_apart() {
     });
 }
 
-/// A value object that is damaged or gone is told by salvage. What is whole is an older state; with
+/// A value object that is damaged or gone is told by salvage. An older state is whole; with
 /// holes all other values are right, and those that are lost are errors: no older one comes back.
 fn salvage_tells_of_values() {
     run(|bucket| async move {

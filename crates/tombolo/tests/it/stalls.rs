@@ -160,8 +160,9 @@ fn writers_go_as_fast_as_compaction() {
             runs_most = runs_most.max(runs(&db));
         }
         assert!(runs_most <= 36, "{runs_most} runs");
-        // No delay is as long as 0.3 s. Those that waited longest found no room, and stood in line for a
-        // flush beside a compaction, which have one rate: 0.7 to 1.05 s, by the order of tasks.
+        // No delay is as long as 0.3 s. Those that waited longest found no room, and stood in line
+        // for a flush beside a compaction, which have one rate: 0.7 to 1.05 s, by the order of
+        // tasks.
         assert!(most < Duration::from_millis(1200), "one waited {most:?}");
         let stats = db.stats();
         assert!(stats.compaction_bytes_pending > 0, "{stats:?}");
