@@ -189,6 +189,11 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
+/// What cargo is told beside its words: rustdoc goes on after a broken link unless it is denied.
+fn variables(words: &[&str]) -> Option<(&'static str, &'static str)> {
+    (words.first() == Some(&"doc")).then_some(("RUSTDOCFLAGS", "-D warnings"))
+}
+
 fn run_one(root: &Path, program: &Program) -> Result<(), String> {
     let (mut command, words) = match program {
         Deep(words) => {
@@ -196,6 +201,7 @@ fn run_one(root: &Path, program: &Program) -> Result<(), String> {
             // Optimised, in a place of its own: the check's build stays as it is.
             command.env("TOMBOLO_DEEP", "1").env("CARGO_PROFILE_TEST_OPT_LEVEL", "1");
             command.env("CARGO_TARGET_DIR", root.join("target/campaign"));
+            command.envs(variables(words));
             (command, words)
         }
         Habit(words) => {
@@ -229,6 +235,18 @@ mod tests {
                     campaign.name,
                     parsed.err().map(|error| error.to_string())
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn a_warning_ends_all_that_looks_for_warnings() {
+        for run in CAMPAIGNS.iter().flat_map(|campaign| campaign.runs) {
+            let Deep(words) = run else { continue };
+            match words[0] {
+                "clippy" => assert!(words.ends_with(&["--", "-D", "warnings"]), "{words:?}"),
+                "doc" => assert_eq!(variables(words), Some(("RUSTDOCFLAGS", "-D warnings"))),
+                _ => assert_eq!(variables(words), None),
             }
         }
     }
