@@ -45,6 +45,11 @@ pub enum Mutant {
     TableNameReused,
     StaleJobInstalled,
     DeadInputsReplaced,
+    // How long a store may be silent of a table
+    TableSilenceUnbounded,
+    TableSilenceNeverLonger,
+    TableSilenceIgnoresBytes,
+    TableSilenceStaysLong,
     // Invariant 4 of the design's section 5
     CompactionForgetsSnapshots,
     FifoDropsNewest,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tombolo_env::{Env, within};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 /// How long one request may take, beside the time for the bytes of its table.
@@ -44,11 +45,18 @@ impl Silence {
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let seconds = self.seconds.load(Ordering::Relaxed);
+        let bytes = if is_enabled(Mutant::TableSilenceIgnoresBytes) { 0 } else { bytes };
         let time_max = Duration::from_secs(seconds + bytes / BYTES_PER_SECOND_MIN);
+        if is_enabled(Mutant::TableSilenceUnbounded) {
+            return request.await;
+        }
         match within(env, time_max, request).await {
             Some(answer) => answer,
             None => {
-                self.seconds.fetch_max((seconds * 2).min(SECONDS_MAX), Ordering::Relaxed);
+                let longer = (seconds * 2).min(SECONDS_MAX);
+                if !is_enabled(Mutant::TableSilenceNeverLonger) {
+                    self.seconds.fetch_max(longer, Ordering::Relaxed);
+                }
                 let silent = format!("the store has not answered for {time_max:?} what became of a table");
                 Err(Error::new(ErrorKind::OutcomeUnknown, silent)
                     .advice("it is written again; let `tombolo doctor` look at the store"))
@@ -58,6 +66,11 @@ impl Silence {
 
     /// A table is whole: the store answers.
     pub(super) fn answered(&self) {
-        self.seconds.store(SECONDS, Ordering::Relaxed);
+        if !is_enabled(Mutant::TableSilenceStaysLong) {
+            self.seconds.store(SECONDS, Ordering::Relaxed);
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

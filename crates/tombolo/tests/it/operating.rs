@@ -399,7 +399,7 @@ fn verbs_that_wait_for_a_silent_store_are_told() {
 }
 
 /// A store that takes a table and never says what became of it: the flush gives that table up,
-/// writes another one, and leaves nothing behind.
+/// and writes another one.
 #[test]
 fn a_table_of_which_the_store_says_nothing_is_written_again() {
     for silent in [RequestKind::Create, RequestKind::Append, RequestKind::Finish] {
@@ -450,4 +450,13 @@ fn a_store_that_is_slow_for_tables_comes_to_answer() {
         }
         assert_eq!(keys.get(b"1").await.unwrap().as_deref(), Some(&b"one"[..]));
     });
+}
+
+/// Each rule taken out is noticed, where the engine asks for it.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_store_waited_for_without_end_or_never_longer_is_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+    notices(Mutant::TableSilenceUnbounded, a_table_of_which_the_store_says_nothing_is_written_again);
+    notices(Mutant::TableSilenceNeverLonger, a_store_that_is_slow_for_tables_comes_to_answer);
 }
