@@ -582,7 +582,7 @@ impl TableWriter {
             self.writer.finish().await
         };
         let table = self.silence.bounds(&self.env, bytes, finished).await?;
-        self.silence.answered();
+        self.silence.answered(bytes);
         let Some(mut table) = table else { return Ok(None) };
         let values = self.apart.describe(&mut table);
         let length = table.length + values.iter().map(|object| object.length).sum::<u64>();

@@ -3,12 +3,13 @@
 //! A store that neither answers nor fails would be waited for without end, and with it every write
 //! that waits for the flush. So a request counts as lost after its time: the table is given up, and
 //! the flush or compaction is made again, under another name. Each time that a request was lost the
-//! next ones have twice as long, so that a store that is slow and not silent comes to answer.
+//! next ones have twice as long, until a table is whole that is as large as the one that was lost: so
+//! a store that is slow and not silent comes to answer, whatever small tables it takes meanwhile.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tombolo_env::{Env, within};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
@@ -21,14 +22,19 @@ const SECONDS_MAX: u64 = 3600;
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 
 /// The time that requests for tables have, shared by all tables of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Silence(Mutex<Time>);
+
 #[derive(Debug)]
-pub(crate) struct Silence {
-    seconds: AtomicU64,
+struct Time {
+    seconds: u64,
+    /// Bytes of the largest table of which a request was lost since it was `SECONDS`.
+    lost_bytes: u64,
 }
 
-impl Default for Silence {
-    fn default() -> Silence {
-        Silence { seconds: AtomicU64::new(SECONDS) }
+impl Default for Time {
+    fn default() -> Time {
+        Time { seconds: SECONDS, lost_bytes: 0 }
     }
 }
 
@@ -44,9 +50,9 @@ impl Silence {
         bytes: u64,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let seconds = self.seconds.load(Ordering::Relaxed);
-        let bytes = if is_enabled(Mutant::TableSilenceIgnoresBytes) { 0 } else { bytes };
-        let time_max = Duration::from_secs(seconds + bytes / BYTES_PER_SECOND_MIN);
+        let seconds = self.0.lock().seconds;
+        let counted = if is_enabled(Mutant::TableSilenceIgnoresBytes) { 0 } else { bytes };
+        let time_max = Duration::from_secs(seconds + counted / BYTES_PER_SECOND_MIN);
         if is_enabled(Mutant::TableSilenceUnbounded) {
             return request.await;
         }
@@ -55,7 +61,9 @@ impl Silence {
             None => {
                 let longer = (seconds * 2).min(SECONDS_MAX);
                 if !is_enabled(Mutant::TableSilenceNeverLonger) {
-                    self.seconds.fetch_max(longer, Ordering::Relaxed);
+                    let mut time = self.0.lock();
+                    time.seconds = time.seconds.max(longer);
+                    time.lost_bytes = time.lost_bytes.max(bytes);
                 }
                 let silent = format!("the store has not answered for {time_max:?} what became of a table");
                 Err(Error::new(ErrorKind::OutcomeUnknown, silent)
@@ -64,10 +72,11 @@ impl Silence {
         }
     }
 
-    /// A table is whole: the store answers.
-    pub(super) fn answered(&self) {
-        if !is_enabled(Mutant::TableSilenceStaysLong) {
-            self.seconds.store(SECONDS, Ordering::Relaxed);
+    /// A table of so many bytes is whole: the store answers for such.
+    pub(super) fn answered(&self, bytes: u64) {
+        let mut time = self.0.lock();
+        if bytes >= time.lost_bytes && !is_enabled(Mutant::TableSilenceStaysLong) {
+            *time = Time::default();
         }
     }
 }

@@ -20,7 +20,7 @@ fn ended(requests: &'static [(u64, u64, bool)]) -> Vec<Result<()>> {
             };
             ended.push(silence.bounds(&env, *bytes, request).await);
             if *is_whole {
-                silence.answered();
+                silence.answered(*bytes);
             }
         }
         ended
@@ -58,6 +58,23 @@ fn the_next_request_has_twice_the_time_until_a_table_is_whole() {
         (SLOW, 0, false),
     ]);
     assert_eq!(answered, [false, false, true, true, false]);
+}
+
+/// A smaller table says nothing of the one that was lost: it would be lost for ever.
+#[test]
+fn small_tables_take_no_time_from_a_large_one() {
+    const LARGE: u64 = 100 * BYTES_PER_SECOND_MIN;
+    const SLOW: u64 = 100 + SECONDS * 3;
+    let answered = are_answered(&[
+        (SLOW, LARGE, false),
+        (1, 10, true),
+        (SLOW, LARGE, false),
+        (1, 10, true),
+        (SLOW, LARGE, true),
+        // Now it has been whole.
+        (SLOW, LARGE, false),
+    ]);
+    assert_eq!(answered, [false, true, false, true, true, false]);
 }
 
 #[test]
