@@ -3,25 +3,24 @@
 mod checkpoint;
 pub mod clones;
 mod condition;
+mod keyspaces;
 mod look;
 mod salvage;
 mod tables;
+mod time;
 mod transfer;
+mod write;
 mod writer;
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::json;
-use tombolo::{Answered, Ask, Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Versioned};
-use tombolo_format::key::VALUE_BYTES_MAX;
+use serde_json::{Value, json};
+use tombolo::{Answered, Ask, Db, Durability, ErrorKind, Keyspace, Op, OpenMode, Versioned};
 
-use self::condition::ConditionArguments;
+pub use self::keyspaces::keyspace_options;
 use crate::database::{
     DatabaseArguments, Done, LookArguments, NewArguments, TakeOverArguments, WriterArguments,
 };
@@ -49,13 +48,15 @@ pub enum Command {
     /// Creates a database.
     Create(Create),
     /// Writes a key.
-    Put(Put),
+    Put(write::Put),
     /// Merges into the value of a key, by the keyspace's operator.
-    Merge(Merge),
+    Merge(write::Merge),
     /// Prints the value of a key; exit code 3 when it has none.
     Get(Get),
     /// Deletes a key, there or not.
-    Delete(Delete),
+    Delete(write::Delete),
+    /// Deletes all keys from one on and before another: one write, however many there are.
+    DeleteRange(write::DeleteRange),
     /// Prints keys and values in order.
     Scan(Scan),
     /// Reads entries from lines of JSON or with tabs, from a pipe or a file.
@@ -80,13 +81,15 @@ pub enum Command {
     Clones(clones::Command),
     /// Lists, creates, changes and drops keyspaces.
     #[command(subcommand)]
-    Keyspace(KeyspaceCommand),
+    Keyspace(keyspaces::Command),
     /// Says what the database holds: tables, memory, log, what opening took.
     Stats(Look),
     /// Says what the database says about itself by name, as a program reads it.
     Properties(look::Properties),
     /// Says what each level of the tree holds, from the manifest alone: no writer is disturbed.
     Levels(look::Levels),
+    /// Says the database's own time, by which values expire, and sets it to this host's clock.
+    Time(time::Arguments),
     /// Says who has the database open, and since when; disturbs nobody.
     Writer(writer::Arguments),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
@@ -123,8 +126,10 @@ impl Common {
 
     fn open(&self, mode: OpenMode, take_over: &TakeOverArguments) -> Result<(Db, Keyspace)> {
         let db = self.database.open(mode, take_over)?;
-        let keyspace = db.keyspace(&self.keyspace)?;
-        Ok((db, keyspace))
+        match db.keyspace(&self.keyspace) {
+            Ok(keyspace) => Ok((db, keyspace)),
+            Err(error) => close_after(&db, Err(error.into())),
+        }
     }
 
     /// See [`DatabaseArguments::look`].
@@ -178,61 +183,6 @@ pub struct Create {
     new: NewArguments,
 }
 
-/// Arguments of `put`.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  tombolo db put file:///data/orders 1 'two books'
-  tombolo db put file:///data/orders path 'C:\\new\\table'               the bytes as they are typed
-  tombolo db put file:///data/orders --escape lines 'one\\ntwo'        a newline in between
-  tombolo db put file:///data/orders --hex 00ff 0102
-  tombolo db put file:///data/orders photo --value-file photo.jpg
-  tombolo db put file:///data/orders listing --value-file - < listing
-  tombolo db put file:///data/orders lock mine --if-absent             exit code 10 when somebody has it")]
-pub struct Put {
-    #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
-    take_over: TakeOverArguments,
-    /// The key.
-    key: OsString,
-    /// The value.
-    #[arg(required_unless_present = "value_file")]
-    value: Option<OsString>,
-    /// Takes the value's bytes from this file, or from standard input for `-`; at most 64 MiB.
-    /// --escape and --hex are then for the key alone.
-    #[arg(long, value_name = "PATH", conflicts_with = "value")]
-    value_file: Option<PathBuf>,
-    #[command(flatten)]
-    condition: ConditionArguments,
-    #[command(flatten)]
-    new: NewArguments,
-    /// What the write must survive; `tombolo explain URI` says what each means there.
-    #[arg(long, value_enum, default_value_t)]
-    durability: Survives,
-}
-
-/// Arguments of `merge`.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  tombolo db keyspace create file:///data/counts words --operator append_comma
-  tombolo db merge file:///data/counts --keyspace words colours red
-  tombolo db merge file:///data/counts --keyspace sums --hex 00 0100000000000000")]
-pub struct Merge {
-    #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
-    take_over: TakeOverArguments,
-    /// The key.
-    key: OsString,
-    /// The operand.
-    operand: OsString,
-    /// What the merge must survive.
-    #[arg(long, value_enum, default_value_t)]
-    durability: Survives,
-}
-
 /// Arguments of `get`.
 #[derive(Args)]
 pub struct Get {
@@ -245,26 +195,6 @@ pub struct Get {
     /// Writes the value's bytes as they are, never quoted and without a newline.
     #[arg(long, conflicts_with_all = ["hex", "json"])]
     raw: bool,
-}
-
-/// Arguments of `delete`.
-#[derive(Args)]
-pub struct Delete {
-    #[command(flatten)]
-    common: Common,
-    #[command(flatten)]
-    take_over: TakeOverArguments,
-    /// The key.
-    key: OsString,
-    /// Says that the key was put once since it was last deleted: put and delete then go together.
-    /// Reads are the same where that is wrong.
-    #[arg(long, conflicts_with = "condition")]
-    single: bool,
-    #[command(flatten)]
-    condition: ConditionArguments,
-    /// What the delete must survive.
-    #[arg(long, value_enum, default_value_t)]
-    durability: Survives,
 }
 
 /// Arguments of `scan`.
@@ -294,72 +224,6 @@ pub struct Scan {
     keys_only: bool,
 }
 
-/// Keyspaces.
-#[derive(Subcommand)]
-#[command(after_help = "\
-Examples:
-  tombolo db keyspace list file:///data/orders
-  tombolo db keyspace create file:///data/orders archive --keyspace-setting compression=zstd
-  tombolo db keyspace set file:///data/orders archive filter_bits=0
-  tombolo db keyspace drop file:///data/orders archive")]
-pub enum KeyspaceCommand {
-    /// Lists the keyspaces with their settings.
-    List(Look),
-    /// Creates a keyspace; the database too, if it does not exist.
-    Create(CreateKeyspace),
-    /// Changes settings of a keyspace.
-    Set(SetKeyspace),
-    /// Drops a keyspace with all in it.
-    Drop(DropKeyspace),
-}
-
-/// Arguments of `keyspace create`.
-#[derive(Args)]
-pub struct CreateKeyspace {
-    #[command(flatten)]
-    writer: WriterArguments,
-    /// Its name.
-    name: String,
-    /// A setting of the keyspace, as name=value; may be given several times. A wrong name lists
-    /// them all.
-    #[arg(long = "keyspace-setting", value_name = "NAME=VALUE")]
-    keyspace_settings: Vec<String>,
-    /// The merge operator: add_u64, add_i64, add_f64, max, min, append, append_comma, append_line,
-    /// bit_or, set_union or weights.
-    #[arg(long, value_name = "NAME")]
-    operator: Option<String>,
-    #[command(flatten)]
-    new: NewArguments,
-}
-
-/// Arguments of `keyspace set`.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  tombolo db keyspace set file:///data/orders archive compression=zstd filter_bits=0
-  tombolo db keyspace set file:///data/orders default block_bytes=64KiB
-
-All of them change, or none when one is wrong. Tables that are made from here on follow them; those that exist stay as they are until compaction
-writes them anew, which `tombolo db compact` does at once.")]
-pub struct SetKeyspace {
-    #[command(flatten)]
-    writer: WriterArguments,
-    /// Its name.
-    name: String,
-    /// What changes. A wrong name lists all settings.
-    #[arg(value_name = "NAME=VALUE", required = true)]
-    changes: Vec<String>,
-}
-
-/// Arguments of `keyspace drop`.
-#[derive(Args)]
-pub struct DropKeyspace {
-    #[command(flatten)]
-    writer: WriterArguments,
-    /// Its name.
-    name: String,
-}
-
 /// Arguments of `destroy`.
 #[derive(Args)]
 #[command(after_help = "\
@@ -377,25 +241,24 @@ pub struct Destroy {
 pub fn run(command: &Command, output: &Output) -> Result<()> {
     match command {
         Command::Create(arguments) => create(arguments, output),
-        Command::Put(arguments) => put(arguments, output),
-        Command::Merge(arguments) => merge(arguments, output),
+        Command::Put(arguments) => write::put(arguments, output),
+        Command::Merge(arguments) => write::merge(arguments, output),
         Command::Get(arguments) => get(arguments, output),
-        Command::Delete(arguments) => delete(arguments, output),
+        Command::Delete(arguments) => write::delete(arguments, output),
+        Command::DeleteRange(arguments) => write::delete_range(arguments, output),
         Command::Scan(arguments) => scan(arguments, output),
         Command::Import(arguments) => transfer::import(arguments, output),
         Command::Export(arguments) => transfer::export(arguments, output),
         Command::Ingest(arguments) => tables::ingest(arguments, output),
         Command::ExportTables(arguments) => tables::export(arguments, output),
         Command::ImportTables(arguments) => tables::import(arguments, output),
-        Command::Keyspace(KeyspaceCommand::List(arguments)) => keyspaces(arguments, output),
-        Command::Keyspace(KeyspaceCommand::Create(arguments)) => create_keyspace(arguments, output),
-        Command::Keyspace(KeyspaceCommand::Set(arguments)) => set_keyspace(arguments, output),
-        Command::Keyspace(KeyspaceCommand::Drop(arguments)) => drop_keyspace(arguments, output),
+        Command::Keyspace(command) => keyspaces::run(command, output),
         Command::Checkpoint(command) => checkpoint::run(command, output),
         Command::Clone(arguments) => checkpoint::clone(arguments, output),
         Command::Clones(command) => clones::run(command, output),
         Command::Stats(arguments) => look::stats(arguments, output),
         Command::Properties(arguments) => look::properties(arguments, output),
+        Command::Time(arguments) => time::run(arguments, output),
         Command::Writer(arguments) => writer::run(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),
@@ -415,135 +278,6 @@ fn create(arguments: &Create, output: &Output) -> Result<()> {
         || json!({ "store": store, "incarnation": incarnation, "epoch": epoch }),
         || format!("{store} is there; write to it: tombolo db put {store} KEY VALUE"),
     )
-}
-
-fn create_keyspace(arguments: &CreateKeyspace, output: &Output) -> Result<()> {
-    let mut options = keyspace_options(&arguments.keyspace_settings)?;
-    if let Some(operator) = &arguments.operator {
-        options.set("operator", operator)?;
-    }
-    let WriterArguments { database, take_over } = &arguments.writer;
-    let (db, created) = database.open_or_create(take_over, &arguments.new)?;
-    let keyspace = db.create_keyspace(&arguments.name, options).wait()?;
-    let (name, id, store) = (keyspace.name().to_owned(), keyspace.id(), &arguments.writer.database.store);
-    db.close().wait()?;
-    output.result(
-        || json!({ "store": store, "keyspace": name, "id": id, "created": created }),
-        || format!("keyspace {name} of {store} is there"),
-    )
-}
-
-/// Names and values of `name=value` texts.
-fn pairs(settings: &[String]) -> Result<Vec<(&str, &str)>> {
-    let pair =
-        |setting: &String| Failure::Usage(format!("{setting:?} is no setting: write settings as name=value"));
-    settings
-        .iter()
-        .map(|setting| {
-            let (name, value) = setting.split_once('=').ok_or_else(|| pair(setting))?;
-            Ok((name.trim(), value.trim()))
-        })
-        .collect()
-}
-
-/// A keyspace's settings from `name=value` texts.
-pub fn keyspace_options(settings: &[String]) -> Result<KeyspaceOptions> {
-    let mut options = KeyspaceOptions::default();
-    for (name, value) in pairs(settings)? {
-        options.set(name, value)?;
-    }
-    Ok(options)
-}
-
-fn settings_json(options: &KeyspaceOptions) -> serde_json::Value {
-    options.settings().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
-}
-
-fn settings_text(options: &KeyspaceOptions) -> String {
-    let settings = options.settings().into_iter().map(|(name, value)| format!("{name} {value}"));
-    settings.collect::<Vec<_>>().join(", ")
-}
-
-fn set_keyspace(arguments: &SetKeyspace, output: &Output) -> Result<()> {
-    let changes = pairs(&arguments.changes)?;
-    let db = arguments.writer.open(OpenMode::Open)?;
-    let keyspace = db.keyspace(&arguments.name)?;
-    keyspace.set_options(changes).wait()?;
-    let (name, options) = (keyspace.name().to_owned(), keyspace.options());
-    db.close().wait()?;
-    output.result(
-        || json!({ "keyspace": name, "settings": settings_json(&options) }),
-        || format!("keyspace {name}: {}", settings_text(&options)),
-    )
-}
-
-fn put(arguments: &Put, output: &Output) -> Result<()> {
-    let form = arguments.common.form();
-    let key = form.parse(&arguments.key)?;
-    let value = match (&arguments.value, &arguments.value_file) {
-        (Some(value), _) => form.parse(value)?,
-        (None, Some(path)) => value_from(path)?,
-        (None, None) => Vec::new(),
-    };
-    let condition = arguments.condition.condition(form)?;
-    // A first put makes the database: the prompt is where people begin.
-    let (db, created) = arguments.common.database.open_or_create(&arguments.take_over, &arguments.new)?;
-    let keyspace = db.keyspace(&arguments.common.keyspace)?;
-    let durability = arguments.durability.into();
-    let written = match condition {
-        None => keyspace.put_with(&key, &value, durability).wait().map(|()| None).map_err(Failure::from),
-        Some(condition) => {
-            let decided = keyspace.put_if_with(&key, &value, condition, durability).wait();
-            condition::met(decided, &key, &keyspace, &arguments.common).map(Some)
-        }
-    };
-    finish_write(&db, output, Some(created), written)
-}
-
-fn merge(arguments: &Merge, output: &Output) -> Result<()> {
-    let form = arguments.common.form();
-    let (key, operand) = (form.parse(&arguments.key)?, form.parse(&arguments.operand)?);
-    let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
-    let written = keyspace.merge_with(&key, &operand, arguments.durability.into()).wait();
-    finish_write(&db, output, None, written.map(|()| None).map_err(Failure::from))
-}
-
-/// The bytes of a file, or of standard input; never more than a value can have.
-fn value_from(path: &Path) -> Result<Vec<u8>> {
-    let shown = path.display();
-    let (name, input): (String, Box<dyn Read>) = if path.as_os_str() == "-" {
-        ("standard input".to_owned(), Box::new(std::io::stdin()))
-    } else {
-        let file = File::open(path).map_err(|error| Failure::io(error, format!("opening {shown}")))?;
-        (shown.to_string(), Box::new(file))
-    };
-    let mut value = Vec::new();
-    let read = input.take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut value);
-    read.map_err(|error| Failure::io(error, format!("reading {name}")))?;
-    if value.len() > VALUE_BYTES_MAX {
-        return Err(Failure::Usage(format!(
-            "{name} has more bytes than a value can have: {VALUE_BYTES_MAX} are the most; spread it over \
-            several keys"
-        )));
-    }
-    Ok(value)
-}
-
-fn delete(arguments: &Delete, output: &Output) -> Result<()> {
-    let key = arguments.common.form().parse(&arguments.key)?;
-    let condition = arguments.condition.condition(arguments.common.form())?;
-    let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
-    let durability = arguments.durability.into();
-    let plain = |written: tombolo::Result<()>| written.map(|()| None).map_err(Failure::from);
-    let written = match condition {
-        None if arguments.single => plain(keyspace.single_delete_with(&key, durability).wait()),
-        None => plain(keyspace.delete_with(&key, durability).wait()),
-        Some(condition) => {
-            let decided = keyspace.delete_if_with(&key, condition, durability).wait();
-            condition::met(decided, &key, &keyspace, &arguments.common).map(Some)
-        }
-    };
-    finish_write(&db, output, None, written)
 }
 
 /// Closes, whatever came of the work: the next writer, on any host, then need not ask for a sign of
@@ -607,25 +341,35 @@ fn show_entries(
     output: &Output,
 ) -> Result<()> {
     let form = arguments.common.form();
-    let mut entries = keyspace.scan::<Vec<u8>>(range);
-    if arguments.reverse {
-        entries.seek_to_last();
+    let mut cursor = keyspace.cursor::<Vec<u8>>(range);
+    if arguments.keys_only {
+        cursor = cursor.keys_only();
     }
+    let mut valid = if arguments.reverse { cursor.seek_to_last()? } else { cursor.seek_to_first()? };
     let mut left = arguments.limit.unwrap_or(u64::MAX);
-    while left > 0 {
-        let Some(entry) = (if arguments.reverse { entries.prev() } else { entries.next() }) else { break };
-        let (key, value) = entry?;
+    while valid && left > 0 {
+        let (key, value) = (cursor.key(), cursor.value());
         left -= 1;
         if arguments.keys_only {
-            output.result(|| json!({ "key": form.to_json(&key) }), || form.show(&key))?;
+            output.result(|| json!({ "key": form.to_json(key) }), || form.show(key))?;
         } else {
             output.result(
-                || json!({ "key": form.to_json(&key), "value": form.to_json(&value) }),
-                || format!("{}\t{}", form.show(&key), form.show(&value)),
+                || entry_json(form, key, value, cursor.expires_ms()),
+                || format!("{}\t{}", form.show(key), form.show(value)),
             )?;
         }
+        valid = if arguments.reverse { cursor.prev()? } else { cursor.next()? };
     }
     Ok(())
+}
+
+/// An entry as `import` reads it and `export` writes it.
+fn entry_json(form: Form, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> Value {
+    let mut entry = json!({ "key": form.to_json(key), "value": form.to_json(value) });
+    if let Some(end) = expires_ms {
+        entry["expires_ms"] = json!(end);
+    }
+    entry
 }
 
 /// The keys that begin with `prefix`, or those from `from` on and before `to`.
@@ -652,20 +396,6 @@ fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
     let last = prefix.last_mut()?;
     *last += 1;
     Some(prefix)
-}
-
-fn keyspaces(arguments: &Look, output: &Output) -> Result<()> {
-    arguments.database.look(&arguments.look, output, |db| {
-        for keyspace in db.keyspaces() {
-            let options = keyspace.options();
-            let settings = || settings_json(&options);
-            output.result(
-                || json!({ "name": keyspace.name(), "id": keyspace.id(), "settings": settings() }),
-                || format!("{}\tid {}, {}", keyspace.name(), keyspace.id(), settings_text(&options)),
-            )?;
-        }
-        Ok(())
-    })
 }
 
 fn verify(arguments: &Look, output: &Output) -> Result<()> {
@@ -829,12 +559,6 @@ fn rewrite(
             format!("{from_tables} of {from} before, {to_tables} of {to} now{shared}{by}")
         },
     )
-}
-
-fn drop_keyspace(arguments: &DropKeyspace, output: &Output) -> Result<()> {
-    let db = arguments.writer.open(OpenMode::Open)?;
-    let dropped = db.drop_keyspace(&arguments.name).wait();
-    finish_write(&db, output, None, dropped.map(|()| None).map_err(Failure::from))
 }
 
 fn destroy(arguments: &Destroy, output: &Output) -> Result<()> {

@@ -19,10 +19,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions};
 
-use self::lines::{Entry, Lines};
+use self::lines::{Change, Entry, Lines};
 use self::source::Source;
 use super::look::AsOf;
-use super::{Survives, range};
+use super::{Survives, close_after, range};
 use crate::database::{DatabaseArguments, LookArguments, NewArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -33,7 +33,8 @@ use crate::text::{self, FormArguments};
 pub const FORMATS: &str = "\
 A line is one entry, in one of two forms:
   ndjson   {\"key\":\"1\",\"value\":\"two books\"}: a string stands for its UTF-8 bytes; bytes that are no UTF-8 are {\"hex\":\"00ff\"};
-           \"expires_ms\" says when a value ends
+           \"expires_ms\" says when a value ends. Import takes other changes too, in the place of \"value\": \"merge\":\"…\" (an operand),
+           \"delete\":true, \"delete\":\"single\", and \"delete_to\":\"…\" (all keys from \"key\" on and before that one)
   tsv      the key, a tab, the value; what is no printable text is $'…' with \\n \\r \\t \\0 \\\\ \\' \\xHH, all else as it is
 What export writes import reads back, byte for byte, in either form. `db scan` prints tsv too, and with --json ndjson.";
 
@@ -121,6 +122,9 @@ fn batch_size(text: &str) -> std::result::Result<u64, String> {
     })
 }
 
+/// Most bytes of keys of a batch's range deletes: what the engine takes at once.
+const RANGE_BYTES_MAX: usize = 4 << 20;
+
 /// How often progress is drawn.
 const DRAW: Duration = Duration::from_millis(100);
 
@@ -181,6 +185,20 @@ fn form(format: Option<Lines>, file: Option<&Path>) -> Lines {
     format.unwrap_or(if ending == Some("tsv") { Lines::Tsv } else { Lines::Ndjson })
 }
 
+/// The keyspace that entries go into.
+fn into(db: &Db, arguments: &Import) -> Result<Keyspace> {
+    match db.keyspace(&arguments.keyspace) {
+        Err(error) if error.kind() == ErrorKind::NotFound && arguments.create_keyspace => {
+            Ok(db.create_keyspace(&arguments.keyspace, KeyspaceOptions::default()).wait()?)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Failure::NotFound(format!(
+            "there is no keyspace {:?}: say --create-keyspace to make it",
+            arguments.keyspace
+        ))),
+        found => Ok(found?),
+    }
+}
+
 /// Runs `import`.
 pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     let input: Box<dyn Read + Send> = match &arguments.file {
@@ -193,22 +211,22 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let WriterArguments { database, take_over } = &arguments.writer;
     let (db, created) = database.open_or_create(take_over, &arguments.new)?;
-    let keyspace = match db.keyspace(&arguments.keyspace) {
-        Err(error) if error.kind() == ErrorKind::NotFound && arguments.create_keyspace => {
-            db.create_keyspace(&arguments.keyspace, KeyspaceOptions::default()).wait()?
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(Failure::NotFound(format!(
-                "there is no keyspace {:?}: say --create-keyspace to make it",
-                arguments.keyspace
-            )));
-        }
-        found => found?,
+    let keyspace = match into(&db, arguments) {
+        Ok(keyspace) => keyspace,
+        Err(failure) => return close_after(&db, Err(failure)),
     };
     let form = form(arguments.format, arguments.file.as_deref());
     let mut progress = Progress::new("imported", output.is_watched());
-    let mut writer =
-        Writer { db: &db, keyspace: &keyspace, arguments, batch: Batch::new(), written: 0, ended: 0 };
+    let mut writer = Writer {
+        db: &db,
+        keyspace: &keyspace,
+        arguments,
+        batch: Batch::new(),
+        taken: 0,
+        range_bytes: 0,
+        written: 0,
+        ended: 0,
+    };
     let read = pump(Source::new(input, name), form, &mut writer, &mut progress, &interrupted);
     progress.bar.finish_and_clear();
     // What came before a wrong line, or before Ctrl-C, is written all the same.
@@ -235,6 +253,10 @@ struct Writer<'a> {
     keyspace: &'a Keyspace,
     arguments: &'a Import,
     batch: Batch,
+    /// Entries that it was given; one that it refuses is not in it, and fails its writing.
+    taken: u64,
+    /// Bytes of the keys of the batch's range deletes.
+    range_bytes: usize,
     /// Entries that were written.
     written: u64,
     /// Entries that were left out: their values had ended.
@@ -243,27 +265,39 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Takes an entry, unless its value has ended since it was exported.
-    fn put(&mut self, entry: &Entry) -> Result<()> {
-        let Entry { key, value, expires_ms } = entry;
-        if expires_ms.is_some_and(|end| end <= self.db.time_ms()) {
+    fn take(&mut self, entry: &Entry) -> Result<()> {
+        let (key, value) = (&entry.key, entry.value());
+        if let Change::Put { expires_ms: Some(end), .. } = entry.change
+            && end <= self.db.time_ms()
+        {
             self.ended += 1;
             return Ok(());
         }
+        let range_bytes = if let Change::DeleteTo(to) = &entry.change { key.len() + to.len() } else { 0 };
         // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the
         // engine takes at once.
-        if !self.batch.has_room(key, value) {
+        if !self.batch.has_room(key, value) || self.range_bytes + range_bytes > RANGE_BYTES_MAX {
             self.write()?;
         }
-        match expires_ms {
-            None => self.batch.put(self.keyspace, key, value),
-            Some(end) => self.batch.put_until(self.keyspace, key, value, *end),
+        self.taken += 1;
+        self.range_bytes += range_bytes;
+        match &entry.change {
+            Change::Put { expires_ms: None, .. } => self.batch.put(self.keyspace, key, value),
+            Change::Put { expires_ms: Some(end), .. } => {
+                self.batch.put_until(self.keyspace, key, value, *end)
+            }
+            Change::Merge(operand) => self.batch.merge(self.keyspace, key, operand),
+            Change::Delete => self.batch.delete(self.keyspace, key),
+            Change::SingleDelete => self.batch.single_delete(self.keyspace, key),
+            Change::DeleteTo(to) => self.batch.delete_range(self.keyspace, key, to),
         };
         if self.batch.bytes() as u64 >= self.arguments.batch_bytes { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
-        let entries = batch.len() as u64;
+        let entries = std::mem::take(&mut self.taken);
+        self.range_bytes = 0;
         if entries == 0 {
             return Ok(());
         }
@@ -296,16 +330,12 @@ fn pump(
         if line.is_empty() {
             continue;
         }
-        let entry = form.parse(line).and_then(|entry| {
-            tombolo_format::key::check_limits(&entry.key, &entry.value).map_err(|error| error.to_string())?;
-            Ok(entry)
-        });
-        let entry = match entry {
+        let entry = match form.parse(line) {
             Ok(entry) => entry,
             Err(what) => return Err(source.wrong(&what, progress.entries)),
         };
-        writer.put(&entry)?;
-        progress.count(&entry.key, &entry.value);
+        writer.take(&entry)?;
+        progress.count(&entry.key, entry.value());
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod live_writer;
 mod looks;
 mod near_log;
+mod operations;
 mod places;
 mod processes;
 mod readme;

@@ -1,0 +1,141 @@
+//! Operations beside put, get and delete, at the prompt and as lines.
+
+use super::{fails, json, ok, uri, with_input};
+
+#[test]
+fn a_range_of_keys_is_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    for key in ["a", "b1", "b2", "c", "d"] {
+        ok(&["db", "put", &store, key, "v"]);
+    }
+    fails(&["db", "delete-range", &store, "c", "b"], 2, &["no key is from c on and before b"]);
+    fails(&["db", "delete-range", &store, "b", "b"], 2, &["the greater"]);
+    fails(&["db", "delete-range", &store, "b", "c", "--keyspace", "none"], 3, &["none"]);
+    let said = json(&ok(&["--json", "db", "delete-range", &store, "b", "c"]));
+    assert!(said["epoch"].as_u64().unwrap() > 1, "{said}");
+    assert_eq!(ok(&["db", "scan", &store, "--keys-only"]), "a\nc\nd\n");
+    ok(&["db", "flush", &store]);
+    ok(&["db", "delete-range", &store, "--hex", "64", "ff"]);
+    assert_eq!(ok(&["db", "scan", &store, "--keys-only"]), "a\nc\n");
+    // A missing keyspace leaves no writer that seems to live.
+    assert_eq!(json(&ok(&["--json", "db", "writer", &store]))["state"], "closed");
+}
+
+#[test]
+fn a_value_has_a_time_to_live() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "put", &store, "gone", "v", "--ttl", "1ms"]);
+    ok(&["db", "put", &store, "there", "v", "--ttl", "36h"]);
+    fails(&["db", "get", &store, "gone"], 3, &["no value"]);
+    let entry = json(&ok(&["--json", "db", "scan", &store]));
+    let end = entry["expires_ms"].as_u64().unwrap();
+    assert_eq!((&entry["key"], &entry["value"]), (&"there".into(), &"v".into()));
+    let exported = ok(&["db", "export", &store]);
+    assert_eq!(json(&exported), entry, "scan and export say the same");
+    let other = uri(&folder.path().join("other"));
+    let (code, _, message) = with_input(&["db", "import", &other], exported.as_bytes());
+    assert_eq!(code, 0, "{message}");
+    assert_eq!(json(&ok(&["--json", "db", "scan", &other])), entry);
+
+    let time = json(&ok(&["--json", "db", "time", &store]));
+    assert!(time["time_ms"].as_u64().unwrap() < end, "{time}");
+    let at = |milliseconds: u64| milliseconds.to_string();
+    ok(&["db", "put", &store, "there", "w", "--expires-ms", &at(end + 5)]);
+    assert_eq!(json(&ok(&["--json", "db", "scan", &store]))["expires_ms"], end + 5);
+    fails(&["db", "put", &store, "late", "v", "--expires-ms", "1"], 2, &["Invalid"]);
+    fails(&["db", "put", &store, "late", "v", "--ttl", "0s"], 2, &["Invalid"]);
+    fails(&["db", "put", &store, "late", "v", "--ttl", "soon"], 2, &["such as 10m"]);
+    fails(&["db", "put", &store, "late", "v", "--ttl", "1s", "--expires-ms", "1"], 2, &["cannot be used"]);
+
+    // A lock that goes by itself.
+    ok(&["db", "put", &store, "lock", "mine", "--if-absent", "--ttl", "1ms"]);
+    ok(&["db", "put", &store, "lock", "yours", "--if-absent", "--ttl", "1h"]);
+    fails(&["db", "put", &store, "lock", "mine", "--if-absent", "--ttl", "1h"], 10, &["yours"]);
+}
+
+#[test]
+fn the_time_is_told_and_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "create", &store]);
+    let before = json(&ok(&["--json", "db", "time", &store]));
+    assert_eq!(before["ahead_ms"], 0, "{before}");
+    assert!(ok(&["db", "time", &store]).contains("as this host's clock"));
+    let set = json(&ok(&["--json", "db", "time", &store, "--reset"]));
+    assert!(set["before_ms"].as_u64().unwrap() >= before["time_ms"].as_u64().unwrap(), "{set}");
+    assert!(ok(&["db", "time", &store, "--reset"]).contains("it was"));
+    fails(&["db", "time", &uri(&folder.path().join("none"))], 3, &["none"]);
+}
+
+#[test]
+fn settings_of_keyspaces_have_names_at_the_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let settings = |name: &str| {
+        let listed = ok(&["--json", "db", "keyspace", "list", &store]);
+        listed.lines().map(json).find(|line| line["name"] == name).unwrap()["settings"].clone()
+    };
+    let create = ["db", "keyspace", "create", &*store, "k"];
+    let short = ["--ttl", "10m", "--operator", "max", "--separate-from", "16KiB", "--shape", "tiered"];
+    ok(&[&create[..], &short].concat());
+    let found = settings("k");
+    assert_eq!(
+        [&found["ttl"], &found["operator"], &found["separate_bytes"], &found["shape"]],
+        [&"10m", &"max@1", &"16384", &"tiered"],
+        "{found}"
+    );
+    let set = ["db", "keyspace", "set", &*store, "k"];
+    ok(&[&set[..], &["--ttl", "none", "filter_bits=0", "--shape", "leveled"]].concat());
+    let found = settings("k");
+    assert_eq!([&found["ttl"], &found["filter_bits"], &found["shape"]], [&"none", &"0", &"leveled"]);
+    fails(&[&set[..], &["--ttl", "soon"]].concat(), 2, &["ttl", "such as 10m"]);
+    fails(&[&set[..], &["--separate-from", "7"]].concat(), 2, &["separate_bytes", "512"]);
+    fails(&[&set[..], &["--operator", "min"]].concat(), 2, &["operator"]);
+    fails(&set, 2, &["NAME=VALUE"]);
+    // What failed has closed the database.
+    assert_eq!(json(&ok(&["--json", "db", "writer", &store]))["state"], "closed");
+}
+
+#[test]
+fn lines_change_keys_in_each_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "keyspace", "create", &store, "words", "--operator", "append_comma"]);
+    let lines = r#"{"key":"a","value":"1"}
+{"key":"b","value":"2"}
+{"key":"c","value":"3"}
+{"key":"d","value":"4"}
+{"key":"e","value":"5"}
+{"key":"c","delete_to":"e"}
+{"key":"d","value":"again"}
+{"key":"a","delete":true}
+{"key":"b","delete":"single"}
+{"key":"e","merge":"6"}
+{"key":"f","merge":"7"}
+"#;
+    let import = ["db", "import", &*store, "--keyspace", "words"];
+    let (code, text, message) = with_input(&[&["--json"], &import[..]].concat(), lines.as_bytes());
+    assert_eq!(code, 0, "{message}");
+    assert_eq!(json(&text)["imported"], 11);
+    assert_eq!(
+        ok(&["db", "export", &store, "--keyspace", "words"]),
+        "{\"key\":\"d\",\"value\":\"again\"}\n{\"key\":\"e\",\"value\":\"5,6\"}\n{\"key\":\"f\",\"value\":\"7\"}\n"
+    );
+    for (line, words) in [
+        (r#"{"key":"b","delete_to":"a"}"#, &["line 1", "no key is from"][..]),
+        (r#"{"key":"b","delete":1}"#, &["line 1", "neither true nor"]),
+        (r#"{"key":"b"}"#, &["line 1", "delete_to"]),
+    ] {
+        let (code, _, message) = with_input(&import, line.as_bytes());
+        assert_eq!(code, 2, "{message}");
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+    // A merge that the keyspace cannot take says why, and what to do.
+    let (code, _, message) = with_input(&["db", "import", &store], br#"{"key":"b","merge":"1"}"#);
+    assert!(code == 2 && message.contains("names no merge operator"), "{message}");
+    let beyond = br#"{"key":"b","value":"1","expires_ms":9000000000000000000}"#;
+    let (code, _, message) = with_input(&["db", "import", &store], beyond);
+    assert!(code == 2 && message.contains("writing the entries 1 to 1"), "{message}");
+}
