@@ -13,6 +13,7 @@ mod conditional;
 mod cursor;
 mod ingest;
 mod keyspace;
+mod metrics;
 mod prefix;
 mod property;
 mod reader;

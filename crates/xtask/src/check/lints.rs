@@ -12,7 +12,7 @@ use crate::source::{Source, line_of, paths, words};
 const LINES_MAX: usize = 1000;
 
 /// Crates that are the world or its edge: threads, files, clocks and the rest are theirs.
-const WORLDLY: &[&str] = &["env", "cli", "preload", "xtask"];
+const WORLDLY: &[&str] = &["env", "cli", "preload", "capi", "xtask"];
 
 /// An ambient thing: the beginning of the paths that name it, and whom to ask instead.
 struct Ambient {
@@ -134,6 +134,10 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "crates/tombolo/src/cache/hazard/",
         "entries that readers borrow without counting: kept alive by notes that who takes them out must pay",
+    ),
+    (
+        "crates/capi/src/",
+        "functions that C programs call: pointers made slices and handles for one call, callbacks called",
     ),
     (
         "crates/preload/src/symbols/",
