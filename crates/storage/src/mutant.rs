@@ -93,6 +93,8 @@ pub enum Mutant {
     ValuesUnpinned,
     ValuesNotCloned,
     ValueReferenceUnchecked,
+    UnreadableValueDropped,
+    MovedReferencesUncounted,
     // Rule 7
     LogReplayBeforeSealRecorded,
     LogIgnoreRecordedSeal,

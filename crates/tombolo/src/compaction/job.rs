@@ -23,7 +23,9 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::merge::{Failure, Merge, Merged};
 use super::pick::{Job, LEVEL_LAST};
+use super::relocation::{Moving, Place, Waiting};
 use super::world::{JobWorld, Terms};
+use crate::budget::Category;
 use crate::flush::finish;
 use crate::resolve::{Hiding, Retention, Taken};
 use crate::version::{Output, SortedRun, TableHandle, TableWriter};
@@ -54,6 +56,8 @@ pub(super) struct Run {
     older: Mutex<Vec<TableName>>,
     /// What the keyspace's merge operator failed with first.
     trouble: Mutex<Option<Error>>,
+    /// The value objects that are collected, and out of which values move that pass.
+    moving: Moving,
 }
 
 /// From a key to a key, without the latter.
@@ -63,6 +67,7 @@ impl Run {
     /// A job in a world, by what holds as of now.
     pub(super) fn new(world: Arc<dyn JobWorld>, job: &Arc<Job>, terms: Terms) -> Arc<Run> {
         Arc::new(Run {
+            moving: Moving::new(&terms.collected, job.inputs()),
             world,
             job: Arc::clone(job),
             terms,
@@ -92,6 +97,11 @@ impl Run {
     /// What the keyspace's merge operator failed with: its operands were kept.
     pub(super) fn take_trouble(&self) -> Option<Error> {
         self.trouble.lock().take()
+    }
+
+    /// Value objects of which not all that should have moved could be read.
+    pub(super) fn take_unreadable(&self) -> Vec<(TableName, Error)> {
+        self.moving.take_unreadable()
     }
 
     /// Runs all parts, and waits for all, however they end.
@@ -228,15 +238,50 @@ impl Run {
         if let Some(error) = retention.take_trouble() {
             self.trouble.lock().get_or_insert(error);
         }
+        self.write_waiting(&mut outputs).await?;
         while let Some(cut) = outputs.ranges.cut_before(None) {
             self.finish(&mut outputs, Some(&cut)).await?;
         }
         self.finish(&mut outputs, None).await
     }
 
-    /// Adds an entry to the outputs.
+    /// Adds an entry to the outputs, at once or behind values that are about to move.
     #[inline]
     async fn add(
+        &self,
+        outputs: &mut Outputs,
+        key: InternalKey<'_>,
+        value: &[u8],
+        place: Place,
+    ) -> Merged<()> {
+        if self.moving.is_empty() {
+            return self.write(outputs, key, value, place).await;
+        }
+        let moves = self.moving.moves(key.trailer, value);
+        if !moves && outputs.waiting.is_empty() {
+            return self.write(outputs, key, value, place).await;
+        }
+        outputs.waiting.push(key, value, place, moves);
+        if outputs.waiting.is_full() { self.write_waiting(outputs).await } else { Ok(()) }
+    }
+
+    /// Reads the values that are about to move, and writes all that waits for them.
+    async fn write_waiting(&self, outputs: &mut Outputs) -> Merged<()> {
+        if outputs.waiting.is_empty() {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut outputs.waiting);
+        let _charge = self.world.tables().cache.budget().charge(Category::Compactions, waiting.bytes());
+        for entry in self.moving.read(waiting).await? {
+            let key = InternalKey::new(&entry.key, entry.trailer);
+            self.write(outputs, key, &entry.value, entry.place).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes an entry to the outputs.
+    #[inline]
+    async fn write(
         &self,
         outputs: &mut Outputs,
         key: InternalKey<'_>,
@@ -323,17 +368,6 @@ impl Run {
     }
 }
 
-/// How an entry lies to those before it, and to the caches.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// Nothing of its key came before.
-    is_new: bool,
-    /// Somebody else sees a newer version of its key.
-    is_older: bool,
-    /// A cache had the block that it comes from.
-    is_hot: bool,
-}
-
 /// Where a part of a job writes to.
 struct Outputs {
     writer: Option<TableWriter>,
@@ -341,11 +375,12 @@ struct Outputs {
     older: bool,
     cutter: Cutter,
     ranges: Ending,
+    waiting: Waiting,
 }
 
 impl Outputs {
     fn new(cutter: Cutter, ranges: Ending) -> Outputs {
-        Outputs { writer: None, older: false, cutter, ranges }
+        Outputs { writer: None, older: false, cutter, ranges, waiting: Waiting::default() }
     }
 
     #[inline]

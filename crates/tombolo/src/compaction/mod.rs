@@ -14,6 +14,7 @@ mod garbage;
 mod job;
 mod merge;
 mod pick;
+mod relocation;
 mod world;
 
 use std::collections::BTreeSet;
@@ -32,7 +33,7 @@ use crate::collection::release_before_recorded;
 use crate::engine::{Background, CompactionRequest, Engine, KeyspaceInfo, Store, Work, count_of_level};
 use crate::event::Event;
 use crate::flush::{Retries, count, delete_unnamed, never_named, tell_of_tables};
-use crate::manifest::{TableStatus, names};
+use crate::manifest::{Collected, TableStatus, names};
 use crate::version::{Levels, TableHandle, Version};
 use crate::write;
 use job::Run;
@@ -207,6 +208,7 @@ impl Shared {
             newest_snapshot: snapshots.last().map(|(number, _)| *number),
             settled_ms,
             snapshots_judged_ms: snapshots.iter().map(|(_, judged_ms)| *judged_ms).min().unwrap_or(u64::MAX),
+            collected: collected(background, keyspace.id),
         }
     }
 
@@ -280,6 +282,12 @@ impl Shared {
     }
 }
 
+/// The value objects of a keyspace that are to be collected.
+fn collected(background: &Background, keyspace: u32) -> Collected {
+    let state = background.manifest.state();
+    state.keyspace(keyspace).map_or_else(Collected::default, |keyspace| keyspace.values.collected())
+}
+
 /// What picking in a keyspace goes by.
 fn settings_of(background: &Background, keyspace: &KeyspaceInfo) -> Settings {
     let options = keyspace.options();
@@ -339,6 +347,12 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
     let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
     let run = Run::new(world, job, Terms::now(engine, &begun.keyspace));
     let merged = run.run().await;
+    for (object, error) in run.take_unreadable() {
+        // The references stay, and reads tell of them.
+        if compactor.0.lock().busy.set_aside(job.keyspace, object) {
+            report_damage(engine, job.keyspace, object, &error);
+        }
+    }
     if let Some(error) = run.take_trouble() {
         engine.merge_failed(job.keyspace, &error);
     }

@@ -15,7 +15,8 @@
 //! 4. A level 0 that reads have paid for goes down, few as its runs may be: see
 //!    `version::read_cost`.
 //!
-//! What has expired comes before all that ([`expired`]). That is the shape `leveled`. [`tiered`]
+//! What has expired comes before all that ([`expired`]), and garbage of values that lie apart after
+//! it ([`apart`]). That is the shape `leveled`. [`tiered`]
 //! and [`fifo`] say what the other shapes of a keyspace do instead; asked compactions are the same
 //! in all.
 //!
@@ -34,10 +35,12 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableName;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
+use crate::manifest::Collected;
 use crate::options::Shape;
 use crate::version::{Levels, SortedRun, TableHandle};
 pub(crate) use asked::{Asked, Turn};
 
+mod apart;
 mod asked;
 mod expired;
 mod fifo;
@@ -130,6 +133,8 @@ pub(crate) enum Reason {
     Asked,
     /// Ingested tables find their level.
     Ingested,
+    /// It refers to value objects of which much is garbage.
+    Garbage,
 }
 
 impl Reason {
@@ -146,6 +151,7 @@ impl Reason {
             Reason::Expired => "expired",
             Reason::Asked => "asked",
             Reason::Ingested => "ingested",
+            Reason::Garbage => "garbage of values",
         }
     }
 }
@@ -344,6 +350,8 @@ pub(crate) struct Picking<'a> {
     pub(crate) settled_ms: u64,
     /// The earliest time by which a snapshot judges what has expired.
     pub(crate) snapshots_judged_ms: u64,
+    /// The value objects to collect.
+    pub(crate) collected: Collected,
 }
 
 impl Picking<'_> {
@@ -395,13 +403,15 @@ pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     if let Some(job) = expired::pick(levels, picking) {
         return Some(job);
     }
-    match picking.settings.shape {
+    let shaped = || match picking.settings.shape {
         Shape::Leveled => leveled(levels, picking),
         Shape::Tiered => tiered::pick(levels, picking),
         Shape::Auto => tiered::pick(levels, picking)
             .or_else(|| for_reads(levels, picking, &Targets::new(levels, &picking.settings))),
         Shape::Fifo => fifo::pick(levels, picking),
-    }
+    };
+    let garbage = || apart::pick(levels, picking);
+    if picking.collected.is_urgent { garbage().or_else(shaped) } else { shaped().or_else(garbage) }
 }
 
 fn leveled(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {

@@ -4,6 +4,7 @@
 //! can name nothing in a manifest, install nothing and delete nothing: that is left to the writer
 //! that picked it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -36,6 +37,8 @@ pub(super) struct Terms {
     pub(super) options: Arc<KeyspaceOptions>,
     /// Bytes of all tables of the database, which the size of blocks goes by.
     pub(super) table_bytes: u64,
+    /// The value objects that are collected: what passes of them moves.
+    pub(super) collected: BTreeSet<u64>,
 }
 
 impl Terms {
@@ -47,6 +50,11 @@ impl Terms {
             judge: keyspace.judge(),
             options: keyspace.options(),
             table_bytes: engine.table_bytes(),
+            collected: super::collected(engine, keyspace.id)
+                .objects
+                .into_iter()
+                .map(|(object, _)| object)
+                .collect(),
         }
     }
 }

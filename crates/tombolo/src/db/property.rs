@@ -362,7 +362,7 @@ fn value_objects(state: &State, list: &mut List) {
     list.bytes(
         "value-bytes-garbage",
         garbage,
-        "of those, to which no table refers any more; when it stays above half: compact the keyspace",
+        "of those, to which no table refers any more; compaction collects it beyond two fifths of them",
     );
 }
 

@@ -29,3 +29,4 @@ pub(crate) use driver::fenced_error;
 pub use driver::{Loaded, Manifest, ManifestOptions, OpenMode, load};
 pub(crate) use places::{Place, Places};
 pub use state::{KeyspaceState, Level, LevelChunk, LogState, NamedTable, State, TableStatus};
+pub(crate) use values::Collected;

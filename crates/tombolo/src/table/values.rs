@@ -167,29 +167,65 @@ impl ValueObject {
                 missing.push(at);
             }
         }
+        for (at, record) in self.records(request, wanted, missing).await? {
+            let (reference, user_key) = wanted[at];
+            self.offer(request, &reference, &record);
+            let pinned = self.take_in(&record, &reference, user_key, alignment)?;
+            values[at] = Some(self.value_of(pinned, &reference)?);
+        }
+        Ok(values.into_iter().flatten().collect())
+    }
+
+    /// As [`ValueObject::get_several`], for one who needs them once: they enter no cache.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn read_once(&self, purpose: Purpose, wanted: &[(Reference, &[u8])]) -> Result<Vec<Bytes>> {
+        let mut values = vec![None; wanted.len()];
+        let mut missing = Vec::new();
+        for (at, (reference, _)) in wanted.iter().enumerate() {
+            self.check_bounds(reference)?;
+            values[at] = self.known(reference);
+            if values[at].is_none() {
+                missing.push(at);
+            }
+        }
+        for (at, record) in self.records(self.request(purpose), wanted, missing).await? {
+            let (reference, user_key) = wanted[at];
+            let value = reference.open(&record, user_key, 1).map_err(|error| self.damaged(error))?;
+            values[at] = Some(value);
+        }
+        Ok(values.into_iter().flatten().collect())
+    }
+
+    /// Just the bytes of those records of `wanted` whose places are `missing`: one vectored request,
+    /// in which near ones are read together.
+    async fn records(
+        &self,
+        request: Request,
+        wanted: &[(Reference, &[u8])],
+        mut missing: Vec<usize>,
+    ) -> Result<Vec<(usize, Bytes)>> {
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
         missing.sort_unstable_by_key(|at| wanted[*at].0.offset);
         let references: Vec<_> = missing.iter().map(|at| wanted[*at].0).collect();
         let (ranges, places) = together(&references);
         let base = self.description.offset;
         let absolute: Vec<_> = ranges.iter().map(|range| base + range.start..base + range.end).collect();
-        let pieces = if absolute.is_empty() {
-            Vec::new()
-        } else {
-            let read = self.store.read_ranges(request, &self.object, &absolute).await;
-            read.map_err(|error| self.judged(error))?
-        };
-        for (at, place) in missing.into_iter().zip(places) {
-            let (reference, user_key) = wanted[at];
+        let read = self.store.read_ranges(request, &self.object, &absolute).await;
+        let pieces = read.map_err(|error| self.judged(error))?;
+        let record = |(at, place): (usize, usize)| {
+            let reference = wanted[at].0;
             let record = pieces.get(place).and_then(|piece| {
                 let start = usize::try_from(reference.offset - ranges[place].start).ok()?;
-                piece.get(start..start.checked_add(reference.record_bytes as usize)?)
+                let end = start.checked_add(reference.record_bytes as usize)?;
+                (end <= piece.len()).then(|| piece.slice(start..end))
             });
-            let Some(record) = record else { return Err(self.too_short(&reference)) };
-            self.offer(request, &reference, record);
-            let pinned = self.take_in(record, &reference, user_key, alignment)?;
-            values[at] = Some(self.value_of(pinned, &reference)?);
-        }
-        Ok(values.into_iter().flatten().collect())
+            record.map(|record| (at, record)).ok_or_else(|| self.too_short(&reference))
+        };
+        missing.into_iter().zip(places).map(record).collect()
     }
 
     /// Whether a reference may be one to this object.

@@ -12,6 +12,7 @@ use tombolo_format::property::Property;
 use tombolo_format::value_object::{
     PROPERTY_VALUE_OBJECTS, REFERENCE_BYTES, REFERRED_OBJECTS_MAX, Reference, Referred, encode_referred,
 };
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, Purpose, Result};
 
 use super::Handles;
@@ -170,7 +171,12 @@ impl Separating {
             }
             Some(EntryKind::SeparatedPut) => {
                 let reference = Reference::decode(value).map_err(|error| Error::format(table, 0, error))?;
-                self.refer(&reference)?;
+                let counted = if is_enabled(Mutant::MovedReferencesUncounted) {
+                    Reference { record_bytes: 0, ..reference }
+                } else {
+                    reference
+                };
+                self.refer(&counted)?;
                 Ok((key, value))
             }
             _ => Ok((key, value)),

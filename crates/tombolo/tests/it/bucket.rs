@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tombolo::{Builder, Db, Env, Options, Registry};
 use tombolo_env::simulated::World;
-use tombolo_storage::{Epoch, ObjectInfo, ObjectStore, Purpose, Request, Uri};
+use tombolo_storage::{
+    Epoch, Life, ObjectInfo, ObjectKind, ObjectName, ObjectStore, Placement, Purpose, Request, Uri,
+};
 
 #[derive(Clone)]
 pub struct Bucket {
@@ -38,6 +40,24 @@ impl Bucket {
         let request = Request::new(Purpose::Verify, Epoch::NONE);
         let listed = self.store(name).list(request, "", None, 100_000).await.unwrap();
         listed.objects.into_iter().filter(|object| object.name.as_str().contains(part)).collect()
+    }
+
+    /// The bytes of an object.
+    pub async fn bytes(&self, name: &str, object: &ObjectName) -> Vec<u8> {
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        self.store(name).read(request, object, 0..u64::MAX).await.unwrap().to_vec()
+    }
+
+    /// Deletes an object, as nobody should.
+    pub async fn delete(&self, name: &str, object: &ObjectName) {
+        self.store(name).delete(Request::new(Purpose::Collection, Epoch::NONE), object).await.unwrap();
+    }
+
+    pub async fn replace(&self, name: &str, object: &ObjectName, bytes: Vec<u8>) {
+        self.delete(name, object).await;
+        let request = Request::new(Purpose::Collection, Epoch::NONE);
+        let placement = Placement::new(ObjectKind::Table, Life::Short);
+        self.store(name).put_if_absent(request, object, placement, bytes.into()).await.unwrap();
     }
 
     /// A moment, in which collection looks again.

@@ -23,6 +23,7 @@ mod far_logs;
 mod flash;
 mod flush_ahead;
 mod full_disk;
+mod garbage;
 mod ingest;
 mod large_records;
 mod look;

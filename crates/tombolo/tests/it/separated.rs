@@ -10,7 +10,7 @@ use tombolo::{
     SalvageMode, TakeOver,
 };
 use tombolo_env::simulated::{Crash, Host, World};
-use tombolo_storage::{Epoch, Life, ObjectKind, ObjectName, Placement, Purpose, Request};
+use tombolo_storage::{ObjectName, Purpose};
 
 use crate::bucket::{self, Bucket};
 
@@ -26,12 +26,6 @@ impl Bucket {
         tables.map(|object| (object.name, object.length)).collect()
     }
 
-    /// The bytes of an object.
-    async fn bytes(&self, name: &str, object: &ObjectName) -> Vec<u8> {
-        let request = Request::new(Purpose::Verify, Epoch::NONE);
-        self.store(name).read(request, object, 0..u64::MAX).await.unwrap().to_vec()
-    }
-
     /// The value objects.
     async fn value_objects(&self, name: &str) -> Vec<ObjectName> {
         let mut found = Vec::new();
@@ -41,18 +35,6 @@ impl Bucket {
             }
         }
         found
-    }
-
-    /// Deletes an object, as nobody should.
-    async fn delete(&self, name: &str, object: &ObjectName) {
-        self.store(name).delete(Request::new(Purpose::Collection, Epoch::NONE), object).await.unwrap();
-    }
-
-    async fn replace(&self, name: &str, object: &ObjectName, bytes: Vec<u8>) {
-        self.delete(name, object).await;
-        let request = Request::new(Purpose::Collection, Epoch::NONE);
-        let placement = Placement::new(ObjectKind::Table, Life::Short);
-        self.store(name).put_if_absent(request, object, placement, bytes.into()).await.unwrap();
     }
 }
 

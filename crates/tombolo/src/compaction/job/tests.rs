@@ -170,7 +170,8 @@ async fn over(world: &Plain, new: TableDescription, deep: TableDescription, tabl
 fn terms(snapshots: &[u64]) -> Terms {
     let snapshots = snapshots.iter().map(|snapshot| (SequenceNumber(*snapshot), 0)).collect();
     let moments = crate::resolve::Moments { snapshots, settled_ms: 0 };
-    Terms { moments, judge: crate::resolve::Judge::default(), options: Arc::default(), table_bytes: 0 }
+    let (judge, collected) = (crate::resolve::Judge::default(), std::collections::BTreeSet::new());
+    Terms { moments, judge, options: Arc::default(), table_bytes: 0, collected }
 }
 
 fn run(world: &Arc<Plain>, job: &Arc<Job>, snapshots: &[u64]) -> Arc<Run> {

@@ -176,6 +176,7 @@ impl Case {
             newest_snapshot,
             settled_ms: self.settled_ms,
             snapshots_judged_ms: u64::MAX,
+            collected: Collected::default(),
         }
     }
 
