@@ -187,13 +187,27 @@ pub unsafe fn give<T>(pointer: *mut T, value: T) {
 /// # Safety
 /// `error` is null, or the place of a pointer that is null or an error of this library.
 pub unsafe fn guard<T>(error: *mut *mut c_char, absent: T, work: impl FnOnce() -> Result<T>) -> T {
+    // SAFETY: the caller keeps it.
+    unsafe { guard_in_words(error, ToString::to_string, absent, work) }
+}
+
+/// As [`guard`], with errors told in other words.
+///
+/// # Safety
+/// As of [`guard`].
+pub unsafe fn guard_in_words<T>(
+    error: *mut *mut c_char,
+    words: impl FnOnce(&Error) -> String,
+    absent: T,
+    work: impl FnOnce() -> Result<T>,
+) -> T {
     let failed = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => return value,
-        Ok(Err(failed)) => failed.to_string(),
-        Err(panic) => panicked(panic.as_ref()).to_string(),
+        Ok(Err(failed)) => failed,
+        Err(panic) => panicked(panic.as_ref()),
     };
     // SAFETY: the caller keeps it.
-    unsafe { tell(error, &failed) };
+    unsafe { tell(error, &words(&failed)) };
     absent
 }
 

@@ -1,0 +1,170 @@
+//! Iterators: cursors that keep their error.
+
+use std::ffi::{c_char, c_uchar};
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{null, null_mut};
+
+use tombolo::{Cursor, Error, Result};
+use tombolo_c::boundary::{copy_text, handle, panicked};
+use tombolo_c::{bytes, give};
+
+use crate::door::{status, unsupported};
+use crate::guarded;
+use crate::handles::{Database, Family, given};
+use crate::options::ReadOptions;
+
+/// Stands at an entry, or at none. One thread uses it at a time.
+pub struct IteratorHandle {
+    cursor: Option<Cursor>,
+    error: Option<Error>,
+}
+
+fn create(db: Option<&Database>, options: Option<&ReadOptions>, family: Option<&Family>) -> Result<Cursor> {
+    let keyspace = handle(db, "database")?.family(family).keyspace();
+    let default = ReadOptions::default();
+    let options = options.unwrap_or(&default);
+    if let Some(refused) = options.refused {
+        return Err(unsupported(refused));
+    }
+    let lower = options.lower.as_deref().map_or(Bound::Unbounded, Bound::Included);
+    let upper = options.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    Ok(match &options.snapshot {
+        Some(snapshot) => snapshot.cursor::<&[u8]>(keyspace, (lower, upper)),
+        None => keyspace.cursor::<&[u8]>((lower, upper)),
+    })
+}
+
+fn boxed(made: Result<Cursor>) -> Option<Box<IteratorHandle>> {
+    let (cursor, error) = match made {
+        Ok(cursor) => (Some(cursor), None),
+        Err(error) => (None, Some(error)),
+    };
+    Some(Box::new(IteratorHandle { cursor, error }))
+}
+
+/// An iterator at one moment, which stands at no entry yet. What it cannot do is its error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocksdb_create_iterator(
+    db: Option<&Database>,
+    options: Option<&ReadOptions>,
+) -> Option<Box<IteratorHandle>> {
+    guarded!(null_mut(), None, || Ok(boxed(create(db, options, None))))
+}
+
+/// As `rocksdb_create_iterator`, over a column family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocksdb_create_iterator_cf(
+    db: Option<&Database>,
+    options: Option<&ReadOptions>,
+    column_family: Option<&Family>,
+) -> Option<Box<IteratorHandle>> {
+    guarded!(null_mut(), None, || {
+        Ok(boxed(given(column_family).and_then(|family| create(db, options, family))))
+    })
+}
+
+/// Lets go of what it keeps.
+#[unsafe(no_mangle)]
+pub extern "C" fn rocksdb_iter_destroy(iter: Option<Box<IteratorHandle>>) {
+    drop(iter);
+}
+
+/// Whether it stands at an entry.
+#[unsafe(no_mangle)]
+pub extern "C" fn rocksdb_iter_valid(iter: Option<&IteratorHandle>) -> c_uchar {
+    let standing =
+        |iter: &IteratorHandle| iter.error.is_none() && iter.cursor.as_ref().is_some_and(Cursor::valid);
+    c_uchar::from(iter.is_some_and(standing))
+}
+
+/// Moves it; an error is kept, and it stands at no entry then.
+fn go(iter: Option<&mut IteratorHandle>, way: impl FnOnce(&mut Cursor) -> Result<bool>) {
+    let Some(iter) = iter else { return };
+    let Some(cursor) = &mut iter.cursor else { return };
+    let gone = catch_unwind(AssertUnwindSafe(|| way(cursor)));
+    iter.error = gone.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))).err();
+}
+
+/// To the first entry.
+#[unsafe(no_mangle)]
+pub extern "C" fn rocksdb_iter_seek_to_first(iter: Option<&mut IteratorHandle>) {
+    go(iter, Cursor::seek_to_first);
+}
+
+/// To the last entry.
+#[unsafe(no_mangle)]
+pub extern "C" fn rocksdb_iter_seek_to_last(iter: Option<&mut IteratorHandle>) {
+    go(iter, Cursor::seek_to_last);
+}
+
+/// To the first entry at or after a key.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocksdb_iter_seek(iter: Option<&mut IteratorHandle>, k: *const c_char, klen: usize) {
+    go(iter, |cursor| cursor.seek(bytes!(k, klen)?));
+}
+
+/// To the last entry at or before a key.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocksdb_iter_seek_for_prev(
+    iter: Option<&mut IteratorHandle>,
+    k: *const c_char,
+    klen: usize,
+) {
+    go(iter, |cursor| cursor.seek_for_prev(bytes!(k, klen)?));
+}
+
+/// To the next entry; at none it stays there.
+#[unsafe(no_mangle)]
+pub extern "C" fn rocksdb_iter_next(iter: Option<&mut IteratorHandle>) {
+    go(iter, |cursor| if cursor.valid() { cursor.next() } else { Ok(false) });
+}
+
+/// To the entry before; at none it stays there.
+#[unsafe(no_mangle)]
+pub extern "C" fn rocksdb_iter_prev(iter: Option<&mut IteratorHandle>) {
+    go(iter, |cursor| if cursor.valid() { cursor.prev() } else { Ok(false) });
+}
+
+fn lent(bytes: Option<&[u8]>, length: *mut usize) -> *const c_char {
+    give!(length, bytes.map_or(0, <[u8]>::len));
+    bytes.map_or(null(), |bytes| bytes.as_ptr().cast())
+}
+
+fn standing(iter: Option<&IteratorHandle>) -> Option<&Cursor> {
+    iter.filter(|iter| iter.error.is_none())?.cursor.as_ref().filter(|cursor| cursor.valid())
+}
+
+/// The key at which it stands, until it moves.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocksdb_iter_key(iter: Option<&IteratorHandle>, klen: *mut usize) -> *const c_char {
+    lent(standing(iter).map(Cursor::key), klen)
+}
+
+/// The value at which it stands, until it moves.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocksdb_iter_value(
+    iter: Option<&IteratorHandle>,
+    vlen: *mut usize,
+) -> *const c_char {
+    lent(standing(iter).map(Cursor::value), vlen)
+}
+
+/// What the last move failed with, if it did.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocksdb_iter_get_error(iter: Option<&IteratorHandle>, errptr: *mut *mut c_char) {
+    if let Some(error) = iter.and_then(|iter| iter.error.as_ref()) {
+        give!(errptr, copy_text(&status(error)));
+    }
+}
+
+/// Looks at the database as it is now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocksdb_iter_refresh(iter: Option<&mut IteratorHandle>, errptr: *mut *mut c_char) {
+    guarded!(errptr, (), || {
+        match iter.and_then(|iter| iter.cursor.as_mut()) {
+            Some(cursor) => cursor.refresh(),
+            None => Ok(()),
+        }
+    });
+}
