@@ -43,6 +43,11 @@ impl Signal {
         completion
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.0.lock().waiting.is_empty()
+    }
+
     /// Wakes all who subscribed; outside the lock.
     pub(crate) fn raise(&self) {
         let Waiting { waiting, .. } = std::mem::take(&mut *self.0.lock());

@@ -27,12 +27,12 @@ pub(super) fn serve(db: &Db) {
         let engine = Arc::clone(&engine);
         async move {
             loop {
-                let found = engine.questions.subscribe();
+                // Both before it looks: what comes in between is not missed.
+                let (found, stopped) = (engine.questions.subscribe(), engine.work.subscribe());
                 if engine.is_stopping() {
                     return;
                 }
                 let Some(id) = engine.questions.next() else {
-                    let stopped = engine.work.subscribe();
                     tombolo_env::either(found, stopped).await;
                     continue;
                 };
@@ -175,3 +175,6 @@ fn statistics(db: &Db) -> Facts {
         ),
     ]
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,4 +40,22 @@ impl Questions {
     pub(crate) fn next(&self) -> Option<u128> {
         self.waiting.lock().pop_front()
     }
+
+    /// Who looks for one waits until this is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        self.waiting.lock()
+    }
+
+    /// As if one had been found.
+    #[cfg(test)]
+    pub(crate) fn wake(&self) {
+        self.found.raise();
+    }
+
+    /// Whether somebody has subscribed since the last one was found.
+    #[cfg(test)]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.found.is_awaited()
+    }
 }
