@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tombolo_storage::layer::throttle::Latency;
-use tombolo_workload::bench::{Benchmark, Outcome, Plan, Shared, Worker, work};
+use tombolo_workload::bench::{Benchmark, Outcome, Plan, Shared, Work, Worker, work};
 use tombolo_workload::{Distribution, Durability, Session, TargetError, ycsb};
 
 use crate::delay::Moved;
@@ -118,11 +118,19 @@ fn settle<E: Engine>(engine: &E) -> Result<Instant, TargetError> {
 
 fn plan(job: &Job, number: usize, step: &Step, benchmark: Benchmark) -> Result<Plan, String> {
     let mut plan = Plan { step: number as u64, ..job.plan.clone() };
+    plan.num = step.number("num", plan.num)?;
     let count = step.number("count", plan.num)?;
     let size = |number: u64| usize::try_from(number).map_err(|_| format!("{number} is too large"));
     plan.threads = size(step.number("threads", 1)?)?;
     plan.batch_size = size(step.number("batch", plan.batch_size as u64)?)?;
     plan.seek_nexts = size(step.number("nexts", plan.seek_nexts as u64)?)?;
+    plan.ranges = step.number("ranges", plan.ranges)?;
+    plan.range_keys = step.number("width", plan.range_keys)?;
+    plan.value_bytes = size(step.number("value", plan.value_bytes as u64)?)?;
+    // A batch of large values would be too large; they are written one by one.
+    if plan.value_bytes > job.plan.value_bytes {
+        plan.batch_size = 1;
+    }
     plan.multiread_stride = step.number("stride", 0)?;
     plan.beside_rate = Some(step.number("beside", 0)?).filter(|rate| *rate > 0);
     plan.reads = count;
@@ -220,6 +228,10 @@ fn run<E: Engine>(engine: &E, job: &Job, number: usize, step: &Step) -> Result<V
         Some(_) => (measure::cpu_time(), measure::written_bytes()),
         None => (cpu_accepted, written_accepted),
     };
+    // A wrong answer ends the process: none of its figures counts.
+    if let (Work::CheckMerged, Some(message)) = (benchmark.work, &outcome.first_error) {
+        return Err(error(format!("a wrong answer: {message}")));
+    }
     let latencies = outcome.latencies.summary();
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     let (operations, cpu_micros) =
@@ -293,6 +305,7 @@ fn config(job: &Job, step: &Step) -> Result<Config, String> {
         cache_bytes: step.number("cache", 896 << 20)?,
         memtable_bytes: step.number("memtable", 64 << 20)?,
         direct: step.is_set("direct"),
+        apart: step.is_set("apart"),
         spaces: usize::try_from(step.number("spaces", 1)?).unwrap_or(1).max(1),
     })
 }

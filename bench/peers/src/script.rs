@@ -2,15 +2,17 @@
 //!
 //! | step | does |
 //! |---|---|
-//! | `open [cache=BYTES] [memtable=BYTES] [direct=1] [spaces=N]` | opens the database, or makes it; closes it first when it is open |
+//! | `open [cache=BYTES] [memtable=BYTES] [direct=1] [spaces=N] [apart=1]` | opens the database, or makes it; closes it first when it is open |
 //! | `destroy` | closes it and removes its directory |
 //! | `run NAME [threads=N] [count=N] [seconds=S] [durability=accepted] [settle=1] …` | a benchmark |
 //! | `warm` | reads through all that will be read, so that it is in the cache |
 //! | `flush`, `settle`, `compact` | moves memory to tables; waits for the background; merges everything |
 //!
 //! More of `run`: `nexts=N` entries after a seek, `stride=N` between the keys of a multi-get,
-//! `batch=N` keys of a batch or a multi-get, `distribution=uniform|zipfian|latest|hotspot` of
-//! YCSB's keys.
+//! `batch=N` keys of a batch or a multi-get, `distribution=uniform|zipfian|latest|hotspot` of the
+//! keys of YCSB and of merges, `ranges=N` and `width=N` ranges to delete and keys of each, `num=N`
+//! and `value=BYTES` keys and bytes of values in the place of those of all steps. `apart` puts large
+//! values apart.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -48,7 +50,7 @@ impl FromStr for Step {
 
     fn from_str(text: &str) -> Result<Step, String> {
         const KNOWN: &[(&str, &[&str])] = &[
-            ("open", &["cache", "memtable", "direct", "spaces"]),
+            ("open", &["cache", "memtable", "direct", "spaces", "apart"]),
             ("destroy", &[]),
             (
                 "run",
@@ -63,6 +65,10 @@ impl FromStr for Step {
                     "beside",
                     "batch",
                     "distribution",
+                    "ranges",
+                    "width",
+                    "num",
+                    "value",
                 ],
             ),
             ("warm", &[]),

@@ -16,7 +16,7 @@ mod slow;
 pub mod tombolo;
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tombolo_storage::layer::throttle::Latency;
@@ -38,6 +38,8 @@ pub struct Config {
     pub memtable_bytes: u64,
     /// Past the page cache, where the engine can.
     pub direct: bool,
+    /// Values of [`LARGE_BYTES`] and more lie apart, where the engine can.
+    pub apart: bool,
     /// Keyspaces, column families, partitions or tables; threads take them in turn.
     pub spaces: usize,
 }
@@ -56,6 +58,8 @@ impl Config {
 
 /// Bytes of a block in every LSM engine.
 pub const BLOCK_BYTES: usize = 8 << 10;
+/// Values from this size on are large.
+pub const LARGE_BYTES: u32 = 4 << 10;
 /// Filter bits of a key in every LSM engine.
 pub const FILTER_BITS: u8 = 10;
 
@@ -82,6 +86,36 @@ pub trait Engine: Target + Sized {
 
     /// What was set, and what the durabilities mean here: one line.
     fn settings(config: &Config) -> String;
+}
+
+/// Where tables are made outside of the database: beside its directory, and on its file system.
+#[derive(Debug)]
+pub struct Outside {
+    directory: PathBuf,
+    number: AtomicUsize,
+}
+
+impl Outside {
+    /// Of the database in this directory.
+    pub fn of(database: &Path) -> Outside {
+        let mut name = database.as_os_str().to_owned();
+        name.push("-tables");
+        Outside { directory: name.into(), number: AtomicUsize::new(0) }
+    }
+
+    /// The path of the next table.
+    pub fn next(&self) -> Result<PathBuf, TargetError> {
+        std::fs::create_dir_all(&self.directory).map_err(error)?;
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        Ok(self.directory.join(format!("{number}.table")))
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        // It is not there unless tables were made.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
 }
 
 /// An error of an engine, which trying again does not help.

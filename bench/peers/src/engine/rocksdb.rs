@@ -4,6 +4,9 @@
 //! Equal: LZ4, 8 KiB blocks, full Bloom filters of 10 bits, the cache, memtables of the given size
 //! (two, its default).
 //!
+//! Large values lie apart where a row says so: in blob files, LZ4 like the rest, with their garbage
+//! collection on, which is off by default: without it what is overwritten would stay.
+//!
 //! Tuned, from the wiki pages "Setup Options and Basic Tuning", "HyperClockCache", "Data Block Hash
 //! Index", "Pipelined Write", "MultiGet Performance" and "Memory usage": HyperClockCache, hash
 //! index in data blocks, filter of the memtable for whole keys, parallelism by the number of cores,
@@ -17,12 +20,13 @@ use std::sync::Arc;
 
 use rocksdb::{
     BlockBasedOptions, BoundColumnFamily, Cache, ColumnFamilyDescriptor, DBCompressionType, DBWithThreadMode,
-    DataBlockIndexType, MultiThreaded, Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+    DataBlockIndexType, IngestExternalFileOptions, MultiThreaded, Options, ReadOptions, SstFileWriter,
+    WaitForCompactOptions, WriteBatch, WriteOptions,
 };
-use tombolo_workload::target::Seen;
+use tombolo_workload::target::{NextEntry, Seen};
 use tombolo_workload::{Durability, Session, Target, TargetError};
 
-use super::{BLOCK_BYTES, Config, Engine, FILTER_BITS, Turn, error};
+use super::{BLOCK_BYTES, Config, Engine, FILTER_BITS, LARGE_BYTES, Outside, Turn, error};
 
 type Handle = DBWithThreadMode<MultiThreaded>;
 
@@ -50,6 +54,9 @@ pub struct Rocks<T> {
     db: Handle,
     spaces: usize,
     turn: Turn,
+    /// Of tables made outside.
+    options: Options,
+    outside: Outside,
     tuning: PhantomData<T>,
 }
 
@@ -101,6 +108,13 @@ fn options<T: Tuning>(config: &Config) -> Options {
     }
     options.set_block_based_table_factory(&table);
     options.set_merge_operator_associative("uint64add", add);
+    if config.apart {
+        options.set_enable_blob_files(true);
+        options.set_min_blob_size(u64::from(LARGE_BYTES));
+        options.set_blob_compression_type(DBCompressionType::Lz4);
+        options.set_enable_blob_gc(true);
+        options.set_blob_cache(&cache);
+    }
     options
 }
 
@@ -122,7 +136,8 @@ impl<T: Tuning> Engine for Rocks<T> {
         let families =
             (0..config.spaces).map(|number| ColumnFamilyDescriptor::new(name(number), options.clone()));
         let db = Handle::open_cf_descriptors(&options, &config.directory, families).map_err(error)?;
-        Ok(Rocks { db, spaces: config.spaces, turn: Turn::default(), tuning: PhantomData })
+        let outside = Outside::of(&config.directory);
+        Ok(Rocks { db, spaces: config.spaces, turn: Turn::default(), options, outside, tuning: PhantomData })
     }
 
     fn close(self) -> Result<(), TargetError> {
@@ -155,8 +170,14 @@ impl<T: Tuning> Engine for Rocks<T> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let common = format!(
             "block_cache={}, write_buffer_size={} (2 of them), block_size={BLOCK_BYTES}, bloom \
-            {FILTER_BITS} bits, lz4",
-            config.cache_bytes, config.memtable_bytes
+            {FILTER_BITS} bits, lz4{}",
+            config.cache_bytes,
+            config.memtable_bytes,
+            if config.apart {
+                format!(", blob files from {LARGE_BYTES} bytes on with garbage collection")
+            } else {
+                String::new()
+            }
         );
         let tuned = if T::TUNED {
             format!(
@@ -182,7 +203,8 @@ impl<T: Tuning> Target for Rocks<T> {
         let family = self.space(self.turn.next(self.spaces)).ok();
         let mut read = ReadOptions::default();
         read.set_async_io(T::TUNED);
-        Thread { db: &self.db, family, write, read, tuned: T::TUNED }
+        let (options, outside) = (&self.options, &self.outside);
+        Thread { db: &self.db, family, write, read, tuned: T::TUNED, options, outside }
     }
 
     fn flush(&self) -> Result<(), TargetError> {
@@ -218,6 +240,8 @@ pub struct Thread<'a> {
     write: WriteOptions,
     read: ReadOptions,
     tuned: bool,
+    options: &'a Options,
+    outside: &'a Outside,
 }
 
 impl<'a> Thread<'a> {
@@ -252,6 +276,31 @@ impl Session for Thread<'_> {
     fn merge(&mut self, key: &[u8], operand: u64) -> Result<(), TargetError> {
         let operand = operand.to_le_bytes();
         self.db.merge_cf_opt(self.family()?, key, operand, &self.write).map_err(error)
+    }
+
+    fn single_delete(&mut self, key: &[u8]) -> Result<(), TargetError> {
+        // As RocksDB's own call does it.
+        let mut batch = WriteBatch::default();
+        batch.single_delete_cf(self.family()?, key);
+        self.db.write_opt(batch, &self.write).map_err(error)
+    }
+
+    fn delete_range(&mut self, from: &[u8], to: &[u8]) -> Result<(), TargetError> {
+        self.db.delete_range_cf_opt(self.family()?, from, to, &self.write).map_err(error)
+    }
+
+    fn ingest(&mut self, entries: NextEntry<'_>) -> Result<(), TargetError> {
+        let path = self.outside.next()?;
+        let mut table = SstFileWriter::create(self.options);
+        table.open(&path).map_err(error)?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while entries(&mut key, &mut value) {
+            table.put(&key, &value).map_err(error)?;
+        }
+        table.finish().map_err(error)?;
+        let mut moved = IngestExternalFileOptions::default();
+        moved.set_move_files(true);
+        self.db.ingest_external_file_cf_opts(self.family()?, &moved, vec![path]).map_err(error)
     }
 
     fn multi_get(

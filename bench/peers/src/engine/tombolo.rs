@@ -7,15 +7,17 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tombolo::{
-    Batch, BlockingKeyspace, Cursor, Db, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, OperatorName, Options,
+    Batch, BlockingKeyspace, Bring, Cursor, Db, ErrorKind, Ingest, IngestOptions, Keyspace, KeyspaceOptions,
+    Op, OpenMode, OperatorName, Options, TableFileBuilder,
 };
 use tombolo_storage::layer::RequestKind;
-use tombolo_workload::target::Seen;
+use tombolo_workload::target::{NextEntry, Seen};
 use tombolo_workload::{Durability, Session, Target, TargetError};
 
-use super::{BLOCK_BYTES, Config, Engine, Turn};
+use super::{BLOCK_BYTES, Config, Engine, LARGE_BYTES, Outside, Turn};
 
 /// An open database.
 pub struct Tombolo {
@@ -25,6 +27,7 @@ pub struct Tombolo {
     /// Whether it lies in a bucket.
     is_remote: bool,
     sessions: AtomicUsize,
+    outside: Outside,
 }
 
 /// Writes of all threads that may be on their way: half of what the engine allows, so that it never
@@ -33,9 +36,13 @@ const ON_THEIR_WAY_MAX: usize = 32_768;
 
 /// The defaults, but for blocks as large as the others': left alone, the engine takes twice as
 /// large ones where the memory can hold the data.
-fn keyspace_options() -> KeyspaceOptions {
-    let operator = OperatorName::parse("add_u64@1").ok();
-    KeyspaceOptions { block_bytes: u32::try_from(BLOCK_BYTES).ok(), operator, ..KeyspaceOptions::default() }
+fn keyspace_options(config: &Config) -> KeyspaceOptions {
+    KeyspaceOptions {
+        block_bytes: u32::try_from(BLOCK_BYTES).ok(),
+        operator: OperatorName::parse("add_u64@1").ok(),
+        separate_bytes: if config.apart { LARGE_BYTES } else { 0 },
+        ..KeyspaceOptions::default()
+    }
 }
 
 fn failed(error: tombolo::Error) -> TargetError {
@@ -55,7 +62,7 @@ impl Engine for Tombolo {
             let name = format!("space-{number}");
             let keyspace = match db.keyspace(&name) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    db.create_keyspace(&name, keyspace_options()).wait()
+                    db.create_keyspace(&name, keyspace_options(config)).wait()
                 }
                 found => found,
             };
@@ -68,6 +75,7 @@ impl Engine for Tombolo {
             turn: Turn::default(),
             is_remote: config.is_far(),
             sessions: AtomicUsize::new(0),
+            outside: Outside::of(&config.directory),
         })
     }
 
@@ -109,8 +117,9 @@ impl Engine for Tombolo {
         } else {
             "accepted: in the mapped log; durable: fdatasync"
         };
+        let apart = if config.apart { format!(", separate_bytes={LARGE_BYTES}") } else { String::new() };
         format!(
-            "memory_bytes={}, block_bytes={BLOCK_BYTES}, all else default; {means}",
+            "memory_bytes={}, block_bytes={BLOCK_BYTES}{apart}, all else default; {means}",
             config.memory_bytes()
         )
     }
@@ -236,6 +245,30 @@ impl Session for Thread<'_> {
     fn merge(&mut self, key: &[u8], operand: u64) -> Result<(), TargetError> {
         let write = self.keyspace.merge_with(key, operand.to_le_bytes(), self.durability);
         self.written(write)
+    }
+
+    fn delete_range(&mut self, from: &[u8], to: &[u8]) -> Result<(), TargetError> {
+        let write = self.keyspace.delete_range_with(from, to, self.durability);
+        self.written(write)
+    }
+
+    fn put_ttl(&mut self, key: &[u8], value: &[u8], ttl: Duration) -> Result<(), TargetError> {
+        let write = self.keyspace.put_ttl_with(key, value, ttl, self.durability);
+        self.written(write)
+    }
+
+    fn ingest(&mut self, entries: NextEntry<'_>) -> Result<(), TargetError> {
+        let place = self.engine.outside.next()?;
+        let mut table =
+            TableFileBuilder::create(place.as_path(), self.keyspace.options()).wait().map_err(failed)?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while entries(&mut key, &mut value) {
+            table.put(&key, &value).wait().map_err(failed)?;
+        }
+        table.finish().wait().map_err(failed)?;
+        let moved = IngestOptions { bring: Bring::Move, ..IngestOptions::default() };
+        let ingest = Ingest::new().options(moved).table(self.keyspace, place);
+        self.engine.db.ingest(ingest).wait().map(|_| ()).map_err(failed)
     }
 
     fn multi_get(

@@ -1,16 +1,17 @@
 //! Tombolo as a target of benchmarks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tombolo::{
-    Batch, BlockingKeyspace, Cursor, Db, Env, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
-    Stats, TakeOver,
+    Batch, BlockingKeyspace, Bring, Cursor, Db, Env, ErrorKind, Ingest, IngestOptions, Keyspace,
+    KeyspaceOptions, Op, OpenMode, Options, Stats, TableFileBuilder, TablePlace, TakeOver,
 };
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 use tombolo_storage::{Epoch, ObjectStore, Purpose, Request, Uri};
-use tombolo_workload::target::Seen;
+use tombolo_workload::target::{NextEntry, Seen};
 use tombolo_workload::{Durability, Session, Target, TargetError};
 
 use crate::failure::{Failure, Result};
@@ -43,6 +44,31 @@ pub struct Engine {
     tracer: Tracer,
     db: Db,
     keyspace: Keyspace,
+    outside: Outside,
+}
+
+/// Where tables are made outside of the database.
+struct Outside {
+    uri: Uri,
+    /// Of the tables that were made.
+    number: AtomicU64,
+}
+
+impl Outside {
+    /// Beside the database's own store.
+    fn of(store: &Uri) -> Outside {
+        let mut uri = store.clone();
+        uri.rest = format!("{}-tables", uri.rest.trim_end_matches('/'));
+        Outside { uri, number: AtomicU64::new(0) }
+    }
+
+    /// The next.
+    fn place(&self) -> TablePlace {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let mut uri = self.uri.clone();
+        uri.rest = format!("{}/{}-{number}.table", uri.rest, std::process::id());
+        uri.to_string().into()
+    }
 }
 
 /// How often settling is looked at, and how long nothing may have happened.
@@ -72,7 +98,8 @@ impl Engine {
             }
             found => found?,
         };
-        Ok(Engine { place: place.clone(), env, objects: plain, tracer, db, keyspace })
+        let outside = Outside::of(&store);
+        Ok(Engine { place: place.clone(), env, objects: plain, tracer, db, keyspace, outside })
     }
 
     /// Destroys the database and creates it anew.
@@ -173,7 +200,8 @@ impl Target for Engine {
             Durability::Durable => tombolo::Durability::Durable,
         };
         let blocking = self.db.blocking().keyspace(&self.place.keyspace).ok();
-        Thread { db: &self.db, keyspace: &self.keyspace, blocking, durability, merges: false }
+        let outside = &self.outside;
+        Thread { db: &self.db, keyspace: &self.keyspace, blocking, durability, merges: false, outside }
     }
 
     fn flush(&self) -> std::result::Result<(), TargetError> {
@@ -214,6 +242,7 @@ pub struct Thread<'a> {
     durability: tombolo::Durability,
     /// Whether the keyspace is known to have an operator.
     merges: bool,
+    outside: &'a Outside,
 }
 
 impl Thread<'_> {
@@ -270,6 +299,30 @@ impl Session for Thread<'_> {
         }
         let operand = operand.to_le_bytes();
         self.keyspace.merge_with(key, operand, self.durability).wait().map_err(target_error)
+    }
+
+    fn delete_range(&mut self, from: &[u8], to: &[u8]) -> std::result::Result<(), TargetError> {
+        self.keyspace.delete_range_with(from, to, self.durability).wait().map_err(target_error)
+    }
+
+    fn put_ttl(&mut self, key: &[u8], value: &[u8], ttl: Duration) -> std::result::Result<(), TargetError> {
+        self.keyspace.put_ttl_with(key, value, ttl, self.durability).wait().map_err(target_error)
+    }
+
+    fn ingest(&mut self, entries: NextEntry<'_>) -> std::result::Result<(), TargetError> {
+        let place = self.outside.place();
+        let options = self.keyspace.options();
+        let registry = crate::database::registry();
+        let begun = TableFileBuilder::create_with(Env::real(), registry, place.clone(), options).wait();
+        let mut table = begun.map_err(target_error)?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while entries(&mut key, &mut value) {
+            table.put(&key, &value).wait().map_err(target_error)?;
+        }
+        table.finish().wait().map_err(target_error)?;
+        let moved = IngestOptions { bring: Bring::Move, ..IngestOptions::default() };
+        let ingest = Ingest::new().options(moved).table(self.keyspace, place);
+        self.db.ingest(ingest).wait().map(|_| ()).map_err(target_error)
     }
 
     fn multi_get(

@@ -121,6 +121,12 @@ struct RunArguments {
     /// Entries that seekrandom reads after each seek.
     #[arg(long, value_name = "N", default_value_t = 10)]
     seek_nexts: usize,
+    /// Ranges that deleterange deletes.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    ranges: u64,
+    /// Keys in a row that each range of deleterange and deleterangeget has.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    range_keys: u64,
     /// Distance of the keys of one call of multireadrandom; 0 draws each at random.
     #[arg(long, value_name = "N", default_value_t = 0)]
     multiread_stride: u64,
@@ -128,8 +134,8 @@ struct RunArguments {
     /// Equal rates make runs comparable.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     beside_rate: Option<u64>,
-    /// How YCSB's accesses spread over the keys, in the place of each workload's own (zipfian;
-    /// latest for D).
+    /// How accesses of YCSB, mergerandom and getmerged spread over the keys, in the place of each
+    /// one's own (zipfian; latest for D; uniform).
     #[arg(long, value_enum)]
     distribution: Option<Spread>,
     /// A setting of the database, as name=value; may be given several times. A wrong name lists
@@ -225,6 +231,8 @@ impl RunArguments {
             multiread_stride: self.multiread_stride,
             beside_rate: self.beside_rate,
             seek_nexts: self.seek_nexts,
+            ranges: self.ranges,
+            range_keys: self.range_keys,
             durability: Some(match self.durability {
                 Survives::Unlogged => Durability::Unlogged,
                 Survives::Accepted => Durability::Accepted,

@@ -30,10 +30,9 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(plan: &Plan, benchmark: Benchmark, watched: bool, interrupted: &'a AtomicBool) -> Watch<'a> {
-        let operations = if benchmark.is_reading() || benchmark.is_mixed() { plan.reads } else { plan.num };
-        let total = plan
-            .duration
-            .map_or(operations, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        let total = plan.duration.map_or(plan.operations(benchmark), |duration| {
+            u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+        });
         let bar = match (watched, benchmark.is_threaded()) {
             (false, _) => ProgressBar::hidden(),
             (true, true) => ProgressBar::new(total),

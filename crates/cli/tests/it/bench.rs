@@ -10,7 +10,8 @@ use super::{fails, json, ok, tombolo, uri};
 
 /// Every benchmark, over and over: the fills begin anew, the rest works on what is there.
 const ALL: &str = "fillseq,fillrandom,filluniquerandom,overwrite,flush,wait,readrandom,readmissing,multireadrandom,seekrandom,readseq,readreverse,\
-                   readwhilewriting,deleterandom,singledelete,mergerandom,readrandom,compact,readrandom,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,mixgraph,deletescan,fillsync,fillbatch,stats";
+                   readwhilewriting,deleterandom,singledelete,mergerandom,readrandom,compact,readrandom,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,mixgraph,deletescan,fillttl,fill100K,fillbig,ingest,deleterange,deleterangeget,\
+                   mergerandom,checkmerged,getmerged,fillsync,fillbatch,stats";
 
 fn row<'a>(rows: &'a Value, name: &str) -> &'a Value {
     rows.as_array()
@@ -40,6 +41,7 @@ fn every_benchmark_runs_and_its_figures_hold_together() {
     .iter()
     .copied()
     .chain(["--batch-size", "16", "--multiread-stride", "1", "--json", file.to_str().unwrap()])
+    .chain(["--ranges", "150", "--range-keys", "10"])
     .collect::<Vec<_>>());
     let rows = json(&fs::read_to_string(&file).unwrap());
     let names: Vec<_> =
@@ -51,6 +53,9 @@ fn every_benchmark_runs_and_its_figures_hold_together() {
         ("multireadrandom", 1000),
         ("fillsync", 1000),
         ("fillbatch", 3000),
+        ("ingest", 3000),
+        ("fillbig", 16),
+        ("deleterange", 150),
     ] {
         assert_eq!(row(&rows, name)["operations"].as_u64(), Some(operations), "{name}");
         assert!(text.contains(name), "{text}");

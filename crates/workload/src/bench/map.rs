@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
-use crate::target::{Durability, Seen, Session, Target, TargetError};
+use crate::target::{Durability, NextEntry, Seen, Session, Target, TargetError};
 
 /// An ordered map in memory.
 #[derive(Debug, Default)]
@@ -64,6 +65,23 @@ impl Session for &Map {
 
     fn single_delete(&mut self, key: &[u8]) -> Result<(), TargetError> {
         self.delete(key)
+    }
+
+    fn delete_range(&mut self, from: &[u8], to: &[u8]) -> Result<(), TargetError> {
+        self.entries().retain(|key, _| !(from..to).contains(&&key[..]));
+        Ok(())
+    }
+
+    fn put_ttl(&mut self, key: &[u8], value: &[u8], _ttl: Duration) -> Result<(), TargetError> {
+        self.put(key, value)
+    }
+
+    fn ingest(&mut self, entries: NextEntry<'_>) -> Result<(), TargetError> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while entries(&mut key, &mut value) {
+            self.entries().insert(key.clone(), value.clone());
+        }
+        Ok(())
     }
 
     fn merge(&mut self, key: &[u8], operand: u64) -> Result<(), TargetError> {

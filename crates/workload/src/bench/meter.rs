@@ -124,6 +124,12 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
         !self.failed && !self.shared.is_stopped() && self.end_at.is_none_or(|end| now < end)
     }
 
+    /// The measurements of what could not begin.
+    pub(super) fn failed(mut self, message: String) -> Outcome {
+        self.end(None, 0, Err(TargetError { message, retryable: false }));
+        self.finish()
+    }
+
     /// The measurements.
     pub(super) fn finish(mut self) -> Outcome {
         let now = (self.clock)();

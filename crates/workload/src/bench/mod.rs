@@ -54,9 +54,14 @@ pub struct Plan {
     pub beside_rate: Option<u64>,
     /// Entries that `seekrandom` reads after each seek.
     pub seek_nexts: usize,
+    /// Ranges that `deleterange` deletes, in all.
+    pub ranges: u64,
+    /// Keys in a row that each range of `deleterange` and `deleterangeget` has.
+    pub range_keys: u64,
     /// Durability of writes; `fillsync` is durable whatever this says. `None`: accepted.
     pub durability: Option<Durability>,
-    /// Of the keys of YCSB's workloads, in the place of the paper's: Zipf, latest for D.
+    /// Of the keys of YCSB's workloads, in the place of the paper's (Zipf, latest for D), and of
+    /// merges and reads of what they made.
     pub distribution: Option<Distribution>,
     /// Ends each benchmark after this; random ones run that long whatever the counts say.
     pub duration: Option<Duration>,
@@ -82,6 +87,8 @@ impl Default for Plan {
             multiread_stride: 0,
             beside_rate: None,
             seek_nexts: 10,
+            ranges: 10_000,
+            range_keys: 10,
             durability: None,
             distribution: None,
             duration: None,
@@ -120,6 +127,11 @@ impl Plan {
         }
         if !(1..=Plan::THREADS_MAX).contains(&self.threads) {
             return invalid(format!("threads is {}: it must be 1 to {}", self.threads, Plan::THREADS_MAX));
+        }
+        for (name, value) in [("ranges", self.ranges), ("range-keys", self.range_keys)] {
+            if !(1..=Plan::NUM_MAX).contains(&value) {
+                return invalid(format!("{name} is {value}: it must be 1 to {}", Plan::NUM_MAX));
+            }
         }
         if self.beside_rate == Some(0) {
             return invalid("beside-rate is 0: it must be at least 1 write a second".to_owned());
@@ -165,6 +177,28 @@ impl Plan {
             return invalid("duration is 0: leave it out to run by counts".to_owned());
         }
         Ok(())
+    }
+
+    /// The plan of one benchmark: some have values of their own size.
+    #[must_use]
+    pub fn of(&self, benchmark: Benchmark) -> Plan {
+        match benchmark.value_bytes {
+            None => self.clone(),
+            Some(value_bytes) => {
+                Plan { num: (self.num / 1000).max(self.num.min(16)), value_bytes, ..self.clone() }
+            }
+        }
+    }
+
+    /// Operations of a benchmark over all threads, unless it has a duration.
+    pub fn operations(&self, benchmark: Benchmark) -> u64 {
+        let plan = self.of(benchmark);
+        match benchmark.work {
+            _ if benchmark.is_durable => (plan.num / 1000).max(plan.num.min(1000)),
+            Work::DeleteRange => plan.ranges.min(plan.num),
+            _ if benchmark.is_reading() || benchmark.is_mixed() => plan.reads,
+            _ => plan.num,
+        }
     }
 
     /// How key numbers become keys.

@@ -22,6 +22,18 @@ pub enum Work {
     SingleDelete,
     /// Adds to the numbers of keys drawn at random, by merges.
     MergeRandom,
+    /// Reads numbers that merges have made, of keys drawn at random.
+    ReadMerged,
+    /// Reads all numbers that merges have made: they must add up to the merges.
+    CheckMerged,
+    /// Deletes ranges of keys that lie apart, in random order.
+    DeleteRange,
+    /// Reads keys drawn at random; one of a hundred operations deletes a short range.
+    ReadDeleteRange,
+    /// Writes keys drawn at random, whose values end in an hour.
+    WriteExpiring,
+    /// Makes tables outside of the database, in order, and makes them part of it.
+    Ingest,
     /// Reads keys drawn at random.
     ReadRandom,
     /// Reads keys that are not there.
@@ -65,12 +77,14 @@ pub struct Benchmark {
     pub is_fresh: bool,
     /// Whether its writes are durable, whatever the plan says.
     pub is_durable: bool,
+    /// Bytes of its values, whatever the plan says: of a thousandth of the keys.
+    pub value_bytes: Option<usize>,
     /// For help texts.
     pub help: &'static str,
 }
 
 const fn benchmark(name: &'static str, work: Work, help: &'static str) -> Benchmark {
-    Benchmark { name, work, is_fresh: false, is_durable: false, help }
+    Benchmark { name, work, is_fresh: false, is_durable: false, value_bytes: None, help }
 }
 
 const fn fill(name: &'static str, work: Work, help: &'static str) -> Benchmark {
@@ -104,6 +118,28 @@ impl Benchmark {
             Work::WriteBatches,
             "write --num keys in order, in batches of --batch-size, into an empty database",
         ),
+        Benchmark {
+            value_bytes: Some(100_000),
+            ..fill(
+                "fill100K",
+                Work::WriteRandom,
+                "as fillrandom, values of 100,000 bytes; a thousandth of --num keys",
+            )
+        },
+        Benchmark {
+            value_bytes: Some(1 << 20),
+            ..fill(
+                "fillbig",
+                Work::WriteShuffled,
+                "as filluniquerandom, values of 1 MiB; a thousandth of --num keys",
+            )
+        },
+        fill("fillttl", Work::WriteExpiring, "as fillrandom, each value ending in an hour"),
+        fill(
+            "ingest",
+            Work::Ingest,
+            "make tables of --num keys in order outside of the database, and ingest each",
+        ),
         benchmark("overwrite", Work::WriteRandom, "write --num keys drawn at random"),
         benchmark("readrandom", Work::ReadRandom, "read --reads keys drawn at random"),
         benchmark("readmissing", Work::ReadMissing, "read --reads keys that are not there"),
@@ -129,6 +165,26 @@ impl Benchmark {
             Work::MergeRandom,
             "add to the numbers of --num keys drawn at random (--distribution), by merges, into an empty \
                 database",
+        ),
+        benchmark(
+            "getmerged",
+            Work::ReadMerged,
+            "read --reads numbers that mergerandom made (--distribution)",
+        ),
+        benchmark(
+            "checkmerged",
+            Work::CheckMerged,
+            "read all numbers that one mergerandom made: they must add up to --num",
+        ),
+        benchmark(
+            "deleterange",
+            Work::DeleteRange,
+            "delete --ranges ranges of --range-keys keys each, spread over all, in random order",
+        ),
+        benchmark(
+            "deleterangeget",
+            Work::ReadDeleteRange,
+            "--reads operations: 1 % deletes of --range-keys keys in a row, 99 % reads",
         ),
         benchmark("deleterandom", Work::DeleteRandom, "delete --num keys drawn at random"),
         benchmark(
@@ -184,12 +240,16 @@ impl Benchmark {
                 | Work::ReadSequential
                 | Work::ReadReverse
                 | Work::ReadWhileWriting
+                | Work::ReadMerged
         )
     }
 
     /// Whether it mixes reads and writes; it does as many operations as a reading one.
     pub fn is_mixed(&self) -> bool {
-        matches!(self.work, Work::DeleteScan | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph)
+        matches!(
+            self.work,
+            Work::DeleteScan | Work::ReadDeleteRange | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph
+        )
     }
 
     /// Whether a number of threads does it; the rest is one call.

@@ -110,6 +110,61 @@ fn merges_add_up() {
     assert_eq!(sum, plan.num);
 }
 
+/// Numbers are read as merges made them, and a wrong sum is an error.
+#[test]
+fn merged_numbers_are_read_and_checked() {
+    let zipfian = Some(Distribution::Zipfian { exponent: 0.9 });
+    let (map, plan) = (Map::default(), Plan { threads: 3, distribution: zipfian, ..plan() });
+    run_with(&map, &plan, "mergerandom", Duration::from_nanos(1));
+    let keys = map.entries().len() as u64;
+    let checked = run_with(&map, &plan, "checkmerged", Duration::from_nanos(1));
+    assert_eq!((checked.operations, checked.found), (keys, keys));
+    let read = run_with(&map, &plan, "getmerged", Duration::from_nanos(1));
+    // Zipf's keys: a half of all is merged into, and three of four reads find one.
+    assert!(read.operations == 500 && (320..450).contains(&read.found), "{}", read.found);
+    map.entries().pop_last();
+    let shared = Shared::new(plan.threads);
+    let wrong = work(&plan, named("checkmerged")).remove(0).run(&map, &shared, &|| Duration::from_secs(1));
+    assert!(
+        wrong.errors == 1 && wrong.first_error.as_ref().unwrap().contains("1000 merges add up"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn ranges_are_deleted_apart() {
+    let (map, plan) = (Map::default(), Plan { ranges: 50, range_keys: 4, ..plan() });
+    run_with(&map, &plan, "fillseq", Duration::from_nanos(1));
+    let outcome = run_with(&map, &plan, "deleterange", Duration::from_nanos(1));
+    // A range of four begins at each twentieth key.
+    assert_eq!((outcome.operations, map.entries().len()), (50, 800));
+    let key = |number: u64| {
+        let mut key = Vec::new();
+        plan.key_encoding().encode(number, &mut key);
+        key
+    };
+    assert!(!map.entries().contains_key(&key(23)) && map.entries().contains_key(&key(24)));
+    // The ranges of 5 of 500 operations, of keys that are there or not.
+    let outcome = run_with(&map, &plan, "deleterangeget", Duration::from_nanos(1));
+    assert!(outcome.operations == 500 && (350..450).contains(&outcome.found), "{}", outcome.found);
+    assert!((780..800).contains(&map.entries().len()), "{}", map.entries().len());
+}
+
+#[test]
+fn values_that_end_large_ones_and_tables_are_written() {
+    let map = Map::default();
+    assert_eq!(run(&map, "fillttl").operations, 1000);
+    map.entries().clear();
+    let outcome = run(&map, "ingest");
+    assert_eq!((outcome.operations, outcome.bytes, map.entries().len()), (1000, 116_000, 1000));
+    for (name, bytes) in [("fill100K", 100_000), ("fillbig", 1 << 20)] {
+        map.entries().clear();
+        let outcome = run_with(&map, &Plan { num: 20_000, ..plan() }, name, Duration::from_nanos(1));
+        assert_eq!((outcome.operations, outcome.bytes), (20, 20 * (bytes + 16)), "{name}");
+        assert!(map.entries().values().all(|value| value.len() as u64 == bytes));
+    }
+}
+
 #[test]
 fn a_benchmark_that_comes_twice_draws_other_keys() {
     let (first, second) = (Map::default(), Map::default());
@@ -262,6 +317,8 @@ fn plans_that_cannot_be_are_refused() {
         (Plan { compression_ratio: 1.5, ..plan() }, "compression-ratio"),
         (Plan { compression_ratio: f64::NAN, ..plan() }, "compression-ratio"),
         (Plan { distribution: Some(Distribution::Zipfian { exponent: 0.0 }), ..plan() }, "exponent"),
+        (Plan { ranges: 0, ..plan() }, "ranges"),
+        (Plan { range_keys: 0, ..plan() }, "range-keys"),
         (Plan { beside_rate: Some(0), ..plan() }, "beside-rate"),
         (Plan { sample_every: Some(0), ..plan() }, "sample-every"),
         (Plan { duration: Some(Duration::ZERO), ..plan() }, "duration"),

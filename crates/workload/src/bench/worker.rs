@@ -1,5 +1,7 @@
 //! One thread of a benchmark.
 
+mod operations;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::{Benchmark, Meter, Outcome, Plan, Shared, Work};
+
 use crate::distribution::shuffled;
 use crate::mixgraph::{self, Mixgraph, Ranges};
 use crate::target::perform;
@@ -28,11 +31,14 @@ pub struct Worker {
     random: Random,
     /// Of `mixgraph`: which keys are popular.
     ranges: Option<Arc<Ranges>>,
+    /// Of all threads.
+    operations: u64,
 }
 
 /// The workers of a benchmark: one for each thread, and one more for the writer of
 /// `readwhilewriting`.
 pub fn work(plan: &Plan, benchmark: Benchmark) -> Vec<Worker> {
+    let (operations, plan) = (plan.operations(benchmark), &plan.of(benchmark));
     let threads = plan.threads + usize::from(benchmark.work == Work::ReadWhileWriting);
     let is_mixgraph = benchmark.work == Work::Mixgraph;
     let sizes = if is_mixgraph { mixgraph::VALUES } else { ValueSizes::Fixed(plan.value_bytes) };
@@ -50,18 +56,10 @@ pub fn work(plan: &Plan, benchmark: Benchmark) -> Vec<Worker> {
             values: Arc::clone(&values),
             random,
             ranges: ranges.clone(),
+            operations,
         }
     };
     (0..threads).map(worker).collect()
-}
-
-/// Operations of a benchmark over all threads, unless it has a duration.
-pub(super) fn operations(plan: &Plan, benchmark: Benchmark) -> u64 {
-    match benchmark.work {
-        _ if benchmark.is_durable => (plan.num / 1000).max(plan.num.min(1000)),
-        _ if benchmark.is_reading() || benchmark.is_mixed() => plan.reads,
-        _ => plan.num,
-    }
 }
 
 /// The part of `count` that is thread `thread`'s.
@@ -87,13 +85,13 @@ impl Worker {
             self.plan.durability.unwrap_or_default()
         };
         let mut session = target.session(durability);
-        let mut meter = Meter::new(&self.plan, clock, shared, self.thread);
+        let meter = Meter::new(&self.plan, clock, shared, self.thread);
         if self.is_background() {
             return self.overwrite_beside(&mut session, meter, shared);
         }
         // Also when the target panics: the writer beside must not wait for ever.
         let _ended = Ended(shared);
-        let part = share(operations(&self.plan, self.benchmark), self.thread, self.plan.threads);
+        let part = share(self.operations, self.thread, self.plan.threads);
         // Random ones run for the whole duration, whatever the counts say.
         let timed = if self.plan.duration.is_some() { 0..u64::MAX } else { part.clone() };
         match self.benchmark.work {
@@ -116,8 +114,13 @@ impl Worker {
                 0,
                 |key| session.single_delete(key),
             ),
+            Work::WriteExpiring => self.expiring(&mut session, meter, timed),
+            Work::Ingest => self.ingest(&mut session, meter, part),
             Work::MergeRandom => self.merge(&mut session, meter, timed),
-            Work::ReadRandom | Work::ReadMissing | Work::ReadWhileWriting => {
+            Work::CheckMerged => self.check_merged(&mut session, meter, part),
+            Work::DeleteRange => self.delete_ranges(&mut session, meter, part),
+            Work::ReadDeleteRange => self.get_beside_ranges(&mut session, meter, timed),
+            Work::ReadRandom | Work::ReadMissing | Work::ReadWhileWriting | Work::ReadMerged => {
                 self.get(&mut session, meter, timed)
             }
             Work::MultiRead => self.multi_get(&mut session, meter, timed),
@@ -126,10 +129,7 @@ impl Worker {
             Work::DeleteScan | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph => {
                 match self.source(shared) {
                     Ok(mut source) => self.serve(&mut session, meter, timed, &mut *source),
-                    Err(message) => {
-                        meter.end(None, 0, Err(TargetError { message, retryable: false }));
-                        meter.finish()
-                    }
+                    Err(message) => meter.failed(message),
                 }
             }
             Work::Compact | Work::Flush | Work::Wait | Work::Stats => meter.finish(),
@@ -264,25 +264,6 @@ impl Worker {
         meter.finish()
     }
 
-    fn merge<S: Session, C: Fn() -> Duration>(
-        &mut self,
-        session: &mut S,
-        mut meter: Meter<'_, C>,
-        part: Range<u64>,
-    ) -> Outcome {
-        let mut keys = match Keys::new(self.plan.distribution.unwrap_or(Distribution::Uniform), self.plan.num)
-        {
-            Ok(keys) => keys,
-            Err(error) => {
-                let error = TargetError { message: error.to_string(), retryable: false };
-                meter.end(None, 0, Err(error));
-                return meter.finish();
-            }
-        };
-        let draw = |_, _, random: &mut Random| keys.draw(random);
-        self.change(meter, part, draw, size_of::<u64>(), |key| session.merge(key, 1))
-    }
-
     fn get<S: Session, C: Fn() -> Duration>(
         &mut self,
         session: &mut S,
@@ -291,8 +272,18 @@ impl Worker {
     ) -> Outcome {
         let (encoding, mut key) = (self.encoding(), Vec::new());
         let missing = self.benchmark.work == Work::ReadMissing;
+        let spread = self.plan.distribution.filter(|_| self.benchmark.work == Work::ReadMerged);
+        let mut keys = match Keys::new(spread.unwrap_or(Distribution::Uniform), self.plan.num) {
+            Ok(keys) => keys,
+            Err(error) => return meter.failed(error.to_string()),
+        };
         for _ in part {
-            encoding.encode(self.random.random_range(0..self.plan.num), &mut key);
+            let number = if spread.is_some() {
+                keys.draw(&mut self.random)
+            } else {
+                self.random.random_range(0..self.plan.num)
+            };
+            encoding.encode(number, &mut key);
             if missing {
                 key.push(b'.');
             }

@@ -73,6 +73,10 @@ pub trait Target: Send + Sync {
     fn describe(&self) -> String;
 }
 
+/// Puts the next key and value, in the order of keys, into the buffers; returns whether there was
+/// one more.
+pub type NextEntry<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool;
+
 /// Is given an entry's key and value; returns whether to go on.
 pub type Seen<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
@@ -103,6 +107,30 @@ pub trait Session {
     /// As the engine says; that it cannot, where it has no such thing.
     fn single_delete(&mut self, _key: &[u8]) -> Result<(), TargetError> {
         Err(TargetError::unsupported("single deletes"))
+    }
+
+    /// Deletes all keys from `from` on and before `to`.
+    ///
+    /// # Errors
+    /// As the engine says; that it cannot, where it has no such thing.
+    fn delete_range(&mut self, _from: &[u8], _to: &[u8]) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("range deletes"))
+    }
+
+    /// Writes a key whose value ends after `ttl`.
+    ///
+    /// # Errors
+    /// As the engine says; that it cannot, where it has no such thing.
+    fn put_ttl(&mut self, _key: &[u8], _value: &[u8], _ttl: Duration) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("values that end"))
+    }
+
+    /// Makes a table of `entries` outside of the database, and makes it part of the database.
+    ///
+    /// # Errors
+    /// As the engine says; that it cannot, where it has no such thing.
+    fn ingest(&mut self, _entries: NextEntry<'_>) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("tables from outside"))
     }
 
     /// Adds to the number of a key, which is 0 where the key is not there: u64, little-endian.

@@ -107,7 +107,7 @@ impl Arguments {
 
 /// The program that SlateDB is driven by, in the cache of `cargo xtask peers`.
 fn build_peers(root: &Path) -> Result<PathBuf, String> {
-    peers::build(root, &peers::cache()?, &[Way::SlateDb.name().to_owned()], false)
+    peers::build(root, &peers::cache()?.join("target"), &[Way::SlateDb.name().to_owned()], false)
 }
 
 /// Measures, or draws again.

@@ -2,7 +2,9 @@
 
 use super::bucket;
 use super::record::Key;
-use super::rows::{Bar, COMPACTED, DEVICE, DEVICE_READS, DIRECT_IO, Measure, NATURAL, SMALL_CACHE};
+use super::rows::{
+    ACCEPTED, Bar, COMPACTED, DEVICE, DEVICE_READS, DIRECT_IO, Measure, NATURAL, SETTLED, SMALL_CACHE,
+};
 
 /// The bar of a row, if it has one.
 pub fn bar(key: &Key) -> Option<Bar> {
@@ -27,6 +29,10 @@ pub fn bar(key: &Key) -> Option<Bar> {
         ("readwhilewriting", _) => Some(Bar { measure: Measure::P99, rocksdb: Some(1.0), peer: 1.0 }),
         ("mixgraph", _) => rate(1.5, 1.3),
         (workload, _) if workload.starts_with("ycsb") => rate(1.5, 1.3),
+        ("mergerandom" | "mergerandom zipfian" | "getmerged" | "getmerged zipfian", _) => rate(2.0, 1.0),
+        ("seekrandom ranges" | "longscan ranges" | "readseq ranges" | "deleterange+get", _) => rate(2.0, 1.0),
+        ("fillbig 16K" | "fillbig 1M" | "overbig 16K" | "overbig 1M", SETTLED) => rate(1.5, 1.0),
+        ("ingest", ACCEPTED) => rate(1.0, 1.0),
         ("fillsync", _) if key.threads == 1 => rate(1.2, 1.0),
         ("fillsync", _) if key.threads == 8 => rate(2.0, 1.0),
         _ => None,
@@ -35,7 +41,7 @@ pub fn bar(key: &Key) -> Option<Bar> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{ACCEPTED, DURABLE, SETTLED};
+    use super::super::rows::DURABLE;
     use super::*;
 
     #[test]
@@ -51,6 +57,8 @@ mod tests {
         assert_eq!(of("fillsync", DURABLE, 2), None);
         assert_eq!(of("fillsync", DURABLE, 8), Some((Some(2.0), 1.0)));
         assert_eq!(of("readrandom", DIRECT_IO, 32), Some((None, 1.0)));
+        assert_eq!(of("mergerandom zipfian", ACCEPTED, 2), Some((Some(2.0), 1.0)));
+        assert_eq!(of("fillbig 1M", ACCEPTED, 1), None);
         assert_eq!(of("ycsb-a uniform", NATURAL, 1), Some((Some(1.5), 1.3)));
         assert_eq!(bar(&Key::new("readwhilewriting", NATURAL, 1)).map(|bar| bar.measure), Some(Measure::P99));
     }

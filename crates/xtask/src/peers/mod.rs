@@ -38,11 +38,12 @@ Examples:
   cargo xtask peers --engines tombolo,rocksdb --workloads readrandom,seekrandom --threads 1 --rounds 3
   cargo xtask peers --num 500000 --rounds 1 --engines tombolo,fjall --workloads fill      a first look, without RocksDB
   cargo xtask peers --rounds 5 --json peers.json --html peers.html                        all of it, for figures to publish
+  cargo xtask peers --engines tombolo,rocksdb --workloads merge,getmerged,deleterange,fillbig,ingest   operations beside put and get
   cargo xtask peers --list                                                                rows, steps and bars; measures nothing
   cargo xtask peers --bucket --rounds 5 --json bucket.json --html bucket.html             Tombolo and SlateDB in a bucket far away
   cargo xtask peers --read peers.json --html peers.html                                   draws a run again
 
-Building RocksDB takes 20 to 45 minutes, once: everything built is kept in ~/.cache/tombolo-peers, outside the repository. It needs a C++
+Building RocksDB takes 20 to 45 minutes, once: everything built is kept in ~/.cache/tombolo-peers, outside the repository, or in --built. It needs a C++
 compiler, clang's library and liburing; `bench/peers/prepare` installs them on Debian. Without rocksdb among --engines none of that is needed.
 
 Each engine gets the same memory (896 MiB of blocks, two memtables of 64 MiB), LZ4, blocks of 8 KiB, 10 filter bits, checksums on, and accepted
@@ -102,6 +103,9 @@ pub struct Arguments {
     /// when not given.
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
+    /// The directory of the build.
+    #[arg(long, value_name = "DIRECTORY")]
+    built: Option<PathBuf>,
     /// Longest step, in seconds: a process that takes longer is ended and told as failed.
     #[arg(long, default_value_t = 900)]
     step_seconds: u64,
@@ -164,7 +168,9 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     }
     let (scenes, engines) = (arguments.scenes()?, arguments.engines()?);
     let cache = cache()?;
-    let binary = build(root, &cache, &engines, arguments.bucket)?;
+    let built = arguments.built.as_ref().map_or_else(|| Ok(cache.join("target")), std::path::absolute);
+    let built = built.map_err(|error| format!("--built: {error}"))?;
+    let binary = build(root, &built, &engines, arguments.bucket)?;
     let far = arguments.bucket.then(|| Far::start(&binary, &arguments.latency)).transpose()?;
     about.versions = machine::versions(root)?;
     let machine = machine::describe();
@@ -246,8 +252,7 @@ pub fn cache() -> Result<PathBuf, String> {
 }
 
 /// Builds the program with the engines that are asked for, and no others.
-pub fn build(root: &Path, cache: &Path, engines: &[String], is_remote: bool) -> Result<PathBuf, String> {
-    let target = cache.join("target");
+pub fn build(root: &Path, target: &Path, engines: &[String], is_remote: bool) -> Result<PathBuf, String> {
     let mut features: Vec<&str> = engines
         .iter()
         .map(|engine| engine.trim_end_matches("-tuned"))
@@ -263,7 +268,7 @@ pub fn build(root: &Path, cache: &Path, engines: &[String], is_remote: bool) -> 
     let status = Command::new(env!("CARGO"))
         .args(["build", "--release", "--no-default-features", "--features", &features])
         .current_dir(root.join("bench/peers"))
-        .env("CARGO_TARGET_DIR", &target)
+        .env("CARGO_TARGET_DIR", target)
         .status()
         .map_err(|error| format!("cannot start cargo: {error}"))?;
     if status.success() {

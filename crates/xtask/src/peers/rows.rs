@@ -7,6 +7,8 @@
 
 use super::record::Key;
 
+mod operations;
+
 /// Of what the rows are made.
 #[derive(Clone, Debug)]
 pub struct Size {
@@ -279,6 +281,7 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
         .read("multireadrandom 32", DIRECT_IO, 1, format!("run multireadrandom batch=32 seconds={seconds}"))
         .only(DIRECT);
     scenes.push(direct);
+    scenes.extend(operations::scenes(size));
     scenes.into_iter().filter_map(|scene| scene.filtered(wanted)).collect()
 }
 
@@ -348,6 +351,12 @@ mod tests {
             "open",
             "deletescan",
             "overwrite own",
+            "mergerandom zipfian",
+            "getmerged",
+            "deleterange+get",
+            "seekrandom ranges",
+            "fillbig 1M",
+            "ingest",
         ] {
             assert!(keys.iter().any(|key| key.workload == workload), "{workload} is missing");
         }

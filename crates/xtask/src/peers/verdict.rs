@@ -71,6 +71,7 @@ pub fn disagreements(records: &[Record]) -> Vec<String> {
         record.key.workload.contains("read")
             || record.key.workload.contains("seek")
             || record.key.workload == "longscan"
+            || record.key.workload.starts_with("getmerged")
     };
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     let share = |record: &Record| record.figures.found as f64 / record.figures.operations.max(1) as f64;
