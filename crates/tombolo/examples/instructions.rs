@@ -4,8 +4,11 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tombolo::{Compression, Db, Durability, Env, KeyspaceOptions, Options};
+use tombolo::{
+    Compression, Condition, Db, Durability, Env, Keyspace, KeyspaceOptions, OperatorName, Options,
+};
 use tombolo_env::simulated::World;
 use tombolo_format::block::{Block, BlockBuilder};
 use tombolo_format::compression::Compressor;
@@ -15,6 +18,17 @@ use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 
 const KEYS: u64 = 30_000;
 const ROUNDS: usize = 2_000;
+/// Of range deletes, and of the puts that they are compared with.
+const MANY: u64 = 10_000;
+const BESIDE_PUTS: &str = "get beside 10,000 puts";
+const BESIDE_RANGES: &str = "get beside 10,000 range deletes";
+const BESIDE_FLUSHED_PUTS: &str = "get under a table of 10,000 puts";
+const BESIDE_FLUSHED_RANGES: &str = "get under a table of 10,000 range deletes";
+const MERGED: &str = "get of a merged key";
+const PUT_TTL: &str = "put with a time to live";
+const PUT_IF: &str = "put on a condition";
+const OPERATIONS: [&str; 7] =
+    [BESIDE_PUTS, BESIDE_RANGES, BESIDE_FLUSHED_PUTS, BESIDE_FLUSHED_RANGES, MERGED, PUT_TTL, PUT_IF];
 const BLOCK_DECODE: &str = "block decode, 8 KiB of LZ4";
 const COMPACTION: &str = "compaction of a block of 8 KiB";
 
@@ -65,8 +79,12 @@ fn value(number: u64) -> [u8; 100] {
 
 fn main() -> tombolo::Result<()> {
     let only = std::env::args().nth(2);
-    if only.as_deref().is_none_or(|only| only != BLOCK_DECODE && only != COMPACTION) {
+    let others = [&OPERATIONS[..], &[BLOCK_DECODE, COMPACTION]].concat();
+    if only.as_deref().is_none_or(|only| !others.contains(&only)) {
         foreground()?;
+    }
+    if only.as_deref().is_none_or(|only| OPERATIONS.contains(&only)) {
+        operations()?;
     }
     if is_wanted(BLOCK_DECODE) {
         block_decode();
@@ -77,13 +95,91 @@ fn main() -> tombolo::Result<()> {
     Ok(())
 }
 
-/// What users call.
-fn foreground() -> tombolo::Result<()> {
+/// A database in the folder, or in one beside it.
+fn open(beside: &str) -> tombolo::Result<Db> {
     let folder = std::env::args().nth(1).unwrap_or_else(|| "/tmp/tombolo-instructions".to_owned());
-    let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+    let options =
+        Options { memory_bytes: 64 << 20, automatic_compaction: beside.is_empty(), ..Options::default() };
     // Under valgrind a thread that waits for io_uring keeps all others from running.
     let env = Env::real_without_io_uring();
-    let db = Db::builder(format!("file://{folder}")).env(env).options(options).open().wait()?;
+    Db::builder(format!("file://{folder}{beside}")).env(env).options(options).open().wait()
+}
+
+/// Puts all keys, and merges them into one run.
+fn fill(keys: &Keyspace, value: impl Fn(u64) -> Vec<u8>) -> tombolo::Result<()> {
+    for number in 0..KEYS {
+        keys.put_with(key(number * 2), value(number), Durability::Unlogged).wait()?;
+    }
+    keys.compact_range::<&[u8]>(..).wait()
+}
+
+/// Operations beside put and get. Nothing is compacted unasked: each lies where it was put.
+fn operations() -> tombolo::Result<()> {
+    let db = open("/operations")?;
+    let named = |name: &str, options| db.create_keyspace(name, options).wait();
+    let lz4 = || KeyspaceOptions { compression: Compression::Lz4, ..KeyspaceOptions::default() };
+    // Each third key is put again, or deleted; the others are read.
+    let third = |number: u64| number * KEYS / MANY * 2;
+    let read: Vec<_> =
+        (0..ROUNDS as u64).map(|round| key(third(scatter(round, MANY)) + 2 + 2 * (round % 2))).collect();
+    let (puts, ranges) = (named("puts", lz4())?, named("ranges", lz4())?);
+    for keys in [&puts, &ranges] {
+        fill(keys, |number| value(number).to_vec())?;
+    }
+    for number in 0..MANY {
+        let (from, to) = (key(third(number)), key(third(number) + 1));
+        puts.put_with(from, value(number), Durability::Accepted).wait()?;
+        ranges.delete_range_with(from, to, Durability::Accepted).wait()?;
+    }
+    let get = |keys: &Keyspace, name| -> tombolo::Result<()> {
+        get_all(keys, &read)?;
+        measure(name, ROUNDS, |round| {
+            assert!(black_box(keys.get(read[round]).wait().is_ok_and(|value| value.is_some())));
+        });
+        Ok(())
+    };
+    get(&puts, BESIDE_PUTS)?;
+    get(&ranges, BESIDE_RANGES)?;
+    assert!(ranges.get(key(third(7))).wait()?.is_none());
+    db.flush().wait()?;
+    get(&puts, BESIDE_FLUSHED_PUTS)?;
+    get(&ranges, BESIDE_FLUSHED_RANGES)?;
+    assert!(ranges.get(key(third(7))).wait()?.is_none());
+
+    let sums = named("sums", KeyspaceOptions { operator: Some(OperatorName::parse("add_u64@1")?), ..lz4() })?;
+    fill(&sums, |number| number.to_le_bytes().to_vec())?;
+    let wanted: Vec<_> = (0..ROUNDS as u64).map(|round| key(scatter(round, KEYS) * 2)).collect();
+    // Two operands of each in memory, over its value in a table.
+    for key in wanted.iter().chain(&wanted) {
+        sums.merge_with(key, 1_u64.to_le_bytes(), Durability::Accepted).wait()?;
+    }
+    get_all(&sums, &wanted)?;
+    measure(MERGED, ROUNDS, |round| {
+        assert!(black_box(sums.get(wanted[round]).wait().is_ok_and(|value| value.is_some())));
+    });
+    let hour = Duration::from_secs(3600);
+    measure(PUT_TTL, ROUNDS, |round| {
+        let put = puts.put_ttl_with(wanted[round], value(round as u64), hour, Durability::Accepted);
+        assert!(put.wait().is_ok());
+    });
+    measure(PUT_IF, ROUNDS, |round| {
+        let put =
+            puts.put_if_with(read[round], value(round as u64), Condition::Present, Durability::Accepted);
+        assert!(put.wait().is_ok_and(|decision| decision.is_met()));
+    });
+    db.close().wait()
+}
+
+fn get_all(keys: &Keyspace, wanted: &[[u8; 20]]) -> tombolo::Result<()> {
+    for key in wanted {
+        black_box(keys.get(key).wait()?);
+    }
+    Ok(())
+}
+
+/// What users call.
+fn foreground() -> tombolo::Result<()> {
+    let db = open("")?;
     let plain = KeyspaceOptions { compression: Compression::Lz4, ..KeyspaceOptions::default() };
     let keys = db.create_keyspace("measured", plain).wait()?;
     for number in 0..KEYS {

@@ -19,6 +19,12 @@ const FIGURES: &str = "crates/tombolo/examples/instructions.txt";
 /// build differ by less than one percent.
 const RISE_PERCENT_MAX: u64 = 3;
 
+/// Of two counts of one run, the first may be at most so many percent of the second.
+const AT_MOST: [(&str, u64, &str); 2] = [
+    ("get beside 10,000 range deletes", 120, "get beside 10,000 puts"),
+    ("get under a table of 10,000 range deletes", 120, "get under a table of 10,000 puts"),
+];
+
 /// Options of `instructions`.
 #[derive(Args)]
 pub struct Arguments {
@@ -93,7 +99,7 @@ fn count(root: &Path, target: &Path, scratch: &Path, arguments: &Arguments) -> R
             figures.compiler
         );
     }
-    let mut risen = Vec::new();
+    let (mut risen, mut counted) = (Vec::new(), BTreeMap::new());
     for (index, line) in String::from_utf8_lossy(&all.stdout).lines().enumerate() {
         let Some((name, rounds)) = line.split_once('\t') else { continue };
         if arguments.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
@@ -107,7 +113,9 @@ fn count(root: &Path, target: &Path, scratch: &Path, arguments: &Arguments) -> R
             risen.push(format!("{name}: {each} instructions{}", verdict.text()));
         }
         figures.counts.insert(name.to_owned(), each);
+        counted.insert(name.to_owned(), each);
     }
+    beyond(&counted)?;
     if arguments.update {
         figures.compiler = compiler;
         let path = root.join(FIGURES);
@@ -121,6 +129,19 @@ fn count(root: &Path, target: &Path, scratch: &Path, arguments: &Arguments) -> R
         `cargo xtask instructions --update`",
         risen.join("\n")
     ))
+}
+
+/// Holds counts of one run against each other.
+fn beyond(counted: &BTreeMap<String, u64>) -> Result<(), String> {
+    for (name, percent, than) in AT_MOST {
+        let (Some(one), Some(other)) = (counted.get(name), counted.get(than)) else { continue };
+        if one * 100 > other * percent {
+            return Err(format!(
+                "{name}: {one} instructions, more than {percent} % of the {other} of {than}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The compiler's version, in one line.
@@ -238,7 +259,18 @@ fn total(path: &Path) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Figures, Verdict};
+    use std::collections::BTreeMap;
+
+    use super::{AT_MOST, Figures, Verdict, beyond};
+
+    #[test]
+    fn counts_are_held_against_each_other() {
+        let (name, _, than) = AT_MOST[0];
+        let counted = |one, other| BTreeMap::from([(name.to_owned(), one), (than.to_owned(), other)]);
+        assert_eq!(beyond(&counted(120, 100)), Ok(()));
+        assert!(beyond(&counted(121, 100)).is_err_and(|error| error.contains("121 instructions")));
+        assert_eq!(beyond(&BTreeMap::from([(name.to_owned(), 500)])), Ok(()));
+    }
 
     #[test]
     fn figures_are_read_back_and_a_rise_is_noticed() {
