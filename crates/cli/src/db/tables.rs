@@ -296,13 +296,10 @@ fn export_parts(
             Some(open) => open,
             None => open.insert(begin(parts.len())?),
         };
-        if cursor.expires_ms().is_some() {
-            return Err(Failure::Usage(
-                "values of this keyspace end, which tables for elsewhere cannot say yet: use `db export`"
-                    .to_owned(),
-            ));
+        match cursor.expires_ms() {
+            None => table.put(cursor.key(), cursor.value()).wait()?,
+            Some(end) => table.put_until(cursor.key(), cursor.value(), end).wait()?,
         }
-        table.put(cursor.key(), cursor.value()).wait()?;
         bar.inc((cursor.key().len() + cursor.value().len()) as u64);
         if table.bytes() >= arguments.table_bytes
             && let Some((name, table)) = open.take()

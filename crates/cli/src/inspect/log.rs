@@ -195,24 +195,21 @@ pub(super) fn frame(frame: &Frame<'_>, entries: bool, report: &mut Report) {
         Err(error) => return report.damage(base, "payload", error),
     };
     for operation in operations {
-        match operation {
-            Ok(operation) => {
-                let (what, fields) = describe(&operation);
-                report.part(base, None, what, fields);
-            }
+        match operation.and_then(|operation| describe(&operation)) {
+            Ok((what, fields)) => report.part(base, None, what, fields),
             Err(error) => return report.damage(base, "operation", error),
         }
     }
 }
 
-fn describe(operation: &Operation<'_>) -> (String, Vec<(&'static str, Value)>) {
-    match operation {
+/// What an operation is, and its fields.
+type Described = (String, Vec<(&'static str, Value)>);
+
+fn describe(operation: &Operation<'_>) -> Result<Described, FormatError> {
+    Ok(match operation {
         Operation::Entry { kind, keyspace, key, value } => {
-            let fields = vec![
-                ("keyspace", json!(keyspace)),
-                ("key", text::to_json(key)),
-                ("value", text::to_json(value)),
-            ];
+            let mut fields = vec![("keyspace", json!(keyspace)), ("key", text::to_json(key))];
+            fields.extend(super::entry::fields(*kind, value)?);
             (format!("{kind:?}"), fields)
         }
         Operation::CreateKeyspace { keyspace, name, stream, options } => {
@@ -233,5 +230,5 @@ fn describe(operation: &Operation<'_>) -> (String, Vec<(&'static str, Value)>) {
         }
         Operation::Exchange { keyspace } => ("Exchange".to_owned(), vec![("keyspace", json!(keyspace))]),
         other => (format!("{other:?}"), Vec::new()),
-    }
+    })
 }

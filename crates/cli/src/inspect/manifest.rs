@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tombolo_format::FormatError;
 use tombolo_format::checkpoint::CheckpointHeader;
+use tombolo_format::collected::{PROPERTY_COLLECTED, decode_collected};
 use tombolo_format::expiry::PROPERTY_EXPIRY;
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
@@ -12,7 +13,8 @@ use tombolo_format::manifest::{
     decode_record, record_hash,
 };
 use tombolo_format::pin::{PIN_HEADER_BYTES, decode_pin};
-use tombolo_format::property::SEQUENCE_OVERRIDE;
+use tombolo_format::property::{PROPERTY_RANGE_DELETES, SEQUENCE_OVERRIDE};
+use tombolo_format::value_object::PROPERTY_VALUE_OBJECTS;
 use tombolo_storage::LogOffset;
 
 use super::report::Report;
@@ -270,7 +272,34 @@ fn table_fields(table: &TableDescription) -> Vec<(&'static str, Value)> {
             ("latest_expires_ms", json!(expiry.latest_ms)),
         ]);
     }
-    let is_known = |id: &u16| [SEQUENCE_OVERRIDE, PROPERTY_EXPIRY].contains(id);
+    if let Some(ranges) = table.range_deletes() {
+        fields.push(("range_deletes", json!(ranges.count)));
+    }
+    let referred = table.referred();
+    if !referred.is_empty() {
+        let objects: Vec<_> = referred
+            .iter()
+            .map(|to| json!({ "identity": format!("{:016x}", to.object), "bytes": to.bytes }))
+            .collect();
+        fields.push(("value_objects", json!(objects)));
+    }
+    if let Some(Ok(said)) = table.properties.get(PROPERTY_COLLECTED).map(decode_collected) {
+        let said: Vec<_> = said
+            .iter()
+            .map(|one| {
+                json!({ "collector": one.collector, "name": one.name, "value": text::to_json(one.value) })
+            })
+            .collect();
+        fields.push(("collected", json!(said)));
+    }
+    let known = [
+        SEQUENCE_OVERRIDE,
+        PROPERTY_EXPIRY,
+        PROPERTY_RANGE_DELETES,
+        PROPERTY_VALUE_OBJECTS,
+        PROPERTY_COLLECTED,
+    ];
+    let is_known = |id: &u16| known.contains(id);
     let properties: Vec<_> = table.properties.ids().into_iter().filter(|id| !is_known(id)).collect();
     if !properties.is_empty() {
         fields.push(("properties of a later version", json!(properties)));
@@ -285,7 +314,12 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
     let offset = |word: u64| json!(LogOffset(word).to_string());
     let (what, fields) = match edit {
         Edit::TableAdded(table) => (
-            if table.source.is_some() { "table of a source added" } else { "table added" },
+            match (table.is_values(), table.source.is_some()) {
+                (false, false) => "table added",
+                (false, true) => "table of a source added",
+                (true, false) => "value object added",
+                (true, true) => "value object of a source added",
+            },
             table_fields(table),
         ),
         Edit::TableStaged(table) => ("table staged", table_fields(table)),

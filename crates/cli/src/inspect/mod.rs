@@ -4,12 +4,14 @@
 //! magic, and reported part by part. A damaged part is named with what was expected and what is
 //! there; the rest is reported as far as it can be reached. Writers are not disturbed.
 
+mod entry;
 mod log;
 mod log_object;
 mod manifest;
 mod place;
 mod report;
 mod table;
+mod values;
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -25,7 +27,7 @@ use crate::output::Output;
 Examples:
   tombolo inspect file:///data/orders                     every object and log file, and what it is
   tombolo inspect file:///data/orders manifest            every record of the manifest, oldest first
-  tombolo inspect file:///data/orders tables              every table
+  tombolo inspect file:///data/orders tables              every table, and every object of values that lie apart
   tombolo inspect file:///data/orders log                 every file or object of logs
   tombolo inspect file:///data/orders pins                every pin of checkpoints and readers; checkpoints likewise
   tombolo inspect file:///logs                            a place of logs alone: by the ids of their databases
@@ -53,6 +55,8 @@ pub struct Arguments {
 pub enum Kind {
     /// A table.
     Table,
+    /// An object of values that lie apart from their table.
+    Values,
     /// A segment of a log.
     Segment,
     /// The control page of a log lane.
@@ -76,8 +80,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    const MAGICS: [(Kind, [u8; 8]); 9] = [
+    const MAGICS: [(Kind, [u8; 8]); 10] = [
         (Kind::Table, tombolo_format::table::TABLE_MAGIC),
+        (Kind::Values, tombolo_format::value_object::VALUE_OBJECT_MAGIC),
         (Kind::Segment, tombolo_format::log_frame::SEGMENT_MAGIC),
         (Kind::Lane, tombolo_format::log_frame::LANE_MAGIC),
         (Kind::Record, tombolo_format::manifest::RECORD_MAGIC),
@@ -170,6 +175,7 @@ fn inspect(name: &str, bytes: &Bytes, kind: Option<Kind>, entries: bool) -> Repo
     let mut report = Report::new(name, bytes.len() as u64);
     match kind.or_else(|| Kind::by_magic(bytes)).or_else(|| Kind::by_name(name)) {
         Some(Kind::Table) => table::inspect(bytes, entries, &mut report),
+        Some(Kind::Values) => values::inspect(bytes, entries, &mut report),
         Some(Kind::Segment) => log::segment(name, bytes, entries, &mut report),
         Some(Kind::Lane) => log::lane(bytes, &mut report),
         Some(Kind::LogObject) => log_object::inspect(name, bytes, entries, &mut report),

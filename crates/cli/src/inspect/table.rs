@@ -8,6 +8,7 @@ use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::stored::{BlockHandle, STORED_TRAILER_BYTES};
 use tombolo_format::table::{FOOTER_BYTES, Footer, Partition, Top, open_data_within};
 
+use super::entry;
 use super::report::Report;
 use crate::text;
 
@@ -52,12 +53,36 @@ pub fn inspect(bytes: &Bytes, entries: bool, report: &mut Report) {
         "top index",
         vec![("checksum", json!("right"))],
     );
+    if let Some(handle) = properties.ranges {
+        ranges(&top, handle, entries, report);
+    }
     walk(&top.index, footer.top_index.offset, "top index", report, |value, report| {
         match PartitionHandle::decode(value, footer.top_index.offset) {
             Ok(handle) => partition(bytes, &top, handle, entries, report),
             Err(error) => report.damage(footer.top_index.offset, "partition handle", error),
         }
     });
+}
+
+/// The block of range deletes: each range of it with `entries`.
+fn ranges(top: &Top, handle: BlockHandle, entries: bool, report: &mut Report) {
+    let ends = top.ranges.bounds().unwrap_or_default();
+    let fields = vec![
+        ("ranges", json!(top.ranges.len())),
+        ("layers", json!(top.ranges.layers().len())),
+        ("first", text::to_json(ends.0)),
+        ("end", text::to_json(ends.1)),
+        ("checksum", json!("right")),
+    ];
+    report.part(handle.offset, u64::from(handle.length), "range deletes", fields);
+    for range in top.ranges.iter().filter(|_| entries) {
+        let fields = vec![
+            ("key", text::to_json(range.from)),
+            ("sequence", json!(range.number.0)),
+            ("delete_to", text::to_json(range.to)),
+        ];
+        report.part(handle.offset, None, "RangeDelete", fields);
+    }
 }
 
 /// Calls `each` with every value of an index block; damage in the block ends the walk.
@@ -127,8 +152,13 @@ fn data_block(bytes: &Bytes, top: &Top, handle: BlockHandle, entries: bool, repo
         }
         count += 1;
         if entries {
-            let kind = key.trailer.kind().map_or("unknown".to_owned(), |kind| format!("{kind:?}"));
-            lines.push((last.clone(), key.trailer.sequence().0, kind, text::to_json(value)));
+            let (kind, said) = match key.trailer.kind() {
+                Some(kind) => (format!("{kind:?}"), entry::fields(kind, value)?),
+                None => ("unknown".to_owned(), vec![("value", text::to_json(value))]),
+            };
+            let mut fields = vec![("key", last.clone()), ("sequence", json!(key.trailer.sequence().0))];
+            fields.extend(said);
+            lines.push((kind, fields));
         }
         Ok::<(), FormatError>(())
     });
@@ -143,8 +173,7 @@ fn data_block(bytes: &Bytes, top: &Top, handle: BlockHandle, entries: bool, repo
         ("last", last),
     ];
     report.part(handle.offset, u64::from(handle.length), "data block", fields);
-    for (key, sequence, kind, value) in lines {
-        let fields = vec![("key", key), ("sequence", json!(sequence)), ("value", value)];
+    for (kind, fields) in lines {
         report.part(handle.offset, None, kind, fields);
     }
     if let Err(error) = checked {

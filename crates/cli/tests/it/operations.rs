@@ -139,3 +139,72 @@ fn lines_change_keys_in_each_way() {
     let (code, _, message) = with_input(&["db", "import", &store], beyond);
     assert!(code == 2 && message.contains("writing the entries 1 to 1"), "{message}");
 }
+
+/// Tables of a keyspace whose values end or lie apart say all of it.
+#[test]
+fn tables_of_every_keyspace_are_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, other) = (uri(&folder.path().join("db")), uri(&folder.path().join("other")));
+    let large = "x".repeat(700);
+    for (name, setting, value) in [("apart", "--separate-from", "512"), ("ending", "--ttl", "36h")] {
+        ok(&["db", "keyspace", "create", &store, name, setting, value]);
+        let lines =
+            format!("{{\"key\":\"large\",\"value\":\"{large}\"}}\n{{\"key\":\"small\",\"value\":\"1\"}}\n");
+        let import = ["db", "import", &store, "--keyspace", name];
+        let (code, _, message) = with_input(&import, lines.as_bytes());
+        assert_eq!(code, 0, "{message}");
+        ok(&["db", "flush", &store]);
+        let place = uri(&folder.path().join(name));
+        ok(&["db", "export-tables", &store, &place, "--keyspace", name]);
+        ok(&["db", "import-tables", &other, &place, "--trusted"]);
+        let exported = ok(&["db", "export", &store, "--keyspace", name]);
+        assert_eq!(ok(&["db", "export", &other, "--keyspace", name]), exported);
+        assert!(exported.contains(&large), "{exported}");
+        assert_eq!(exported.contains("expires_ms"), name == "ending", "{exported}");
+    }
+}
+
+#[test]
+fn inspect_shows_each_kind_of_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "keyspace", "create", &store, "k", "--operator", "append_comma", "--separate-from", "512"]);
+    let large = "x".repeat(700);
+    let lines = format!(
+        "{{\"key\":\"a\",\"value\":\"1\",\"expires_ms\":900000000000000}}\n{{\"key\":\"b\",\"merge\":\"2\"}}\n\
+        {{\"key\":\"c\",\"delete_to\":\"d\"}}\n{{\"key\":\"e\",\"value\":\"{large}\"}}\n{{\"key\":\"f\",\"delete\":true}}\n"
+    );
+    let (code, _, message) = with_input(&["db", "import", &store, "--keyspace", "k"], lines.as_bytes());
+    assert_eq!(code, 0, "{message}");
+    let parts = |object: &str| -> Vec<serde_json::Value> {
+        let text = ok(&["--json", "inspect", &store, object, "--entries"]);
+        text.lines().flat_map(|line| json(line)["parts"].as_array().unwrap().clone()).collect()
+    };
+    let check =
+        |parts: &[serde_json::Value], kind: &str, key: &str, field: &str, value: serde_json::Value| {
+            let found = parts.iter().find(|part| part["what"] == kind && part["key"] == key);
+            let found = found.unwrap_or_else(|| panic!("no {kind} of {key} in {parts:?}"));
+            assert_eq!(found[field], value, "{found}");
+        };
+    let log = parts("log");
+    check(&log, "ExpiringPut", "a", "expires_ms", 900_000_000_000_000_u64.into());
+    check(&log, "ExpiringPut", "a", "value", "1".into());
+    check(&log, "Merge", "b", "merge", "2".into());
+    check(&log, "RangeDelete", "c", "delete_to", "d".into());
+    check(&log, "Delete", "f", "value", serde_json::Value::Null);
+    ok(&["db", "flush", &store]);
+    let tables = parts("tables");
+    check(&tables, "ExpiringPut", "a", "expires_ms", 900_000_000_000_000_u64.into());
+    check(&tables, "RangeDelete", "c", "delete_to", "d".into());
+    check(&tables, "SeparatedPut", "e", "value_bytes", 700.into());
+    let of = |what: &str, parts: &[serde_json::Value]| {
+        parts.iter().find(|part| part["what"] == what).unwrap_or_else(|| panic!("{what}: {parts:?}")).clone()
+    };
+    assert_eq!(of("range deletes", &tables)["ranges"], 1);
+    let footer = tables.iter().find(|part| part["records"].is_number()).unwrap();
+    assert_eq!((&footer["records"], &footer["value_bytes"]), (&1.into(), &700.into()));
+    let manifest = parts("manifest");
+    let table = of("table added", &manifest);
+    assert_eq!((&table["range_deletes"], &table["expiring"]), (&1.into(), &1.into()), "{table}");
+    assert_eq!(table["value_objects"][0]["identity"], of("value object added", &manifest)["identity"]);
+}

@@ -15,6 +15,8 @@ pub struct RangeSize {
     pub table_bytes: u64,
     /// Entries in tables, in proportion to the bytes.
     pub table_entries: u64,
+    /// Bytes in value objects to which these entries refer, in proportion to the tables' bytes.
+    pub value_bytes: u64,
     /// Bytes of keys and values in memory, not yet flushed.
     pub memory_bytes: u64,
     /// Entries in memory.
@@ -64,10 +66,13 @@ pub(crate) async fn range_size(
             Err(error) => return Err(health.judge_read(view, error).await),
         };
         let description = table.description();
-        let entries =
-            u128::from(description.entries) * u128::from(bytes) / u128::from(description.length.max(1));
+        let share = |all: u64| {
+            let share = u128::from(all) * u128::from(bytes) / u128::from(description.length.max(1));
+            u64::try_from(share).unwrap_or(u64::MAX)
+        };
         size.table_bytes += bytes;
-        size.table_entries += u64::try_from(entries).unwrap_or(u64::MAX);
+        size.table_entries += share(description.entries);
+        size.value_bytes += share(description.referred().iter().map(|to| to.bytes).sum());
     }
     Ok(size)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Env, TaskClass};
+use tombolo_format::expiry::{EXPIRY_MS_MAX, join_expiring};
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::TableName;
 use tombolo_storage::{Epoch, Error, ErrorKind, Purpose, Registry, Request};
@@ -133,6 +134,20 @@ impl TableFileBuilder {
     /// added. `Busy` while the one before is not there. Those of the store: the table is lost.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Op<()> {
         self.add(EntryKind::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// The next entry: `key` has this value until a moment of the time of the database that takes
+    /// the table, in milliseconds since the Unix epoch ([`crate::Db::time_ms`]).
+    ///
+    /// # Errors
+    /// As [`TableFileBuilder::put`]; `Invalid` for a moment beyond all time.
+    pub fn put_until(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires_ms: u64) -> Op<()> {
+        if expires_ms > EXPIRY_MS_MAX {
+            let message = format!("a value that ends at {expires_ms} ms, beyond all time");
+            let error = Error::new(ErrorKind::Invalid, message).object(&self.place);
+            return Op::ready(Err(error.advice(format!("the latest end is {EXPIRY_MS_MAX} ms"))));
+        }
+        self.add(EntryKind::ExpiringPut, key.as_ref(), &join_expiring(value.as_ref(), expires_ms))
     }
 
     /// The next entry: `key` has no value, whatever a database had for it.

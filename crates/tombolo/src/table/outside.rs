@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::FormatError;
+use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY, expiry_of};
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber};
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_format::property::PropertyList;
+use tombolo_format::property::{Property, PropertyList};
 use tombolo_format::table::{FOOTER_BYTES, Footer, TABLE_MAGIC, TAIL_BYTES_MAX, Top, Verification};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
@@ -23,12 +24,14 @@ struct Found {
     first: Option<Bytes>,
     last: Vec<u8>,
     features: u64,
+    /// When its entries end.
+    expiry: Option<Expiry>,
     /// Why it is no table from outside.
     refused: Option<&'static str>,
 }
 
 impl Found {
-    fn entry(&mut self, key: InternalKey<'_>) -> tombolo_format::Result<()> {
+    fn entry(&mut self, key: InternalKey<'_>, stored: &[u8]) -> tombolo_format::Result<()> {
         let refused = if key.trailer.sequence() != SequenceNumber::ZERO {
             Some("its entries have sequence numbers of their own")
         } else if self.first.is_some() && self.last == key.user_key {
@@ -43,7 +46,13 @@ impl Found {
         self.first.get_or_insert_with(|| Bytes::copy_from_slice(key.user_key));
         self.last.clear();
         self.last.extend_from_slice(key.user_key);
-        self.features |= key.trailer.kind().map_or(0, EntryKind::feature);
+        if let Some(kind) = key.trailer.kind() {
+            self.features |= kind.feature();
+            if let Some(end) = expiry_of(kind, stored)? {
+                let one = Expiry::of(end);
+                self.expiry = Some(self.expiry.map_or(one, |all| all.with(one)));
+            }
+        }
         Ok(())
     }
 }
@@ -57,7 +66,7 @@ fn foreign(object: &ObjectName, why: impl std::fmt::Display) -> Error {
 
 impl Table {
     /// Describes the table from outside that `object` holds, as table `name` of a keyspace. Reads
-    /// and checks all of it, or, with `is_trusted`, its ends only.
+    /// and checks all of it, or, with `is_trusted` and without values that end, its ends only.
     ///
     /// # Errors
     /// `Invalid` when it is no such table; `Corrupt` when it is damaged; `Unsupported` for one of a
@@ -110,6 +119,8 @@ impl Table {
         let table = Table::new(description, object.clone(), Arc::clone(store), Arc::clone(cache));
         let (tail, at, top, _charge) = table.tail(request).await?;
         let mut found = Found::default();
+        // Its ends do not say when its values end, which decides when it may go.
+        let is_trusted = is_trusted && footer.features & EntryKind::ExpiringPut.feature() == 0;
         let looked = if is_trusted {
             Arc::new(table).look_at_ends(request, &mut found).await
         } else {
@@ -125,7 +136,10 @@ impl Table {
             return Err(Error::corrupt(object, at, expected, format!("{:#x}", footer.features)));
         }
         let properties = top.properties;
+        let expiry = found.expiry.map(Expiry::encode);
+        let expiry = expiry.as_ref().map(|value| Property { id: PROPERTY_EXPIRY, is_critical: true, value });
         Ok(TableDescription {
+            properties: PropertyList::of(expiry),
             first_key,
             last_key: found.last.into(),
             entries: properties.entries,
@@ -148,7 +162,7 @@ impl Table {
             let (piece, offset) = pieces.around(handle, top.footer.data_end).await?;
             let _decoded = self.charge_decoded(piece, offset, handle);
             verification
-                .take(handle, piece, offset, |key, _| found.entry(key))
+                .take(handle, piece, offset, |key, stored| found.entry(key, stored))
                 .map_err(|error| self.damaged(error))?;
         }
         Ok(self.description.clone())
@@ -163,7 +177,7 @@ impl Table {
                 iterator.load().await?;
             }
             if iterator.valid() && !(is_last && iterator.key().user_key == &found.last[..]) {
-                found.entry(iterator.key()).map_err(|error| self.damaged(error))?;
+                found.entry(iterator.key(), iterator.value()).map_err(|error| self.damaged(error))?;
             }
         }
         Ok(self.description.clone())

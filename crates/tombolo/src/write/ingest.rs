@@ -127,7 +127,10 @@ impl Ingestion {
             rotate(engine, commit, Some(ingested));
         }
         std::mem::forget(unfinished);
-        Ok(Committed { rotated: true, ..committed })
+        let tables = self.layers.iter().flatten();
+        let ends = tables.filter_map(|table| Some(table.expiry()?.earliest_ms));
+        let wants_time = committed.wants_time || ends.min().is_some_and(|end| engine.time.is_news(end));
+        Ok(Committed { rotated: true, wants_time, ..committed })
     }
 }
 

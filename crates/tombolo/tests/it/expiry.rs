@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tombolo::{Batch, Condition, Db, ErrorKind, KeyspaceOptions, Options, TakeOver};
+use tombolo::{
+    Batch, Condition, Db, ErrorKind, Ingest, IngestOptions, KeyspaceOptions, Options, Registry,
+    TableFileBuilder, TakeOver,
+};
 use tombolo_env::simulated::{Process, World};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -74,6 +77,43 @@ fn values_end_at_their_time_in_memory_and_in_tables_and_for_successors() {
     assert!((15 * 60_000..=30 * 60_000).contains(&passed), "{passed} ms");
     check(&db, &["put"]);
     assert!(db.verify().wait().unwrap().damage.is_empty());
+}
+
+/// Tables from outside hold values that end, and say so to whom it concerns: nothing else tells the
+/// keeper of the time that something ends.
+#[test]
+fn values_of_tables_from_outside_end() {
+    for trusted in [false, true] {
+        let world = World::new(1);
+        let process = world.process("writer");
+        let db = builder(&process).open().wait().unwrap();
+        let keys = db.default_keyspace();
+        let (env, registry) = (process.env(), Registry::with_defaults());
+        let made = TableFileBuilder::create_with(env, registry, "file:///parts/1.table", keys.options());
+        let mut table = made.wait().unwrap();
+        let now = db.time_ms();
+        table.put_until("long", "value", now + 600_000).wait().unwrap();
+        table.put("put", "stays").wait().unwrap();
+        table.put_until("short", "value", now + 60_000).wait().unwrap();
+        let beyond = table.put_until("zero", "value", u64::MAX).wait().unwrap_err();
+        assert_eq!(beyond.kind(), ErrorKind::Invalid, "{beyond}");
+        table.finish().wait().unwrap();
+        let options = IngestOptions { trusted, ..IngestOptions::default() };
+        db.ingest(Ingest::new().options(options).table(&keys, "file:///parts/1.table")).wait().unwrap();
+        check(&db, &["long", "put", "short"]);
+        world.run_for(MINUTE + Duration::from_millis(1));
+        check(&db, &["long", "put"]);
+        assert!(db.verify().wait().unwrap().damage.is_empty());
+        drop((keys, db));
+        let db = builder(&process).open().wait().unwrap();
+        check(&db, &["long", "put"]);
+        world.run_for(10 * MINUTE);
+        check(&db, &["put"]);
+        // An hour later the bytes are gone.
+        world.run_for(90 * MINUTE);
+        db.compact().wait().unwrap();
+        assert_eq!(db.property("entries").unwrap().value.number(), Some(1));
+    }
 }
 
 #[test]

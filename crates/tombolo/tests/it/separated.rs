@@ -119,11 +119,16 @@ fn large_values_lie_apart_and_are_read_by_every_face() {
         fill(&db, 0..100, 1).await;
         assert!(!bucket.value_objects("db").await.is_empty());
         assert_eq!(check(&db, 0..100, 1).await, 75, "three of four values lie apart");
+        let keyspace = db.keyspace("apart").unwrap();
+        let all = keyspace.approximate_size::<&[u8]>(..).await.unwrap().value_bytes;
+        let kept = db.property("value-bytes").unwrap().value.number().unwrap();
+        assert!((kept * 9 / 10..=kept).contains(&all), "{all} of {kept} bytes");
+        let none = keyspace.approximate_size(&[u8::MAX; 5][..]..).await.unwrap();
+        assert_eq!((none.value_bytes, none.table_bytes), (0, 0));
         let snapshot = db.snapshot();
         fill(&db, 0..150, 2).await;
         db.compact().await.unwrap();
         check(&db, 0..150, 2).await;
-        let keyspace = db.keyspace("apart").unwrap();
         assert_eq!(snapshot.get(&keyspace, key(60)).await.unwrap().unwrap(), value(60, 1)[..]);
         let mut batch = Batch::new();
         for number in 0..150 {
