@@ -78,6 +78,15 @@ pub enum Mutant {
     RangeDeleteMovedBelow,
     RangeDeleteLostInReplay,
     SingleDeleteRevives,
+    // Stretches of dead keys that cursors go past
+    DeadRunKeptOverPut,
+    DeadRunKeptOverIngest,
+    DeadRunHidesFromOlder,
+    DeadRunOfAnotherView,
+    DeadRunOpenedLate,
+    DeadRunByAnotherTime,
+    // Deletes that a flush lets go
+    FlushAheadTakenForBottom,
     // The database's time, and what has expired
     TimeBeginsAtHostClock,
     TimeJudgedUnbounded,

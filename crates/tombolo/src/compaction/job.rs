@@ -28,7 +28,7 @@ use super::world::{JobWorld, Terms};
 use crate::budget::Category;
 use crate::flush::finish;
 use crate::resolve::{Hiding, Retention, Taken};
-use crate::version::{Output, SortedRun, TableHandle, TableWriter};
+use crate::version::{Below, Output, SortedRun, TableHandle, TableWriter};
 
 /// Most parts of one job.
 const PARTS_MAX: u64 = 4;
@@ -176,7 +176,7 @@ impl Run {
         }
         let mut merge = Merge::open(inputs, range.0.as_ref(), range.1.as_ref()).await?;
         let mut retention = Retention::new(self.terms.moments.clone(), self.terms.judge.clone());
-        let mut below = Below::new(&self.job);
+        let mut below = Below::new(self.job.older_runs.clone(), &self.job.deeper);
         let ranges = Ending::new(self.ranges_of(&hiding, &range, &below), self.job.to);
         let mut outputs = Outputs::new(Cutter::new(&self.job, self.job.bytes() / parts), ranges);
         let mut entries = 0;
@@ -500,55 +500,6 @@ fn ranges(keys: &[Bytes]) -> Vec<Range> {
     let starts = std::iter::once(None).chain(keys.iter().cloned().map(Some));
     let ends = keys.iter().cloned().map(Some).chain(std::iter::once(None));
     starts.zip(ends).collect()
-}
-
-/// A place in a sorted run that moves with ascending keys.
-#[derive(Debug)]
-struct Spot {
-    run: Arc<SortedRun>,
-    at: usize,
-}
-
-impl Spot {
-    /// Whether a table's range holds `key`.
-    fn may_hold(&mut self, key: &[u8]) -> bool {
-        while self.run.get(self.at).is_some_and(|table| table.description().ends_before(key)) {
-            self.at += 1;
-        }
-        self.run.get(self.at).is_some_and(|table| &table.description().first_key[..] <= key)
-    }
-}
-
-/// What lies below the output.
-#[derive(Debug)]
-pub(super) struct Below {
-    runs: Vec<Arc<TableHandle>>,
-    levels: Vec<Spot>,
-}
-
-impl Below {
-    pub(super) fn new(job: &Job) -> Below {
-        let levels = job.deeper.iter().map(|run| Spot { run: Arc::clone(run), at: 0 }).collect();
-        Below { runs: job.older_runs.clone(), levels }
-    }
-
-    /// Whether something of `key` may lie below. Keys must ascend from call to call.
-    pub(super) fn may_hold(&mut self, key: &[u8]) -> bool {
-        self.runs.iter().any(|table| table.covers(key))
-            || self.levels.iter_mut().any(|level| level.may_hold(key))
-    }
-}
-
-impl Below {
-    /// Whether something of the keys from `from` up to `to` may lie below.
-    pub(super) fn may_hold_within(&self, from: &[u8], to: &[u8]) -> bool {
-        let meets = |table: &Arc<TableHandle>| {
-            let description = table.description();
-            *description.first_key < *to && !description.ends_before(from)
-        };
-        self.runs.iter().any(meets)
-            || self.levels.iter().any(|level| level.run.range(level.run.overlapping(from, to)).any(meets))
-    }
 }
 
 /// Says where outputs end.

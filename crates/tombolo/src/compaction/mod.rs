@@ -18,10 +18,14 @@ mod relocation;
 mod world;
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tombolo_env::Completion;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -41,6 +45,8 @@ use merge::{Failure, Merged};
 use pick::{Asked, Busy, Cursors, Job, Means, Picking, Settings, Turn};
 use world::{JobWorld, Terms};
 
+/// A database is idle that nobody has written to for so long.
+const REST: Duration = Duration::from_secs(2);
 /// Jobs at once. How many of them run side by side the pool of the background class says.
 pub(crate) const WORKERS: usize = 3;
 
@@ -68,16 +74,24 @@ struct Begun {
 /// Compacts what needs it, until the database stops. Several workers share a compactor.
 pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
     let mut retries = Retries::default();
+    let mut is_idle = false;
     loop {
         // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
         if engine.is_stopping() {
             return;
         }
-        let Some(begun) = compactor.begin(&engine) else {
-            let _woken = work.await;
+        let Some(begun) = compactor.begin(&engine, is_idle) else {
+            is_idle = false;
+            if !compactor.waits_for_rest(&engine) {
+                let _woken = work.await;
+                continue;
+            }
+            let writes = engine.stream.writes();
+            is_idle = is_left_alone(&engine, work).await && engine.stream.writes() == writes;
             continue;
         };
+        is_idle = false;
         let result = compact(&engine, &compactor, &begun).await;
         let result = compactor.judge(&engine, &begun, result).await;
         // What fails is kept through the pause: the other workers go on with what does not, instead
@@ -95,9 +109,29 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
     }
 }
 
+/// Waits a while; `false` when there may be work before that is over.
+async fn is_left_alone(engine: &Engine, mut work: Completion<()>) -> bool {
+    let mut rest = engine.env.sleep(REST);
+    std::future::poll_fn(|context| {
+        if rest.as_mut().poll(context).is_ready() {
+            return Poll::Ready(true);
+        }
+        Pin::new(&mut work).poll(context).map(|_| false)
+    })
+    .await
+}
+
 impl Compactor {
-    /// Takes the next job: what somebody asked for comes first.
-    fn begin(&self, engine: &Arc<Engine>) -> Option<Begun> {
+    /// Whether there is a job that waits for nobody to write.
+    fn waits_for_rest(&self, engine: &Arc<Engine>) -> bool {
+        let view = engine.view_owned();
+        view.version.keyspaces().any(|(_, levels)| pick::may_want_rest(levels))
+            && self.0.lock().next_needed(engine, &view.version, true).is_some()
+    }
+
+    /// Takes the next job: what somebody asked for comes first, and what only an idle database does
+    /// comes last.
+    fn begin(&self, engine: &Arc<Engine>, is_idle: bool) -> Option<Begun> {
         let mut shared = self.0.lock();
         let requests = std::mem::take(&mut *engine.compaction_requests.lock());
         shared.asked.extend(requests.into_iter().map(|request| {
@@ -106,8 +140,9 @@ impl Compactor {
         // Loaded under the lock: what a job that was given back has installed is in it.
         let view = engine.view_owned();
         shared.forget_what_is_gone(engine);
-        let job =
-            shared.next_asked(engine, &view.version).or_else(|| shared.next_needed(engine, &view.version));
+        let job = shared
+            .next_asked(engine, &view.version)
+            .or_else(|| shared.next_needed(engine, &view.version, is_idle));
         let Some((job, keyspace)) = job else {
             // What failed last, and nobody is at, is not wanted any more.
             for keyspace in
@@ -209,6 +244,7 @@ impl Shared {
             settled_ms,
             snapshots_judged_ms: snapshots.iter().map(|(_, judged_ms)| *judged_ms).min().unwrap_or(u64::MAX),
             collected: collected(background, keyspace.id),
+            is_idle: false,
         }
     }
 
@@ -268,7 +304,12 @@ impl Shared {
 
     /// A job for the keyspace that needs it most: the one with the most runs is read and written
     /// slowest.
-    fn next_needed(&self, background: &Background, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
+    fn next_needed(
+        &self,
+        background: &Background,
+        version: &Version,
+        is_idle: bool,
+    ) -> Option<(Job, Arc<KeyspaceInfo>)> {
         if !background.options.load().automatic_compaction {
             return None;
         }
@@ -276,7 +317,8 @@ impl Shared {
         keyspaces.sort_by_key(|(_, levels)| std::cmp::Reverse(levels.runs.len()));
         keyspaces.into_iter().find_map(|(id, levels)| {
             let keyspace = background.catalog.by_id(id)?;
-            let job = pick::pick(levels, &Shared::picking(&self.busy, &self.cursors, background, &keyspace))?;
+            let picking = Shared::picking(&self.busy, &self.cursors, background, &keyspace);
+            let job = pick::pick(levels, &Picking { is_idle, ..picking })?;
             Some((job, keyspace))
         })
     }

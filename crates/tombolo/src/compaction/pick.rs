@@ -13,7 +13,7 @@
 //! 3. Tables of which a large part are deletes go down early, and at the bottom are written again
 //!    once no snapshot sees what they deleted.
 //! 4. A level 0 that reads have paid for goes down, few as its runs may be: see
-//!    `version::read_cost`.
+//!    `version::read_cost`. So does one with many deletes once nobody writes.
 //!
 //! What has expired comes before all that ([`expired`]), and garbage of values that lie apart after
 //! it ([`apart`]). That is the shape `leveled`. [`tiered`]
@@ -352,6 +352,8 @@ pub(crate) struct Picking<'a> {
     pub(crate) snapshots_judged_ms: u64,
     /// The value objects to collect.
     pub(crate) collected: Collected,
+    /// Nobody has written for a while.
+    pub(crate) is_idle: bool,
 }
 
 impl Picking<'_> {
@@ -407,7 +409,8 @@ pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
         Shape::Leveled => leveled(levels, picking),
         Shape::Tiered => tiered::pick(levels, picking),
         Shape::Auto => tiered::pick(levels, picking)
-            .or_else(|| for_reads(levels, picking, &Targets::new(levels, &picking.settings))),
+            .or_else(|| for_reads(levels, picking, &Targets::new(levels, &picking.settings)))
+            .or_else(|| for_rest(levels, picking, &Targets::new(levels, &picking.settings))),
         Shape::Fifo => fifo::pick(levels, picking),
     };
     let garbage = || apart::pick(levels, picking);
@@ -446,7 +449,9 @@ fn leveled(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
             return Some(job);
         }
     }
-    for_deletes(levels, picking, &targets).or_else(|| for_reads(levels, picking, &targets))
+    for_deletes(levels, picking, &targets)
+        .or_else(|| for_reads(levels, picking, &targets))
+        .or_else(|| for_rest(levels, picking, &targets))
 }
 
 /// In thousandths of what starts a compaction. A run of deletes counts twice.
@@ -789,6 +794,22 @@ fn for_reads(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Optio
     }
     let to = next_level(levels, targets, 0);
     job(levels, picking, targets, Reason::Reads, (0, runs_that_may_go(levels, picking.busy, to)), to)
+}
+
+/// Whether there may be something to do for [`for_rest`].
+pub(crate) fn may_want_rest(levels: &Levels) -> bool {
+    levels.runs.iter().any(|table| has_many_deletes(table))
+}
+
+/// While nobody writes: all runs that may go, if some have many deletes. Writes that go on would
+/// bring more of them, to go down together.
+fn for_rest(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Option<Job> {
+    let is_heavy = |table: &Arc<TableHandle>| picking.busy.is_free(table) && has_many_deletes(table);
+    if !picking.is_idle || !levels.runs.iter().any(is_heavy) {
+        return None;
+    }
+    let to = next_level(levels, targets, 0);
+    job(levels, picking, targets, Reason::Deletes, (0, runs_that_may_go(levels, picking.busy, to)), to)
 }
 
 /// The number that the oldest snapshot must reach before a table at the bottom can lose the many

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use tombolo_format::key::{EntryKind, kind_name};
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use super::dead_runs::DeadRuns;
 use crate::operator::Operators;
 use crate::options::{KeyspaceOptions, ttl_ms};
 use crate::resolve::Judge;
@@ -91,6 +92,11 @@ impl KeyspaceInfo {
             .advice("set its operator: KeyspaceOptions::operator, or `tombolo keyspace set`")
     }
 
+    /// Where stretches of dead keys are known, if it is in a catalog.
+    pub(crate) fn dead_runs(&self) -> Option<&DeadRuns> {
+        self.catalog.get().map(|shared| &shared.dead_runs)
+    }
+
     /// Notes that its operator failed in the background; says whether that is new.
     pub(crate) fn note_merge_failed(&self) -> bool {
         !self.merge_failed.swap(true, Ordering::Relaxed)
@@ -163,6 +169,7 @@ pub(crate) struct Catalog {
 #[derive(Debug, Default)]
 struct Shared {
     operators: Operators,
+    dead_runs: DeadRuns,
 }
 
 /// Invariant: both hold the same keyspaces.
@@ -175,12 +182,19 @@ struct All {
 impl Catalog {
     /// An empty one of a database that was opened with `operators`.
     pub(crate) fn new(operators: Operators) -> Catalog {
-        Catalog { shared: Arc::new(Shared { operators }), ..Catalog::default() }
+        let shared = Arc::new(Shared { operators, dead_runs: DeadRuns::default() });
+        Catalog { shared, ..Catalog::default() }
     }
 
     /// The operators that the database was opened with.
     pub(crate) fn operators(&self) -> &Operators {
         &self.shared.operators
+    }
+
+    /// Stretches of keys without a value, of all keyspaces.
+    #[inline]
+    pub(crate) fn dead_runs(&self) -> &DeadRuns {
+        &self.shared.dead_runs
     }
 
     /// Adds a keyspace. Of one that had its name before, the removal comes first.

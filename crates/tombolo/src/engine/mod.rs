@@ -19,6 +19,7 @@
 mod background;
 mod catalog;
 mod commit_queue;
+mod dead_runs;
 mod following;
 mod health;
 mod kept;
@@ -48,6 +49,7 @@ use tombolo_storage::{Log, LogContext, LogOffset, LogRecord, LogStore, ObjectSto
 pub(crate) use background::Background;
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use commit_queue::{CommitQueue, Committed, POSTED_BYTES_MAX, Posted};
+pub(crate) use dead_runs::{DeadRun, LooksFrom};
 pub(crate) use following::Following;
 pub(crate) use health::Health;
 pub(crate) use kept::Kept;
@@ -86,6 +88,9 @@ pub(crate) struct View {
     pub(crate) version: Arc<Version>,
     /// What keeps the tables from being deleted, where this process is not the one that deletes.
     pub(crate) kept_by: Option<Arc<Pinned>>,
+    /// Another one than that of the view before if it lacks what this one holds, or holds what this
+    /// one lacks: see [`dead_runs`].
+    pub(crate) generation: u64,
 }
 
 impl View {
@@ -124,7 +129,13 @@ impl View {
     ) -> View {
         waiting.retain(|sealed| !sealed.is_in_tables(state));
         let version = versions.build(state, &self.version, &ingested_of(&waiting));
-        View { active: Arc::clone(&self.active), waiting, version, kept_by: self.kept_by.clone() }
+        View {
+            active: Arc::clone(&self.active),
+            waiting,
+            version,
+            kept_by: self.kept_by.clone(),
+            generation: self.generation,
+        }
     }
 }
 

@@ -79,7 +79,7 @@ impl Ahead {
                     return;
                 }
                 let (began, mut tables) = (engine.env.now(), Vec::new());
-                let result = write_tables(FlushWorld::now(&engine), &sealed, &mut tables).await;
+                let result = write_tables(FlushWorld::now(&engine, &sealed), &sealed, &mut tables).await;
                 let sealed = Arc::downgrade(&sealed);
                 completer.complete(Written { sealed, began, tables, result });
             }

@@ -245,7 +245,7 @@ async fn flush(
             began = since;
             written
         }
-        None => write_tables(FlushWorld::now(engine), sealed, &mut tables).await,
+        None => write_tables(FlushWorld::now(engine, sealed), sealed, &mut tables).await,
     };
     if let Err(error) = written {
         delete_unnamed(engine, &tables).await;

@@ -128,7 +128,7 @@ impl Writing {
             writer.set_ranges(hiding.kept(None, None, |_, _| false))?;
         }
         let mut retention = Retention::new(world.moments.clone(), world.outputs.judge(keyspace));
-        write_list(world, list, &mut writer, (&mut hiding, &mut retention)).await?;
+        write_list(world, (keyspace, list), &mut writer, (&mut hiding, &mut retention)).await?;
         if let Some(error) = retention.take_trouble() {
             world.outputs.merge_failed(keyspace, &error);
         }
@@ -142,12 +142,13 @@ impl Writing {
 
 async fn write_list(
     world: &FlushWorld,
-    list: &List,
+    (keyspace, list): (u32, &List),
     writer: &mut TableWriter,
     (hiding, retention): (&mut Hiding, &mut Retention),
 ) -> Result<()> {
     let mut cursor = list.cursor();
     cursor.first();
+    let mut bottom = world.bottom(keyspace);
     loop {
         let entry = cursor.entry();
         if entry.is_some_and(|entry| hiding.hides(entry.key, entry.trailer)) {
@@ -162,7 +163,7 @@ async fn write_list(
         }
         let Some(entry) = entry else { return Ok(()) };
         let value = || Bytes::copy_from_slice(entry.value);
-        let taken = retention.take(entry.key, entry.trailer, value, |_| false);
+        let taken = retention.take(entry.key, entry.trailer, value, |key| bottom.is_at(key));
         if taken.map_err(|unresolved| unresolved.at("a memtable"))? == Taken::Kept {
             write_entry(world, writer, InternalKey::new(entry.key, entry.trailer), entry.value).await?;
         }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tombolo_format::manifest::TableName;
 use tombolo_storage::Error;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use crate::engine::{Background, Engine};
+use crate::engine::{Background, Engine, Sealed};
 use crate::manifest::State;
 use crate::pace::Paces;
 use crate::resolve::{Judge, Moments};
-use crate::version::{LeftBehind, Tables};
+use crate::version::{Below, LeftBehind, Tables, Version};
 
 /// See the module's documentation.
 pub(crate) trait OutputWorld: Send + Sync + 'static {
@@ -63,6 +64,17 @@ impl FlushOutputs for Engine {
     }
 }
 
+/// See [`FlushWorld::bottom`].
+pub(super) struct Bottom(Option<Below>);
+
+impl Bottom {
+    /// Whether nothing older of `key` lies in any table.
+    #[inline]
+    pub(super) fn is_at(&mut self, key: &[u8]) -> bool {
+        self.0.as_mut().is_some_and(|below| !below.may_hold(key))
+    }
+}
+
 /// The world of a flush, and the facts that it goes by as of its beginning.
 pub(super) struct FlushWorld {
     pub(super) outputs: Arc<dyn FlushOutputs>,
@@ -72,17 +84,33 @@ pub(super) struct FlushWorld {
     pub(super) moments: Moments,
     /// Bytes of all tables of the database, which the size of blocks goes by.
     pub(super) table_bytes: u64,
+    /// All tables with data older than the memtable; `None`: some of that is in no table.
+    older: Option<Arc<Version>>,
 }
 
 impl FlushWorld {
     /// That of a memtable that was sealed before this call.
-    pub(super) fn now(engine: &Arc<Engine>) -> FlushWorld {
+    pub(super) fn now(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> FlushWorld {
+        let view = engine.view_owned();
+        let is_oldest = view.waiting.last().is_some_and(|oldest| Arc::ptr_eq(oldest, sealed));
         FlushWorld {
             outputs: Arc::<Engine>::clone(engine),
             state: engine.manifest.state(),
             moments: engine.moments(),
             table_bytes: engine.table_bytes(),
+            older: (is_oldest || is_enabled(Mutant::FlushAheadTakenForBottom))
+                .then(|| Arc::clone(&view.version)),
         }
+    }
+
+    /// Says of keys of a keyspace whether nothing older of them lies anywhere. Keys must ascend
+    /// from call to call.
+    pub(super) fn bottom(&self, keyspace: u32) -> Bottom {
+        let levels = match &self.older {
+            Some(version) if !version.is_over(keyspace) => version.levels(keyspace).cloned(),
+            _ => return Bottom(None),
+        };
+        Bottom(Some(Below::of_levels(levels.as_deref())))
     }
 
     /// Waits until bytes that were just moved fit the rate.

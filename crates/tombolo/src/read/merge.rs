@@ -265,6 +265,11 @@ impl Merge {
         self.sources.iter().filter(|source| !matches!(source, Source::Memtable(_))).count()
     }
 
+    /// Whether the entry at which it stands is of a table.
+    pub(crate) fn is_in_table(&self) -> bool {
+        self.source().is_some_and(|source| !matches!(source, Source::Memtable(_)))
+    }
+
     /// How many memtables it reads.
     pub(crate) fn memtables(&self) -> usize {
         self.sources.len() - self.tables()

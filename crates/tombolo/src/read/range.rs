@@ -24,6 +24,8 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_format::value_object::Reference;
 use tombolo_storage::{Error, Purpose, Result};
 
+use dead::DeadKeys;
+
 use super::Merge;
 use super::hides::Hides;
 use crate::engine::{KeyspaceInfo, View};
@@ -132,6 +134,8 @@ pub(crate) struct RangeCursor {
     hides: Option<Box<Hides>>,
     /// Keys in a row that they hid.
     hidden: u32,
+    /// Keys in a row without a value.
+    dead: DeadKeys,
     /// Whether the blocked move waits for tables whose range deletes must be known.
     is_opening: bool,
     /// Runs that a seek looks into and would not after a merge.
@@ -164,6 +168,7 @@ impl RangeCursor {
         RangeCursor {
             hides: Hides::of_view(&view, keyspace.id, sequence, range.as_ref()),
             hidden: 0,
+            dead: DeadKeys::default(),
             is_opening: false,
             extra_runs: extra_runs(&merge, &view, keyspace.id),
             owed: Owed::default(),
@@ -377,6 +382,7 @@ impl RangeCursor {
         self.goal = Direction::Forward;
         self.stands = None;
         self.steps = 0;
+        self.dead.begin();
         match step? {
             Step::Done => self.settle_forward(),
             Step::Blocked => Ok(Step::Blocked),
@@ -387,6 +393,7 @@ impl RangeCursor {
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<Step> {
         self.leave_apart();
+        self.dead.begin();
         let step = if self.place == Place::Entry && self.stands == Some(Stand::Backward) {
             self.place = Place::Before;
             if let Some(step) = self.prev_alone() {
@@ -409,42 +416,6 @@ impl RangeCursor {
             Step::Done => self.settle_backward(),
             Step::Blocked => Ok(Step::Blocked),
         }
-    }
-
-    /// [`RangeCursor::prev`] where one table is left, which stands at a value that is seen: most
-    /// often the only version of its key.
-    #[inline]
-    fn prev_alone(&mut self) -> Option<Result<Step>> {
-        if self.hides.is_some() {
-            return None;
-        }
-        let table = self.merge.alone()?;
-        let (key, value) = (table.key(), table.value());
-        if Moment(self.sequence).feed(key.trailer) != Ok(Answer::Value)
-            || value.len() >= SHARE_BYTES_MIN
-            || self.range.as_ref().is_some_and(|range| range.is_below(key.user_key))
-        {
-            return None;
-        }
-        self.anchor.clear();
-        self.anchor.extend_from_slice(key.user_key);
-        (self.saved.shared, self.saved_apart) = (None, None);
-        self.saved.copied.clear();
-        self.saved.copied.extend_from_slice(value);
-        (self.goal, self.stands) = (Direction::Backward, None);
-        (self.place, self.walk, self.has_value, self.steps) = (Place::After, Walk::Versions, true, 1);
-        (self.needs_fold, self.expires_ms) = (false, None);
-        let step = table.prev();
-        if table.valid() {
-            if table.key().user_key != &self.anchor[..] {
-                return Some(self.end_of_key().map(|step| step.unwrap_or(Step::Done)));
-            }
-            return Some(self.settle_backward());
-        }
-        Some(match self.merge.finish_alone(step) {
-            Ok(Step::Done) => self.settle_backward(),
-            blocked => blocked,
-        })
     }
 
     /// Completes a move that is blocked. If the future is dropped or fails, the cursor stays in the
@@ -544,7 +515,9 @@ impl RangeCursor {
     /// What reading several runs cost so far goes to their read_cost.
     #[cold]
     fn pay(&mut self) {
-        if let Some(levels) = self.view.version.levels(self.keyspace.id).filter(|_| self.extra_runs > 0) {
+        if let Some(levels) = self.view.version.levels(self.keyspace.id)
+            && self.owed.owes(self.extra_runs > 0)
+        {
             self.owed.settle(&levels.read_cost, &self.anchor);
         }
     }
@@ -638,9 +611,15 @@ impl RangeCursor {
                 }
                 if self.end_fold()? {
                     self.stands = Some(Stand::Folded);
+                    self.end_of_dead();
                     return Ok(Step::Done);
                 }
                 self.place = Place::After;
+                if let Some(step) = self.pass_folded()
+                    && step? == Step::Blocked
+                {
+                    return Ok(Step::Blocked);
+                }
             }
             let step = self.pass_to_value()?;
             if step == Step::Blocked || self.fold.is_none() {
@@ -670,7 +649,7 @@ impl RangeCursor {
                 self.anchor.extend_from_slice(key);
                 self.place = Place::After;
                 self.steps = 0;
-                match self.pass_hidden() {
+                match self.pass_hidden().or_else(|| self.pass_dead(self.sequence)) {
                     Some(step) => step,
                     None => self.merge.try_next(),
                 }
@@ -680,6 +659,7 @@ impl RangeCursor {
                     Ok(Answer::Value) => {
                         self.place = Place::Entry;
                         self.stands = Some(Stand::Forward);
+                        self.end_of_dead();
                         return Ok(Step::Done);
                     }
                     Ok(Answer::Separated) => {
@@ -689,6 +669,7 @@ impl RangeCursor {
                         }
                         self.place = Place::Entry;
                         self.stands = Some(Stand::Forward);
+                        self.end_of_dead();
                         return Ok(Step::Done);
                     }
                     Ok(Answer::Absent) => {
@@ -696,7 +677,10 @@ impl RangeCursor {
                         self.anchor.extend_from_slice(key);
                         self.place = Place::After;
                         self.steps = 0;
-                        self.merge.try_next()
+                        match self.pass_dead(trailer.sequence()) {
+                            Some(step) => step,
+                            None => self.merge.try_next(),
+                        }
                     }
                     Ok(Answer::Fold) => {
                         self.anchor.clear();
@@ -715,6 +699,7 @@ impl RangeCursor {
             }
         }
         self.place = Place::End;
+        self.end_of_dead();
         Ok(Step::Done)
     }
 
@@ -808,174 +793,10 @@ impl RangeCursor {
         self.merge.try_skip_to(&self.scratch, trailer)
     }
 
-    /// From where the merge stands back to the first key with a value. The merge then stands before
-    /// all its versions.
-    fn settle_backward(&mut self) -> Result<Step> {
-        loop {
-            let step = match self.walk {
-                Walk::Key => {
-                    let Some((key, _)) = self
-                        .merge
-                        .entry()
-                        .filter(|(key, _)| !self.range.as_ref().is_some_and(|range| range.is_below(key)))
-                    else {
-                        self.place = Place::Start;
-                        return Ok(Step::Done);
-                    };
-                    let is_covered = self.hides.as_mut().is_some_and(|hides| hides.number(key).is_some());
-                    self.anchor.clear();
-                    self.anchor.extend_from_slice(key);
-                    if is_covered && let Some(step) = self.pass_hidden() {
-                        self.place = Place::After;
-                        if step? == Step::Blocked {
-                            return Ok(Step::Blocked);
-                        }
-                        continue;
-                    }
-                    // Until its versions are known, the cursor stands between this key and the one
-                    // from which it came.
-                    (self.place, self.walk, self.has_value, self.steps) =
-                        (Place::After, Walk::Versions, false, 0);
-                    (self.refused, self.needs_fold) = (None, false);
-                    Ok(Step::Done)
-                }
-                Walk::Versions => match self.version_of_anchor() {
-                    Some(trailer) if !Moment(self.sequence).sees(trailer) => {
-                        // All that follow are newer still.
-                        self.walk = Walk::Leave;
-                        if self.needs_fold {
-                            self.fold_backward()
-                        } else if self.steps < STEPS_MAX {
-                            Ok(Step::Done)
-                        } else {
-                            self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
-                        }
-                    }
-                    Some(_) if self.steps >= STEPS_MAX => {
-                        self.walk = Walk::Newest;
-                        self.merge.try_seek(&self.anchor, Trailer::seek(self.sequence))
-                    }
-                    Some(trailer) => {
-                        self.save(trailer);
-                        self.steps += 1;
-                        self.merge.try_prev()
-                    }
-                    None if self.needs_fold => self.fold_backward(),
-                    None => match self.end_of_key()? {
-                        Some(step) => return Ok(step),
-                        None => continue,
-                    },
-                },
-                Walk::Newest => {
-                    if let Some(trailer) = self.version_of_anchor() {
-                        self.save(trailer);
-                    }
-                    if self.needs_fold {
-                        self.fold_backward()
-                    } else {
-                        self.walk = Walk::Leave;
-                        self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
-                    }
-                }
-                Walk::Fold => {
-                    if self.go_on_folding()? == Step::Blocked {
-                        return Ok(Step::Blocked);
-                    }
-                    self.end_fold()?;
-                    // Until the merge has left the key, the cursor stands after it.
-                    self.place = Place::After;
-                    self.walk = Walk::Leave;
-                    self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
-                }
-                Walk::Leave if self.version_of_anchor().is_some() => {
-                    self.steps += 1;
-                    if self.steps == STEPS_MAX {
-                        self.merge.try_seek_before(&self.anchor, Trailer::FIRST)
-                    } else {
-                        self.merge.try_prev()
-                    }
-                }
-                Walk::Leave => match self.end_of_key()? {
-                    Some(step) => return Ok(step),
-                    None => continue,
-                },
-            };
-            if step? == Step::Blocked {
-                return Ok(Step::Blocked);
-            }
-        }
-    }
-
-    /// Has the merge walk forward over the versions of `anchor` that are seen.
-    fn fold_backward(&mut self) -> Result<Step> {
-        (self.walk, self.needs_fold, self.fold) = (Walk::Fold, false, Some(Fold::default()));
-        self.merge.try_seek(&self.anchor, Trailer::seek(self.sequence))
-    }
-
-    /// The version at which the merge stands, if it is one of the anchor's.
-    #[inline]
-    fn version_of_anchor(&self) -> Option<Trailer> {
-        self.merge.entry().filter(|(key, _)| *key == &self.anchor[..]).map(|(_, trailer)| trailer)
-    }
-
-    /// All versions of the anchor were seen: stands at it if it has a value, once that has come;
-    /// `None`: it has none, and the walk stands before it.
-    fn end_of_key(&mut self) -> Result<Option<Step>> {
-        if self.has_value {
-            if let Some(apart) = self.saved_apart.clone()
-                && !self.take_apart(apart)?
-            {
-                return Ok(Some(Step::Blocked));
-            }
-            self.place = Place::Entry;
-            self.stands = Some(Stand::Backward);
-            return Ok(Some(Step::Done));
-        }
-        if let Some(error) = self.refused.take() {
-            return Err(error);
-        }
-        (self.place, self.walk) = (Place::Before, Walk::Key);
-        Ok(None)
-    }
-
     /// The error of the entry at which the merge stands.
     #[cold]
     fn unresolved(&self, unresolved: Unresolved) -> Error {
         unresolved.at(self.merge.source().map_or_else(String::new, super::Source::place))
-    }
-
-    /// Sets aside what the version at which the merge stands says of its key.
-    fn save(&mut self, trailer: Trailer) {
-        let says = says(trailer);
-        let is_hidden = self.hides.as_mut().is_some_and(|hides| hides.hides(&self.anchor, trailer));
-        self.saved_apart = None;
-        self.has_value = says == Ok(Says::Value) && !is_hidden;
-        (self.needs_fold, self.expires_ms) = (says == Ok(Says::Operand) && !is_hidden, None);
-        if is_hidden {
-            self.refused = None;
-        } else if says == Ok(Says::Separated) {
-            match self.referred() {
-                Ok(apart) => self.saved_apart = Some(apart),
-                Err(error) => self.refused = Some(error),
-            }
-            self.has_value = self.saved_apart.is_some();
-        } else if !self.has_value {
-            // Only the newest version that is seen counts, and that one comes last.
-            self.refused = says.err().map(|unresolved| self.unresolved(unresolved));
-        }
-        self.saved.shared = None;
-        self.saved.copied.clear();
-        if self.has_value
-            && self.saved_apart.is_none()
-            && let Some(source) = self.merge.source()
-        {
-            let value = source.value();
-            if value.len() < SHARE_BYTES_MIN {
-                self.saved.copied.extend_from_slice(value);
-            } else {
-                self.saved.shared = Some(source.value_bytes());
-            }
-        }
     }
 }
 
@@ -990,5 +811,7 @@ fn extra_runs(merge: &Merge, view: &View, keyspace: u32) -> u64 {
     view.version.levels(keyspace).map_or(0, |levels| levels.read_cost.extra(merge.tables() as u64))
 }
 
+mod backward;
+mod dead;
 #[cfg(test)]
 mod tests;

@@ -345,7 +345,8 @@ impl Case {
         let state = State::from_snapshot(1, Epoch(1), &edits).expect("a sound state");
         let waiting = self.sources.iter().map(|written| sealed(memtable(written), last(written))).collect();
         let version = Arc::new(Version::default());
-        let before = View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None };
+        let before =
+            View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None, generation: 0 };
         let view = Arc::new(before.with_tables(&bench.versions, &state, waiting));
         for (moment, time) in self.moments() {
             let what = format!("flushes of {self:?} in flight, at {moment}");
@@ -357,7 +358,13 @@ impl Case {
         let mut memtables = self.sources.iter().chain([&self.below]).map(|written| memtable(written));
         let active = memtables.next().expect("a source");
         let waiting = memtables.map(|memtable| sealed(memtable, 0)).collect();
-        Arc::new(View { active, waiting, version: Arc::new(Version::default()), kept_by: None })
+        Arc::new(View {
+            active,
+            waiting,
+            version: Arc::new(Version::default()),
+            kept_by: None,
+            generation: 0,
+        })
     }
 
     /// What is kept of entries where nothing is known of what lies below, or that.
@@ -493,7 +500,7 @@ impl Bench {
     fn in_tables(&self, case: &Case) -> Arc<View> {
         let state = State::from_snapshot(1, Epoch(1), &self.tables_of(case)).expect("a sound state");
         let version = self.versions.build(&state, &Version::default(), &[]);
-        Arc::new(View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None })
+        Arc::new(View { active: memtable(&[]), waiting: Vec::new(), version, kept_by: None, generation: 0 })
     }
 
     fn tables_of(&self, case: &Case) -> Vec<Edit> {
@@ -511,7 +518,7 @@ impl Bench {
         let (first, older) = case.sources.split_first().expect("a source");
         let tables = self.in_tables(&Case { sources: older.to_vec(), ..case.clone() });
         let version = Arc::clone(&tables.version);
-        Arc::new(View { active: memtable(first), waiting: Vec::new(), version, kept_by: None })
+        Arc::new(View { active: memtable(first), waiting: Vec::new(), version, kept_by: None, generation: 0 })
     }
 
     fn table(&self, level: u8, mut written: Vec<Written>) -> TableDescription {

@@ -323,7 +323,7 @@ impl Follower {
             let kept_by = self.pin.clone();
             engine.change_view(|old| {
                 let version = engine.versions.build(&self.state, &old.version, &ingested_of(&waiting));
-                View { active, waiting, version, kept_by }
+                View { active, waiting, version, kept_by, generation: old.generation + 1 }
             });
         }
         show_keyspaces(engine, &keyspaces);

@@ -689,7 +689,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         commit.log_bytes = if old_logs.is_empty() { 0 } else { bytes };
         (commit.keyspace_edits, commit.old_logs) = (keyspace_edits, old_logs);
     }
-    let view = View { active, waiting, version, kept_by };
+    let view = View { active, waiting, version, kept_by, generation: 0 };
     let engine = Engine::new(Parts {
         env,
         options,

@@ -13,6 +13,7 @@
 //! 3. A handle lives as long as some version names it or some read uses it; only then may the
 //!    table's object be deleted.
 
+mod below;
 mod handle;
 mod left_behind;
 mod over;
@@ -32,6 +33,7 @@ use tombolo_storage::Result;
 use crate::manifest::{KeyspaceState, Level, State};
 use crate::signal::Signal;
 use crate::table::Habit;
+pub(crate) use below::Below;
 pub(crate) use handle::{
     BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Written, table_options,
 };

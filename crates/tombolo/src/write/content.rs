@@ -312,6 +312,31 @@ impl Content<'_> {
         }
     }
 
+    /// Before it is applied: stretches of dead keys end where it puts something. Numbers up to
+    /// `last` were given out.
+    #[cold]
+    pub(super) fn meet_dead_runs(self, engine: &Engine, last: u64) {
+        let dead_runs = engine.catalog.dead_runs();
+        dead_runs.take_note(last, engine.view().generation);
+        let met = |kind, keyspace, key: &[u8]| match kind {
+            EntryKind::Delete | EntryKind::SingleDelete | EntryKind::RangeDelete => {}
+            _ => dead_runs.cut(keyspace, key),
+        };
+        match self {
+            Content::One(one) => met(one.kind, one.keyspace.id, one.key),
+            Content::Several(several) => {
+                several.iter().for_each(|one| met(one.kind, one.keyspace.id, one.key));
+            }
+            Content::Batch(prepared) => {
+                for operation in prepared.batch.operations().flatten() {
+                    if let Operation::Entry { kind, keyspace, key, .. } = operation {
+                        met(kind, keyspace, key);
+                    }
+                }
+            }
+        }
+    }
+
     /// Puts it into the memtable and the catalog, with numbers from `first` on.
     #[inline]
     pub(super) fn apply(self, engine: &Engine, commit: &mut Commit, first: u64) {

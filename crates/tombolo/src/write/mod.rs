@@ -348,6 +348,9 @@ fn commit_guarded(
         Durability::Unlogged => (None, None),
         _ => content.append(engine, commit).map(|(end, accepted)| (Some(end), accepted))?,
     };
+    if engine.catalog.dead_runs().is_any() {
+        content.meet_dead_runs(engine, commit.last);
+    }
     content.apply(engine, commit, commit.last + 1);
     commit.last += u64::from(count);
     match end {
@@ -511,6 +514,7 @@ fn no_room(background: &Background, waiting: usize) -> Error {
 fn rotate(engine: &Engine, commit: &mut Commit, ingested: Option<Arc<Ingested>>) {
     let (memtable, writer) = Memtable::create(engine.budget(), engine.options.memtable_bytes());
     (commit.log_bytes, commit.grown_bytes) = (0, 0);
+    let (before, has_ingested) = (engine.view().generation, ingested.is_some());
     let sealed = Arc::new(Sealed {
         memtable: std::mem::replace(&mut commit.memtable, Arc::clone(&memtable)),
         last_sequence: SequenceNumber(commit.last),
@@ -521,6 +525,12 @@ fn rotate(engine: &Engine, commit: &mut Commit, ingested: Option<Arc<Ingested>>)
     });
     commit.writer = writer;
     show_sealed(engine, &sealed, Some(memtable));
+    let (dead_runs, generations) = (engine.catalog.dead_runs(), (before, engine.view().generation));
+    if has_ingested {
+        dead_runs.forget(commit.last, generations);
+    } else {
+        dead_runs.take_along(commit.last, generations);
+    }
 }
 
 /// Shows a memtable that was sealed, and in its place another.
@@ -530,11 +540,13 @@ fn show_sealed(engine: &Engine, sealed: &Arc<Sealed>, active: Option<Arc<Memtabl
         waiting.push(Arc::clone(sealed));
         waiting.extend(view.waiting.iter().cloned());
         let active = active.unwrap_or_else(|| Arc::clone(&view.active));
+        let generation = view.generation + 1;
         match sealed.ingested {
             Some(_) => {
-                View { active, ..view.with_tables(&engine.versions, &engine.manifest.state(), waiting) }
+                let with_tables = view.with_tables(&engine.versions, &engine.manifest.state(), waiting);
+                View { active, generation, ..with_tables }
             }
-            None => View { active, waiting, version: Arc::clone(&view.version), kept_by: None },
+            None => View { active, waiting, version: Arc::clone(&view.version), kept_by: None, generation },
         }
     });
 }

@@ -120,3 +120,62 @@ pub(crate) fn keyspaces_made_and_dropped_between_memtables_are_seen_by_what_is_w
         assert!(db.keyspace("dropped").is_err());
     });
 }
+
+/// Puts are in a memtable that is being flushed when the tables of their deletes are written.
+fn deletes_are_kept_over_a_memtable_that_is_in_no_table_yet() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for purpose in [Purpose::Flush, Purpose::Manifest] {
+            stores.plan.inject(Rule::new(of(purpose), Fault::Delay(Duration::from_secs(1))));
+        }
+        load(&keys, 1).await;
+        for number in 0..1000_u32 {
+            keys.delete_with(number.to_be_bytes(), Durability::Accepted).await.unwrap();
+        }
+        // Until the memtable of the deletes is sealed as well.
+        let other = db.create_keyspace("other", KeyspaceOptions::default()).await.unwrap();
+        load(&other, 2).await;
+        db.flush().await.unwrap();
+        for number in 0..1000_u32 {
+            assert_eq!(keys.get(number.to_be_bytes()).await.unwrap(), None, "{number}");
+        }
+        holds(&other, 2).await;
+    });
+}
+
+#[test]
+fn deletes_written_ahead_are_kept() {
+    deletes_are_kept_over_a_memtable_that_is_in_no_table_yet();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn deletes_written_ahead_that_are_lost_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    notices(Mutant::FlushAheadTakenForBottom, deletes_are_kept_over_a_memtable_that_is_in_no_table_yet);
+}
+
+#[test]
+fn a_queue_leaves_no_deletes_in_tables() {
+    run(|stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for round in 0..3_u32 {
+            for number in 0..100_u32 {
+                let key = (round * 100 + number).to_be_bytes();
+                keys.put(key, "value").await.unwrap();
+                keys.delete(key).await.unwrap();
+            }
+            db.flush().await.unwrap();
+        }
+        assert_eq!(stores.tables().await.len(), 0, "nothing older lies under what was put and deleted");
+        keys.put("a", "value").await.unwrap();
+        db.flush().await.unwrap();
+        keys.delete("a").await.unwrap();
+        db.flush().await.unwrap();
+        assert_eq!(stores.tables().await.len(), 2, "a delete of what a table holds is kept");
+        assert_eq!(keys.get("a").await.unwrap(), None);
+    });
+}

@@ -15,6 +15,7 @@ mod conditional;
 mod credentials;
 mod cursor;
 mod damage;
+mod dead_keys;
 mod deadlines;
 mod destroy;
 mod ended_log;

@@ -50,6 +50,10 @@ pub enum Work {
     ReadWhileWriting,
     /// Deletes, writes and reads short ranges at random: deleted keys lie in the way of the scans.
     DeleteScan,
+    /// A queue: puts an entry at the end, seeks to the first one and deletes that.
+    Queue,
+    /// Seeks to the first entry where all were deleted.
+    SeekDeleted,
     /// Reads and overwrites keys drawn at random; so many of a hundred operations are reads.
     ReadUpdate(u8),
     /// One of YCSB's core workloads.
@@ -196,6 +200,17 @@ impl Benchmark {
             "deletescan",
             Work::DeleteScan,
             "--reads operations: 50 % deletes, 30 % writes, 20 % scans of 1 to 100 entries",
+        ),
+        fill(
+            "queue",
+            Work::Queue,
+            "a queue of --num entries, filled first: --reads times put at the end, seek to the first, \
+                delete it",
+        ),
+        fill(
+            "seekdeleted",
+            Work::SeekDeleted,
+            "write and delete --num keys, then seek to the first entry --reads times",
         ),
         benchmark(
             "readupdate-95",

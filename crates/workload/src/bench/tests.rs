@@ -100,6 +100,18 @@ fn single_deletes_take_each_key_once() {
     assert_eq!((outcome.operations, map.entries().len()), (plan.num, 0));
 }
 
+/// As many as were put in first stay, of each thread those that it put last.
+#[test]
+fn a_queue_stays_as_long_as_it_was() {
+    let (map, plan) = (Map::default(), Plan { threads: 3, reads: 700, ..plan() });
+    let outcome = run_with(&map, &plan, "queue", Duration::from_nanos(1));
+    assert_eq!((outcome.operations, outcome.found), (700, 700));
+    assert_eq!(map.entries().len() as u64, plan.num);
+    let map = Map::default();
+    let outcome = run_with(&map, &Plan { threads: 1, ..plan }, "seekdeleted", Duration::from_nanos(1));
+    assert_eq!((outcome.operations, outcome.found, map.entries().len()), (700, 0, 0));
+}
+
 /// Each merge adds one.
 #[test]
 fn merges_add_up() {

@@ -126,6 +126,8 @@ impl Worker {
             Work::MultiRead => self.multi_get(&mut session, meter, timed),
             Work::Seek => self.seek(&mut session, meter, timed),
             Work::ReadSequential | Work::ReadReverse => self.read_all(&mut session, meter, part),
+            Work::Queue => self.queue(&mut session, meter, timed),
+            Work::SeekDeleted => self.seek_deleted(&mut session, meter, timed),
             Work::DeleteScan | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph => {
                 match self.source(shared) {
                     Ok(mut source) => self.serve(&mut session, meter, timed, &mut *source),
@@ -356,6 +358,90 @@ impl Worker {
                 outcome.digest ^= digest(value);
                 true
             });
+            let result = result.map(|entries| meter.outcome.found += u64::from(entries > 0));
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    /// Pops a queue, of which each thread has one of its own: between its keys lies room for all
+    /// that it can put.
+    fn queue<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
+        let (encoding, mut key, mut first) = (self.encoding(), Vec::new(), Vec::new());
+        let filled = share(self.plan.num, self.thread, self.plan.threads);
+        let begin = self.thread as u64 * (Plan::NUM_MAX / Plan::THREADS_MAX as u64);
+        let mut end = begin;
+        let mut put = |session: &mut S, key: &mut Vec<u8>, worker: &mut Worker| {
+            encoding.encode(end, key);
+            end += 1;
+            let value = worker.values.draw(&mut worker.random);
+            session.put(key, value).map(|()| (key.len() + value.len()) as u64)
+        };
+        for _ in filled {
+            if let Err(error) = put(session, &mut key, self) {
+                meter.end(None, 0, Err(error));
+                return meter.finish();
+            }
+        }
+        let mut start = Vec::new();
+        encoding.encode(begin, &mut start);
+        // One thread seeks to the first entry of all.
+        let start = if self.plan.threads == 1 { &[][..] } else { &start[..] };
+        for _ in part {
+            let begun = meter.begin();
+            let popped = put(session, &mut key, self).and_then(|bytes| {
+                meter.outcome.bytes += bytes;
+                session.scan(start, 1, &mut |key, value| {
+                    first.clear();
+                    first.extend_from_slice(key);
+                    meter.outcome.digest ^= digest(value);
+                    false
+                })?;
+                meter.outcome.found += 1;
+                session.delete(&first)
+            });
+            if !meter.end(begun, 1, popped) {
+                break;
+            }
+        }
+        meter.finish()
+    }
+
+    /// Writes and deletes its part of the keys; then it seeks to the first entry, of which there is
+    /// none.
+    fn seek_deleted<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
+        let (encoding, mut key) = (self.encoding(), Vec::new());
+        let all = share(self.plan.num, self.thread, self.plan.threads);
+        let fill = |worker: &mut Worker| {
+            for number in all.clone() {
+                encoding.encode(number, &mut key);
+                session.put(&key, worker.values.draw(&mut worker.random))?;
+            }
+            for number in all.clone() {
+                encoding.encode(number, &mut key);
+                session.delete(&key)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = { fill }(self) {
+            meter.end(None, 0, Err(error));
+            return meter.finish();
+        }
+        for _ in part {
+            let begun = meter.begin();
+            let result = session.scan(&[], 1, &mut |_, _| false);
             let result = result.map(|entries| meter.outcome.found += u64::from(entries > 0));
             if !meter.end(begun, 1, result) {
                 break;

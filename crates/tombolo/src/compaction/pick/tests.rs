@@ -23,9 +23,8 @@ use tombolo_storage::{Epoch, Incarnation, ObjectStore};
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
-use crate::compaction::job::Below;
 use crate::manifest::{Places, State};
-use crate::version::{Tables, Version, Versions};
+use crate::version::{Below, Tables, Version, Versions};
 
 struct Case {
     versions: Versions,
@@ -177,6 +176,7 @@ impl Case {
             settled_ms: self.settled_ms,
             snapshots_judged_ms: u64::MAX,
             collected: Collected::default(),
+            is_idle: false,
         }
     }
 
@@ -231,7 +231,7 @@ impl Case {
         {
             for key in [&table.description().first_key, &table.description().last_key] {
                 assert!(
-                    Below::new(job).may_hold(key),
+                    Below::new(job.older_runs.clone(), &job.deeper).may_hold(key),
                     "{} lies below, and deletes of its keys would go",
                     self.name(table)
                 );
@@ -440,7 +440,7 @@ fn what_was_ingested_together_is_older_than_a_delete_over_one() {
     for one in ["one", "two"] {
         let upper = vec![case.handle(levels, "d"), case.handle(levels, one)];
         let job = assemble(levels, &picking, Reason::WithinLevel0, (0, upper), (0, Vec::new()), u64::MAX);
-        let mut below = Below::new(&job);
+        let mut below = Below::new(job.older_runs.clone(), &job.deeper);
         assert_eq!((below.may_hold(b"a"), below.may_hold(b"k")), (one == "two", one == "one"));
     }
 }

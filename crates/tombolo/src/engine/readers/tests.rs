@@ -9,7 +9,13 @@ fn view() -> Arc<View> {
     let (active, mut writer) = Memtable::create(&MemoryBudget::of_any_size(64 << 20), 1 << 20);
     writer.reserve(MemtableWriter::entry_bytes(3, 5), 1).unwrap();
     writer.insert(0, b"key", Trailer::new(SequenceNumber(1), EntryKind::Put), b"value");
-    Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()), kept_by: None })
+    Arc::new(View {
+        active,
+        waiting: Vec::new(),
+        version: Arc::new(Version::default()),
+        kept_by: None,
+        generation: 0,
+    })
 }
 
 #[test]

@@ -10,7 +10,13 @@ fn view(versions: &[(&[u8], u64, EntryKind)]) -> Arc<View> {
         writer.reserve(MemtableWriter::entry_bytes(key.len(), 8), 1).unwrap();
         writer.insert(0, key, Trailer::new(SequenceNumber(*sequence), *kind), &sequence.to_le_bytes());
     }
-    Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()), kept_by: None })
+    Arc::new(View {
+        active,
+        waiting: Vec::new(),
+        version: Arc::new(Version::default()),
+        kept_by: None,
+        generation: 0,
+    })
 }
 
 fn cursor(view: &Arc<View>, sequence: u64) -> RangeCursor {
@@ -91,8 +97,13 @@ fn a_key_that_was_deleted_after_many_versions_is_passed_both_ways() {
 #[test]
 fn a_refreshed_cursor_sees_the_first_write_to_a_keyspace_in_the_memtable_that_it_looked_at_before() {
     let (active, mut writer) = Memtable::create(&crate::budget::MemoryBudget::of_any_size(1 << 30), 1 << 20);
-    let view =
-        Arc::new(View { active, waiting: Vec::new(), version: Arc::new(Version::default()), kept_by: None });
+    let view = Arc::new(View {
+        active,
+        waiting: Vec::new(),
+        version: Arc::new(Version::default()),
+        kept_by: None,
+        generation: 0,
+    });
     let mut cursor = cursor(&view, 0);
     assert_eq!(take(&mut cursor, RangeCursor::next).0, None);
     writer.reserve(MemtableWriter::entry_bytes(1, 8), 1).unwrap();
@@ -102,4 +113,105 @@ fn a_refreshed_cursor_sees_the_first_write_to_a_keyspace_in_the_memtable_that_it
     assert_eq!(take(&mut cursor, RangeCursor::next).0, Some((b"a".to_vec(), 1)));
     cursor.stand_at_end();
     assert_eq!(take(&mut cursor, RangeCursor::prev).0, Some((b"a".to_vec(), 1)));
+}
+
+/// A keyspace of a catalog, in which runs of dead keys are known.
+fn known_keyspace() -> (crate::engine::Catalog, Arc<KeyspaceInfo>) {
+    let catalog = crate::engine::Catalog::default();
+    let keyspace = KeyspaceInfo::new(0, "k", crate::options::KeyspaceOptions::default(), 0);
+    catalog.insert(&keyspace);
+    (catalog, keyspace)
+}
+
+#[test]
+fn dead_keys_are_walked_over_once() {
+    const DEAD: u64 = 3000;
+    let keys: Vec<_> = (0..DEAD).map(|number| format!("m{number:06}").into_bytes()).collect();
+    let mut versions: Vec<(&[u8], u64, EntryKind)> = vec![(b"a", 1, EntryKind::Put)];
+    versions.extend(keys.iter().zip(2..).map(|(key, sequence)| (&key[..], sequence, EntryKind::Put)));
+    let kinds = [EntryKind::Delete, EntryKind::SingleDelete];
+    versions.extend(
+        keys.iter()
+            .zip(DEAD + 2..)
+            .map(|(key, sequence)| (&key[..], sequence, kinds[usize::from(sequence % 2 == 1)])),
+    );
+    let last = 2 * DEAD + 2;
+    versions.push((b"z", last, EntryKind::Put));
+    let view = view(&versions);
+    let least = 2 * keys.len();
+    let few = 3 * dead_moves();
+    type Move = fn(&mut RangeCursor) -> Result<Step>;
+    let forward: Move = |cursor| cursor.seek(b"b");
+    let middle: Move = |cursor| cursor.seek(b"m001500x");
+    let backward: Move = |cursor| cursor.seek_for_prev(b"y");
+    let middle_backward: Move = |cursor| cursor.seek_for_prev(b"m001500x");
+    let (after, before) = (Some((b"z".to_vec(), last)), Some((b"a".to_vec(), 1)));
+    for (first, others) in [
+        (forward, [(middle, &after), (backward, &before), (middle_backward, &before)]),
+        (backward, [(middle_backward, &before), (forward, &after), (middle, &after)]),
+    ] {
+        let (_catalog, keyspace) = known_keyspace();
+        let open = |sequence| {
+            let range = KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded };
+            RangeCursor::new(Arc::clone(&view), Arc::clone(&keyspace), (SequenceNumber(sequence), 0), range)
+        };
+        let (_, moves) = take(&mut open(last), first);
+        assert!(moves >= least, "{moves} moves of the first walk");
+        let (_, moves) = take(&mut open(last), first);
+        assert!(moves <= few, "{moves} moves of the second");
+        for (other, found) in others {
+            let (entry, moves) = take(&mut open(last), other);
+            assert!(entry == *found && moves <= few, "{entry:?} after {moves}");
+        }
+        // From an older number half of them live.
+        let (entry, _) = take(&mut open(DEAD + DEAD / 2), middle);
+        assert_eq!(entry, Some((b"m001501".to_vec(), 1503)));
+    }
+}
+
+/// What a cursor takes that goes past a known run: the keys after which it asks, each with its
+/// versions, and seeks of the merge.
+fn dead_moves() -> usize {
+    2 * 12 + 8
+}
+
+#[test]
+fn a_bounded_walk_tells_no_more_than_it_has_seen() {
+    let keys: Vec<_> = (0..200).map(|number| format!("m{number:03}").into_bytes()).collect();
+    let versions: Vec<(&[u8], u64, EntryKind)> =
+        keys.iter().zip(1..).map(|(key, number)| (&key[..], number, EntryKind::Delete)).collect();
+    let mut all = versions.clone();
+    all.push((b"m050x", 300, EntryKind::Put));
+    all.push((b"m150x", 301, EntryKind::Put));
+    let view = view(&all);
+    for is_backward in [false, true] {
+        for bounds in [
+            (Bound::Included(b"m051".to_vec()), Bound::Excluded(b"m150x".to_vec())),
+            (Bound::Excluded(b"m050x".to_vec()), Bound::Included(b"m150".to_vec())),
+        ] {
+            let (_catalog, keyspace) = known_keyspace();
+            let open = |lower: Bound<Vec<u8>>, upper| {
+                let range = KeyRange { lower, upper };
+                RangeCursor::new(Arc::clone(&view), Arc::clone(&keyspace), (SequenceNumber(400), 0), range)
+            };
+            let mut bounded = open(bounds.0, bounds.1);
+            let step = |cursor: &mut RangeCursor| {
+                if is_backward {
+                    cursor.stand_at_end();
+                    cursor.prev()
+                } else {
+                    cursor.next()
+                }
+            };
+            assert_eq!(take(&mut bounded, step).0, None);
+            let mut whole = open(Bound::Unbounded, Bound::Unbounded);
+            assert_eq!(take(&mut whole, |cursor| cursor.seek(b"m040")).0, Some((b"m050x".to_vec(), 300)));
+            let (entry, moves) = take(&mut whole, RangeCursor::next);
+            assert!(entry == Some((b"m150x".to_vec(), 301)) && moves < 40, "{entry:?} after {moves}");
+            assert_eq!(take(&mut whole, RangeCursor::next).0, None);
+            assert_eq!(take(&mut whole, RangeCursor::prev).0, Some((b"m150x".to_vec(), 301)));
+            assert_eq!(take(&mut whole, RangeCursor::prev).0, Some((b"m050x".to_vec(), 300)));
+            assert_eq!(take(&mut whole, RangeCursor::prev).0, None);
+        }
+    }
 }
