@@ -67,6 +67,15 @@ struct Recent {
     record: Record,
 }
 
+/// The place of a version that is inserted soon: the fork before it (null: none), its leaf, and the
+/// fork after it (null: none).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    fork: *mut u8,
+    leaf: Leaf,
+    next: *mut u8,
+}
+
 // SAFETY: `writer` is touched only by `insert`, whose contract excludes two calls at once; all else
 // is immutable but for atomics.
 unsafe impl Send for SortedList {}
@@ -142,15 +151,23 @@ impl SortedList {
     /// # Safety
     /// No two calls at once. `bump` hands out memory of the list's own arena, and has the record's
     /// bytes and [`STRUCTURE_BYTES_MAX`] reserved.
-    pub(super) unsafe fn insert(&self, bump: &mut Bump, key: &[u8], trailer: Trailer, value: &[u8]) {
+    pub(super) unsafe fn insert(
+        &self,
+        bump: &mut Bump,
+        key: &[u8],
+        trailer: Trailer,
+        value: &[u8],
+        found: Option<Found>,
+    ) {
         // SAFETY: nobody else is in `insert`, and nothing else touches `writer`.
         let writer = unsafe { &mut *self.writer.get() };
         let target = Target { key, trailer };
         let record = Record::write(bump, &target, value);
         let followed = writer.recent.filter(|recent| follows(recent, &target));
-        let (fork, leaf) = match followed {
-            Some(recent) => (recent.fork, Some(recent.leaf)),
-            None => {
+        let (fork, leaf) = match (followed, found.filter(|found| self.is_still(*found))) {
+            (Some(recent), _) => (recent.fork, Some(recent.leaf)),
+            (None, Some(found)) => (found.fork, Some(found.leaf)),
+            (None, None) => {
                 let (fork, _) = self.forks.search(&target, None);
                 (fork, load_leaf(self.leaf_word(fork)))
             }
@@ -175,6 +192,42 @@ impl SortedList {
             (split.of, split.half)
         };
         writer.recent = Some(Recent { fork, leaf, record });
+    }
+
+    /// Where versions will go that are inserted next, with their memory on its way: of each the
+    /// processor waits for the forks alone, which searches keep near. Nothing is known of those
+    /// that follow the last insert one after the other, which need no search.
+    ///
+    /// # Safety
+    /// As of [`SortedList::insert`].
+    pub(super) unsafe fn find<'k>(
+        &self,
+        targets: impl Iterator<Item = (&'k [u8], Trailer)>,
+        mut found: impl FnMut(Option<Found>),
+    ) {
+        // SAFETY: by this function's contract nobody is in `insert`.
+        let recent = unsafe { (*self.writer.get()).recent };
+        let mut is_ascending = recent.is_some();
+        for (key, trailer) in targets {
+            let target = Target { key, trailer };
+            is_ascending &= recent.is_some_and(|recent| follows(&recent, &target));
+            if is_ascending {
+                found(None);
+                continue;
+            }
+            let (fork, next) = self.forks.search(&target, None);
+            found(load_leaf(self.leaf_word(fork)).map(|leaf| {
+                leaf.prefetch();
+                Found { fork, leaf, next }
+            }));
+        }
+    }
+
+    /// Whether a leaf has its place still, and no other was put behind it.
+    #[inline]
+    fn is_still(&self, found: Found) -> bool {
+        self.leaf_word(found.fork).load(Ordering::Relaxed) == found.leaf.pointer()
+            && found.leaf.next() == found.next
     }
 
     /// Puts a version that comes after all of a full leaf into a new leaf behind it. Returns the

@@ -36,7 +36,7 @@ pub(crate) use arena::ReadyChunks;
 pub(crate) use arena::refusing;
 use arena::{Arena, Bump};
 use filter::KeyFilter;
-use list::{Place, STRUCTURE_BYTES_MAX, SortedList};
+use list::{Found, Place, STRUCTURE_BYTES_MAX, SortedList};
 pub(crate) use ranges::MemtableRanges;
 use ranges::Ranges;
 pub(crate) use record::Entry;
@@ -48,6 +48,9 @@ const STRUCTURE_BYTES: usize = 56;
 
 /// What a range delete takes beside its keys.
 const RANGE_BYTES: u64 = 160;
+
+/// Inserts whose places are found together.
+const GROUP: usize = 16;
 
 /// Inserts of a batch for which the most that one can take is reserved.
 const DEAREST_MAX: usize = 4096;
@@ -312,6 +315,40 @@ impl MemtableWriter {
     /// # Panics
     /// As [`MemtableWriter::insert`].
     pub(crate) fn insert_expected(&mut self, keyspace: u32, key: &[u8], trailer: Trailer, value: &[u8]) {
+        self.insert_found(keyspace, Entry { key, trailer, value }, None);
+    }
+
+    /// Adds several versions, as [`MemtableWriter::insert`] does. Of many at once each costs less:
+    /// what they need of filter and leaves is on its way from memory for all of them together.
+    ///
+    /// # Panics
+    /// As [`MemtableWriter::insert`].
+    pub(crate) fn insert_several(&mut self, several: &[(u32, Entry<'_>)]) {
+        for group in several.chunks(GROUP) {
+            self.expect(group.iter().map(|(keyspace, entry)| (*keyspace, key_hash(entry.key))));
+            let mut found = [None; GROUP];
+            let first = group[0].0;
+            if let Some((_, list)) = self.recent.as_ref().filter(|(id, _)| *id == first) {
+                let same = group.iter().take_while(|(keyspace, _)| *keyspace == first);
+                let mut places = found.iter_mut();
+                // SAFETY: `&mut self` excludes an insert meanwhile, as below.
+                unsafe {
+                    list.0.entries.find(same.map(|(_, entry)| (entry.key, entry.trailer)), |place| {
+                        if let Some(into) = places.next() {
+                            *into = place;
+                        }
+                    });
+                }
+            }
+            for ((keyspace, entry), found) in group.iter().zip(found) {
+                self.insert_found(*keyspace, *entry, found);
+            }
+        }
+    }
+
+    #[inline]
+    fn insert_found(&mut self, keyspace: u32, entry: Entry<'_>, found: Option<Found>) {
+        let Entry { key, trailer, value } = entry;
         debug_assert!(self.memtable.may_contain(keyspace, key_hash(key)), "a key that was not expected");
         if trailer.kind_byte() == EntryKind::RangeDelete as u8 {
             self.insert_range(keyspace, key, trailer.sequence(), value);
@@ -333,7 +370,7 @@ impl MemtableWriter {
         }
         // SAFETY: `&mut self` excludes a second call on any list of this memtable, and lists of one
         // memtable share this one's arena.
-        unsafe { list.0.entries.insert(&mut self.bump, key, trailer, value) };
+        unsafe { list.0.entries.insert(&mut self.bump, key, trailer, value, found) };
         self.memtable.used.store(self.bump.used() + self.ranges_weight, Ordering::Relaxed);
     }
 

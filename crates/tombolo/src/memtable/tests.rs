@@ -253,6 +253,7 @@ proptest! {
     fn a_list_is_a_sorted_map(
         keys in proptest::collection::vec(key(), 0..if cfg!(miri) { 60 } else { 200 }),
         ascending in any::<bool>(),
+        together in prop::sample::select(vec![1usize, 2, 5, 17, 100]),
         steps in proptest::collection::vec(step(), 0..if cfg!(miri) { 20 } else { 60 }),
     ) {
         let mut keys = keys;
@@ -261,10 +262,18 @@ proptest! {
         }
         let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
         let mut model = BTreeMap::new();
-        for (index, key) in keys.iter().enumerate() {
-            let sequence = index as u64 + 1;
-            put(&mut writer, 5, key, sequence, &sequence.to_le_bytes());
-            model.insert((key.clone(), std::cmp::Reverse(trailer(sequence, EntryKind::Put))), sequence);
+        let mut last = 0_u64;
+        for keys in keys.chunks(together) {
+            let values: Vec<_> = (last + 1..).take(keys.len()).map(u64::to_le_bytes).collect();
+            let entries: Vec<_> = keys.iter().zip(&values).map(|(key, value)| {
+                last += 1;
+                let trailer = trailer(last, EntryKind::Put);
+                model.insert((key.clone(), std::cmp::Reverse(trailer)), last);
+                (5, Entry { key, trailer, value })
+            }).collect();
+            let bytes = keys.iter().map(|key| MemtableWriter::entry_bytes(key.len(), 8)).sum();
+            writer.reserve(bytes, entries.len()).unwrap();
+            writer.insert_several(&entries);
         }
         let Some(list) = memtable.list(5) else {
             prop_assert!(keys.is_empty());
@@ -375,4 +384,40 @@ fn the_next_memtable_takes_the_chunks_of_one_that_ended() {
             && small.iter().all(|(key, sequence, value)| *key == sequence.to_be_bytes() && value.is_empty())
     );
     assert_eq!(budget.peak_bytes(), used, "no more was held at once");
+}
+
+/// Places that were found before others were put between are found anew.
+#[test]
+fn entries_put_in_together_find_their_places_among_each_other() {
+    let (memtable, mut writer) = Memtable::create(&MemoryBudget::of_any_size(1 << 30), 1 << 20);
+    let mut model = BTreeMap::new();
+    let mut number = 1_u64;
+    for _ in 0..if cfg!(miri) { 20 } else { 200 } {
+        // Most of a batch goes into few leaves, which are split and followed by others meanwhile.
+        let near = number.wrapping_mul(0x9e37_79b9) % 64 * 1000;
+        let keys: Vec<_> = (0..40)
+            .map(|_| {
+                number =
+                    number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                format!("{:06}", near + (number >> 40) % 50).into_bytes()
+            })
+            .collect();
+        let first = model.len() as u64 + 1;
+        let entries: Vec<_> = keys
+            .iter()
+            .zip(first..)
+            .map(|(key, sequence)| {
+                (7, Entry { key, trailer: trailer(sequence, EntryKind::Put), value: b"v" })
+            })
+            .collect();
+        for (key, sequence) in keys.iter().zip(first..) {
+            model.insert((key.clone(), std::cmp::Reverse(sequence)), ());
+        }
+        writer.reserve(40 * MemtableWriter::entry_bytes(6, 1), 40).unwrap();
+        writer.insert_several(&entries);
+    }
+    let found: Vec<_> =
+        walk(&memtable.list(7).unwrap()).into_iter().map(|(key, sequence, _)| (key, sequence)).collect();
+    let expected: Vec<_> = model.into_keys().map(|(key, sequence)| (key, sequence.0)).collect();
+    assert_eq!(found, expected);
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tombolo_env::Completion;
 use tombolo_format::batch::{
-    BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, Operations, SINGLE_HEAD_BYTES,
-    batch_header, entry_header, single_head,
+    BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, SINGLE_HEAD_BYTES, batch_header,
+    entry_header, single_head,
 };
 use tombolo_format::expiry::expiry_of;
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
@@ -18,12 +18,15 @@ use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
 use super::{BATCH_BYTES_MAX, append};
 use crate::engine::{Commit, Engine, KeyspaceInfo, Posted};
-use crate::memtable::MemtableWriter;
+use crate::memtable::{Entry, MemtableWriter};
 use crate::options::{Durability, KeyspaceOptions};
 
 /// Most bytes of a memtable that a batch may take: what many short entries take beside their bytes
 /// is bounded as well.
 const MEMTABLE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
+
+/// Entries of a batch that the memtable is given at once.
+const ENTRIES_AT_ONCE: usize = 64;
 
 /// Most bytes that the keys of range deletes take in a batch, so that what a memtable holds of them
 /// fits one table.
@@ -345,7 +348,7 @@ impl Content<'_> {
             Content::Several(several) => {
                 (first..).zip(several).for_each(|(number, one)| one.apply(commit, number));
             }
-            Content::Batch(prepared) => apply_batch(engine, commit, prepared.batch.operations(), first),
+            Content::Batch(prepared) => apply_batch(engine, commit, &prepared.batch, first),
         }
     }
 }
@@ -376,13 +379,18 @@ fn append_several(
     append(engine, commit, &parts, narrow(several.len()))
 }
 
-fn apply_batch(engine: &Engine, commit: &mut Commit, operations: Operations<'_>, first: u64) {
-    for (index, operation) in operations.enumerate() {
+fn apply_batch(engine: &Engine, commit: &mut Commit, batch: &BatchBuilder, first: u64) {
+    let mut entries = Vec::with_capacity(ENTRIES_AT_ONCE.min(batch.count() as usize));
+    for (index, operation) in batch.operations().enumerate() {
         let Ok(operation) = operation else { unreachable!("a batch reads back what it wrote") };
         match operation {
             Operation::Entry { kind, keyspace, key, value } => {
                 let trailer = Trailer::new(SequenceNumber(first + index as u64), kind);
-                commit.writer.insert(keyspace, key, trailer, value);
+                entries.push((keyspace, Entry { key, trailer, value }));
+                if entries.len() == ENTRIES_AT_ONCE {
+                    commit.writer.insert_several(&entries);
+                    entries.clear();
+                }
             }
             Operation::CreateKeyspace { keyspace, name, stream, options } => {
                 let settings = KeyspaceOptions::from_manifest(&options).unwrap_or_default();
@@ -402,4 +410,5 @@ fn apply_batch(engine: &Engine, commit: &mut Commit, operations: Operations<'_>,
             }
         }
     }
+    commit.writer.insert_several(&entries);
 }

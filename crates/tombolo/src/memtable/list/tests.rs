@@ -26,7 +26,7 @@ impl Case {
             let key = (number * 37 % KEYS * 1000).to_be_bytes().to_vec();
             bump.reserve(1000 + STRUCTURE_BYTES_MAX, false).unwrap();
             // SAFETY: one thread, and the memory is reserved.
-            unsafe { list.insert(&mut bump, &key, trailer(), b"v") };
+            unsafe { list.insert(&mut bump, &key, trailer(), b"v", None) };
             keys.push(key);
         }
         keys.sort();
@@ -47,7 +47,7 @@ impl Case {
             self.keys.insert(at, key.clone());
             if slots.count() < SLOTS {
                 // SAFETY: as above.
-                unsafe { self.list.insert(&mut self.bump, &key, trailer(), b"v") };
+                unsafe { self.list.insert(&mut self.bump, &key, trailer(), b"v", None) };
                 continue;
             }
             let record = Record::write(&mut self.bump, &target, b"v");
