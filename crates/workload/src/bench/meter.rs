@@ -60,6 +60,14 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
         }
     }
 
+    /// What is measured begins now: the thread has made ready what it works on.
+    pub(super) fn begin_now(&mut self) {
+        let now = (self.clock)();
+        let late = now.saturating_sub(self.outcome.begun);
+        self.end_at = self.end_at.map(|end| end + late);
+        (self.last, self.outcome.begun, self.outcome.ended) = (now, now, now);
+    }
+
     /// Waits until `since_begun` has passed, but for less than a millisecond, and no longer than
     /// the others are at work. Such waits count in no call's latency.
     pub(super) fn wait_until(&mut self, since_begun: Duration) {

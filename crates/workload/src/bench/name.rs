@@ -16,6 +16,8 @@ pub enum Work {
     WriteShuffled,
     /// Writes batches of keys in ascending order.
     WriteBatches,
+    /// Writes batches of keys drawn at random.
+    WriteRandomBatches,
     /// Deletes keys drawn at random.
     DeleteRandom,
     /// Deletes each key once, in random order, and says that each was written once.
@@ -144,6 +146,11 @@ impl Benchmark {
             Work::Ingest,
             "make tables of --num keys in order outside of the database, and ingest each",
         ),
+        fill(
+            "fillrandombatch",
+            Work::WriteRandomBatches,
+            "write --num keys drawn at random, in batches of --batch-size, into an empty database",
+        ),
         benchmark("overwrite", Work::WriteRandom, "write --num keys drawn at random"),
         benchmark("readrandom", Work::ReadRandom, "read --reads keys drawn at random"),
         benchmark("readmissing", Work::ReadMissing, "read --reads keys that are not there"),
@@ -263,7 +270,13 @@ impl Benchmark {
     pub fn is_mixed(&self) -> bool {
         matches!(
             self.work,
-            Work::DeleteScan | Work::ReadDeleteRange | Work::ReadUpdate(_) | Work::Ycsb(_) | Work::Mixgraph
+            Work::DeleteScan
+                | Work::Queue
+                | Work::SeekDeleted
+                | Work::ReadDeleteRange
+                | Work::ReadUpdate(_)
+                | Work::Ycsb(_)
+                | Work::Mixgraph
         )
     }
 

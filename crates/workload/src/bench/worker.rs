@@ -102,7 +102,7 @@ impl Worker {
             Work::WriteRandom => {
                 self.put(&mut session, meter, timed, |_, num, random| random.random_range(0..num))
             }
-            Work::WriteBatches => self.put_batches(&mut session, meter, part),
+            Work::WriteBatches | Work::WriteRandomBatches => self.put_batches(&mut session, meter, part),
             Work::DeleteRandom => {
                 let number = |_, num, random: &mut Random| random.random_range(0..num);
                 self.change(meter, timed, number, 0, |key| session.delete(key))
@@ -230,6 +230,10 @@ impl Worker {
             let count = usize::try_from(part.end - next).unwrap_or(usize::MAX).min(self.plan.batch_size);
             let mut writes = Vec::with_capacity(count);
             for (key, number) in keys[..count].iter_mut().zip(next..) {
+                let number = match self.benchmark.work {
+                    Work::WriteRandomBatches => self.random.random_range(0..self.plan.num),
+                    _ => number,
+                };
                 encoding.encode(number, key);
                 writes.push((&key[..], Some(self.values.draw(&mut self.random))));
             }
@@ -394,6 +398,7 @@ impl Worker {
         encoding.encode(begin, &mut start);
         // One thread seeks to the first entry of all.
         let start = if self.plan.threads == 1 { &[][..] } else { &start[..] };
+        meter.begin_now();
         for _ in part {
             let begun = meter.begin();
             let popped = put(session, &mut key, self).and_then(|bytes| {
@@ -439,6 +444,7 @@ impl Worker {
             meter.end(None, 0, Err(error));
             return meter.finish();
         }
+        meter.begin_now();
         for _ in part {
             let begun = meter.begin();
             let result = session.scan(&[], 1, &mut |_, _| false);

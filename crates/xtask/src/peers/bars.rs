@@ -28,6 +28,7 @@ pub fn bar(key: &Key) -> Option<Bar> {
         (_, DEVICE) => Some(Bar { measure: Measure::Rate, rocksdb: None, peer: 0.9 }),
         ("readwhilewriting", _) => Some(Bar { measure: Measure::P99, rocksdb: Some(1.0), peer: 1.0 }),
         ("mixgraph", _) => rate(1.5, 1.3),
+        (workload, _) if workload.starts_with("fillbatch") => rate(1.5, 1.0),
         (workload, _) if workload.starts_with("ycsb") => rate(1.5, 1.3),
         ("mergerandom" | "mergerandom zipfian" | "getmerged" | "getmerged zipfian", _) => rate(2.0, 1.0),
         ("seekrandom ranges" | "longscan ranges" | "readseq ranges" | "deleterange+get", _) => rate(2.0, 1.0),

@@ -184,11 +184,18 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
                 format!("run seekrandom {with} seconds={seconds} nexts=10"),
             );
         scenes.push(random);
-        scenes.push(Scene::new(format!("bulk load, {with}")).setup("open").write(
-            "fillbatch",
-            threads,
-            format!("run fillbatch {with} batch=100"),
-        ));
+        for (row, benchmark) in [("fillbatch", "fillbatch"), ("fillbatch random", "fillrandombatch")] {
+            for batch in [10, 100, 1000] {
+                // Batches of 100 are the usual ones.
+                let row = if batch == 100 { row.to_owned() } else { format!("{row} {batch}") };
+                let text = format!("run {benchmark} {with} batch={batch}");
+                scenes.push(Scene::new(format!("{row}, {with}")).setup("open").write(&row, threads, text));
+            }
+        }
+        for (row, benchmark) in [("queue", "queue"), ("seekdeleted all", "seekdeleted")] {
+            let scene = Scene::new(format!("{row}, {with}")).setup("open");
+            scenes.push(scene.mixed(row, benchmark, "", threads, 2 * seconds));
+        }
         let mut ycsb = Scene::new(format!("YCSB, {with}"))
             .setup("open")
             .setup("run filluniquerandom settle=1")
@@ -272,6 +279,7 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
         .setup("compact")
         .setup(format!("open direct=1 cache={cache} memtable=1048576"))
         .read("readrandom", DIRECT_IO, 1, format!("run readrandom seconds={seconds}"))
+        .read("readrandom", DIRECT_IO, 8, format!("run readrandom threads=8 seconds={seconds}"))
         .read(
             "readrandom",
             DIRECT_IO,
@@ -357,6 +365,9 @@ mod tests {
             "seekrandom ranges",
             "fillbig 1M",
             "ingest",
+            "queue",
+            "seekdeleted all",
+            "fillbatch random 1000",
         ] {
             assert!(keys.iter().any(|key| key.workload == workload), "{workload} is missing");
         }
