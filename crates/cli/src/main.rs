@@ -31,6 +31,7 @@ mod serve;
 mod soak;
 mod standby;
 mod text;
+mod workload;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -117,6 +118,9 @@ enum Command {
     Log(log::Command),
     /// Measures a database with db_bench's benchmarks.
     Bench(bench::Arguments),
+    /// Sees a trace of what was asked of a database, models it, makes it anew, replays it.
+    #[command(subcommand)]
+    Workload(workload::Command),
     /// Says what accepted and durable writes survive on a store, and on its log.
     Explain(explain::Arguments),
     /// Says what the bytes of a database are, with offsets, on damaged files too.
@@ -261,6 +265,7 @@ fn main() -> ExitCode {
         Command::Standby(arguments) => standby::run(&arguments, &output),
         Command::Gc(arguments) => gc::run(&arguments, &output),
         Command::Db(command) => db::run(&command, &output),
+        Command::Workload(command) => workload::run(&command, &output),
         Command::Explain(arguments) => explain::run(&arguments, &output),
         Command::Inspect(arguments) => inspect::run(&arguments, &output),
         Command::Doctor(arguments) => doctor::run(&arguments, &output),
@@ -354,6 +359,7 @@ mod tests {
             ("docs/bucket.md", include_str!("../../../docs/bucket.md")),
             ("docs/near-compute-log.md", include_str!("../../../docs/near-compute-log.md")),
             ("docs/benchmarks.md", include_str!("../../../docs/benchmarks.md")),
+            ("docs/workload-lab.md", include_str!("../../../docs/workload-lab.md")),
         ] {
             let examples: Vec<_> = text
                 .lines()

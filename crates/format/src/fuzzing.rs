@@ -31,6 +31,10 @@ use crate::question::{decode_answer, decode_question, encode_answer, encode_ques
 use crate::ranges::RangeLayers;
 use crate::stored;
 use crate::table::{Footer, Properties, Top};
+use crate::trace::{
+    BlockBuilder, End, EventBlock, Header, TRACE_FRAME_BYTES, TraceFrame, decode_index, decode_name,
+    encode_index,
+};
 use crate::value_object::{
     Next, Reference, ValueObjectChecker, ValueObjectHeader, decode_referred, encode_referred,
 };
@@ -41,7 +45,7 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
@@ -56,6 +60,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("compression", compression),
     ("flash_region", flash_region),
     ("value_object", value_object),
+    ("trace", trace),
 ];
 
 /// Payloads of log entries.
@@ -286,6 +291,35 @@ pub fn ranges(bytes: &[u8]) {
     for range in ranges.iter() {
         assert!(ranges.covered(range.from, range.number).is_some_and(|found| found.number == range.number));
     }
+}
+
+/// Frames of traces, one after the other, whatever their checksums say of the payload. Events that
+/// decode come back when they are written and read again.
+pub fn trace(bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Ok(head) = TraceFrame::decode(rest) {
+        let Some(payload) = rest[TRACE_FRAME_BYTES..].get(..head.payload_bytes as usize) else { return };
+        let _ = (head.check(payload), Header::decode(payload), decode_name(payload), End::decode(payload));
+        if let Ok(entries) = decode_index(payload) {
+            assert_eq!(encode_index(&entries)[TRACE_FRAME_BYTES..], *payload);
+        }
+        let mut block = EventBlock::default();
+        if block.decode(&head, payload).is_ok() {
+            trace_again(&block);
+        }
+        rest = &rest[TRACE_FRAME_BYTES + payload.len()..];
+    }
+}
+
+fn trace_again(block: &EventBlock) {
+    let mut builder = BlockBuilder::default();
+    if !block.iter().all(|event| builder.push(&event).is_ok()) {
+        return;
+    }
+    let (again, mut read) = (builder.finish(), EventBlock::default());
+    let head = TraceFrame::decode(&again).expect("it was just written");
+    read.decode(&head, &again[TRACE_FRAME_BYTES..]).expect("it was just written");
+    assert!(block.iter().eq(read.iter()));
 }
 
 /// Stored blocks and compressed payloads.

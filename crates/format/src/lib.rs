@@ -45,6 +45,7 @@ pub mod ranges;
 pub mod segment_record;
 pub mod stored;
 pub mod table;
+pub mod trace;
 pub mod value_object;
 
 pub use error::{FormatError, Result};

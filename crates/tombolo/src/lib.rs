@@ -38,6 +38,7 @@ mod outside;
 mod pace;
 mod read;
 mod reader;
+mod recording;
 mod recovery;
 mod resolve;
 mod salvage;
@@ -61,8 +62,8 @@ pub use condition::{Condition, Decision, Versioned};
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
     Blocking, BlockingKeyspace, Builder, CollectedProperty, Cursor, Db, EarlierLogs, Finding, Ingest,
-    Keyspace, LogPosition, Property, PropertyValue, RangeSize, Reader, Rejected, Requests, Scan, ScanStream,
-    Snapshot, Standby, Stats, TableProperties, Unit, VerifyReport,
+    Keyspace, LogPosition, Property, PropertyValue, RangeSize, Reader, Recording, Rejected, Requests, Scan,
+    ScanStream, Snapshot, Standby, Stats, TableProperties, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
@@ -76,6 +77,7 @@ pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, S
 pub use outside::{Bring, IngestOptions, IngestReport, TableFile, TableFileBuilder, TablePlace};
 pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;
+pub use recording::{RecordKeys, RecordOptions, RecordReport};
 pub use salvage::{Loss, SalvageMode, SalvageReport};
 pub use stalls::StallReason;
 pub use standby::StandbyOptions;

@@ -6,10 +6,14 @@
 //! every engine that implements [`Target`].
 
 pub mod bench;
+pub mod cache;
 pub mod distribution;
+pub mod fit;
 pub mod generator;
 pub mod key;
 pub mod mixgraph;
+pub mod reuse;
+pub mod sketch;
 pub mod statistics;
 pub mod target;
 pub mod value;

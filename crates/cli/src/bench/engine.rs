@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tombolo::{
     Batch, BlockingKeyspace, Bring, Cursor, Db, Env, ErrorKind, Ingest, IngestOptions, Keyspace,
-    KeyspaceOptions, Op, OpenMode, Options, Stats, TableFileBuilder, TablePlace, TakeOver,
+    KeyspaceOptions, Op, OpenMode, Options, RecordOptions, Recording, Stats, TableFileBuilder, TablePlace, TakeOver,
 };
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
@@ -123,6 +123,11 @@ impl Engine {
     /// What the database says of itself.
     pub fn stats(&self) -> Stats {
         self.db.stats()
+    }
+
+    /// Records its operations from here on.
+    pub fn record(&self, options: RecordOptions) -> Result<Recording> {
+        Ok(self.db.record(options)?)
     }
 
     /// Begins to merge everything.

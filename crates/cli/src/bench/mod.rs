@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
-use tombolo::{ErrorKind, OpenMode, Options};
+use tombolo::{ErrorKind, OpenMode, Options, RecordKeys, RecordOptions, Recording};
 use tombolo_workload::bench::{Benchmark, Plan};
 use tombolo_workload::{Distribution, Durability, ycsb};
 
@@ -149,6 +149,17 @@ struct RunArguments {
     /// emptied.
     #[arg(long, requires = "store")]
     use_existing: bool,
+    /// Records what is asked of the database to this file, for `tombolo workload`: from the first
+    /// benchmark on behind those that fill.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Records one of so many keys.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "record",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    record_one_in: u32,
+    /// How keys are recorded.
+    #[arg(long, value_enum, default_value = "clear", requires = "record")]
+    record_keys: Keys,
     /// Prints the distribution of latencies of each benchmark.
     #[arg(long)]
     histogram: bool,
@@ -181,6 +192,17 @@ impl Survives {
             Survives::Durable => "durable",
         }
     }
+}
+
+/// How keys are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Keys {
+    /// As they are.
+    Clear,
+    /// As hashes, without order and prefixes.
+    Hashed,
+    /// Replaced; order and common prefixes stay.
+    Anonymised,
 }
 
 /// How accesses spread over the keys.
@@ -248,6 +270,16 @@ impl RunArguments {
         Ok(plan)
     }
 
+    fn record_options(&self) -> Option<RecordOptions> {
+        let keys = match self.record_keys {
+            Keys::Clear => RecordKeys::Clear,
+            Keys::Hashed => RecordKeys::Hashed,
+            Keys::Anonymised => RecordKeys::Anonymised,
+        };
+        let path = self.record.as_ref()?;
+        Some(RecordOptions { sampled_one_in: self.record_one_in, keys, ..RecordOptions::new(path) })
+    }
+
     fn place(&self, store: &str) -> Result<Place> {
         let keyspace_options = db::keyspace_options(&self.keyspace_settings)?;
         Ok(Place {
@@ -301,9 +333,18 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     text(header.to_text())?;
     text(format!("\n{}", report::columns()))?;
     let (mut rows, mut touched, mut ended) = (Vec::<Row>::new(), false, Ok(()));
+    let last_fill = benchmarks.iter().rposition(|benchmark| benchmark.is_fresh);
+    // What fills last is recorded itself where nothing follows.
+    let recorded_from = last_fill.map_or(0, |last| (last + 1).min(benchmarks.len() - 1));
+    let mut recording = None;
     for (step, benchmark) in (0..).zip(benchmarks) {
         if benchmark.is_fresh && touched && !arguments.use_existing {
             engine = engine.fresh()?;
+        }
+        if step as usize == recorded_from
+            && let Some(options) = arguments.record_options()
+        {
+            recording = Some(engine.record(options)?);
         }
         touched |= benchmark.is_threaded();
         match runner::run(
@@ -321,6 +362,15 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
                 ended = Err(failure);
                 break;
             }
+        }
+    }
+    if let Some(report) = recording.map(Recording::stop) {
+        let (events, bytes) = (report.events, text::bytes(report.bytes));
+        let dropped =
+            if report.dropped > 0 { format!(", {} dropped", report.dropped) } else { String::new() };
+        output.note(&format!("recorded {events} events in {bytes}{dropped}"));
+        if let Some(error) = report.ended {
+            output.note(&format!("the recording ended by itself: {error}"));
         }
     }
     text(summary(&rows, &engine, &header)?)?;

@@ -17,6 +17,7 @@ mod processes;
 mod readme;
 mod serve;
 mod transfer;
+mod workload;
 
 use std::io::Write;
 use std::path::Path;

@@ -25,6 +25,7 @@ use crate::question::{Answer, Question, Verb, encode_answer, encode_question};
 use crate::ranges::{RangeLayers, RangeSet};
 use crate::stored;
 use crate::table::{TableBuilder, TableOptions};
+use crate::trace::{self, Asked, Event, TracedKeys};
 use crate::value_object::{Referred, ValueObjectBuilder, encode_referred};
 
 pub(super) fn a_batch() -> Vec<u8> {
@@ -98,6 +99,31 @@ fn an_answer() -> Vec<u8> {
     let facts = vec![("tables".to_owned(), "7".to_owned())];
     let answer = Answer { incarnation: 1, id: 2, epoch: 3, is_done: true, facts };
     encode_answer(&answer).expect("a seed is within the limits")
+}
+
+fn a_trace() -> Vec<u8> {
+    let header = trace::Header {
+        start_unix_ns: 1,
+        sampled_one_in: 2,
+        keys: TracedKeys::Clear,
+        has_values: true,
+        is_of_blocks: false,
+        origin: "seed".to_owned(),
+    };
+    let mut builder = trace::BlockBuilder::default();
+    for asked in Asked::ALL {
+        let event = Event {
+            value: b"value",
+            value_bytes: 5,
+            entries: 3,
+            ..Event::new(7, asked, 1, b"a key of a trace")
+        };
+        builder.push(&event).expect("a seed is within the limits");
+    }
+    let entry = trace::IndexEntry { offset: 40, first_ns: 1, last_ns: 2, events: 3 };
+    let end = trace::End { index_offset: 40, events: 3, dropped: 0 };
+    let name = trace::encode_name(1, "name");
+    [header.encode(), name, builder.finish(), trace::encode_index(&[entry]), end.encode()].concat()
 }
 
 fn a_pin() -> Vec<u8> {
@@ -272,6 +298,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
             encode_seal(&SegmentIdentity { incarnation: 1, epoch: 2, lane: 0, segment: 3 }, 4, 5),
         ),
         ("manifest_record", a_record()),
+        ("trace", a_trace()),
         ("pin", a_pin()),
         ("pin", a_checkpoint()),
         ("pin", encode_incarnation(1)),

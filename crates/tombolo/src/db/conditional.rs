@@ -112,14 +112,24 @@ impl Keyspace {
             _ => prepared.push(self.info(), kind, key, value),
         }
         requirements.push(self.info(), key, condition);
-        write::write_if(
-            &self.handle().engine,
-            Conditional { prepared, requirements, durability },
-            self.limit(),
-        )
+        let engine = &self.handle().engine;
+        let conditional = Conditional { prepared, requirements, durability };
+        if engine.recording.is_on() {
+            let write = || write::write_if(engine, conditional, self.limit());
+            return self.recorded_one(kind, key, value, write, Decision::is_met);
+        }
+        write::write_if(engine, conditional, self.limit())
     }
 
     pub(crate) fn get_versioned_at(&self, moment: Moment<'_>, key: &[u8]) -> Op<Option<Versioned>> {
+        if self.handle().engine.recording.is_on() {
+            let read = || self.get_versioned_at_unrecorded(moment, key);
+            return self.recorded_get(key, read, |found| found.value.len());
+        }
+        self.get_versioned_at_unrecorded(moment, key)
+    }
+
+    fn get_versioned_at_unrecorded(&self, moment: Moment<'_>, key: &[u8]) -> Op<Option<Versioned>> {
         let engine = &self.handle().engine;
         let view = moment.view.map_or_else(|| engine.view_owned(), Arc::clone);
         if let Err(error) = read::check(engine, self.info()) {
@@ -203,8 +213,13 @@ impl Db {
         if let Err(error) = self.check_batch(&batch) {
             return Op::ready(Err(error));
         }
-        let Batch { prepared, requirements } = batch;
-        write::write_if(self.engine(), Conditional { prepared, requirements, durability }, self.limit)
+        let write = |Batch { prepared, requirements }: Batch| {
+            write::write_if(self.engine(), Conditional { prepared, requirements, durability }, self.limit)
+        };
+        if self.engine().recording.is_on() {
+            return self.recorded_write(batch, write, Decision::is_met);
+        }
+        write(batch)
     }
 }
 

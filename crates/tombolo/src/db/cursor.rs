@@ -1,12 +1,15 @@
 //! A cursor that lends what it stands at.
 
+use std::ops::Bound;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use tombolo_format::trace::Asked;
 use tombolo_storage::{Error, Result};
 
+use crate::db::recording::Walk;
 use crate::db::{Handle, Keyspace, Snapshot};
 use crate::read::{self, RangeCursor};
 use crate::table::{KeyRange, Step};
@@ -44,6 +47,8 @@ pub struct Cursor {
     /// What it looks from, and keeps; `None` when it looked from the newest.
     snapshot: Option<Snapshot>,
     aligned: AlignedEntry,
+    /// What is recorded of it, where that is wanted.
+    walk: Option<Box<Walk>>,
     /// Dropped last: it tells that the rest is gone.
     held: Held,
 }
@@ -82,6 +87,15 @@ impl Cursor {
         let handle = Arc::clone(keyspace.handle());
         let engine = &handle.engine;
         let view = snapshot.as_ref().and_then(Snapshot::view).map_or_else(|| engine.view_owned(), Arc::clone);
+        let walk = if engine.recording.is_on() {
+            let from = match &range.lower {
+                Bound::Included(from) | Bound::Excluded(from) => &from[..],
+                Bound::Unbounded => &[],
+            };
+            Walk::begin(keyspace, from)
+        } else {
+            None
+        };
         let inner = read::check(engine, keyspace.info()).map(|()| {
             let sequence = snapshot.as_ref().map_or_else(|| engine.stream.visible(), Snapshot::number);
             let judged_ms = snapshot.as_ref().map_or_else(|| engine.judged_ms(), Snapshot::judged_ms);
@@ -94,6 +108,7 @@ impl Cursor {
             keyspace: keyspace.clone(),
             snapshot,
             aligned,
+            walk,
             held: Held { handle, bytes, behind: false },
         }
     }
@@ -111,6 +126,7 @@ impl Cursor {
             keyspace: self.keyspace.clone(),
             snapshot: self.snapshot.clone(),
             aligned: AlignedEntry::new(self.keyspace.info().value_alignment()),
+            walk: self.walk.as_ref().and_then(|_| Walk::begin(&self.keyspace, &[])),
             held: Held { handle, bytes, behind: false },
         }
     }
@@ -128,6 +144,7 @@ impl Cursor {
             keyspace: keyspace.clone(),
             snapshot: None,
             aligned: AlignedEntry::new(1),
+            walk: None,
             held,
         }
     }
@@ -171,6 +188,7 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.turn(Asked::Scan, key.as_ref());
         let step = self.inner()?.seek(key.as_ref());
         self.finish(step)
     }
@@ -180,6 +198,7 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.turn(Asked::ScanBack, key.as_ref());
         let step = self.inner()?.seek_for_prev(key.as_ref());
         self.finish(step)
     }
@@ -189,6 +208,7 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub fn seek_to_first(&mut self) -> Result<bool> {
+        self.turn(Asked::Scan, &[]);
         self.inner()?.stand_at_start();
         self.next()
     }
@@ -198,6 +218,7 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub fn seek_to_last(&mut self) -> Result<bool> {
+        self.turn(Asked::ScanBack, &[]);
         self.inner()?.stand_at_end();
         self.prev()
     }
@@ -231,6 +252,7 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn seek_async(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.turn(Asked::Scan, key.as_ref());
         let step = self.inner()?.seek(key.as_ref());
         self.finish_async(step).await
     }
@@ -240,6 +262,7 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn seek_for_prev_async(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.turn(Asked::ScanBack, key.as_ref());
         let step = self.inner()?.seek_for_prev(key.as_ref());
         self.finish_async(step).await
     }
@@ -249,6 +272,7 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn seek_to_first_async(&mut self) -> Result<bool> {
+        self.turn(Asked::Scan, &[]);
         self.inner()?.stand_at_start();
         self.next_async().await
     }
@@ -258,6 +282,7 @@ impl Cursor {
     /// # Errors
     /// As [`crate::Keyspace::get`].
     pub async fn seek_to_last_async(&mut self) -> Result<bool> {
+        self.turn(Asked::ScanBack, &[]);
         self.inner()?.stand_at_end();
         self.prev_async().await
     }
@@ -315,13 +340,14 @@ impl Cursor {
     pub(crate) fn begin_next(&mut self) -> Result<Step> {
         let step = self.inner()?.next();
         if let Ok(Step::Done) = step {
-            self.align();
+            self.stand();
         }
         step
     }
 
     /// Stands before the first key at or after `key` from now on, without looking.
     pub(crate) fn stand_before(&mut self, key: &[u8]) {
+        self.turn(Asked::Scan, key);
         if let Ok(inner) = &mut self.inner {
             inner.stand_before(key);
         }
@@ -329,6 +355,7 @@ impl Cursor {
 
     /// Stands before the first entry from now on, without looking.
     pub(crate) fn stand_at_start(&mut self) {
+        self.turn(Asked::Scan, &[]);
         if let Ok(inner) = &mut self.inner {
             inner.stand_at_start();
         }
@@ -336,8 +363,34 @@ impl Cursor {
 
     /// Stands after the last entry from now on, without looking.
     pub(crate) fn stand_at_end(&mut self) {
+        self.turn(Asked::ScanBack, &[]);
         if let Ok(inner) = &mut self.inner {
             inner.stand_at_end();
+        }
+    }
+
+    /// It goes elsewhere.
+    #[inline]
+    fn turn(&mut self, asked: Asked, from: &[u8]) {
+        if let Some(walk) = &mut self.walk {
+            walk.turn(asked, from);
+        }
+    }
+
+    /// It has moved: values are made ready, and what is recorded learns of it.
+    #[inline]
+    fn stand(&mut self) {
+        self.align();
+        if self.walk.is_some() {
+            self.tell_walk();
+        }
+    }
+
+    #[cold]
+    fn tell_walk(&mut self) {
+        let value = self.valid().then(|| self.value().len());
+        if let Some(walk) = &mut self.walk {
+            walk.stood(value);
         }
     }
 
@@ -350,7 +403,7 @@ impl Cursor {
     fn finish(&mut self, step: Result<Step>) -> Result<bool> {
         match step {
             Ok(Step::Done) => {
-                self.align();
+                self.stand();
                 Ok(self.valid())
             }
             step => self.wait(step),
@@ -393,7 +446,7 @@ impl Cursor {
         };
         match ended {
             Ok(()) => {
-                self.align();
+                self.stand();
                 Ok(self.valid())
             }
             Err(error) => {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -468,12 +469,26 @@ impl Keyspace {
     }
 
     fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {
-        Op::limited(self.limit, &self.engine().env, "write", || {
-            write::write_one(self.engine(), &self.info, kind, key, value, durability)
-        })
+        let write = || {
+            Op::limited(self.limit, &self.engine().env, "write", || {
+                write::write_one(self.engine(), &self.info, kind, key, value, durability)
+            })
+        };
+        if self.engine().recording.is_on() {
+            return self.recorded_one(kind, key, value, write, |()| true);
+        }
+        write()
     }
 
     pub(crate) fn get_at(&self, moment: Moment<'_>, key: &[u8]) -> Op<Option<Value>> {
+        if self.engine().recording.is_on() {
+            return self.recorded_get(key, || self.get_at_unrecorded(moment, key), |value| value.len());
+        }
+        self.get_at_unrecorded(moment, key)
+    }
+
+    #[inline]
+    fn get_at_unrecorded(&self, moment: Moment<'_>, key: &[u8]) -> Op<Option<Value>> {
         let engine = self.engine();
         let now;
         let view = match moment.view {
@@ -525,6 +540,26 @@ impl Keyspace {
         key: &[u8],
         read: impl FnOnce(&[u8]) -> R + Send + 'static,
     ) -> Op<Option<R>> {
+        if self.engine().recording.is_on() {
+            let bytes = Arc::new(AtomicUsize::new(0));
+            let of_value = Arc::clone(&bytes);
+            let read = move |value: &[u8]| {
+                of_value.store(value.len(), Ordering::Relaxed);
+                read(value)
+            };
+            let read = || self.get_with_at_unrecorded(moment, key, read);
+            return self.recorded_get(key, read, move |_| bytes.load(Ordering::Relaxed));
+        }
+        self.get_with_at_unrecorded(moment, key, read)
+    }
+
+    #[inline]
+    fn get_with_at_unrecorded<R: Send + 'static>(
+        &self,
+        moment: Moment<'_>,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> R + Send + 'static,
+    ) -> Op<Option<R>> {
         let engine = self.engine();
         let now;
         let view = match moment.view {
@@ -557,6 +592,16 @@ impl Keyspace {
 
     /// As [`Keyspace::get_with`], waiting here, so that `read` may borrow.
     pub(crate) fn get_with_here<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        if self.engine().recording.is_on() {
+            let with_size = |value: &[u8]| (value.len(), read(value));
+            let here = || self.get_with_here_unrecorded(key, with_size);
+            return Ok(self.recorded_here(key, here, |(bytes, _)| *bytes)?.map(|(_, given)| given));
+        }
+        self.get_with_here_unrecorded(key, read)
+    }
+
+    #[inline]
+    fn get_with_here_unrecorded<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let engine = self.engine();
         let view = engine.view();
         read::check(engine, &self.info)?;
@@ -576,6 +621,14 @@ impl Keyspace {
 
     /// As [`Keyspace::get`], waiting here: a miss needs no hand-off.
     pub(crate) fn get_here(&self, key: &[u8]) -> Result<Option<Value>> {
+        if self.engine().recording.is_on() {
+            return self.recorded_here(key, || self.get_here_unrecorded(key), |value| value.len());
+        }
+        self.get_here_unrecorded(key)
+    }
+
+    #[inline]
+    fn get_here_unrecorded(&self, key: &[u8]) -> Result<Option<Value>> {
         let engine = self.engine();
         let view = engine.view();
         read::check(engine, &self.info)?;
@@ -616,6 +669,18 @@ impl Keyspace {
         moment: Moment<'_>,
         keys: &[K],
     ) -> Op<Vec<Option<Value>>> {
+        if self.engine().recording.is_on() {
+            return self.recorded_several_later(keys, || self.multi_get_at_unrecorded(moment, keys));
+        }
+        self.multi_get_at_unrecorded(moment, keys)
+    }
+
+    #[inline]
+    fn multi_get_at_unrecorded<K: AsRef<[u8]>>(
+        &self,
+        moment: Moment<'_>,
+        keys: &[K],
+    ) -> Op<Vec<Option<Value>>> {
         let mut looked = match self.look_up_several(moment, keys) {
             Err(error) => return Op::ready(Err(error)),
             Ok(looked) if looked.missing.is_empty() => return Op::ready(Ok(looked.values)),
@@ -639,6 +704,14 @@ impl Keyspace {
 
     /// As [`Keyspace::multi_get`], waiting here: what misses needs no hand-off.
     pub(crate) fn multi_get_here<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        if self.engine().recording.is_on() {
+            return self.recorded_several(keys, || self.multi_get_here_unrecorded(keys));
+        }
+        self.multi_get_here_unrecorded(keys)
+    }
+
+    #[inline]
+    fn multi_get_here_unrecorded<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         let mut looked = self.look_up_several(Moment::NOW, keys)?;
         if !looked.missing.is_empty() {
             let engine = self.engine();

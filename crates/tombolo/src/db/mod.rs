@@ -17,6 +17,7 @@ mod metrics;
 mod prefix;
 mod property;
 mod reader;
+pub(crate) mod recording;
 mod requests;
 mod scan;
 mod snapshot;
@@ -34,6 +35,7 @@ pub use ingest::Ingest;
 pub use keyspace::Keyspace;
 pub use property::{Property, PropertyValue, Unit};
 pub use reader::Reader;
+pub use recording::Recording;
 pub use requests::Requests;
 pub use scan::{Scan, ScanStream};
 pub use snapshot::Snapshot;
@@ -326,10 +328,15 @@ impl Db {
     /// # Errors
     /// As [`Db::write`].
     pub fn write_with(&self, batch: Batch, durability: Durability) -> Op<()> {
-        match self.check_unconditional(&batch) {
-            Ok(()) => self.limited("write", || write::write(self.engine(), batch.prepared, durability)),
-            Err(error) => Op::ready(Err(error)),
+        if let Err(error) = self.check_unconditional(&batch) {
+            return Op::ready(Err(error));
         }
+        let write =
+            |batch: Batch| self.limited("write", || write::write(self.engine(), batch.prepared, durability));
+        if self.engine().recording.is_on() {
+            return self.recorded_write(batch, write, |()| true);
+        }
+        write(batch)
     }
 
     /// As [`Db::write_with`], but hands the batch back at once when it cannot be taken.

@@ -17,6 +17,7 @@ use crate::budget::{Membership, MemoryBudget};
 use crate::event::Event;
 use crate::options::{LiveOptions, Options};
 use crate::pace::{BackgroundRate, Paces};
+use crate::recording::Switch;
 use crate::resolve::Moments;
 use crate::signal::Turn;
 use crate::stalls::Stalls;
@@ -46,6 +47,8 @@ pub(crate) struct Background {
     pub(crate) checkpointing: Turn,
     /// Questions that somebody at the prompt asks of this process.
     pub(crate) questions: Questions,
+    /// Records what is asked, when that is wanted.
+    pub(crate) recording: Switch,
 }
 
 impl Deref for Background {
@@ -83,6 +86,7 @@ impl Background {
             stalls: Stalls::default(),
             checkpointing: Turn::default(),
             questions: Questions::default(),
+            recording: Switch::default(),
         }
     }
 

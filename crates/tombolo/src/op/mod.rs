@@ -60,6 +60,21 @@ enum State<T> {
     Ticket(Box<dyn Ticket>, Option<Given<T>>),
     /// Another one, up to a deadline.
     Limited(Box<Limited<T>>),
+    /// Another one, whose end is told to somebody.
+    Told(Box<Told<T>>),
+}
+
+/// An operation, and who is told how it ended.
+struct Told<T> {
+    op: Option<Op<T>>,
+    tell: Box<dyn FnMut(&Result<T>) + Send>,
+}
+
+impl<T> Told<T> {
+    fn end(&mut self, result: Result<T>) -> Result<T> {
+        (self.tell)(&result);
+        result
+    }
 }
 
 /// What an operation gives once its ticket has ended.
@@ -103,6 +118,7 @@ impl<T> fmt::Debug for Op<T> {
             State::Running(_) | State::Reading(..) => "running",
             State::Ticket(..) => "waiting",
             State::Limited(_) => "waiting up to a deadline",
+            State::Told(_) => "waiting, and recorded",
         };
         formatter.debug_tuple("Op").field(&state).finish()
     }
@@ -189,6 +205,14 @@ impl<T> Op<T> {
             State::Reading(running, then) => running.try_take().map(|value| finish(value, then)),
             State::Ticket(ticket, given) => ticket.try_end().map(|end| end.and_then(|()| give(given))),
             State::Limited(limited) => limited.try_take(),
+            State::Told(told) => match told.op.take().map(Op::try_take) {
+                Some(Ok(result)) => Some(told.end(result)),
+                Some(Err(op)) => {
+                    told.op = Some(op);
+                    None
+                }
+                None => Some(ended_without_result()),
+            },
         };
         result.ok_or(self)
     }
@@ -250,6 +274,28 @@ impl<T: Send + 'static> Op<T> {
         Op(State::Running(running))
     }
 
+    /// The same operation, of which `tell` hears how it ended. One that has ended is told of here.
+    #[cold]
+    pub(crate) fn told(self, mut tell: impl FnMut(&Result<T>) + Send + 'static) -> Op<T> {
+        match self.try_take() {
+            Ok(result) => {
+                tell(&result);
+                Op::ready(result)
+            }
+            Err(op) => Op(State::Told(Box::new(Told { op: Some(op), tell: Box::new(tell) }))),
+        }
+    }
+
+    fn wait_told_until(self, deadline: Instant) -> Result<T> {
+        match self.0 {
+            State::Told(mut told) => {
+                let result = told.op.take().map_or_else(ended_without_result, |op| op.wait_until(deadline));
+                told.end(result)
+            }
+            other => Op(other).wait_until(deadline),
+        }
+    }
+
     /// Waits for the end on the calling thread, which may do the work itself. Needs no runtime.
     ///
     /// # Errors
@@ -268,6 +314,10 @@ impl<T: Send + 'static> Op<T> {
                 give(&mut given)
             }
             State::Limited(limited) => limited.env.clone().block_on(Op(State::Limited(limited))),
+            State::Told(mut told) => {
+                let result = told.op.take().map_or_else(ended_without_result, Op::wait);
+                told.end(result)
+            }
         }
     }
 
@@ -285,6 +335,7 @@ impl<T: Send + 'static> Op<T> {
             State::Reading(running, _) => running.env.clone(),
             State::Ticket(ticket, _) => ticket.env(),
             State::Limited(limited) => limited.env.clone(),
+            State::Told(_) => return self.wait_told_until(deadline),
         };
         let passed =
             || Err(Error::new(ErrorKind::DeadlineExceeded, "the deadline passed before the operation ended"));
@@ -308,6 +359,12 @@ impl<T> Future for Op<T> {
                 Poll::Ready(end.and_then(|()| give(given)))
             }
             State::Limited(limited) => limited.poll(context),
+            State::Told(told) => {
+                let Some(op) = &mut told.op else { return Poll::Ready(ended_without_result()) };
+                let result = ready!(Pin::new(op).poll(context));
+                told.op = None;
+                Poll::Ready(told.end(result))
+            }
         }
     }
 }

@@ -1,0 +1,156 @@
+use tombolo_format::trace::{Asked, EventBlock};
+
+use super::*;
+use crate::trace::{TraceError, TraceReader};
+
+type Seen = (u64, Asked, u32, Vec<u8>, Vec<u8>, u32);
+
+fn events(bytes: &[u8]) -> Vec<Seen> {
+    let mut reader = TraceReader::new(bytes, false).unwrap();
+    let (mut block, mut all) = (EventBlock::default(), Vec::new());
+    while reader.next(&mut block).unwrap() {
+        all.extend(block.iter().map(|event| {
+            (
+                event.time_ns,
+                event.asked,
+                event.keyspace,
+                event.key.to_vec(),
+                event.end.to_vec(),
+                event.value_bytes,
+            )
+        }));
+    }
+    all
+}
+
+fn record(us: u64, kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = us.to_le_bytes().to_vec();
+    bytes.push(kind);
+    bytes.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn slice(bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![u8::try_from(bytes.len()).unwrap()];
+    out.extend_from_slice(bytes);
+    out
+}
+
+fn head(version: &str) -> Vec<u8> {
+    let text = format!(
+        "feedcafedeadbeef\tTrace Version: {version}\tRocksDB Version: 7.8\tFormat: Timestamp OpType Payload\n"
+    );
+    record(1000, 1, text.as_bytes())
+}
+
+/// A batch: a put, a delete of family 2, a merge, a single delete and a range delete.
+fn batch() -> Vec<u8> {
+    let mut bytes = vec![0; 8];
+    bytes.extend_from_slice(&5_u32.to_le_bytes());
+    bytes.extend([vec![1], slice(b"a"), slice(b"value")].concat());
+    bytes.extend([vec![4, 2], slice(b"b")].concat());
+    bytes.extend([vec![2], slice(b"c"), slice(b"m")].concat());
+    bytes.extend([vec![7], slice(b"d")].concat());
+    bytes.extend([vec![15], slice(b"e"), slice(b"f")].concat());
+    bytes
+}
+
+fn sample(is_old: bool) -> Vec<u8> {
+    let with = |bits: u64, fields: &[u8]| {
+        if is_old { fields.to_vec() } else { [&bits.to_le_bytes()[..], fields].concat() }
+    };
+    let written = if is_old { batch() } else { with(2, &slice(&batch())) };
+    let get = with(0b1100, &[&3_u32.to_le_bytes()[..], &slice(b"key")].concat());
+    let seek = with(0b11_0000, &[&0_u32.to_le_bytes()[..], &slice(b"from")].concat());
+    let mut all = [head(if is_old { "0.1" } else { "0.2" }), record(1002, 3, &written)].concat();
+    all.extend(record(1003, 4, &get));
+    all.extend(record(1004, 5, &seek));
+    if !is_old {
+        let families = [0_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat();
+        let keys = [slice(b"x"), slice(b"y")].concat();
+        let several = [&2_u32.to_le_bytes()[..], &slice(&families), &slice(&keys)].concat();
+        all.extend(record(1005, 13, &with(0b111_0000_0000, &several)));
+    }
+    all.extend(record(1006, 2, b""));
+    all
+}
+
+#[test]
+fn both_versions_of_rocksdbs_query_traces_are_read() {
+    for is_old in [true, false] {
+        let (bytes, counted) = import_rocksdb(&sample(is_old)[..], Vec::new(), false).unwrap();
+        let all = events(&bytes);
+        assert_eq!(all[0], (2000, Asked::Put, 0, b"a".to_vec(), vec![], 5));
+        assert_eq!(all[1], (2000, Asked::Delete, 2, b"b".to_vec(), vec![], 0));
+        assert_eq!((all[2].1, all[3].1), (Asked::Merge, Asked::SingleDelete));
+        assert_eq!(all[4], (2000, Asked::RangeDelete, 0, b"e".to_vec(), b"f".to_vec(), 0));
+        assert_eq!(all[5], (3000, Asked::Get, 3, b"key".to_vec(), vec![], 0));
+        assert_eq!(all[6], (4000, Asked::Scan, 0, b"from".to_vec(), vec![], 0));
+        assert_eq!(all.len(), if is_old { 7 } else { 9 });
+        assert_eq!(counted.events.values().sum::<u64>(), all.len() as u64);
+        if !is_old {
+            assert_eq!(all[8], (5000, Asked::MultiGet, 1, b"y".to_vec(), vec![], 0));
+        }
+    }
+}
+
+#[test]
+fn damage_of_a_foreign_trace_is_told_with_its_place() {
+    let whole = sample(false);
+    let at = head("0.2").len() as u64;
+    for cut in 0..whole.len() - 13 {
+        match import_rocksdb(&whole[..cut], Vec::new(), false) {
+            Err(TraceError::Truncated { at: found, .. }) => assert!(found as usize <= cut),
+            Err(TraceError::Foreign(_)) => assert_eq!(cut, 0),
+            // Cut between two records: a writer that ended.
+            Ok(_) => assert!(cut as u64 >= at),
+            Err(error) => panic!("{cut}: {error}"),
+        }
+    }
+    let (_, counted) = import_rocksdb(&whole[..whole.len() - 15], Vec::new(), true).unwrap();
+    assert!(counted.cut_at.is_some() && counted.events["get"] == 1);
+    let mut wrong = whole.clone();
+    wrong[usize::try_from(at).unwrap() + 13 + 8] = 200;
+    assert!(
+        matches!(import_rocksdb(&wrong[..], Vec::new(), false), Err(TraceError::Damaged { at: found, .. }) if found == at)
+    );
+    assert!(matches!(import_rocksdb(&head("0.9")[..], Vec::new(), false), Err(TraceError::Invalid(_))));
+    assert!(matches!(
+        import_rocksdb(&b"TbTr and more of what is not there"[..], Vec::new(), false),
+        Err(TraceError::Foreign(_))
+    ));
+}
+
+#[test]
+fn lines_are_read_by_their_columns() {
+    let twitter = "0,3JJW7XjQ,10,213,35,get,0\n1,4x,4,9,35,set,60\n";
+    let (bytes, count, _) =
+        import_csv(twitter.as_bytes(), Vec::new(), Some(Columns::twitter()), "t", false).unwrap();
+    let all = events(&bytes);
+    assert_eq!((count, all[0].3.as_slice(), all[0].5), (2, &b"3JJW7XjQ.."[..], 213));
+    assert_eq!((all[1].0, all[1].1), (1_000_000_000, Asked::Put));
+    let meta =
+        "op_time,key,key_size,op,op_count,size,cache_hits,ttl,usecase,sub_usecase\n5,k,1,GET,1,100,1,0,a,b\n";
+    let (bytes, ..) = import_csv(meta.as_bytes(), Vec::new(), None, "m", false).unwrap();
+    assert_eq!(events(&bytes)[0], (0, Asked::Get, 0, b"k".to_vec(), vec![], 100));
+    let wrong = "key,op\na,get\nb,frobnicate\nc,get\n";
+    let error = import_csv(wrong.as_bytes(), Vec::new(), None, "w", false).unwrap_err().to_string();
+    assert!(error.contains("line 3") && error.contains("after 1 events"), "{error}");
+    let (_, events, passed_over) = import_csv(wrong.as_bytes(), Vec::new(), None, "w", true).unwrap();
+    assert_eq!((events, passed_over), (2, 1));
+    assert!(import_csv(&b"time,size\n"[..], Vec::new(), None, "w", false).is_err());
+}
+
+#[test]
+fn our_own_lines_come_back() {
+    let event = tombolo_format::trace::Event {
+        value_bytes: 7,
+        ..tombolo_format::trace::Event::new(5, Asked::Put, 2, b"\x00key")
+    };
+    let (mut line, mut text) = (String::new(), crate::export::CSV_HEAD.to_owned());
+    crate::export::csv_line(&event, &mut line);
+    text.push_str(&line);
+    let (bytes, ..) = import_csv(text.as_bytes(), Vec::new(), None, "ours", false).unwrap();
+    assert_eq!(events(&bytes)[0], (0, Asked::Put, 2, b"\x00key".to_vec(), vec![], 7));
+}

@@ -1,0 +1,332 @@
+//! A workload as a model: a page of numbers, without a key of anybody's.
+//!
+//! Of each keyspace: the mix of operations, sizes, and how the accesses spread over the keys. For
+//! that the keys, in their order, are cut into ranges of equally many. In each range they are
+//! counted by how often they were accessed, in classes of powers of two. So hot keys lie where they
+//! lay, and hot ranges are as hot. How soon keys come again is kept as reuse distances, and which
+//! share of accesses goes by them.
+
+mod fit;
+
+pub use fit::fit;
+
+use serde::{Deserialize, Serialize};
+use tombolo_format::trace::Asked;
+use tombolo_workload::fit::Sizes;
+
+/// The version of the form.
+pub const FORM: u32 = 1;
+/// Most bytes of a model.
+pub const MODEL_BYTES_MAX: usize = 64 << 10;
+/// Classes of access counts: 1, 2 to 3, 4 to 7, and so on.
+pub const CLASSES: usize = 16;
+
+/// A model that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("this is no model of a workload: {0}")]
+pub struct ModelError(pub String);
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// [`FORM`].
+    pub form: u32,
+    /// Where it comes from.
+    pub origin: String,
+    /// Events of the trace.
+    pub events: u64,
+    /// Seconds of the trace.
+    pub seconds: f64,
+    /// Operations in a second over time, where a sine fits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rate: Option<Rate>,
+    /// The keyspaces.
+    #[serde(rename = "keyspace")]
+    pub keyspaces: Vec<KeyspaceModel>,
+}
+
+/// `a·sin(b·t + c) + d`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// How far it rises above the mean.
+    pub a: f64,
+    /// Radians in a second.
+    pub b: f64,
+    /// Radians at the start.
+    pub c: f64,
+    /// The mean.
+    pub d: f64,
+    /// The share of the variance that it explains.
+    pub explained: f64,
+}
+
+/// Of one keyspace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyspaceModel {
+    /// A name of its own: `k0`, `k1`, …
+    pub name: String,
+    /// Its share of all events.
+    pub share: f64,
+    /// Distinct keys that were accessed.
+    pub keys: u64,
+    /// Shares of operations, by name.
+    pub mix: Vec<Share>,
+    /// The share of reads that find nothing.
+    pub missing: f64,
+    /// Sizes of keys.
+    pub key_bytes: SizesModel,
+    /// Sizes of values that are written.
+    pub value_bytes: SizesModel,
+    /// Entries of scans.
+    pub scan_entries: SizesModel,
+    /// How accesses spread.
+    pub access: Access,
+}
+
+/// The share of an operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Its name.
+    pub operation: String,
+    /// Its share.
+    pub share: f64,
+}
+
+/// How accesses spread over keys and time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Access {
+    /// Of each range of keys, in their order: keys of each class, and shares of its accesses that
+    /// read, write, delete and scan, in percent.
+    pub ranges: Vec<String>,
+    /// Mean accesses of a key of each class.
+    pub class_means: Vec<f64>,
+    /// The share of accesses that go to a key by how recently it was accessed.
+    pub recent: f64,
+    /// Of those: distances in distinct keys, with the share up to there.
+    pub distances: Vec<(u64, f64)>,
+}
+
+/// A distribution of sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SizesModel {
+    /// The family.
+    pub family: String,
+    /// Its parameters.
+    pub parameters: Vec<f64>,
+    /// Of measured quantiles: numbers with the share up to there.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub steps: Vec<(u64, f64)>,
+    /// The greatest distance of the distribution functions.
+    pub distance: f64,
+}
+
+impl SizesModel {
+    /// Of a distribution.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "sizes")]
+    pub fn new(sizes: &Sizes, distance: f64) -> SizesModel {
+        let (parameters, steps) = match sizes {
+            Sizes::Constant(only) => (vec![*only as f64], Vec::new()),
+            Sizes::Pareto { location, scale, shape, most }
+            | Sizes::Weibull { location, scale, shape, most } => {
+                (vec![*location, *scale, *shape, *most as f64], Vec::new())
+            }
+            Sizes::Lognormal { location, mean, deviation, most } => {
+                (vec![*location, *mean, *deviation, *most as f64], Vec::new())
+            }
+            Sizes::Quantiles(steps) => (Vec::new(), steps.clone()),
+        };
+        SizesModel { family: sizes.family().name().to_owned(), parameters, steps, distance }
+    }
+
+    /// The distribution.
+    ///
+    /// # Errors
+    /// For a family that is not known, and parameters that it cannot have.
+    pub fn sizes(&self) -> Result<Sizes, ModelError> {
+        let wrong = || ModelError(format!("sizes of the family {:?}: {:?}", self.family, self.parameters));
+        if self.parameters.iter().any(|parameter| !parameter.is_finite()) {
+            return Err(wrong());
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes")]
+        let whole = |number: f64| number.clamp(0.0, 1e15) as u64;
+        Ok(match (self.family.as_str(), &self.parameters[..]) {
+            ("constant", [only]) => Sizes::Constant(whole(*only)),
+            ("pareto", [location, scale, shape, most]) if *scale > 0.0 => {
+                Sizes::Pareto { location: *location, scale: *scale, shape: *shape, most: whole(*most) }
+            }
+            ("weibull", [location, scale, shape, most]) if *scale > 0.0 && *shape > 0.0 => {
+                Sizes::Weibull { location: *location, scale: *scale, shape: *shape, most: whole(*most) }
+            }
+            ("lognormal", [location, mean, deviation, most]) if *deviation > 0.0 => Sizes::Lognormal {
+                location: *location,
+                mean: *mean,
+                deviation: *deviation,
+                most: whole(*most),
+            },
+            ("quantiles", [])
+                if !self.steps.is_empty() && self.steps.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1) =>
+            {
+                Sizes::Quantiles(self.steps.clone())
+            }
+            _ => return Err(wrong()),
+        })
+    }
+}
+
+/// One range of keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RangeModel {
+    /// Keys of each class.
+    pub keys: Vec<u64>,
+    /// Percent of accesses that read, write, delete and scan.
+    pub mix: [u64; 4],
+}
+
+impl RangeModel {
+    /// As a line: keys of the classes, a bar, the mix.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let join = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+        format!("{} | {}", join(&self.keys), join(&self.mix))
+    }
+
+    /// Of a line.
+    ///
+    /// # Errors
+    /// For a line that is none.
+    pub fn parse(line: &str) -> Result<RangeModel, ModelError> {
+        let wrong = || ModelError(format!("a range of keys: {line:?}"));
+        let (keys, mix) = line.split_once('|').ok_or_else(wrong)?;
+        let numbers = |text: &str| {
+            let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+            numbers.map_err(|_| wrong())
+        };
+        let keys = numbers(keys)?;
+        let mix = numbers(mix)?.try_into().map_err(|_| wrong())?;
+        if keys.len() > CLASSES || keys.iter().any(|keys| *keys > 1 << 40) {
+            return Err(wrong());
+        }
+        Ok(RangeModel { keys, mix })
+    }
+}
+
+impl Model {
+    /// As a page of TOML.
+    ///
+    /// # Errors
+    /// When it would be longer than [`MODEL_BYTES_MAX`].
+    pub fn to_toml(&self) -> Result<String, ModelError> {
+        let text = toml::to_string(self).map_err(|error| ModelError(error.to_string()))?;
+        if text.len() > MODEL_BYTES_MAX {
+            return Err(ModelError(format!("it has {} bytes, of {MODEL_BYTES_MAX} at most", text.len())));
+        }
+        Ok(text)
+    }
+
+    /// Of a page of TOML.
+    ///
+    /// # Errors
+    /// For a page that is no model, with the line.
+    pub fn from_toml(text: &str) -> Result<Model, ModelError> {
+        if text.len() > 4 * MODEL_BYTES_MAX {
+            return Err(ModelError(format!("it has {} bytes", text.len())));
+        }
+        let model: Model = toml::from_str(text).map_err(|error| ModelError(error.to_string()))?;
+        if model.form != FORM {
+            return Err(ModelError(format!("its form is {}, and this version knows {FORM}", model.form)));
+        }
+        for keyspace in &model.keyspaces {
+            for sizes in [&keyspace.key_bytes, &keyspace.value_bytes, &keyspace.scan_entries] {
+                sizes.sizes()?;
+            }
+            for share in &keyspace.mix {
+                Asked::from_name(&share.operation)
+                    .ok_or_else(|| ModelError(format!("there is no operation {:?}", share.operation)))?;
+            }
+            keyspace.access.ranges.iter().try_for_each(|line| RangeModel::parse(line).map(drop))?;
+            if keyspace.access.class_means.len() > CLASSES {
+                return Err(ModelError(format!("more than {CLASSES} classes of access counts")));
+            }
+        }
+        Ok(model)
+    }
+
+    /// Flags of db_bench's mixgraph that are nearest, and what they cannot say.
+    #[must_use]
+    pub fn mixgraph_flags(&self) -> (String, Vec<String>) {
+        let mut lost = Vec::new();
+        let Some(keyspace) = self.keyspaces.iter().max_by(|one, other| one.share.total_cmp(&other.share))
+        else {
+            return (String::new(), vec!["there is no keyspace".to_owned()]);
+        };
+        if self.keyspaces.len() > 1 {
+            lost.push(format!(
+                "{} keyspaces: mixgraph has one, and this is the largest",
+                self.keyspaces.len()
+            ));
+        }
+        let of = |names: &[&str]| -> f64 {
+            keyspace
+                .mix
+                .iter()
+                .filter(|share| names.contains(&share.operation.as_str()))
+                .map(|share| share.share)
+                .sum()
+        };
+        let (get, put, seek) = (of(&["get", "multi_get"]), of(&["put"]), of(&["scan", "scan_back"]));
+        let rest = 1.0 - get - put - seek;
+        if rest > 0.001 {
+            lost.push(format!("deletes and merges, {:.1} % of operations: they are made puts", rest * 100.0));
+        }
+        let mut flags = format!(
+            "-benchmarks=mixgraph -use_existing_db=true -num={} -reads={} -key_size={:.0} -mix_get_ratio={get:.4} \
+            -mix_put_ratio={:.4} -mix_seek_ratio={seek:.4}",
+            keyspace.keys,
+            self.events,
+            keyspace.key_bytes.sizes().map_or(16, |sizes| sizes.quantile(0.5)),
+            put + rest.max(0.0),
+        );
+        let mut pareto = |flag: &str, what: &str, sizes: &SizesModel| match sizes.sizes() {
+            Ok(Sizes::Pareto { location, scale, shape, .. }) => {
+                flags.push_str(&format!(
+                    " -{flag}_theta={location:.4} -{flag}_k={shape:.4} -{flag}_sigma={scale:.4}"
+                ));
+            }
+            Ok(other) => {
+                lost.push(format!(
+                    "{what}: mixgraph has generalised Pareto only, and {} fits",
+                    other.family().name()
+                ));
+                let mean = other.quantile(0.5);
+                flags.push_str(&format!(" -{flag}_theta={mean} -{flag}_k=0 -{flag}_sigma=0.001"));
+            }
+            Err(_) => {}
+        };
+        pareto("value", "sizes of values", &keyspace.value_bytes);
+        pareto("iter", "lengths of scans", &keyspace.scan_entries);
+        if let Some(curve) = fit::range_curve(keyspace) {
+            flags.push_str(&curve);
+        } else {
+            lost.push("hot ranges: no two-term exponential fits".to_owned());
+        }
+        lost.push("which ranges are hot, and which keys in them: mixgraph draws both at random".to_owned());
+        lost.push("how soon keys come again: mixgraph has no memory".to_owned());
+        if let Some(rate) = self.rate {
+            flags.push_str(&format!(
+                " -sine_mix_rate=true -sine_a={:.3} -sine_b={:.9} -sine_c={:.4} -sine_d={:.3}",
+                rate.a, rate.b, rate.c, rate.d
+            ));
+        }
+        (flags, lost)
+    }
+}
+
+#[cfg(test)]
+mod tests;
