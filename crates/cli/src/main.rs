@@ -117,10 +117,10 @@ enum Command {
     #[command(subcommand)]
     Log(log::Command),
     /// Measures a database with db_bench's benchmarks.
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     /// Sees a trace of what was asked of a database, models it, makes it anew, replays it.
     #[command(subcommand)]
-    Workload(workload::Command),
+    Workload(Box<workload::Command>),
     /// Says what accepted and durable writes survive on a store, and on its log.
     Explain(explain::Arguments),
     /// Says what the bytes of a database are, with offsets, on damaged files too.

@@ -16,7 +16,9 @@ pub const CSV_HEAD: &str = "time_ns,operation,keyspace,thread,key_hex,end_hex,va
 pub fn csv_line(event: &Event<'_>, line: &mut String) {
     line.clear();
     let hexadecimal = |line: &mut String, bytes: &[u8]| {
-        bytes.iter().for_each(|byte| drop(write!(line, "{byte:02x}")));
+        for byte in bytes {
+            let _ = write!(line, "{byte:02x}");
+        }
     };
     // Writing to a string never fails.
     let _ = write!(line, "{},{},{},{},", event.time_ns, event.asked.name(), event.keyspace, event.thread);

@@ -335,13 +335,13 @@ pub fn run(arguments: &Arguments, json: bool, output: &Output) -> Result<()> {
     let (mut rows, mut touched, mut ended) = (Vec::<Row>::new(), false, Ok(()));
     let last_fill = benchmarks.iter().rposition(|benchmark| benchmark.is_fresh);
     // What fills last is recorded itself where nothing follows.
-    let recorded_from = last_fill.map_or(0, |last| (last + 1).min(benchmarks.len() - 1));
+    let recorded_from = last_fill.map_or(0, |last| (last as u64 + 1).min(benchmarks.len() as u64 - 1));
     let mut recording = None;
     for (step, benchmark) in (0..).zip(benchmarks) {
         if benchmark.is_fresh && touched && !arguments.use_existing {
             engine = engine.fresh()?;
         }
-        if step as usize == recorded_from
+        if step == recorded_from
             && let Some(options) = arguments.record_options()
         {
             recording = Some(engine.record(options)?);

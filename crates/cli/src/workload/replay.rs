@@ -35,7 +35,7 @@ enum Survives {
 
 /// How it is replayed.
 #[derive(Args, Clone, Debug)]
-struct HowArguments {
+struct PaceArguments {
     /// At the trace's own times, so many times as fast; latencies then count from when an event
     /// should have begun. As fast as it goes when not given.
     #[arg(long, value_name = "TIMES", value_parser = positive)]
@@ -69,7 +69,7 @@ pub struct Arguments {
     #[command(flatten)]
     database: WriterArguments,
     #[command(flatten)]
-    how: HowArguments,
+    how: PaceArguments,
 }
 
 /// An event with bytes of its own, on its way to a thread.
@@ -164,7 +164,7 @@ fn thread(
 fn on_database(
     db: &Db,
     names: &BTreeMap<u32, String>,
-    how: &HowArguments,
+    how: &PaceArguments,
     feed: impl FnOnce(&mut dyn FnMut(&Event<'_>) -> Result<()>) -> Result<()>,
 ) -> Result<Outcome> {
     let timing = how.speed.map_or(Timing::Closed, Timing::Open);
@@ -308,7 +308,7 @@ pub struct ScoreArguments {
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
     #[command(flatten)]
-    how: HowArguments,
+    how: PaceArguments,
 }
 
 /// A database for a while, which begins with a value for each key that is read or written.
@@ -316,7 +316,7 @@ fn loaded(
     name: &str,
     settings: &[String],
     load: impl FnOnce(&mut dyn FnMut(&Event<'_>) -> Result<()>) -> Result<()>,
-    how: &HowArguments,
+    how: &PaceArguments,
     names: &BTreeMap<u32, String>,
 ) -> Result<(Scratch, Db)> {
     let scratch = Scratch::new(None, name)?;
@@ -328,7 +328,7 @@ fn loaded(
         options.set(key, value)?;
     }
     let db = Db::builder(scratch.uri()).options(options).open().wait()?;
-    let loading = HowArguments { speed: None, durability: Survives::Accepted, ..how.clone() };
+    let loading = PaceArguments { speed: None, durability: Survives::Accepted, ..how.clone() };
     on_database(&db, names, &loading, load)?;
     db.flush().wait()?;
     db.compact().wait()?;

@@ -329,7 +329,9 @@ impl EventBlock {
         ] = &mut all;
         self.rows.clear();
         self.rows.reserve(events);
-        (self.keys.clear(), self.ends.clear(), self.values.clear());
+        for arena in [&mut self.keys, &mut self.ends, &mut self.values] {
+            arena.clear();
+        }
         let (mut time_ns, mut before) = (head.first_ns, 0);
         for _ in 0..events {
             time_ns = time_ns.wrapping_add(unzigzag(times.next()?) as u64);

@@ -421,7 +421,11 @@ impl Header {
 
 /// The longest beginning of `text` that a trace holds.
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// The frame that names a keyspace.

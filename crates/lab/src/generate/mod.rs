@@ -7,12 +7,12 @@ mod recent;
 
 use rand::Rng;
 use tombolo_format::checksum::mix64;
-use tombolo_format::trace::{Asked, Event};
+use tombolo_format::trace::{Asked, Event, Header};
 use tombolo_workload::fit::Sizes;
-use tombolo_workload::reuse::Reuse;
 use tombolo_workload::{Random, random};
 
 use self::recent::Recent;
+use crate::analysis::{Analyser, Analysis, Bounds};
 use crate::model::{KeyspaceModel, Model, ModelError, RangeModel};
 
 /// Keys of a keyspace that are remembered for recency.
@@ -51,6 +51,8 @@ struct KeyspaceGenerator {
     distances: Vec<(u64, f64)>,
     recent: Recent,
     keys: u64,
+    /// Whether keys are longer than their numbers.
+    has_tails: bool,
 }
 
 /// A range of keys that is drawn from.
@@ -78,7 +80,7 @@ fn kind_of(asked: Asked) -> usize {
 /// A number in `0..count`, every one once: where a key of a rank lies in its range.
 fn scattered(rank: u64, count: u64, seed: u64) -> u64 {
     // A walk by a step that has no factor in common with the count.
-    let mut step = mix64(seed) % count.max(1) | 1;
+    let mut step = (mix64(seed) % count.max(1)) | 1;
     while gcd(step, count) != 1 {
         step += 2;
     }
@@ -134,6 +136,7 @@ impl KeyspaceGenerator {
         Ok(KeyspaceGenerator {
             id,
             name: model.name.clone(),
+            has_tails: model.key_bytes.sizes()?.quantile(0.0) > 8,
             ranges,
             drawn: vec![0; weights.len()],
             weights,
@@ -267,7 +270,10 @@ impl Generator {
         let is_read = matches!(asked, Asked::Get | Asked::MultiGet);
         if is_read && self.random.random::<f64>() < keyspace.missing {
             // A key between two others, which nobody writes.
-            self.key.push(0);
+            match self.key.last_mut() {
+                Some(last) if keyspace.has_tails => *last ^= 0xff,
+                _ => self.key.push(0),
+            }
         }
         let rate = match &self.rate {
             Some(rate) => {
@@ -301,17 +307,14 @@ impl Generator {
         }
     }
 
-    /// Reuse distances of so many events of a model; none of a model that asks for nothing.
+    /// What so many events of a model look like; nothing of a model that asks for nothing.
     #[must_use]
-    pub fn trial(model: &Model, events: u64) -> Reuse {
-        let mut reuse = Reuse::new(50_000);
-        let Ok(mut generator) = Generator::new(model, 7) else { return reuse };
-        for _ in 0..events {
-            let event = generator.draw();
-            let hash = mix64(tombolo_format::checksum::key_hash(event.key) ^ u64::from(event.keyspace));
-            reuse.access(hash, 1);
+    pub fn trial(model: &Model, events: u64, header: Header, bounds: Bounds) -> Analysis {
+        let mut analyser = Analyser::new(header, bounds);
+        if let Ok(mut generator) = Generator::new(model, 7) {
+            (0..events).for_each(|_| analyser.add(&generator.draw()));
         }
-        reuse
+        analyser.finish()
     }
 }
 

@@ -149,7 +149,7 @@ pub fn import_csv<W: Write>(
                     "line {} is no event of the named columns, after {} events: {:?}; --salvage goes on behind it",
                     index + 1,
                     writer.events(),
-                    &line[..line.floor_char_boundary(100)]
+                    line.chars().take(100).collect::<String>()
                 );
                 return Err(TraceError::Invalid(message));
             }

@@ -101,7 +101,7 @@ fn damage_of_a_foreign_trace_is_told_with_its_place() {
     let at = head("0.2").len() as u64;
     for cut in 0..whole.len() - 13 {
         match import_rocksdb(&whole[..cut], Vec::new(), false) {
-            Err(TraceError::Truncated { at: found, .. }) => assert!(found as usize <= cut),
+            Err(TraceError::Truncated { at: found, .. }) => assert!(found <= cut as u64),
             Err(TraceError::Foreign(_)) => assert_eq!(cut, 0),
             // Cut between two records: a writer that ended.
             Ok(_) => assert!(cut as u64 >= at),

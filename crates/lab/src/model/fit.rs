@@ -5,7 +5,7 @@ use tombolo_workload::fit::{Curve, fit_ranks, fit_sine, fit_sizes};
 use tombolo_workload::sketch::Counts;
 
 use super::{Access, CLASSES, FORM, KeyspaceModel, Model, RangeModel, Rate, Share, SizesModel};
-use crate::analysis::{Analysis, KeyspaceAnalysis, SampledKey};
+use crate::analysis::{Analysis, Bounds, KeyspaceAnalysis, SampledKey};
 use crate::comparison::reuse_distance;
 use crate::generate::Generator;
 
@@ -16,12 +16,12 @@ const EXPLAINED_MIN: f64 = 0.5;
 /// Accesses by recency that are tried.
 const RECENT_TRIED: [f64; 7] = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9];
 /// Most events that are made to try one.
-const TRIAL_EVENTS_MAX: u64 = 200_000;
+const TRIAL_EVENTS_MAX: u64 = 500_000;
 
 /// Fits a model to what was seen.
 ///
 /// Which share of accesses goes by recency is tried: of several models the one is taken whose
-/// miss-ratio curve is nearest to the measured one.
+/// miss-ratio curve and access counts are nearest to the measured ones.
 #[must_use]
 pub fn fit(seen: &Analysis) -> Model {
     let total = seen.events.max(1) as f64;
@@ -48,16 +48,30 @@ pub fn fit(seen: &Analysis) -> Model {
     };
     let mut best = (f64::INFINITY, 0.0);
     let events = seen.events.min(TRIAL_EVENTS_MAX);
-    // Only the whole of a short trace tells of its curve: of a long one a beginning is colder.
     for recent in RECENT_TRIED {
         model.keyspaces.iter_mut().for_each(|keyspace| keyspace.access.recent = recent);
-        let far = reuse_distance(&seen.reuse, &Generator::trial(&model, events));
+        let trial = Generator::trial(&model, events, seen.header.clone(), Bounds::default());
+        let far = reuse_distance(&seen.reuse, &trial.reuse) + counts_distance(seen, &trial);
         if far < best.0 {
             best = (far, recent);
         }
     }
     model.keyspaces.iter_mut().for_each(|keyspace| keyspace.access.recent = best.1);
     model
+}
+
+/// How far access counts are apart, on the mean of keyspaces by their events. Counts of a part of a
+/// trace are others than those of the whole: then nothing is said.
+fn counts_distance(seen: &Analysis, trial: &Analysis) -> f64 {
+    if trial.events < seen.events {
+        return 0.0;
+    }
+    let both = seen.keyspaces.iter().zip(&trial.keyspaces);
+    let far = both.map(|(one, other)| {
+        let of = |keyspace: &KeyspaceAnalysis| keyspace.access_counts(SampledKey::accesses);
+        of(one).distance(&of(other)) * one.events() as f64 / seen.events.max(1) as f64
+    });
+    far.sum()
 }
 
 fn sizes_and_mix(keyspace: &KeyspaceAnalysis) -> KeyspaceModel {

@@ -64,10 +64,13 @@ enum State<T> {
     Told(Box<Told<T>>),
 }
 
+/// Is told how an operation ended.
+type Tell<T> = Box<dyn FnMut(&Result<T>) + Send>;
+
 /// An operation, and who is told how it ended.
 struct Told<T> {
     op: Option<Op<T>>,
-    tell: Box<dyn FnMut(&Result<T>) + Send>,
+    tell: Tell<T>,
 }
 
 impl<T> Told<T> {

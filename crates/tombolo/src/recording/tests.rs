@@ -9,8 +9,10 @@ fn names() -> NameOf {
     Box::new(|id| (id == 7).then(|| "orders".to_owned()))
 }
 
+type Pair = (Vec<u8>, Vec<u8>);
+
 /// All frames of a file, checked, and the events of all blocks as (key, value).
-fn read(env: &Env, path: &Path) -> (Vec<FrameKind>, Vec<(Vec<u8>, Vec<u8>)>) {
+fn read(env: &Env, path: &Path) -> (Vec<FrameKind>, Vec<Pair>) {
     let file = env.files().open(path, tombolo_env::Access::Read).unwrap();
     let mut bytes = vec![0; usize::try_from(file.length().unwrap()).unwrap()];
     tombolo_env::file::read_exact_at(&*file, &mut bytes, 0).unwrap();

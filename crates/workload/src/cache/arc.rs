@@ -44,7 +44,7 @@ impl Cache for Arc {
             return true;
         }
         if self.often.contains(item) {
-            self.often.to_front(item);
+            self.often.move_to_front(item);
             return true;
         }
         let (once, often) = (self.once_ghosts.len() as f64, self.often_ghosts.len() as f64);

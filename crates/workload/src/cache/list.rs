@@ -89,7 +89,7 @@ impl List {
         true
     }
 
-    pub(super) fn to_front(&mut self, item: u64) {
+    pub(super) fn move_to_front(&mut self, item: u64) {
         if let Some(note) = self.note(item).copied() {
             self.remove(item);
             self.push_front(item, note);

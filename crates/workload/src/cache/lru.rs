@@ -18,7 +18,7 @@ impl Lru {
 impl Cache for Lru {
     fn access(&mut self, item: u64) -> bool {
         if self.list.contains(item) {
-            self.list.to_front(item);
+            self.list.move_to_front(item);
             return true;
         }
         if self.list.len() >= self.items_max {

@@ -73,11 +73,11 @@ impl Cache for TinyLfu {
     fn access(&mut self, item: u64) -> bool {
         self.count(item);
         if self.window.contains(item) {
-            self.window.to_front(item);
+            self.window.move_to_front(item);
             return true;
         }
         if self.protected.contains(item) {
-            self.protected.to_front(item);
+            self.protected.move_to_front(item);
             return true;
         }
         if self.probation.remove(item) {

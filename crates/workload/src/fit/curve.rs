@@ -158,8 +158,9 @@ fn solve(mut rows: Vec<Vec<f64>>, mut right: Vec<f64>) -> Option<Vec<f64>> {
         right.swap(column, pivot);
         for row in column + 1..count {
             let factor = rows[row][column] / rows[column][column];
-            for index in column..count {
-                rows[row][index] -= factor * rows[column][index];
+            let pivots = rows[column].clone();
+            for (value, pivot) in rows[row][column..].iter_mut().zip(&pivots[column..]) {
+                *value -= factor * pivot;
             }
             right[row] -= factor * right[column];
         }

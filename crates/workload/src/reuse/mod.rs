@@ -156,7 +156,8 @@ impl Reuse {
         let mut items: Vec<(usize, u64)> =
             self.items.iter().map(|(hash, followed)| (followed.slot, *hash)).collect();
         items.sort_unstable();
-        (self.count_tree.clear(), self.byte_tree.clear());
+        self.count_tree.clear();
+        self.byte_tree.clear();
         for (slot, (_, hash)) in items.iter().enumerate() {
             if let Some(followed) = self.items.get_mut(hash) {
                 followed.slot = slot;

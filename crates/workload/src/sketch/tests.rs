@@ -25,11 +25,8 @@ fn sets_are_merged() {
     let mut random = random(2, 0);
     for number in 0..10_000 {
         let hash = random.random();
-        if number % 3 > 0 {
-            first.add(hash)
-        } else {
-            second.add(hash)
-        }
+        let part = if number % 3 > 0 { &mut first } else { &mut second };
+        part.add(hash);
         both.add(hash);
     }
     first.merge(&second);
