@@ -9,6 +9,8 @@ pub mod analysis;
 pub mod caches;
 pub mod comparison;
 pub mod export;
+pub mod fitting;
+pub mod flags;
 pub mod generate;
 pub mod import;
 pub mod model;

@@ -149,7 +149,7 @@ struct RunArguments {
     /// emptied.
     #[arg(long, requires = "store")]
     use_existing: bool,
-    /// Records what is asked of the database to this file, for `tombolo workload`: from the first
+    /// Records the database's operations to this file, for `tombolo workload`: from the first
     /// benchmark on behind those that fill.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,

@@ -26,7 +26,7 @@ pub struct TraceArguments {
     pub salvage: bool,
 }
 
-/// What is wrong with a trace.
+/// The failure of an error of a trace.
 pub fn failed(path: &Path, error: TraceError) -> Failure {
     let text = format!("{}: {error}", path.display());
     match error {

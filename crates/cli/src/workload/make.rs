@@ -1,17 +1,17 @@
 //! Models of traces, and traces of models.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use tombolo_format::trace::{Header, TracedKeys};
-use tombolo_lab::analysis::{Analyser, Analysis, Bounds};
-use tombolo_lab::model::{ModelError, fit};
-use tombolo_lab::{Generator, Model, TraceWriter};
+use tombolo_lab::analysis::Bounds;
+use tombolo_lab::fitting::fit;
+use tombolo_lab::flags::mixgraph_flags;
+use tombolo_lab::{Generator, TraceWriter};
 
-use super::files::{TraceArguments, create, failed, open};
-use super::show;
+use super::files::{TraceArguments, create, failed};
+use super::load::{analysed, model_header, read_model, wrong_model};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
@@ -27,7 +27,7 @@ pub struct ModelArguments {
 
 /// `model`.
 pub fn model(arguments: &ModelArguments, output: &Output) -> Result<()> {
-    let seen = show::analysed(&arguments.trace, Bounds::default(), output)?;
+    let seen = analysed(&arguments.trace, Bounds::default(), output)?;
     if seen.events == 0 {
         return Err(Failure::Usage("the trace has no events, and nothing can be fitted".to_owned()));
     }
@@ -53,41 +53,6 @@ pub fn model(arguments: &ModelArguments, output: &Output) -> Result<()> {
     )
 }
 
-/// Reads a model.
-pub fn read(path: &Path) -> Result<Model> {
-    let mut text = String::new();
-    let reading = |error| Failure::io(error, format!("reading {}", path.display()));
-    // Far more than a model may have: what is longer is none.
-    let mut file = std::io::Read::take(open(path)?, 1 << 20);
-    std::io::Read::read_to_string(&mut file, &mut text).map_err(reading)?;
-    Model::from_toml(&text).map_err(|error| wrong(path, &error))
-}
-
-fn wrong(path: &Path, error: &ModelError) -> Failure {
-    Failure::Usage(format!("{}: {error}", path.display()))
-}
-
-/// What a model's events look like.
-pub fn analysed(model: &Model, seed: u64, events: u64, bounds: Bounds) -> Result<Analysis> {
-    let mut generator = Generator::new(model, seed).map_err(|error| Failure::Usage(error.to_string()))?;
-    let names = generator.names().map(|(id, name)| (id, name.to_owned())).collect();
-    let mut analyser = Analyser::new(header(model), bounds);
-    analyser.name(&names);
-    (0..events).for_each(|_| analyser.add(&generator.draw()));
-    Ok(analyser.finish())
-}
-
-fn header(model: &Model) -> Header {
-    Header {
-        start_unix_ns: 0,
-        sampled_one_in: 1,
-        keys: TracedKeys::Clear,
-        has_values: false,
-        is_of_blocks: false,
-        origin: format!("a model of {}", model.origin),
-    }
-}
-
 /// Arguments of `generate`.
 #[derive(Args)]
 pub struct GenerateArguments {
@@ -107,11 +72,12 @@ pub struct GenerateArguments {
 
 /// `generate`.
 pub fn generate(arguments: &GenerateArguments, output: &Output) -> Result<()> {
-    let model = read(&arguments.model)?;
+    let model = read_model(&arguments.model)?;
     let mut generator =
-        Generator::new(&model, arguments.seed).map_err(|error| wrong(&arguments.model, &error))?;
+        Generator::new(&model, arguments.seed).map_err(|error| wrong_model(&arguments.model, &error))?;
     let trace_failed = |error| failed(&arguments.trace, error);
-    let mut writer = TraceWriter::new(create(&arguments.trace)?, &header(&model)).map_err(trace_failed)?;
+    let mut writer =
+        TraceWriter::new(create(&arguments.trace)?, &model_header(&model)).map_err(trace_failed)?;
     for (id, name) in generator.names() {
         writer.name(id, name).map_err(trace_failed)?;
     }
@@ -134,7 +100,7 @@ pub struct FlagsArguments {
 
 /// `flags`.
 pub fn flags(arguments: &FlagsArguments, output: &Output) -> Result<()> {
-    let (flags, lost) = read(&arguments.model)?.mixgraph_flags();
+    let (flags, lost) = mixgraph_flags(&read_model(&arguments.model)?);
     lost.iter().for_each(|lost| output.note(&format!("not in the flags: {lost}")));
     output.result(|| json!({ "flags": flags, "lost": lost }), || format!("db_bench {flags}"))
 }

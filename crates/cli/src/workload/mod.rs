@@ -4,6 +4,7 @@
 //! threads and clocks are here.
 
 mod files;
+mod load;
 mod make;
 mod replay;
 mod show;
@@ -13,7 +14,7 @@ use clap::Subcommand;
 use crate::failure::Result;
 use crate::output::Output;
 
-/// What is done with a workload.
+/// Works on a workload.
 #[derive(Subcommand)]
 pub enum Command {
     /// Says what a trace is made of: operations, sizes, hot keys, reuse, what a cache would miss.

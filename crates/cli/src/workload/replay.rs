@@ -14,7 +14,7 @@ use tombolo_lab::replay::{Filler, Replayed, Timing, TomboloSubject, perform, thr
 use tombolo_lab::report::shown;
 
 use super::files::{TraceArguments, walk};
-use super::make;
+use super::load::read_model;
 use crate::database::WriterArguments;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
@@ -224,7 +224,9 @@ fn outcome_json(outcome: &Outcome) -> Value {
     let latency = |asked: Asked| {
         let of = replayed.of(asked);
         let at = |percent: f64| of.percentile(percent).as_secs_f64();
-        let figures = json!({ "count": of.count(), "p50": at(50.0), "p99": at(99.0), "p99.9": at(99.9), "p99.99": at(99.99) });
+        let (p50, p99) = (at(50.0), at(99.0));
+        let figures =
+            json!({ "count": of.count(), "p50": p50, "p99": p99, "p99.9": at(99.9), "p99.99": at(99.99) });
         (asked.name(), figures)
     };
     let done = Asked::ALL.into_iter().filter(|asked| replayed.of(*asked).count() > 0);
@@ -340,7 +342,7 @@ fn loaded(
 pub fn score(arguments: &ScoreArguments, output: &Output) -> Result<()> {
     let (trace, how) = (&arguments.trace, &arguments.how);
     let names = names_of(trace, output)?;
-    let model = make::read(&arguments.model)?;
+    let model = read_model(&arguments.model)?;
     let wrong = |error: tombolo_lab::model::ModelError| Failure::Usage(error.to_string());
     let first_of_each = |each: &mut dyn FnMut(&Event<'_>) -> Result<()>| {
         let mut seen = std::collections::BTreeSet::new();
@@ -387,14 +389,16 @@ pub fn score(arguments: &ScoreArguments, output: &Output) -> Result<()> {
         .collect();
     output.result(
         || {
-            let costs = rows.iter().map(|(name, first, second)| json!({ "of": name, "replay": first, "model": second }));
-            json!({ "replay": outcome_json(&replayed), "model": outcome_json(&made), "costs": costs.collect::<Vec<_>>() })
+            let cost = |row: &(String, f64, f64)| json!({ "of": row.0, "replay": row.1, "model": row.2 });
+            let costs: Vec<Value> = rows.iter().map(cost).collect();
+            json!({ "replay": outcome_json(&replayed), "model": outcome_json(&made), "costs": costs })
         },
         || {
             let mut text = format!("{:28} {:>12} {:>12} {:>8}", "of", "replay", "model", "ratio");
             for (name, first, second) in &rows {
                 let ratio = if *first > 0.0 { format!("{:.2}", second / first) } else { "-".to_owned() };
-                text.push_str(&format!("\n{name:28} {:>12} {:>12} {ratio:>8}", shown(*first), shown(*second)));
+                let (first, second) = (shown(*first), shown(*second));
+                text.push_str(&format!("\n{name:28} {first:>12} {second:>12} {ratio:>8}"));
             }
             text
         },

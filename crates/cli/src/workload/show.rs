@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo_format::trace::Asked;
-use tombolo_lab::analysis::{Analyser, Analysis, Bounds, KeyspaceAnalysis, SampledKey};
+use tombolo_lab::analysis::{Analysis, Bounds, KeyspaceAnalysis, SampledKey};
 use tombolo_lab::caches::CacheSimulation;
 use tombolo_lab::comparison::compare as compared;
 use tombolo_lab::report::{self as pages, Report, shown};
@@ -15,7 +15,7 @@ use tombolo_workload::fit::fit_sizes;
 use tombolo_workload::sketch::Counts;
 
 use super::files::{TraceArguments, create, walk};
-use super::make;
+use super::load::{analysed, analysed_model, read_model};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
@@ -48,22 +48,11 @@ impl BoundsArguments {
     }
 }
 
-/// Sees a trace.
-pub fn analysed(trace: &TraceArguments, bounds: Bounds, output: &Output) -> Result<Analysis> {
-    let mut analyser: Option<Analyser> = None;
-    let header = walk(trace, output, |reader, event| {
-        let analyser = analyser.get_or_insert_with(|| Analyser::new(reader.header().clone(), bounds));
-        analyser.name(reader.names());
-        analyser.add(event);
-        Ok(())
-    })?;
-    Ok(analyser.unwrap_or_else(|| Analyser::new(header, bounds)).finish())
-}
-
 fn counts_json(counts: &Counts) -> Value {
     let fitted = fit_sizes(counts);
     json!({
-        "count": counts.count(), "mean": counts.mean(), "deviation": counts.deviation(), "min": counts.least(),
+        "count": counts.count(), "mean": counts.mean(), "deviation": counts.deviation(),
+        "min": counts.least(),
         "p50": counts.percentile(50.0), "p99": counts.percentile(99.0), "max": counts.most(),
         "fit": { "family": fitted.family.name(), "distance": fitted.distance },
     })
@@ -88,11 +77,12 @@ fn keyspace_json(keyspace: &KeyspaceAnalysis) -> Value {
 }
 
 fn analysis_json(seen: &Analysis) -> Value {
+    let curve: Vec<Value> = seen.miss_ratios().iter().map(|point| json!([point.size, point.ratio])).collect();
     json!({
         "origin": seen.header.origin, "events": seen.events, "seconds": seen.seconds(),
         "backwards": seen.backwards, "sampled_keys": seen.sampled,
         "keyspaces": seen.keyspaces.iter().map(keyspace_json).collect::<Vec<_>>(),
-        "miss_ratios": seen.miss_ratios().iter().map(|point| json!([point.size, point.ratio])).collect::<Vec<_>>(),
+        "miss_ratios": curve,
         "miss_ratio_error": seen.reuse.error(),
     })
 }
@@ -191,7 +181,7 @@ fn title(path: &Path) -> String {
 /// A trace, or what a model makes, as many events as `like` has.
 fn other(path: &Path, salvage: bool, bounds: Bounds, like: &Analysis, output: &Output) -> Result<Analysis> {
     if path.extension().is_some_and(|extension| extension == "toml") {
-        return make::analysed(&make::read(path)?, 1, like.events, bounds);
+        return analysed_model(&read_model(path)?, 1, like.events, bounds);
     }
     analysed(&TraceArguments { trace: path.to_owned(), salvage }, bounds, output)
 }

@@ -144,7 +144,7 @@ pub struct Analysis {
     pub reuse: Reuse,
 }
 
-/// What is being counted of a keyspace.
+/// The counts of a keyspace, so far.
 #[derive(Debug)]
 struct State {
     seen: KeyspaceAnalysis,

@@ -185,7 +185,7 @@ impl KeyspaceGenerator {
         number
     }
 
-    /// What is asked of a key: as its range's accesses go, within the mix of the whole.
+    /// The operation on a key: as its range's accesses go, within the mix of the whole.
     fn asked(&self, number: u64, random: &mut Random) -> Asked {
         let at = self.ranges.partition_point(|range| range.first <= number).saturating_sub(1);
         let local = self.ranges.get(at).map_or(self.mix, |range| range.mix);

@@ -146,7 +146,8 @@ pub fn import_csv<W: Write>(
             None if salvages => passed_over += 1,
             None => {
                 let message = format!(
-                    "line {} is no event of the named columns, after {} events: {:?}; --salvage goes on behind it",
+                    "line {} is no event of the named columns, after {} events: {:?}; \
+                    --salvage goes on behind it",
                     index + 1,
                     writer.events(),
                     line.chars().take(100).collect::<String>()

@@ -6,10 +6,6 @@
 //! lay, and hot ranges are as hot. How soon keys come again is kept as reuse distances, and which
 //! share of accesses goes by them.
 
-mod fit;
-
-pub use fit::fit;
-
 use serde::{Deserialize, Serialize};
 use tombolo_format::trace::Asked;
 use tombolo_workload::fit::Sizes;
@@ -257,76 +253,4 @@ impl Model {
         }
         Ok(model)
     }
-
-    /// Flags of db_bench's mixgraph that are nearest, and what they cannot say.
-    #[must_use]
-    pub fn mixgraph_flags(&self) -> (String, Vec<String>) {
-        let mut lost = Vec::new();
-        let Some(keyspace) = self.keyspaces.iter().max_by(|one, other| one.share.total_cmp(&other.share))
-        else {
-            return (String::new(), vec!["there is no keyspace".to_owned()]);
-        };
-        if self.keyspaces.len() > 1 {
-            lost.push(format!(
-                "{} keyspaces: mixgraph has one, and this is the largest",
-                self.keyspaces.len()
-            ));
-        }
-        let of = |names: &[&str]| -> f64 {
-            keyspace
-                .mix
-                .iter()
-                .filter(|share| names.contains(&share.operation.as_str()))
-                .map(|share| share.share)
-                .sum()
-        };
-        let (get, put, seek) = (of(&["get", "multi_get"]), of(&["put"]), of(&["scan", "scan_back"]));
-        let rest = 1.0 - get - put - seek;
-        if rest > 0.001 {
-            lost.push(format!("deletes and merges, {:.1} % of operations: they are made puts", rest * 100.0));
-        }
-        let mut flags = format!(
-            "-benchmarks=mixgraph -use_existing_db=true -num={} -reads={} -key_size={:.0} -mix_get_ratio={get:.4} \
-            -mix_put_ratio={:.4} -mix_seek_ratio={seek:.4}",
-            keyspace.keys,
-            self.events,
-            keyspace.key_bytes.sizes().map_or(16, |sizes| sizes.quantile(0.5)),
-            put + rest.max(0.0),
-        );
-        let mut pareto = |flag: &str, what: &str, sizes: &SizesModel| match sizes.sizes() {
-            Ok(Sizes::Pareto { location, scale, shape, .. }) => {
-                flags.push_str(&format!(
-                    " -{flag}_theta={location:.4} -{flag}_k={shape:.4} -{flag}_sigma={scale:.4}"
-                ));
-            }
-            Ok(other) => {
-                lost.push(format!(
-                    "{what}: mixgraph has generalised Pareto only, and {} fits",
-                    other.family().name()
-                ));
-                let mean = other.quantile(0.5);
-                flags.push_str(&format!(" -{flag}_theta={mean} -{flag}_k=0 -{flag}_sigma=0.001"));
-            }
-            Err(_) => {}
-        };
-        pareto("value", "sizes of values", &keyspace.value_bytes);
-        pareto("iter", "lengths of scans", &keyspace.scan_entries);
-        if let Some(curve) = fit::range_curve(keyspace) {
-            flags.push_str(&curve);
-        } else {
-            lost.push("hot ranges: no two-term exponential fits".to_owned());
-        }
-        lost.push("which ranges are hot, and which keys in them: mixgraph draws both at random".to_owned());
-        lost.push("how soon keys come again: mixgraph has no memory".to_owned());
-        if let Some(rate) = self.rate {
-            flags.push_str(&format!(
-                " -sine_mix_rate=true -sine_a={:.3} -sine_b={:.9} -sine_c={:.4} -sine_d={:.3}",
-                rate.a, rate.b, rate.c, rate.d
-            ));
-        }
-        (flags, lost)
-    }
 }
-
-#[cfg(test)]
-mod tests;

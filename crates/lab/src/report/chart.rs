@@ -72,7 +72,8 @@ impl Chart {
             let y = height(value);
             let _ = write!(
                 svg,
-                "<line class=axis x1={LEFT} x2={:.0} y1={y:.1} y2={y:.1} /><text x={:.0} y={:.1} text-anchor=end>{}</text>",
+                "<line class=axis x1={LEFT} x2={:.0} y1={y:.1} y2={y:.1} />\
+                <text x={:.0} y={:.1} text-anchor=end>{}</text>",
                 WIDTH - 10.0,
                 LEFT - 6.0,
                 y + 4.0,
@@ -146,7 +147,8 @@ pub(super) fn heat(map: &HeatMap, slot_seconds: f64) -> (String, String) {
                 let strength = (1.0 + *count as f64).ln() / (1.0 + most).ln();
                 let _ = write!(
                     svg,
-                    "<rect x={:.1} y={:.1} width={:.1} height={:.1} style=\"fill:rgba(var(--hot),{strength:.2})\" />",
+                    "<rect x={:.1} y={:.1} width={:.1} height={:.1} \
+                    style=\"fill:rgba(var(--hot),{strength:.2})\" />",
                     LEFT + slot as f64 * width,
                     HEIGHT - BOTTOM - (row + 1) as f64 * height,
                     width + 0.3,

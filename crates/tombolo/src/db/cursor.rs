@@ -47,7 +47,7 @@ pub struct Cursor {
     /// What it looks from, and keeps; `None` when it looked from the newest.
     snapshot: Option<Snapshot>,
     aligned: AlignedEntry,
-    /// What is recorded of it, where that is wanted.
+    /// Its walk, where that is recorded.
     walk: Option<Box<Walk>>,
     /// Dropped last: it tells that the rest is gone.
     held: Held,
@@ -377,7 +377,7 @@ impl Cursor {
         }
     }
 
-    /// It has moved: values are made ready, and what is recorded learns of it.
+    /// It has moved: values are made ready, and a recorded walk learns of it.
     #[inline]
     fn stand(&mut self) {
         self.align();

@@ -1,4 +1,4 @@
-//! Recording what is asked of a database: the handle, and what the other handles tell it.
+//! Recording a database: the handle, and events that the other handles tell it.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Recording {
         self.recorder.report()
     }
 
-    /// Ends it: writes what waits, and closes the file. What is asked meanwhile may be missing. The
+    /// Ends it: writes events that wait, and closes the file. Newer ones may be missing. The
     /// report says whether it had ended before, by an error of the file or by its bounds: what was
     /// written until then can be read.
     pub fn stop(mut self) -> RecordReport {
@@ -45,7 +45,7 @@ impl Drop for Recording {
 }
 
 impl Db {
-    /// Records what is asked of this database, by whichever handle, until [`Recording::stop`]: keys,
+    /// Records operations of this database, by whichever handle, until [`Recording::stop`]: keys,
     /// sizes, entries of scans, whether something was found, latencies. `tombolo workload` makes
     /// reports, models and benchmarks of the file.
     ///
@@ -69,8 +69,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `AlreadyExists` when the file is there, or another recording runs; `Invalid` for options that
-    /// contradict each other; those of making a file.
+    /// `AlreadyExists` when the file is there, or another recording runs; `Invalid` for options
+    /// that contradict each other; those of making a file.
     pub fn record(&self, options: RecordOptions) -> Result<Recording> {
         let engine = self.engine();
         engine.check_open()?;

@@ -47,7 +47,7 @@ pub(crate) struct Background {
     pub(crate) checkpointing: Turn,
     /// Questions that somebody at the prompt asks of this process.
     pub(crate) questions: Questions,
-    /// Records what is asked, when that is wanted.
+    /// Records operations, when that is wanted.
     pub(crate) recording: Switch,
 }
 

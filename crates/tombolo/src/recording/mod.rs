@@ -1,4 +1,4 @@
-//! What is asked of an open database, written to a trace file while it goes on.
+//! Operations of an open database, written to a trace file while it goes on.
 //!
 //! `handle → buffer of the thread → block → file`. A thread puts its events into a buffer of its
 //! own. A full buffer goes to a queue, and a background task makes blocks of it and writes them.
@@ -52,7 +52,7 @@ pub enum RecordKeys {
     Anonymised,
 }
 
-/// What is recorded, and how much of it.
+/// The bounds of a recording, and its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordOptions {
     /// The file. It must not be there. With [`RecordOptions::file_bytes_max`] the second has `.2`
@@ -444,7 +444,7 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// Whether what is asked is recorded: a load, and a branch for the caller.
+    /// Whether operations are recorded: a load, and a branch for the caller.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)

@@ -41,7 +41,7 @@ impl List {
         self.places.contains_key(&item)
     }
 
-    /// What is noted of an item that is there.
+    /// The note of an item that is there.
     pub(super) fn note(&mut self, item: u64) -> Option<&mut u32> {
         let place = *self.places.get(&item)?;
         Some(&mut self.nodes[place].note)

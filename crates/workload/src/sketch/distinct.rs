@@ -1,5 +1,5 @@
-//! How many distinct items there were: HyperLogLog (Flajolet et al., 2007) with the estimate of Ertl
-//! ("New cardinality estimation algorithms for HyperLogLog sketches", 2017), which needs no
+//! How many distinct items there were: HyperLogLog (Flajolet et al., 2007) with the estimate of
+//! Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017), which needs no
 //! corrections for small and large counts.
 
 const BITS: u32 = 14;

@@ -1,9 +1,11 @@
 use tombolo_format::trace::{Event, Header, TracedKeys};
+use tombolo_workload::fit::Sizes;
 use tombolo_workload::{Distribution, Keys, random};
 
 use super::*;
 use crate::analysis::{Analyser, Analysis, Bounds};
 use crate::comparison::{compare, reuse_distance};
+use crate::flags::mixgraph_flags;
 use crate::generate::Generator;
 
 fn analyser() -> Analyser {
@@ -83,7 +85,7 @@ fn pages_that_are_no_models_are_refused_with_a_reason() {
 
 #[test]
 fn flags_of_mixgraph_say_what_they_lose() {
-    let (flags, lost) = fit(&reference(20_000)).mixgraph_flags();
+    let (flags, lost) = mixgraph_flags(&fit(&reference(20_000)));
     for flag in ["-benchmarks=mixgraph", "-mix_get_ratio=0.7", "-value_k=", "-keyrange_num=", "-key_size=17"]
     {
         assert!(flags.contains(flag), "{flag} of {flags}");

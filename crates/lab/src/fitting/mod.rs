@@ -1,13 +1,13 @@
 //! From an analysis to a model.
 
 use tombolo_format::trace::Asked;
-use tombolo_workload::fit::{Curve, fit_ranks, fit_sine, fit_sizes};
+use tombolo_workload::fit::{fit_sine, fit_sizes};
 use tombolo_workload::sketch::Counts;
 
-use super::{Access, CLASSES, FORM, KeyspaceModel, Model, RangeModel, Rate, Share, SizesModel};
 use crate::analysis::{Analysis, Bounds, KeyspaceAnalysis, SampledKey};
 use crate::comparison::reuse_distance;
 use crate::generate::Generator;
+use crate::model::{Access, CLASSES, FORM, KeyspaceModel, Model, RangeModel, Rate, Share, SizesModel};
 
 /// Ranges of keys, of all keyspaces together.
 const RANGES: usize = 640;
@@ -85,7 +85,7 @@ fn sizes_and_mix(keyspace: &KeyspaceAnalysis) -> KeyspaceModel {
         .filter(|asked| keyspace.of(**asked) > 0)
         .map(|asked| Share { operation: asked.name().to_owned(), share: keyspace.of(*asked) as f64 / whole });
     let told = keyspace.found[0] + keyspace.found[1];
-    // What is only read has the sizes that were read.
+    // Values that are only read have the sizes that were read.
     let values = if keyspace.value_bytes.count() > 0 { &keyspace.value_bytes } else { &keyspace.read_bytes };
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate of a number")]
     let keys = keyspace.distinct_keys.round().max(1.0) as u64;
@@ -178,24 +178,5 @@ fn rate(seen: &Analysis) -> Option<Rate> {
     Some(Rate { a: sine.a, b: sine.b, c: sine.c, d: sine.d, explained: rounded(sine.explained) })
 }
 
-/// The two-term exponential of mixgraph over at most sixty ranges, as flags.
-pub(super) fn range_curve(keyspace: &KeyspaceModel) -> Option<String> {
-    let lines: Vec<RangeModel> =
-        keyspace.access.ranges.iter().map(|line| RangeModel::parse(line).ok()).collect::<Option<_>>()?;
-    let weight = |range: &RangeModel| -> f64 {
-        range.keys.iter().zip(&keyspace.access.class_means).map(|(keys, mean)| *keys as f64 * mean).sum()
-    };
-    let width = lines.len().div_ceil(60).max(1);
-    let mut weights: Vec<f64> = lines.chunks(width).map(|part| part.iter().map(weight).sum()).collect();
-    let whole: f64 = weights.iter().sum();
-    weights.sort_by(|one, other| other.total_cmp(one));
-    weights.iter_mut().for_each(|weight| *weight /= whole);
-    let fitted = fit_ranks(&weights);
-    let curve = fitted.iter().find(|(curve, _)| matches!(curve, Curve::TwoTermExponential(_)))?;
-    let [a, b, c, d] = curve.0.parameters().try_into().ok()?;
-    Some(format!(
-        " -keyrange_num={} -keyrange_dist_a={a:.6} -keyrange_dist_b={b:.6} -keyrange_dist_c={c:.6} \
-        -keyrange_dist_d={d:.6} -key_dist_a=0.002312 -key_dist_b=0.3467",
-        weights.len()
-    ))
-}
+#[cfg(test)]
+mod tests;
