@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tombolo::{
     Batch, BlockingKeyspace, Bring, Cursor, Db, Env, ErrorKind, Ingest, IngestOptions, Keyspace,
-    KeyspaceOptions, Op, OpenMode, Options, RecordOptions, Recording, Stats, TableFileBuilder, TablePlace, TakeOver,
+    KeyspaceOptions, Op, OpenMode, Options, RecordOptions, Recording, Stats, TableFileBuilder, TablePlace,
+    TakeOver,
 };
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
