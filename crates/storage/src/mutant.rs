@@ -61,6 +61,7 @@ pub enum Mutant {
     MergeAnswersAlone,
     MergeLostOnMiss,
     MergeOrderReversed,
+    JoinedOperandsSeenBefore,
     UnknownSettingsForgotten,
     // Writes with conditions
     ConditionCheckedAtTheReadAlone,

@@ -136,11 +136,11 @@ pub(crate) async fn verify(
     }
     for object in values.into_values() {
         engine.pace.take(&engine.env, object.description().length).await;
-        let sound = match object.verify().await {
-            Ok(()) => check_length(engine, object.description()).await,
-            damaged => damaged,
-        };
-        if let Err(error) = sound {
+        let mut damages = object.damages().await?;
+        if damages.is_empty() {
+            damages.extend(check_length(engine, object.description()).await.err());
+        }
+        for error in damages {
             report.note(&judged(engine, &view, error).await)?;
         }
         report.value_objects += 1;

@@ -13,6 +13,7 @@
 mod arena;
 mod filter;
 mod forks;
+mod joined;
 mod leaf;
 mod list;
 mod ranges;
@@ -36,6 +37,8 @@ pub(crate) use arena::ReadyChunks;
 pub(crate) use arena::refusing;
 use arena::{Arena, Bump};
 use filter::KeyFilter;
+pub(crate) use joined::Joined;
+use joined::JoinedOperands;
 use list::{Found, Place, STRUCTURE_BYTES_MAX, SortedList};
 pub(crate) use ranges::MemtableRanges;
 use ranges::Ranges;
@@ -71,6 +74,10 @@ pub(crate) struct Memtable {
     has_ranges: AtomicBool,
     /// When entries of it end, if any do.
     ends: Mutex<Option<Expiry>>,
+    joined: JoinedOperands,
+    /// Entries given to walks over versions.
+    #[cfg(test)]
+    pub(crate) walked: AtomicU64,
 }
 
 /// What filters know a key of a keyspace by, given the key's hash.
@@ -119,6 +126,9 @@ impl Memtable {
             filter: OnceLock::new(),
             has_ranges: AtomicBool::new(false),
             ends: Mutex::default(),
+            joined: JoinedOperands::default(),
+            #[cfg(test)]
+            walked: AtomicU64::new(0),
         });
         let writer = MemtableWriter {
             memtable: Arc::clone(&memtable),
@@ -203,12 +213,24 @@ impl Memtable {
             if entry.key != key {
                 break;
             }
+            #[cfg(test)]
+            self.walked.fetch_add(1, Ordering::Relaxed);
             if each(entry)? {
                 return Ok(true);
             }
             next = list.entries.next(place);
         }
         Ok(false)
+    }
+
+    /// What a reader has joined of a key's operands here.
+    pub(crate) fn joined(&self, keyspace: u32, key: &[u8], hash: u64) -> Option<Joined> {
+        self.joined.get(keyspace, key, hash)
+    }
+
+    /// Keeps what operands of a key come to, for who reads it next.
+    pub(crate) fn keep_joined(&self, keyspace: u32, key: &[u8], hash: u64, joined: Joined) {
+        self.joined.keep((keyspace, key, hash), joined, self.arena.budget(), self.bytes);
     }
 
     #[inline]

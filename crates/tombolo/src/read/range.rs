@@ -32,6 +32,9 @@ use crate::engine::{KeyspaceInfo, View};
 use crate::resolve::{Answer, Fold, Judge, Moment, Says, Unresolved, as_put, says};
 use crate::table::{KeyRange, Step};
 use crate::version::{Apart, Owed};
+use ahead::Ahead;
+
+mod ahead;
 
 /// Versions of a key that are stepped over one by one before a seek skips the rest. A seek of a
 /// merge costs as much as some 20 steps.
@@ -149,6 +152,8 @@ pub(crate) struct RangeCursor {
     waits: Option<Apart>,
     /// What it waited for, and has come.
     come: Option<(Reference, Bytes)>,
+    /// Values that lie apart, read before the cursor comes to them.
+    ahead: Ahead,
     /// Of the version in `saved`, if its value lies apart.
     saved_apart: Option<Apart>,
 }
@@ -195,6 +200,7 @@ impl RangeCursor {
             apart: None,
             waits: None,
             come: None,
+            ahead: Ahead::default(),
             saved_apart: None,
         }
     }
@@ -223,6 +229,7 @@ impl RangeCursor {
             self.extra_runs = extra_runs(&self.merge, &self.view, self.keyspace.id);
         }
         self.hides = Hides::of_view(&self.view, self.keyspace.id, sequence, self.range.as_ref());
+        self.ahead = Ahead::default();
     }
 
     /// Another one over the same range at the same moment, before all entries.
@@ -310,6 +317,7 @@ impl RangeCursor {
 
     /// Stands before the first key at or after `key` from now on, without looking.
     pub(crate) fn stand_before(&mut self, key: &[u8]) {
+        self.ahead.forget();
         self.anchor.clear();
         self.anchor.extend_from_slice(key);
         self.place = Place::Before;
@@ -318,12 +326,14 @@ impl RangeCursor {
 
     /// Stands before the first entry from now on, without looking.
     pub(crate) fn stand_at_start(&mut self) {
+        self.ahead.forget();
         self.place = Place::Start;
         self.stands = None;
     }
 
     /// Stands after the last entry from now on, without looking.
     pub(crate) fn stand_at_end(&mut self) {
+        self.ahead.forget();
         self.place = Place::End;
         self.stands = None;
     }
@@ -426,7 +436,7 @@ impl RangeCursor {
         }
         loop {
             match self.waits.take() {
-                Some(apart) => self.come = Some((apart.reference, apart.get(Purpose::Scan).await?)),
+                Some(apart) => self.come = Some((apart.reference, self.read_apart(apart).await?)),
                 None => self.merge.load().await?,
             }
             let step = match self.goal {
@@ -463,37 +473,6 @@ impl RangeCursor {
             (Step::Done, Direction::Forward) => self.settle_forward(),
             (Step::Done, Direction::Backward) => self.settle_backward(),
         }
-    }
-
-    /// Lets go of the value of the entry where it stood, if that lies apart, and of what a move
-    /// waited for that was given up.
-    #[inline]
-    fn leave_apart(&mut self) {
-        if self.apart.is_some() || self.waits.is_some() {
-            (self.apart, self.waits) = (None, None);
-        }
-    }
-
-    /// Takes the value at which it comes to stand from where it lies apart; `false`: it is not in
-    /// memory, and the move waits for it.
-    #[cold]
-    fn take_apart(&mut self, apart: Apart) -> Result<bool> {
-        let come = self.come.take().filter(|(reference, _)| *reference == apart.reference);
-        self.apart = match come {
-            _ if !self.fetches => Some(Bytes::new()),
-            Some((_, value)) => Some(value),
-            None => apart.in_memory(Purpose::Scan)?,
-        };
-        if self.apart.is_none() {
-            self.waits = Some(apart);
-        }
-        Ok(self.apart.is_some())
-    }
-
-    /// What the entry refers to at which the merge stands.
-    #[cold]
-    fn referred(&self) -> Result<Apart> {
-        self.merge.source().map_or_else(|| Err(super::misplaced()), super::Source::referred)
     }
 
     /// Remembers the key at which the merge stands, going forward.

@@ -720,6 +720,40 @@ fn random_case() -> impl Strategy<Value = Case> {
     })
 }
 
+/// A key that is merged over and over: a read leaves joined what it has walked over, and the next
+/// one walks over what came since. Who looks from an older moment sees what was there.
+fn reads_walk_over_new_operands_alone() {
+    let world = World::new(1);
+    let bench = Bench::new(&world);
+    let merge = |number| Written::new("a".to_owned(), Trailer::new(SequenceNumber(number), EntryKind::Merge));
+    let written: Vec<_> = (2..=300).rev().map(merge).collect();
+    let mut case = Case { operator: "add_u64", ..Case::new() };
+    case.sources[0] = written;
+    let put = Trailer::new(SequenceNumber(1), EntryKind::Put);
+    case.sources[0].push(Written::new("a".to_owned(), put));
+    let (view, keyspace, keys) = (case.in_memtables(), case.keyspace(), case.keys());
+    let walked = |moment: u64| {
+        let found = keys.iter().map(|key| (key.clone(), case.plain(key, moment, 0))).collect();
+        let before = view.active.walked.load(std::sync::atomic::Ordering::Relaxed);
+        bench.read(&view, &keyspace, (SequenceNumber(moment), 0), &found, "a long chain");
+        view.active.walked.load(std::sync::atomic::Ordering::Relaxed) - before
+    };
+    assert!(walked(200) >= 200, "the first walks over all");
+    assert!(walked(200) <= 30, "the next one over none");
+    let since = walked(300);
+    assert!((100..140).contains(&since), "{since} entries instead of those that came since");
+    assert!(walked(300) <= 30);
+    for moment in [299, 201, 199, 100, 2, 1] {
+        walked(moment);
+    }
+    assert!(walked(300) <= 30, "older moments leave what is newer");
+}
+
+#[test]
+fn a_read_walks_over_new_operands_alone() {
+    reads_walk_over_new_operands_alone();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -751,4 +785,5 @@ fn versions_that_are_taken_wrongly_are_noticed() {
     ] {
         notices(mutant, cases);
     }
+    notices(Mutant::JoinedOperandsSeenBefore, reads_walk_over_new_operands_alone);
 }

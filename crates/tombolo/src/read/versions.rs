@@ -11,17 +11,22 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
+use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Purpose, Result};
 
 use super::{
     Asked, Cover, InMemory, MEMTABLE, candidates, cover_of, hides_hit, open_for_ranges, open_together,
 };
 use crate::engine::View;
-use crate::memtable::Memtable;
+use crate::memtable::{Joined, Memtable};
 use crate::resolve::{Answer, Fold, Judge, Says, as_put, says};
 use crate::table::{Hit, Lookup, Probe};
 use crate::version::TableHandle;
+
+/// A walk over so many entries of a memtable leaves their operands joined. In tests, whose chains
+/// are short, after few.
+const JOINED_FROM: u32 = if cfg!(test) { 2 } else { 16 };
 
 /// A walk over the versions of one key.
 struct Walk<'a> {
@@ -75,22 +80,64 @@ impl<'a> Walk<'a> {
 
     /// Walks the memtables; says whether that was enough.
     fn memtables(&mut self, view: &View, asked: Asked<'_>) -> Result<bool> {
-        let (key, hash) = (self.lookup.target.user_key, self.lookup.hash);
         for memtable in view.memtables() {
-            let below = self.lookup.target.trailer.sequence();
+            let key = self.lookup.target.user_key;
             let cover = Cover(memtable.covering(asked.keyspace.id, key, asked.sequence));
-            let done = memtable.versions(asked.keyspace.id, key, hash, below, |entry| {
-                if cover.hides(entry.trailer) {
-                    return Ok(true);
-                }
-                self.take(entry.trailer, || Bytes::copy_from_slice(entry.value), || MEMTABLE.to_owned())
-            })?;
             // Below a range delete there is nothing.
-            if done || cover.is_there() {
+            if self.memtable(memtable, asked.keyspace.id, cover)? || cover.is_there() {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Walks a memtable; says whether that was enough. Operands that a read before has joined are
+    /// taken as one, and those of a long walk are left joined for the next.
+    fn memtable(&mut self, memtable: &Memtable, keyspace: u32, cover: Cover) -> Result<bool> {
+        let (key, hash) = (self.lookup.target.user_key, self.lookup.hash);
+        let joined = memtable.joined(keyspace, key, hash);
+        // Those that a range delete has taken away in part are walked over.
+        let joined = joined.filter(|joined| cover.0.is_none_or(|number| number < joined.oldest));
+        let (held, mut walked) = (self.fold.operands(), 0);
+        let mut chain: Option<(SequenceNumber, SequenceNumber)> = None;
+        let mut go_on = true;
+        let mut is_done = false;
+        while std::mem::take(&mut go_on) {
+            let below = self.lookup.target.trailer.sequence();
+            is_done = memtable.versions(keyspace, key, hash, below, |entry| {
+                let number = entry.trailer.sequence();
+                if cover.hides(entry.trailer) {
+                    return Ok(true);
+                }
+                walked += 1;
+                let is_operand =
+                    matches!(entry.trailer.kind(), Some(EntryKind::Merge | EntryKind::MergeList));
+                let here = joined.as_ref().filter(|joined| {
+                    number == joined.newest
+                        || is_enabled(Mutant::JoinedOperandsSeenBefore)
+                            && (joined.oldest..joined.newest).contains(&number)
+                });
+                if let Some(joined) = here {
+                    let taken = Trailer::new(joined.oldest, EntryKind::Merge);
+                    chain = Some((chain.map_or(joined.newest, |(newest, _)| newest), joined.oldest));
+                    let is_done = self.take(taken, || joined.operand.clone(), || MEMTABLE.to_owned())?;
+                    go_on = !is_done;
+                    return Ok(true);
+                }
+                if is_operand {
+                    chain = Some((chain.map_or(number, |(newest, _)| newest), number));
+                }
+                let value = || Bytes::copy_from_slice(entry.value);
+                self.take(entry.trailer, value, || MEMTABLE.to_owned())
+            })?;
+        }
+        if walked >= JOINED_FROM
+            && let Some((newest, oldest)) = chain.filter(|_| self.fold.operands() > held)
+            && let Some(operand) = self.fold.joined_after(held, &self.judge, key)
+        {
+            memtable.keep_joined(keyspace, key, hash, Joined { newest, oldest, operand });
+        }
+        Ok(is_done)
     }
 
     fn finish(self) -> Result<Option<Bytes>> {

@@ -77,6 +77,12 @@ impl Operands {
         self.ends.len()
     }
 
+    /// The newest ones left out, oldest first.
+    fn older_than_newest(&self, newest: usize) -> impl ExactSizeIterator<Item = &[u8]> {
+        let count = self.count();
+        (0..count.saturating_sub(newest)).map(move |at| self.get(count - 1 - at))
+    }
+
     /// Oldest first.
     pub(crate) fn oldest_first(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let count = self.count();
@@ -92,6 +98,8 @@ pub(crate) struct Fold {
     base: Option<Bytes>,
     /// When the base ends, if it does.
     expires_ms: Option<u64>,
+    /// Whether operands were joined that were fed apart.
+    is_shortened: bool,
 }
 
 impl Fold {
@@ -143,13 +151,25 @@ impl Fold {
         }
     }
 
+    /// How many operands it holds.
+    pub(crate) fn operands(&self) -> usize {
+        self.operands.count()
+    }
+
+    /// What the operands come to that were fed after the first `newest` ones; `None` where they
+    /// cannot be joined without the value under them, or the operator fails: the read says so.
+    pub(crate) fn joined_after(&self, newest: usize, judge: &Judge, key: &[u8]) -> Option<Bytes> {
+        let operator = judge.operator().ok().filter(|_| !self.is_shortened)?;
+        operator.join(key, self.operands.older_than_newest(newest)).ok().flatten().map(Bytes::from)
+    }
+
     /// Joins the operands that are held.
     fn shorten(&mut self, operator: &Named, key: &[u8]) -> Result<()> {
         let Some(joined) = operator.join(key, self.operands.oldest_first())? else {
             let message = format!("a chain of merge operands of more than {HELD_BYTES_MAX} bytes");
             return Err(Error::new(ErrorKind::Unsupported, message).advice("put or delete the key"));
         };
-        self.operands = Operands::default();
+        (self.operands, self.is_shortened) = (Operands::default(), true);
         self.operands.push(&joined);
         Ok(())
     }

@@ -29,7 +29,7 @@ use tombolo_storage::{
 };
 
 use super::flight::Flights;
-use crate::budget::Category;
+use crate::budget::{Category, MemoryBudget};
 use crate::cache::{ApartValue, BlockCache, CacheKey, Kept, Pinned, Resident};
 use crate::deadline;
 use crate::flash::FlashCache;
@@ -40,6 +40,8 @@ const GAP_BYTES_MAX: u64 = 32 << 10;
 const TOGETHER_BYTES_MAX: u64 = 4 << 20;
 /// Bytes read at once to check an object, unless a record has more.
 const CHECK_BYTES: u64 = 1 << 20;
+/// Damaged records of one object that are told.
+const DAMAGES_MAX: usize = 1000;
 
 /// A value object, for reading. Safe to use from many threads.
 pub struct ValueObject {
@@ -75,6 +77,11 @@ impl ValueObject {
     /// A request, with the deadline of the operation that makes it.
     fn request(&self, purpose: Purpose) -> Request {
         Request::new(purpose, self.epoch).until(deadline::current())
+    }
+
+    /// The memory that its values count towards.
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        self.cache.budget()
     }
 
     /// What the manifest says about it.
@@ -198,8 +205,8 @@ impl ValueObject {
         Ok(values.into_iter().flatten().collect())
     }
 
-    /// Just the bytes of those records of `wanted` whose places are `missing`: one vectored request,
-    /// in which near ones are read together.
+    /// Just the bytes of those records of `wanted` whose places are `missing`: one vectored
+    /// request, in which near ones are read together.
     async fn records(
         &self,
         request: Request,
@@ -241,12 +248,31 @@ impl ValueObject {
         Err(Error::corrupt(&self.object, reference.offset, expected, format!("{reference:?}")))
     }
 
-    /// Reads the whole object and checks every record. Tells the first damage: what follows it
-    /// cannot be found.
+    /// Reads the whole object and checks every record.
     ///
     /// # Errors
-    /// `Corrupt`; what the store returns.
+    /// `Corrupt`, of the first damage; what the store returns.
     pub async fn verify(&self) -> Result<()> {
+        self.damages().await?.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Reads the whole object and checks every record; tells all that is damaged, up to
+    /// `DAMAGES_MAX`. Behind a record whose length is damaged, nothing can be found.
+    ///
+    /// # Errors
+    /// What the store returns.
+    pub async fn damages(&self) -> Result<Vec<Error>> {
+        let mut damages = Vec::new();
+        match self.check_all(&mut damages).await {
+            Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
+            Err(error) => damages.push(error),
+            Ok(()) => {}
+        }
+        Ok(damages)
+    }
+
+    /// The first damage behind which nothing can be checked is the error; others come before it.
+    async fn check_all(&self, damages: &mut Vec<Error>) -> Result<()> {
         let request = self.request(Purpose::Verify);
         let (length, base) = (self.description.length, self.description.offset);
         let mut held = (0, Bytes::new());
@@ -283,12 +309,21 @@ impl ValueObject {
                     Next::Record(bytes) if rest.len() < bytes as usize => wanted = u64::from(bytes),
                     Next::Record(bytes) => {
                         let record = rest.slice(..bytes as usize);
-                        checker.record(&record).map_err(|error| self.damaged(error))?;
+                        if let Err(error) = checker.record(&record) {
+                            let error = self.damaged(error);
+                            if error.kind() != ErrorKind::Corrupt || damages.len() + 1 >= DAMAGES_MAX {
+                                return Err(error);
+                            }
+                            damages.push(error);
+                            checker.pass(bytes);
+                        }
                         break;
                     }
                     Next::Footer if rest.len() < VALUE_OBJECT_FOOTER_BYTES => {
                         wanted = VALUE_OBJECT_FOOTER_BYTES as u64;
                     }
+                    // It counts the values of damaged records, too.
+                    Next::Footer if !damages.is_empty() => return Ok(()),
                     Next::Footer => return self.check_end(checker, &rest),
                 }
             }

@@ -542,3 +542,49 @@ fn no_operand_is_lost_where_a_compaction_is_cut() {
     assert!(found(keys.scan::<&[u8]>(..)) == sums);
     assert!(db.verify().wait().unwrap().damage.is_empty());
 }
+/// Operands that a read has joined in memory, and what lies between the reads: range deletes,
+/// values, snapshots of before, and a flush.
+#[test]
+fn joined_operands_give_way_to_what_came_between() {
+    let world = World::new(1);
+    let env = world.process("p").env();
+    let db = Db::builder("mem://joined").env(env).registry(Registry::with_defaults()).open().wait().unwrap();
+    let keyspace = db.create_keyspace("k", options("add_u64")).wait().unwrap();
+    let get =
+        || keyspace.get("key").wait().unwrap().map(|value| u64::from_le_bytes((*value).try_into().unwrap()));
+    let (mut sum, mut older) = (0u64, Vec::new());
+    for round in 0..300u64 {
+        keyspace.merge("key", round.to_le_bytes()).wait().unwrap();
+        sum += round;
+        match round % 100 {
+            40 => {
+                keyspace.delete_range("a", "z").wait().unwrap();
+                assert_eq!(get(), None);
+                sum = 0;
+            }
+            70 => {
+                keyspace.put("key", 5u64.to_le_bytes()).wait().unwrap();
+                sum = 5;
+            }
+            95 => {
+                keyspace.delete("key").wait().unwrap();
+                sum = 0;
+            }
+            _ => {}
+        }
+        if round % 3 == 0 {
+            older.push((db.snapshot(), get().unwrap_or(0)));
+        }
+        if round % 100 != 40 && round % 100 != 95 {
+            assert_eq!(get(), Some(sum), "round {round}");
+        }
+        if round == 250 {
+            db.flush().wait().unwrap();
+        }
+    }
+    for (snapshot, expected) in older.iter().rev() {
+        let found = snapshot.get(&keyspace, "key").wait().unwrap();
+        let found = found.map_or(0, |value| u64::from_le_bytes((*value).try_into().unwrap()));
+        assert_eq!(found, *expected);
+    }
+}

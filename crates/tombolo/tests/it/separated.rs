@@ -156,6 +156,72 @@ fn large_values_lie_apart_and_are_read_by_every_face() {
     });
 }
 
+/// A walk over values that nobody holds reads those ahead together: in the order of their object
+/// with few requests, and where they lie in several objects, of each as many as it can.
+#[test]
+fn a_walk_reads_values_ahead() {
+    bucket::run(&["memory_bytes=67108864", "memtable_bytes=4194304"], |bucket| async move {
+        let db = bucket.open("db").await;
+        db.create_keyspace("apart", apart()).await.unwrap();
+        fill(&db, 0..300, 1).await;
+        db.close().await.unwrap();
+        for backward in [false, true] {
+            let db = bucket.open("db").await;
+            let keyspace = db.keyspace("apart").unwrap();
+            let mut keys = keyspace.cursor::<&[u8]>(..).keys_only();
+            let mut found = Vec::new();
+            while keys.next_async().await.unwrap() {
+                found.push(keys.key().to_vec());
+            }
+            if backward {
+                found.reverse();
+            }
+            let without = reads(&db);
+            let mut cursor = keyspace.cursor::<&[u8]>(..);
+            for (at, key) in found.iter().enumerate() {
+                let came = match (backward, at) {
+                    (true, 0) => cursor.seek_for_prev_async(key).await,
+                    (true, _) => cursor.prev_async().await,
+                    (false, _) => cursor.next_async().await,
+                };
+                assert!(came.unwrap() && cursor.key() == key);
+                assert!(!cursor.value().is_empty());
+            }
+            let took = reads(&db) - without;
+            assert!(took <= 12, "{took} requests for 225 values, backward: {backward}");
+            // A seek wants one value, and reads one.
+            db.close().await.unwrap();
+            let db = bucket.open("db").await;
+            let keyspace = db.keyspace("apart").unwrap();
+            let bytes = |db: &Db| -> u64 { db.requests().counted.iter().map(|one| one.bytes_received).sum() };
+            let mut cursor = keyspace.cursor::<&[u8]>(..);
+            assert!(cursor.seek_async(key(8)).await.unwrap());
+            let before = bytes(&db);
+            assert!(cursor.seek_async(key(20)).await.unwrap());
+            assert!(bytes(&db) - before < 7000);
+            db.close().await.unwrap();
+        }
+        // In two objects in turn, and several keys at once: one request for each object.
+        let db = bucket.open("db").await;
+        let keyspace = db.keyspace("apart").unwrap();
+        for number in (0..300).step_by(2) {
+            keyspace.put(key(number), value(number, 2)).await.unwrap();
+        }
+        db.flush().await.unwrap();
+        db.compact().await.unwrap();
+        db.close().await.unwrap();
+        let db = bucket.open("db").await;
+        let keyspace = db.keyspace("apart").unwrap();
+        let mut keys = keyspace.cursor::<&[u8]>(..).keys_only();
+        while keys.next_async().await.unwrap() {}
+        let without = reads(&db);
+        let mut cursor = keyspace.cursor::<&[u8]>(..);
+        while cursor.next_async().await.unwrap() {}
+        let took = reads(&db) - without;
+        assert!(took <= 24, "{took} requests for 225 values in two objects");
+    });
+}
+
 /// Each value is written once beside the log, where without separation every compaction writes it
 /// again; objects to which nothing refers are deleted.
 #[test]
@@ -278,7 +344,9 @@ fn damage_of_a_value_is_told_and_nothing_else_is_hidden() {
         fill(&db, 0..10, 1).await;
         let object = bucket.value_objects("db").await.remove(0);
         let mut bytes = bucket.bytes("db", &object).await;
+        let last = bytes.len() - 200;
         bytes[1000] ^= 1;
+        bytes[last] ^= 1;
         bucket.replace("db", &object, bytes).await;
         let keyspace = db.keyspace("apart").unwrap();
         let mut damaged = 0;
@@ -292,9 +360,9 @@ fn damage_of_a_value_is_told_and_nothing_else_is_hidden() {
                 }
             }
         }
-        assert_eq!(damaged, 1);
+        assert_eq!(damaged, 2);
         let report = db.verify().await.unwrap();
-        assert_eq!(report.findings.len(), 1, "{report:?}");
+        assert_eq!(report.findings.len(), 2, "all are told: {report:?}");
     });
 }
 

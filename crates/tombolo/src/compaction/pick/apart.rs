@@ -1,6 +1,6 @@
-//! Garbage of values that lie apart: tables that refer to value objects of which much is garbage are
-//! written again where they are. What lives of those objects moves into new ones meanwhile, and an
-//! object goes with the last table that refers to it.
+//! Garbage of values that lie apart: tables that refer to value objects of which much is garbage
+//! are written again where they are. What lives of those objects moves into new ones meanwhile, and
+//! an object goes with the last table that refers to it.
 //!
 //! Invariant: a job leaves its tables without references to the objects that are collected, but
 //! for values that cannot be read: so none is done again and again.
