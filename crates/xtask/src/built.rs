@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::compiler;
 use crate::log::{self, Log};
 
 /// Every feature of every crate but `hdfs` and `etcd`, which `cargo xtask real` tests: their crates
@@ -57,11 +58,8 @@ pub struct TestProgram {
 
 /// Cargo whose compiler for the workspace is clippy: see the head of this module.
 pub fn cargo(root: &Path) -> Command {
-    let cargo = Path::new(env!("CARGO"));
-    let beside = cargo.with_file_name("clippy-driver");
-    let driver = if beside.exists() { beside } else { PathBuf::from("clippy-driver") };
     let mut command = log::cargo_command(root);
-    command.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    compiler::stand_in(&mut command);
     command
 }
 

@@ -5,6 +5,7 @@ mod built;
 mod campaign;
 mod charts;
 mod check;
+mod compiler;
 mod habits;
 mod instructions;
 mod log;
@@ -157,6 +158,9 @@ enum Habit {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = compiler::in_place_of_compiler().or_else(check::in_place_of_rustdoc) {
+        return code;
+    }
     let Some(habit) = Arguments::parse().habit else {
         // Printing help to a closed pipe is no failure worth a message.
         let _ = Arguments::command().print_long_help();

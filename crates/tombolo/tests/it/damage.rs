@@ -128,7 +128,7 @@ fn flip(form: &'static str, start: usize, step: usize) -> (usize, usize) {
 }
 
 /// Every so manieth byte is flipped, of the two forms not the same; in a deep run each one.
-const STEP: usize = 7;
+const STEP: usize = 13;
 
 #[test]
 fn a_flipped_byte_is_an_error_or_harmless_with_the_mapped_log() {

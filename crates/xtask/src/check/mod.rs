@@ -7,6 +7,7 @@
 mod changed;
 mod circles;
 mod dependencies;
+mod documentation;
 mod fuzz;
 mod graph;
 mod lines;
@@ -15,6 +16,7 @@ mod lints;
 mod mutants;
 mod tests_run;
 
+pub use documentation::in_place_of_rustdoc;
 pub use lints::unsafe_paths;
 
 use std::path::Path;
@@ -204,17 +206,10 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "docs",
-        protects: "no broken link in rustdoc, and no warning in libraries without features",
-        limit_seconds: 120,
+        protects: "no broken link in a library's rustdoc, and every example runs, the README's tour included",
+        limit_seconds: 90,
         when: Scope::has_code,
-        work: Work::Beside(docs),
-    },
-    Step {
-        name: "doc-tests",
-        protects: "every example of the documentation runs, the README's tour included",
-        limit_seconds: 60,
-        when: Scope::has_code,
-        work: Work::Beside(tests_run::documentation),
+        work: Work::Beside(documentation::check),
     },
 ];
 
@@ -368,17 +363,6 @@ fn book(context: &Context<'_>, _: &Log) -> Outcome {
 
 fn servers(context: &Context<'_>, log: &Log) -> Outcome {
     crate::real::bounded_where_built(context.built(log)?, log)
-}
-
-/// For rustdoc cargo compiles the libraries as far as their types, without features here. That of
-/// HDFS takes two minutes of processors more: `cargo xtask campaign plain` looks at it.
-fn docs(context: &Context<'_>, log: &Log) -> Outcome {
-    let variables = [("RUSTDOCFLAGS", "-D warnings")];
-    let arguments = ["doc", "--quiet", "--workspace", "--no-deps"];
-    log::cargo(context.root, &arguments, &variables, log)?;
-    let said = log.end();
-    let warnings = said.lines().filter(|line| line.starts_with("warning: ")).count();
-    if warnings > 0 { Err(format!("   {warnings} warnings of the compiler")) } else { Ok("clean".to_owned()) }
 }
 
 /// Failures as one message, or `passed` when there are none.

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::{Context, Outcome, seconds};
-use crate::built::{self, FEATURES, TestProgram};
-use crate::log::{self, Log};
+use crate::built::TestProgram;
+use crate::log::Log;
 use crate::some_tests;
 
+/// What runs of tests come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
+pub struct Counts {
     passed: u64,
     failed: u64,
     ignored: u64,
@@ -22,7 +23,7 @@ struct Counts {
 impl Counts {
     /// Adds a line such as
     /// `test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s`.
-    fn add(&mut self, line: &str) {
+    pub fn add(&mut self, line: &str) {
         let Some(rest) = line.trim().strip_prefix("test result:") else { return };
         self.binaries += 1;
         let words: Vec<&str> = rest.split([' ', ';', '.']).filter(|word| !word.is_empty()).collect();
@@ -37,13 +38,14 @@ impl Counts {
         }
     }
 
-    fn words(self) -> String {
+    /// In words.
+    pub fn words(self) -> String {
         let Counts { passed, failed, ignored, binaries } = self;
         format!("{passed} tests passed, {failed} failed, {ignored} ignored, in {binaries} binaries")
     }
 
-    /// What a run of tests comes to.
-    fn verdict(self, may_be_empty: bool) -> Outcome {
+    /// How the step ends.
+    pub fn verdict(self, may_be_empty: bool) -> Outcome {
         let words = self.words();
         if self.failed > 0 {
             return Err(format!("   {words}"));
@@ -120,18 +122,6 @@ fn run_one(test: &TestProgram) -> (String, Option<String>) {
         format!("{package} {target} ended with {}; again alone: {again}", output.status)
     });
     (said, failure)
-}
-
-/// Examples of the documentation. A crate may mark an example `ignore` only where it cannot run at
-/// all, so ignored ones fail too.
-pub fn documentation(context: &Context<'_>, log: &Log) -> Outcome {
-    let mut cargo = built::cargo(context.root);
-    cargo.args(["test", "--workspace", "--doc", "--no-fail-fast", "--features", FEATURES]);
-    let outcome = log::run(&mut cargo, log);
-    let mut counts = Counts::default();
-    std::fs::read_to_string(log.path()).unwrap_or_default().lines().for_each(|line| counts.add(line));
-    outcome.map_err(|message| format!("   {}\n{message}", counts.words()))?;
-    counts.verdict(false)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! The crate object_store speaks the protocols; this module gives its requests the contract of
 //! [`ObjectStore`]:
 //!
-//! - every request runs on the runtime of remote stores ([`crate::backend::remote`]), the more
+//! - every request runs on the runtime of remote stores (`crate::backend::remote`), the more
 //!   urgent first, up to its deadline;
 //! - an error says whether the request may have taken effect (`failure`), from what came over the
 //!   wire (`wire`);
