@@ -250,7 +250,7 @@ impl Named {
 
     /// The error of an operator that failed.
     #[cold]
-    fn failed(&self, why: &OperatorError) -> Error {
+    fn failed(&self, why: &str) -> Error {
         let message = format!("merge operator {} cannot merge: {why}", self.name);
         Error::new(ErrorKind::Unsupported, message)
             .advice("put or delete the key, or use an operator that reads its operands")
@@ -273,11 +273,16 @@ impl Named {
 
     /// Runs code of the operator's.
     fn run<T>(&self, work: impl FnOnce() -> std::result::Result<T, OperatorError>) -> Result<T> {
-        match catch_unwind(AssertUnwindSafe(work)) {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(self.failed(&error)),
-            Err(_) => Err(self.panicked()),
-        }
+        self.foreign(work)?.map_err(|why| self.failed(&why))
+    }
+
+    /// Runs code of the operator's; says what its error says, which is such code as well.
+    fn foreign<T>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<T, OperatorError>,
+    ) -> Result<std::result::Result<T, String>> {
+        let said = || work().map_err(|why| why.to_string());
+        catch_unwind(AssertUnwindSafe(said)).map_err(|_| self.panicked())
     }
 
     fn within_limit(&self, bytes: usize) -> Result<()> {
@@ -288,18 +293,14 @@ impl Named {
     /// `Invalid` when the operator cannot read an operand; `Unsupported` without the operator.
     pub(crate) fn check(&self, operand: &[u8]) -> Result<()> {
         let operator = self.get()?;
-        let checked = catch_unwind(AssertUnwindSafe(|| match operator {
+        let checked = self.foreign(|| match operator {
             Operator::Associative(operator) => operator.check(operand),
             Operator::Full(operator) => operator.check(operand),
-        }));
-        match checked {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(why)) => {
-                let message = format!("merge operator {} cannot read the operand: {why}", self.name);
-                Err(Error::new(ErrorKind::Invalid, message).advice("write operands that it reads"))
-            }
-            Err(_) => Err(self.panicked()),
-        }
+        });
+        checked?.map_err(|why| {
+            let message = format!("merge operator {} cannot read the operand: {why}", self.name);
+            Error::new(ErrorKind::Invalid, message).advice("write operands that it reads")
+        })
     }
 
     /// What a key has with `base` below operands, which come oldest first.

@@ -106,6 +106,37 @@ fn an_operator_that_is_not_there_is_named() {
     }
 }
 
+/// An error that cannot be shown.
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("on purpose")
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
+#[test]
+fn a_panic_of_what_an_operator_says_is_an_error() {
+    struct Silent;
+    impl AssociativeOperator for Silent {
+        fn join(&self, _: &[u8], _: &mut Vec<u8>, _: &[u8]) -> std::result::Result<(), OperatorError> {
+            Err(Unspeakable.into())
+        }
+        fn check(&self, _: &[u8]) -> std::result::Result<(), OperatorError> {
+            Err(Unspeakable.into())
+        }
+    }
+    let name = OperatorName::new("silent", 1).unwrap();
+    let named = Named { name, operator: Some(Operator::associative(Silent)), others: String::new() };
+    let folded = named.fold(b"k", Some(b"a"), [&b"b"[..]].into_iter());
+    for error in [named.check(b"b").unwrap_err(), folded.unwrap_err()] {
+        assert!(error.to_string().contains("silent@1 panicked"), "{error}");
+    }
+}
+
 #[test]
 fn a_panic_is_an_error() {
     struct Panics;
