@@ -270,6 +270,9 @@ pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::SingleDelete.feature()
     | EntryKind::ExpiringPut.feature()
     | EntryKind::MergeList.feature();
 
+/// The feature bits of entries whose values lie in value objects.
+pub const ENTRY_FEATURES_APART: u64 = EntryKind::SeparatedPut.feature();
+
 /// Feature bits of the kinds that every keyspace may hold which this version makes: no write then
 /// needs a change of its settings first.
 pub const ENTRY_FEATURES_OF_KEYSPACES: u64 =

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, all};
 use tombolo_format::batch::INGESTED_TABLES_MAX;
+use tombolo_format::key::ENTRY_FEATURES_APART;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::location::location_of;
 use tombolo_storage::{Epoch, Error, ErrorKind, ObjectName, ObjectStore, Purpose, Request, Result, Uri};
@@ -27,8 +28,6 @@ const AT_ONCE: usize = 4;
 /// How often an exchange looks whether snapshots are open, and between two looks.
 const SNAPSHOT_LOOKS: u32 = 20;
 const SNAPSHOT_PAUSE: Duration = Duration::from_millis(20);
-/// Feature bits of entries whose values lie in value objects.
-const OF_VALUE_OBJECTS: u64 = 1 << 6 | 1 << 11;
 
 /// How tables come into a database. In each case they get fresh names there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -240,7 +239,7 @@ fn check_features(engine: &Engine, given: &Given, table: &TableDescription) -> R
     let state = engine.manifest.state();
     let allowed = state.keyspace(given.keyspace.id).map_or(0, |keyspace| keyspace.options.features);
     // Values that lie elsewhere stay there.
-    let apart = table.features & OF_VALUE_OBJECTS;
+    let apart = table.features & ENTRY_FEATURES_APART;
     if apart != 0 {
         let error = Error::new(ErrorKind::Unsupported, "the table's values lie in objects of their own");
         return Err(error.advice("make it with TableFileBuilder, which keeps values in the table"));
