@@ -62,6 +62,7 @@ pub enum Mutant {
     MergeLostOnMiss,
     MergeOrderReversed,
     JoinedOperandsSeenBefore,
+    ViewKeepsFlushedMemtables,
     UnknownSettingsForgotten,
     // Writes with conditions
     ConditionCheckedAtTheReadAlone,

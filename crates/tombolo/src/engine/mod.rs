@@ -44,6 +44,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Env, Instant};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
 
 pub(crate) use background::Background;
@@ -127,7 +128,7 @@ impl View {
         state: &State,
         mut waiting: Vec<Arc<Sealed>>,
     ) -> View {
-        waiting.retain(|sealed| !sealed.is_in_tables(state));
+        waiting.retain(|sealed| !sealed.is_in_tables(state) || is_enabled(Mutant::ViewKeepsFlushedMemtables));
         let version = versions.build(state, &self.version, &ingested_of(&waiting));
         View {
             active: Arc::clone(&self.active),

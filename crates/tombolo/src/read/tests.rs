@@ -782,6 +782,7 @@ fn versions_that_are_taken_wrongly_are_noticed() {
         Mutant::MergeAnswersAlone,
         Mutant::MergeLostOnMiss,
         Mutant::MergeOrderReversed,
+        Mutant::ViewKeepsFlushedMemtables,
     ] {
         notices(mutant, cases);
     }
