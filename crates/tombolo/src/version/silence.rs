@@ -3,8 +3,9 @@
 //! A store that neither answers nor fails would be waited for without end, and with it every write
 //! that waits for the flush. So a request counts as lost after its time: the table is given up, and
 //! the flush or compaction is made again, under another name. Each time that a request was lost the
-//! next ones have twice as long, until a table is whole that is as large as the one that was lost:
-//! so a store that is slow and not silent comes to answer, whatever small tables it takes meanwhile.
+//! next ones have twice as long, until a table is whole that is as large as the one that was
+//! lost: so a store that is slow and not silent comes to answer, whatever small tables
+//! it takes meanwhile.
 
 use std::future::Future;
 use std::time::Duration;
