@@ -21,16 +21,20 @@ mod inspect;
 mod interrupt;
 mod log;
 mod machine;
+mod manual;
+mod metrics;
 mod note;
 mod output;
 mod place;
 mod process;
 mod progress;
+mod sample;
 mod scratch;
 mod serve;
 mod soak;
 mod standby;
 mod text;
+mod top;
 mod workload;
 
 use std::ffi::OsString;
@@ -128,8 +132,15 @@ enum Command {
     /// Says what this machine and a store offer, and what is set badly; exit code 1 when something
     /// is bad.
     Doctor(doctor::Arguments),
+    /// Shows what a database does, live: rates, memory, levels, stalls, requests and their price.
+    Top(top::Arguments),
+    /// Gives what a database says of itself to Prometheus: once, or over HTTP.
+    Metrics(metrics::Arguments),
     /// Prints what a shell needs to complete this command.
     Completions(Completions),
+    /// Writes the pages of the manual into a directory: what packages install.
+    #[command(hide = true)]
+    Manual(manual::Arguments),
     /// A writer of the demo, started by it.
     #[command(hide = true)]
     DemoWriter(demo::writer::Arguments),
@@ -270,6 +281,9 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(&arguments, &output),
         Command::Doctor(arguments) => doctor::run(&arguments, &output),
         Command::Completions(arguments) => completions(&arguments, &output),
+        Command::Top(arguments) => top::run(&arguments, &output),
+        Command::Metrics(arguments) => metrics::run(&arguments, &output),
+        Command::Manual(arguments) => manual::run(&arguments, crate::command(), &output),
         Command::DemoWriter(arguments) => demo::writer::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments, &output),
         Command::CrashWriter(arguments) => crash::writer::run(&arguments),

@@ -12,8 +12,9 @@
 //! | 24 | 8 | compatible feature bits |
 //! | 32 | 8 | incarnation |
 //! | 40 | 16 | id, as in its name |
-//! | 56 | 4 | verb: 1 flush, 2 compact, 3 make a checkpoint, 4 tell properties, 5 tell statistics |
-//! | 60 | | of verb 3 the checkpoint's name |
+//! | 56 | 4 | verb: 1 flush, 2 compact, 3 make a checkpoint, 4 tell properties, 5 tell statistics, |
+//! | | | 6 tell metrics |
+//! | 60 | | of verb 3 the checkpoint's name, of verb 6 the database's label |
 //! | −4 | 4 | CRC-32C of all before it |
 //!
 //! **Answer:** as far as offset 56 like a question, with the magic `TMBLOANS`; then
@@ -26,8 +27,8 @@
 //! | 72 | | facts {name, value} |
 //! | −4 | 4 | CRC-32C of all before it |
 //!
-//! Text has its length (u32) before it. The facts of a failure are its kind, its message and what
-//! to do about it.
+//! Text has its length (u32) before it, and no control characters: lines end with U+240A. The facts
+//! of a failure are its kind, its message and what to do about it.
 
 use crate::checksum::crc32c;
 use crate::codec::{Reader, put_prefixed};
@@ -49,6 +50,8 @@ pub const FACTS_MAX: usize = 1024;
 pub const QUESTION_NAME_BYTES_MAX: usize = 1024;
 /// Most bytes of a fact's name, and of its value.
 pub const FACT_BYTES_MAX: usize = 16 << 10;
+/// The end of a line in a fact, which holds no control characters: the symbol for a new line.
+pub const LINE_END: char = '\u{240a}';
 /// Bytes before what a question and an answer say each in its own way.
 pub const QUESTION_HEADER_BYTES: usize = 56;
 /// Incompatible feature bits that this program knows: none.
@@ -67,6 +70,8 @@ pub enum Verb {
     Properties,
     /// Tell its statistics.
     Stats,
+    /// Tell its metrics as Prometheus reads them, with this label.
+    Metrics(String),
 }
 
 /// A question.
@@ -138,9 +143,10 @@ pub fn encode_question(question: &Question) -> Result<Vec<u8>> {
         Verb::Checkpoint(_) => 3,
         Verb::Properties => 4,
         Verb::Stats => 5,
+        Verb::Metrics(_) => 6,
     };
     out.extend_from_slice(&verb.to_le_bytes());
-    if let Verb::Checkpoint(name) = &question.verb {
+    if let Verb::Checkpoint(name) | Verb::Metrics(name) = &question.verb {
         put_text(&mut out, name, QUESTION_NAME_BYTES_MAX)?;
     }
     finish(out, QUESTION_BYTES_MAX)
@@ -204,6 +210,7 @@ pub fn decode_question(bytes: &[u8]) -> Result<Question> {
             3 => Verb::Checkpoint(reader.text(QUESTION_NAME_BYTES_MAX)?.to_owned()),
             4 => Verb::Properties,
             5 => Verb::Stats,
+            6 => Verb::Metrics(reader.text(QUESTION_NAME_BYTES_MAX)?.to_owned()),
             verb => return Err(FormatError::newer(0, format!("question of verb {verb}"))),
         };
         reader.end()?;

@@ -59,6 +59,8 @@ pub use clones::{CloneState, SharedClone};
 pub use collection::Destroyed;
 pub use collector::{Collector, TableCollector, TableEntry};
 pub use condition::{Condition, Decision, Versioned};
+#[cfg(feature = "metrics")]
+pub use db::MetricsServer;
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
     Blocking, BlockingKeyspace, Builder, CollectedProperty, Cursor, Db, EarlierLogs, Finding, Ingest,

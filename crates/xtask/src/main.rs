@@ -12,10 +12,12 @@ mod log;
 mod miri;
 mod near;
 mod nodes;
+mod package;
 mod peers;
 mod preload;
 mod programs;
 mod puts;
+mod python;
 mod rdma;
 mod real;
 mod some_tests;
@@ -139,6 +141,15 @@ enum Habit {
     /// Accepted and durable puts per second with both forms of the local log, in interleaved
     /// rounds.
     Puts(puts::Puts),
+    /// Builds what a distribution installs, as a tree below `target/package`, and a Debian package.
+    ///
+    /// The command with its pages and completions, units of systemd, libraries and headers for C.
+    Package(package::Arguments),
+    /// Builds the package for Python as a wheel, and runs its tests.
+    ///
+    /// Needs python3 with venv; maturin and pytest come from PyPI. With `--bindings` tests of a
+    /// binding to RocksDB run on `libtombolo_rocksdb.so`, unchanged.
+    Python(python::Arguments),
     /// Draws the charts and tables of docs/benchmarks.md from their figures, and takes the figures
     /// of a run over.
     Charts(charts::Arguments),
@@ -185,6 +196,8 @@ fn main() -> ExitCode {
         Habit::Rdma(arguments) => rdma::run(&root, &arguments),
         Habit::Preload(arguments) => preload::run(&root, &arguments),
         Habit::Puts(arguments) => puts::run(&root, &arguments),
+        Habit::Package(arguments) => package::run(&root, &arguments),
+        Habit::Python(arguments) => python::run(&root, &arguments),
         Habit::Charts(arguments) => charts::run(&root, &arguments),
         Habit::Book(arguments) => book::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),

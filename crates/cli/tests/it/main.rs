@@ -8,6 +8,7 @@ mod checkpoints;
 mod commands;
 mod damage;
 mod doctor;
+mod insight;
 mod live_writer;
 mod looks;
 mod near_log;

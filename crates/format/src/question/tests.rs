@@ -1,12 +1,16 @@
 use super::*;
 
-fn questions() -> [Question; 5] {
+fn questions() -> [Question; 6] {
     let checkpoint = Verb::Checkpoint("monday".into());
-    [Verb::Flush, Verb::Compact, checkpoint, Verb::Properties, Verb::Stats].map(|verb| Question {
-        incarnation: 2,
-        id: 1 << 100,
-        verb,
-    })
+    [
+        Verb::Flush,
+        Verb::Compact,
+        checkpoint,
+        Verb::Properties,
+        Verb::Stats,
+        Verb::Metrics("orders".to_owned()),
+    ]
+    .map(|verb| Question { incarnation: 2, id: 1 << 100, verb })
 }
 
 fn answers() -> [Answer; 2] {

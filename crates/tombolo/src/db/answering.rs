@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_format::question::{
-    Answer, FACT_BYTES_MAX, QUESTION_BYTES_MAX, Question, Verb, decode_question, encode_answer,
+    Answer, FACT_BYTES_MAX, LINE_END, QUESTION_BYTES_MAX, Question, Verb, decode_question, encode_answer,
 };
 use tombolo_storage::{Error, ErrorKind, Life, ObjectKind, Purpose, Result};
 
@@ -132,12 +132,31 @@ async fn carry_out(handle: &Weak<Handle>, question: Question) -> Result<Facts> {
             ])
         }
         Verb::Stats => Ok(statistics(&db()?)),
+        Verb::Metrics(label) => Ok(in_parts(&db()?.metrics_text(&label))),
         Verb::Properties => {
             let all = db()?.properties();
             let value = |text: String| text.chars().take(FACT_BYTES_MAX / 4).collect::<String>();
             Ok(all.iter().map(|known| (known.name.to_owned(), value(known.value.to_string()))).collect())
         }
     }
+}
+
+/// A text as facts, each with whole lines: the answer's parts in their order. Lines end with
+/// [`LINE_END`].
+fn in_parts(text: &str) -> Facts {
+    let mut parts: Facts = Vec::new();
+    for line in text.lines() {
+        match parts.last_mut() {
+            Some((_, part)) if part.len() + line.len() + LINE_END.len_utf8() <= FACT_BYTES_MAX => {
+                part.push_str(line);
+            }
+            _ => parts.push(("metrics".to_owned(), line.to_owned())),
+        }
+        if let Some((_, part)) = parts.last_mut() {
+            part.push(LINE_END);
+        }
+    }
+    parts
 }
 
 /// What [`Db::stats`] says, by the names of its fields, and the memory.

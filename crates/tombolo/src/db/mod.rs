@@ -11,6 +11,8 @@ mod blocking;
 mod builder;
 mod conditional;
 mod cursor;
+#[cfg(feature = "metrics")]
+mod endpoint;
 mod ingest;
 mod keyspace;
 mod metrics;
@@ -31,6 +33,8 @@ pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
 pub use cursor::Cursor;
+#[cfg(feature = "metrics")]
+pub use endpoint::MetricsServer;
 pub use ingest::Ingest;
 pub use keyspace::Keyspace;
 pub use property::{Property, PropertyValue, Unit};
