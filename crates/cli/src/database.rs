@@ -267,10 +267,11 @@ impl DatabaseArguments {
     }
 }
 
-/// All stores that commands know: those of the library, and the near-compute log.
+/// All stores that commands know: those of the library, the near-compute log, and zoned devices.
 pub fn registry() -> Registry {
     let mut registry = Registry::with_defaults();
     tombolo_near_compute_log::register(&mut registry, crate::serve::Showing::default().credentials());
+    tombolo_zoned::register(&mut registry);
     registry
 }
 

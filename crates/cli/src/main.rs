@@ -36,6 +36,7 @@ mod standby;
 mod text;
 mod top;
 mod workload;
+mod zoned;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -120,6 +121,10 @@ enum Command {
     /// Says what is known of a near-compute log: which nodes hold it.
     #[command(subcommand)]
     Log(log::Command),
+    /// Formats, shows, checks and copies zoned devices, on which databases lie without garbage
+    /// collection.
+    #[command(subcommand)]
+    Zoned(zoned::Command),
     /// Measures a database with db_bench's benchmarks.
     Bench(Box<bench::Arguments>),
     /// Sees a trace of what was asked of a database, models it, makes it anew, replays it.
@@ -273,6 +278,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments, &output),
         Command::Serve(command) => serve::run(&command, &output),
         Command::Log(command) => log::run(&command, &output),
+        Command::Zoned(command) => zoned::run(&command, &output),
         Command::Standby(arguments) => standby::run(&arguments, &output),
         Command::Gc(arguments) => gc::run(&arguments, &output),
         Command::Db(command) => db::run(&command, &output),

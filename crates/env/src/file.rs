@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{BoxFuture, FileSystemFacts};
+use crate::{BoxFuture, FileSystemFacts, ZoneControl};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,11 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Bytes that the device of `path` has written since boot, where the kernel tells
     /// (`/sys/dev/block/…/stat`); for reports only.
     fn device_bytes_written(&self, path: &Path) -> Option<u64>;
+    /// The zones of the block device `path`.
+    ///
+    /// # Errors
+    /// `Unsupported` when it has none.
+    fn zones(&self, path: &Path) -> io::Result<Arc<dyn ZoneControl>>;
 }
 
 /// An open file. Safe to use from many threads.

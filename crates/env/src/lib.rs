@@ -24,6 +24,7 @@ pub mod task;
 pub mod together;
 mod unwinding;
 pub mod wait;
+pub mod zones;
 
 use std::fmt;
 use std::future::Future;
@@ -40,6 +41,7 @@ pub use task::{Task, TaskClass};
 pub use together::all;
 pub use unwinding::OnPanic;
 pub use wait::{Either, either, within};
+pub use zones::{Zone, ZoneControl, ZoneGeometry, ZoneState};
 
 /// A boxed future that may move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

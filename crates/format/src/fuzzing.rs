@@ -45,7 +45,7 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
@@ -61,6 +61,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("flash_region", flash_region),
     ("value_object", value_object),
     ("trace", trace),
+    ("zoned", zoned),
 ];
 
 /// Payloads of log entries.
@@ -114,6 +115,38 @@ fn log_object(bytes: &[u8]) {
             LogObject::decode(&encode_seal(&identity, by, sealed), &identity),
             Ok(LogObject::Seal { by, sealed })
         );
+    }
+}
+
+/// What lies in the zones of a device; records that decode must encode to the same bytes.
+pub fn zoned(bytes: &[u8]) {
+    use crate::zoned::{
+        EmulatedHeader, Superblock, Unit, UnitKind, ZoneSlot, decode_batch, decode_entry, decode_records,
+        decode_snapshot_end, encode_record, record_bytes,
+    };
+    let _ = EmulatedHeader::decode(bytes).map(|header| header.zone_offset(header.zones));
+    let _ = ZoneSlot::decode(bytes);
+    if let Ok(Some(entry)) = decode_entry(bytes, 1 << 20) {
+        batch(entry.payload);
+    }
+    let (kind, payload) = match Unit::decode(bytes) {
+        Ok(unit) => (Some(unit.kind), unit.payload),
+        Err(_) => (None, bytes),
+    };
+    if kind.is_none_or(|kind| kind == UnitKind::Superblock)
+        && let Ok(superblock) = Superblock::decode(payload)
+    {
+        assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
+    }
+    let _ = decode_snapshot_end(payload);
+    if let Ok((_, fragments)) = decode_batch(payload) {
+        assert!(fragments.iter().all(|found| payload[found.offset..].starts_with(found.bytes)));
+    }
+    if let Ok(records) = decode_records(payload) {
+        let mut again = Vec::new();
+        records.iter().for_each(|record| encode_record(&mut again, record));
+        assert_eq!(again, payload);
+        assert_eq!(records.iter().map(record_bytes).sum::<usize>(), payload.len());
     }
 }
 

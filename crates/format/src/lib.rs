@@ -47,5 +47,6 @@ pub mod stored;
 pub mod table;
 pub mod trace;
 pub mod value_object;
+pub mod zoned;
 
 pub use error::{FormatError, Result};

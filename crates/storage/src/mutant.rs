@@ -293,6 +293,19 @@ pub enum Mutant {
     // What becomes of a log that was taken over while its new writer lives (rules 1 and 6)
     OldLogNotMoved,
     OldLogFreedBeforeNamed,
+    // Zones: what must be durable before what (rules of the crate for zoned devices)
+    ZonedRecordUnsynced,
+    ZonedResetBeforeRecord,
+    ZonedRollWithoutSpare,
+    ZonedRollEndsOldFirst,
+    ZonedRollForgetsChanges,
+    ZonedPointerTrusted,
+    ZonedForeignUnitAccepted,
+    ZonedBadUnitIsAlwaysTail,
+    ZonedResetsInFlight,
+    ZonedResetsRead,
+    ZonedLogZoneEndsUnsynced,
+    ZonedLogGoesOnAfterFailure,
 }
 
 #[cfg(feature = "mutants")]

@@ -206,22 +206,8 @@ impl<'a> Show<'a> {
         self.until_opened(1)?;
         self.write_for(1, phase, "writer 1 writes".to_owned())?;
 
-        first.stop().map_err(|error| Failure::io(error, "stopping writer 1"))?;
-        let stopped = Instant::now();
-        self.say("writer 1 is stopped in the middle (SIGSTOP); writer 2 takes the database over");
-        "writer 2 takes over".clone_into(&mut self.phase);
-        let mut current = self.start(2)?;
-        self.until_opened(2)?;
-        self.oracle().taken_over(1);
-        self.write_for(2, phase, "writer 2 writes, writer 1 stands still".to_owned())?;
-        self.note_takeover(2, stopped, "paused");
-
-        first.wake().map_err(|error| Failure::io(error, "waking writer 1"))?;
-        self.say("writer 1 is woken (SIGCONT): it goes on where it stood");
-        self.until(1, "learn that it is fenced", |writer| writer.ended.is_some())?;
-        drop(first);
-        self.expect_fenced()?;
-        self.write_for(2, phase, "writer 2 writes on".to_owned())?;
+        let mut current =
+            if self.is_owned() { self.replace_first(first, phase)? } else { self.pause_first(first, phase)? };
 
         for round in 1..=self.arguments.rounds {
             let number = round + 1;
@@ -279,6 +265,47 @@ impl<'a> Show<'a> {
             nodes,
             [wrote, read, self.begun.elapsed()],
         ))
+    }
+
+    /// Whether one process owns the store: then none takes it over from one that is paused.
+    fn is_owned(&self) -> bool {
+        Uri::parse(&self.store).is_ok_and(|uri| ["zoned", "zoned+file"].contains(&uri.scheme.as_str()))
+    }
+
+    /// Stops the first writer while the second takes over, and wakes it.
+    fn pause_first(&mut self, first: Writer, phase: Duration) -> Result<Writer> {
+        first.stop().map_err(|error| Failure::io(error, "stopping writer 1"))?;
+        let stopped = Instant::now();
+        self.say("writer 1 is stopped in the middle (SIGSTOP); writer 2 takes the database over");
+        "writer 2 takes over".clone_into(&mut self.phase);
+        let second = self.start(2)?;
+        self.until_opened(2)?;
+        self.oracle().taken_over(1);
+        self.write_for(2, phase, "writer 2 writes, writer 1 stands still".to_owned())?;
+        self.note_takeover(2, stopped, "paused");
+
+        first.wake().map_err(|error| Failure::io(error, "waking writer 1"))?;
+        self.say("writer 1 is woken (SIGCONT): it goes on where it stood");
+        self.until(1, "learn that it is fenced", |writer| writer.ended.is_some())?;
+        drop(first);
+        self.expect_fenced()?;
+        self.write_for(2, phase, "writer 2 writes on".to_owned())?;
+        Ok(second)
+    }
+
+    /// Kills the first writer, and has the second take over.
+    fn replace_first(&mut self, first: Writer, phase: Duration) -> Result<Writer> {
+        let killed = Instant::now();
+        first.kill().map_err(|error| Failure::io(error, "killing writer 1"))?;
+        self.say(
+            "one process owns a zoned device: writer 1 is killed instead of paused; writer 2 takes over",
+        );
+        "writer 2 takes over".clone_into(&mut self.phase);
+        let second = self.start(2)?;
+        self.until_opened(2)?;
+        self.write_for(2, phase * 2, "writer 2 writes".to_owned())?;
+        self.note_takeover(2, killed, "killed");
+        Ok(second)
     }
 
     /// Kills a node, where the log lies on some.

@@ -19,6 +19,7 @@ mod readme;
 mod serve;
 mod transfer;
 mod workload;
+mod zoned;
 
 use std::io::Write;
 use std::path::Path;

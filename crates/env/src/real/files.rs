@@ -18,7 +18,7 @@ use super::write_out;
 use crate::file::check_alignment;
 use crate::{
     Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata,
-    Space,
+    Space, ZoneControl,
 };
 
 /// First try for the names of a directory: about a thousand names of 32 bytes.
@@ -192,6 +192,10 @@ impl FileSystem for RealFiles {
 
     fn facts(&self, path: &Path) -> io::Result<FileSystemFacts> {
         facts::file_system(path)
+    }
+
+    fn zones(&self, path: &Path) -> io::Result<Arc<dyn ZoneControl>> {
+        Ok(Arc::new(super::zones::RealZones::open(path)?))
     }
 
     fn device_bytes_written(&self, path: &Path) -> Option<u64> {

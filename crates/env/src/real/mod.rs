@@ -20,6 +20,7 @@ mod timer;
 pub mod verbs;
 mod words;
 mod write_out;
+mod zones;
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -19,7 +19,7 @@ use super::state::{BufferedStore, State};
 use crate::file::check_alignment;
 use crate::{
     Access, BoxFuture, DirectoryEntry, File, FileSystem, FileSystemFacts, FileSystemKind, Mapping, Metadata,
-    Space,
+    Space, ZoneControl,
 };
 
 /// Virtual time of an operation, and of one that waits for the device.
@@ -312,6 +312,12 @@ impl FileSystem for SimulatedFiles {
                 rotational: Some(false),
             })
         })
+    }
+
+    /// Simulated devices have none: zones are emulated in a file.
+    fn zones(&self, path: &Path) -> io::Result<Arc<dyn ZoneControl>> {
+        self.atomic(OperationKind::Open, path, |disk| disk.metadata(path))?;
+        Err(ErrorKind::Unsupported.into())
     }
 
     fn device_bytes_written(&self, _path: &Path) -> Option<u64> {

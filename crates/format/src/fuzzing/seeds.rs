@@ -27,6 +27,7 @@ use crate::stored;
 use crate::table::{TableBuilder, TableOptions};
 use crate::trace::{self, Asked, Event, TracedKeys};
 use crate::value_object::{Referred, ValueObjectBuilder, encode_referred};
+use crate::zoned::{Extent, UnitIdentity, UnitKind, ZoneRecord, ZoneSlot, encode_unit};
 
 pub(super) fn a_batch() -> Vec<u8> {
     let mut batch = BatchBuilder::new();
@@ -286,6 +287,21 @@ fn a_reference() -> Vec<u8> {
     builder.add(b"key", b"value").expect("a seed is within the limits").encode().to_vec()
 }
 
+fn a_zoned_unit() -> Vec<u8> {
+    let mut payload = Vec::new();
+    let extents = vec![Extent { zone: 3, block: 1, bytes: 5, hash: 7 }];
+    for record in [
+        ZoneRecord::Clock { written: 1, next: 2 },
+        ZoneRecord::Moved { body: 1, extents },
+        ZoneRecord::Name { name: "a".into(), body: 1 },
+        ZoneRecord::Lane { lane: 1, life: 2, epoch: 3, number: 0 },
+    ] {
+        crate::zoned::encode_record(&mut payload, &record);
+    }
+    let identity = UnitIdentity { device: 1, generation: 1, number: 3, zone: 0, block: 3 };
+    encode_unit(identity, UnitKind::Transaction, &payload, 512)
+}
+
 /// All seeds, each with the target that it is of.
 pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     vec![
@@ -321,6 +337,8 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("flash_region", a_region()),
         ("value_object", a_value_object()),
         ("value_object", a_reference()),
+        ("zoned", a_zoned_unit()),
+        ("zoned", ZoneSlot { zone: 1, state: 4, pointer: 4096 }.encode().to_vec()),
         (
             "value_object",
             encode_referred(&[Referred { object: 7, bytes: 8 }, Referred { object: 9, bytes: 1 }]),
