@@ -1,4 +1,4 @@
-//! The lanes of a device's logs: what is in memory of each, and where the rest lies.
+//! The lanes of a device's logs: the bytes in memory of each, and where the rest lies.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -75,7 +75,7 @@ pub fn crash_while_metadata_rolls(seeds: u64) {
 /// Takes the power away at syncs of log that goes over several batches and zones.
 pub fn crash_while_log_changes_zones() {
     for seed in 0..6 {
-        for skip in 8..24 {
+        for skip in (8..24).step_by(2) {
             let mut case = Case::new(seed);
             case.entries = 150;
             let process = case.world.process("writer");
@@ -95,7 +95,7 @@ fn ended(case: &Case, process: &Process, steps: u64) {
 
 #[test]
 fn nothing_is_lost_while_metadata_rolls() {
-    crash_while_metadata_rolls(10);
+    crash_while_metadata_rolls(6);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn nothing_is_lost_while_log_changes_zones() {
 
 #[test]
 fn nothing_acknowledged_is_lost_with_the_power() {
-    crash_at_each(0, 4, Crash::PowerLoss);
+    crash_at_each(0, 7, Crash::PowerLoss);
 }
 
 #[test]
