@@ -8,7 +8,8 @@ use serde_json::json;
 use tombolo_lab::analysis::Bounds;
 use tombolo_lab::fitting::fit;
 use tombolo_lab::flags::mixgraph_flags;
-use tombolo_lab::{Generator, TraceWriter};
+use tombolo_lab::presets::{self, PRESETS};
+use tombolo_lab::{Generator, TraceWriter, figures};
 
 use super::files::{TraceArguments, create, failed};
 use super::load::{analysed, model_header, read_model, wrong_model};
@@ -51,6 +52,64 @@ pub fn model(arguments: &ModelArguments, output: &Output) -> Result<()> {
         || json!({ "model": path.display().to_string(), "bytes": text.len() }),
         || format!("{}: {} bytes", path.display(), text.len()),
     )
+}
+
+/// Arguments of `preset`.
+#[derive(Args)]
+pub struct PresetArguments {
+    /// Its name.
+    #[arg(value_parser = PRESETS)]
+    name: String,
+    /// Keys of all keyspaces.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
+    keys: u64,
+    /// Operations in a second.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+}
+
+/// `preset`.
+pub fn preset(arguments: &PresetArguments, output: &Output) -> Result<()> {
+    let unknown = || Failure::Usage(format!("there is no preset {:?}", arguments.name));
+    let model =
+        presets::preset(&arguments.name, arguments.keys, arguments.rate.into()).ok_or_else(unknown)?;
+    let text = model.to_toml().map_err(|error| Failure::Usage(error.to_string()))?;
+    output.bytes(text.as_bytes())
+}
+
+/// Arguments of `figure15`.
+#[derive(Args)]
+pub struct FigureArguments {
+    /// Events.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    events: u64,
+    /// Keys.
+    #[arg(long, value_name = "N", default_value_t = 30_000_000,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    keys: u64,
+    /// Seconds, which is the period of the rate, too.
+    #[arg(long, value_name = "N", default_value_t = 600,
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+}
+
+/// `figure15`.
+pub fn figure15(arguments: &FigureArguments, output: &Output) -> Result<()> {
+    let all = figures::figure15(arguments.events, arguments.keys, arguments.seconds);
+    let all = all.map_err(|error| Failure::Usage(error.to_string()))?;
+    let row =
+        |one: &figures::Bounded| json!({ "of": one.what, "distance": one.distance, "bound": one.bound });
+    let line = |one: &figures::Bounded| format!("{:20} {:.4} of {:.2}", one.what, one.distance, one.bound);
+    output.result(
+        || json!(all.iter().map(row).collect::<Vec<_>>()),
+        || all.iter().map(line).collect::<Vec<_>>().join("\n"),
+    )?;
+    match all.iter().find(|one| one.distance > one.bound) {
+        Some(one) => Err(Failure::Check(format!("{} are farther apart than {}", one.what, one.bound))),
+        None => Ok(()),
+    }
 }
 
 /// Arguments of `generate`.

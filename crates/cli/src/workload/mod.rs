@@ -29,6 +29,10 @@ pub enum Command {
     Replay(replay::Arguments),
     /// Fits a model to a trace: one page of TOML, without a key of anybody's.
     Model(make::ModelArguments),
+    /// Prints the model of a published workload: UDB, ZippyDB, UP2X, YCSB A to F.
+    Preset(make::PresetArguments),
+    /// Makes the paper's figure 15 again: a workload, its model, and how far they are apart.
+    Figure15(make::FigureArguments),
     /// Makes a trace from a model, of as many events as asked.
     Generate(make::GenerateArguments),
     /// Prints the flags of db_bench's mixgraph that are nearest to a model, and what they lose.
@@ -50,6 +54,8 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Export(arguments) => files::export(arguments, output),
         Command::Replay(arguments) => replay::run(arguments, output),
         Command::Model(arguments) => make::model(arguments, output),
+        Command::Preset(arguments) => make::preset(arguments, output),
+        Command::Figure15(arguments) => make::figure15(arguments, output),
         Command::Generate(arguments) => make::generate(arguments, output),
         Command::Flags(arguments) => make::flags(arguments, output),
         Command::SimulateCache(arguments) => show::simulate_cache(arguments, output),

@@ -77,6 +77,17 @@ fn lines_go_out_and_come_in_again() {
 }
 
 #[test]
+fn a_published_workload_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, trace) = (path(folder.path(), "udb.toml"), path(folder.path(), "udb.trace"));
+    std::fs::write(&model, ok(&["workload", "preset", "udb", "--keys", "5000"])).unwrap();
+    ok(&["workload", "generate", &model, &trace, "--events", "4000"]);
+    let seen = json(&ok(&["--json", "workload", "analyse", &trace]));
+    assert_eq!((&seen["events"], seen["keyspaces"].as_array().unwrap().len()), (&4000.into(), 6));
+    fails(&["workload", "preset", "nobody"], 2, &["zippydb"]);
+}
+
+#[test]
 fn bad_traces_are_told_with_their_place() {
     let folder = tempfile::tempdir().unwrap();
     let trace = recorded(folder.path());

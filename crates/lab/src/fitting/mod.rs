@@ -50,7 +50,7 @@ pub fn fit(seen: &Analysis) -> Model {
     let events = seen.events.min(TRIAL_EVENTS_MAX);
     for recent in RECENT_TRIED {
         model.keyspaces.iter_mut().for_each(|keyspace| keyspace.access.recent = recent);
-        let trial = Generator::trial(&model, events, seen.header.clone(), Bounds::default());
+        let trial = Generator::trial(&model, 7, events, seen.header.clone(), Bounds::default());
         let far = reuse_distance(&seen.reuse, &trial.reuse) + counts_distance(seen, &trial);
         if far < best.0 {
             best = (far, recent);

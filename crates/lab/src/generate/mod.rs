@@ -309,9 +309,9 @@ impl Generator {
 
     /// What so many events of a model look like; nothing of a model that asks for nothing.
     #[must_use]
-    pub fn trial(model: &Model, events: u64, header: Header, bounds: Bounds) -> Analysis {
+    pub fn trial(model: &Model, seed: u64, events: u64, header: Header, bounds: Bounds) -> Analysis {
         let mut analyser = Analyser::new(header, bounds);
-        if let Ok(mut generator) = Generator::new(model, 7) {
+        if let Ok(mut generator) = Generator::new(model, seed) {
             (0..events).for_each(|_| analyser.add(&generator.draw()));
         }
         analyser.finish()
