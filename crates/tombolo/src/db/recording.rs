@@ -151,7 +151,7 @@ fn batch_entries(recorder: &Recorder, batch: &Batch) -> Vec<Pending> {
     operations.filter_map(entry).collect()
 }
 
-/// What is told when an operation ends.
+/// Entries that are told of when their operation ends.
 struct Told {
     recorder: Arc<Recorder>,
     begun: Instant,
