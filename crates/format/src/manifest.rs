@@ -66,7 +66,7 @@
 //!
 //! | id | critical | property |
 //! |---|---|---|
-//! | 1 | yes | range deletes: their number u32, at least 1; flags u8: 1 the table ends before its last key, where a range ends |
+//! | 1 | yes | range deletes: their number u32, at least 1; their bytes in the table u32; flags u8: 1 the table ends before its last key, where a range ends |
 //! | 2 | no | when its newest data was written |
 //! | 3 | yes | when its entries expire ([`crate::expiry`]) |
 //! | 4 | no | the tier that it is in |

@@ -111,28 +111,33 @@ const ENDS_BEFORE_LAST: u8 = 1;
 pub struct RangeDeletes {
     /// Number of ranges.
     pub count: u32,
+    /// Bytes that they take in the table.
+    pub bytes: u32,
     /// The table ends before its last key, which is where a range ends.
     pub ends_before_last: bool,
 }
 
 impl RangeDeletes {
     /// The property's value.
-    pub fn encode(self) -> [u8; 5] {
-        let [a, b, c, d] = self.count.to_le_bytes();
-        [a, b, c, d, if self.ends_before_last { ENDS_BEFORE_LAST } else { 0 }]
+    pub fn encode(self) -> [u8; 9] {
+        let mut value = [0; 9];
+        value[..4].copy_from_slice(&self.count.to_le_bytes());
+        value[4..8].copy_from_slice(&self.bytes.to_le_bytes());
+        value[8] = if self.ends_before_last { ENDS_BEFORE_LAST } else { 0 };
+        value
     }
 
     fn decode(value: &[u8]) -> Result<RangeDeletes> {
         let mut reader = Reader::new(value);
-        let (count, flags) = (reader.u32()?, reader.u8()?);
+        let (count, bytes, flags) = (reader.u32()?, reader.u32()?, reader.u8()?);
         reader.end()?;
         if count == 0 {
             return Err(FormatError::damaged(0, "a number of range deletes", "0"));
         }
         if flags & !ENDS_BEFORE_LAST != 0 {
-            return Err(FormatError::newer(4, format!("range deletes with unknown flags {flags:#x}")));
+            return Err(FormatError::newer(8, format!("range deletes with unknown flags {flags:#x}")));
         }
-        Ok(RangeDeletes { count, ends_before_last: flags != 0 })
+        Ok(RangeDeletes { count, bytes, ends_before_last: flags != 0 })
     }
 }
 

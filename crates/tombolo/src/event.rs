@@ -116,6 +116,47 @@ pub enum Event {
         /// What the operator failed with.
         error: Error,
     },
+    /// A flush or a compaction found single deletes of keys that had not been put exactly once
+    /// since they were last removed. They were taken for deletes. Told once for each job.
+    SingleDeletesMisused {
+        /// The keyspace.
+        keyspace: u32,
+        /// How many.
+        count: u64,
+    },
+    /// A keyspace's compaction filter failed, or is not there: entries were kept, and the work went
+    /// on. Told once for each keyspace.
+    FilterFailed {
+        /// The keyspace.
+        keyspace: u32,
+        /// What the filter failed with; `Unsupported` too when it is not there.
+        error: Error,
+    },
+    /// Tables from outside are part of the database, which reads see from here on.
+    Ingested {
+        /// How many.
+        tables: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Their entries.
+        entries: u64,
+        /// The sequence number that they have.
+        sequence: u64,
+    },
+    /// A keyspace was made.
+    KeyspaceCreated {
+        /// Its number.
+        keyspace: u32,
+        /// Its name.
+        name: String,
+    },
+    /// A keyspace was dropped: no read sees it any more, and its tables are deleted from here on.
+    KeyspaceDropped {
+        /// Its number.
+        keyspace: u32,
+        /// Its name.
+        name: String,
+    },
     /// A checkpoint was made.
     CheckpointMade {
         /// Its name.

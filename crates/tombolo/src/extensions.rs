@@ -3,12 +3,15 @@
 use tombolo_storage::Result;
 
 use crate::collector::Collectors;
+use crate::filter::Filters;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extensions {
     /// Who says properties of tables.
     pub(crate) collectors: Collectors,
+    /// Who says what compaction keeps.
+    pub(crate) filters: Filters,
 }
 
 impl Extensions {

@@ -24,6 +24,7 @@ mod deadline;
 mod engine;
 mod event;
 mod extensions;
+mod filter;
 mod flash;
 mod flush;
 mod guard;
@@ -68,6 +69,9 @@ pub use db::{
     ScanStream, Snapshot, Standby, Stats, TableProperties, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
+pub use filter::{
+    CompactionFilter, FilterDecision, FilterEntry, FilterError, FilterJob, FilterName, JobFilter,
+};
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
 pub use liveness::asking::Answered;
 pub use liveness::presence::{Presence, Seen, Writer};

@@ -3,6 +3,7 @@
 mod checkpoint;
 pub mod clones;
 mod condition;
+mod files;
 mod keyspaces;
 mod look;
 mod salvage;
@@ -57,6 +58,9 @@ pub enum Command {
     Delete(write::Delete),
     /// Deletes all keys from one on and before another: one write, however many there are.
     DeleteRange(write::DeleteRange),
+    /// Deletes all keys from one on and before another, and drops the tables that hold nothing else
+    /// without reading them.
+    DeleteFilesInRange(files::DeleteFilesInRange),
     /// Prints keys and values in order.
     Scan(Scan),
     /// Reads entries from lines of JSON or with tabs, from a pipe or a file.
@@ -246,6 +250,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Get(arguments) => get(arguments, output),
         Command::Delete(arguments) => write::delete(arguments, output),
         Command::DeleteRange(arguments) => write::delete_range(arguments, output),
+        Command::DeleteFilesInRange(arguments) => files::run(arguments, output),
         Command::Scan(arguments) => scan(arguments, output),
         Command::Import(arguments) => transfer::import(arguments, output),
         Command::Export(arguments) => transfer::export(arguments, output),

@@ -1,6 +1,6 @@
 //! Commands that write keys: `put`, `merge`, `delete`, `delete-range`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use super::{Common, Survives, finish_write};
 use crate::database::{NewArguments, TakeOverArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::text::Form;
 
 /// Arguments of `put`.
 #[derive(Args)]
@@ -219,10 +220,9 @@ pub fn delete(arguments: &Delete, output: &Output) -> Result<()> {
     finish_write(&db, output, None, written)
 }
 
-/// Runs `delete-range`.
-pub fn delete_range(arguments: &DeleteRange, output: &Output) -> Result<()> {
-    let form = arguments.common.form();
-    let (from, to) = (form.parse(&arguments.from)?, form.parse(&arguments.to)?);
+/// The ends of a range that holds keys.
+pub(super) fn parse_range(form: Form, from: &OsStr, to: &OsStr) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (from, to) = (form.parse(from)?, form.parse(to)?);
     if from >= to {
         return Err(Failure::Usage(format!(
             "no key is from {} on and before {}: the first key that stays comes second, and is the greater",
@@ -230,6 +230,12 @@ pub fn delete_range(arguments: &DeleteRange, output: &Output) -> Result<()> {
             form.show(&to)
         )));
     }
+    Ok((from, to))
+}
+
+/// Runs `delete-range`.
+pub fn delete_range(arguments: &DeleteRange, output: &Output) -> Result<()> {
+    let (from, to) = parse_range(arguments.common.form(), &arguments.from, &arguments.to)?;
     let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
     let written = keyspace.delete_range_with(&from, &to, arguments.durability.into()).wait();
     finish_write(&db, output, None, written.map(|()| None).map_err(Failure::from))

@@ -18,6 +18,12 @@ fn a_range_of_keys_is_deleted() {
     ok(&["db", "flush", &store]);
     ok(&["db", "delete-range", &store, "--hex", "64", "ff"]);
     assert_eq!(ok(&["db", "scan", &store, "--keys-only"]), "a\nc\n");
+    ok(&["db", "compact", &store]);
+    fails(&["db", "delete-files-in-range", &store, "c", "b"], 2, &["no key is from c on and before b"]);
+    let said = json(&ok(&["--json", "db", "delete-files-in-range", &store, "a", "z"]));
+    assert_eq!((&said["before"]["tables"], &said["after"]["tables"]), (&1.into(), &1.into()), "{said}");
+    assert_eq!(ok(&["db", "scan", &store, "--keys-only"]), "");
+    assert!(ok(&["db", "delete-files-in-range", &store, "a", "z"]).contains("had "));
     // A missing keyspace leaves no writer that seems to live.
     assert_eq!(json(&ok(&["--json", "db", "writer", &store]))["state"], "closed");
 }

@@ -161,7 +161,7 @@ fn a_checkpoint() -> Vec<u8> {
 
 fn a_description() -> TableDescription {
     let mut properties = Vec::new();
-    let ranges = RangeDeletes { count: 2, ends_before_last: true };
+    let ranges = RangeDeletes { count: 2, bytes: 60, ends_before_last: true };
     let value = &ranges.encode();
     put_property(&mut properties, Property { id: PROPERTY_RANGE_DELETES, is_critical: true, value });
     put_property(&mut properties, Property { id: 2, is_critical: false, value: b"newest" });

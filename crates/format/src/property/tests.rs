@@ -72,14 +72,18 @@ fn lists_out_of_order_twice_too_long_or_cut_are_damage() {
 
 #[test]
 fn what_a_description_says_of_range_deletes_is_known() {
-    let said = RangeDeletes { count: 3, ends_before_last: true };
+    let said = RangeDeletes { count: 3, bytes: 77, ends_before_last: true };
     let known = KnownProperties { range_deletes: Some(said), ..KnownProperties::default() };
     let value = &said.encode();
     let of = PropertyList::of([Property { id: PROPERTY_RANGE_DELETES, is_critical: true, value }]);
-    assert_eq!(of.bytes(), list(&[(1, true, &[3, 0, 0, 0, 1])]));
+    assert_eq!(of.bytes(), list(&[(1, true, &[3, 0, 0, 0, 77, 0, 0, 0, 1])]));
     assert_eq!(PropertyList::decode(of.bytes()).map(|list| list.known()), Ok(known));
     assert_eq!(of.known(), known);
-    for (value, is_newer) in [(&[0, 0, 0, 0, 1][..], false), (&[1, 0, 0, 0, 2], true), (&[1, 0], false)] {
+    for (value, is_newer) in [
+        (&[0, 0, 0, 0, 9, 0, 0, 0, 1][..], false),
+        (&[1, 0, 0, 0, 9, 0, 0, 0, 2], true),
+        (&[1, 0, 0, 0, 1], false),
+    ] {
         let refused = PropertyList::decode(&list(&[(1, true, value)])).unwrap_err();
         assert_eq!(matches!(refused, FormatError::Newer { .. }), is_newer, "{refused:?}");
     }

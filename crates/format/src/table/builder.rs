@@ -470,7 +470,8 @@ impl TableBuilder {
         };
         let last_key = if ends_before_last { Bytes::copy_from_slice(to) } else { last_key.into() };
         let count = self.ranges.len() as u32;
-        (first_key, last_key, Some(RangeDeletes { count, ends_before_last }))
+        let bytes = self.ranges.encoded_bytes() as u32;
+        (first_key, last_key, Some(RangeDeletes { count, bytes, ends_before_last }))
     }
 
     /// Offset in the table of the next byte of output.

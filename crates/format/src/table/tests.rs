@@ -445,7 +445,8 @@ fn range_deletes_lie_before_the_top_index_and_widen_the_bounds() {
     assert_eq!(top.ranges, ranges(&[("a", "b", 2000), ("key-000100", "z", 3000)]));
     assert_eq!(read_all(&bytes).unwrap(), entries);
     assert_eq!((&summary.first_key[..], &summary.last_key[..]), (&b"a"[..], &b"z"[..]));
-    let said = crate::property::RangeDeletes { count: 2, ends_before_last: true };
+    let ranges_bytes = top.ranges.encoded_bytes() as u32;
+    let said = crate::property::RangeDeletes { count: 2, bytes: ranges_bytes, ends_before_last: true };
     assert_eq!(summary.range_deletes, Some(said));
     assert_eq!(summary.features, EntryKind::RangeDelete.feature());
     assert_eq!((summary.sequences.first.0, summary.sequences.last.0), (1, 3000));

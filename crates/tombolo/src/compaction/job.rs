@@ -9,23 +9,24 @@
 //! 1. What a snapshot sees is kept: snapshots are listed after the inputs were chosen.
 //! 2. A delete goes only where nothing older of its key can lie below the output.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
-use tombolo_format::key::InternalKey;
+use tombolo_format::key::{EntryKind, InternalKey};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::ranges::{Covered, RANGE_HEADER_BYTES, RangeLayers};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::merge::{Failure, Merge, Merged};
-use super::pick::{Job, LEVEL_LAST};
+use super::pick::{Job, LEVEL_LAST, Reason};
 use super::relocation::{Moving, Place, Waiting};
 use super::world::{JobWorld, Terms};
 use crate::budget::Category;
+use crate::filter::{FilterJob, Filtered, Filtering, Offered};
 use crate::flush::finish;
 use crate::resolve::{Hiding, Retention, Taken};
 use crate::version::{Below, Output, SortedRun, TableHandle, TableWriter};
@@ -58,6 +59,10 @@ pub(super) struct Run {
     trouble: Mutex<Option<Error>>,
     /// The value objects that are collected, and out of which values move that pass.
     moving: Moving,
+    /// What the keyspace's compaction filter did.
+    filtered: Mutex<Filtered>,
+    /// Single deletes that met anything but one put.
+    misused: AtomicU64,
 }
 
 /// From a key to a key, without the latter.
@@ -81,6 +86,8 @@ impl Run {
             ranges: OnceLock::new(),
             older: Mutex::default(),
             trouble: Mutex::default(),
+            filtered: Mutex::default(),
+            misused: AtomicU64::new(0),
         })
     }
 
@@ -102,6 +109,63 @@ impl Run {
     /// Value objects of which not all that should have moved could be read.
     pub(super) fn take_unreadable(&self) -> Vec<(TableName, Error)> {
         self.moving.take_unreadable()
+    }
+
+    /// What the keyspace's compaction filter did.
+    pub(super) fn take_filtered(&self) -> Filtered {
+        std::mem::take(&mut *self.filtered.lock())
+    }
+
+    /// How many single deletes met anything but one put.
+    pub(super) fn misused(&self) -> u64 {
+        self.misused.load(Ordering::Relaxed)
+    }
+
+    /// The keyspace's filter, at a part.
+    fn begin_filtering(&self) -> Option<Filtering> {
+        let job = FilterJob {
+            keyspace: self.job.keyspace,
+            level: self.job.to,
+            is_flush: false,
+            is_asked: self.job.reason == Reason::Asked,
+            oldest_unix_seconds: Some(self.oldest_unix_seconds),
+            time_ms: self.terms.time_ms,
+        };
+        let newest = self.terms.moments.snapshots.last().map(|(number, _)| *number);
+        self.terms.filter.as_ref().map(|filter| filter.begin(&job, newest))
+    }
+
+    /// Adds the newest entry of a key, or what its filter makes of it. `table` holds it, where its
+    /// value lies apart.
+    async fn add_filtered(
+        &self,
+        outputs: &mut Outputs,
+        (key, value): (InternalKey<'_>, &[u8]),
+        place: Place,
+        filtering: &mut Filtering,
+        table: Option<Arc<TableHandle>>,
+        below: &mut Below,
+    ) -> Merged<()> {
+        let mut offered = filtering.offer(key, value, None, |key| !below.may_hold(key));
+        if offered == Offered::NeedsValue
+            && let Some(table) = table
+        {
+            match table.value(Purpose::Compaction, key.user_key, value).await {
+                Ok(fetched) => {
+                    offered = filtering.offer(key, value, Some(&fetched), |key| !below.may_hold(key));
+                }
+                // The job ends soon.
+                Err(_) if self.world.is_given_up() => {}
+                Err(error) => filtering.failed(error.context("fetching a value for a compaction filter")),
+            }
+        }
+        match offered {
+            Offered::Kept | Offered::NeedsValue => self.add(outputs, key, value, place).await,
+            Offered::Dropped => Ok(()),
+            Offered::Changed(trailer, value) => {
+                self.add(outputs, InternalKey::new(key.user_key, trailer), &value, place).await
+            }
+        }
     }
 
     /// Runs all parts, and waits for all, however they end.
@@ -179,6 +243,7 @@ impl Run {
         let mut below = Below::new(self.job.older_runs.clone(), &self.job.deeper);
         let ranges = Ending::new(self.ranges_of(&hiding, &range, &below), self.job.to);
         let mut outputs = Outputs::new(Cutter::new(&self.job, self.job.bytes() / parts), ranges);
+        let mut filtering = self.begin_filtering();
         let mut entries = 0;
         // Of what is held: whether it is the newest of its key, and its block was in a cache.
         let (mut held_new, mut held_hot) = (false, false);
@@ -202,10 +267,20 @@ impl Run {
             {
                 let next = entry.as_ref().map(|(key, _)| key.user_key);
                 let mut is_first = true;
-                for (trailer, value) in retention.release(next, |key| !below.may_hold(key)) {
+                let released = retention.release(next, |key| !below.may_hold(key));
+                // A value under operands is not what the key has.
+                let is_whole = released.len() == 1;
+                for (trailer, value) in released {
                     let key = InternalKey::new(retention.key(), trailer);
                     let place = Place { is_new: held_new && is_first, is_older: !held_new, is_hot: held_hot };
-                    self.add(&mut outputs, key, &value, place).await?;
+                    match filtering.as_mut().filter(|_| place.is_new && is_whole) {
+                        Some(filtering) => {
+                            let entry = (key, &value[..]);
+                            self.add_filtered(&mut outputs, entry, place, filtering, None, &mut below)
+                                .await?;
+                        }
+                        None => self.add(&mut outputs, key, &value, place).await?,
+                    }
                     is_first = false;
                 }
                 // What comes of the same key goes into the same table.
@@ -220,7 +295,16 @@ impl Run {
             match taken {
                 Taken::Kept => {
                     let place = Place { is_new, is_older: !is_new, is_hot: merge.is_hot() };
-                    self.add(&mut outputs, key, value, place).await?;
+                    match filtering.as_mut().filter(|_| is_new) {
+                        Some(filtering) => {
+                            let is_apart = key.trailer.kind() == Some(EntryKind::SeparatedPut);
+                            let table = if is_apart { merge.table().cloned() } else { None };
+                            let entry = (key, value);
+                            self.add_filtered(&mut outputs, entry, place, filtering, table, &mut below)
+                                .await?;
+                        }
+                        None => self.add(&mut outputs, key, value, place).await?,
+                    }
                 }
                 Taken::Dropped => {}
                 Taken::Held if was_held => {}
@@ -235,6 +319,10 @@ impl Run {
                 self.let_others_run().await?;
             }
         }
+        if let Some(filtering) = filtering {
+            self.filtered.lock().add(filtering.finish());
+        }
+        self.misused.fetch_add(retention.take_misused(), Ordering::Relaxed);
         if let Some(error) = retention.take_trouble() {
             self.trouble.lock().get_or_insert(error);
         }

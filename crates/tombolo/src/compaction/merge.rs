@@ -158,6 +158,12 @@ impl Merge {
         Some((cursor.key(), cursor.value()))
     }
 
+    /// The table of the entry at which it stands.
+    pub(super) fn table(&self) -> Option<&Arc<TableHandle>> {
+        let input = &self.inputs[*self.order.first()?];
+        input.tables.get(input.at)
+    }
+
     /// The trouble with the entry at which it stands, said of its table.
     #[cold]
     pub(super) fn failed(&self, error: impl FnOnce(&ObjectName) -> Error) -> Failure {

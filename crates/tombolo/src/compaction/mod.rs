@@ -34,7 +34,9 @@ use tombolo_storage::{Error, ErrorKind, ObjectName, Result};
 pub(crate) use garbage::collect;
 
 use crate::collection::release_before_recorded;
-use crate::engine::{Background, CompactionRequest, Engine, KeyspaceInfo, Store, Work, count_of_level};
+use crate::engine::{
+    Background, CompactionRequest, Engine, FilteringJob, KeyspaceInfo, Store, Work, count_of_level,
+};
 use crate::event::Event;
 use crate::flush::{Retries, count, delete_unnamed, never_named, tell_of_tables};
 use crate::manifest::{Collected, TableStatus, names};
@@ -135,7 +137,8 @@ impl Compactor {
         let mut shared = self.0.lock();
         let requests = std::mem::take(&mut *engine.compaction_requests.lock());
         shared.asked.extend(requests.into_iter().map(|request| {
-            (Asked::new(request.keyspace, request.first.clone(), request.last.clone()), request)
+            let asked = Asked::new(request.keyspace, request.first.clone(), request.last.clone());
+            (asked.dropping(request.dropped), request)
         }));
         // Loaded under the lock: what a job that was given back has installed is in it.
         let view = engine.view_owned();
@@ -236,10 +239,12 @@ impl Shared {
         let snapshots = background.snapshots.moments();
         Picking {
             keyspace: keyspace.id,
+            is_filtered: keyspace.is_filtered(),
             settings,
             busy,
             cursors,
             oldest_snapshot: snapshots.first().map_or(SequenceNumber::MAX, |(number, _)| *number),
+            snapshots: snapshots.iter().map(|(number, _)| *number).collect(),
             newest_snapshot: snapshots.last().map(|(number, _)| *number),
             settled_ms,
             snapshots_judged_ms: snapshots.iter().map(|(_, judged_ms)| *judged_ms).min().unwrap_or(u64::MAX),
@@ -379,21 +384,26 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         Means::Move => {
             let moved =
                 |table: &Arc<TableHandle>| Edit::TableMoved { name: table.description().name, level: job.to };
-            return Ok(install(engine, job, job.upper.iter().map(moved).collect(), Vec::new()).await?);
+            return Ok(install(engine, job, job.upper.iter().map(moved).collect(), Vec::new(), None).await?);
         }
         Means::Drop => {
             let gone = |table: &Arc<TableHandle>| Edit::TableObsolete { name: table.description().name };
-            return Ok(install(engine, job, job.inputs().map(gone).collect(), Vec::new()).await?);
+            return Ok(install(engine, job, job.inputs().map(gone).collect(), Vec::new(), None).await?);
         }
     }
     let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
-    let run = Run::new(world, job, Terms::now(engine, &begun.keyspace));
+    let (terms, filtering) = Terms::now(engine, &begun.keyspace);
+    let run = Run::new(world, job, terms);
     let merged = run.run().await;
     for (object, error) in run.take_unreadable() {
         // The references stay, and reads tell of them.
         if compactor.0.lock().busy.set_aside(job.keyspace, object) {
             report_damage(engine, job.keyspace, object, &error);
         }
+    }
+    engine.note_filtered(job.keyspace, &run.take_filtered());
+    if merged.is_ok() {
+        engine.note_misused(job.keyspace, run.misused());
     }
     if let Some(error) = run.take_trouble() {
         engine.merge_failed(job.keyspace, &error);
@@ -416,7 +426,7 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         count_of_level(&counters.level_bytes_read, level, bytes);
     }
     count_of_level(&counters.level_bytes_written, job.to, written);
-    install(engine, job, edits, outputs).await?;
+    install(engine, job, edits, outputs, filtering.as_deref()).await?;
     compactor.0.lock().busy.note_older(run.take_older());
     Ok(())
 }
@@ -427,6 +437,7 @@ async fn install(
     job: &Job,
     edits: Vec<Edit>,
     outputs: Vec<TableDescription>,
+    filtering: Option<&FilteringJob>,
 ) -> Result<()> {
     let state = engine.manifest.state();
     let is_live = |name: TableName| state.table(name).is_some_and(|table| table.status == TableStatus::Live);
@@ -457,7 +468,7 @@ async fn install(
         }
         return Err(error);
     }
-    engine.install(None);
+    engine.install_job(None, filtering);
     tell_of_tables(engine, &outputs);
     engine.counters.compactions.fetch_add(1, Ordering::Relaxed);
     engine.events.tell(|| Event::Compacted {

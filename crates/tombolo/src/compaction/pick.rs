@@ -42,6 +42,7 @@ pub(crate) use asked::{Asked, Turn};
 
 mod apart;
 mod asked;
+mod dropped;
 mod expired;
 mod fifo;
 mod placed;
@@ -67,6 +68,9 @@ const ENTRIES_PER_DELETE: u64 = 4;
 /// A small table of the output level next to a job's range joins it when it is at most this many
 /// times as large as the job.
 const NEIGHBOUR_MAX: u64 = 4;
+/// Runs that become one hold at most so many bytes of range deletes: what overlaps is cut, to twice
+/// as many at most, and a table takes no more than that.
+const RANGES_BYTES_MAX: u64 = tombolo_format::ranges::RANGES_BYTES_MAX as u64 / 2;
 /// Most tables that one job takes from a sorted level because they are small.
 const SMALL_TABLES_MAX: usize = 64;
 
@@ -338,11 +342,15 @@ pub(crate) type Cursors = BTreeMap<(u32, u8), Bytes>;
 #[derive(Debug)]
 pub(crate) struct Picking<'a> {
     pub(crate) keyspace: u32,
+    /// A compaction filter is asked of its entries.
+    pub(crate) is_filtered: bool,
     pub(crate) settings: Settings,
     pub(crate) busy: &'a Busy,
     pub(crate) cursors: &'a Cursors,
     /// The oldest number that a snapshot looks from: deletes up to it can go.
     pub(crate) oldest_snapshot: SequenceNumber,
+    /// The numbers that snapshots look from, ascending.
+    pub(crate) snapshots: Vec<SequenceNumber>,
     /// The newest number that a snapshot looks from, if there is one: it sees no table that begins
     /// after it.
     pub(crate) newest_snapshot: Option<SequenceNumber>,
@@ -630,8 +638,11 @@ fn are_small(tables: &[Arc<TableHandle>], table_bytes: u64) -> bool {
 
 /// Whether the tables fit where they go as they are.
 fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
-    // Who asks may want new settings to take effect.
-    if (job.reason == Reason::Asked && job.from == 0) || job.from == job.to || !job.lower.is_empty() {
+    // Who asks may want new settings to take effect, or all entries offered to a filter.
+    if (job.reason == Reason::Asked && (job.from == 0 || picking.is_filtered))
+        || job.from == job.to
+        || !job.lower.is_empty()
+    {
         return false;
     }
     if job.to == LEVEL_LAST && !picking.settings.same_compression {
@@ -711,12 +722,14 @@ fn within_level_0(
 ) -> Option<Job> {
     let newest = levels.runs.iter().position(|table| picking.busy.is_free(table))?;
     let bytes_max = if picking.busy.has_damage(picking.keyspace) { u64::MAX } else { bytes_max };
-    let mut bytes = 0u64;
+    let (mut bytes, mut range_bytes) = (0u64, 0u64);
     let mut chosen = Vec::new();
     for table in levels.runs[newest..].iter().take_while(|table| picking.busy.is_free(table)) {
         let length = table.description().length;
         let small = chosen.len() < 2 || length <= bytes * 2;
-        if !small || bytes.saturating_add(length) > bytes_max {
+        range_bytes += table.description().range_deletes().map_or(0, |ranges| u64::from(ranges.bytes));
+        let fits = range_bytes <= RANGES_BYTES_MAX || is_enabled(Mutant::RangeDeletesUnbounded);
+        if !small || !fits || bytes.saturating_add(length) > bytes_max {
             break;
         }
         bytes += length;

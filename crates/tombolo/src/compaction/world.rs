@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use crate::engine::{Engine, KeyspaceInfo};
+use crate::engine::{Engine, FilteringJob, KeyspaceInfo};
+use crate::filter::NamedFilter;
 use crate::flush::OutputWorld;
 use crate::options::KeyspaceOptions;
 use crate::resolve::{Judge, Moments};
@@ -33,6 +34,10 @@ pub(super) struct Terms {
     pub(super) moments: Moments,
     /// What resolving the keyspace's entries needs to know.
     pub(super) judge: Judge,
+    /// The compaction filter of the keyspace, if it is there.
+    pub(super) filter: Option<Arc<NamedFilter>>,
+    /// The database's time.
+    pub(super) time_ms: u64,
     /// The settings of the keyspace.
     pub(super) options: Arc<KeyspaceOptions>,
     /// Bytes of all tables of the database, which the size of blocks goes by.
@@ -42,12 +47,23 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Those of a job on `keyspace` that was just picked.
-    pub(super) fn now(engine: &Engine, keyspace: &KeyspaceInfo) -> Terms {
+    /// Those of a job on `keyspace` that was just picked. One that asks a filter holds the second
+    /// until it is installed.
+    pub(super) fn now(engine: &Arc<Engine>, keyspace: &KeyspaceInfo) -> (Terms, Option<Arc<FilteringJob>>) {
+        let filter = keyspace.filter().filter(|filter| filter.is_there());
+        let (moments, filtering) = if filter.is_some() {
+            let (moments, filtering) = FilteringJob::begin(engine);
+            (moments, Some(filtering))
+        } else {
+            engine.note_missing_filter(keyspace.id);
+            (engine.moments(), None)
+        };
         let forgets = is_enabled(Mutant::CompactionForgetsSnapshots);
-        Terms {
-            moments: if forgets { Moments::default() } else { engine.moments() },
+        let terms = Terms {
+            moments: if forgets { Moments::default() } else { moments },
             judge: keyspace.judge(),
+            filter,
+            time_ms: engine.judged_ms(),
             options: keyspace.options(),
             table_bytes: engine.table_bytes(),
             collected: super::collected(engine, keyspace.id)
@@ -55,6 +71,7 @@ impl Terms {
                 .into_iter()
                 .map(|(object, _)| object)
                 .collect(),
-        }
+        };
+        (terms, filtering)
     }
 }

@@ -18,6 +18,7 @@ use crate::db::{Db, Reader, Standby, application};
 use crate::engine::Engine;
 use crate::event::Listener;
 use crate::extensions::Extensions;
+use crate::filter::{CompactionFilter, FilterName};
 use crate::flash::FlashCache;
 use crate::liveness::asking::{self, Answered};
 use crate::liveness::presence::{self, Presence};
@@ -250,6 +251,46 @@ impl Builder {
     /// ```
     pub fn operator(mut self, name: OperatorName, operator: Operator) -> Builder {
         self.operators.insert(name, operator);
+        self
+    }
+
+    /// A compaction filter, for keyspaces that name it
+    /// ([`crate::KeyspaceOptions::compaction_filter`]): compaction keeps what it says. One of the
+    /// same name and version takes the place of another. In a keyspace whose filter is not there
+    /// nothing is filtered, which [`crate::Event::FilterFailed`] says once.
+    ///
+    /// ```
+    /// use tombolo::{
+    ///     CompactionFilter, Db, FilterDecision, FilterEntry, FilterJob, FilterName, JobFilter,
+    ///     KeyspaceOptions,
+    /// };
+    ///
+    /// /// Drops values that are empty.
+    /// struct NoEmpty;
+    ///
+    /// impl CompactionFilter for NoEmpty {
+    ///     fn begin(&self, _job: &FilterJob) -> Option<Box<dyn JobFilter>> {
+    ///         Some(Box::new(|entry: &FilterEntry<'_>| {
+    ///             let is_empty = entry.value.is_some_and(<[u8]>::is_empty);
+    ///             Ok(if is_empty { FilterDecision::Drop } else { FilterDecision::Keep })
+    ///         }))
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> tombolo::Result<()> {
+    /// let name = FilterName::new("no_empty", 1)?;
+    /// let db = Db::builder("mem://filtered").compaction_filter(name.clone(), NoEmpty).open().wait()?;
+    /// let options = KeyspaceOptions { compaction_filter: Some(name), ..KeyspaceOptions::default() };
+    /// let notes = db.create_keyspace("notes", options).wait()?;
+    /// notes.put("one", "").wait()?;
+    /// notes.put("two", "text").wait()?;
+    /// db.compact().wait()?;
+    /// assert_eq!(notes.scan::<&[u8]>(..).count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compaction_filter(mut self, name: FilterName, filter: impl CompactionFilter) -> Builder {
+        self.extensions.filters.insert(name, Arc::new(filter));
         self
     }
 

@@ -138,9 +138,9 @@ impl Keyspace {
         let sequence = moment.sequence.unwrap_or_else(|| engine.stream.visible());
         let judged_ms = moment.judged_ms.unwrap_or_else(|| engine.judged_ms());
         let (keyspace, alignment) = (Arc::clone(self.info()), self.info().value_alignment());
-        let keep = move |(sequence, value): Version| Versioned {
-            value: aligned(value, alignment),
-            sequence: sequence.0,
+        let keep = move |version: Version| Versioned {
+            value: aligned(version.value, alignment),
+            sequence: version.sequence.0,
         };
         let asked = Asked { keyspace: &keyspace, sequence, judged: Judged::At(judged_ms) };
         match read::get_version_in_memory(&view, asked, key) {

@@ -11,6 +11,7 @@ mod blocking;
 mod builder;
 mod conditional;
 mod cursor;
+mod delete_files;
 #[cfg(feature = "metrics")]
 mod endpoint;
 mod ingest;

@@ -498,6 +498,25 @@ fn work(engine: &Engine, list: &mut List) {
     let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let (flushed, compacted) = (of(&counters.flushed_bytes), of(&counters.compacted_bytes_written));
     list.count("compactions-running", of(&counters.compactions_running), "compactions that run now");
+    list.count(
+        "single-deletes-misused",
+        of(&counters.single_deletes_misused),
+        "single deletes that met anything but one put, as far as it was seen; above 0: use deletes",
+    );
+    let help = "entries that compaction filters dropped";
+    list.count("filter-dropped", of(&counters.filter_dropped), help);
+    let help = "values that compaction filters replaced";
+    list.count("filter-replaced", of(&counters.filter_replaced), help);
+    list.count(
+        "filter-failed",
+        of(&counters.filter_failed),
+        "entries that were kept as a compaction filter failed; above 0: mend the filter",
+    );
+    list.count(
+        "filter-missing",
+        of(&counters.filter_missing),
+        "compactions of keyspaces whose filter the program does not have; nothing was filtered",
+    );
     let pending = compaction::bytes_pending(engine, &engine.view().version);
     list.bytes(
         "compaction-bytes-pending",

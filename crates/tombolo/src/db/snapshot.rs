@@ -9,7 +9,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::db::prefix::prefix_range;
 use crate::db::{Cursor, Handle, Keyspace, Scan};
-use crate::engine::View;
+use crate::engine::{Opened, View};
 use crate::op::Op;
 use crate::value::Value;
 
@@ -25,7 +25,8 @@ struct Open {
     sequence: SequenceNumber,
     /// The time by which it judges what has expired.
     judged_ms: u64,
-    /// Of a reader: the writer, which flushes and compacts, knows nothing of its snapshots.
+    /// Of a reader: the writer, which flushes and compacts, knows nothing of its snapshots. And of
+    /// one that was opened while a compaction filter was at work, which knows nothing of it.
     view: Option<Arc<View>>,
 }
 
@@ -47,7 +48,8 @@ impl Moment<'_> {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if self.handle.engine.snapshots.close(self.sequence) {
+        let kept_view = self.view.take().is_some();
+        if self.handle.engine.snapshots.close(self.sequence) || kept_view {
             self.handle.engine.work.raise();
         }
     }
@@ -56,13 +58,18 @@ impl Drop for Open {
 impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Snapshot {
         let engine = &handle.engine;
-        let view = engine.is_read_only().then(|| engine.view_owned());
         let visible = || engine.stream.visible();
-        let (sequence, judged_ms) = engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms());
+        // Of a reader the view comes first, as its rounds replace view and number together.
+        let view = engine.is_read_only().then(|| engine.view_owned());
+        let Opened { sequence, judged_ms, keeps_view } =
+            engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms());
+        // It holds all up to the number, which was taken before.
+        let keeps_view = keeps_view && !is_enabled(Mutant::FilterForgetsNewSnapshots);
+        let view = view.or_else(|| keeps_view.then(|| engine.view_owned()));
         Snapshot(Arc::new(Open { handle, sequence, judged_ms, view }))
     }
 
-    /// What it looks at, if not at the newest: of a reader.
+    /// What it looks at, if not at the newest.
     pub(crate) fn view(&self) -> Option<&Arc<View>> {
         self.0.view.as_ref()
     }

@@ -130,6 +130,15 @@ impl Background {
         }
     }
 
+    /// A job found single deletes that met anything but one put.
+    pub(crate) fn note_misused(&self, keyspace: u32, count: u64) {
+        if count > 0 {
+            self.counters.single_deletes_misused.fetch_add(count, Ordering::Relaxed);
+            tracing::warn!(keyspace, count, "single deletes of keys that were not put exactly once");
+            self.events.tell(|| Event::SingleDeletesMisused { keyspace, count });
+        }
+    }
+
     /// A background work went well, or is not wanted any more.
     pub(crate) fn work_ended(&self, work: Work) {
         if let Some(event) = self.troubles.ended(work) {

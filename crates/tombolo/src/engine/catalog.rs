@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::RwLock;
 use tombolo_format::key::{EntryKind, kind_name};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::dead_runs::DeadRuns;
+use crate::filter::{Filters, NamedFilter};
 use crate::operator::Operators;
 use crate::options::{KeyspaceOptions, ttl_ms};
 use crate::resolve::Judge;
@@ -33,6 +34,10 @@ pub(crate) struct KeyspaceInfo {
     judge: ArcSwap<Judge>,
     /// An operator failed on it, which was said.
     merge_failed: AtomicBool,
+    /// The compaction filter that `options` name, once the catalog's are known.
+    filter: ArcSwapOption<NamedFilter>,
+    /// The filter failed on it, or is not there, which was said.
+    filter_failed: AtomicBool,
 }
 
 impl KeyspaceInfo {
@@ -49,6 +54,8 @@ impl KeyspaceInfo {
             catalog: OnceLock::new(),
             judge: ArcSwap::default(),
             merge_failed: AtomicBool::new(false),
+            filter: ArcSwapOption::empty(),
+            filter_failed: AtomicBool::new(false),
         })
     }
 
@@ -62,11 +69,14 @@ impl KeyspaceInfo {
         self.features.store(features, Ordering::Relaxed);
         self.value_alignment.store(options.value_alignment, Ordering::Relaxed);
         self.options.store(Arc::new(options));
-        self.find_operator();
+        self.find_named();
     }
 
-    fn find_operator(&self) {
+    /// Finds the operator and the filter that its options name.
+    fn find_named(&self) {
         let Some(catalog) = self.catalog.get() else { return };
+        let filter = self.options.load().compaction_filter.as_ref().map(|name| catalog.filters.named(name));
+        self.filter.store(filter.map(Arc::new));
         let operator = self.options.load().operator.as_ref().map(|name| catalog.operators.named(name));
         self.judge.store(Arc::new(Judge { operator, judged_ms: 0 }));
     }
@@ -100,6 +110,21 @@ impl KeyspaceInfo {
     /// Notes that its operator failed in the background; says whether that is new.
     pub(crate) fn note_merge_failed(&self) -> bool {
         !self.merge_failed.swap(true, Ordering::Relaxed)
+    }
+
+    /// The compaction filter that it names.
+    pub(crate) fn filter(&self) -> Option<Arc<NamedFilter>> {
+        self.filter.load_full()
+    }
+
+    /// Whether compaction asks a filter of its entries.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.filter.load().as_ref().is_some_and(|filter| filter.is_there())
+    }
+
+    /// As [`KeyspaceInfo::note_merge_failed`], of its filter.
+    pub(crate) fn note_filter_failed(&self) -> bool {
+        !self.filter_failed.swap(true, Ordering::Relaxed)
     }
 
     /// Feature bits of the entries that may be written to it.
@@ -170,6 +195,7 @@ pub(crate) struct Catalog {
 struct Shared {
     operators: Operators,
     dead_runs: DeadRuns,
+    filters: Filters,
 }
 
 /// Invariant: both hold the same keyspaces.
@@ -180,9 +206,9 @@ struct All {
 }
 
 impl Catalog {
-    /// An empty one of a database that was opened with `operators`.
-    pub(crate) fn new(operators: Operators) -> Catalog {
-        let shared = Arc::new(Shared { operators, dead_runs: DeadRuns::default() });
+    /// An empty one of a database that was opened with these.
+    pub(crate) fn new(operators: Operators, filters: Filters) -> Catalog {
+        let shared = Arc::new(Shared { operators, filters, dead_runs: DeadRuns::default() });
         Catalog { shared, ..Catalog::default() }
     }
 
@@ -201,7 +227,7 @@ impl Catalog {
     pub(crate) fn insert(&self, keyspace: &Arc<KeyspaceInfo>) {
         // A keyspace is of one catalog.
         let _first = keyspace.catalog.set(Arc::clone(&self.shared));
-        keyspace.find_operator();
+        keyspace.find_named();
         let mut all = self.all.write();
         all.by_id.insert(keyspace.id, Arc::clone(keyspace));
         let before = all.by_name.insert(Arc::clone(&keyspace.name), Arc::clone(keyspace));

@@ -20,7 +20,9 @@
 //!    from within the commit section; anything else that changes what a view holds does not.
 //! 4. What has expired is gone for those who judge by no earlier time.
 //!
-//! Flush and compaction change nothing here: what they drop, nobody saw.
+//! Flush and compaction change nothing here: what they drop, nobody saw. Only what a compaction
+//! filter takes away somebody may see, who holds a view of before: the view that shows it has
+//! another generation, and takes the runs along.
 //!
 //! Thread safety: reads load one pointer. A commit loads one flag while there are no runs.
 

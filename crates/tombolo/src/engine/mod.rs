@@ -20,6 +20,7 @@ mod background;
 mod catalog;
 mod commit_queue;
 mod dead_runs;
+mod filtering;
 mod following;
 mod health;
 mod kept;
@@ -51,6 +52,7 @@ pub(crate) use background::Background;
 pub(crate) use catalog::{Catalog, KeyspaceInfo};
 pub(crate) use commit_queue::{CommitQueue, Committed, POSTED_BYTES_MAX, Posted};
 pub(crate) use dead_runs::{DeadRun, LooksFrom};
+pub(crate) use filtering::FilteringJob;
 pub(crate) use following::Following;
 pub(crate) use health::Health;
 pub(crate) use kept::Kept;
@@ -59,7 +61,7 @@ pub(crate) use main_log::{MAIN_LANE, MainLog, is_main, lane_after, no_log, took_
 pub(crate) use opened::{note_opened, opened_here};
 pub(crate) use questions::Questions;
 pub(crate) use readers::Readers;
-pub(crate) use snapshots::Snapshots;
+pub(crate) use snapshots::{Opened, Snapshots};
 pub(crate) use store::Store;
 pub(crate) use stream::{Commit, InLine, Stream};
 pub use trouble::BackgroundError;
@@ -216,6 +218,15 @@ pub(crate) enum ReadOnly {
     Checkpoint { id: u128 },
 }
 
+/// A range that a range delete covers, whose tables go unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DroppedRange {
+    /// The range delete is newer than this.
+    pub(crate) after: SequenceNumber,
+    /// And no newer than this.
+    pub(crate) by: SequenceNumber,
+}
+
 /// A compaction of a range of a keyspace that somebody asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct CompactionRequest {
@@ -224,12 +235,24 @@ pub(crate) struct CompactionRequest {
     pub(crate) first: Option<Bytes>,
     /// Inclusive; `None` without bound.
     pub(crate) last: Option<Bytes>,
+    /// Tables within the range are not merged, but go unread.
+    pub(crate) dropped: Option<DroppedRange>,
     ended: Arc<Mutex<Option<Result<()>>>>,
 }
 
 impl CompactionRequest {
     pub(crate) fn new(keyspace: u32, first: Option<Bytes>, last: Option<Bytes>) -> CompactionRequest {
-        CompactionRequest { keyspace, first, last, ended: Arc::default() }
+        CompactionRequest { keyspace, first, last, dropped: None, ended: Arc::default() }
+    }
+
+    /// One that drops the tables within a range whose end it is `to`, which it does not hold.
+    pub(crate) fn dropping(
+        keyspace: u32,
+        (from, to): (Bytes, Bytes),
+        dropped: DroppedRange,
+    ) -> CompactionRequest {
+        let request = CompactionRequest::new(keyspace, Some(from), Some(to));
+        CompactionRequest { dropped: Some(dropped), ..request }
     }
 
     /// Says how it went; the engine's `progress` tells.
@@ -268,6 +291,14 @@ pub(crate) struct Counters {
     pub(crate) compacted_bytes_read: AtomicU64,
     pub(crate) compacted_bytes_written: AtomicU64,
     pub(crate) compactions_running: AtomicU64,
+    /// Single deletes that met anything but one put.
+    pub(crate) single_deletes_misused: AtomicU64,
+    /// What compaction filters dropped, replaced, and kept as they did not decide; and jobs of
+    /// keyspaces whose filter is not there.
+    pub(crate) filter_dropped: AtomicU64,
+    pub(crate) filter_replaced: AtomicU64,
+    pub(crate) filter_failed: AtomicU64,
+    pub(crate) filter_missing: AtomicU64,
     /// Bytes of the tables of each level that compactions merged, and of those that flushes and
     /// compactions made.
     pub(crate) level_bytes_read: [AtomicU64; LEVELS],
@@ -391,12 +422,30 @@ impl Engine {
         self.readers.replaced(&old, self.env.now());
     }
 
+    /// As [`Engine::install`], of a job. What its filter took away goes between two commits, so
+    /// that no condition holds for a value that is gone.
+    pub(crate) fn install_job(&self, flushed: Option<&Arc<Sealed>>, filtering: Option<&FilteringJob>) {
+        let Some(_filtering) = filtering else { return self.install(flushed) };
+        let commit = self.stream.commit.lock();
+        let before = self.view().generation;
+        self.install_as(flushed, Some(before + 1));
+        // Nothing has come to where nothing was. Views of before hold what is gone: what cursors
+        // learn from now on is not theirs.
+        self.catalog.dead_runs().take_along(commit.last, (before, before + 1));
+    }
+
     /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.
     pub(crate) fn install(&self, flushed: Option<&Arc<Sealed>>) {
+        self.install_as(flushed, None);
+    }
+
+    /// The same; in the commit section with another generation.
+    fn install_as(&self, flushed: Option<&Arc<Sealed>>, generation: Option<u64>) {
         let _guard = self.view_lock.lock();
         let old = self.view.load();
         let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
         let waiting: Vec<_> = old.waiting.iter().filter(stays).cloned().collect();
-        self.put_view(old.with_tables(&self.versions, &self.manifest.state(), waiting));
+        let view = old.with_tables(&self.versions, &self.manifest.state(), waiting);
+        self.put_view(View { generation: generation.unwrap_or(view.generation), ..view });
     }
 }

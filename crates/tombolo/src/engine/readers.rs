@@ -86,7 +86,8 @@ impl Readers {
             other.warned = true;
             tracing::warn!(
                 seconds = now.since(other.at).as_secs(),
-                "a cursor keeps memtables and tables that are replaced; drop it, or refresh it now and then"
+                "a cursor or a snapshot keeps memtables and tables that are replaced; drop it, or refresh it now \
+                    and then"
             );
         }
         replaced.push(Replaced { view: Arc::downgrade(old), at: now, warned: false });

@@ -18,14 +18,30 @@ struct All {
     open: BTreeMap<SequenceNumber, Open>,
     /// Compaction has something to do once the oldest looks from here or later.
     awaited: Option<SequenceNumber>,
+    /// Jobs at work that ask a filter.
+    filtering: u64,
 }
 
 impl All {
+    fn moments(&self) -> Vec<(SequenceNumber, u64)> {
+        self.open.iter().map(|(sequence, open)| (*sequence, open.judged_ms)).collect()
+    }
+
     /// Whether the awaited number has come; it is awaited no more then.
     fn has_come(&mut self) -> bool {
         let oldest = self.open.keys().next().copied().unwrap_or(SequenceNumber::MAX);
         self.awaited.take_if(|awaited| *awaited <= oldest).is_some()
     }
+}
+
+/// A snapshot that was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) sequence: SequenceNumber,
+    /// The time by which it judges what has expired.
+    pub(crate) judged_ms: u64,
+    /// It must look at one view for all its reads.
+    pub(crate) keeps_view: bool,
 }
 
 /// Those that look from one number.
@@ -39,17 +55,31 @@ struct Open {
 }
 
 impl Snapshots {
-    /// Opens one at what `visible` and `judged_ms` say: its number and its time.
+    /// Opens one at what `visible` and `judged_ms` say.
     pub(crate) fn open(
         &self,
         now: Instant,
         visible: impl FnOnce() -> SequenceNumber,
         judged_ms: impl FnOnce() -> u64,
-    ) -> (SequenceNumber, u64) {
-        let open = &mut self.0.lock().open;
+    ) -> Opened {
+        let mut all = self.0.lock();
         let (sequence, judged_ms) = (visible(), judged_ms());
-        open.entry(sequence).or_insert(Open { count: 0, judged_ms, since: now }).count += 1;
-        (sequence, judged_ms)
+        all.open.entry(sequence).or_insert(Open { count: 0, judged_ms, since: now }).count += 1;
+        Opened { sequence, judged_ms, keeps_view: all.filtering > 0 }
+    }
+
+    /// As [`Snapshots::moments`], for a job that takes away what a filter says, until
+    /// [`Snapshots::end_filtering`]. It knows nothing of snapshots that are opened meanwhile: each
+    /// keeps the view that it begins with, and sees all of what the job makes, or nothing.
+    pub(crate) fn begin_filtering(&self) -> Vec<(SequenceNumber, u64)> {
+        let mut all = self.0.lock();
+        all.filtering += 1;
+        all.moments()
+    }
+
+    /// What the job made is seen, or never will be.
+    pub(crate) fn end_filtering(&self) {
+        self.0.lock().filtering -= 1;
     }
 
     /// Does what none may be opened during, and says to it whether some are open.
@@ -94,7 +124,7 @@ impl Snapshots {
     /// The sequence numbers that are looked from, ascending, each with the earliest time by which
     /// somebody there judges what has expired.
     pub(crate) fn moments(&self) -> Vec<(SequenceNumber, u64)> {
-        self.0.lock().open.iter().map(|(sequence, open)| (*sequence, open.judged_ms)).collect()
+        self.0.lock().moments()
     }
 
     /// The sequence numbers that are looked from, ascending.

@@ -20,7 +20,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::{FlushWorld, delete_unnamed, write_tables};
-use crate::engine::{Engine, Sealed, Store, View};
+use crate::engine::{Engine, FilteringJob, Sealed, Store, View};
 
 /// No memtable is sealed after the one before yet.
 const WATCHES: u8 = 0;
@@ -32,6 +32,7 @@ struct Written {
     sealed: Weak<Sealed>,
     began: Instant,
     tables: Vec<TableDescription>,
+    filtering: Option<Arc<FilteringJob>>,
     result: Result<()>,
 }
 
@@ -79,9 +80,11 @@ impl Ahead {
                     return;
                 }
                 let (began, mut tables) = (engine.env.now(), Vec::new());
-                let result = write_tables(FlushWorld::now(&engine, &sealed), &sealed, &mut tables).await;
+                let world = FlushWorld::now(&engine, &sealed);
+                let filtering = world.filtering.clone();
+                let result = write_tables(world, &sealed, &mut tables).await;
                 let sealed = Arc::downgrade(&sealed);
-                completer.complete(Written { sealed, began, tables, result });
+                completer.complete(Written { sealed, began, tables, filtering, result });
             }
         };
         Some(Ahead { stage, written, _task: engine.env.spawn(TaskClass::Flush, "flush ahead", work) })
@@ -100,15 +103,15 @@ impl Ahead {
         store: &Store,
         sealed: &Arc<Sealed>,
         tables: &mut Vec<TableDescription>,
-    ) -> Option<(Instant, Result<()>)> {
+    ) -> Option<(Instant, Option<Arc<FilteringJob>>, Result<()>)> {
         if !self.has_begun() {
             return None;
         }
         let bug = || Error::new(ErrorKind::Bug, "what writes a memtable ahead panicked");
-        let Some(written) = self.written.await else { return Some((store.env.now(), Err(bug()))) };
+        let Some(written) = self.written.await else { return Some((store.env.now(), None, Err(bug()))) };
         if std::ptr::eq(written.sealed.as_ptr(), Arc::as_ptr(sealed)) {
             tables.extend(written.tables);
-            return Some((written.began, written.result));
+            return Some((written.began, written.filtering, written.result));
         }
         delete_unnamed(store, &written.tables).await;
         None

@@ -240,12 +240,16 @@ async fn flush(
         Some(ahead) => ahead.take(engine, sealed, &mut tables).await,
         None => None,
     };
-    let written = match ahead {
-        Some((since, written)) => {
+    let (written, filtering) = match ahead {
+        Some((since, filtering, written)) => {
             began = since;
-            written
+            (written, filtering)
         }
-        None => write_tables(FlushWorld::now(engine, sealed), sealed, &mut tables).await,
+        None => {
+            let world = FlushWorld::now(engine, sealed);
+            let filtering = world.filtering.clone();
+            (write_tables(world, sealed, &mut tables).await, filtering)
+        }
     };
     if let Err(error) = written {
         delete_unnamed(engine, &tables).await;
@@ -272,7 +276,8 @@ async fn flush(
         }
         return Err(error);
     }
-    engine.install(Some(sealed));
+    engine.install_job(Some(sealed), filtering.as_deref());
+    drop(filtering);
     engine.counters.flushes.fetch_add(1, Ordering::Relaxed);
     let bytes = tables.iter().map(|table| table.length).sum();
     engine.counters.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -13,8 +13,9 @@ use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
-use super::world::FlushWorld;
+use super::world::{Bottom, FlushWorld};
 use crate::engine::Sealed;
+use crate::filter::{Filtering, Offered};
 use crate::manifest::State;
 use crate::memtable::List;
 use crate::options::KeyspaceOptions;
@@ -128,7 +129,13 @@ impl Writing {
             writer.set_ranges(hiding.kept(None, None, |_, _| false))?;
         }
         let mut retention = Retention::new(world.moments.clone(), world.outputs.judge(keyspace));
-        write_list(world, (keyspace, list), &mut writer, (&mut hiding, &mut retention)).await?;
+        let mut filtering = world.begin_filtering(keyspace);
+        let rules = (&mut hiding, &mut retention, &mut filtering);
+        write_list(world, (keyspace, list), &mut writer, rules).await?;
+        if let Some(filtering) = filtering {
+            world.outputs.filtered(keyspace, &filtering.finish());
+        }
+        world.outputs.misused(keyspace, retention.take_misused());
         if let Some(error) = retention.take_trouble() {
             world.outputs.merge_failed(keyspace, &error);
         }
@@ -144,11 +151,13 @@ async fn write_list(
     world: &FlushWorld,
     (keyspace, list): (u32, &List),
     writer: &mut TableWriter,
-    (hiding, retention): (&mut Hiding, &mut Retention),
+    (hiding, retention, filtering): (&mut Hiding, &mut Retention, &mut Option<Filtering>),
 ) -> Result<()> {
     let mut cursor = list.cursor();
     cursor.first();
     let mut bottom = world.bottom(keyspace);
+    // Whether entries that are held begin with the newest of their key.
+    let mut held_new = false;
     loop {
         let entry = cursor.entry();
         if entry.is_some_and(|entry| hiding.hides(entry.key, entry.trailer)) {
@@ -156,18 +165,55 @@ async fn write_list(
             continue;
         }
         if retention.holds() && entry.is_none_or(|entry| retention.is_due(entry.key, entry.trailer)) {
-            for (trailer, value) in retention.release(entry.map(|entry| entry.key), |_| false) {
+            let released = retention.release(entry.map(|entry| entry.key), |_| false);
+            // A value under operands is not what the key has.
+            let is_whole = held_new && released.len() == 1;
+            for (trailer, value) in released {
                 let key = InternalKey::new(retention.key(), trailer);
-                write_entry(world, writer, key, &value).await?;
+                match filtering.as_mut().filter(|_| is_whole) {
+                    Some(filtering) => {
+                        write_filtered(world, writer, (key, &value), filtering, &mut bottom).await?
+                    }
+                    None => write_entry(world, writer, key, &value).await?,
+                }
             }
+            held_new = false;
         }
         let Some(entry) = entry else { return Ok(()) };
         let value = || Bytes::copy_from_slice(entry.value);
+        let (is_new, was_held) = (retention.is_new(entry.key), retention.holds());
         let taken = retention.take(entry.key, entry.trailer, value, |key| bottom.is_at(key));
-        if taken.map_err(|unresolved| unresolved.at("a memtable"))? == Taken::Kept {
-            write_entry(world, writer, InternalKey::new(entry.key, entry.trailer), entry.value).await?;
+        match taken.map_err(|unresolved| unresolved.at("a memtable"))? {
+            Taken::Kept => {
+                let key = InternalKey::new(entry.key, entry.trailer);
+                match filtering.as_mut().filter(|_| is_new) {
+                    Some(filtering) => {
+                        write_filtered(world, writer, (key, entry.value), filtering, &mut bottom).await?
+                    }
+                    None => write_entry(world, writer, key, entry.value).await?,
+                }
+            }
+            Taken::Held if !was_held => held_new = is_new,
+            Taken::Held | Taken::Dropped => {}
         }
         cursor.next();
+    }
+}
+
+/// Writes the newest entry of a key, or what its filter makes of it.
+async fn write_filtered(
+    world: &FlushWorld,
+    writer: &mut TableWriter,
+    (key, value): (InternalKey<'_>, &[u8]),
+    filtering: &mut Filtering,
+    bottom: &mut Bottom,
+) -> Result<()> {
+    match filtering.offer(key, value, None, |key| bottom.is_at(key)) {
+        Offered::Kept | Offered::NeedsValue => write_entry(world, writer, key, value).await,
+        Offered::Dropped => Ok(()),
+        Offered::Changed(trailer, value) => {
+            write_entry(world, writer, InternalKey::new(key.user_key, trailer), &value).await
+        }
     }
 }
 

@@ -6,7 +6,8 @@ use tombolo_format::manifest::TableName;
 use tombolo_storage::Error;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use crate::engine::{Background, Engine, Sealed};
+use crate::engine::{Background, Engine, FilteringJob, Sealed};
+use crate::filter::{FilterJob, Filtered, Filtering, NamedFilter};
 use crate::manifest::State;
 use crate::pace::Paces;
 use crate::resolve::{Judge, Moments};
@@ -50,6 +51,15 @@ pub(super) trait FlushOutputs: OutputWorld {
     /// The rules that resolve a keyspace's entries.
     fn judge(&self, keyspace: u32) -> Judge;
 
+    /// The compaction filter of a keyspace, if it filters flushes.
+    fn filter(&self, keyspace: u32) -> Option<Arc<NamedFilter>>;
+
+    /// Takes note of what a keyspace's filter did.
+    fn filtered(&self, keyspace: u32, filtered: &Filtered);
+
+    /// Takes note of single deletes that met anything but one put.
+    fn misused(&self, keyspace: u32, single_deletes: u64);
+
     /// Takes note that a keyspace's operator failed, and that its operands were kept.
     fn merge_failed(&self, keyspace: u32, error: &Error);
 }
@@ -57,6 +67,19 @@ pub(super) trait FlushOutputs: OutputWorld {
 impl FlushOutputs for Engine {
     fn judge(&self, keyspace: u32) -> Judge {
         self.catalog.by_id(keyspace).map(|keyspace| keyspace.judge()).unwrap_or_default()
+    }
+
+    fn filter(&self, keyspace: u32) -> Option<Arc<NamedFilter>> {
+        let filter = self.catalog.by_id(keyspace).and_then(|keyspace| keyspace.filter());
+        filter.filter(|filter| filter.filters_flushes())
+    }
+
+    fn filtered(&self, keyspace: u32, filtered: &Filtered) {
+        self.note_filtered(keyspace, filtered);
+    }
+
+    fn misused(&self, keyspace: u32, single_deletes: u64) {
+        self.note_misused(keyspace, single_deletes);
     }
 
     fn merge_failed(&self, keyspace: u32, error: &Error) {
@@ -82,6 +105,10 @@ pub(super) struct FlushWorld {
     pub(super) state: Arc<State>,
     /// Whence somebody looks, listed after the memtable was sealed.
     pub(super) moments: Moments,
+    /// Some keyspace's filter filters flushes: until what it made is seen, or never will be.
+    pub(super) filtering: Option<Arc<FilteringJob>>,
+    /// The database's time.
+    pub(super) time_ms: u64,
     /// Bytes of all tables of the database, which the size of blocks goes by.
     pub(super) table_bytes: u64,
     /// All tables with data older than the memtable; `None`: some of that is in no table.
@@ -91,12 +118,21 @@ pub(super) struct FlushWorld {
 impl FlushWorld {
     /// That of a memtable that was sealed before this call.
     pub(super) fn now(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> FlushWorld {
+        let mut keyspaces = sealed.memtable.lists().into_iter().map(|(keyspace, _)| keyspace);
+        let (moments, filtering) = if keyspaces.any(|keyspace| engine.filter(keyspace).is_some()) {
+            let (moments, filtering) = FilteringJob::begin(engine);
+            (moments, Some(filtering))
+        } else {
+            (engine.moments(), None)
+        };
         let view = engine.view_owned();
         let is_oldest = view.waiting.last().is_some_and(|oldest| Arc::ptr_eq(oldest, sealed));
         FlushWorld {
             outputs: Arc::<Engine>::clone(engine),
             state: engine.manifest.state(),
-            moments: engine.moments(),
+            moments,
+            filtering,
+            time_ms: engine.judged_ms(),
             table_bytes: engine.table_bytes(),
             older: (is_oldest || is_enabled(Mutant::FlushAheadTakenForBottom))
                 .then(|| Arc::clone(&view.version)),
@@ -111,6 +147,21 @@ impl FlushWorld {
             _ => return Bottom(None),
         };
         Bottom(Some(Below::of_levels(levels.as_deref())))
+    }
+
+    /// The filter of a keyspace, if flushes are filtered.
+    pub(super) fn begin_filtering(&self, keyspace: u32) -> Option<Filtering> {
+        self.filtering.as_ref()?;
+        let job = FilterJob {
+            keyspace,
+            level: 0,
+            is_flush: true,
+            is_asked: false,
+            oldest_unix_seconds: None,
+            time_ms: self.time_ms,
+        };
+        let newest = self.moments.snapshots.last().map(|(number, _)| *number);
+        self.outputs.filter(keyspace).map(|filter| filter.begin(&job, newest))
     }
 
     /// Waits until bytes that were just moved fit the rate.

@@ -11,6 +11,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::size::{SIZE_WANTED, parse_size};
 use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 
+use crate::filter::FilterName;
 use crate::operator::OperatorName;
 pub(crate) use live::LiveOptions;
 
@@ -398,6 +399,10 @@ pub struct KeyspaceOptions {
     /// The merge operator, which [`crate::Keyspace::merge`] needs. Default none. It stays once it
     /// is set: operands mean what it says.
     pub operator: Option<OperatorName>,
+    /// The compaction filter, which decides what compaction keeps
+    /// ([`crate::Builder::compaction_filter`]). Default none. Where it is not there, nothing is
+    /// filtered.
+    pub compaction_filter: Option<FilterName>,
     /// How long a value lives that is put without a time to live of its own: at least a
     /// millisecond. Default `None`: for ever. Those that are there stay as they are.
     pub ttl: Option<Duration>,
@@ -418,6 +423,7 @@ impl Default for KeyspaceOptions {
             shape: Shape::Leveled,
             fifo_bytes: None,
             operator: None,
+            compaction_filter: None,
             ttl: None,
             separate_bytes: 0,
         }
@@ -462,6 +468,11 @@ impl KeyspaceOptions {
             name: "operator",
             help: "a merge operator with its version, such as add_u64@1, or none (default none): for \
                 merges; it stays once it is set",
+        },
+        Setting {
+            name: "compaction_filter",
+            help: "a compaction filter of the program with its version, such as sessions@1, or none (default \
+                none): decides what compaction keeps",
         },
         Setting {
             name: "ttl",
@@ -516,6 +527,8 @@ impl KeyspaceOptions {
             },
             "operator" if value == "none" => self.operator = None,
             "operator" => self.operator = Some(OperatorName::parse(value)?),
+            "compaction_filter" if value == "none" => self.compaction_filter = None,
+            "compaction_filter" => self.compaction_filter = Some(FilterName::parse(value)?),
             "ttl" if value == "none" => self.ttl = None,
             "ttl" => {
                 let ttl = parse_duration(value).filter(|ttl| !ttl.is_zero() && ttl_ms(*ttl) <= EXPIRY_MS_MAX);
@@ -576,6 +589,10 @@ impl KeyspaceOptions {
             ("shape", self.shape.name().to_owned()),
             ("fifo_bytes", self.fifo_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
             ("operator", self.operator.as_ref().map_or("none".to_owned(), ToString::to_string)),
+            (
+                "compaction_filter",
+                self.compaction_filter.as_ref().map_or("none".to_owned(), ToString::to_string),
+            ),
             ("ttl", self.ttl.map_or("none".to_owned(), show_duration)),
             ("separate_bytes", self.separate_bytes.to_string()),
         ]

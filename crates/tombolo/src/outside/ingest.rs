@@ -15,6 +15,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, ObjectName, ObjectStore, Purpose,
 
 use super::TablePlace;
 use crate::engine::{Engine, KeyspaceInfo};
+use crate::event::Event;
 use crate::flush::delete_unnamed_by_name;
 use crate::lifecycle;
 use crate::manifest::names;
@@ -151,6 +152,8 @@ pub(crate) async fn ingest(engine: Arc<Engine>, mut request: IngestRequest) -> R
         return Err(error);
     }
     report.sequence = ingestion.taken().map_or(0, |number| number.0);
+    let IngestReport { tables, bytes, entries, sequence, .. } = report;
+    engine.events.tell(|| Event::Ingested { tables, bytes, entries, sequence });
     if request.options.bring == Bring::Move {
         remove_given(&given).await;
     }

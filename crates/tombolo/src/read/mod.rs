@@ -184,7 +184,9 @@ fn find_in_memory<R>(
         if let Some(answer) = answer {
             return match answer? {
                 Found::Answer(answer) => Ok(InMemory::Answer(answer)),
-                Found::Fold => versions::get_in_memory(view, asked, &lookup, &mut from_versions),
+                Found::Fold => {
+                    versions::get_in_memory(view, asked, &lookup, |(value, _)| from_versions(value))
+                }
             };
         }
         if cover.is_there() {
@@ -208,7 +210,7 @@ fn find_in_memory<R>(
             Probe::Found(hit) => match table_answer(table, key, hit, &mut from_table) {
                 Ok(InMemory::Answer(Some(Found::Answer(answer)))) => Ok(InMemory::Answer(answer)),
                 Ok(InMemory::Answer(Some(Found::Fold))) => {
-                    return versions::get_in_memory(view, asked, &lookup, &mut from_versions);
+                    return versions::get_in_memory(view, asked, &lookup, |(value, _)| from_versions(value));
                 }
                 Ok(_) => Ok(InMemory::Miss),
                 Err(error) => Err(error),
@@ -270,7 +272,7 @@ async fn look_in_tables(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Opt
     let lookup = Lookup::new(key, asked.sequence);
     // What a memtable has is an operand, or it would have been the answer.
     if versions::newest_in_memtables(view, asked, &lookup).is_some() && !is_enabled(Mutant::MergeLostOnMiss) {
-        return versions::get(view, asked, &lookup).await;
+        return Ok(versions::get(view, asked, &lookup).await?.map(|(value, _)| value));
     }
     let Some(levels) = view.version.levels(asked.keyspace.id) else { return Ok(None) };
     open_together(candidates(levels, key)).await?;
@@ -282,7 +284,7 @@ async fn look_in_tables(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Opt
             Some(hit) => {
                 return match table_value(table, key, hit).await? {
                     Found::Answer(answer) => Ok(answer),
-                    Found::Fold => versions::get(view, asked, &lookup).await,
+                    Found::Fold => Ok(versions::get(view, asked, &lookup).await?.map(|(value, _)| value)),
                 };
             }
             None if cover.is_there() => return Ok(None),

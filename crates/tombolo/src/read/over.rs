@@ -10,14 +10,16 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::{Purpose, Result};
 
 use super::hides::{Hides, hides};
+use super::versions::Ending;
 use super::{Asked, InMemory, Merge};
 use crate::engine::View;
 use crate::resolve::{Answer, Fold, Judge, Says, as_put, says};
 use crate::table::{KeyRange, Step};
 use crate::version::{Apart, TableHandle};
 
-/// The newest version of a key that is seen, by its number, and the value that the key has.
-type Newest = (SequenceNumber, Option<Bytes>);
+/// The newest version of a key that is seen, by its number, and the value that the key has, with
+/// its end.
+type Newest = (SequenceNumber, Option<Ending>);
 
 /// A walk over the versions of one key, newest first.
 struct Walk<'a> {
@@ -89,8 +91,9 @@ impl<'a> Walk<'a> {
     }
 
     fn finish(self) -> Result<Option<Newest>> {
+        let expires_ms = self.fold.expires_ms();
         let value = self.fold.finish(&self.judge, self.key)?;
-        Ok(self.newest.map(|newest| (newest, value)))
+        Ok(self.newest.map(|newest| (newest, value.map(|value| (value, expires_ms)))))
     }
 }
 
@@ -136,7 +139,7 @@ pub(super) async fn newest(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<
 pub(super) fn get_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<InMemory<Bytes>> {
     Ok(match newest_in_memory(view, asked, key)? {
         InMemory::Miss => InMemory::Miss,
-        InMemory::Answer(newest) => InMemory::Answer(newest.and_then(|(_, value)| value)),
+        InMemory::Answer(newest) => InMemory::Answer(newest.and_then(|(_, value)| Some(value?.0))),
     })
 }
 
@@ -145,5 +148,5 @@ pub(super) fn get_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -> Result
 /// # Errors
 /// As [`newest`].
 pub(super) async fn get(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Bytes>> {
-    Ok(newest(view, asked, key).await?.and_then(|(_, value)| value))
+    Ok(newest(view, asked, key).await?.and_then(|(_, value)| Some(value?.0)))
 }

@@ -77,10 +77,12 @@ pub(crate) fn get_several_in_memory<K: AsRef<[u8]>>(
         };
         match found {
             NearProbe::Found(Found::Answer(value)) => several.values[index] = value,
-            NearProbe::Found(Found::Fold) => match versions::get_in_memory(view, asked, &lookup, Some)? {
-                InMemory::Answer(value) => several.values[index] = value,
-                InMemory::Miss => several.missing.push(index),
-            },
+            NearProbe::Found(Found::Fold) => {
+                match versions::get_in_memory(view, asked, &lookup, |(value, _)| Some(value))? {
+                    InMemory::Answer(value) => several.values[index] = value,
+                    InMemory::Miss => several.missing.push(index),
+                }
+            }
             NearProbe::Absent => {}
             NearProbe::Miss => several.missing.push(index),
         }
@@ -253,9 +255,10 @@ fn read_versions<'a>(
     asked: Asked<'a>,
     (number, key): &'a (usize, Bytes),
 ) -> BoxFuture<'a, Result<(usize, Option<Bytes>)>> {
-    Box::pin(
-        async move { Ok((*number, versions::get(view, asked, &Lookup::new(key, asked.sequence)).await?)) },
-    )
+    Box::pin(async move {
+        let found = versions::get(view, asked, &Lookup::new(key, asked.sequence)).await?;
+        Ok((*number, found.map(|(value, _)| value)))
+    })
 }
 
 /// Where a key comes to stand.

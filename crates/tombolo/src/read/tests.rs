@@ -32,6 +32,7 @@ use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
 use crate::engine::{Catalog, MAIN_STREAM, Sealed};
+use crate::filter::Filters;
 use crate::manifest::{Places, State};
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::operator::{AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, Operators};
@@ -306,7 +307,7 @@ impl Case {
         operators.insert(OperatorName::parse("horner").unwrap(), Operator::full(Horner));
         operators.insert(OperatorName::parse("failing").unwrap(), Operator::associative(Failing));
         let keyspace = KeyspaceInfo::new(KEYSPACE, "k", options, 0);
-        Catalog::new(operators).insert(&keyspace);
+        Catalog::new(operators, Filters::default()).insert(&keyspace);
         keyspace
     }
 

@@ -8,6 +8,7 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
+use super::versions::Ending;
 use super::{
     Asked, Cover, Found, InMemory, Judged, MEMTABLE, candidates, cover_of, for_all, hides_hit, misplaced,
     open_for_ranges, open_together, over, table_answer, table_value, versions,
@@ -21,7 +22,19 @@ use crate::version::TableHandle;
 const KEYS_AT_ONCE: usize = 64;
 
 /// A value, and the number of the write that made it.
-pub(crate) type Version = (SequenceNumber, Bytes);
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) value: Bytes,
+    /// When it expires, if it does.
+    pub(crate) expires_ms: Option<u64>,
+}
+
+impl Version {
+    fn new(sequence: SequenceNumber, (value, expires_ms): Ending) -> Version {
+        Version { sequence, value, expires_ms }
+    }
+}
 
 /// The number of a key, and its version.
 type Numbered = (usize, Option<Version>);
@@ -36,13 +49,13 @@ pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -
         return Ok(match over::newest_in_memory(view, asked, key)? {
             InMemory::Miss => InMemory::Miss,
             InMemory::Answer(newest) => {
-                InMemory::Answer(newest.and_then(|(sequence, value)| Some((sequence, value?))))
+                InMemory::Answer(newest.and_then(|(sequence, value)| Some(Version::new(sequence, value?))))
             }
         });
     }
     let lookup = Lookup::new(key, sequence);
     let folded = |newest: Trailer| {
-        versions::get_in_memory(view, asked, &lookup, |value| Some((newest.sequence(), value)))
+        versions::get_in_memory(view, asked, &lookup, |value| Some(Version::new(newest.sequence(), value)))
     };
     for memtable in view.memtables() {
         let cover = Cover(memtable.covering(keyspace.id, key, sequence));
@@ -50,8 +63,8 @@ pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -
             memtable.get(keyspace.id, key, lookup.hash, sequence, |entry| match says(entry.trailer) {
                 _ if cover.hides(entry.trailer) => Ok(InMemory::Answer(None)),
                 Ok(Says::Value) => {
-                    let version = (entry.trailer.sequence(), Bytes::copy_from_slice(entry.value));
-                    Ok(InMemory::Answer(Some(version)))
+                    let value = (Bytes::copy_from_slice(entry.value), None);
+                    Ok(InMemory::Answer(Some(Version::new(entry.trailer.sequence(), value))))
                 }
                 Ok(Says::Absent) => Ok(InMemory::Answer(None)),
                 Ok(Says::Operand) => folded(entry.trailer),
@@ -88,7 +101,7 @@ pub(crate) fn get_version_in_memory(view: &View, asked: Asked<'_>, key: &[u8]) -
 
 fn version_in_memory(table: &TableHandle, key: &[u8], hit: Hit) -> Result<InMemory<Found<Version>>> {
     let sequence = hit.trailer.sequence();
-    table_answer(table, key, hit, |hit| Some((sequence, hit.into_value())))
+    table_answer(table, key, hit, |hit| Some(Version::new(sequence, (hit.into_value(), None))))
 }
 
 /// The same, of several keys, from tables where memory does not know.
@@ -118,7 +131,7 @@ pub(crate) async fn get_versions(
 async fn get_version(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option<Version>> {
     if view.is_over(asked.keyspace.id) {
         let newest = over::newest(view, asked, key).await?;
-        return Ok(newest.and_then(|(sequence, value)| Some((sequence, value?))));
+        return Ok(newest.and_then(|(sequence, value)| Some(Version::new(sequence, value?))));
     }
     if let InMemory::Answer(found) = get_version_in_memory(view, asked, key)? {
         return Ok(found);
@@ -126,7 +139,7 @@ async fn get_version(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option
     let Some(levels) = view.version.levels(asked.keyspace.id) else { return Ok(None) };
     let lookup = Lookup::new(key, asked.sequence);
     let folded = async |newest: SequenceNumber| {
-        Ok(versions::get(view, asked, &lookup).await?.map(|value| (newest, value)))
+        Ok(versions::get(view, asked, &lookup).await?.map(|value| Version::new(newest, value)))
     };
     if let Some(newest) = versions::newest_in_memtables(view, asked, &lookup) {
         return folded(newest.sequence()).await;
@@ -140,7 +153,7 @@ async fn get_version(view: &View, asked: Asked<'_>, key: &[u8]) -> Result<Option
             Some(hit) => {
                 let newest = hit.trailer.sequence();
                 return match table_value(table, key, hit).await? {
-                    Found::Answer(value) => Ok(value.map(|value| (newest, value))),
+                    Found::Answer(value) => Ok(value.map(|value| Version::new(newest, (value, None)))),
                     Found::Fold => folded(newest).await,
                 };
             }
@@ -186,8 +199,8 @@ pub(crate) fn newer_in_memory(
                 None => Newer::None,
                 Some((_, None)) => Newer::Absent,
                 Some((sequence, Some(value))) => {
-                    judge(sequence, &value);
-                    Newer::Owned((sequence, value))
+                    judge(sequence, &value.0);
+                    Newer::Owned(Version::new(sequence, value))
                 }
             },
         });
@@ -241,9 +254,9 @@ pub(crate) fn newer_in_memory(
         };
         return Ok(match found {
             Found::Answer(None) => Newer::Absent,
-            Found::Answer(Some((sequence, value))) => {
-                judge(sequence, &value);
-                Newer::Owned((sequence, value))
+            Found::Answer(Some(version)) => {
+                judge(version.sequence, &version.value);
+                Newer::Owned(version)
             }
             Found::Fold => folded(view, now, &lookup, newest, &mut judge)?,
         });
@@ -263,8 +276,8 @@ fn folded(
         InMemory::Miss => Newer::Unknown,
         InMemory::Answer(None) => Newer::Absent,
         InMemory::Answer(Some(value)) => {
-            judge(newest.sequence(), &value);
-            Newer::Owned((newest.sequence(), value))
+            judge(newest.sequence(), &value.0);
+            Newer::Owned(Version::new(newest.sequence(), value))
         }
     })
 }

@@ -28,6 +28,9 @@ use crate::version::TableHandle;
 /// are short, after few.
 const JOINED_FROM: u32 = if cfg!(test) { 2 } else { 16 };
 
+/// A value, and when it expires if it does.
+pub(super) type Ending = (Bytes, Option<u64>);
+
 /// A walk over the versions of one key.
 struct Walk<'a> {
     lookup: Lookup<'a>,
@@ -140,8 +143,10 @@ impl<'a> Walk<'a> {
         Ok(is_done)
     }
 
-    fn finish(self) -> Result<Option<Bytes>> {
-        self.fold.finish(&self.judge, self.lookup.target.user_key)
+    fn finish(self) -> Result<Option<Ending>> {
+        let expires_ms = self.fold.expires_ms();
+        let value = self.fold.finish(&self.judge, self.lookup.target.user_key)?;
+        Ok(value.map(|value| (value, expires_ms)))
     }
 }
 
@@ -160,7 +165,7 @@ pub(super) fn get_in_memory<R>(
     view: &View,
     asked: Asked<'_>,
     lookup: &Lookup<'_>,
-    mut read: impl FnMut(Bytes) -> Option<R>,
+    mut read: impl FnMut(Ending) -> Option<R>,
 ) -> Result<InMemory<R>> {
     let mut walk = Walk::new(asked, lookup);
     if !walk.memtables(view, asked)?
@@ -191,7 +196,7 @@ pub(super) fn get_in_memory<R>(
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`; those of the store.
-pub(super) async fn get(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> Result<Option<Bytes>> {
+pub(super) async fn get(view: &View, asked: Asked<'_>, lookup: &Lookup<'_>) -> Result<Option<Ending>> {
     let mut walk = Walk::new(asked, lookup);
     if !walk.memtables(view, asked)?
         && let Some(levels) = view.version.levels(asked.keyspace.id)

@@ -654,6 +654,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         env, place, objects, log_store, log, options, context, manifest, budget, membership, ..
     } = assembly;
     let Assembly { replayed, old_logs, listener, kept_by, flash, rate, operators, extensions, .. } = assembly;
+    let Extensions { collectors, filters } = extensions;
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
@@ -664,11 +665,11 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         places: Arc::new(Mutex::new(Places::of(&objects, context.incarnation, &manifest.state())?)),
         silence: Arc::default(),
         left_behind: Arc::default(),
-        collectors: Arc::new(extensions.collectors),
+        collectors: Arc::new(collectors),
     };
     let state = manifest.state();
     let last = replayed.last_sequence(&state);
-    let catalog = Catalog::new(operators);
+    let catalog = Catalog::new(operators, filters);
     for keyspace in replayed.keyspaces()? {
         catalog.insert(&keyspace);
     }

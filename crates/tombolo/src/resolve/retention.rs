@@ -64,6 +64,19 @@ pub(crate) struct Retention {
     is_open: bool,
     /// What an operator failed with first.
     trouble: Option<Error>,
+    single: Single,
+    misused: u64,
+}
+
+/// What a single delete has met of its key and stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Single {
+    /// There is none, or it is known what it met.
+    None,
+    /// Nothing yet.
+    Awaits,
+    /// One put.
+    Met,
 }
 
 impl Retention {
@@ -78,6 +91,8 @@ impl Retention {
             held_bytes: 0,
             is_open: false,
             trouble: None,
+            single: Single::None,
+            misused: 0,
         }
     }
 
@@ -135,6 +150,9 @@ impl Retention {
         }
         let stripe = self.stripe_of(trailer);
         let goes_on = self.stripe == Some(stripe);
+        if self.single != Single::None || trailer.kind() == Some(EntryKind::SingleDelete) {
+            self.meet(trailer.kind(), goes_on);
+        }
         if goes_on && !self.is_open {
             return Ok(Taken::Dropped);
         }
@@ -153,6 +171,34 @@ impl Retention {
             || (trailer.kind() == Some(EntryKind::SingleDelete) && is_enabled(Mutant::SingleDeleteRevives));
         let bottom = || is_bottom(key) || dropped_over_older;
         Ok(if stripe == 0 && says == Says::Absent && bottom() { Taken::Dropped } else { Taken::Kept })
+    }
+
+    /// A single delete meets the next entry, or is it. What it meets in its stripe is not kept, and
+    /// so counts once.
+    #[cold]
+    fn meet(&mut self, kind: Option<EntryKind>, goes_on: bool) {
+        let met = if goes_on { self.single } else { Single::None };
+        self.single = match kind {
+            Some(EntryKind::Put | EntryKind::SeparatedPut | EntryKind::ExpiringPut)
+                if met == Single::Awaits =>
+            {
+                Single::Met
+            }
+            Some(EntryKind::SingleDelete) => Single::Awaits,
+            _ => Single::None,
+        };
+        // Below the one put lies another life of the key, which ended before it.
+        let has_ended = matches!(kind, Some(EntryKind::Delete | EntryKind::SingleDelete));
+        self.misused += match met {
+            Single::Awaits => u64::from(self.single != Single::Met),
+            Single::Met => u64::from(!has_ended),
+            Single::None => 0,
+        };
+    }
+
+    /// Single deletes that met anything but one put, since this was last asked.
+    pub(crate) fn take_misused(&mut self) -> u64 {
+        std::mem::take(&mut self.misused)
     }
 
     /// The key of the entries that are held.

@@ -14,6 +14,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 use super::ingest::Ingestion;
 use super::{Content, Prepared, commit_locked, so_far};
 use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, MAIN_STREAM};
+use crate::event::Event;
 use crate::options::{Durability, KeyspaceOptions};
 
 /// A keyspace that is to be made.
@@ -66,6 +67,8 @@ impl Change {
                 let committed =
                     commit_locked(engine, commit, Content::Batch(&prepared), Durability::Durable)?;
                 commit.next_keyspace = id + 1;
+                let name = || creation.name.to_string();
+                engine.events.tell(|| Event::KeyspaceCreated { keyspace: id, name: name() });
                 if let Some(made) = engine.catalog.by_id(id) {
                     let _first = creation.made.set(made);
                 }
@@ -79,6 +82,8 @@ impl Change {
                 prepared.batch.push_drop_keyspace(keyspace.id).map_err(invalid)?;
                 let committed =
                     commit_locked(engine, commit, Content::Batch(&prepared), Durability::Durable)?;
+                let name = || name.to_string();
+                engine.events.tell(|| Event::KeyspaceDropped { keyspace: keyspace.id, name: name() });
                 // One flush after what is flushed now, for however many are dropped meanwhile.
                 engine.stream.has_drops.store(true, Ordering::Release);
                 Ok(Committed { rotated: true, ..committed })

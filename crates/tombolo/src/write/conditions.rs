@@ -15,7 +15,9 @@
 //! 2. The snapshot is registered before the view is loaded, so that the view holds all that the
 //!    snapshot sees; and it stays registered until the check is over, so that no compaction drops a
 //!    delete that is newer than what was read.
-//! 3. An answer of a durable write rests on durable state, whichever it is: that of a write whose
+//! 3. What has expired is judged at the check, and what was found in tables of a keyspace that has
+//!    a compaction filter stands only as long as those tables are the newest.
+//! 4. An answer of a durable write rests on durable state, whichever it is: that of a write whose
 //!    conditions do not hold waits until what was found is durable, and until the epoch was
 //!    verified at the log.
 
@@ -41,6 +43,7 @@ use crate::op::Op;
 use crate::options::Durability;
 use crate::read::{self, Asked, InMemory, Newer, Version};
 use crate::value::aligned;
+use crate::version::Levels;
 
 /// Most conditions of a batch: the commit section checks them all in one stay.
 pub(crate) const CONDITIONS_MAX: usize = 4096;
@@ -121,7 +124,9 @@ impl Registered {
             (engine.stream.visible(), engine.judged_ms())
         } else {
             let visible = || engine.stream.visible();
-            engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms())
+            // It reads once, and the commit section sees whether a filter has changed that since.
+            let opened = engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms());
+            (opened.sequence, opened.judged_ms)
         };
         Registered { engine: Arc::clone(engine), sequence, judged_ms }
     }
@@ -140,6 +145,39 @@ impl Drop for Registered {
 struct Looked {
     at: Registered,
     found: Vec<Option<Version>>,
+    /// The tables that were read. A compaction filter may take away what was found there, without a
+    /// newer version of it.
+    filtered: Filtered,
+}
+
+/// The tables of keyspaces that compaction filters, by number.
+#[derive(Debug, Default)]
+struct Filtered(Vec<(u32, Option<Arc<Levels>>)>);
+
+impl Filtered {
+    /// Those of a view, of the keyspaces that conditions name.
+    fn of(view: &View, requirements: &Requirements) -> Filtered {
+        let mut all: Vec<_> = Vec::new();
+        for Required { keyspace, .. } in &requirements.all {
+            if keyspace.is_filtered() && !all.iter().any(|(id, _)| *id == keyspace.id) {
+                all.push((keyspace.id, view.version.levels(keyspace.id).cloned()));
+            }
+        }
+        Filtered(all)
+    }
+
+    /// Whether what was read of a keyspace stands, but for what is newer.
+    fn stands(&self, view: &View, keyspace: &KeyspaceInfo) -> bool {
+        if !keyspace.is_filtered() || is_enabled(Mutant::ConditionIgnoresFilters) {
+            return true;
+        }
+        let read = self.0.iter().find(|(id, _)| *id == keyspace.id);
+        read.is_some_and(|(_, levels)| match (levels, view.version.levels(keyspace.id)) {
+            (None, None) => true,
+            (Some(read), Some(now)) => Arc::ptr_eq(read, now),
+            _ => false,
+        })
+    }
 }
 
 /// What the commit section said.
@@ -179,7 +217,8 @@ fn look_in_memory(engine: &Arc<Engine>, conditional: &Conditional) -> Result<Opt
             InMemory::Miss => return Ok(None),
         }
     }
-    Ok(Some(Looked { at, found }))
+    let filtered = Filtered::of(&view, &conditional.requirements);
+    Ok(Some(Looked { at, found, filtered }))
 }
 
 /// Looks in memory and in tables.
@@ -190,7 +229,8 @@ async fn look(engine: &Arc<Engine>, conditional: &Conditional) -> Result<Looked>
     all.iter().try_for_each(|required| read::check(engine, &required.keyspace))?;
     let keys: Vec<_> = all.iter().map(|required| (&*required.keyspace, &required.key[..])).collect();
     let found = read::get_versions(engine, &view, &keys, (at.sequence, at.judged_ms)).await?;
-    Ok(Looked { at, found })
+    let filtered = Filtered::of(&view, &conditional.requirements);
+    Ok(Looked { at, found, filtered })
 }
 
 /// Checks the conditions against the newest state, without a request. `None`: memory does not know.
@@ -202,23 +242,30 @@ fn judge(
 ) -> Result<Option<Judged>> {
     let view = engine.view();
     let now = SequenceNumber(commit.last);
+    let judged_ms =
+        if is_enabled(Mutant::ConditionExpiresAtTheRead) { looked.at.judged_ms } else { engine.judged_ms() };
     let mut judged = Judged { sequence: commit.last, unmet: Vec::new(), newer: Vec::new(), view: None };
     for (number, (required, read)) in conditional.requirements.all.iter().zip(&looked.found).enumerate() {
         let Required { keyspace, key, condition } = required;
-        let mut holds = condition.holds(read.as_ref().map(|(sequence, value)| (*sequence, &value[..])));
+        if !looked.filtered.stands(&view, keyspace) {
+            return Ok(None);
+        }
+        // What has expired since it was read is absent.
+        let has_ended = |version: &&Version| version.expires_ms.is_some_and(|end| end <= judged_ms);
+        let ended = read.as_ref().filter(has_ended).is_some();
+        let read = read.as_ref().filter(|_| !ended);
+        let mut holds = condition.holds(read.map(|version| (version.sequence, &version.value[..])));
         let newer = if is_enabled(Mutant::ConditionCheckedAtTheReadAlone) {
             Newer::None
         } else {
             let judge = |sequence: SequenceNumber, value: &[u8]| {
                 holds = condition.holds(Some((sequence, value)));
             };
-            {
-                let judged = read::Judged::At(looked.at.judged_ms);
-                let asked = Asked { keyspace, sequence: now, judged };
-                read::newer_in_memory(&view, asked, key, looked.at.sequence, judge)?
-            }
+            let asked = Asked { keyspace, sequence: now, judged: read::Judged::At(judged_ms) };
+            read::newer_in_memory(&view, asked, key, looked.at.sequence, judge)?
         };
         match newer {
+            Newer::None if ended => judged.newer.push((number, Newer::Absent)),
             Newer::None => {}
             Newer::Unknown => return Ok(None),
             Newer::Absent => {
@@ -293,7 +340,7 @@ fn finish(engine: &Engine, verdict: Result<Verdict>) -> Result<Verdict> {
 
 /// The answer that a verdict comes to.
 fn decide(conditional: &Conditional, looked: &Looked, judged: Judged, is_met: bool) -> Decision {
-    let keep = |number: usize, (sequence, value): Version| {
+    let keep = |number: usize, sequence: SequenceNumber, value: Bytes| {
         let alignment = conditional.requirements.all[number].keyspace.value_alignment();
         Versioned { value: aligned(value, alignment), sequence: sequence.0 }
     };
@@ -301,19 +348,19 @@ fn decide(conditional: &Conditional, looked: &Looked, judged: Judged, is_met: bo
         .found
         .iter()
         .enumerate()
-        .map(|(number, version)| version.clone().map(|version| keep(number, version)))
+        .map(|(number, version)| version.clone().map(|version| keep(number, version.sequence, version.value)))
         .collect();
     for (number, newer) in judged.newer {
         let required = &conditional.requirements.all[number];
         let version = match newer {
-            Newer::Owned(version) => Some(version),
+            Newer::Owned(version) => Some((version.sequence, version.value)),
             Newer::InMemtable(sequence) => judged.view.as_ref().and_then(|view| {
                 read::value_in_memtables(view, required.keyspace.id, &required.key, sequence)
                     .map(|value| (sequence, value))
             }),
             Newer::None | Newer::Absent | Newer::Unknown => None,
         };
-        found[number] = version.map(|version| keep(number, version));
+        found[number] = version.map(|(sequence, value)| keep(number, sequence, value));
     }
     Decision { sequence: is_met.then_some(judged.sequence), found, unmet: judged.unmet }
 }

@@ -21,6 +21,7 @@ mod destroy;
 mod ended_log;
 mod expiry;
 mod far_logs;
+mod filters;
 mod flash;
 mod flush_ahead;
 mod full_disk;

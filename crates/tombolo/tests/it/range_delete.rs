@@ -277,6 +277,75 @@ fn a_range_delete_is_replayed() {
     assert_eq!(open().default_keyspace().get("k").wait().unwrap(), None);
 }
 
+/// A key of a table that goes has an older version in one that reaches beyond the range.
+fn nothing_comes_back_from_under_files_that_go() {
+    let (_world, open) = simulated();
+    let db = open();
+    let keys = db.default_keyspace();
+    for key in ["a", "k", "z"] {
+        keys.put(key, "older").wait().unwrap();
+    }
+    db.compact().wait().unwrap();
+    keys.put("k", "newer").wait().unwrap();
+    db.flush().wait().unwrap();
+    keys.delete_files_in_range("b", "y").wait().unwrap();
+    let check = |db: &Db| {
+        let keys = db.default_keyspace();
+        assert_eq!(keys.get("k").wait().unwrap(), None);
+        assert_eq!(self::keys(&keys), ["a", "z"]);
+    };
+    check(&db);
+    let of_puts = |keys: &Keyspace| {
+        let all = keys.table_properties().unwrap();
+        all.iter().map(|table| table.entries).filter(|entries| *entries > 0).collect::<Vec<_>>()
+    };
+    assert_eq!(of_puts(&keys), [3], "the other one went, unread");
+    db.compact().wait().unwrap();
+    check(&db);
+    keys.put("k", "again").wait().unwrap();
+    assert_eq!(keys.get("k").wait().unwrap().unwrap(), b"again");
+    keys.delete("k").wait().unwrap();
+    drop((db, keys));
+    check(&open());
+}
+
+fn snapshots_keep_the_files_that_they_see() {
+    let (_world, open) = simulated();
+    let db = open();
+    let keys = db.default_keyspace();
+    keys.put("k", "v").wait().unwrap();
+    db.compact().wait().unwrap();
+    let snapshot = db.snapshot();
+    keys.put("l", "later").wait().unwrap();
+    db.flush().wait().unwrap();
+    keys.delete_files_in_range("a", "z").wait().unwrap();
+    let levels = |keys: &Keyspace| {
+        let all = keys.table_properties().unwrap();
+        all.iter().map(|table| (table.level, table.entries)).collect::<Vec<_>>()
+    };
+    assert_eq!(snapshot.get(&keys, "k").wait().unwrap().unwrap(), b"v");
+    assert_eq!(levels(&keys), [(0, 0), (6, 1)], "the range delete, and what the snapshot sees");
+    drop(snapshot);
+    keys.delete_files_in_range("a", "z").wait().unwrap();
+    assert_eq!(levels(&keys), [(0, 0)], "an older range delete goes too");
+    db.compact().wait().unwrap();
+    assert_eq!(levels(&keys), []);
+}
+
+#[test]
+fn files_in_a_range_go_unread_and_nothing_comes_back() {
+    nothing_comes_back_from_under_files_that_go();
+    snapshots_keep_the_files_that_they_see();
+    let (_world, open) = simulated();
+    let db = open();
+    let keys = db.default_keyspace();
+    let error = keys.delete_files_in_range("b", "a").wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    keys.put("b", "v").wait().unwrap();
+    db.blocking().default_keyspace().delete_files_in_range("a", "c").unwrap();
+    assert_eq!(keys.get("b").wait().unwrap(), None);
+}
+
 #[test]
 fn range_deletes_hide_what_is_older_wherever_it_lies() {
     a_filter_hides_no_range_delete();
@@ -292,4 +361,6 @@ fn range_deletes_that_are_forgotten_are_noticed() {
     notices(Mutant::FilterHidesRangeDelete, a_filter_hides_no_range_delete);
     notices(Mutant::RangeDeleteMovedBelow, a_range_delete_goes_down_with_what_it_covers);
     notices(Mutant::RangeDeleteLostInReplay, a_range_delete_is_replayed);
+    notices(Mutant::DroppedFilesUncovered, nothing_comes_back_from_under_files_that_go);
+    notices(Mutant::DroppedFilesForgetSnapshots, snapshots_keep_the_files_that_they_see);
 }

@@ -1,5 +1,3 @@
-use std::sync::atomic::AtomicU64;
-
 use tombolo_env::simulated::World;
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{Edit, KeyspaceOptions as Recorded};
@@ -171,7 +169,7 @@ fn terms(snapshots: &[u64]) -> Terms {
     let snapshots = snapshots.iter().map(|snapshot| (SequenceNumber(*snapshot), 0)).collect();
     let moments = crate::resolve::Moments { snapshots, settled_ms: 0 };
     let (judge, collected) = (crate::resolve::Judge::default(), std::collections::BTreeSet::new());
-    Terms { moments, judge, options: Arc::default(), table_bytes: 0, collected }
+    Terms { moments, judge, filter: None, time_ms: 0, options: Arc::default(), table_bytes: 0, collected }
 }
 
 fn run(world: &Arc<Plain>, job: &Arc<Job>, snapshots: &[u64]) -> Arc<Run> {

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableName;
 
+use super::dropped;
 use super::{Job, LEVEL_LAST, Picking, Reason, Targets, job, next_level, runs_that_may_go};
+use crate::engine::DroppedRange;
 use crate::version::{Levels, TableHandle};
 
 /// A compaction that somebody asked for: level by level, what lies in a range when the level's turn
@@ -23,12 +25,17 @@ pub(crate) struct Asked {
     pub(crate) first: Option<Bytes>,
     /// Inclusive; `None` without bound.
     pub(crate) last: Option<Bytes>,
+    /// Tables within the range go unread: see [`dropped`].
+    dropped: Option<DroppedRange>,
     level: u8,
     /// Tables of `level` whose turn it is; `None` before the turn.
     remaining: Option<BTreeSet<TableName>>,
     /// Of level 0 older tables take part, also once they have become one run with others; `None`
     /// before the turn.
     newest: Option<SequenceNumber>,
+    /// Tables of the last level that were there at first, of which a filter is asked. `None` before
+    /// the first turn.
+    last_level: Option<BTreeSet<TableName>>,
     /// A damaged table stayed where it was.
     pub(crate) met_damage: Option<TableName>,
 }
@@ -44,7 +51,22 @@ pub(crate) enum Turn {
 
 impl Asked {
     pub(crate) fn new(keyspace: u32, first: Option<Bytes>, last: Option<Bytes>) -> Asked {
-        Asked { keyspace, first, last, level: 0, remaining: None, newest: None, met_damage: None }
+        Asked {
+            keyspace,
+            first,
+            last,
+            dropped: None,
+            level: 0,
+            remaining: None,
+            newest: None,
+            last_level: None,
+            met_damage: None,
+        }
+    }
+
+    /// The same, of a range whose tables go unread.
+    pub(crate) fn dropping(self, dropped: Option<DroppedRange>) -> Asked {
+        Asked { dropped, ..self }
     }
 
     fn is_in_range(&self, table: &TableHandle) -> bool {
@@ -55,7 +77,19 @@ impl Asked {
 
     /// The next job.
     pub(crate) fn next(&mut self, levels: &Levels, picking: &Picking<'_>) -> Turn {
+        if let (Some(dropped), Some(from), Some(to)) = (self.dropped, &self.first, &self.last) {
+            return match dropped::next(levels, picking, (from, to), dropped) {
+                Ok(job) => Turn::Do(Box::new(job)),
+                Err(true) => Turn::Wait,
+                Err(false) => Turn::Done,
+            };
+        }
         let targets = Targets::new(levels, &picking.settings);
+        if self.last_level.is_none() {
+            let all = levels.level(LEVEL_LAST).filter(|_| picking.is_filtered);
+            let names = all.into_iter().flat_map(|run| run.iter()).map(|table| table.description().name);
+            self.last_level = Some(names.collect());
+        }
         while self.level <= LEVEL_LAST {
             let tables: Vec<_> = match self.level {
                 0 => levels.runs.clone(),
@@ -109,8 +143,12 @@ impl Asked {
                     || has_expired
                     || picking.busy.holds_older(table);
                 let drops = holds_unneeded && description.last_sequence <= picking.oldest_snapshot;
+                // What a snapshot sees is not offered.
+                let is_offered =
+                    picking.newest_snapshot.is_none_or(|snapshot| snapshot < description.last_sequence)
+                        && self.last_level.as_ref().is_some_and(|all| all.contains(&description.name));
                 // A compaction on request makes a clone's tables its own.
-                self.is_in_range(table) && (drops || description.source.is_some())
+                self.is_in_range(table) && (drops || is_offered || description.source.is_some())
             }
             _ => self.is_in_range(table),
         };

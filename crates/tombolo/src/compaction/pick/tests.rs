@@ -5,7 +5,8 @@
 //! `damaged NAME …`, `snapshot N`, `memtable KIB`, `compressed lowest`, `shape NAME [KIB]`; then
 //! `pick` (and take what was picked), `finish` (the oldest job that runs; its outputs are put in
 //! place) and `ask FIRST-LAST`, which does all jobs of an asked compaction, and with `through`
-//! finishes those that it waits for.
+//! finishes those that it waits for; `drop FIRST-END AFTER BY` does so with what a range delete
+//! covers, whose number lies between. With `filtered` a compaction filter is asked.
 
 use std::fmt::Write as _;
 
@@ -14,7 +15,7 @@ use tombolo_env::simulated::World;
 use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY};
 use tombolo_format::key::EntryKind;
 use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};
-use tombolo_format::property::{Property, PropertyList};
+use tombolo_format::property::{PROPERTY_RANGE_DELETES, Property, PropertyList, RangeDeletes};
 use tombolo_storage::backend::memory::MemoryObjectStore;
 #[cfg(feature = "mutants")]
 use tombolo_storage::mutant::Mutant;
@@ -23,6 +24,7 @@ use tombolo_storage::{Epoch, Incarnation, ObjectStore};
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
+use crate::engine::DroppedRange;
 use crate::manifest::{Places, State};
 use crate::version::{Below, Tables, Version, Versions};
 
@@ -35,6 +37,7 @@ struct Case {
     cursors: Cursors,
     running: Vec<(u64, Job)>,
     snapshot: SequenceNumber,
+    is_filtered: bool,
     made: u64,
     /// What reads have paid by the next pick.
     paid_nanos: u64,
@@ -71,6 +74,7 @@ impl Case {
             cursors: Cursors::default(),
             running: Vec::new(),
             snapshot: SequenceNumber::MAX,
+            is_filtered: false,
             made: 0,
             paid_nanos: 0,
             settled_ms: 0,
@@ -167,6 +171,8 @@ impl Case {
     fn picking<'a>(&self, busy: &'a Busy, cursors: &'a Cursors) -> Picking<'a> {
         let newest_snapshot = Some(self.snapshot).filter(|snapshot| *snapshot < SequenceNumber::MAX);
         Picking {
+            is_filtered: self.is_filtered,
+            snapshots: newest_snapshot.into_iter().collect(),
             keyspace: 1,
             settings: self.settings,
             busy,
@@ -293,6 +299,7 @@ impl Case {
             }
             "compressed" => self.settings.same_compression = false,
             "snapshot" => self.snapshot = SequenceNumber(words[0].parse().unwrap()),
+            "filtered" => self.is_filtered = true,
             "settled" => self.settled_ms = words[0].parse().unwrap(),
             "level" => words[1..].iter().for_each(|table| self.add(words[0].parse().unwrap(), table)),
             "damaged" => {
@@ -354,13 +361,18 @@ impl Case {
                     .collect();
                 writeln!(out, "base {} [{}]", targets.base, bytes.join(" ")).unwrap();
             }
-            "ask" => {
+            "ask" | "drop" => {
                 let bound = |key: &str| (!key.is_empty()).then(|| Bytes::copy_from_slice(key.as_bytes()));
                 let (first, last) = words[0].split_once('-').unwrap();
-                let mut asked = Asked::new(1, bound(first), bound(last));
+                let number = |at: usize| SequenceNumber(words[at].parse().unwrap());
+                let dropped = (command == "drop").then(|| DroppedRange { after: number(1), by: number(2) });
+                let mut asked = Asked::new(1, bound(first), bound(last)).dropping(dropped);
                 loop {
                     let version = self.version();
-                    let levels = version.levels(1).unwrap();
+                    let Some(levels) = version.levels(1) else {
+                        out.push_str("done: nothing is left\n");
+                        break;
+                    };
                     match asked.next(levels, &self.picking(&self.busy, &self.cursors)) {
                         Turn::Do(job) => {
                             writeln!(out, "{}", self.describe(&job)).unwrap();
@@ -421,8 +433,6 @@ fn cases() {
 /// What a keyspace of [`Shape::Fifo`] may hold in the loads.
 const FIFO_BYTES: u64 = 100 << 10;
 
-/// Whatever is written, jobs keep their invariants, level 0 stays short, and in the end nothing is
-/// left to do.
 /// A delete over one of several tables that were ingested together stays, when a job takes another
 /// of them alone.
 #[test]
@@ -445,6 +455,43 @@ fn what_was_ingested_together_is_older_than_a_delete_over_one() {
     }
 }
 
+/// Runs of range deletes become one only as far as they fit one table, however they are cut.
+fn no_run_has_more_range_deletes_than_a_table_takes() {
+    const MIB: u32 = 1 << 20;
+    let mut case = Case::new();
+    let runs = [MIB, 0, 4 * MIB, 4 * MIB, MIB, 5 * MIB, 4 * MIB];
+    for (number, bytes) in runs.into_iter().enumerate() {
+        case.add(0, &format!("t{number}=a-z*1000"));
+        let value = RangeDeletes { count: 1, bytes, ends_before_last: false }.encode();
+        let property = Property { id: PROPERTY_RANGE_DELETES, is_critical: true, value: &value };
+        case.tables[number].1.properties = PropertyList::of((bytes > 0).then_some(property));
+    }
+    let version = case.version();
+    let levels = version.levels(1).unwrap();
+    let picking = case.picking(&case.busy, &case.cursors);
+    let targets = Targets::new(levels, &picking.settings);
+    let job = within_level_0(levels, &picking, &targets, RUNS_TRIGGER, u64::MAX).unwrap();
+    let names: Vec<_> = job.upper.iter().map(|table| case.name(table)).collect();
+    assert_eq!(names, ["t0", "t1", "t2", "t3", "t4", "t5"], "15 MiB, and the last would make it 19");
+    assert!(within_level_0(levels, &picking, &targets, 7, u64::MAX).is_none());
+}
+
+#[test]
+fn runs_of_range_deletes_fit_one_table() {
+    no_run_has_more_range_deletes_than_a_table_takes();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn runs_with_too_many_range_deletes_are_noticed() {
+    tombolo_storage::mutant::notices(
+        Mutant::RangeDeletesUnbounded,
+        no_run_has_more_range_deletes_than_a_table_takes,
+    );
+}
+
+/// Whatever is written, jobs keep their invariants, level 0 stays short, and in the end nothing is
+/// left to do.
 #[test]
 fn random_loads_come_to_rest() {
     let shapes = [(Shape::Leveled, 40), (Shape::Tiered, 15), (Shape::Auto, 10), (Shape::Fifo, 10)];

@@ -144,6 +144,91 @@ fn a_delete_stays_as_long_as_somebody_read_before_it() {
     a_delete_that_nobody_else_needs();
 }
 
+/// A value expires between the read and the check.
+fn an_end_between_read_and_check() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        let engine = db.engine();
+        let ttl = std::time::Duration::from_secs(10);
+        for is_flushed in [false, true] {
+            keys.put_ttl(b"k", b"before", ttl).await.unwrap();
+            if is_flushed {
+                db.flush().await.unwrap();
+            }
+            let [present, absent, more] = [Condition::Present, Condition::Absent, Condition::Present]
+                .map(|condition| put_if(&keys, "conditional", condition));
+            let looked = look(engine, &present).await.unwrap();
+            let absent_looked = look(engine, &absent).await.unwrap();
+            stores.env.sleep(ttl).await;
+            assert_eq!(keys.get(b"k").await.unwrap(), None);
+            let Ok(Verdict::NotMet(_, judged)) = attempt(engine, &present, &looked) else {
+                panic!("it has expired")
+            };
+            assert_eq!(decide(&present, &looked, judged, false).found, [None]);
+            assert_eq!(word(attempt(engine, &absent, &absent_looked)), "met");
+            // A newer value that has not expired counts.
+            assert_eq!(word(attempt(engine, &more, &looked)), "met");
+        }
+    });
+}
+
+#[test]
+fn what_has_expired_by_the_commit_is_absent() {
+    an_end_between_read_and_check();
+}
+
+/// Reads a condition's key when it is asked of its entry, and drops that.
+#[derive(Clone, Default)]
+struct Dropping {
+    engine: Arc<std::sync::OnceLock<(Arc<Engine>, Conditional)>>,
+    looked: Arc<parking_lot::Mutex<Option<Looked>>>,
+}
+
+impl crate::CompactionFilter for Dropping {
+    fn begin(&self, _job: &crate::FilterJob) -> Option<Box<dyn crate::JobFilter>> {
+        let dropping = self.clone();
+        Some(Box::new(move |_: &crate::FilterEntry<'_>| {
+            if let Some((engine, conditional)) = dropping.engine.get() {
+                *dropping.looked.lock() = look_in_memory(engine, conditional)?;
+            }
+            Ok(crate::FilterDecision::Drop)
+        }))
+    }
+}
+
+/// A job takes away what was read since it began, and leaves nothing newer.
+fn a_filter_between_read_and_check() {
+    run(|stores| async move {
+        let (name, dropping) = (crate::FilterName::new("drop", 1).unwrap(), Dropping::default());
+        let builder = Db::builder("mem://conditions").env(stores.env.clone());
+        let builder = builder.stores(Arc::clone(&stores.objects), Arc::clone(&stores.log));
+        let db = builder.compaction_filter(name, dropping.clone()).open().await.unwrap();
+        let keys = db.default_keyspace();
+        keys.set_options([("compaction_filter", "drop")]).await.unwrap();
+        keys.put(b"k", b"before").await.unwrap();
+        db.flush().await.unwrap();
+        // From here on its block is in memory.
+        keys.get(b"k").await.unwrap();
+        let engine = db.engine();
+        let conditional = put_if(&keys, "conditional", Condition::Present);
+        let at = (Arc::clone(engine), put_if(&keys, "conditional", Condition::Present));
+        assert!(dropping.engine.set(at).is_ok());
+        db.compact().await.unwrap();
+        let looked = dropping.looked.lock().take().unwrap();
+        assert_eq!(looked.found[0].as_ref().unwrap().value, "before");
+        assert_eq!(keys.get(b"k").await.unwrap(), None);
+        assert_eq!(word(attempt(engine, &conditional, &looked)), "read again");
+        let looked = look(engine, &conditional).await.unwrap();
+        assert_eq!(word(attempt(engine, &conditional, &looked)), "not met");
+    });
+}
+
+#[test]
+fn what_a_filter_took_away_is_read_again() {
+    a_filter_between_read_and_check();
+}
+
 /// Another process took over and has changed what this one finds in its memory.
 fn unmet_at_a_writer_that_lost_its_database() {
     run(|stores| async move {
@@ -192,5 +277,7 @@ fn conditions_that_are_taken_wrongly_are_noticed() {
     notices(Mutant::ConditionIgnoresNewerTables, || a_flush_between_read_and_check(true));
     notices(Mutant::ConditionTakesMissForNothing, || a_flush_between_read_and_check(false));
     notices(Mutant::ConditionForgetsItsSnapshot, a_delete_that_nobody_else_needs);
+    notices(Mutant::ConditionExpiresAtTheRead, an_end_between_read_and_check);
+    notices(Mutant::ConditionIgnoresFilters, a_filter_between_read_and_check);
     notices(Mutant::ConditionUnmetBeforeDurable, unmet_at_a_writer_that_lost_its_database);
 }
