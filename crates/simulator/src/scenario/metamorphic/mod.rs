@@ -7,12 +7,14 @@
 //!
 //! - `history` draws the operations, and says what an ordered map answers.
 //! - `sets` has the option sets: memory, blocks, compression, filters, forms of the log, stores.
+//! - `filter` is asked by compaction, and leaves answers as they are.
 //! - `real` runs histories on a real store, in real time.
 //!
 //! So that the answers are the same under every set, what a crash may or may not keep is settled
 //! before it: unlogged writes are flushed, and a durable write ends the time of merely accepted
 //! ones. The other scenarios crash anywhere.
 
+mod filter;
 mod history;
 mod real;
 mod sets;
@@ -30,6 +32,7 @@ use tombolo_env::simulated::Crash;
 use super::{Run, guarded, mix};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::show;
+use filter::Same;
 use history::{Action, Answer, Does, Model, OPERATOR, Write, history, value};
 use sets::{OptionSet, SETS};
 
@@ -171,6 +174,7 @@ fn unexpected(place: &str, error: &Error) -> Violation {
 async fn open(env: &Env, shared: &Shared) -> Result<Db, Error> {
     let (store, log) = &shared.stores;
     let builder = Db::builder(store).env(env.clone()).registry(shared.registry.clone());
+    let builder = builder.compaction_filter(Same::name()?, Same);
     let builder =
         builder.options(shared.options.clone()).mode(OpenMode::CreateOrOpen).take_over(TakeOver::Always);
     match log {

@@ -95,6 +95,13 @@ pub(super) const SETS: &[OptionSet] = &[
     set("values at words, written log", WRITTEN, TINY, &["compression=none", "value_alignment=8"]),
     set("large values apart", MAPPED, TINY, &["separate_bytes=1024"]),
     set("an operator, and an end far away", WRITTEN, TINY, &["operator=append", "ttl=8760h"]),
+    set(
+        "a filter that writes values anew",
+        MAPPED,
+        TINY,
+        &["compaction_filter=same@1", "separate_bytes=1024"],
+    ),
+    set("a filter that is not there", WRITTEN, SMALL, &["compaction_filter=none_such"]),
     set("tiers", MAPPED, TINY, &["shape=tiered"]),
     set("tiers, written log", WRITTEN, SMALL, &["shape=tiered", "compression=zstd"]),
     set("tiers until reads have paid", MAPPED, TINY, &["shape=auto"]),
