@@ -18,6 +18,10 @@ fn while_metadata_rolls() {
     crash_while_metadata_rolls(100);
 }
 
+fn while_log_changes_zones() {
+    crash_while_log_changes_zones(1);
+}
+
 macro_rules! caught {
     ($($test:ident: $mutant:ident by $by:expr;)*) => {$(
         #[test]
@@ -38,6 +42,6 @@ caught! {
     damage_that_is_taken_for_an_end_is_noticed: ZonedBadUnitIsAlwaysTail by damaged_units;
     a_reset_under_a_writer_is_noticed: ZonedResetsInFlight by deletes_beside_a_writer;
     a_reset_under_a_reader_is_noticed: ZonedResetsRead by reads_and_resets_together;
-    a_log_zone_that_ends_too_early_is_noticed: ZonedLogZoneEndsUnsynced by crash_while_log_changes_zones;
+    a_log_zone_that_ends_too_early_is_noticed: ZonedLogZoneEndsUnsynced by while_log_changes_zones;
     a_log_that_goes_on_after_a_failure_is_noticed: ZonedLogGoesOnAfterFailure by failed_syncs_of_the_log;
 }
