@@ -205,8 +205,8 @@ fn what_is_dropped_over_older_versions_leaves_a_delete() {
     over_older_versions_below();
 }
 
-/// A cursor from now walks over many keys that a filter took away; one of a snapshot that keeps them
-/// goes past none.
+/// A cursor from now walks over many keys that a filter took away; one of a snapshot that keeps
+/// them goes past none.
 fn a_walk_over_many_that_were_dropped() {
     run(|stores| async move {
         let rules = Rules { flushes: true, ..Rules::default() };
