@@ -151,7 +151,7 @@ impl DeadRun {
         (!is_empty && self.touches(other)).then(|| DeadRun { first, end, ..self.clone() })
     }
 
-    /// What is left of it on both sides of a key.
+    /// The rest of it on both sides of a key.
     fn cut_at(&self, key: &[u8]) -> impl Iterator<Item = DeadRun> {
         let cuts = self.cuts + 1;
         let allowed = (self.keys / KEYS_PER_CUT).min(CUTS_MAX);

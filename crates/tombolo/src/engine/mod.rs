@@ -429,7 +429,7 @@ impl Engine {
         let commit = self.stream.commit.lock();
         let before = self.view().generation;
         self.install_as(flushed, Some(before + 1));
-        // Nothing has come to where nothing was. Views of before hold what is gone: what cursors
+        // Nothing has come to where nothing was. Views of before hold keys that went: what cursors
         // learn from now on is not theirs.
         self.catalog.dead_runs().take_along(commit.last, (before, before + 1));
     }

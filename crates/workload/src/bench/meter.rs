@@ -60,7 +60,7 @@ impl<'a, C: Fn() -> Duration> Meter<'a, C> {
         }
     }
 
-    /// What is measured begins now: the thread has made ready what it works on.
+    /// Measuring begins now: the thread has made ready what it works on.
     pub(super) fn begin_now(&mut self) {
         let now = (self.clock)();
         let late = now.saturating_sub(self.outcome.begun);
