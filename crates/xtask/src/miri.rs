@@ -27,6 +27,8 @@ const CALLS_OUT: &[&str] = &[
     "crates/format/src/compression/prefix.rs",
     "crates/preload/src/symbols/",
     "crates/preload/tests/it/streams",
+    "crates/python/src/buffer.rs",
+    "crates/rocksdb_c/src/",
 ];
 
 /// Modules with `unsafe` that only hand calls on, or hints: there is nothing to check in them.

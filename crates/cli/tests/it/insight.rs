@@ -100,8 +100,16 @@ fn the_dashboard_asks_for_metrics_that_are_there() {
     }
 }
 
+/// In a process of its own: a console by the number of a process wants that to have one database.
 #[test]
 fn the_console_shows_a_writer_and_a_look() {
+    const ALONE: &str = "TOMBOLO_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        alone.args(["--exact", "insight::the_console_shows_a_writer_and_a_look", "--nocapture"]);
+        assert!(alone.env(ALONE, "1").status().unwrap().success());
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let store = uri(folder.path());
     let db = writer(&store);

@@ -326,11 +326,11 @@ impl Run {
         if let Some(error) = retention.take_trouble() {
             self.trouble.lock().get_or_insert(error);
         }
-        self.write_waiting(&mut outputs).await?;
+        Box::pin(self.write_waiting(&mut outputs)).await?;
         while let Some(cut) = outputs.ranges.cut_before(None) {
-            self.finish(&mut outputs, Some(&cut)).await?;
+            Box::pin(self.finish(&mut outputs, Some(&cut))).await?;
         }
-        self.finish(&mut outputs, None).await
+        Box::pin(self.finish(&mut outputs, None)).await
     }
 
     /// Adds an entry to the outputs, at once or behind values that are about to move.
@@ -350,7 +350,7 @@ impl Run {
             return self.write(outputs, key, value, place).await;
         }
         outputs.waiting.push(key, value, place, moves);
-        if outputs.waiting.is_full() { self.write_waiting(outputs).await } else { Ok(()) }
+        if outputs.waiting.is_full() { Box::pin(self.write_waiting(outputs)).await } else { Ok(()) }
     }
 
     /// Reads the values that are about to move, and writes all that waits for them.
@@ -367,7 +367,8 @@ impl Run {
         Ok(())
     }
 
-    /// Writes an entry to the outputs.
+    /// Writes an entry to the outputs. Its future is made for each entry: what it seldom waits for
+    /// lies in futures of their own.
     #[inline]
     async fn write(
         &self,
@@ -379,21 +380,21 @@ impl Run {
         // All versions of a key stay in one table: sorted levels do not overlap.
         if place.is_new {
             while let Some(cut) = outputs.ranges.cut_before(Some(key.user_key)) {
-                self.finish(outputs, Some(&cut)).await?;
+                Box::pin(self.finish(outputs, Some(&cut))).await?;
             }
             let is_full = outputs.writer.as_ref().is_some_and(TableWriter::is_full);
             if outputs.cuts_before(key.user_key) || is_full {
-                self.finish(outputs, Some(key.user_key)).await?;
+                Box::pin(self.finish(outputs, Some(key.user_key))).await?;
             }
         }
         outputs.older |= place.is_older;
         let writer = match &mut outputs.writer {
             Some(writer) => writer,
-            None => outputs.writer.insert(self.begin_output().await?),
+            None => outputs.writer.insert(Box::pin(self.begin_output()).await?),
         };
         if writer.add_from(key, value, place.is_hot)? {
-            let bytes = writer.flush().await?;
-            self.moved(bytes).await;
+            let bytes = Box::pin(writer.flush()).await?;
+            Box::pin(self.moved(bytes)).await;
         }
         Ok(())
     }

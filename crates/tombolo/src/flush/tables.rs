@@ -172,7 +172,7 @@ async fn write_list(
                 let key = InternalKey::new(retention.key(), trailer);
                 match filtering.as_mut().filter(|_| is_whole) {
                     Some(filtering) => {
-                        write_filtered(world, writer, (key, &value), filtering, &mut bottom).await?
+                        write_filtered(world, writer, (key, &value), filtering, &mut bottom).await?;
                     }
                     None => write_entry(world, writer, key, &value).await?,
                 }
@@ -188,7 +188,7 @@ async fn write_list(
                 let key = InternalKey::new(entry.key, entry.trailer);
                 match filtering.as_mut().filter(|_| is_new) {
                     Some(filtering) => {
-                        write_filtered(world, writer, (key, entry.value), filtering, &mut bottom).await?
+                        write_filtered(world, writer, (key, entry.value), filtering, &mut bottom).await?;
                     }
                     None => write_entry(world, writer, key, entry.value).await?,
                 }
