@@ -11,6 +11,7 @@ use super::{Common, close_after};
 use crate::database::TakeOverArguments;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::text;
 
 /// Arguments of `delete-files-in-range`.
 #[derive(Args)]
@@ -50,11 +51,7 @@ pub fn run(arguments: &DeleteFilesInRange, output: &Output) -> Result<()> {
     let worked = work().map_err(|error: tombolo::Error| Failure::from(error));
     let (before, after) = close_after(&db, worked)?;
     let sizes = |(tables, bytes)| json!({ "tables": tables, "table_bytes": bytes });
-    let text = || {
-        format!(
-            "the keyspace had {} tables of {} bytes, and has {} of {}",
-            before.0, before.1, after.0, after.1
-        )
-    };
+    let shown = |(tables, bytes)| format!("{} of {}", text::counted(tables, "table"), text::bytes(bytes));
+    let text = || format!("the keyspace had {}, and has {}", shown(before), shown(after));
     output.result(|| json!({ "epoch": epoch, "before": sizes(before), "after": sizes(after) }), text)
 }

@@ -41,6 +41,10 @@ struct Short {
     /// bit_or, set_union or weights; it stays once it is set.
     #[arg(long, value_name = "NAME")]
     operator: Option<String>,
+    /// The compaction filter, by its name and version such as tenants_left@1, or none: programs that
+    /// open the database have it.
+    #[arg(long, value_name = "NAME@VERSION")]
+    filter: Option<String>,
     /// Values from this size on lie in objects of their own, such as 16KiB, or 0 for none: the
     /// setting separate_bytes.
     #[arg(long, value_name = "SIZE")]
@@ -55,6 +59,7 @@ impl Short {
         let all = [
             ("ttl", &self.ttl),
             ("operator", &self.operator),
+            ("compaction_filter", &self.filter),
             ("separate_bytes", &self.separate_from),
             ("shape", &self.shape),
         ];

@@ -23,7 +23,7 @@ fn a_range_of_keys_is_deleted() {
     let said = json(&ok(&["--json", "db", "delete-files-in-range", &store, "a", "z"]));
     assert_eq!((&said["before"]["tables"], &said["after"]["tables"]), (&1.into(), &1.into()), "{said}");
     assert_eq!(ok(&["db", "scan", &store, "--keys-only"]), "");
-    assert!(ok(&["db", "delete-files-in-range", &store, "a", "z"]).contains("had "));
+    assert!(ok(&["db", "delete-files-in-range", &store, "a", "z"]).contains("had 1 table of "));
     // A missing keyspace leaves no writer that seems to live.
     assert_eq!(json(&ok(&["--json", "db", "writer", &store]))["state"], "closed");
 }
@@ -93,9 +93,12 @@ fn settings_of_keyspaces_have_names_at_the_prompt() {
         "{found}"
     );
     let set = ["db", "keyspace", "set", &*store, "k"];
-    ok(&[&set[..], &["--ttl", "none", "filter_bits=0", "--shape", "leveled"]].concat());
+    ok(&[&set[..], &["--ttl", "none", "filter_bits=0", "--filter", "tenants_left@1"]].concat());
     let found = settings("k");
-    assert_eq!([&found["ttl"], &found["filter_bits"], &found["shape"]], [&"none", &"0", &"leveled"]);
+    assert_eq!(
+        [&found["ttl"], &found["filter_bits"], &found["compaction_filter"]],
+        [&"none", &"0", &"tenants_left@1"]
+    );
     fails(&[&set[..], &["--ttl", "soon"]].concat(), 2, &["ttl", "such as 10m"]);
     fails(&[&set[..], &["--separate-from", "7"]].concat(), 2, &["separate_bytes", "512"]);
     fails(&[&set[..], &["--operator", "min"]].concat(), 2, &["operator"]);
