@@ -54,7 +54,8 @@ impl Db {
     /// for the file: where it is too slow, events are dropped and counted.
     ///
     /// A multi-get is one event for each key, and so is a batch for each write. A scan is recorded
-    /// when its cursor goes elsewhere, or is dropped; its latency is the time between.
+    /// when its cursor goes elsewhere, or is dropped; its latency is the time between. An operation
+    /// whose [`Op`] is dropped before it has ended is not recorded.
     ///
     /// ```
     /// # fn main() -> tombolo::Result<()> {
@@ -109,8 +110,17 @@ struct Pending {
     keyspace: u32,
     key: Vec<u8>,
     end: Vec<u8>,
+    value_bytes: u32,
+    /// Empty where only the size is recorded.
     value: Vec<u8>,
     ttl_ms: u64,
+}
+
+impl Pending {
+    fn read(asked: Asked, keyspace: u32, key: &[u8]) -> Pending {
+        let (key, end, value) = (key.to_vec(), Vec::new(), Vec::new());
+        Pending { asked, keyspace, key, end, value_bytes: 0, value, ttl_ms: 0 }
+    }
 }
 
 /// The operation of an entry that is written, its value, and the moment at which that ends.
@@ -136,8 +146,10 @@ fn pending(recorder: &Recorder, keyspace: u32, kind: EntryKind, key: &[u8], valu
     let (asked, value, expires_ms) = written(kind, value)?;
     let (end, value) = if asked == Asked::RangeDelete { (value, &[][..]) } else { (&[][..], value) };
     let ttl_ms = expires_ms.map_or(0, |at| at.saturating_sub(recorder.unix_ms()).max(1));
+    let value_bytes = bytes_of(value.len());
+    let value = if recorder.keeps(value) { value } else { &[] };
     let (key, end, value) = (key.to_vec(), end.to_vec(), value.to_vec());
-    Some(Pending { asked, keyspace, key, end, value, ttl_ms })
+    Some(Pending { asked, keyspace, key, end, value_bytes, value, ttl_ms })
 }
 
 fn batch_entries(recorder: &Recorder, batch: &Batch) -> Vec<Pending> {
@@ -169,7 +181,7 @@ impl Told {
             let mut event = Event::new(0, entry.asked, entry.keyspace, &entry.key);
             event.end = &entry.end;
             event.value = &entry.value;
-            event.value_bytes = bytes_of(entry.value.len());
+            event.value_bytes = entry.value_bytes;
             event.ttl_ms = entry.ttl_ms;
             event.joined = index > 0;
             if let Some((found, bytes)) = found {
@@ -234,8 +246,7 @@ impl Keyspace {
         bytes: impl Fn(&T) -> usize + Send + 'static,
     ) -> Op<Option<T>> {
         let Some(recorder) = self.handle().engine.recording.of(key) else { return read() };
-        let (key, end, value) = (key.to_vec(), Vec::new(), Vec::new());
-        let entry = Pending { asked: Asked::Get, keyspace: self.id(), key, end, value, ttl_ms: 0 };
+        let entry = Pending::read(Asked::Get, self.id(), key);
         let begun = recorder.now();
         let told = Told { recorder, begun, entries: vec![entry] };
         let found = move |value: &Option<T>| Some((value.is_some(), value.as_ref().map_or(0, &bytes)));
@@ -272,10 +283,7 @@ impl Keyspace {
         read: impl FnOnce() -> Op<Vec<Option<Value>>>,
     ) -> Op<Vec<Option<Value>>> {
         let Some(recorder) = self.handle().engine.recording.any() else { return read() };
-        let entry = |key: &[u8]| {
-            let (key, end, value) = (key.to_vec(), Vec::new(), Vec::new());
-            Pending { asked: Asked::MultiGet, keyspace: self.id(), key, end, value, ttl_ms: 0 }
-        };
+        let entry = |key: &[u8]| Pending::read(Asked::MultiGet, self.id(), key);
         let sampled = keys.iter().map(AsRef::as_ref).filter(|key| recorder.samples(key));
         let entries = sampled.map(entry).collect();
         let begun = recorder.now();

@@ -269,6 +269,11 @@ impl Recorder {
         self.sampled_max == u64::MAX || mix64(key_hash(key) ^ 0x7472_6163_6564) <= self.sampled_max
     }
 
+    /// Whether a value is recorded, and not only its size.
+    pub(crate) fn keeps(&self, value: &[u8]) -> bool {
+        self.options.values && value.len() <= VALUE_BYTES_MAX
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.env.now()
     }
@@ -299,8 +304,8 @@ impl Recorder {
             found: event.found,
             joined: event.joined,
         };
-        BUFFERS.with(|buffers| {
-            // A thread that records while it ends, or within this very function, goes without.
+        // A thread that records while it ends, or within this very function, goes without.
+        let _ = BUFFERS.try_with(|buffers| {
             let Ok(mut buffers) = buffers.try_borrow_mut() else { return };
             let mine = match buffers.iter().find(|(number, _)| *number == self.number) {
                 Some((_, mine)) => mine,
@@ -314,8 +319,7 @@ impl Recorder {
             if buffer.is_closed {
                 return;
             }
-            let value =
-                if self.options.values && event.value.len() <= VALUE_BYTES_MAX { event.value } else { &[] };
+            let value = if self.keeps(event.value) { event.value } else { &[] };
             buffer.entries.push(Entry { recorded_bytes: count(value.len()), ..entry });
             for bytes in [event.key, event.end, value] {
                 buffer.bytes.extend_from_slice(bytes);
@@ -441,6 +445,9 @@ fn count(bytes: usize) -> u32 {
 pub(crate) struct Switch {
     is_on: AtomicBool,
     recorder: ArcSwapOption<Recorder>,
+    /// Held while a recording begins or ends, so that both fields change together. No operation of
+    /// the database takes it.
+    changes: Mutex<()>,
 }
 
 impl Switch {
@@ -459,12 +466,7 @@ impl Switch {
     /// The recorder.
     #[cold]
     pub(crate) fn any(&self) -> Option<Arc<Recorder>> {
-        let recorder = self.recorder.load_full()?;
-        if recorder.has_failed() {
-            self.is_on.store(false, Ordering::Relaxed);
-            return None;
-        }
-        Some(recorder)
+        self.recorder.load_full().filter(|recorder| !recorder.has_failed())
     }
 
     /// Records from here on.
@@ -472,30 +474,25 @@ impl Switch {
     /// # Errors
     /// `AlreadyExists` while another one records.
     pub(crate) fn begin(&self, begin: impl FnOnce() -> Result<Arc<Recorder>>) -> Result<Arc<Recorder>> {
-        let taken = || {
-            let error = Error::new(ErrorKind::AlreadyExists, "this database is recorded already");
-            error.advice("stop that recording first")
-        };
+        let _changes = self.changes.lock();
         if self.recorder.load().is_some() {
-            return Err(taken());
+            let error = Error::new(ErrorKind::AlreadyExists, "this database is recorded already");
+            return Err(error.advice("stop that recording first"));
         }
         let recorder = begin()?;
-        let none: Option<Arc<Recorder>> = None;
-        let before = self.recorder.compare_and_swap(&none, Some(Arc::clone(&recorder)));
-        if before.is_some() {
-            return Err(taken());
-        }
+        self.recorder.store(Some(Arc::clone(&recorder)));
         self.is_on.store(true, Ordering::Relaxed);
         Ok(recorder)
     }
 
     /// Ends that recording, if it is the one.
     pub(crate) fn end(&self, recorder: &Arc<Recorder>) -> RecordReport {
-        let current = Some(Arc::clone(recorder));
-        let before = self.recorder.compare_and_swap(&current, None);
-        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, recorder)) {
+        let changes = self.changes.lock();
+        if self.recorder.load().as_ref().is_some_and(|current| Arc::ptr_eq(current, recorder)) {
+            self.recorder.store(None);
             self.is_on.store(false, Ordering::Relaxed);
         }
+        drop(changes);
         recorder.end()
     }
 }

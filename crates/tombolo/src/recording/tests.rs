@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use tombolo_env::simulated::{Process, World};
+use tombolo_env::simulated::{OperationKind, Process, World};
 use tombolo_format::trace::{EventBlock, FrameKind, Header, TRACE_FRAME_BYTES, TraceFrame, decode_name};
 
 use super::*;
@@ -179,4 +179,97 @@ fn a_file_that_is_there_is_not_written_over() {
     ] {
         assert_eq!(Recorder::begin(&env, wrong, names()).unwrap_err().kind(), ErrorKind::Invalid);
     }
+}
+
+#[test]
+fn a_panic_in_the_writer_ends_the_recording_and_nobody_else() {
+    let world = World::new(10);
+    let process = world.process("recorded");
+    let env = process.env();
+    env.files().create_directories(Path::new("/t")).unwrap();
+    let names: NameOf = Box::new(|id| panic!("keyspace {id} has no name"));
+    let recorder = Recorder::begin(&env, RecordOptions::new("/t/a"), names).unwrap();
+    for number in 0..2000 {
+        put(&recorder, number);
+        if number % 100 == 0 {
+            env.block_on(env.sleep(Duration::from_millis(1)));
+        }
+    }
+    assert!(recorder.has_failed());
+    let report = recorder.end();
+    assert_eq!(report.ended.map(|error| error.kind()), Some(ErrorKind::Bug));
+    assert_eq!((report.events, report.dropped), (0, 2000));
+    assert_eq!(read(&env, Path::new("/t/a")).0.last(), Some(&FrameKind::End));
+}
+
+/// Records when its thread ends.
+struct AtEnd(Arc<Recorder>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        put(&self.0, 2);
+    }
+}
+
+thread_local! {
+    static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_thread_may_record_while_it_ends() {
+    let process = World::new(11).process("recorded");
+    let env = process.env();
+    env.files().create_directories(Path::new("/t")).unwrap();
+    for (path, before) in [("/t/a", true), ("/t/b", false)] {
+        let recorder = Recorder::begin(&env, RecordOptions::new(path), names()).unwrap();
+        let theirs = Arc::clone(&recorder);
+        let thread = std::thread::spawn(move || {
+            let holds = || AT_END.with(|at_end| *at_end.borrow_mut() = Some(AtEnd(Arc::clone(&theirs))));
+            if before {
+                holds();
+            }
+            put(&theirs, 1);
+            holds();
+        });
+        assert!(thread.join().is_ok());
+        let report = recorder.end();
+        assert!((1..=3).contains(&report.events), "{report:?}");
+    }
+}
+
+#[test]
+fn a_write_that_failed_in_its_midst_leaves_nothing_behind_the_end() {
+    for seed in 0..8 {
+        let process = World::new(seed).process("recorded");
+        let env = process.env();
+        env.files().create_directories(Path::new("/t")).unwrap();
+        let recorder = Recorder::begin(&env, RecordOptions::new("/t/a"), names()).unwrap();
+        (0..5000).for_each(|number| put(&recorder, number));
+        env.block_on(env.sleep(Duration::from_millis(1)));
+        process.fail_next(OperationKind::Write, std::io::ErrorKind::StorageFull, 1);
+        let report = recorder.end();
+        assert_eq!(report.ended.map(|error| error.kind()), Some(ErrorKind::OutOfSpace));
+        assert_eq!((report.events, report.dropped), (0, 5000));
+        assert_eq!(read(&env, Path::new("/t/a")).0.last(), Some(&FrameKind::End));
+    }
+}
+
+#[test]
+fn a_recording_that_ends_late_does_not_end_the_next_one() {
+    let process = World::new(12).process("recorded");
+    let env = process.env();
+    env.files().create_directories(Path::new("/t")).unwrap();
+    let switch = Switch::default();
+    let begin = |path: &str| switch.begin(|| Recorder::begin(&env, RecordOptions::new(path), names()));
+    let first = begin("/t/a").unwrap();
+    first.has_failed.store(true, Ordering::Relaxed);
+    assert!(switch.is_on() && switch.any().is_none());
+    assert_eq!(begin("/t/b").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert!(env.files().open(Path::new("/t/b"), tombolo_env::Access::Read).is_err());
+    switch.end(&first);
+    let second = begin("/t/b").unwrap();
+    switch.end(&first);
+    assert!(switch.is_on() && Arc::ptr_eq(&switch.any().unwrap(), &second));
+    switch.end(&second);
+    assert!(!switch.is_on() && switch.any().is_none());
 }

@@ -1,6 +1,7 @@
 //! Events into files: blocks, names of keyspaces, the index, and the next file when one is full.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -111,7 +112,11 @@ impl Writer {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
-        let written = self.try_write(events);
+        // A panic here would leave the queue without a server, and reach who stops the recording.
+        let written = catch_unwind(AssertUnwindSafe(|| self.try_write(events))).unwrap_or_else(|_| {
+            let error = Error::new(ErrorKind::Bug, "the recording panicked");
+            Err(error.advice("what was written until then can be read; please report the panic's message"))
+        });
         if let Err(error) = &written {
             self.ended = Some(error.clone());
         }
@@ -186,13 +191,16 @@ impl Writer {
     fn finish_file(&mut self, dropped: u64) -> Result<()> {
         let Some(mut open) = self.file.take() else { return Ok(()) };
         let index_offset = open.at;
-        let finished = (|| {
+        let failed = |error| Error::io(error, "writing a trace", open.path.display());
+        // A write that failed may have left bytes behind this.
+        let cut = open.file.set_length(open.at).map_err(failed);
+        let finished = cut.and_then(|()| {
             for part in open.index.clone().chunks(TRACE_INDEX_ENTRIES_MAX) {
                 open.append(&encode_index(part))?;
             }
             open.append(&End { index_offset, events: open.events, dropped }.encode())?;
             open.file.sync_data().map_err(|error| Error::io(error, "writing a trace", open.path.display()))
-        })();
+        });
         self.bytes += open.at;
         self.files.push_back((open.path, open.at));
         finished
