@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::sketch::HashedMap;
 
-/// Misses of a cache that knows all accesses, and lets the item go whose next one is farthest.
+/// Misses of a cache that knows all accesses, and lets the item go whose next one is farthest. That
+/// may be the new one: a cache that has to take each item in does worse than one that turns some
+/// away.
 #[must_use]
 pub fn belady_misses(accesses: &[u64], items_max: usize) -> u64 {
     let items_max = items_max.max(1);
@@ -18,6 +20,7 @@ pub fn belady_misses(accesses: &[u64], items_max: usize) -> u64 {
     // more.
     let (mut order, mut held, mut misses) = (BTreeSet::new(), HashedMap::<u64, usize>::default(), 0);
     for (item, next) in accesses.iter().zip(nexts) {
+        order.insert((next, *item));
         match held.insert(*item, next) {
             Some(before) => {
                 order.remove(&(before, *item));
@@ -31,7 +34,6 @@ pub fn belady_misses(accesses: &[u64], items_max: usize) -> u64 {
                 }
             }
         }
-        order.insert((next, *item));
     }
     misses
 }

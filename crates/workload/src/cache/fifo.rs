@@ -1,7 +1,7 @@
 //! Queues with a mark: CLOCK, SIEVE, S3-FIFO.
 
-use super::Cache;
 use super::list::List;
+use super::{Cache, Holds};
 
 /// CLOCK with one bit.
 pub(super) struct Clock {
@@ -28,6 +28,12 @@ impl Cache for Clock {
         }
         self.list.push_front(item, 0);
         false
+    }
+}
+
+impl Holds for Clock {
+    fn holds(&self, item: u64) -> bool {
+        self.list.contains(item)
     }
 }
 
@@ -86,7 +92,7 @@ const NOTED_MAX: u32 = 3;
 impl S3Fifo {
     pub(super) fn new(items_max: usize) -> S3Fifo {
         let small_max = (items_max / 10).max(1);
-        let main_max = (items_max - small_max.min(items_max)).max(1);
+        let main_max = items_max - small_max.min(items_max);
         let (small, main, ghost) = (List::default(), List::default(), List::default());
         S3Fifo { small_max, main_max, small, main, ghost }
     }

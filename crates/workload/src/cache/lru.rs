@@ -1,7 +1,7 @@
 //! LRU, and taking items in at their second access.
 
-use super::Cache;
 use super::list::List;
+use super::{Cache, Holds};
 
 /// Least recently used.
 pub(super) struct Lru {
@@ -29,31 +29,29 @@ impl Cache for Lru {
     }
 }
 
+impl Holds for Lru {
+    fn holds(&self, item: u64) -> bool {
+        self.list.contains(item)
+    }
+}
+
 /// A cache whose door only opens for items that were seen not long before.
 pub(super) struct Ghosted<C> {
     cache: C,
     seen_max: usize,
     seen: List,
-    held: crate::sketch::HashedMap<u64, ()>,
 }
 
-impl<C: Cache> Ghosted<C> {
+impl<C> Ghosted<C> {
     pub(super) fn new(cache: C, seen_max: usize) -> Ghosted<C> {
-        Ghosted { cache, seen_max, seen: List::default(), held: crate::sketch::HashedMap::default() }
+        Ghosted { cache, seen_max, seen: List::default() }
     }
 }
 
-impl<C: Cache> Cache for Ghosted<C> {
+impl<C: Holds> Cache for Ghosted<C> {
     fn access(&mut self, item: u64) -> bool {
-        // An item once let in is asked for again; whether it is still there the cache knows.
-        if self.held.contains_key(&item) || self.seen.remove(item) {
-            self.held.insert(item, ());
-            let was_there = self.cache.access(item);
-            if !was_there && self.held.len() > 4 * self.seen_max {
-                self.held.clear();
-                self.held.insert(item, ());
-            }
-            return was_there;
+        if self.cache.holds(item) || self.seen.remove(item) {
+            return self.cache.access(item);
         }
         if self.seen.len() >= self.seen_max {
             self.seen.pop_back();

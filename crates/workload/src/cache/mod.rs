@@ -93,6 +93,11 @@ pub trait Cache: Send {
     fn access(&mut self, item: u64) -> bool;
 }
 
+/// A cache that can be asked without an access.
+trait Holds: Cache {
+    fn holds(&self, item: u64) -> bool;
+}
+
 /// A cache of `policy` that holds so many items, at least 1; `None` for one that knows the future.
 #[must_use]
 pub fn simulated(policy: Policy, items_max: usize) -> Option<Box<dyn Cache>> {

@@ -24,7 +24,7 @@ pub(super) struct TinyLfu {
 impl TinyLfu {
     pub(super) fn new(items_max: usize) -> TinyLfu {
         let window_max = (items_max / 100).max(1);
-        let main_max = items_max.saturating_sub(window_max).max(1);
+        let main_max = items_max.saturating_sub(window_max);
         let width = (items_max * 2).next_power_of_two().max(64);
         TinyLfu {
             window_max,
