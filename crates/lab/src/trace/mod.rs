@@ -81,8 +81,12 @@ pub struct TraceReader<R> {
     skipped: Vec<Skipped>,
     end: Option<End>,
     is_over: bool,
+    /// The first frame of a trace whose header is lost, and where it begins.
+    first: Option<(u64, TraceFrame, Vec<u8>)>,
 }
 
+/// Most names of keyspaces that are kept.
+const NAMES_MAX: usize = 1 << 16;
 /// Most parts that are listed when they are passed over.
 const SKIPPED_MAX: usize = 1000;
 
@@ -111,6 +115,7 @@ impl<R: Read> TraceReader<R> {
             skipped: Vec::new(),
             end: None,
             is_over: false,
+            first: None,
         };
         let have = reader.fill(TRACE_FRAME_BYTES)?;
         let begins = &reader.ahead[..have.min(4)];
@@ -118,17 +123,18 @@ impl<R: Read> TraceReader<R> {
             let shown = if begins.is_empty() { "nothing".to_owned() } else { format!("{begins:02x?}") };
             return Err(TraceError::Foreign(shown));
         }
-        if begins == TRACE_MAGIC {
-            match reader.frame()? {
-                Some((head, payload)) if head.kind == FrameKind::Header => {
-                    reader.header = Header::decode(&payload).map_err(|error| reader.damaged(0, error))?;
-                }
-                Some(_) if !salvages => {
-                    let error = FormatError::damaged(4, "a header", "another frame");
-                    return Err(reader.damaged(0, error));
-                }
-                _ => {}
+        let Some((head, payload)) = reader.frame()? else { return Ok(reader) };
+        let begin = reader.at - (TRACE_FRAME_BYTES + payload.len()) as u64;
+        if head.kind == FrameKind::Header {
+            match Header::decode(&payload) {
+                Ok(header) => reader.header = header,
+                Err(error) if salvages => reader.skip(begin, reader.at - begin, error.to_string()),
+                Err(error) => return Err(reader.damaged(begin, error)),
             }
+        } else if salvages {
+            reader.first = Some((begin, head, payload));
+        } else {
+            return Err(reader.damaged(begin, FormatError::damaged(4, "a header", "another frame")));
         }
         Ok(reader)
     }
@@ -164,12 +170,19 @@ impl<R: Read> TraceReader<R> {
     /// Those of the file; `Damaged` and `Truncated` with the place, unless it salvages.
     pub fn next(&mut self, block: &mut EventBlock) -> Result<bool, TraceError> {
         loop {
-            let begin = self.at;
-            let Some((head, payload)) = self.frame()? else { return Ok(false) };
+            let (begin, head, payload) = match self.first.take() {
+                Some(first) => first,
+                None => {
+                    let Some((head, payload)) = self.frame()? else { return Ok(false) };
+                    (self.at - (TRACE_FRAME_BYTES + payload.len()) as u64, head, payload)
+                }
+            };
             let read = match head.kind {
                 FrameKind::Events => block.decode(&head, &payload).map(|()| true),
                 FrameKind::Name => decode_name(&payload).map(|(keyspace, name)| {
-                    self.names.insert(keyspace, name);
+                    if self.names.len() < NAMES_MAX {
+                        self.names.insert(keyspace, name);
+                    }
                     false
                 }),
                 FrameKind::End => End::decode(&payload).map(|end| {
@@ -185,7 +198,10 @@ impl<R: Read> TraceReader<R> {
                     return Ok(true);
                 }
                 Ok(false) => {}
-                Err(error) if self.salvages => self.skip(begin, self.at - begin, error.to_string()),
+                Err(error) if self.salvages => {
+                    let bytes = (TRACE_FRAME_BYTES + payload.len()) as u64;
+                    self.skip(begin, bytes, error.to_string());
+                }
                 Err(error) => return Err(self.damaged(begin, error)),
             }
         }
@@ -244,20 +260,20 @@ impl<R: Read> TraceReader<R> {
     fn find_magic(&mut self) -> Result<(), TraceError> {
         self.advance(1);
         loop {
-            let have = self.fill(1 << 16)?;
+            let is_last = self.fill(1 << 16)? < 1 << 16;
             let found = self.ahead.windows(4).position(|window| window == TRACE_MAGIC);
             match found {
                 Some(at) => {
                     self.advance(at);
                     return Ok(());
                 }
-                None if have < 1 << 16 => {
-                    self.advance(have);
+                None if is_last => {
+                    self.advance(self.ahead.len());
                     self.is_over = true;
                     return Ok(());
                 }
                 // The last three bytes may begin one.
-                None => self.advance(have - 3),
+                None => self.advance(self.ahead.len() - 3),
             }
         }
     }

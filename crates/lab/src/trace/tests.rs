@@ -62,6 +62,31 @@ fn damage_is_told_with_its_place_and_salvage_goes_on_behind_it() {
 }
 
 #[test]
+fn a_header_that_is_lost_takes_no_event_with_it() {
+    let (bytes, index) = written(1000);
+    let names = header().encode().len();
+    let first = usize::try_from(index[0].offset).unwrap();
+    // Its payload, its frame, its text; and a file without it and without the name.
+    for at in [0, 20, names - 1] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        let (keys, skipped) = read(&damaged, true).unwrap();
+        assert_eq!(keys, (0..1000).collect::<Vec<_>>(), "{at}");
+        assert_eq!((skipped[0].at, skipped[0].bytes), (0, names as u64), "{at}");
+        assert!(read(&damaged, false).is_err());
+    }
+    assert_eq!(read(&bytes[first..], true).unwrap(), ((0..1000).collect(), vec![]));
+    match read(&bytes[first..], false) {
+        Err(TraceError::Damaged { at: 0, events: 0, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    let behind = [&b"what is no trace"[..], &bytes].concat();
+    let mut reader = TraceReader::new(&behind[..], true).unwrap();
+    assert_eq!((reader.header(), reader.skipped()[0].bytes), (&header(), 16));
+    assert!(reader.next(&mut EventBlock::default()).unwrap());
+}
+
+#[test]
 fn a_trace_that_is_cut_off_gives_what_came_before() {
     let (bytes, index) = written(1000);
     let cut = usize::try_from(index[5].offset).unwrap() + 20;
