@@ -1,6 +1,6 @@
 //! Lines of text: our own export, public cache traces, and whatever names its columns.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 
 use tombolo_format::trace::{Asked, Event, Found, Header, TracedKeys};
 
@@ -99,10 +99,35 @@ fn number(fields: &[&str], column: Option<usize>) -> Option<u64> {
 
 fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes().chunks_exact(2);
-    if !digits.remainder().is_empty() {
+    if !digits.remainder().is_empty() || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+/// Most bytes of a line, and of a key of it.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+const KEY_BYTES_MAX: usize = 1 << 16;
+
+/// Reads the next line without its end into `line`; false behind the last one. Of a line that is too
+/// long, or no text, `line` is `None`.
+fn next_line(input: &mut impl BufRead, line: &mut Option<String>) -> Result<bool, TraceError> {
+    let reading = |error| TraceError::Io { doing: "read", error };
+    let mut bytes = line.take().unwrap_or_default().into_bytes();
+    bytes.clear();
+    let read = Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', &mut bytes).map_err(reading)?;
+    if read as u64 == LINE_BYTES_MAX && !bytes.ends_with(b"\n") {
+        input.skip_until(b'\n').map_err(reading)?;
+        return Ok(true);
+    }
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    }
+    if bytes.last() == Some(&b'\r') {
+        bytes.pop();
+    }
+    *line = String::from_utf8(bytes).ok();
+    Ok(read > 0)
 }
 
 /// Reads lines into a trace; gives the file back, and how many lines had no event. Without columns,
@@ -111,7 +136,7 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 /// # Errors
 /// Those of the files; `Invalid` with the number of the line, unless it salvages.
 pub fn import_csv<W: Write>(
-    input: impl BufRead,
+    mut input: impl BufRead,
     output: W,
     columns: Option<Columns>,
     origin: &str,
@@ -127,17 +152,18 @@ pub fn import_csv<W: Write>(
     };
     let (mut writer, mut columns) = (TraceWriter::new(output, &header)?, columns);
     let (mut first_time, mut passed_over) = (None, 0);
-    for (index, line) in input.lines().enumerate() {
-        let line = line.map_err(|error| TraceError::Io { doing: "read", error })?;
+    let (mut line, mut number) = (None, 0_u64);
+    while next_line(&mut input, &mut line)? {
+        number += 1;
         let Some(columns) = &columns else {
-            columns = Some(Columns::named(&line)?);
+            columns = Some(Columns::named(line.as_deref().unwrap_or("a first line that is no text"))?);
             continue;
         };
-        if line.trim().is_empty() {
+        if line.as_deref().is_some_and(|line| line.trim().is_empty()) {
             continue;
         }
-        let fields: Vec<&str> = line.split(',').collect();
-        match event_of(columns, &fields) {
+        let fields = line.as_deref().map(|line| line.split(',').collect::<Vec<_>>());
+        match fields.and_then(|fields| event_of(columns, &fields)) {
             Some((mut event, key)) => {
                 let first = *first_time.get_or_insert(event.time_ns);
                 event.time_ns = event.time_ns.saturating_sub(first);
@@ -148,9 +174,9 @@ pub fn import_csv<W: Write>(
                 let message = format!(
                     "line {} is no event of the named columns, after {} events: {:?}; \
                     --salvage goes on behind it",
-                    index + 1,
+                    number,
                     writer.events(),
-                    line.chars().take(100).collect::<String>()
+                    line.as_deref().unwrap_or("no text, or too long").chars().take(100).collect::<String>()
                 );
                 return Err(TraceError::Invalid(message));
             }
@@ -163,9 +189,12 @@ pub fn import_csv<W: Write>(
 fn event_of(columns: &Columns, fields: &[&str]) -> Option<(Event<'static>, Vec<u8>)> {
     let text = *fields.get(columns.key)?;
     let mut key = if columns.is_hexadecimal { from_hexadecimal(text)? } else { text.as_bytes().to_vec() };
+    if key.len() > KEY_BYTES_MAX {
+        return None;
+    }
     if let Some(bytes) = number(fields, columns.key_bytes) {
         // The key's own bytes, as many as it had: longer ones are filled up.
-        key.resize(usize::try_from(bytes).ok()?.clamp(key.len(), 1 << 16), b'.');
+        key.resize(usize::try_from(bytes).ok()?.clamp(key.len(), KEY_BYTES_MAX), b'.');
     }
     let asked = match columns.operation {
         Some(column) => asked(fields.get(column)?)?,

@@ -17,6 +17,8 @@ use crate::trace::{TraceError, TraceWriter};
 
 const MAGIC: &[u8] = b"feedcafedeadbeef";
 const PAYLOAD_BYTES_MAX: u32 = 256 << 20;
+/// Longest value that is taken whole; of a longer one only the size.
+const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// What was in an imported trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,9 +84,18 @@ struct Sink<'a, W> {
 
 impl<W: Write> Sink<'_, W> {
     fn push(&mut self, event: &Event<'_>) -> Result<(), TraceError> {
+        let value = if event.value.len() > VALUE_BYTES_MAX { &[] } else { event.value };
+        match self.writer.push(&Event { value, ..*event }) {
+            Ok(()) => {}
+            Err(TraceError::Invalid(_)) => {
+                self.pass_over("events whose keys are longer than a trace holds");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
         *self.counted.events.entry(event.asked.name()).or_default() += 1;
         *self.counted.keyspaces.entry(event.keyspace).or_default() += 1;
-        self.writer.push(event)
+        Ok(())
     }
 
     fn pass_over(&mut self, why: &str) {

@@ -145,6 +145,46 @@ fn lines_are_read_by_their_columns() {
 }
 
 #[test]
+fn lines_that_are_too_long_or_no_text_are_told_and_passed_over() {
+    let long = "k".repeat(3 << 20);
+    let key = "k".repeat(70_000);
+    for wrong in [long.as_bytes(), key.as_bytes(), b"\xff\xfe"] {
+        let text = [b"key\r\na\r\n", wrong, b"\nc"].concat();
+        let error = import_csv(&text[..], Vec::new(), None, "w", false).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("after 1 events") && error.len() < 400, "{error}");
+        let (bytes, count, passed_over) = import_csv(&text[..], Vec::new(), None, "w", true).unwrap();
+        assert_eq!((count, passed_over), (2, 1));
+        let keys: Vec<_> = events(&bytes).into_iter().map(|event| event.3).collect();
+        assert_eq!(keys, [b"a", b"c"]);
+    }
+    assert!(import_csv(&b"key_hex\n+a+b\n"[..], Vec::new(), None, "w", false).is_err());
+    assert!(import_csv(long.as_bytes(), Vec::new(), None, "w", true).is_err());
+}
+
+#[test]
+fn what_no_trace_holds_of_a_foreign_one_is_counted() {
+    let varint = |mut number: usize| {
+        let mut out = Vec::new();
+        while number >= 128 {
+            out.push(u8::try_from(number & 127).unwrap() | 128);
+            number >>= 7;
+        }
+        out.push(u8::try_from(number).unwrap());
+        out
+    };
+    let text = |bytes: usize| [varint(bytes), vec![b'x'; bytes]].concat();
+    let mut batch = [vec![0; 8], 3_u32.to_le_bytes().to_vec()].concat();
+    batch.extend([vec![1], slice(b"a"), text(40 << 20)].concat());
+    batch.extend([vec![1], text(2 << 20), slice(b"value")].concat());
+    batch.extend([vec![1], slice(b"c"), slice(b"value")].concat());
+    let all = [head("0.1"), record(1002, 3, &batch), record(1006, 2, b"")].concat();
+    let (bytes, counted) = import_rocksdb(&all[..], Vec::new(), false).unwrap();
+    let all: Vec<_> = events(&bytes).into_iter().map(|event| (event.3, event.5)).collect();
+    assert_eq!(all, [(b"a".to_vec(), 40 << 20), (b"c".to_vec(), 5)]);
+    assert_eq!((counted.events["put"], counted.passed_over.values().sum::<u64>()), (2, 1));
+}
+
+#[test]
 fn our_own_lines_come_back() {
     let event = tombolo_format::trace::Event {
         value_bytes: 7,
