@@ -22,6 +22,8 @@ pub use derived::{HeatMap, Prefixes};
 pub const SLOTS: usize = 32;
 /// Keyspaces that are told apart; the rest are the last one's.
 const KEYSPACES_MAX: usize = 64;
+/// Bytes of a sampled key in the mean, above which fewer keys are sampled.
+const KEY_BYTES_MEAN_MAX: usize = 1 << 10;
 const SERIES_SLOTS: usize = 1024;
 const FIRST_SLOT_NS: u64 = 1_000_000;
 const OPERATIONS: usize = Asked::ALL.len();
@@ -161,6 +163,8 @@ pub struct Analyser {
     names: BTreeMap<u32, String>,
     states: BTreeMap<u32, State>,
     sample: HashedMap<u64, (u32, SampledKey)>,
+    /// Bytes of its keys.
+    sample_bytes: usize,
     /// Keys are sampled whose mixed hash is below it.
     threshold: u64,
     slot_ns: u64,
@@ -211,6 +215,7 @@ impl Analyser {
             names: BTreeMap::new(),
             states: BTreeMap::new(),
             sample: HashedMap::default(),
+            sample_bytes: 0,
             threshold: u64::MAX,
             slot_ns: FIRST_SLOT_NS,
             counted_slot: 0,
@@ -248,10 +253,10 @@ impl Analyser {
             true => event.keyspace,
             false => self.states.last_key_value().map_or(event.keyspace, |(id, _)| *id),
         };
-        let (names, bounds) = (&self.names, &self.bounds);
+        let (names, bounds, ended) = (&self.names, &self.bounds, self.counted_slot);
         let state = self.states.entry(id).or_insert_with(|| {
             let name = names.get(&id).cloned().unwrap_or_else(|| format!("keyspace {id}"));
-            state(id, name, bounds)
+            State { distinct_slots: vec![0.0; ended], ..state(id, name, bounds) }
         });
         let hash = mix64(key_hash(event.key) ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         count(state, event, time, hash);
@@ -260,11 +265,13 @@ impl Analyser {
             self.reuse.access(hash, bytes);
         }
         if hash < self.threshold {
-            sample(&mut self.sample, state, event, hash, slot);
-            if self.sample.len() > self.bounds.sampled_keys_max {
+            self.sample_bytes += sample(&mut self.sample, state, event, hash, slot);
+            let bytes_max = self.bounds.sampled_keys_max.saturating_mul(KEY_BYTES_MEAN_MAX);
+            while self.sample.len() > self.bounds.sampled_keys_max || self.sample_bytes > bytes_max {
                 self.threshold /= 2;
                 let threshold = self.threshold;
                 self.sample.retain(|hash, _| *hash < threshold);
+                self.sample_bytes = self.sample.values().map(|(_, key)| key.key.len()).sum();
             }
         }
     }
@@ -279,8 +286,8 @@ impl Analyser {
             }
         }
         for state in self.states.values_mut() {
-            let last = |pair: &[f64]| pair.last().copied().unwrap_or(0.0);
-            state.distinct_slots = state.distinct_slots.chunks(2).map(last).collect();
+            // A slot whose second half has not ended has not ended either.
+            state.distinct_slots = state.distinct_slots.chunks_exact(2).map(|pair| pair[1]).collect();
         }
     }
 
@@ -363,13 +370,14 @@ fn count(state: &mut State, event: &Event<'_>, time: u64, hash: u64) {
     state.frequent.add(hash, event.key);
 }
 
+/// Says how many bytes the sample has more.
 fn sample(
     sample: &mut HashedMap<u64, (u32, SampledKey)>,
     state: &mut State,
     event: &Event<'_>,
     hash: u64,
     slot: usize,
-) {
+) -> usize {
     let mut is_new = false;
     let (_, key) = sample.entry(hash).or_insert_with(|| {
         is_new = true;
@@ -400,6 +408,7 @@ fn sample(
     if event.value_bytes > 0 && !event.asked.is_scan() {
         key.value_bytes = event.value_bytes;
     }
+    if is_new { key.key.len() } else { 0 }
 }
 
 #[cfg(test)]

@@ -76,3 +76,38 @@ fn a_sample_is_near_the_whole() {
     let mean = orders.access_counts(|key| key.reads.into()).mean();
     assert!((mean - 5.5).abs() < 1.0, "{mean}");
 }
+
+#[test]
+fn distinct_keys_are_counted_until_the_end_of_each_slot() {
+    let mut analyser = Analyser::new(header(), Bounds::default());
+    // A new key in each slot, 40 of them: slots are widened once. A keyspace comes in the 20th.
+    for number in 0..40_u64 {
+        let key = number.to_be_bytes();
+        analyser.add(&Event::new(number * FIRST_SLOT_NS, Asked::Get, 1, &key));
+        if number >= 20 {
+            analyser.add(&Event::new(number * FIRST_SLOT_NS, Asked::Get, 2, &key));
+        }
+    }
+    let seen = analyser.finish();
+    assert_eq!(seen.slot_ns, 2 * FIRST_SLOT_NS);
+    for (slot, distinct) in seen.keyspaces[0].distinct_over_time.iter().enumerate() {
+        assert!((distinct - 2.0 * (slot as f64 + 1.0)).abs() < 0.5, "{slot}: {distinct}");
+    }
+    for (slot, distinct) in seen.keyspaces[1].distinct_over_time.iter().enumerate() {
+        let expected = 2.0 * (slot as f64 + 1.0) - 20.0;
+        assert!((distinct - expected.max(0.0)).abs() < 0.5, "{slot}: {distinct}");
+    }
+}
+
+#[test]
+fn long_keys_make_the_sample_smaller() {
+    let bounds = Bounds { sampled_keys_max: 100, ..Bounds::default() };
+    let mut analyser = Analyser::new(header(), bounds);
+    for number in 0..200_u32 {
+        let mut key = vec![0; 20_000];
+        key[..4].copy_from_slice(&number.to_be_bytes());
+        analyser.add(&Event::new(0, Asked::Get, 1, &key));
+        assert!(analyser.sample.values().map(|(_, key)| key.key.len()).sum::<usize>() <= 100 << 10);
+    }
+    assert!(analyser.finish().sampled < 0.1);
+}
