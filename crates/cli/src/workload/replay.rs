@@ -40,7 +40,7 @@ struct PaceArguments {
     /// should have begun. As fast as it goes when not given.
     #[arg(long, value_name = "TIMES", value_parser = positive)]
     speed: Option<f64>,
-    /// Threads. The events of a key stay in order.
+    /// Threads. The events of a key stay in order; range deletes go by where they begin.
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
     threads: usize,

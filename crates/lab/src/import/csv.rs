@@ -109,8 +109,8 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const KEY_BYTES_MAX: usize = 1 << 16;
 
-/// Reads the next line without its end into `line`; false behind the last one. Of a line that is too
-/// long, or no text, `line` is `None`.
+/// Reads the next line without its end into `line`; false behind the last one. Of a line that is
+/// too long, or no text, `line` is `None`.
 fn next_line(input: &mut impl BufRead, line: &mut Option<String>) -> Result<bool, TraceError> {
     let reading = |error| TraceError::Io { doing: "read", error };
     let mut bytes = line.take().unwrap_or_default().into_bytes();

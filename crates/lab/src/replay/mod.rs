@@ -79,7 +79,10 @@ impl Timing {
     pub fn begin(self, time_ns: u64) -> Option<Duration> {
         match self {
             Timing::Closed => None,
-            Timing::Open(speed) => Some(Duration::from_nanos(time_ns).div_f64(speed.max(1e-9))),
+            Timing::Open(speed) => {
+                let seconds = Duration::from_nanos(time_ns).as_secs_f64() / speed.max(1e-9);
+                Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+            }
         }
     }
 }
@@ -129,10 +132,12 @@ pub fn perform<S: Subject>(
         replayed.passed_over += 1;
         return Ok(());
     }
+    // The time of making it is not measured.
+    let is_with_value = matches!(event.asked, Asked::Put | Asked::Merge);
+    let value = if is_with_value { filler.value(event) } else { &[] };
     let began = now();
     let begin = timing.begin(event.time_ns).unwrap_or(began);
     replayed.late += u64::from(began.saturating_sub(begin) > Duration::from_millis(1));
-    let value = filler.value(event);
     let (found, entries) = subject.perform(event, value)?;
     replayed.latencies[event.asked as usize - 1].record(now().saturating_sub(begin));
     replayed.events += 1;

@@ -68,3 +68,34 @@ fn a_key_stays_with_its_thread() {
         .collect();
     assert!((0..4).all(|thread| threads.contains(&thread)));
 }
+
+/// Says what it was given.
+struct Given(Vec<(Asked, usize)>);
+
+impl Subject for Given {
+    fn perform(&mut self, event: &Event<'_>, value: &[u8]) -> Result<(Found, u32), String> {
+        self.0.push((event.asked, value.len()));
+        Ok((Found::Unknown, 0))
+    }
+}
+
+#[test]
+fn values_are_made_for_writes_alone() {
+    let (mut given, mut filler, mut replayed) = (Given(Vec::new()), Filler::default(), Replayed::new());
+    for asked in [Asked::Get, Asked::Put, Asked::Scan, Asked::Merge] {
+        let event = Event { value_bytes: 1 << 20, ..Event::new(0, asked, 1, b"a") };
+        let now = || Duration::ZERO;
+        perform(&mut given, &event, &mut filler, Timing::Closed, &now, &mut replayed).unwrap();
+    }
+    assert_eq!(given.0, [(Asked::Get, 0), (Asked::Put, 1 << 20), (Asked::Scan, 0), (Asked::Merge, 1 << 20)]);
+}
+
+#[test]
+fn any_time_of_a_trace_has_a_beginning() {
+    for speed in [f64::MIN_POSITIVE, 1e-9, 1.0, f64::INFINITY] {
+        for time_ns in [0, 1, u64::MAX] {
+            assert!(Timing::Open(speed).begin(time_ns).is_some());
+        }
+    }
+    assert_eq!(Timing::Open(2.0).begin(60_000_000), Some(Duration::from_millis(30)));
+}
