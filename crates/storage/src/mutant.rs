@@ -96,6 +96,7 @@ pub enum Mutant {
     DeadRunOfAnotherView,
     DeadRunOpenedLate,
     DeadRunByAnotherTime,
+    DeadRunForgetsWhatHides,
     // Deletes that a flush lets go
     FlushAheadTakenForBottom,
     // The database's time, and what has expired

@@ -18,7 +18,9 @@
 //!    the newest writes, or tables that were ingested. So each view has a *generation*, and a run
 //!    holds for views of its own. A memtable that takes the place of another takes the runs along,
 //!    from within the commit section; anything else that changes what a view holds does not.
-//! 4. What has expired is gone for those who judge by no earlier time.
+//! 4. It holds for those who judge by no earlier time than the cursor did what has expired. Tables
+//!    out of which that is gone already are of the same generation: a cursor meets nothing there
+//!    that would say so.
 //!
 //! Flush and compaction change nothing here: what they drop, nobody saw. Only what a compaction
 //! filter takes away somebody may see, who holds a view of before: the view that shows it has
@@ -82,7 +84,7 @@ impl DeadRun {
     pub(crate) fn walked(
         keyspace: u32,
         (first, end): (Bytes, Option<Bytes>),
-        (keys, since, judged_ms): (u64, SequenceNumber, u64),
+        (keys, since): (u64, SequenceNumber),
         from: LooksFrom,
     ) -> DeadRun {
         DeadRun {
@@ -91,7 +93,7 @@ impl DeadRun {
             end,
             since: since.0,
             known: from.sequence.0,
-            judged_ms,
+            judged_ms: from.judged_ms,
             generation: from.generation,
             keys,
             watched: None,

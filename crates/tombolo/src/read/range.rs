@@ -753,6 +753,7 @@ impl RangeCursor {
             Direction::Backward => hides.from()?,
         };
         self.hidden = 0;
+        self.dead.pass(self.sequence);
         self.merge.try_pass(to, number)
     }
 

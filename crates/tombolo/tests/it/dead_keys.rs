@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tombolo::{Cursor, Db, Keyspace, Options, Registry, Snapshot, TableFileBuilder, TakeOver};
+use tombolo::{Cursor, Db, Durability, Keyspace, Options, Registry, Snapshot, TableFileBuilder, TakeOver};
 use tombolo_env::simulated::{Process, World};
+
+use crate::reader::{builder, following};
 
 const KEYS: u64 = 400;
 const LIFE: Duration = Duration::from_secs(600);
@@ -78,12 +80,13 @@ impl Run {
             }),
             8 => {
                 let db = self.db.as_ref().unwrap();
-                let until = db.time_ms() + LIFE.as_millis() as u64;
+                // Sometimes until it may be destroyed.
+                let wait = LIFE * [1, 1, 1, 10][random.below(4) as usize];
+                let until = db.time_ms() + wait.as_millis() as u64;
                 while db.time_ms() < until {
                     self.world.run_for(Duration::from_secs(60));
                 }
                 self.model.retain(|_, ends| !*ends);
-                self.cursors.clear();
             }
             9 | 10 => self.pop(random.below(60)),
             11 => self.ingest(from),
@@ -197,6 +200,120 @@ fn cursors_find_every_living_key_among_dead_ones() {
     histories();
 }
 
+/// Deletes many keys that are not there, each of which begins with these bytes.
+async fn bury(keys: &Keyspace, first: &str) {
+    for number in 0..40 {
+        keys.delete(format!("{first}-{number:02}")).await.unwrap();
+    }
+}
+
+async fn first_key(cursor: &mut Cursor, from: &str) -> Option<Vec<u8>> {
+    cursor.seek_async(from).await.unwrap().then(|| cursor.key().to_vec())
+}
+
+fn what_a_range_delete_hides_a_snapshot_from_before_it_sees() {
+    crate::stores::run(&[], |stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        for first in ["a", "d"] {
+            for number in 0..15 {
+                keys.put(format!("{first}-{number:02}"), "value").await.unwrap();
+            }
+        }
+        for key in ["b", "f"] {
+            keys.put(key, "value").await.unwrap();
+        }
+        // What a range delete hides is passed at once where a table holds it.
+        db.flush().await.unwrap();
+        bury(&keys, "c").await;
+        bury(&keys, "e").await;
+        let snapshot = db.snapshot();
+        keys.delete_range("a", "b").await.unwrap();
+        keys.delete_range("d", "e").await.unwrap();
+        let mut cursor = keys.cursor::<&[u8]>(..);
+        assert_eq!(first_key(&mut cursor, "").await.unwrap(), b"b");
+        assert!(cursor.next_async().await.unwrap());
+        assert_eq!(cursor.key(), b"f");
+        let mut cursor = snapshot.cursor::<&[u8]>(&keys, ..);
+        assert_eq!(first_key(&mut cursor, "c").await.unwrap(), b"d-00");
+    });
+}
+
+#[test]
+fn a_run_over_what_a_range_delete_hides_is_not_for_a_snapshot_from_before_it() {
+    what_a_range_delete_hides_a_snapshot_from_before_it_sees();
+}
+
+fn what_has_expired_and_gone_a_cursor_from_before_sees() {
+    crate::stores::run(&[], |stores| async move {
+        let db = stores.open(&[]).await;
+        let keys = db.default_keyspace();
+        keys.put_ttl("d", "value", LIFE).await.unwrap();
+        db.flush().await.unwrap();
+        bury(&keys, "c").await;
+        bury(&keys, "e").await;
+        let mut before = keys.cursor::<&[u8]>(..);
+        let from = db.time_ms();
+        while db.time_ms() < from + 3 * 3_600_000 {
+            stores.env.sleep(Duration::from_secs(60)).await;
+        }
+        assert_eq!(stores.tables().await.len(), 1, "the table has gone, but for the cursor");
+        assert_eq!(first_key(&mut keys.cursor::<&[u8]>(..), "").await, None);
+        assert_eq!(first_key(&mut before, "").await.unwrap(), b"d");
+    });
+}
+
+#[test]
+fn a_run_in_which_values_have_expired_and_gone_is_not_for_a_cursor_from_before() {
+    what_has_expired_and_gone_a_cursor_from_before_sees();
+}
+
+fn readers_find_what_came_late() {
+    crate::reader::run(|env| async move {
+        let db = builder(&env, "file:///db").open().await.unwrap();
+        let reader = builder(&env, "file:///db").open_reader(following()).await.unwrap();
+        let (keys, shown) = (db.default_keyspace(), reader.default_keyspace());
+        // Deletes under which nothing lies would go with the flush.
+        for number in 0..40 {
+            keys.put(format!("c-{number:02}"), "value").await.unwrap();
+            keys.put(format!("e-{number:02}"), "value").await.unwrap();
+        }
+        db.flush().await.unwrap();
+        let held = db.snapshot();
+        bury(&keys, "c").await;
+        keys.put_with("d", "value", Durability::Unlogged).await.unwrap();
+        bury(&keys, "e").await;
+        for _ in 0..2 {
+            reader.refresh().await.unwrap();
+            assert_eq!(first_key(&mut shown.cursor::<&[u8]>(..), "").await, None);
+        }
+        // Its number is no greater than those that the reader has looked from.
+        db.flush().await.unwrap();
+        reader.refresh().await.unwrap();
+        let mut cursor = shown.cursor::<&[u8]>(..);
+        assert_eq!(first_key(&mut cursor, "").await.unwrap(), b"d");
+        assert!(!cursor.next_async().await.unwrap());
+        assert!(cursor.prev_async().await.unwrap());
+        assert_eq!(cursor.key(), b"d");
+        // What it has walked over ends where something is put.
+        keys.put("c-20", "value").await.unwrap();
+        reader.refresh().await.unwrap();
+        assert_eq!(first_key(&mut shown.cursor::<&[u8]>(..), "").await.unwrap(), b"c-20");
+        // A successor's numbers go on.
+        drop((held, db));
+        let db = builder(&env, "file:///db").take_over(TakeOver::Always).open().await.unwrap();
+        let keys = db.default_keyspace();
+        keys.put("c-10", "value").await.unwrap();
+        reader.refresh().await.unwrap();
+        assert_eq!(first_key(&mut shown.cursor::<&[u8]>(..), "").await.unwrap(), b"c-10");
+    });
+}
+
+#[test]
+fn readers_walk_over_dead_keys_and_find_what_came_late() {
+    readers_find_what_came_late();
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn dead_keys_that_are_taken_wrongly_are_noticed() {
@@ -205,6 +322,9 @@ fn dead_keys_that_are_taken_wrongly_are_noticed() {
     for mutant in [Mutant::DeadRunKeptOverPut, Mutant::DeadRunKeptOverIngest, Mutant::DeadRunHidesFromOlder] {
         notices(mutant, histories);
     }
+    notices(Mutant::DeadRunOfAnotherView, readers_find_what_came_late);
+    notices(Mutant::DeadRunForgetsWhatHides, what_a_range_delete_hides_a_snapshot_from_before_it_sees);
+    notices(Mutant::DeadRunByAnotherTime, what_has_expired_and_gone_a_cursor_from_before_sees);
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn options() -> Options {
 
 const LAG: Duration = Duration::from_millis(100);
 
-fn following() -> ReaderOptions {
+pub(super) fn following() -> ReaderOptions {
     ReaderOptions { lag: LAG, lag_max: Duration::from_secs(1), lease: Duration::from_secs(10) }
 }
 

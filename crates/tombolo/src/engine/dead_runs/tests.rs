@@ -84,11 +84,9 @@ impl History {
     fn walk(&self, from: LooksFrom, first: u8) {
         let end = (first..KEYS).find(|key| !self.is_dead(*key, from)).unwrap_or(KEYS);
         let met = (first..end).filter_map(|key| self.newest(key, from));
-        let since = met.clone().map(|entry| entry.number).max().unwrap_or(0);
-        let expired = met.clone().any(|entry| matches!(entry.given, Given::Until(_)));
+        let since = met.map(|entry| entry.number).max().unwrap_or(0);
         let within = (key(first), (end < KEYS).then(|| key(end)));
-        let judged_ms = if expired { from.judged_ms } else { 0 };
-        self.runs.learn(DeadRun::walked(0, within, (1000, SequenceNumber(since), judged_ms), from));
+        self.runs.learn(DeadRun::walked(0, within, (1000, SequenceNumber(since)), from));
     }
 
     /// Whether nothing lives where a run says so.
@@ -187,7 +185,7 @@ fn what_is_learned_beside_commits_opens_with_the_second_walk() {
     let runs = DeadRuns::default();
     let from = |sequence| LooksFrom { sequence: SequenceNumber(sequence), judged_ms: 0, generation: 0 };
     let walked =
-        |sequence| DeadRun::walked(0, (key(1), Some(key(9))), (100, SequenceNumber(3), 0), from(sequence));
+        |sequence| DeadRun::walked(0, (key(1), Some(key(9))), (100, SequenceNumber(3)), from(sequence));
     let end_at = |sequence| runs.around(0, &[2], from(sequence)).map(|run| run.end);
     runs.learn(walked(10));
     runs.take_note(12, 0);
@@ -208,13 +206,13 @@ fn runs_are_few_and_often_cut_ones_go() {
     let from = LooksFrom { sequence: SequenceNumber(1), judged_ms: 0, generation: 0 };
     for number in 0..100_u8 {
         let within = (Bytes::copy_from_slice(&[number, 0]), Some(Bytes::copy_from_slice(&[number, 9])));
-        runs.learn(DeadRun::walked(0, within, (100 + u64::from(number), SequenceNumber(1), 0), from));
+        runs.learn(DeadRun::walked(0, within, (100 + u64::from(number), SequenceNumber(1)), from));
     }
     assert_eq!(runs.runs.load().len(), RUNS_MAX);
     assert!(runs.around(0, &[99, 1], from).is_some(), "the longest stay");
     runs.forget(1, (0, 1));
     assert!(!runs.is_any());
-    runs.learn(DeadRun::walked(0, (Bytes::new(), None), (10 * KEYS_PER_CUT, SequenceNumber(1), 0), from));
+    runs.learn(DeadRun::walked(0, (Bytes::new(), None), (10 * KEYS_PER_CUT, SequenceNumber(1)), from));
     runs.take_note(1, 0);
     for cuts in 0..=10 {
         let run = runs.around(0, &[1], from).unwrap_or_else(|| panic!("gone after {cuts} cuts"));
@@ -222,6 +220,6 @@ fn runs_are_few_and_often_cut_ones_go() {
     }
     assert!(!runs.is_any(), "cut for ever");
     let long = Bytes::from(vec![1; KEY_BYTES_MAX + 1]);
-    runs.learn(DeadRun::walked(0, (long, None), (100, SequenceNumber(1), 0), from));
+    runs.learn(DeadRun::walked(0, (long, None), (100, SequenceNumber(1)), from));
     assert!(!runs.is_any(), "of a long key");
 }

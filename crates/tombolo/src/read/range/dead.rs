@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_storage::Result;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::{Bound, Place, RangeCursor, Step};
 use crate::engine::{DeadRun, LooksFrom};
@@ -30,8 +31,6 @@ pub(super) struct DeadKeys {
     told: u32,
     /// The newest number met, of entries, range deletes and runs.
     since: u64,
-    /// By which time some have expired.
-    judged_ms: u64,
     /// Where they begin, in the direction of the move: the first key, or the end. Known from the
     /// first time that it asks.
     edge: Option<Bytes>,
@@ -47,11 +46,18 @@ impl DeadKeys {
     #[inline]
     fn add(&mut self, SequenceNumber(since): SequenceNumber) -> bool {
         if self.count == 0 {
-            (self.since, self.judged_ms, self.told, self.edge) = (since, 0, 0, None);
+            (self.since, self.told, self.edge) = (since, 0, None);
         }
         self.count = self.count.saturating_add(1);
         self.since = self.since.max(since);
         self.count >= self.asked_at
+    }
+
+    /// Many keys are passed at once that a range delete hides which that number sees.
+    pub(super) fn pass(&mut self, SequenceNumber(sequence): SequenceNumber) {
+        if !is_enabled(Mutant::DeadRunForgetsWhatHides) {
+            self.since = self.since.max(sequence);
+        }
     }
 }
 
@@ -76,9 +82,7 @@ impl RangeCursor {
     /// The same, of a key whose entries came to nothing together, maybe as they have expired.
     #[cold]
     pub(super) fn pass_folded(&mut self) -> Option<Result<Step>> {
-        let asks = self.dead.add(self.sequence);
-        self.dead.judged_ms = self.judged_ms;
-        if asks { self.ask_forward() } else { None }
+        if self.dead.add(self.sequence) { self.ask_forward() } else { None }
     }
 
     #[cold]
@@ -108,9 +112,7 @@ impl RangeCursor {
 
     /// The key in `anchor` is dead, going backward. If the merge goes past others, how that went.
     pub(super) fn pass_dead_back(&mut self) -> Option<Result<Step>> {
-        let asks = self.dead.add(self.sequence);
-        self.dead.judged_ms = self.judged_ms;
-        if asks { self.ask_backward() } else { None }
+        if self.dead.add(self.sequence) { self.ask_backward() } else { None }
     }
 
     #[cold]
@@ -139,7 +141,6 @@ impl RangeCursor {
         if let Some(run) = &run {
             self.dead.told = self.dead.count;
             self.dead.since = self.dead.since.max(run.since);
-            self.dead.judged_ms = self.dead.judged_ms.max(run.judged_ms);
         }
         run
     }
@@ -192,7 +193,7 @@ impl RangeCursor {
             None => (edge, end),
         };
         self.dead.told = self.dead.count;
-        let walked = (u64::from(self.dead.count), SequenceNumber(self.dead.since), self.dead.judged_ms);
+        let walked = (u64::from(self.dead.count), SequenceNumber(self.dead.since));
         if let Some(runs) = self.keyspace.dead_runs() {
             runs.learn(DeadRun::walked(self.keyspace.id, within, walked, self.looks_from()));
         }
