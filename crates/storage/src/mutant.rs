@@ -97,8 +97,9 @@ pub enum Mutant {
     DeadRunOpenedLate,
     DeadRunByAnotherTime,
     DeadRunForgetsWhatHides,
-    // Deletes that a flush lets go
+    // What a flush lets go
     FlushAheadTakenForBottom,
+    FlushToNothingUnsaid,
     // The database's time, and what has expired
     TimeBeginsAtHostClock,
     TimeJudgedUnbounded,

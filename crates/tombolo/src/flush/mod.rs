@@ -29,7 +29,7 @@ use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Purpose, Result};
 
 use ahead::Ahead;
 pub(crate) use tables::finish;
-use tables::write_tables;
+use tables::{living, write_tables};
 use world::FlushWorld;
 pub(crate) use world::OutputWorld;
 
@@ -349,12 +349,12 @@ fn edits(
 ) -> Vec<Edit> {
     let state = store.manifest.state();
     let mut edits = sealed.keyspace_edits.clone();
-    for table in tables {
-        if !table.is_values() {
-            edits.push(Edit::KeyspaceFlushed { id: table.keyspace, sequence: sealed.last_sequence });
-        }
-        edits.push(Edit::TableAdded(table.clone()));
-    }
+    // A keyspace may have no table of it, where all came to nothing.
+    let has_table = |id: &u32| tables.iter().any(|table| table.keyspace == *id);
+    let flushed = living(&state, sealed).into_iter().map(|(id, ..)| id);
+    let flushed = flushed.filter(|id| !is_enabled(Mutant::FlushToNothingUnsaid) || has_table(id));
+    edits.extend(flushed.map(|id| Edit::KeyspaceFlushed { id, sequence: sealed.last_sequence }));
+    edits.extend(tables.iter().cloned().map(Edit::TableAdded));
     if let Some(ingested) = &sealed.ingested {
         edits.extend(ingested_edits(ingested, sealed.last_sequence));
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
 use tombolo_format::key::InternalKey;
-use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_format::manifest::{Edit, KeyspaceOptions as Settings, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::world::{Bottom, FlushWorld};
@@ -41,7 +41,9 @@ pub(super) async fn write_tables(
     sealed: &Sealed,
     tables: &mut Vec<TableDescription>,
 ) -> Result<()> {
-    let waiting = living(&world.state, sealed)?;
+    let living = living(&world.state, sealed).into_iter();
+    let waiting = living.map(|(id, list, options)| Ok((id, list, KeyspaceOptions::from_manifest(options)?)));
+    let waiting = waiting.collect::<Result<VecDeque<_>>>()?;
     let small = sealed.memtable.used_bytes() / (waiting.len() as u64).max(1) <= SMALL_BYTES;
     let others = if small { waiting.len().clamp(1, SMALL_AT_ONCE) - 1 } else { 0 };
     let writing = Arc::new(Writing { world, waiting: Mutex::new(waiting), tables: Mutex::default() });
@@ -58,9 +60,10 @@ pub(super) async fn write_tables(
     result
 }
 
-/// The keyspaces that live after this flush and have not ended with an exchange, with their
-/// options. One whose drop lies in a later memtable lives: that drop may yet be lost.
-fn living(state: &State, sealed: &Sealed) -> Result<VecDeque<(u32, List, KeyspaceOptions)>> {
+/// The keyspaces that live after this flush and have not ended with an exchange, with what was
+/// written and their options. One whose drop lies in a later memtable lives: that drop may yet be
+/// lost.
+pub(super) fn living<'a>(state: &'a State, sealed: &'a Sealed) -> Vec<(u32, List, &'a Settings)> {
     let mut changed = BTreeMap::new();
     for edit in &sealed.keyspace_edits {
         match edit {
@@ -69,18 +72,15 @@ fn living(state: &State, sealed: &Sealed) -> Result<VecDeque<(u32, List, Keyspac
             _ => {}
         }
     }
-    let mut living = VecDeque::new();
-    for (id, list) in sealed.memtable.lists() {
+    let living = sealed.memtable.lists().into_iter().filter_map(|(id, list)| {
         let options = match changed.get(&id) {
             Some(options) => *options,
             None => state.keyspace(id).map(|keyspace| &*keyspace.options),
         };
         let has_ended = sealed.ingested.as_ref().is_some_and(|ingested| ingested.exchanges(id));
-        if let Some(options) = options.filter(|_| !has_ended) {
-            living.push_back((id, list, KeyspaceOptions::from_manifest(options)?));
-        }
-    }
-    Ok(living)
+        Some((id, list, options.filter(|_| !has_ended)?))
+    });
+    living.collect()
 }
 
 impl Writing {

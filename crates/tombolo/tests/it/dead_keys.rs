@@ -314,6 +314,29 @@ fn readers_walk_over_dead_keys_and_find_what_came_late() {
     readers_find_what_came_late();
 }
 
+#[test]
+fn a_flush_that_leaves_nothing_of_a_keyspace_is_known_to_readers_and_successors() {
+    a_flush_to_nothing_is_known();
+}
+
+fn a_flush_to_nothing_is_known() {
+    crate::reader::run(|env| async move {
+        let db = builder(&env, "file:///db").open().await.unwrap();
+        let reader = builder(&env, "file:///db").open_reader(following()).await.unwrap();
+        let (keys, shown) = (db.default_keyspace(), reader.default_keyspace());
+        keys.put("k", "value").await.unwrap();
+        reader.refresh().await.unwrap();
+        assert!(shown.get("k").await.unwrap().is_some());
+        keys.delete_with("k", Durability::Unlogged).await.unwrap();
+        db.flush().await.unwrap();
+        reader.refresh().await.unwrap();
+        assert_eq!(shown.get("k").await.unwrap(), None);
+        drop(db);
+        let db = builder(&env, "file:///db").take_over(TakeOver::Always).open().await.unwrap();
+        assert_eq!(db.default_keyspace().get("k").await.unwrap(), None);
+    });
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn dead_keys_that_are_taken_wrongly_are_noticed() {
@@ -325,6 +348,7 @@ fn dead_keys_that_are_taken_wrongly_are_noticed() {
     notices(Mutant::DeadRunOfAnotherView, readers_find_what_came_late);
     notices(Mutant::DeadRunForgetsWhatHides, what_a_range_delete_hides_a_snapshot_from_before_it_sees);
     notices(Mutant::DeadRunByAnotherTime, what_has_expired_and_gone_a_cursor_from_before_sees);
+    notices(Mutant::FlushToNothingUnsaid, a_flush_to_nothing_is_known);
 }
 
 #[test]
