@@ -77,6 +77,7 @@ pub enum Mutant {
     FilterIgnoresSnapshots,
     FilterDropsOverOlder,
     FilterForgetsNewSnapshots,
+    FilterShownByOthers,
     // Range deletes
     RangeDeleteCoversEqualNumber,
     FilterHidesRangeDelete,

@@ -34,9 +34,7 @@ use tombolo_storage::{Error, ErrorKind, ObjectName, Result};
 pub(crate) use garbage::collect;
 
 use crate::collection::release_before_recorded;
-use crate::engine::{
-    Background, CompactionRequest, Engine, FilteringJob, KeyspaceInfo, Store, Work, count_of_level,
-};
+use crate::engine::{Background, CompactionRequest, Engine, KeyspaceInfo, Store, Work, count_of_level};
 use crate::event::Event;
 use crate::flush::{Retries, count, delete_unnamed, never_named, tell_of_tables};
 use crate::manifest::{Collected, TableStatus, names};
@@ -384,15 +382,15 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         Means::Move => {
             let moved =
                 |table: &Arc<TableHandle>| Edit::TableMoved { name: table.description().name, level: job.to };
-            return Ok(install(engine, job, job.upper.iter().map(moved).collect(), Vec::new(), None).await?);
+            return Ok(install(engine, job, job.upper.iter().map(moved).collect(), Vec::new()).await?);
         }
         Means::Drop => {
             let gone = |table: &Arc<TableHandle>| Edit::TableObsolete { name: table.description().name };
-            return Ok(install(engine, job, job.inputs().map(gone).collect(), Vec::new(), None).await?);
+            return Ok(install(engine, job, job.inputs().map(gone).collect(), Vec::new()).await?);
         }
     }
     let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
-    let (terms, filtering) = Terms::now(engine, &begun.keyspace);
+    let (terms, _filtering) = Terms::now(engine, &begun.keyspace);
     let run = Run::new(world, job, terms);
     let merged = run.run().await;
     for (object, error) in run.take_unreadable() {
@@ -426,7 +424,7 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         count_of_level(&counters.level_bytes_read, level, bytes);
     }
     count_of_level(&counters.level_bytes_written, job.to, written);
-    install(engine, job, edits, outputs, filtering.as_deref()).await?;
+    install(engine, job, edits, outputs).await?;
     compactor.0.lock().busy.note_older(run.take_older());
     Ok(())
 }
@@ -437,7 +435,6 @@ async fn install(
     job: &Job,
     edits: Vec<Edit>,
     outputs: Vec<TableDescription>,
-    filtering: Option<&FilteringJob>,
 ) -> Result<()> {
     let state = engine.manifest.state();
     let is_live = |name: TableName| state.table(name).is_some_and(|table| table.status == TableStatus::Live);
@@ -468,7 +465,7 @@ async fn install(
         }
         return Err(error);
     }
-    engine.install_job(None, filtering);
+    engine.install(None);
     tell_of_tables(engine, &outputs);
     engine.counters.compactions.fetch_add(1, Ordering::Relaxed);
     engine.events.tell(|| Event::Compacted {

@@ -38,6 +38,8 @@ pub(crate) struct KeyspaceInfo {
     filter: ArcSwapOption<NamedFilter>,
     /// The filter failed on it, or is not there, which was said.
     filter_failed: AtomicBool,
+    /// It has had a filter that is there: jobs may go on that ask one which it names no more.
+    was_filtered: AtomicBool,
 }
 
 impl KeyspaceInfo {
@@ -56,6 +58,7 @@ impl KeyspaceInfo {
             merge_failed: AtomicBool::new(false),
             filter: ArcSwapOption::empty(),
             filter_failed: AtomicBool::new(false),
+            was_filtered: AtomicBool::new(false),
         })
     }
 
@@ -76,6 +79,9 @@ impl KeyspaceInfo {
     fn find_named(&self) {
         let Some(catalog) = self.catalog.get() else { return };
         let filter = self.options.load().compaction_filter.as_ref().map(|name| catalog.filters.named(name));
+        if filter.as_ref().is_some_and(NamedFilter::is_there) {
+            self.was_filtered.store(true, Ordering::Release);
+        }
         self.filter.store(filter.map(Arc::new));
         let operator = self.options.load().operator.as_ref().map(|name| catalog.operators.named(name));
         self.judge.store(Arc::new(Judge { operator, judged_ms: 0 }));
@@ -120,6 +126,11 @@ impl KeyspaceInfo {
     /// Whether compaction asks a filter of its entries.
     pub(crate) fn is_filtered(&self) -> bool {
         self.filter.load().as_ref().is_some_and(|filter| filter.is_there())
+    }
+
+    /// Whether a filter may have taken away what was read some time ago.
+    pub(crate) fn was_filtered(&self) -> bool {
+        self.was_filtered.load(Ordering::Acquire)
     }
 
     /// As [`KeyspaceInfo::note_merge_failed`], of its filter.

@@ -422,30 +422,39 @@ impl Engine {
         self.readers.replaced(&old, self.env.now());
     }
 
-    /// As [`Engine::install`], of a job. What its filter took away goes between two commits, so
-    /// that no condition holds for a value that is gone.
-    pub(crate) fn install_job(&self, flushed: Option<&Arc<Sealed>>, filtering: Option<&FilteringJob>) {
-        let Some(_filtering) = filtering else { return self.install(flushed) };
+    /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.
+    ///
+    /// While a job is at work that asks a filter, that state may hold what it made, whichever job
+    /// comes here first. What a filter took away goes between two commits, so that no condition
+    /// holds for a value that is gone.
+    pub(crate) fn install(&self, flushed: Option<&Arc<Sealed>>) {
+        {
+            let _guard = self.view_lock.lock();
+            let state = self.manifest.state();
+            // Asked after the state was taken: a job whose work is in it began before, and ends
+            // once the view has it.
+            if !self.snapshots.is_filtering() || is_enabled(Mutant::FilterShownByOthers) {
+                return self.put_tables(flushed, &state, 0);
+            }
+        }
         let commit = self.stream.commit.lock();
         let before = self.view().generation;
-        self.install_as(flushed, Some(before + 1));
+        {
+            let _guard = self.view_lock.lock();
+            self.put_tables(flushed, &self.manifest.state(), 1);
+        }
         // Nothing has come to where nothing was. Views of before hold keys that went: what cursors
         // learn from now on is not theirs.
         self.catalog.dead_runs().take_along(commit.last, (before, before + 1));
     }
 
-    /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.
-    pub(crate) fn install(&self, flushed: Option<&Arc<Sealed>>) {
-        self.install_as(flushed, None);
-    }
-
-    /// The same; in the commit section with another generation.
-    fn install_as(&self, flushed: Option<&Arc<Sealed>>, generation: Option<u64>) {
-        let _guard = self.view_lock.lock();
+    /// Puts the tables of a state into the view, whose generation grows by `step`; under
+    /// `view_lock`.
+    fn put_tables(&self, flushed: Option<&Arc<Sealed>>, state: &State, step: u64) {
         let old = self.view.load();
         let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
         let waiting: Vec<_> = old.waiting.iter().filter(stays).cloned().collect();
-        let view = old.with_tables(&self.versions, &self.manifest.state(), waiting);
-        self.put_view(View { generation: generation.unwrap_or(view.generation), ..view });
+        let view = old.with_tables(&self.versions, state, waiting);
+        self.put_view(View { generation: view.generation + step, ..view });
     }
 }

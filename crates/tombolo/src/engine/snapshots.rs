@@ -1,6 +1,7 @@
 //! Which sequence numbers readers still look from, so that flush and compaction keep what they see.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tombolo_env::Instant;
@@ -11,15 +12,17 @@ use tombolo_format::key::SequenceNumber;
 /// Invariant: a snapshot reads the visible sequence number under this lock, so that a job which
 /// lists the snapshots either finds it or has read a visible number that is no greater.
 #[derive(Debug, Default)]
-pub(crate) struct Snapshots(Mutex<All>);
+pub(crate) struct Snapshots {
+    all: Mutex<All>,
+    /// Jobs at work that ask a filter. They begin under the lock.
+    filtering: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct All {
     open: BTreeMap<SequenceNumber, Open>,
     /// Compaction has something to do once the oldest looks from here or later.
     awaited: Option<SequenceNumber>,
-    /// Jobs at work that ask a filter.
-    filtering: u64,
 }
 
 impl All {
@@ -62,40 +65,45 @@ impl Snapshots {
         visible: impl FnOnce() -> SequenceNumber,
         judged_ms: impl FnOnce() -> u64,
     ) -> Opened {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         let (sequence, judged_ms) = (visible(), judged_ms());
         all.open.entry(sequence).or_insert(Open { count: 0, judged_ms, since: now }).count += 1;
-        Opened { sequence, judged_ms, keeps_view: all.filtering > 0 }
+        Opened { sequence, judged_ms, keeps_view: self.is_filtering() }
     }
 
     /// As [`Snapshots::moments`], for a job that takes away what a filter says, until
     /// [`Snapshots::end_filtering`]. It knows nothing of snapshots that are opened meanwhile: each
     /// keeps the view that it begins with, and sees all of what the job makes, or nothing.
     pub(crate) fn begin_filtering(&self) -> Vec<(SequenceNumber, u64)> {
-        let mut all = self.0.lock();
-        all.filtering += 1;
+        let all = self.all.lock();
+        self.filtering.fetch_add(1, Ordering::AcqRel);
         all.moments()
     }
 
     /// What the job made is seen, or never will be.
     pub(crate) fn end_filtering(&self) {
-        self.0.lock().filtering -= 1;
+        self.filtering.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether such a job is at work.
+    pub(crate) fn is_filtering(&self) -> bool {
+        self.filtering.load(Ordering::Acquire) > 0
     }
 
     /// Does what none may be opened during, and says to it whether some are open.
     pub(crate) fn while_none_is_opened<T>(&self, work: impl FnOnce(bool) -> T) -> T {
-        let all = self.0.lock();
+        let all = self.all.lock();
         work(!all.open.is_empty())
     }
 
     /// Whether none can be opened now, for what relies on that.
     pub(crate) fn none_is_opened(&self) -> bool {
-        self.0.is_locked()
+        self.all.is_locked()
     }
 
     /// Closes one; whether compaction waited for that.
     pub(crate) fn close(&self, sequence: SequenceNumber) -> bool {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         if let Some(those) = all.open.get_mut(&sequence) {
             those.count -= 1;
             if those.count == 0 {
@@ -109,14 +117,14 @@ impl Snapshots {
     /// [`Snapshots::close`] tells when the oldest looks from `awaited` or later; whether it does
     /// already.
     pub(crate) fn wake_at(&self, awaited: Option<SequenceNumber>) -> bool {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         all.awaited = awaited;
         all.has_come()
     }
 
     /// How many are open, and the age of the oldest in nanoseconds; 0 when there is none.
     pub(crate) fn ages(&self, now: Instant) -> (u64, u64) {
-        let open = &self.0.lock().open;
+        let open = &self.all.lock().open;
         let oldest = open.values().map(|those| now.since(those.since)).max().unwrap_or_default();
         (open.values().map(|those| those.count).sum(), u64::try_from(oldest.as_nanos()).unwrap_or(u64::MAX))
     }
@@ -124,11 +132,11 @@ impl Snapshots {
     /// The sequence numbers that are looked from, ascending, each with the earliest time by which
     /// somebody there judges what has expired.
     pub(crate) fn moments(&self) -> Vec<(SequenceNumber, u64)> {
-        self.0.lock().moments()
+        self.all.lock().moments()
     }
 
     /// The sequence numbers that are looked from, ascending.
     pub(crate) fn list(&self) -> Vec<SequenceNumber> {
-        self.0.lock().open.keys().copied().collect()
+        self.all.lock().open.keys().copied().collect()
     }
 }

@@ -276,7 +276,7 @@ async fn flush(
         }
         return Err(error);
     }
-    engine.install_job(Some(sealed), filtering.as_deref());
+    engine.install(Some(sealed));
     drop(filtering);
     engine.counters.flushes.fetch_add(1, Ordering::Relaxed);
     let bytes = tables.iter().map(|table| table.length).sum();

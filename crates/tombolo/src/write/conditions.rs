@@ -150,7 +150,7 @@ struct Looked {
     filtered: Filtered,
 }
 
-/// The tables of keyspaces that compaction filters, by number.
+/// The tables of keyspaces that compaction filters, or has filtered, by number.
 #[derive(Debug, Default)]
 struct Filtered(Vec<(u32, Option<Arc<Levels>>)>);
 
@@ -159,7 +159,7 @@ impl Filtered {
     fn of(view: &View, requirements: &Requirements) -> Filtered {
         let mut all: Vec<_> = Vec::new();
         for Required { keyspace, .. } in &requirements.all {
-            if keyspace.is_filtered() && !all.iter().any(|(id, _)| *id == keyspace.id) {
+            if keyspace.was_filtered() && !all.iter().any(|(id, _)| *id == keyspace.id) {
                 all.push((keyspace.id, view.version.levels(keyspace.id).cloned()));
             }
         }
@@ -168,7 +168,7 @@ impl Filtered {
 
     /// Whether what was read of a keyspace stands, but for what is newer.
     fn stands(&self, view: &View, keyspace: &KeyspaceInfo) -> bool {
-        if !keyspace.is_filtered() || is_enabled(Mutant::ConditionIgnoresFilters) {
+        if !keyspace.was_filtered() || is_enabled(Mutant::ConditionIgnoresFilters) {
             return true;
         }
         let read = self.0.iter().find(|(id, _)| *id == keyspace.id);

@@ -1,10 +1,12 @@
 use tombolo_env::simulated::World;
 use tombolo_format::batch::single_head;
 use tombolo_format::key::EntryKind;
+use tombolo_format::manifest::Edit;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::{LogStore, ObjectStore};
 
 use super::*;
+use crate::engine::FilteringJob;
 use crate::{Db, Keyspace, Options, TakeOver};
 
 struct Stores {
@@ -219,6 +221,9 @@ fn a_filter_between_read_and_check() {
         assert_eq!(looked.found[0].as_ref().unwrap().value, "before");
         assert_eq!(keys.get(b"k").await.unwrap(), None);
         assert_eq!(word(attempt(engine, &conditional, &looked)), "read again");
+        // Nor when the keyspace names it no more.
+        keys.set_options([("compaction_filter", "none")]).await.unwrap();
+        assert_eq!(word(attempt(engine, &conditional, &looked)), "read again");
         let looked = look(engine, &conditional).await.unwrap();
         assert_eq!(word(attempt(engine, &conditional, &looked)), "not met");
     });
@@ -227,6 +232,35 @@ fn a_filter_between_read_and_check() {
 #[test]
 fn what_a_filter_took_away_is_read_again() {
     a_filter_between_read_and_check();
+}
+
+/// What a job has made that asks a filter comes into view with what another job made.
+fn a_filter_whose_work_another_job_shows() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        keys.put(b"k", b"before").await.unwrap();
+        db.flush().await.unwrap();
+        let engine = db.engine();
+        let (_moments, filtering) = FilteringJob::begin(engine);
+        let before = engine.view_owned();
+        let levels = before.version.levels(keys.info().id).unwrap();
+        let gone = levels.runs.iter().map(|table| Edit::TableObsolete { name: table.description().name });
+        engine.manifest.committed(gone.collect()).await.unwrap();
+        engine.install(None);
+        assert_eq!(keys.get(b"k").await.unwrap(), None);
+        // What cursors learn there is not for those who hold the view of before.
+        assert!(engine.view().generation > before.generation);
+        drop(filtering);
+        let now = engine.view_owned();
+        engine.install(None);
+        assert_eq!(engine.view().generation, now.generation);
+    });
+}
+
+#[test]
+fn what_a_filter_took_away_has_another_generation() {
+    a_filter_whose_work_another_job_shows();
 }
 
 /// Another process took over and has changed what this one finds in its memory.
@@ -279,5 +313,6 @@ fn conditions_that_are_taken_wrongly_are_noticed() {
     notices(Mutant::ConditionForgetsItsSnapshot, a_delete_that_nobody_else_needs);
     notices(Mutant::ConditionExpiresAtTheRead, an_end_between_read_and_check);
     notices(Mutant::ConditionIgnoresFilters, a_filter_between_read_and_check);
+    notices(Mutant::FilterShownByOthers, a_filter_whose_work_another_job_shows);
     notices(Mutant::ConditionUnmetBeforeDurable, unmet_at_a_writer_that_lost_its_database);
 }
