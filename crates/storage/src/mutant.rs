@@ -72,6 +72,7 @@ pub enum Mutant {
     ConditionForgetsItsSnapshot,
     ConditionUnmetBeforeDurable,
     ConditionExpiresAtTheRead,
+    ConditionIgnoresResets,
     ConditionIgnoresFilters,
     // Compaction filters
     FilterIgnoresSnapshots,

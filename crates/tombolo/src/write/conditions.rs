@@ -244,6 +244,10 @@ fn judge(
     let now = SequenceNumber(commit.last);
     let judged_ms =
         if is_enabled(Mutant::ConditionExpiresAtTheRead) { looked.at.judged_ms } else { engine.judged_ms() };
+    // The time was set back: what had expired at the read may be there again.
+    if judged_ms < looked.at.judged_ms && !is_enabled(Mutant::ConditionIgnoresResets) {
+        return Ok(None);
+    }
     let mut judged = Judged { sequence: commit.last, unmet: Vec::new(), newer: Vec::new(), view: None };
     for (number, (required, read)) in conditional.requirements.all.iter().zip(&looked.found).enumerate() {
         let Required { keyspace, key, condition } = required;

@@ -263,6 +263,38 @@ fn what_a_filter_took_away_has_another_generation() {
     a_filter_whose_work_another_job_shows();
 }
 
+/// A value has expired at the read, and is there again at the check.
+fn a_reset_of_the_time_between_read_and_check() {
+    let world = World::new(1);
+    let process = world.process("writer");
+    let (env, host) = (process.env(), world.host(0));
+    let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+    let log = Arc::new(MemoryLogStore::unnamed(&env));
+    let stores = Stores { env, objects, log };
+    let test = async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        let engine = db.engine();
+        let hour = std::time::Duration::from_secs(3600);
+        keys.put_ttl(b"k", b"before", hour).await.unwrap();
+        host.jump_unix_time(86_400);
+        stores.env.sleep(std::time::Duration::from_secs(120)).await;
+        assert_eq!(keys.get(b"k").await.unwrap(), None);
+        let absent = put_if(&keys, "conditional", Condition::Absent);
+        let looked = look(engine, &absent).await.unwrap();
+        host.jump_unix_time(-86_400);
+        db.reset_time().await.unwrap();
+        assert_eq!(keys.get(b"k").await.unwrap().unwrap(), b"before");
+        assert_eq!(word(attempt(engine, &absent, &looked)), "read again");
+    };
+    process.run(test).unwrap();
+}
+
+#[test]
+fn what_was_read_by_a_later_time_is_read_again() {
+    a_reset_of_the_time_between_read_and_check();
+}
+
 /// Another process took over and has changed what this one finds in its memory.
 fn unmet_at_a_writer_that_lost_its_database() {
     run(|stores| async move {
@@ -312,6 +344,7 @@ fn conditions_that_are_taken_wrongly_are_noticed() {
     notices(Mutant::ConditionTakesMissForNothing, || a_flush_between_read_and_check(false));
     notices(Mutant::ConditionForgetsItsSnapshot, a_delete_that_nobody_else_needs);
     notices(Mutant::ConditionExpiresAtTheRead, an_end_between_read_and_check);
+    notices(Mutant::ConditionIgnoresResets, a_reset_of_the_time_between_read_and_check);
     notices(Mutant::ConditionIgnoresFilters, a_filter_between_read_and_check);
     notices(Mutant::FilterShownByOthers, a_filter_whose_work_another_job_shows);
     notices(Mutant::ConditionUnmetBeforeDurable, unmet_at_a_writer_that_lost_its_database);
