@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_format::expiry::{join_expiring, split_expiring};
+use tombolo_format::expiry::{EXPIRY_BYTES, join_expiring, split_expiring};
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer, VALUE_BYTES_MAX};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind};
@@ -302,12 +302,13 @@ impl Filtering {
     /// Asks the filter. What it cannot decide of is kept.
     fn decide(&mut self, entry: &FilterEntry<'_>) -> FilterDecision {
         let Some(one) = &mut self.one else { return FilterDecision::Keep };
+        let bytes_max = VALUE_BYTES_MAX - entry.expires_ms.map_or(0, |_| EXPIRY_BYTES);
         let why = match catch_unwind(AssertUnwindSafe(|| one.decide(entry))) {
             Ok(Ok(FilterDecision::NeedsValue)) if entry.value.is_some() => {
                 "asks for a value that it has".to_owned()
             }
-            Ok(Ok(FilterDecision::Replace(value))) if value.len() > VALUE_BYTES_MAX => {
-                format!("makes a value of {} bytes; at most {VALUE_BYTES_MAX}", value.len())
+            Ok(Ok(FilterDecision::Replace(value))) if value.len() > bytes_max => {
+                format!("makes a value of {} bytes; at most {bytes_max}", value.len())
             }
             Ok(Ok(decision)) => return decision,
             Ok(Err(error)) => format!("cannot decide: {error}"),

@@ -110,6 +110,14 @@ fn a_value_that_lies_apart_is_fetched_for_who_needs_it() {
 fn what_a_filter_does_not_decide_of_is_kept() {
     let mut failing = filtering(|_| Err("on purpose".into()), None);
     let mut large = filtering(|_| Ok(FilterDecision::Replace(vec![0; VALUE_BYTES_MAX + 1])), None);
+    // What ends has its end beside it.
+    let mut largest = filtering(|_| Ok(FilterDecision::Replace(vec![0; VALUE_BYTES_MAX])), None);
+    let ending = largest.offer(entry(9, EntryKind::ExpiringPut), &join_expiring(b"v", 77), None, |_| true);
+    assert_eq!(ending, Offered::Kept);
+    let plain = largest.offer(entry(9, EntryKind::Put), b"v", None, |_| true);
+    assert!(matches!(plain, Offered::Changed(_, value) if value.len() == VALUE_BYTES_MAX));
+    let largest = largest.finish();
+    assert_eq!((largest.failed, largest.replaced), (1, 1));
     for filtering in [&mut failing, &mut large] {
         assert_eq!(filtering.offer(entry(9, EntryKind::Put), b"v", None, |_| true), Offered::Kept);
         assert!(filtering.one.is_some());
