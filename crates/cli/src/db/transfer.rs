@@ -231,9 +231,7 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     progress.bar.finish_and_clear();
     // What came before a wrong line, or before Ctrl-C, is written all the same.
     let written = writer.write();
-    db.close().wait()?;
-    written?;
-    read?;
+    close_after(&db, written.and(read))?;
     let ended = writer.ended;
     let told = || {
         let mut json = progress.to_json();
@@ -243,7 +241,10 @@ pub fn import(arguments: &Import, output: &Output) -> Result<()> {
     };
     let shown = || match ended {
         0 => progress.to_text(),
-        _ => format!("{}; {} of them had ended and are left out", progress.to_text(), text::count(ended)),
+        _ => {
+            let ended = text::count(ended);
+            format!("{}; {ended} of them had ended, and their keys have no value", progress.to_text())
+        }
     };
     output.result(told, shown)
 }
@@ -259,20 +260,18 @@ struct Writer<'a> {
     range_bytes: usize,
     /// Entries that were written.
     written: u64,
-    /// Entries that were left out: their values had ended.
+    /// Entries whose values had ended.
     ended: u64,
 }
 
 impl Writer<'_> {
-    /// Takes an entry, unless its value has ended since it was exported.
+    /// Takes an entry.
     fn take(&mut self, entry: &Entry) -> Result<()> {
         let (key, value) = (&entry.key, entry.value());
-        if let Change::Put { expires_ms: Some(end), .. } = entry.change
-            && end <= self.db.time_ms()
-        {
-            self.ended += 1;
-            return Ok(());
-        }
+        // One that has ended since it was exported hides what was there before, as a delete does.
+        let has_ended =
+            matches!(entry.change, Change::Put { expires_ms: Some(end), .. } if end <= self.db.time_ms());
+        self.ended += u64::from(has_ended);
         let range_bytes = if let Change::DeleteTo(to) = &entry.change { key.len() + to.len() } else { 0 };
         // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the
         // engine takes at once.
@@ -282,6 +281,7 @@ impl Writer<'_> {
         self.taken += 1;
         self.range_bytes += range_bytes;
         match &entry.change {
+            Change::Put { .. } if has_ended => self.batch.delete(self.keyspace, key),
             Change::Put { expires_ms: None, .. } => self.batch.put(self.keyspace, key, value),
             Change::Put { expires_ms: Some(end), .. } => {
                 self.batch.put_until(self.keyspace, key, value, *end)

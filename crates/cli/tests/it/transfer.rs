@@ -247,7 +247,8 @@ fn an_export_says_when_values_end() {
     ok(&["db", "create", &to]);
     assert_eq!(with_input(&import, lines.as_bytes()).0, 0);
     assert_eq!(export(&to), lines, "what ends, ends at the same time elsewhere");
-    let past = "{\"key\":\"bob\",\"value\":\"2\",\"expires_ms\":1}\n";
+    // What has ended lets nothing come back that was there before.
+    let past = "{\"key\":\"bob\",\"value\":\"1\"}\n{\"key\":\"bob\",\"value\":\"2\",\"expires_ms\":1}\n";
     let (code, shown, _) = with_input(&import, past.as_bytes());
     assert!(code == 0 && shown.contains("had ended"), "{shown}");
     assert_eq!(export(&to), lines);
