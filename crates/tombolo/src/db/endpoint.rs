@@ -185,3 +185,6 @@ async fn answer(
     connection.write_all(head.as_bytes()).await?;
     if with_body { connection.write_all(body.as_bytes()).await } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests;
