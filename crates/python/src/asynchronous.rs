@@ -6,19 +6,20 @@ use tombolo_env::TaskClass;
 
 use crate::error::raised;
 
-/// A future of the running loop, which gets what `op` comes to. The loop is told by
-/// `call_soon_threadsafe`; a future that was cancelled meanwhile stays so, and the operation goes
-/// on.
+/// A future of the running loop, which gets what the operation of `start` comes to. Without a
+/// running loop nothing is begun. The loop is told by `call_soon_threadsafe`; a future that was
+/// cancelled meanwhile stays so, and the operation goes on.
 pub fn begin<'py, T: Send + 'static>(
     python: Python<'py>,
     env: &Env,
-    op: Op<T>,
+    start: impl FnOnce() -> Op<T>,
     to_python: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> PyResult<Bound<'py, PyAny>> {
     let event_loop = python.import("asyncio")?.call_method0("get_running_loop")?;
     let future = event_loop.call_method0("create_future")?;
     let resolve = python.import("tombolo._asyncio")?.getattr("resolve")?.unbind();
     let (event_loop, promised) = (event_loop.unbind(), future.clone().unbind());
+    let op = start();
     let work = async move {
         let ended = op.await;
         Python::attach(|python| {

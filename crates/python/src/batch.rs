@@ -68,8 +68,8 @@ impl Batch {
     /// Begins to write it; a future of asyncio.
     fn awrite<'py>(&self, python: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let database = self.database.get();
-        let op = database.db.write_with(self.take(), self.durability);
-        begin(python, &database.env, op, |python, ()| Ok(python.None()))
+        let start = || database.db.write_with(self.take(), self.durability);
+        begin(python, &database.env, start, |python, ()| Ok(python.None()))
     }
 
     fn __enter__(slf: Py<Batch>) -> Py<Batch> {

@@ -198,8 +198,8 @@ impl Keyspace {
 
     /// Begins a get; a future of asyncio.
     fn aget<'py>(&self, python: Python<'py>, key: Given) -> PyResult<Bound<'py, PyAny>> {
-        let op = self.keyspace().get(key.bytes(python));
-        begin(python, &self.env, op, |python, value| {
+        let start = || self.keyspace().get(key.bytes(python));
+        begin(python, &self.env, start, |python, value| {
             Ok(value
                 .map(|value| PyBytes::new(python, &value).into_any().unbind())
                 .unwrap_or_else(|| python.None()))
@@ -216,14 +216,15 @@ impl Keyspace {
         durability: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         let survives = self::durability(durability)?;
-        let op = self.keyspace().put_with(key.bytes(python), value.bytes(python), survives);
-        begin(python, &self.env, op, |python, ()| Ok(python.None()))
+        let start = || self.keyspace().put_with(key.bytes(python), value.bytes(python), survives);
+        begin(python, &self.env, start, |python, ()| Ok(python.None()))
     }
 
     /// Begins a delete; a future of asyncio.
     #[pyo3(signature = (key, *, durability = "durable"))]
     fn adelete<'py>(&self, python: Python<'py>, key: Given, durability: &str) -> PyResult<Bound<'py, PyAny>> {
-        let op = self.keyspace().delete_with(key.bytes(python), self::durability(durability)?);
-        begin(python, &self.env, op, |python, ()| Ok(python.None()))
+        let survives = self::durability(durability)?;
+        let start = || self.keyspace().delete_with(key.bytes(python), survives);
+        begin(python, &self.env, start, |python, ()| Ok(python.None()))
     }
 }

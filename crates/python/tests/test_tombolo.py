@@ -113,6 +113,15 @@ def test_asyncio(db, orders):
         return await asyncio.gather(orders.aget(b"0"), orders.aget(b"99"), orders.aget(b"batched"))
 
     assert asyncio.run(work()) == [None, b"v", b"too"]
+
+
+def test_without_a_running_loop_nothing_is_begun(db, orders):
+    batch = db.batch()
+    batch.put(orders, b"batched", b"")
+    for begin in (lambda: orders.aput(b"put", b""), batch.awrite):
+        with pytest.raises(RuntimeError):
+            begin()
+    assert list(orders) == [] and len(batch) == 1
     with pytest.raises(RuntimeError):
         orders.aget(b"1")
 
