@@ -23,8 +23,9 @@ const PREFIX: &str = "/usr";
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     let (profile, flag) = if arguments.debug { ("debug", &[][..]) } else { ("release", &["--release"][..]) };
     let packages = ["-p", "tombolo-cli", "-p", "tombolo-capi", "-p", "tombolo-rocksdb"];
+    let features = ["--features", "tombolo-cli/cloud,tombolo-capi/cloud,tombolo-rocksdb/cloud"];
     let mut build = Command::new(env!("CARGO"));
-    ended(build.arg("build").args(flag).args(packages).current_dir(root), "the build")?;
+    ended(build.arg("build").args(flag).args(packages).args(features).current_dir(root), "the build")?;
     let built = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let built = built.join(profile);
     let tree = root.join("target/package/tree");
@@ -60,6 +61,9 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     ] {
         let output = Command::new(&command).args(["completions", shell]).output();
         let output = output.map_err(|error| format!("completions of {shell}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("completions of {shell}: the command ended with {}", output.status));
+        }
         write(&usr.join(path), &output.stdout)?;
     }
     for license in ["LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"] {
@@ -81,8 +85,8 @@ fn debian(tree: &Path) -> Result<(), String> {
     let version = env!("CARGO_PKG_VERSION");
     let control = format!(
         "Package: tombolo\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: The Tombolo \
-        project <maintainers@tombolo-db.org>\nDepends: libc6, libgcc-s1\nSection: database\n\
-        Priority: optional\nDescription: embedded LSM key-value engine on shared storage\n \
+        project <maintainers@tombolo-db.org>\nDepends: libc6, libgcc-s1\n\
+        Recommends: ca-certificates\nSection: database\nPriority: optional\nDescription: embedded LSM key-value engine on shared storage\n \
         The command, units for nodes and standbys, and the libraries for C.\n"
     );
     write(&tree.join("DEBIAN/control"), control.as_bytes())?;
