@@ -1,6 +1,7 @@
 //! The door: pointers of C programs become slices and texts for one call, and results become memory
 //! of the C library.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -233,14 +234,16 @@ pub unsafe fn tell(error: *mut *mut c_char, message: &str) {
     }
 }
 
-/// A copy in memory of the C library, or null when there is none.
+/// A copy in memory of the C library. Without memory the process ends, as the engine's own
+/// allocations end it: null would say that there is no value, or no error.
 pub fn copy_bytes(bytes: &[u8]) -> *mut c_char {
     // SAFETY: at least one byte is asked for, so that null says that there is no memory.
     let memory = unsafe { libc::malloc(bytes.len().max(1)) };
-    if !memory.is_null() {
-        // SAFETY: fresh memory of that many bytes, which nobody else has.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.cast::<u8>(), bytes.len()) };
+    if memory.is_null() {
+        handle_alloc_error(Layout::for_value(bytes));
     }
+    // SAFETY: fresh memory of that many bytes, which nobody else has.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.cast::<u8>(), bytes.len()) };
     memory.cast()
 }
 

@@ -129,9 +129,10 @@ impl FullOperator for Shared {
         if made.is_null() {
             return Err("the program's function gave nothing".into());
         }
-        value.extend_from_slice(bytes!(made, length)?);
+        let copied = bytes!(made, length).map(|made| value.extend_from_slice(made));
         // SAFETY: memory of `malloc`, as the type says, and ours now.
         unsafe { libc::free(made.cast()) };
+        copied?;
         Ok(true)
     }
 }
@@ -171,9 +172,6 @@ impl Listener for ToldByEvents {
             _ => TOMBOLO_LEVEL_INFO,
         };
         let text = copy_text(&format!("{event:?}"));
-        if text.is_null() {
-            return;
-        }
         // SAFETY: the caller's function, called as its type says; the text lives longer.
         unsafe { (self.tell)(self.state.pointer, level, text) };
         // SAFETY: made above.
