@@ -704,10 +704,6 @@ pub extern "C" fn rocksdb_options_set_wal_recovery_mode(_options: Option<&mut Op
 
 /// Accepted, and without effect.
 #[unsafe(no_mangle)]
-pub extern "C" fn rocksdb_options_set_compaction_style(_options: Option<&mut OptionsHandle>, _value: c_int) {}
-
-/// Accepted, and without effect.
-#[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_options_set_universal_compaction_options(
     _options: Option<&mut OptionsHandle>,
     _value: Option<&mut UniversalOptions>,

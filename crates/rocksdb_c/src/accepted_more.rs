@@ -9,10 +9,6 @@ use crate::options::{ReadOptions, TableOptions, WriteOptions};
 
 /// Accepted, and without effect.
 #[unsafe(no_mangle)]
-pub extern "C" fn rocksdb_readoptions_set_read_tier(_options: Option<&mut ReadOptions>, _value: c_int) {}
-
-/// Accepted, and without effect.
-#[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_readoptions_set_verify_checksums(
     _options: Option<&mut ReadOptions>,
     _value: c_uchar,

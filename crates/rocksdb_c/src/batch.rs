@@ -12,12 +12,13 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 
-use tombolo::{Batch, Keyspace, Result};
+use tombolo::{Batch, Error, Keyspace, Result};
 use tombolo_c::boundary::{handle_mut, invalid};
 use tombolo_c::{bytes, give};
 
+use crate::door::unsupported;
 use crate::guarded;
-use crate::handles::{Database, Family};
+use crate::handles::{Database, Family, given};
 
 const HEADER_BYTES: usize = 12;
 
@@ -47,8 +48,16 @@ pub struct WriteBatch {
     bytes: Vec<u8>,
     /// Column families that were named, so that they need not be looked for.
     families: Vec<Keyspace>,
-    /// Lengths and counts to which it may be rolled back.
-    save_points: Vec<(usize, u32)>,
+    save_points: Vec<SavePoint>,
+    /// What an addition failed with, which had no place to say so: the batch cannot be written.
+    wrong: Option<Error>,
+}
+
+/// To what it may be rolled back.
+struct SavePoint {
+    length: usize,
+    count: u32,
+    is_well: bool,
 }
 
 struct Record<'a> {
@@ -60,7 +69,12 @@ struct Record<'a> {
 
 impl Default for WriteBatch {
     fn default() -> WriteBatch {
-        WriteBatch { bytes: vec![0; HEADER_BYTES], families: Vec::new(), save_points: Vec::new() }
+        WriteBatch {
+            bytes: vec![0; HEADER_BYTES],
+            families: Vec::new(),
+            save_points: Vec::new(),
+            wrong: None,
+        }
     }
 }
 
@@ -129,8 +143,13 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// Gives its records to `each`, in their order.
+    ///
+    /// # Errors
+    /// `Invalid` for bytes that are none, after the records before them; those of `each`.
     fn records(&self, mut each: impl FnMut(Record<'_>) -> Result<()>) -> Result<()> {
         let mut rest = &self.bytes[HEADER_BYTES..];
+        let mut writes = 0_u32;
         let damaged = || invalid("the bytes are no batch of RocksDB's");
         while let Some((tag, after)) = rest.split_first() {
             rest = after;
@@ -141,7 +160,12 @@ impl WriteBatch {
             let family = if tag == plain { 0 } else { take_varint(&mut rest).ok_or_else(damaged)? };
             let first = take_text(&mut rest).ok_or_else(damaged)?;
             let second = if *texts == 2 { take_text(&mut rest).ok_or_else(damaged)? } else { &[] };
+            writes = writes.saturating_add(u32::from(*kind != Kind::LogData));
             each(Record { kind: *kind, family, first, second })?;
+        }
+        // Without this, bytes that end early between two records would be a shorter batch.
+        if writes != self.count() {
+            return Err(damaged().expected(format!("{} writes", self.count())).found(writes));
         }
         Ok(())
     }
@@ -149,8 +173,12 @@ impl WriteBatch {
     /// As Tombolo writes it.
     ///
     /// # Errors
-    /// `Invalid` for bytes that are none, and for column families that are not there.
+    /// `Invalid` for bytes that are none, and for column families that are not there; what an
+    /// addition failed with.
     pub(crate) fn to_batch(&self, database: &Database) -> Result<Batch> {
+        if let Some(error) = &self.wrong {
+            return Err(error.clone());
+        }
         let mut batch = Batch::new();
         let mut families: Vec<Keyspace> = self.families.clone();
         families.push(database.default.keyspace().clone());
@@ -237,17 +265,20 @@ pub unsafe extern "C" fn rocksdb_writebatch_data(
 fn add(
     b: Option<&mut WriteBatch>,
     kind: Kind,
-    family: Option<&Family>,
+    family: Result<Option<&Family>>,
     first: (*const c_char, usize),
     second: Option<(*const c_char, usize)>,
 ) {
-    // RocksDB has no place for an error here: a wrong write is not added.
-    guarded!(null_mut(), (), || {
+    let Some(batch) = b else { return };
+    let texts = || -> Result<Vec<&[u8]>> {
         let first = bytes!(first.0, first.1)?;
         let second = second.map(|second| bytes!(second.0, second.1)).transpose()?;
-        let texts: Vec<&[u8]> = std::iter::once(first).chain(second).collect();
-        handle_mut(b, "batch")?.add(kind, family, &texts)
-    });
+        Ok(std::iter::once(first).chain(second).collect())
+    };
+    // RocksDB has no place for an error here. Writing the batch tells it, and writes nothing.
+    if let Err(error) = family.and_then(|family| batch.add(kind, family, &texts()?)) {
+        batch.wrong.get_or_insert(error);
+    }
 }
 
 /// Adds a put.
@@ -259,7 +290,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_put(
     val: *const c_char,
     vlen: usize,
 ) {
-    add(b, Kind::Put, None, (key, klen), Some((val, vlen)));
+    add(b, Kind::Put, Ok(None), (key, klen), Some((val, vlen)));
 }
 
 /// Adds a put into a column family.
@@ -272,7 +303,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_put_cf(
     val: *const c_char,
     vlen: usize,
 ) {
-    add(b, Kind::Put, column_family, (key, klen), Some((val, vlen)));
+    add(b, Kind::Put, given(column_family), (key, klen), Some((val, vlen)));
 }
 
 /// Adds a merge.
@@ -284,7 +315,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_merge(
     val: *const c_char,
     vlen: usize,
 ) {
-    add(b, Kind::Merge, None, (key, klen), Some((val, vlen)));
+    add(b, Kind::Merge, Ok(None), (key, klen), Some((val, vlen)));
 }
 
 /// Adds a merge into a column family.
@@ -297,7 +328,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_merge_cf(
     val: *const c_char,
     vlen: usize,
 ) {
-    add(b, Kind::Merge, column_family, (key, klen), Some((val, vlen)));
+    add(b, Kind::Merge, given(column_family), (key, klen), Some((val, vlen)));
 }
 
 /// Adds a delete.
@@ -307,7 +338,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_delete(
     key: *const c_char,
     klen: usize,
 ) {
-    add(b, Kind::Delete, None, (key, klen), None);
+    add(b, Kind::Delete, Ok(None), (key, klen), None);
 }
 
 /// Adds a delete in a column family.
@@ -318,7 +349,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_delete_cf(
     key: *const c_char,
     klen: usize,
 ) {
-    add(b, Kind::Delete, column_family, (key, klen), None);
+    add(b, Kind::Delete, given(column_family), (key, klen), None);
 }
 
 /// Adds a delete of a key that was put once since it was last deleted.
@@ -328,7 +359,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_singledelete(
     key: *const c_char,
     klen: usize,
 ) {
-    add(b, Kind::SingleDelete, None, (key, klen), None);
+    add(b, Kind::SingleDelete, Ok(None), (key, klen), None);
 }
 
 /// Adds a delete of all keys from `start_key` on and before `end_key`.
@@ -340,7 +371,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_delete_range(
     end_key: *const c_char,
     end_key_len: usize,
 ) {
-    add(b, Kind::DeleteRange, None, (start_key, start_key_len), Some((end_key, end_key_len)));
+    add(b, Kind::DeleteRange, Ok(None), (start_key, start_key_len), Some((end_key, end_key_len)));
 }
 
 /// As `rocksdb_writebatch_delete_range`, in a column family.
@@ -353,7 +384,7 @@ pub unsafe extern "C" fn rocksdb_writebatch_delete_range_cf(
     end_key: *const c_char,
     end_key_len: usize,
 ) {
-    add(b, Kind::DeleteRange, column_family, (start_key, start_key_len), Some((end_key, end_key_len)));
+    add(b, Kind::DeleteRange, given(column_family), (start_key, start_key_len), Some((end_key, end_key_len)));
 }
 
 /// Adds bytes that are no write; they are in the batch's bytes and nowhere else.
@@ -363,15 +394,15 @@ pub unsafe extern "C" fn rocksdb_writebatch_put_log_data(
     blob: *const c_char,
     len: usize,
 ) {
-    add(b, Kind::LogData, None, (blob, len), None);
+    add(b, Kind::LogData, Ok(None), (blob, len), None);
 }
 
 /// Remembers how far the batch has come.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_writebatch_set_save_point(b: Option<&mut WriteBatch>) {
     if let Some(batch) = b {
-        let here = (batch.bytes.len(), batch.count());
-        batch.save_points.push(here);
+        let (length, count, is_well) = (batch.bytes.len(), batch.count(), batch.wrong.is_none());
+        batch.save_points.push(SavePoint { length, count, is_well });
     }
 }
 
@@ -383,16 +414,17 @@ pub unsafe extern "C" fn rocksdb_writebatch_rollback_to_save_point(
 ) {
     guarded!(errptr, (), || {
         let batch = handle_mut(b, "batch")?;
-        let missing = || tombolo::Error::new(tombolo::ErrorKind::NotFound, "there is no save point");
-        let (length, count) = batch.save_points.pop().ok_or_else(missing)?;
+        let missing = || Error::new(tombolo::ErrorKind::NotFound, "there is no save point");
+        let SavePoint { length, count, is_well } = batch.save_points.pop().ok_or_else(missing)?;
         batch.bytes.truncate(length);
         batch.set_count(count);
+        batch.wrong = batch.wrong.take().filter(|_| !is_well);
         Ok(())
     });
 }
 
 /// Gives puts and deletes of the default column family to functions of the program's, in their
-/// order.
+/// order. As with RocksDB, it ends at the first write of another column family or of a range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocksdb_writebatch_iterate(
     b: Option<&mut WriteBatch>,
@@ -401,7 +433,10 @@ pub unsafe extern "C" fn rocksdb_writebatch_iterate(
     deleted: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
 ) {
     guarded!(null_mut(), (), || {
-        handle_mut(b, "batch")?.records(|Record { kind, first, second, .. }| {
+        handle_mut(b, "batch")?.records(|Record { kind, family, first, second }| {
+            if family != 0 || kind == Kind::DeleteRange {
+                return Err(unsupported("the functions take neither other column families nor ranges"));
+            }
             let (key, length) = (first.as_ptr().cast(), first.len());
             match (kind, put, deleted) {
                 // SAFETY: the caller's function, called as its type says; the bytes live longer.

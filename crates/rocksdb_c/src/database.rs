@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::ptr::null_mut;
 
 use tombolo::{Env, ErrorKind, Keyspace, Result, Uri};
-use tombolo_c::boundary::{copy_text, handle};
+use tombolo_c::boundary::{copy_text, handle, invalid};
 use tombolo_c::{bytes, give, text};
 
 use crate::door::{check_arrays, unsupported};
@@ -31,9 +31,7 @@ pub(crate) fn open(
     }
     let db = builder.open().wait()?;
     let default = db.blocking().default_keyspace();
-    let database = Box::new(Database { db, env, default, uri });
-    or_close(database, |database| set_operator(database, database.default.keyspace(), options))
-        .map(|(it, ())| it)
+    Ok(Box::new(Database { db, env, default, uri }))
 }
 
 /// Does what belongs to opening; after an error the database is closed, as nobody gets its handle.
@@ -52,10 +50,20 @@ pub(crate) fn or_close<T>(
 }
 
 /// Gives a keyspace the operator that its options name, where it has none yet.
+///
+/// # Errors
+/// `Invalid` when it has another one, by which it would go on to merge.
 pub(crate) fn set_operator(database: &Database, keyspace: &Keyspace, options: &OptionsHandle) -> Result<()> {
-    match options.operator_name() {
-        Some(name) if keyspace.options().operator.is_none() && !is_read_only(database) => {
-            keyspace.set_options([("operator", name.as_str())]).wait()
+    let Some(wanted) = options.operator_name() else { return Ok(()) };
+    match &keyspace.options().operator {
+        Some(own) if own != wanted => {
+            let (expected, found) = (format!("the operator {own}"), format!("options with {wanted}"));
+            Err(invalid(format!("the column family {:?} merges by another operator", keyspace.name()))
+                .expected(expected)
+                .found(found))
+        }
+        None if !is_read_only(database) => {
+            keyspace.set_options([("operator", wanted.to_string().as_str())]).wait()
         }
         _ => Ok(()),
     }
@@ -75,7 +83,9 @@ pub unsafe extern "C" fn rocksdb_open(
 ) -> Option<Box<Database>> {
     guarded!(errptr, None, || {
         let options = handle(options, "options")?;
-        Ok(Some(open(options, text!(name)?, &[])?))
+        let database = open(options, text!(name)?, &[])?;
+        let set = |database: &Database| set_operator(database, database.default.keyspace(), options);
+        Ok(Some(or_close(database, set)?.0))
     })
 }
 

@@ -178,8 +178,13 @@ pub unsafe extern "C" fn rocksdb_drop_column_family(
     errptr: *mut *mut c_char,
 ) {
     guarded!(errptr, (), || {
-        let family = handle(handle_, "column family")?;
-        handle(db, "database")?.db.drop_keyspace(family.0.keyspace().name()).wait()
+        let (family, database) = (handle(handle_, "column family")?, handle(db, "database")?);
+        let (name, number) = (family.0.keyspace().name(), family.0.keyspace().id());
+        // Another one may have its name by now.
+        if database.by_number(number).is_none_or(|found| found.name() != name) {
+            return Err(invalid(format!("Column family already dropped: {name}")));
+        }
+        database.db.drop_keyspace(name).wait()
     });
 }
 

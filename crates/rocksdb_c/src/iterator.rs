@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 
 use tombolo::{Cursor, Error, Result};
-use tombolo_c::boundary::{copy_text, handle, panicked};
+use tombolo_c::boundary::{handle, panicked, tell};
 use tombolo_c::{bytes, give};
 
 use crate::door::{status, unsupported};
@@ -17,16 +17,15 @@ use crate::options::ReadOptions;
 /// Stands at an entry, or at none. One thread uses it at a time.
 pub struct IteratorHandle {
     cursor: Option<Cursor>,
+    /// What it cannot do, or what the last move failed with.
     error: Option<Error>,
+    /// Whether it looks from a snapshot.
+    is_fixed: bool,
 }
 
-fn create(db: Option<&Database>, options: Option<&ReadOptions>, family: Option<&Family>) -> Result<Cursor> {
+fn create(db: Option<&Database>, options: &ReadOptions, family: Option<&Family>) -> Result<Cursor> {
     let keyspace = handle(db, "database")?.family(family).keyspace();
-    let default = ReadOptions::default();
-    let options = options.unwrap_or(&default);
-    if let Some(refused) = options.refused {
-        return Err(unsupported(refused));
-    }
+    options.check_iterator()?;
     let lower = options.lower.as_deref().map_or(Bound::Unbounded, Bound::Included);
     let upper = options.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     Ok(match &options.snapshot {
@@ -35,12 +34,21 @@ fn create(db: Option<&Database>, options: Option<&ReadOptions>, family: Option<&
     })
 }
 
-fn boxed(made: Result<Cursor>) -> Option<Box<IteratorHandle>> {
-    let (cursor, error) = match made {
-        Ok(cursor) => (Some(cursor), None),
-        Err(error) => (None, Some(error)),
-    };
-    Some(Box::new(IteratorHandle { cursor, error }))
+fn boxed(
+    db: Option<&Database>,
+    options: Option<&ReadOptions>,
+    family: Result<Option<&Family>>,
+) -> Option<Box<IteratorHandle>> {
+    guarded!(null_mut(), None, || {
+        let default = ReadOptions::default();
+        let options = options.unwrap_or(&default);
+        let is_fixed = options.snapshot.is_some();
+        let (cursor, error) = match family.and_then(|family| create(db, options, family)) {
+            Ok(cursor) => (Some(cursor), None),
+            Err(error) => (None, Some(error)),
+        };
+        Ok(Some(Box::new(IteratorHandle { cursor, error, is_fixed })))
+    })
 }
 
 /// An iterator at one moment, which stands at no entry yet. What it cannot do is its error.
@@ -49,7 +57,7 @@ pub unsafe extern "C" fn rocksdb_create_iterator(
     db: Option<&Database>,
     options: Option<&ReadOptions>,
 ) -> Option<Box<IteratorHandle>> {
-    guarded!(null_mut(), None, || Ok(boxed(create(db, options, None))))
+    boxed(db, options, Ok(None))
 }
 
 /// As `rocksdb_create_iterator`, over a column family.
@@ -59,9 +67,7 @@ pub unsafe extern "C" fn rocksdb_create_iterator_cf(
     options: Option<&ReadOptions>,
     column_family: Option<&Family>,
 ) -> Option<Box<IteratorHandle>> {
-    guarded!(null_mut(), None, || {
-        Ok(boxed(given(column_family).and_then(|family| create(db, options, family))))
-    })
+    boxed(db, options, given(column_family))
 }
 
 /// Lets go of what it keeps.
@@ -73,9 +79,7 @@ pub extern "C" fn rocksdb_iter_destroy(iter: Option<Box<IteratorHandle>>) {
 /// Whether it stands at an entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_iter_valid(iter: Option<&IteratorHandle>) -> c_uchar {
-    let standing =
-        |iter: &IteratorHandle| iter.error.is_none() && iter.cursor.as_ref().is_some_and(Cursor::valid);
-    c_uchar::from(iter.is_some_and(standing))
+    c_uchar::from(standing(iter).is_some())
 }
 
 /// Moves it; an error is kept, and it stands at no entry then.
@@ -114,16 +118,23 @@ pub unsafe extern "C" fn rocksdb_iter_seek_for_prev(
     go(iter, |cursor| cursor.seek_for_prev(bytes!(k, klen)?));
 }
 
+/// Moves it by one. Where it stands at no entry it stays, and so does its error.
+fn step(iter: Option<&mut IteratorHandle>, way: impl FnOnce(&mut Cursor) -> Result<bool>) {
+    if standing(iter.as_deref()).is_some() {
+        go(iter, way);
+    }
+}
+
 /// To the next entry; at none it stays there.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_iter_next(iter: Option<&mut IteratorHandle>) {
-    go(iter, |cursor| if cursor.valid() { cursor.next() } else { Ok(false) });
+    step(iter, Cursor::next);
 }
 
 /// To the entry before; at none it stays there.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_iter_prev(iter: Option<&mut IteratorHandle>) {
-    go(iter, |cursor| if cursor.valid() { cursor.prev() } else { Ok(false) });
+    step(iter, Cursor::prev);
 }
 
 fn lent(bytes: Option<&[u8]>, length: *mut usize) -> *const c_char {
@@ -154,15 +165,20 @@ pub unsafe extern "C" fn rocksdb_iter_value(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocksdb_iter_get_error(iter: Option<&IteratorHandle>, errptr: *mut *mut c_char) {
     if let Some(error) = iter.and_then(|iter| iter.error.as_ref()) {
-        give!(errptr, copy_text(&status(error)));
+        // SAFETY: the caller keeps it, as of every function.
+        unsafe { tell(errptr, &status(error)) };
     }
 }
 
-/// Looks at the database as it is now.
+/// Looks at the database as it is now, at no entry. Refused for one that looks from a snapshot.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocksdb_iter_refresh(iter: Option<&mut IteratorHandle>, errptr: *mut *mut c_char) {
     guarded!(errptr, (), || {
-        match iter.and_then(|iter| iter.cursor.as_mut()) {
+        let Some(iter) = iter else { return Ok(()) };
+        if iter.is_fixed {
+            return Err(unsupported("an iterator of a snapshot cannot look at what came later"));
+        }
+        match &mut iter.cursor {
             Some(cursor) => cursor.refresh(),
             None => Ok(()),
         }

@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_double, c_int, c_uchar, c_void};
 use std::sync::Arc;
 
-use tombolo::{Builder, Compression, Db, Env, KeyspaceOptions, OpenMode, Options, Result, TakeOver};
+use tombolo::{
+    Builder, Compression, Db, Env, Error, KeyspaceOptions, OpenMode, OperatorName, Options, Result, TakeOver,
+};
 
 use crate::door::{name_of, unsupported};
 use crate::handles::SnapshotHandle;
@@ -25,7 +27,12 @@ pub struct OptionsHandle {
     operator: Option<Arc<MergeOperator>>,
     /// What these options ask for that Tombolo does not have: opening says so.
     refused: Option<String>,
+    /// Whether the oldest data is to be dropped, which opening refuses.
+    drops_oldest: bool,
 }
+
+/// RocksDB's number of the compaction style FIFO.
+const FIFO: c_int = 2;
 
 /// What Tombolo's memory is where a program says nothing of caches.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
@@ -34,6 +41,10 @@ impl OptionsHandle {
     /// # Errors
     /// `Unsupported` for what Tombolo does not have.
     pub(crate) fn check(&self) -> Result<()> {
+        if self.drops_oldest {
+            let refused = unsupported("FIFO compaction, by options: all data would stay");
+            return Err(refused.advice("create the keyspace with the settings shape=fifo and fifo_bytes"));
+        }
         match &self.refused {
             Some(what) => Err(unsupported(what.clone())),
             None => Ok(()),
@@ -92,8 +103,8 @@ impl OptionsHandle {
     }
 
     /// The name of the operator, if there is one.
-    pub(crate) fn operator_name(&self) -> Option<String> {
-        self.operator.as_ref().map(|operator| operator.name.to_string())
+    pub(crate) fn operator_name(&self) -> Option<&OperatorName> {
+        self.operator.as_ref().map(|operator| &operator.name)
     }
 }
 
@@ -155,6 +166,13 @@ pub extern "C" fn rocksdb_options_set_disable_auto_compactions(
     value: c_int,
 ) {
     set(options, |options| options.manual_compaction_only = value != 0);
+}
+
+/// Level and universal compaction: the setting `shape` of a keyspace says it. FIFO, which drops the
+/// oldest data, is refused: opening then fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn rocksdb_options_set_compaction_style(options: Option<&mut OptionsHandle>, value: c_int) {
+    set(options, |options| options.drops_oldest = value == FIFO);
 }
 
 /// The nearest that there is: none stays none, fast ones are LZ4, strong ones are ZSTD.
@@ -418,14 +436,60 @@ pub extern "C" fn rocksdb_options_set_compaction_filter(
     set(options, |options| options.refused = Some(refused));
 }
 
+/// RocksDB's number of the read tier that leaves out writes in no table and no log.
+const PERSISTED_TIER: c_int = 2;
+
 /// How reads read.
 #[derive(Default)]
 pub struct ReadOptions {
     pub(crate) snapshot: Option<tombolo::Snapshot>,
     pub(crate) lower: Option<Vec<u8>>,
     pub(crate) upper: Option<Vec<u8>>,
-    /// What they ask for that Tombolo does not have.
-    pub(crate) refused: Option<&'static str>,
+    /// What a bound failed with, which had no place to say so.
+    wrong: Option<Error>,
+    tier: c_int,
+    is_tailing: bool,
+    keeps_prefix: bool,
+}
+
+impl ReadOptions {
+    /// # Errors
+    /// `Unsupported` for what Tombolo does not have.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.tier >= PERSISTED_TIER {
+            return Err(unsupported("reads see all that was written: no tier leaves anything out"));
+        }
+        Ok(())
+    }
+
+    /// The same, for an iterator.
+    ///
+    /// # Errors
+    /// As of `check`; what a bound failed with.
+    pub(crate) fn check_iterator(&self) -> Result<()> {
+        self.check()?;
+        if self.is_tailing {
+            return Err(unsupported("iterators look at one moment: there are none that tail"));
+        }
+        if self.keeps_prefix {
+            return Err(unsupported("no iterator ends with a prefix: set an upper bound"));
+        }
+        self.wrong.clone().map_or(Ok(()), Err)
+    }
+
+    /// A key that bounds iterators; a null pointer is none.
+    fn bound(&mut self, key: *const c_char, length: usize) -> Option<Vec<u8>> {
+        if key.is_null() {
+            return None;
+        }
+        match tombolo_c::bytes!(key, length) {
+            Ok(bound) => Some(bound.to_vec()),
+            Err(error) => {
+                self.wrong = Some(error);
+                None
+            }
+        }
+    }
 }
 
 /// As they are by default.
@@ -451,6 +515,15 @@ pub extern "C" fn rocksdb_readoptions_set_snapshot(
     }
 }
 
+/// All data, or that of the block cache: a read that finds nothing there reads on. Tiers that leave
+/// out written data are refused: reads say so as their error.
+#[unsafe(no_mangle)]
+pub extern "C" fn rocksdb_readoptions_set_read_tier(options: Option<&mut ReadOptions>, value: c_int) {
+    if let Some(options) = options {
+        options.tier = value;
+    }
+}
+
 /// Iterators end before this key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocksdb_readoptions_set_iterate_upper_bound(
@@ -459,8 +532,7 @@ pub unsafe extern "C" fn rocksdb_readoptions_set_iterate_upper_bound(
     keylen: usize,
 ) {
     if let Some(options) = options {
-        let bound = tombolo_c::bytes!(key, keylen).ok().filter(|_| !key.is_null());
-        options.upper = bound.map(<[u8]>::to_vec);
+        options.upper = options.bound(key, keylen);
     }
 }
 
@@ -472,8 +544,7 @@ pub unsafe extern "C" fn rocksdb_readoptions_set_iterate_lower_bound(
     keylen: usize,
 ) {
     if let Some(options) = options {
-        let bound = tombolo_c::bytes!(key, keylen).ok().filter(|_| !key.is_null());
-        options.lower = bound.map(<[u8]>::to_vec);
+        options.lower = options.bound(key, keylen);
     }
 }
 
@@ -481,7 +552,7 @@ pub unsafe extern "C" fn rocksdb_readoptions_set_iterate_lower_bound(
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_readoptions_set_tailing(options: Option<&mut ReadOptions>, value: c_uchar) {
     if let Some(options) = options {
-        options.refused = (value != 0).then_some("iterators look at one moment: there are none that tail");
+        options.is_tailing = value != 0;
     }
 }
 
@@ -492,7 +563,7 @@ pub extern "C" fn rocksdb_readoptions_set_prefix_same_as_start(
     value: c_uchar,
 ) {
     if let Some(options) = options {
-        options.refused = (value != 0).then_some("no iterator ends with a prefix: set an upper bound");
+        options.keeps_prefix = value != 0;
     }
 }
 

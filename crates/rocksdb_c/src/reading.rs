@@ -1,10 +1,11 @@
 //! Reads of keys.
 
 use std::ffi::{c_char, c_uchar};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 
-use tombolo::{Result, Value};
-use tombolo_c::boundary::{copy_bytes, copy_text, handle};
+use tombolo::{Error, Result, Value};
+use tombolo_c::boundary::{copy_bytes, copy_text, handle, panicked};
 use tombolo_c::{bytes, give};
 
 use crate::door::{check_arrays, status};
@@ -19,6 +20,7 @@ fn get(
     key: &[u8],
 ) -> Result<Option<Value>> {
     let keyspace = handle(db, "database")?.family(family);
+    options.map_or(Ok(()), ReadOptions::check)?;
     match options.and_then(|options| options.snapshot.as_ref()) {
         Some(snapshot) => snapshot.get(keyspace.keyspace(), key).wait(),
         None => keyspace.get(key),
@@ -156,16 +158,21 @@ impl Arrays {
             [keys.is_null(), lengths.is_null(), values.is_null(), value_lengths.is_null(), errors.is_null()];
         check_arrays(*count, &are_null)?;
         // One moment for all: of the snapshot, or now.
-        let database = handle(db, "database")?;
-        let snapshot =
-            options.and_then(|options| options.snapshot.clone()).unwrap_or_else(|| database.db.snapshot());
+        let looked = handle(db, "database").and_then(|database| {
+            options.map_or(Ok(()), ReadOptions::check)?;
+            let snapshot = options.and_then(|options| options.snapshot.clone());
+            Ok((database, snapshot.unwrap_or_else(|| database.db.snapshot())))
+        });
         for index in 0..*count {
             let read = || {
+                let (database, snapshot) = looked.as_ref().map_err(Error::clone)?;
                 let (key, family) = (bytes!(place!(*keys, index), place!(*lengths, index))?, family(index)?);
                 let keyspace = database.family(family.as_ref()).keyspace();
                 snapshot.get(keyspace, key).wait()
             };
-            match read() {
+            // Each key has a place for its error: one that is not put there is lost.
+            let read = catch_unwind(AssertUnwindSafe(read));
+            match read.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
                 Ok(None) => self.put(index, null_mut(), 0, null_mut()),
                 Ok(Some(value)) => self.put(index, copy_bytes(&value), value.len(), null_mut()),
                 Err(error) => self.put(index, null_mut(), 0, copy_text(&status(&error))),

@@ -110,6 +110,10 @@ void rocksdb_options_set_write_buffer_size(rocksdb_options_t *options, size_t by
 // Compaction only when it is asked for.
 void rocksdb_options_set_disable_auto_compactions(rocksdb_options_t *options, int value);
 
+// Level and universal compaction: the setting `shape` of a keyspace says it. FIFO, which drops the
+// oldest data, is refused: opening then fails.
+void rocksdb_options_set_compaction_style(rocksdb_options_t *options, int value);
+
 // None; LZ4 for Snappy, LZ4 and XPRESS; ZSTD for zlib, bzip2 and ZSTD.
 void rocksdb_options_set_compression(rocksdb_options_t *options, int kind);
 
@@ -202,6 +206,10 @@ void rocksdb_readoptions_destroy(rocksdb_readoptions_t *options);
 // Reads look from this snapshot; from now without one.
 void rocksdb_readoptions_set_snapshot(rocksdb_readoptions_t *options,
                                       const rocksdb_snapshot_t *snapshot);
+
+// All data, or that of the block cache: a read that finds nothing there reads on. Tiers that leave
+// out written data are refused: reads say so as their error.
+void rocksdb_readoptions_set_read_tier(rocksdb_readoptions_t *options, int value);
 
 // Iterators end before this key.
 void rocksdb_readoptions_set_iterate_upper_bound(rocksdb_readoptions_t *options,
@@ -584,7 +592,7 @@ const char *rocksdb_iter_value(const rocksdb_iterator_t *iter, size_t *vlen);
 // What the last move failed with, if it did.
 void rocksdb_iter_get_error(const rocksdb_iterator_t *iter, char **errptr);
 
-// Looks at the database as it is now.
+// Looks at the database as it is now, at no entry. Refused for one that looks from a snapshot.
 void rocksdb_iter_refresh(rocksdb_iterator_t *iter, char **errptr);
 
 // An empty batch.
@@ -672,7 +680,7 @@ void rocksdb_writebatch_set_save_point(rocksdb_writebatch_t *b);
 void rocksdb_writebatch_rollback_to_save_point(rocksdb_writebatch_t *b, char **errptr);
 
 // Gives puts and deletes of the default column family to functions of the program's, in their
-// order.
+// order. As with RocksDB, it ends at the first write of another column family or of a range.
 void rocksdb_writebatch_iterate(rocksdb_writebatch_t *b,
                                 void *state,
                                 void (*put)(void*, const char*, size_t, const char*, size_t),
@@ -1005,9 +1013,6 @@ void rocksdb_options_set_report_bg_io_stats(rocksdb_options_t *_options, int _va
 void rocksdb_options_set_wal_recovery_mode(rocksdb_options_t *_options, int _value);
 
 // Accepted, and without effect.
-void rocksdb_options_set_compaction_style(rocksdb_options_t *_options, int _value);
-
-// Accepted, and without effect.
 void rocksdb_options_set_universal_compaction_options(rocksdb_options_t *_options,
                                                       rocksdb_universal_compaction_options_t *_value);
 
@@ -1029,9 +1034,6 @@ void rocksdb_options_set_wal_compression(rocksdb_options_t *_options, int _value
 
 // Accepted, and without effect.
 void rocksdb_options_set_dump_malloc_stats(rocksdb_options_t *_options, unsigned char _value);
-
-// Accepted, and without effect.
-void rocksdb_readoptions_set_read_tier(rocksdb_readoptions_t *_options, int _value);
 
 // Accepted, and without effect.
 void rocksdb_readoptions_set_verify_checksums(rocksdb_readoptions_t *_options,

@@ -1,5 +1,6 @@
 // A program that was written for RocksDB's C library, and knows nothing of Tombolo.
 #include <rocksdb/c.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,10 @@ static void seen_put(void *state, const char *key, size_t klen, const char *valu
   CHECK(state == &puts_seen && klen == 1 && vlen == 1 && key[0] != 0 && value[0] != 0);
   puts_seen++;
 }
+static void seen_any_put(void *state, const char *key, size_t klen, const char *value, size_t vlen) {
+  CHECK(state == &puts_seen && klen > 0 && vlen > 0 && key[0] != 0 && value[0] != 0);
+  puts_seen++;
+}
 static void seen_delete(void *state, const char *key, size_t klen) {
   CHECK(state == &puts_seen && klen == 1 && key[0] != 0);
   deletes_seen++;
@@ -133,12 +138,39 @@ static void batches(rocksdb_t *db) {
   FAILED("Invalid argument: ");
   rocksdb_writebatch_destroy(copy);
   CHECK(rocksdb_writebatch_create_from("short", 5) == NULL);
+  // Bytes that end between two records are no shorter batch.
+  copy = rocksdb_writebatch_create_from(data, 12 + 5);
+  rocksdb_write(db, writing, copy, &error);
+  FAILED("Invalid argument: ");
+  rocksdb_writebatch_destroy(copy);
+  HAS("x", NULL);
+  // A batch that lacks a write, because that was wrong, is not written.
+  rocksdb_writebatch_clear(batch);
+  rocksdb_writebatch_put(batch, "well", 4, "1", 1);
+  rocksdb_writebatch_set_save_point(batch);
+  rocksdb_writebatch_put(batch, NULL, 5, "1", 1);
+  rocksdb_write(db, writing, batch, &error);
+  FAILED("Invalid argument: ");
+  HAS("well", NULL);
+  rocksdb_writebatch_rollback_to_save_point(batch, &error);
+  rocksdb_write(db, writing, batch, &error);
+  WELL();
+  HAS("well", "1");
+  rocksdb_writebatch_put_cf(batch, NULL, "nowhere", 7, "1", 1);
+  rocksdb_write(db, writing, batch, &error);
+  FAILED("Invalid argument: ");
+  HAS("nowhere", NULL);
   rocksdb_writebatch_clear(batch);
   rocksdb_writebatch_put(batch, "r1", 2, "1", 1);
   rocksdb_writebatch_put(batch, "r2", 2, "1", 1);
   rocksdb_writebatch_put(batch, "s", 1, "1", 1);
   rocksdb_writebatch_delete_range(batch, "r", 1, "s", 1);
   rocksdb_writebatch_singledelete(batch, "s", 1);
+  puts_seen = deletes_seen = 0;
+  // It ends at the range: one put after it would be given without what it deletes.
+  rocksdb_writebatch_put(batch, "t", 1, "1", 1);
+  rocksdb_writebatch_iterate(batch, &puts_seen, seen_any_put, seen_delete);
+  CHECK(puts_seen == 3 && deletes_seen == 0);
   rocksdb_write(db, writing, batch, &error);
   WELL();
   HAS("r1", NULL);
@@ -180,6 +212,7 @@ static void iterators(rocksdb_t *db) {
   rocksdb_iter_destroy(iterator);
   rocksdb_readoptions_t *tailing = rocksdb_readoptions_create();
   rocksdb_readoptions_set_tailing(tailing, 1);
+  rocksdb_readoptions_set_prefix_same_as_start(tailing, 0);
   iterator = rocksdb_create_iterator(db, tailing);
   rocksdb_iter_seek_to_first(iterator);
   CHECK(!rocksdb_iter_valid(iterator));
@@ -187,6 +220,31 @@ static void iterators(rocksdb_t *db) {
   FAILED("Not implemented: ");
   rocksdb_iter_destroy(iterator);
   rocksdb_readoptions_destroy(tailing);
+  // A bound that cannot be is no iterator without one.
+  rocksdb_readoptions_t *wrong = rocksdb_readoptions_create();
+  rocksdb_readoptions_set_iterate_upper_bound(wrong, "c", SIZE_MAX);
+  iterator = rocksdb_create_iterator(db, wrong);
+  rocksdb_readoptions_destroy(wrong);
+  rocksdb_iter_seek_to_first(iterator);
+  CHECK(!rocksdb_iter_valid(iterator));
+  rocksdb_iter_get_error(iterator, &error);
+  FAILED("Invalid argument: ");
+  rocksdb_iter_destroy(iterator);
+  // An error stays until the next seek, and is told in the place of an earlier one.
+  iterator = rocksdb_create_iterator(db, reading);
+  rocksdb_iter_seek(iterator, NULL, 5);
+  rocksdb_iter_next(iterator);
+  rocksdb_iter_prev(iterator);
+  CHECK(!rocksdb_iter_valid(iterator));
+  rocksdb_iter_get_error(iterator, &error);
+  rocksdb_iter_get_error(iterator, &error);
+  FAILED("Invalid argument: ");
+  rocksdb_iter_seek(iterator, "b", 1);
+  CHECK(rocksdb_iter_valid(iterator));
+  rocksdb_iter_refresh(iterator, &error);
+  WELL();
+  CHECK(!rocksdb_iter_valid(iterator));
+  rocksdb_iter_destroy(iterator);
 }
 
 static void snapshots_and_the_rest(rocksdb_t *db, const char *path) {
@@ -210,6 +268,20 @@ static void snapshots_and_the_rest(rocksdb_t *db, const char *path) {
   rocksdb_multi_get(db, before, 2, keys, lengths, values, value_lengths, errors);
   CHECK(errors[0] == NULL && errors[1] == NULL && values[1] == NULL);
   is(values[0], value_lengths[0], "1", __LINE__);
+  // Each key has the error, also where there is no database to look into.
+  rocksdb_multi_get(NULL, before, 2, keys, lengths, values, value_lengths, errors);
+  for (int i = 0; i < 2; i++) {
+    CHECK(values[i] == NULL && value_lengths[i] == 0);
+    error = errors[i];
+    FAILED("Invalid argument: ");
+  }
+  rocksdb_iterator_t *fixed = rocksdb_create_iterator(db, before);
+  rocksdb_iter_refresh(fixed, &error);
+  FAILED("Not implemented: ");
+  rocksdb_iter_destroy(fixed);
+  rocksdb_readoptions_set_read_tier(before, 2);
+  CHECK(rocksdb_get(db, before, "a", 1, &length, &error) == NULL);
+  FAILED("Not implemented: ");
   rocksdb_readoptions_destroy(before);
   CHECK(rocksdb_get_latest_sequence_number(db) > rocksdb_snapshot_get_sequence_number(snapshot));
   rocksdb_release_snapshot(db, (rocksdb_snapshot_t *)snapshot);
@@ -274,6 +346,9 @@ static void families(const char *path) {
   rocksdb_writebatch_put_cf(batch, handles[0], "in", 2, "default", 7);
   rocksdb_writebatch_put_cf(batch, handles[1], "in", 2, "longest", 7);
   rocksdb_writebatch_merge_cf(batch, handles[1], "in", 2, "longer still", 12);
+  puts_seen = 0;
+  rocksdb_writebatch_iterate(batch, &puts_seen, seen_any_put, seen_delete);
+  CHECK(puts_seen == 1);
   rocksdb_write(db, writing, batch, &error);
   WELL();
   rocksdb_writebatch_destroy(batch);
@@ -295,10 +370,27 @@ static void families(const char *path) {
   WELL();
   rocksdb_put_cf(db, writing, third, "k", 1, "v", 1, &error);
   FAILED("NotFound: ");
+  // The handle of one that was dropped does not drop another that has its name.
+  rocksdb_column_family_handle_t *another = rocksdb_create_column_family(db, options, "third", &error);
+  WELL();
+  rocksdb_put_cf(db, writing, another, "k", 1, "kept", 4, &error);
+  rocksdb_drop_column_family(db, third, &error);
+  FAILED("Invalid argument: Invalid: Column family already dropped");
+  IS(rocksdb_get_cf(db, reading, another, "k", 1, &length, &error), "kept");
+  rocksdb_drop_column_family(db, another, &error);
+  WELL();
+  rocksdb_column_family_handle_destroy(another);
   rocksdb_column_family_handle_destroy(third);
   rocksdb_column_family_handle_destroy(handles[0]);
   rocksdb_column_family_handle_destroy(handles[1]);
   rocksdb_close(db);
+  // A family that merges by one operator is not opened with another, by which it would not merge.
+  rocksdb_options_t *adding = rocksdb_options_create();
+  rocksdb_options_set_uint64add_merge_operator(adding);
+  const rocksdb_options_t *of_others[] = {options, adding};
+  CHECK(rocksdb_open_column_families(options, path, 2, names, of_others, handles, &error) == NULL);
+  FAILED("Invalid argument: ");
+  rocksdb_options_destroy(adding);
   char **list = rocksdb_list_column_families(options, path, &length, &error);
   WELL();
   CHECK(length == 2 && strcmp(list[0], "default") == 0 && strcmp(list[1], "longest") == 0);
@@ -321,6 +413,12 @@ static void what_is_refused(const char *path) {
   rocksdb_comparator_t *comparator = rocksdb_comparator_create(&destroyed, destroy, compare, name);
   rocksdb_options_set_comparator(options, comparator);
   rocksdb_options_set_create_if_missing(options, 1);
+  CHECK(rocksdb_open(options, path, &error) == NULL);
+  FAILED("Not implemented: ");
+  rocksdb_options_destroy(options);
+  options = rocksdb_options_create();
+  rocksdb_options_set_create_if_missing(options, 1);
+  rocksdb_options_set_compaction_style(options, 2);
   CHECK(rocksdb_open(options, path, &error) == NULL);
   FAILED("Not implemented: ");
   rocksdb_options_destroy(options);
