@@ -100,5 +100,9 @@ pub(crate) async fn reset(engine: &Engine) -> Result<()> {
     let times = engine.time.to_reset(unix_ms(&engine.env));
     engine.manifest.committed(vec![Edit::Time { times, is_set: true }]).await?;
     engine.time.reset(times, steady_ms(&engine.env));
+    engine.forget_dead_runs();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

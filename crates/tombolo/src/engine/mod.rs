@@ -448,6 +448,18 @@ impl Engine {
         self.catalog.dead_runs().take_along(commit.last, (before, before + 1));
     }
 
+    /// The time went back: what cursors have learned by the other one holds for nobody any more, as
+    /// what had ended by it may be gone from tables.
+    pub(crate) fn forget_dead_runs(&self) {
+        let commit = self.stream.commit.lock();
+        let before = self.view().generation;
+        {
+            let _guard = self.view_lock.lock();
+            self.put_tables(None, &self.manifest.state(), 1);
+        }
+        self.catalog.dead_runs().forget(commit.last, (before, before + 1));
+    }
+
     /// Puts the tables of a state into the view, whose generation grows by `step`; under
     /// `view_lock`.
     fn put_tables(&self, flushed: Option<&Arc<Sealed>>, state: &State, step: u64) {
