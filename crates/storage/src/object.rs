@@ -20,6 +20,18 @@ pub const OBJECT_NAME_BYTES_MAX: usize = 512;
 /// Most bytes of an object put in one piece: the largest batch, as a log entry, fits.
 pub const PUT_BYTES_MAX: usize = 128 << 20;
 
+/// Refuses a put of too many bytes in one piece.
+///
+/// # Errors
+/// `Invalid` beyond [`PUT_BYTES_MAX`].
+pub fn check_put(object: impl fmt::Display, bytes: usize) -> Result<()> {
+    if bytes <= PUT_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("{bytes} bytes put in one piece; {PUT_BYTES_MAX} are the most");
+    Err(Error::new(ErrorKind::Invalid, message).object(object))
+}
+
 /// A name: segments of `a–z 0–9 . _ - ~` and upper-case letters, joined by `/`. No segment is
 /// empty, `.` or `..`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -50,7 +50,7 @@ use crate::backend::begin;
 use crate::backend::object_log::ObjectLogStore;
 use crate::backend::remote::{Attempts, Effect, THREADS, Tasks};
 use crate::facts::Fact;
-use crate::object::PUT_BYTES_MAX;
+use crate::object::check_put;
 use crate::{
     Error, ErrorKind, FailureDomain, Listed, LogStore, Meter, ObjectName, ObjectStore, ObjectWriter,
     Placement, Purpose, PutOutcome, Registry, Request, Result, StoreTraits, Survival, Uri,
@@ -262,10 +262,7 @@ impl ObjectStore for CloudObjectStore {
         bytes: Bytes,
     ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
-            if bytes.len() > PUT_BYTES_MAX {
-                let message = format!("{} bytes put in one piece; {PUT_BYTES_MAX} are the most", bytes.len());
-                return Err(Error::new(ErrorKind::Invalid, message).object(name));
-            }
+            check_put(name, bytes.len())?;
             self.put(request, name, bytes).await
         })
     }

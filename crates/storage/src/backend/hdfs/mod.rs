@@ -47,7 +47,7 @@ use crate::backend::handles::Handles;
 use crate::backend::object_log::ObjectLogStore;
 use crate::backend::remote::{Attempts, Effect, THREADS, Tasks};
 use crate::facts::Fact;
-use crate::object::PUT_BYTES_MAX;
+use crate::object::check_put;
 use crate::{
     Error, ErrorKind, FailureDomain, Listed, LogStore, ObjectName, ObjectStore, ObjectWriter, Placement,
     PutOutcome, Registry, Request, Result, StoreTraits, Survival, Uri,
@@ -279,10 +279,7 @@ impl ObjectStore for HdfsObjectStore {
         bytes: Bytes,
     ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
-            if bytes.len() > PUT_BYTES_MAX {
-                let message = format!("{} bytes put in one piece; {PUT_BYTES_MAX} are the most", bytes.len());
-                return Err(Error::new(ErrorKind::Invalid, message).object(name));
-            }
+            check_put(name, bytes.len())?;
             self.put(request, name, bytes).await
         })
     }

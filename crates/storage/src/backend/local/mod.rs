@@ -48,7 +48,7 @@ use crate::backend::begin;
 use crate::backend::handles::Handles;
 use crate::facts::Fact;
 use crate::mutant::{Mutant, is_enabled};
-use crate::object::PUT_BYTES_MAX;
+use crate::object::check_put;
 use crate::{
     Error, ErrorKind, FailureDomain, Life, Listed, ObjectKind, ObjectName, ObjectStore, ObjectWriter,
     Placement, PutOutcome, Registry, Request, Result, StoreTraits, Survival, Uri,
@@ -314,10 +314,7 @@ impl LocalObjectStore {
 
     fn put(&self, request: Request, name: &ObjectName, bytes: &[u8]) -> Result<PutOutcome> {
         let path = self.path(name)?;
-        if bytes.len() > PUT_BYTES_MAX {
-            let message = format!("{} bytes put in one piece; {PUT_BYTES_MAX} are the most", bytes.len());
-            return Err(Error::new(ErrorKind::Invalid, message).object(path.display()));
-        }
+        check_put(path.display(), bytes.len())?;
         // Spares the write when the name is taken already; the link decides otherwise.
         if self.files().metadata(&path).is_ok() {
             return self.found_taken(&path);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env};
 
 use crate::backend::begin;
-use crate::object::PUT_BYTES_MAX;
+use crate::object::check_put;
 use crate::{
     Error, ErrorKind, FailureDomain, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement,
     PutOutcome, Request, Result, StoreTraits, Survival,
@@ -99,13 +99,7 @@ impl ObjectStore for MemoryObjectStore {
     ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
             begin(&self.env, request, "putting an object").await?;
-            if bytes.len() > PUT_BYTES_MAX {
-                return Err(Error::new(
-                    ErrorKind::Invalid,
-                    format!("{} bytes put in one piece; {PUT_BYTES_MAX} are the most", bytes.len()),
-                )
-                .object(name));
-            }
+            check_put(name, bytes.len())?;
             // A copy: the caller's slice may keep a far larger buffer alive.
             let outcome = self.shared.insert(name, Bytes::copy_from_slice(&bytes));
             self.env.yield_now().await;
