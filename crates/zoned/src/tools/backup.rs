@@ -28,6 +28,8 @@ use crate::volume::Core;
 const PIECE_BYTES: u64 = 4 << 20;
 /// Bytes of a lane's head.
 const LANE_HEAD_BYTES: usize = 28;
+/// No device gives a lane this number, nor a later one.
+const LANES_END: u64 = 1 << 62;
 /// Most bytes of a lane that a backup takes.
 const LANE_BYTES_MAX: u64 = 4 << 30;
 
@@ -197,7 +199,14 @@ impl Core {
         let mut head = || Ok((reader.u64()?, reader.u64()?, reader.u32()?, reader.u64()?));
         let (life, epoch, number, from) = head().map_err(|error| Error::format(name, 0, error))?;
         let rest = &bytes[LANE_HEAD_BYTES..];
-        self.commit(|_| Ok((vec![ZoneRecord::Lane { lane, life, epoch, number }], ())))?;
+        let is_possible = lane < LANES_END && from.checked_add(rest.len() as u64).is_some();
+        self.commit(|state| {
+            if !is_possible || state.lanes.contains_key(&lane) {
+                let found = format!("lane {lane} from byte {from}");
+                return Err(Error::corrupt(name, 0, "a lane of its own", found));
+            }
+            Ok((vec![ZoneRecord::Lane { lane, life, epoch, number }], ()))
+        })?;
         LogCore::fill(&self.log, lane, from, rest);
         self.write_log()
     }
