@@ -183,7 +183,8 @@ impl Core {
                 _ => false,
             };
             let is_in_flight = slot.writers > 0 && !is_enabled(Mutant::ZonedResetsInFlight);
-            if !may || is_in_flight || self.state.read().live_of(zone) > 0 {
+            let is_kept = is_in_flight || self.is_outcome_unknown.load(Ordering::SeqCst);
+            if !may || is_kept || self.state.read().live_of(zone) > 0 {
                 return false;
             }
             // After the state was asked: who reads a body has said so before it was gone.

@@ -25,7 +25,8 @@ pub struct MetadataLog {
     pub snapshot_end: u64,
     /// The next generation, while it is being made.
     pub roll: Option<Arc<Roll>>,
-    /// What lies at `at` is not known: nothing is written to this generation any more.
+    /// What lies at `at` is not known, or a later generation may be whole: nothing is written to
+    /// this one any more.
     pub is_doubtful: bool,
     /// Metadata zones that take no writes any more.
     pub worn: Vec<u32>,
@@ -51,6 +52,8 @@ pub struct Roll {
     pub zone: u32,
     /// Its number.
     pub generation: u64,
+    /// Syncs that had failed when it was begun.
+    pub failed_syncs: u64,
     /// How far it is.
     pub inner: Mutex<Inner>,
     /// Transactions since the snapshot's moment.

@@ -5,14 +5,14 @@
 //! handle is dropped or the process ends. All handles of a process share one instance.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use tombolo_env::{Env, ZoneGeometry};
 use tombolo_format::checksum::StreamHash;
 use tombolo_format::zoned::{
-    EmulatedHeader, LABEL_BYTES_MAX, Superblock, Unit, UnitIdentity, UnitKind, encode_snapshot_end,
-    encode_unit,
+    EmulatedHeader, LABEL_BYTES_MAX, Superblock, UnitIdentity, UnitKind, encode_snapshot_end, encode_unit,
 };
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
@@ -23,7 +23,7 @@ use crate::device::{Counted, Device, SharedDevice};
 use crate::failed;
 use crate::generation::MetadataLog;
 use crate::lanes::LogCore;
-use crate::metadata::mount::{Mounted, mount};
+use crate::metadata::mount::{Mounted, look_at_metadata, mount};
 use crate::metadata::{METADATA_ZONES_DEFAULT, METADATA_ZONES_MAX, snapshot};
 use crate::state::State;
 use crate::volume::{Core, Syncs};
@@ -43,6 +43,7 @@ impl Core {
             // All that is read from here on is durable.
             device.sync().map_err(|error| failed(&device, error, "making what is there durable"))?;
         }
+        let mut looked_at = look_at_metadata(&device)?;
         let Mounted {
             id,
             superblock,
@@ -57,6 +58,7 @@ impl Core {
             is_torn,
             notes,
         } = mount(&device)?;
+        looked_at.truncate(superblock.metadata_zones as usize);
         let geometry = device.geometry();
         let report = device.report().map_err(|error| failed(&device, error, "looking at zones"))?;
         let limits = (geometry.open_max, geometry.active_max);
@@ -93,7 +95,9 @@ impl Core {
             counters: Mutex::default(),
             log,
             syncs: Syncs::default(),
+            is_outcome_unknown: AtomicBool::default(),
             is_held,
+            looked_at,
             notes,
         });
         if is_held {
@@ -393,26 +397,19 @@ impl Core {
     fn is_current(&self) -> Result<bool> {
         let failed = |error| failed(&self.device, error, "looking at zones");
         self.device.refresh().map_err(failed)?;
-        let report = self.device.report().map_err(failed)?;
-        let (zone, at, generation) = {
-            let log = self.metadata.lock();
-            (log.zone, log.at, log.generation)
-        };
-        let mut window = crate::metadata::Window::new(&self.device, zone, report[zone as usize].pointer);
-        let is_same = window.unit(0)?.is_some_and(|(_, unit)| {
-            unit.identity.generation == generation && unit.identity.device == self.id
-        });
-        let is_next =
-            |unit: &Unit<'_>| unit.identity.generation == generation && unit.identity.device == self.id;
-        Ok(is_same && !window.unit(at)?.is_some_and(|(_, unit)| is_next(&unit)))
+        let now = look_at_metadata(&self.device)?;
+        Ok(now[..self.looked_at.len().min(now.len())] == self.looked_at)
     }
 }
 
-/// Whether nothing was ever written to a device, or no more than the start of formatting it.
+/// Whether nothing was ever written to a device, or no more than formatting it writes: superblock,
+/// snapshot and its end, of a block each.
 fn is_untouched(device: &dyn Device) -> bool {
+    let formatted = 3 * u64::from(device.geometry().block_bytes);
     device.report().is_ok_and(|zones| {
-        let data = zones.get(METADATA_ZONES_DEFAULT as usize..).unwrap_or_default();
-        data.iter().all(|zone| zone.pointer == 0)
+        let (first, others) = zones.split_at(1.min(zones.len()));
+        first.iter().all(|zone| zone.pointer <= formatted)
+            && others.iter().all(|zone| zone.pointer == 0)
             && mount(device)
                 .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt))
     })
@@ -481,6 +478,7 @@ fn format_device(env: &Env, device: &dyn Device, options: &FormatOptions, id: Op
         device.reset(number).map_err(|error| failed(device, error, format!("emptying zone {number}")))?;
     }
     device.sync().map_err(|error| failed(device, error, "making zones durable"))?;
+    let takes_place = id.is_some();
     let id = id.unwrap_or_else(|| u128::from(env.random_u64()) << 64 | u128::from(env.random_u64()));
     let superblock = Superblock {
         block_bytes,
@@ -494,7 +492,10 @@ fn format_device(env: &Env, device: &dyn Device, options: &FormatOptions, id: Op
     let Some(zone) = (0..options.metadata_zones).find(|zone| is_usable(&report[*zone as usize])) else {
         return refuse("no metadata zone takes writes".into());
     };
-    let state = State { next: 1, ..State::default() };
+    // Of a device that takes another's place, and its random number, nothing is taken for what the
+    // other left in the same zone.
+    let first = if takes_place { 1 + (env.random_u64() >> 16) } else { 1 };
+    let state = State { next: first, ..State::default() };
     let mut units = snapshot(&superblock, &state);
     let mut hash = StreamHash::new();
     units.iter().skip(1).for_each(|(_, part)| hash.update(part));
@@ -503,7 +504,7 @@ fn format_device(env: &Env, device: &dyn Device, options: &FormatOptions, id: Op
     let mut at = 0;
     for (number, (kind, payload)) in (0_u64..).zip(units) {
         let block = u32::try_from(at / u64::from(block_bytes)).unwrap_or(u32::MAX);
-        let identity = UnitIdentity { device: id, generation: 1, number, zone, block };
+        let identity = UnitIdentity { device: id, generation: first, number, zone, block };
         let unit = encode_unit(identity, kind, &payload, block_bytes as usize);
         device.write(zone, at, &unit).map_err(|error| failed(device, error, "writing the first metadata"))?;
         at += unit.len() as u64;

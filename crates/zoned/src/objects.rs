@@ -17,7 +17,7 @@ use tombolo_format::checksum::StreamHash;
 use tombolo_format::zoned::{EXTENTS_MAX, Extent, ZoneRecord};
 use tombolo_storage::facts::Fact;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::object::PUT_BYTES_MAX;
+use tombolo_storage::object::check_put;
 use tombolo_storage::{
     Error, ErrorKind, FailureDomain, Listed, ObjectInfo, ObjectName, ObjectStore, ObjectWriter, Placement,
     PutOutcome, Request, Result, StoreTraits, Survival,
@@ -107,11 +107,12 @@ impl ZonedObjectStore {
         let key = self.key(name)?;
         let Some(core) = self.device.seen()? else { return Err(self.not_found(name)) };
         let (length, extents, readers) = {
+            // In this order everywhere: zones, then the state.
+            let slots = core.zones.lock();
             let state = core.state.read();
             let Some((_, body)) = state.body_of(&key) else { return Err(self.not_found(name)) };
             let mut zones: Vec<u32> = body.extents.iter().map(|extent| extent.zone).collect();
             zones.dedup();
-            let slots = core.zones.lock();
             let files: Vec<_> =
                 zones.iter().map(|zone| Arc::clone(&slots.slots[*zone as usize].file)).collect();
             // Counted while the body is there: see `reset_if_dead`.
@@ -134,7 +135,7 @@ impl ZonedObjectStore {
                 match read_range(core, &parts).await {
                     Ok(bytes) => results.push(bytes),
                     // Who only looks may be overtaken by the process that holds the device.
-                    Err(error) if !self.device.is_held() => {
+                    Err(error) if !core.is_held => {
                         is_stale = self.is_elsewhere(name, extents)?;
                         if !is_stale {
                             return Err(error);
@@ -144,7 +145,7 @@ impl ZonedObjectStore {
                     Err(error) => return Err(error),
                 }
             }
-            if !is_stale && (self.device.is_held() || !self.is_elsewhere(name, extents)?) {
+            if !is_stale && (core.is_held || !self.is_elsewhere(name, extents)?) {
                 return Ok(results);
             }
         }
@@ -305,10 +306,7 @@ impl ObjectStore for ZonedObjectStore {
     ) -> BoxFuture<'a, Result<PutOutcome>> {
         Box::pin(async move {
             begin(&self.env, request, "putting an object").await?;
-            if bytes.len() > PUT_BYTES_MAX {
-                let message = format!("{} bytes put in one piece; {PUT_BYTES_MAX} are the most", bytes.len());
-                return Err(Error::new(ErrorKind::Invalid, message).object(name));
-            }
+            check_put(name, bytes.len())?;
             let mut writer = self.writer(request, name, placement)?;
             // Spares the write when the name is taken already; the transaction decides otherwise.
             if writer.core.state.read().names.contains_key(self.key(name)?.as_str()) {
@@ -555,15 +553,7 @@ impl Writer {
             );
         }
         if !self.extents.is_empty() {
-            self.core.sync_all()?;
-        }
-        if self.core.failed_syncs() != self.failed_syncs {
-            return Err(Error::new(
-                ErrorKind::Retry,
-                "a sync failed while the object was written: what became of its bytes is not known",
-            )
-            .object(&self.name)
-            .advice("write it again"));
+            self.core.sync_since(self.failed_syncs)?;
         }
         let length = self.extents.iter().map(|extent| extent.bytes).sum();
         let made = Made { extents: std::mem::take(&mut self.extents), placement: self.placement };
@@ -595,3 +585,6 @@ impl ObjectWriter for Writer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,7 @@ impl Core {
                 slot.used = Use::Full;
             }
         }
+        let failed_syncs = self.failed_syncs();
         let mut held = Held::new(self);
         let mut moved: BTreeMap<u64, (Arc<[Extent]>, Vec<Extent>)> = BTreeMap::new();
         let mut bytes = 0;
@@ -96,7 +97,7 @@ impl Core {
             }
             moved.insert(number, (body.extents, extents));
         }
-        self.sync_all()?;
+        self.sync_since(failed_syncs)?;
         self.commit(|state| {
             let is_same = |number: &u64, before: &Arc<[Extent]>| {
                 state.bodies.get(number).is_some_and(|body| body.extents == *before)

@@ -1,5 +1,7 @@
 //! An open device, and what all parts of a store share of it.
 
+use std::sync::atomic::AtomicBool;
+
 use parking_lot::{Mutex, RwLock};
 use tombolo_env::{Env, ZoneGeometry};
 use tombolo_format::zoned::Superblock;
@@ -9,6 +11,7 @@ use crate::device::{Counted, Counts, Device, ZoneState};
 use crate::failed;
 use crate::generation::{MetadataCounts, MetadataLog};
 use crate::lanes::LogCore;
+use crate::metadata::mount::MetadataZone;
 use crate::state::State;
 use crate::zones::Zones;
 
@@ -50,7 +53,8 @@ pub struct Core {
     /// Bytes that each zone takes.
     pub(crate) capacities: Vec<u64>,
     pub(crate) state: RwLock<State>,
-    /// Held while a transaction is written: taken before `state` and `zones`, and after the log's.
+    /// Held while a transaction is written: taken before `zones` and `state`, in this order, and
+    /// after the log's.
     pub(crate) metadata: Mutex<MetadataLog>,
     pub(crate) last_generation: Mutex<u64>,
     pub(crate) zones: Mutex<Zones>,
@@ -58,8 +62,13 @@ pub struct Core {
     pub(crate) counters: Mutex<Counters>,
     pub(crate) log: LogCore,
     pub(crate) syncs: Syncs,
+    /// What became of a change is not known: no zone is emptied until a generation without it is
+    /// durable.
+    pub(crate) is_outcome_unknown: AtomicBool,
     /// Whether this process holds the device.
     pub(crate) is_held: bool,
+    /// Metadata zones as they were before they were read.
+    pub(crate) looked_at: Vec<MetadataZone>,
     /// What mounting found, and takes nothing away.
     pub(crate) notes: Vec<String>,
 }
@@ -70,26 +79,26 @@ impl Core {
         self.geometry.block_bytes as usize
     }
 
-    /// Syncs that failed so far: who wrote before one of them, and was not synced, does not know
-    /// what became of it.
+    /// Syncs that failed so far. Asked before the first of the writes that a sync is to make
+    /// durable: what a failed sync dropped, the next one does not bring back.
     pub(crate) fn failed_syncs(&self) -> u64 {
         self.syncs.done.lock().1
     }
 
-    /// Makes all that was written before this call durable. Of those that wait, one syncs for all.
+    /// Makes all durable that was written since so many syncs had failed, and before this call. Of
+    /// those that wait, one syncs for all.
     ///
     /// # Errors
-    /// The device's: what was not durable may never become so.
-    pub(crate) fn sync_all(&self) -> Result<()> {
-        let (mine, failures) = {
-            let begun = self.syncs.begun.lock();
-            (*begun + 1, self.failed_syncs())
-        };
+    /// The device's, and `Retry` when a sync failed meanwhile: what was not durable may never
+    /// become so.
+    pub(crate) fn sync_since(&self, failures: u64) -> Result<()> {
+        let mine = *self.syncs.begun.lock() + 1;
         let _turn = self.syncs.turn.lock();
         let (through, failed_now) = *self.syncs.done.lock();
         if failed_now > failures {
             return Err(Error::new(ErrorKind::Retry, "a sync failed; what was not durable may be lost")
-                .object(self.device.describe()));
+                .object(self.device.describe())
+                .advice("write it again"));
         }
         if through >= mine {
             return Ok(());

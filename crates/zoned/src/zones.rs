@@ -241,7 +241,7 @@ pub fn class_of(state: &State, sort: Sort, capacity: u64) -> u8 {
             64..512 => 3,
             _ => 4,
         },
-        _ => 1 + sort.2,
+        _ => sort.2.saturating_add(1).min(CLASSES - 1),
     }
 }
 

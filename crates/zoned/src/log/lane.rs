@@ -233,10 +233,10 @@ impl LogLane for ZonedLane {
         if !self.core.log.stream.lock().trim(self.lane, before.0) {
             return;
         }
-        let core = Arc::downgrade(&self.core);
+        let (core, env) = (Arc::downgrade(&self.core), self.core.env.clone());
         let freeing = async move {
+            env.yield_now().await;
             let Some(core) = core.upgrade() else { return };
-            core.env.yield_now().await;
             let freed = core.rewrite_oldest_log().and_then(|()| core.free_dead_log_zones());
             if let Err(error) = freed {
                 // They are found again at the next trim, or when the device is opened.

@@ -16,8 +16,6 @@ struct Scanned {
     pieces: Vec<(u64, Piece)>,
     number: u64,
     at: u64,
-    /// Something that is no batch lies behind.
-    is_torn: bool,
     damage: Option<Error>,
 }
 
@@ -49,8 +47,9 @@ impl LogCore {
                     number: scanned.number,
                     at,
                     durable: scanned.at,
-                    // What a crash tore is never written behind.
-                    is_broken: scanned.is_torn && !trusts_pointer,
+                    // Behind it may lie what a crash tore, and batches whose pointer it took: a
+                    // later pointer would bring them back, behind those that took their places.
+                    is_broken: !trusts_pointer,
                 });
             }
         }
@@ -114,7 +113,7 @@ fn scan(device: &dyn Device, id: u128, zone: u32, log: LogZone, report: &Zone) -
         None => pointer_of(report),
     };
     let mut window = Window::new(device, zone, limit);
-    let mut scanned = Scanned { pieces: Vec::new(), number: 0, at: 0, is_torn: false, damage: None };
+    let mut scanned = Scanned { pieces: Vec::new(), number: 0, at: 0, damage: None };
     let is_of_zone = |unit: &Unit<'_>| {
         let UnitIdentity { device: of, generation, zone: place, .. } = unit.identity;
         let is_generation = generation == log.generation || is_enabled(Mutant::ZonedForeignUnitAccepted);
@@ -153,7 +152,6 @@ fn scan(device: &dyn Device, id: u128, zone: u32, log: LogZone, report: &Zone) -
     if scanned.at >= limit && limit > 0 || limit == 0 && log.blocks.unwrap_or(0) == 0 {
         return Ok(scanned);
     }
-    scanned.is_torn = true;
     let bad = |what: String| {
         Error::new(ErrorKind::Corrupt, format!("damaged log: {what}"))
             .object(format!("{} zone {zone}", device.describe()))
@@ -171,7 +169,14 @@ fn scan(device: &dyn Device, id: u128, zone: u32, log: LogZone, report: &Zone) -
     let mut at = scanned.at + block;
     while at < limit {
         let here = at / block;
-        if let Ok(Some((_, unit))) = window.unit(at)
+        let found = match window.unit(at) {
+            Ok(found) => found,
+            Err(error) => {
+                scanned.damage = Some(error);
+                break;
+            }
+        };
+        if let Some((_, unit)) = found
             && is_of_zone(&unit)
             && u64::from(unit.identity.block) == here
             && let Ok((durable, _)) = decode_batch(unit.payload)

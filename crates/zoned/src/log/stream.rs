@@ -26,6 +26,11 @@ struct Run {
     bytes: Vec<u8>,
 }
 
+/// Whether an error of writing log leaves it open what the current zone holds.
+fn leaves_doubt(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::Closed | ErrorKind::OutOfSpace)
+}
+
 impl Core {
     /// Writes the bytes in the lanes' memory, and makes it durable.
     ///
@@ -46,13 +51,9 @@ impl Core {
         }
         let mut written = self.write_runs(&runs);
         if let Err(error) = &written
-            && error.kind() != ErrorKind::Closed
-            && error.kind() != ErrorKind::OutOfSpace
+            && leaves_doubt(error)
         {
             tracing::warn!(%error, "the log goes on in another zone");
-            if let Some(current) = &mut self.log.stream.lock().current {
-                current.is_broken = !is_enabled(Mutant::ZonedLogGoesOnAfterFailure);
-            }
             written = self.write_runs(&runs);
         }
         let mut stream = self.log.stream.lock();
@@ -81,8 +82,20 @@ impl Core {
         UNIT_PAYLOAD_BYTES_MAX.min(usize::try_from(capacity / 4).unwrap_or(usize::MAX) - UNIT_HEADER_BYTES)
     }
 
-    /// Writes runs as batches, and makes them durable; where each lane's bytes lie then.
+    /// Writes runs as batches, and makes them durable; where each lane's bytes lie then. After an
+    /// error that leaves it open what the current zone holds, that takes no more.
     fn write_runs(self: &Arc<Core>, runs: &[Run]) -> Result<BTreeMap<u64, Vec<Piece>>> {
+        let written = self.write_batches(runs);
+        if written.as_ref().is_err_and(leaves_doubt)
+            && let Some(current) = &mut self.log.stream.lock().current
+        {
+            current.is_broken = !is_enabled(Mutant::ZonedLogGoesOnAfterFailure);
+        }
+        written
+    }
+
+    fn write_batches(self: &Arc<Core>, runs: &[Run]) -> Result<BTreeMap<u64, Vec<Piece>>> {
+        let failed_syncs = self.failed_syncs();
         let max = self.batch_bytes_max();
         let mut pieces: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
         let mut payload: Vec<u8> = Vec::new();
@@ -95,7 +108,7 @@ impl Core {
                 }
                 let room = max.saturating_sub(payload.len() + FRAGMENT_HEADER_BYTES);
                 if room < 512 && !in_batch.is_empty() {
-                    self.write_batch(&mut payload, &mut in_batch, &mut pieces)?;
+                    self.write_batch(failed_syncs, &mut payload, &mut in_batch, &mut pieces)?;
                     continue;
                 }
                 let now = room.min(run.bytes.len() - done);
@@ -111,15 +124,16 @@ impl Core {
             }
         }
         if !in_batch.is_empty() {
-            self.write_batch(&mut payload, &mut in_batch, &mut pieces)?;
+            self.write_batch(failed_syncs, &mut payload, &mut in_batch, &mut pieces)?;
         }
-        self.sync_log()?;
+        self.sync_log(failed_syncs)?;
         Ok(pieces)
     }
 
-    /// Makes the batches of the current zone durable.
-    fn sync_log(&self) -> Result<()> {
-        self.sync_all()?;
+    /// Makes the batches of the current zone durable that were written since so many syncs had
+    /// failed.
+    fn sync_log(&self, failed_syncs: u64) -> Result<()> {
+        self.sync_since(failed_syncs)?;
         if let Some(current) = &mut self.log.stream.lock().current {
             current.durable = current.at;
         }
@@ -128,6 +142,7 @@ impl Core {
 
     fn write_batch(
         self: &Arc<Core>,
+        failed_syncs: u64,
         payload: &mut Vec<u8>,
         in_batch: &mut Vec<(u64, Piece)>,
         pieces: &mut BTreeMap<u64, Vec<Piece>>,
@@ -141,7 +156,7 @@ impl Core {
             stream.current.as_ref().filter(fits).is_some()
         };
         if !is_fit {
-            self.next_log_zone()?;
+            self.next_log_zone(failed_syncs)?;
         }
         let (identity, at) = {
             let stream = self.log.stream.lock();
@@ -184,11 +199,11 @@ impl Core {
     }
 
     /// Ends the current log zone, and begins the next: one transaction.
-    fn next_log_zone(self: &Arc<Core>) -> Result<()> {
+    fn next_log_zone(self: &Arc<Core>, failed_syncs: u64) -> Result<()> {
         let is_broken = self.log.stream.lock().current.as_ref().is_some_and(|current| current.is_broken);
         // What the zone is said to hold is durable before that is said.
         if !is_broken && !is_enabled(Mutant::ZonedLogZoneEndsUnsynced) {
-            self.sync_log()?;
+            self.sync_log(failed_syncs)?;
         }
         let file = self.take_log_zone()?;
         let ended = self.log.stream.lock().current.as_ref().map(|current| {
@@ -283,10 +298,11 @@ impl Core {
     /// The device's.
     pub(crate) fn rewrite_oldest_log(self: &Arc<Core>) -> Result<()> {
         let _writing = self.log.writing.lock();
+        let kept = self.log_zones_kept();
         let oldest = {
             let state = self.state.read();
             let ended = || state.log_zones.iter().filter(|(_, zone)| zone.blocks.is_some());
-            if ended().count() < self.log_zones_kept() {
+            if ended().count() < kept {
                 return Ok(());
             }
             ended().min_by_key(|(_, zone)| zone.generation).map(|(zone, _)| *zone)

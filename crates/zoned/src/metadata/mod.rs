@@ -21,6 +21,7 @@ mod roll;
 mod window;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tombolo_format::zoned::{
     UNIT_PAYLOAD_BYTES_MAX, UnitIdentity, UnitKind, ZoneRecord, encode_record, encode_unit, unit_bytes,
@@ -72,6 +73,7 @@ impl Core {
             tracing::warn!(%error, "the metadata goes on in another zone");
             log.is_doubtful = true;
             let unknown = |error: Error| {
+                self.is_outcome_unknown.store(true, Ordering::SeqCst);
                 Error::new(
                     ErrorKind::OutcomeUnknown,
                     format!("a change of the metadata: {}", error.message()),
@@ -137,10 +139,11 @@ impl Core {
         if log.at + bytes + self.block() as u64 > self.capacities[log.zone as usize] {
             self.roll_now(log)?;
         }
+        let failed_syncs = self.failed_syncs();
         self.write_unit(log.zone, log.at, (log.generation, log.number), UnitKind::Transaction, payload)?;
         log.at += bytes;
         log.number += 1;
-        if is_enabled(Mutant::ZonedRecordUnsynced) { Ok(()) } else { self.sync_all() }
+        if is_enabled(Mutant::ZonedRecordUnsynced) { Ok(()) } else { self.sync_since(failed_syncs) }
     }
 
     /// Writes a unit of metadata.

@@ -6,7 +6,7 @@ use tombolo_format::zoned::{Superblock, Unit, UnitIdentity, UnitKind, decode_rec
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use super::{METADATA_ZONES_MAX, Window};
+use super::{METADATA_ZONES_DEFAULT, METADATA_ZONES_MAX, Window};
 use crate::device::{Device, ZoneState};
 use crate::failed;
 use crate::state::State;
@@ -209,6 +209,26 @@ impl Generation {
     }
 }
 
+/// A metadata zone at a moment: how far it is written, and the generation in it.
+pub type MetadataZone = (u64, Option<(u128, u64)>);
+
+/// How the zones that may hold metadata are now. Whatever changes the metadata changes this.
+///
+/// # Errors
+/// The device's.
+pub fn look_at_metadata(device: &dyn Device) -> Result<Vec<MetadataZone>> {
+    let zones = device.report().map_err(|error| failed(device, error, "looking at zones"))?;
+    let mut found = Vec::new();
+    for (number, zone) in (0..METADATA_ZONES_MAX).zip(&zones) {
+        // Damage is told where the metadata is read; that of a zone for data, where that is read.
+        let first = Window::new(device, number, pointer_of(zone))
+            .unit(0)
+            .map(|unit| unit.map(|(_, unit)| (unit.identity.device, unit.identity.generation)));
+        found.push((zone.pointer, first.unwrap_or_default()));
+    }
+    Ok(found)
+}
+
 /// Reads the metadata of a device.
 ///
 /// # Errors
@@ -216,27 +236,29 @@ impl Generation {
 /// what was acknowledged is not all there.
 pub fn mount(device: &dyn Device) -> Result<Mounted> {
     let zones = device.report().map_err(|error| failed(device, error, "looking at zones"))?;
-    let mut notes = Vec::new();
-    let mut generations = Vec::new();
-    let mut unreadable = None;
+    let (mut flaws, mut generations) = (Vec::new(), Vec::new());
     for (zone, found) in (0..METADATA_ZONES_MAX).zip(&zones) {
         if found.state == ZoneState::Offline {
-            notes.push(format!("zone {zone} is offline"));
+            flaws.push((zone, format!("zone {zone} is offline"), None));
             continue;
         }
         match Generation::read(device, zone, pointer_of(found)) {
             Ok(generation) => generations.extend(generation),
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                notes.push(error.to_string());
-                unreadable = Some(error);
+            // Of a zone that may be one for data it counts only where a superblock says otherwise.
+            Err(error) if error.kind() == ErrorKind::Corrupt || zone >= METADATA_ZONES_DEFAULT => {
+                flaws.push((zone, error.to_string(), Some(error)));
             }
             Err(error) => return Err(error),
         }
     }
+    generations.retain(|found| found.zone < found.superblock.metadata_zones);
+    let said = generations.iter().map(|found| found.superblock.metadata_zones).max();
+    flaws.retain(|(zone, ..)| *zone < said.unwrap_or(METADATA_ZONES_DEFAULT));
+    let mut notes: Vec<String> = flaws.iter().map(|(_, note, _)| note.clone()).collect();
+    let unreadable = flaws.into_iter().filter_map(|(.., error)| error).next_back();
     let Some(last_generation) = generations.iter().map(|found| found.generation).max() else {
         return Err(unreadable.unwrap_or_else(|| not_formatted(device, &zones)));
     };
-    generations.retain(|found| found.zone < found.superblock.metadata_zones);
     // Zones are in the order of their generations from here on, the newest last.
     generations.sort_by_key(|found| found.generation);
     if let Some(other) = generations.iter().find(|found| found.id != generations[0].id) {

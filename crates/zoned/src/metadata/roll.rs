@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use tombolo_env::TaskClass;
@@ -36,16 +37,17 @@ impl Core {
                 return;
             }
         };
-        let core = Arc::downgrade(self);
+        let (core, env) = (Arc::downgrade(self), self.env.clone());
         let making = async move {
             loop {
+                // The device is not held while others have their turn.
+                env.yield_now().await;
                 let Some(core) = core.upgrade() else { return };
-                core.env.yield_now().await;
                 match core.step(&roll) {
                     Ok(true) => {}
                     Ok(false) => {
                         // Nobody waits later for bytes that are durable already.
-                        let synced = core.sync_all();
+                        let synced = core.sync_since(roll.failed_syncs);
                         let mut log = core.metadata.lock();
                         let is_this = log.roll.as_ref().is_some_and(|current| Arc::ptr_eq(current, &roll));
                         if is_this && let Err(error) = synced.and_then(|()| core.complete(&mut log, &roll)) {
@@ -66,7 +68,10 @@ impl Core {
     fn give_up_roll(&self, log: &mut MetadataLog, roll: &Arc<Roll>, error: &Error) {
         if log.roll.as_ref().is_some_and(|current| Arc::ptr_eq(current, roll)) {
             tracing::warn!(%error, zone = roll.zone, "a generation of the metadata is begun anew");
-            log.worn.push(roll.zone);
+            // A sync that failed for others says nothing against the zone.
+            if roll.inner.lock().is_broken {
+                log.worn.push(roll.zone);
+            }
             log.roll = None;
         }
     }
@@ -125,7 +130,13 @@ impl Core {
         let inner = Inner { units, number: 0, at: 0, hash, records, is_broken: false };
         // A generation that was given up is never one again: its number is not used twice.
         let generation = self.fresh_generation(log);
-        let roll = Arc::new(Roll { zone, generation, inner: Mutex::new(inner), pending: Mutex::default() });
+        let roll = Arc::new(Roll {
+            zone,
+            generation,
+            failed_syncs: self.failed_syncs(),
+            inner: Mutex::new(inner),
+            pending: Mutex::default(),
+        });
         log.roll = Some(Arc::clone(&roll));
         self.counters.lock().metadata.rolls += 1;
         Ok(roll)
@@ -173,6 +184,9 @@ impl Core {
         if inner.is_broken {
             return Err(Error::new(ErrorKind::Retry, "an earlier write of this generation failed"));
         }
+        if self.failed_syncs() != roll.failed_syncs {
+            return Err(Error::new(ErrorKind::Retry, "a sync failed while this generation was made"));
+        }
         inner.is_broken = true;
         let pending = std::mem::take(&mut *roll.pending.lock());
         // A snapshot is the changes that make the state: what was changed since its moment belongs
@@ -182,32 +196,37 @@ impl Core {
             self.write_next(roll, &mut inner, UnitKind::SnapshotPart, payload)?;
         }
         let end = encode_snapshot_end(inner.records, inner.hash.digest());
+        // From here on the next generation may be found whole, whatever is said of its writes:
+        // a change that went to the old one then would be lost.
+        let takes_end = !std::mem::replace(&mut log.is_doubtful, true);
         self.write_next(roll, &mut inner, UnitKind::SnapshotEnd, &end)?;
         if is_enabled(Mutant::ZonedRollEndsOldFirst) {
-            self.end_generation(log, roll)?;
-            self.sync_all()?;
+            self.end_generation(log, roll, takes_end)?;
+            self.sync_since(roll.failed_syncs)?;
         } else {
-            self.sync_all()?;
-            self.end_generation(log, roll)?;
+            self.sync_since(roll.failed_syncs)?;
+            self.end_generation(log, roll, takes_end)?;
         }
         inner.is_broken = false;
         log.previous = Some(log.zone);
         (log.zone, log.generation) = (roll.zone, roll.generation);
         (log.number, log.at, log.snapshot_end) = (inner.number, inner.at, inner.at);
         (log.roll, log.is_doubtful) = (None, false);
+        self.is_outcome_unknown.store(false, Ordering::SeqCst);
         Ok(())
     }
 
     /// Writes the mark that names the next generation, durably. Where the zone takes none, the
     /// generation stays without: the newest that is whole counts.
-    fn end_generation(&self, log: &mut MetadataLog, roll: &Roll) -> Result<()> {
-        if log.is_doubtful || is_enabled(Mutant::ZonedRollWithoutSpare) {
+    fn end_generation(&self, log: &mut MetadataLog, roll: &Roll, takes_end: bool) -> Result<()> {
+        if !takes_end || is_enabled(Mutant::ZonedRollWithoutSpare) {
             return Ok(());
         }
         let identity = (log.generation, log.number);
         let payload = roll.generation.to_le_bytes();
+        let failed_syncs = self.failed_syncs();
         match self.write_unit(log.zone, log.at, identity, UnitKind::GenerationEnd, &payload) {
-            Ok(_) => self.sync_all(),
+            Ok(_) => self.sync_since(failed_syncs),
             Err(error) if error.kind() == ErrorKind::Closed => Err(error),
             Err(error) => {
                 tracing::warn!(%error, zone = log.zone, "a metadata zone takes no writes any more");

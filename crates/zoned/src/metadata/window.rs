@@ -35,9 +35,10 @@ impl<'a> Window<'a> {
         if !held {
             self.bytes.resize(length.max(WINDOW_BYTES).min(left), 0);
             self.begin = at;
-            self.device
-                .read(self.zone, at, &mut self.bytes)
-                .map_err(|error| failed(self.device, error, format!("reading zone {}", self.zone)))?;
+            if let Err(error) = self.device.read(self.zone, at, &mut self.bytes) {
+                self.bytes.clear();
+                return Err(failed(self.device, error, format!("reading zone {}", self.zone)));
+            }
         }
         let from = usize::try_from(at - self.begin).unwrap_or(usize::MAX).min(self.bytes.len());
         Ok(&self.bytes[from..from + length])

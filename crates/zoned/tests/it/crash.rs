@@ -1,6 +1,7 @@
 //! A process that ends, or a loss of power, at each operation of its device.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use tombolo_env::simulated::{Action, Crash, Fault, Operation, OperationKind, Process};
 
@@ -111,4 +112,47 @@ fn nothing_acknowledged_is_lost_with_the_power() {
 #[test]
 fn nothing_acknowledged_is_lost_with_the_process() {
     crash_at_each(1, 16, Crash::Kill);
+}
+
+/// A sync fails while the next generation of metadata is made, and the process or the power ends
+/// some operations later: a generation that was given up never counts more than what came after.
+fn fail_and_crash(seeds: u64, every: usize) {
+    for seed in 0..seeds {
+        for nth in 0..6 {
+            for (distance, crash) in
+                (1..=16).step_by(every).flat_map(|at| [(at, Crash::Kill), (at, Crash::PowerLoss)])
+            {
+                let case = Case::new(seed);
+                let process = case.world.process("writer");
+                let failed_at = Arc::new(AtomicU64::new(0));
+                let (is_after_roll, seen, fails) =
+                    (AtomicBool::new(false), AtomicU64::new(0), Arc::clone(&failed_at));
+                let is_hit = move |operation: &Operation| {
+                    let zone = (operation.offset / ZONE_BYTES).wrapping_sub(1);
+                    if operation.kind == OperationKind::Write && matches!(zone, 1 | 2) {
+                        is_after_roll.store(true, Ordering::Relaxed);
+                    }
+                    let is = operation.kind == OperationKind::Sync
+                        && is_after_roll.swap(false, Ordering::Relaxed)
+                        && seen.fetch_add(1, Ordering::Relaxed) == nth;
+                    if is {
+                        fails.store(operation.number, Ordering::Relaxed);
+                    }
+                    is
+                };
+                case.world.inject(Fault::new(Action::Fail(std::io::ErrorKind::Other), is_hit));
+                let is_later = move |operation: &Operation| {
+                    let failed = failed_at.load(Ordering::Relaxed);
+                    failed > 0 && operation.number == failed + distance
+                };
+                case.world.inject(Fault::new(Action::Crash(crash), is_later));
+                ended(&case, &process, STEPS);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_generation_that_was_given_up_takes_nothing_away() {
+    fail_and_crash(1, 4);
 }

@@ -5,4 +5,5 @@ mod conformance;
 mod crash;
 mod faults;
 mod harness;
+mod holders;
 mod mutants;
