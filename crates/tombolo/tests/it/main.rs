@@ -40,6 +40,7 @@ mod presence;
 mod public;
 mod range_delete;
 mod reader;
+mod recorded;
 mod refused;
 mod remote;
 mod reopening;

@@ -1,0 +1,82 @@
+//! Recordings of a database: what its operations leave in the trace.
+
+use tombolo::{Batch, Db, ErrorKind, RecordOptions};
+use tombolo_format::trace::{Asked, EventBlock, Found, FrameKind, TRACE_FRAME_BYTES, TraceFrame};
+
+type Seen = (Asked, Vec<u8>, Found, u32, Vec<u8>, bool);
+
+fn events(path: &std::path::Path) -> Vec<Seen> {
+    let bytes = std::fs::read(path).unwrap();
+    let (mut at, mut all) = (0, Vec::new());
+    while at < bytes.len() {
+        let head = TraceFrame::decode(&bytes[at..]).unwrap();
+        let payload = &bytes[at + TRACE_FRAME_BYTES..][..head.payload_bytes as usize];
+        if head.kind == FrameKind::Events {
+            let mut block = EventBlock::default();
+            block.decode(&head, payload).unwrap();
+            all.extend(block.iter().map(|event| {
+                let (key, value) = (event.key.to_vec(), event.value.to_vec());
+                (event.asked, key, event.found, event.value_bytes, value, event.joined)
+            }));
+        }
+        at += TRACE_FRAME_BYTES + payload.len();
+    }
+    all
+}
+
+#[test]
+fn operations_are_answered_as_before_and_stand_in_the_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    for with_values in [false, true] {
+        let db = Db::builder(format!("mem://recorded-{with_values}")).open().wait().unwrap();
+        let keyspace = db.default_keyspace();
+        let path = folder.path().join(format!("{with_values}.trace"));
+        let options = RecordOptions { values: with_values, ..RecordOptions::new(&path) };
+        let recording = db.record(options.clone()).unwrap();
+        assert_eq!(db.record(options).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        keyspace.put(b"a", b"five!").wait().unwrap();
+        let long = vec![7; (1 << 20) + 1];
+        keyspace.put(b"b", &long).wait().unwrap();
+        assert_eq!(keyspace.get(b"a").wait().unwrap().unwrap(), b"five!"[..]);
+        assert!(keyspace.get(b"c").wait().unwrap().is_none());
+        let mut batch = Batch::new();
+        batch.put(&keyspace, b"d", b"xy");
+        batch.delete(&keyspace, b"a");
+        db.write(batch).wait().unwrap();
+        assert_eq!(recording.report().ended.map(|error| error.kind()), None);
+        let report = recording.stop();
+        assert_eq!((report.events, report.dropped), (6, 0));
+        keyspace.put(b"e", b"nobody sees it").wait().unwrap();
+        let value = |value: &[u8]| if with_values { value.to_vec() } else { Vec::new() };
+        let of = |asked, key: &[u8], found, bytes, value, joined| {
+            (asked, key.to_vec(), found, bytes, value, joined)
+        };
+        let (unknown, none) = (Found::Unknown, Vec::new);
+        assert_eq!(
+            events(&path),
+            [
+                of(Asked::Put, b"a", unknown, 5, value(b"five!"), false),
+                // Too long a value is recorded by its size.
+                of(Asked::Put, b"b", unknown, (1 << 20) + 1, none(), false),
+                of(Asked::Get, b"a", Found::Yes, 5, none(), false),
+                of(Asked::Get, b"c", Found::No, 0, none(), false),
+                of(Asked::Put, b"d", unknown, 2, value(b"xy"), false),
+                of(Asked::Delete, b"a", unknown, 0, none(), true),
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_database_that_closes_while_it_is_recorded_leaves_a_whole_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("closed.trace");
+    let db = Db::builder("mem://recorded-closed").open().wait().unwrap();
+    let recording = db.record(RecordOptions::new(&path)).unwrap();
+    db.default_keyspace().put(b"a", b"b").wait().unwrap();
+    db.close().wait().unwrap();
+    assert!(db.default_keyspace().put(b"a", b"c").wait().is_err());
+    let report = recording.stop();
+    assert_eq!((report.events, report.ended.is_none()), (1, true));
+    assert_eq!(events(&path).len(), 1);
+}
