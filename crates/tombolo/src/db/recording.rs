@@ -98,7 +98,7 @@ impl Db {
         let told = Told { recorder, begun, entries };
         write(batch).told(move |ended| {
             if ended.as_ref().is_ok_and(&is_met) {
-                told.ended(ended, |_| None);
+                told.ended(ended, |_, _| None);
             }
         })
     }
@@ -171,11 +171,10 @@ struct Told {
 }
 
 impl Told {
-    /// The operation has ended: of a read of one key with a value of so many bytes, or with none.
-    /// One that failed is not told of.
-    fn ended<T>(&self, result: &Result<T>, found: impl FnOnce(&T) -> Option<(bool, usize)>) {
+    /// The operation has ended: of a read, each of its entries with a value of so many bytes, or
+    /// with none. One that failed is not told of.
+    fn ended<T>(&self, result: &Result<T>, found: impl Fn(&T, usize) -> Option<(bool, usize)>) {
         let Ok(value) = result else { return };
-        let found = found(value);
         let latency = self.recorder.now().since(self.begun);
         for (index, entry) in self.entries.iter().enumerate() {
             let mut event = Event::new(0, entry.asked, entry.keyspace, &entry.key);
@@ -184,7 +183,7 @@ impl Told {
             event.value_bytes = entry.value_bytes;
             event.ttl_ms = entry.ttl_ms;
             event.joined = index > 0;
-            if let Some((found, bytes)) = found {
+            if let Some((found, bytes)) = found(value, index) {
                 event.found = Found::from(found);
                 event.value_bytes = bytes_of(bytes);
             }
@@ -214,7 +213,7 @@ impl Keyspace {
         let told = Told { recorder, begun, entries: vec![entry] };
         write().told(move |ended| {
             if ended.as_ref().is_ok_and(&is_met) {
-                told.ended(ended, |_| None);
+                told.ended(ended, |_, _| None);
             }
         })
     }
@@ -249,7 +248,7 @@ impl Keyspace {
         let entry = Pending::read(Asked::Get, self.id(), key);
         let begun = recorder.now();
         let told = Told { recorder, begun, entries: vec![entry] };
-        let found = move |value: &Option<T>| Some((value.is_some(), value.as_ref().map_or(0, &bytes)));
+        let found = move |value: &Option<T>, _| Some((value.is_some(), value.as_ref().map_or(0, &bytes)));
         read().told(move |ended| told.ended(ended, &found))
     }
 
@@ -284,11 +283,15 @@ impl Keyspace {
     ) -> Op<Vec<Option<Value>>> {
         let Some(recorder) = self.handle().engine.recording.any() else { return read() };
         let entry = |key: &[u8]| Pending::read(Asked::MultiGet, self.id(), key);
-        let sampled = keys.iter().map(AsRef::as_ref).filter(|key| recorder.samples(key));
-        let entries = sampled.map(entry).collect();
+        let sampled = keys.iter().map(AsRef::as_ref).enumerate().filter(|(_, key)| recorder.samples(key));
+        let (places, entries): (Vec<usize>, _) = sampled.map(|(place, key)| (place, entry(key))).unzip();
         let begun = recorder.now();
         let told = Told { recorder, begun, entries };
-        read().told(move |ended| told.ended(ended, |_| None))
+        let found = move |values: &Vec<Option<Value>>, index: usize| {
+            let value = values.get(*places.get(index)?)?.as_ref();
+            Some((value.is_some(), value.map_or(0, |value| value.len())))
+        };
+        read().told(move |ended| told.ended(ended, &found))
     }
 }
 

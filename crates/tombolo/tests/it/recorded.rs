@@ -39,13 +39,15 @@ fn operations_are_answered_as_before_and_stand_in_the_trace() {
         keyspace.put(b"b", &long).wait().unwrap();
         assert_eq!(keyspace.get(b"a").wait().unwrap().unwrap(), b"five!"[..]);
         assert!(keyspace.get(b"c").wait().unwrap().is_none());
+        let several = keyspace.multi_get(&[&b"c"[..], b"a"]).wait().unwrap();
+        assert_eq!(several.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
         let mut batch = Batch::new();
         batch.put(&keyspace, b"d", b"xy");
         batch.delete(&keyspace, b"a");
         db.write(batch).wait().unwrap();
         assert_eq!(recording.report().ended.map(|error| error.kind()), None);
         let report = recording.stop();
-        assert_eq!((report.events, report.dropped), (6, 0));
+        assert_eq!((report.events, report.dropped), (8, 0));
         keyspace.put(b"e", b"nobody sees it").wait().unwrap();
         let value = |value: &[u8]| if with_values { value.to_vec() } else { Vec::new() };
         let of = |asked, key: &[u8], found, bytes, value, joined| {
@@ -60,6 +62,8 @@ fn operations_are_answered_as_before_and_stand_in_the_trace() {
                 of(Asked::Put, b"b", unknown, (1 << 20) + 1, none(), false),
                 of(Asked::Get, b"a", Found::Yes, 5, none(), false),
                 of(Asked::Get, b"c", Found::No, 0, none(), false),
+                of(Asked::MultiGet, b"c", Found::No, 0, none(), false),
+                of(Asked::MultiGet, b"a", Found::Yes, 5, none(), true),
                 of(Asked::Put, b"d", unknown, 2, value(b"xy"), false),
                 of(Asked::Delete, b"a", unknown, 0, none(), true),
             ]
