@@ -41,8 +41,8 @@ struct Short {
     /// bit_or, set_union or weights; it stays once it is set.
     #[arg(long, value_name = "NAME")]
     operator: Option<String>,
-    /// The compaction filter, by its name and version such as tenants_left@1, or none: programs that
-    /// open the database have it.
+    /// The compaction filter, by its name and version such as tenants_left@1, or none: programs
+    /// that open the database bring it.
     #[arg(long, value_name = "NAME@VERSION")]
     filter: Option<String>,
     /// Values from this size on lie in objects of their own, such as 16KiB, or 0 for none: the
