@@ -85,3 +85,6 @@ impl Roll {
         }
     }
 }
+
+/// A metadata zone at a moment: how far it is written, and the generation in it.
+pub type MetadataZone = (u64, Option<(u128, u64)>);

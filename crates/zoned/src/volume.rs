@@ -9,9 +9,8 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::device::{Counted, Counts, Device, ZoneState};
 use crate::failed;
-use crate::generation::{MetadataCounts, MetadataLog};
+use crate::generation::{MetadataCounts, MetadataLog, MetadataZone};
 use crate::lanes::LogCore;
-use crate::metadata::mount::MetadataZone;
 use crate::state::State;
 use crate::zones::Zones;
 

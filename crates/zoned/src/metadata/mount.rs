@@ -9,6 +9,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 use super::{METADATA_ZONES_DEFAULT, METADATA_ZONES_MAX, Window};
 use crate::device::{Device, ZoneState};
 use crate::failed;
+use crate::generation::MetadataZone;
 use crate::state::State;
 
 /// What a device's metadata says.
@@ -208,9 +209,6 @@ impl Generation {
         Ok(())
     }
 }
-
-/// A metadata zone at a moment: how far it is written, and the generation in it.
-pub type MetadataZone = (u64, Option<(u128, u64)>);
 
 /// How the zones that may hold metadata are now. Whatever changes the metadata changes this.
 ///
