@@ -12,7 +12,7 @@ use tombolo_format::expiry::Expiry;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::Result;
 
-use crate::engine::{Engine, Work, steady_ms, unix_ms};
+use crate::engine::{Background, Engine, Sight, Store, Work, steady_ms, unix_ms};
 use crate::flush::Retries;
 
 /// Keeps the time, until the database stops.
@@ -37,12 +37,7 @@ pub(crate) async fn keep(engine: Arc<Engine>) {
 }
 
 /// Until somebody asks, or so long.
-async fn wait(
-    engine: &Engine,
-    mut work: Completion<()>,
-    mut wanted: Completion<()>,
-    again: Option<Duration>,
-) {
+async fn wait(engine: &Store, mut work: Completion<()>, mut wanted: Completion<()>, again: Option<Duration>) {
     let mut sleep = again.map(|again| engine.env.sleep(again));
     std::future::poll_fn(|context| {
         let rings = sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready());
@@ -57,7 +52,7 @@ async fn wait(
 ///
 /// # Errors
 /// Those of the manifest.
-pub(crate) async fn look(engine: &Engine) -> Result<Option<Duration>> {
+pub(crate) async fn look(engine: &Sight) -> Result<Option<Duration>> {
     let settled = engine.time.settled();
     engine.time.step(unix_ms(&engine.env), steady_ms(&engine.env));
     let mut plan = engine.time.plan(ends(engine).into_iter(), unix_ms(&engine.env), steady_ms(&engine.env));
@@ -76,7 +71,7 @@ pub(crate) async fn look(engine: &Engine) -> Result<Option<Duration>> {
 }
 
 /// When entries end, of each memtable and table that has such.
-fn ends(engine: &Engine) -> Vec<Expiry> {
+fn ends(engine: &Sight) -> Vec<Expiry> {
     let view = engine.view_owned();
     let memtables = view.memtables().filter_map(|memtable| memtable.ends());
     let tables = view.version.keyspaces().flat_map(|(_, levels)| levels.tables());
@@ -87,7 +82,7 @@ fn ends(engine: &Engine) -> Vec<Expiry> {
 ///
 /// # Errors
 /// Those of the manifest.
-pub(crate) async fn close(engine: &Engine) -> Result<()> {
+pub(crate) async fn close(engine: &Background) -> Result<()> {
     let Some(times) = engine.time.to_close(unix_ms(&engine.env)) else { return Ok(()) };
     engine.manifest.committed_in_time(vec![Edit::Time { times, is_set: false }]).await.map(drop)
 }

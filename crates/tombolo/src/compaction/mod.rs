@@ -34,7 +34,9 @@ use tombolo_storage::{Error, ErrorKind, ObjectName, Result};
 pub(crate) use garbage::collect;
 
 use crate::collection::release_before_recorded;
-use crate::engine::{Background, CompactionRequest, Engine, KeyspaceInfo, Store, Work, count_of_level};
+use crate::engine::{
+    Background, CompactionRequest, Engine, KeyspaceInfo, Sight, Store, Work, count_of_level,
+};
 use crate::event::Event;
 use crate::flush::{Retries, count, delete_unnamed, never_named, tell_of_tables};
 use crate::manifest::{Collected, TableStatus, names};
@@ -110,7 +112,7 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
 }
 
 /// Waits a while; `false` when there may be work before that is over.
-async fn is_left_alone(engine: &Engine, mut work: Completion<()>) -> bool {
+async fn is_left_alone(engine: &Store, mut work: Completion<()>) -> bool {
     let mut rest = engine.env.sleep(REST);
     std::future::poll_fn(|context| {
         if rest.as_mut().poll(context).is_ready() {
@@ -123,7 +125,7 @@ async fn is_left_alone(engine: &Engine, mut work: Completion<()>) -> bool {
 
 impl Compactor {
     /// Whether there is a job that waits for nobody to write.
-    fn waits_for_rest(&self, engine: &Arc<Engine>) -> bool {
+    fn waits_for_rest(&self, engine: &Sight) -> bool {
         let view = engine.view_owned();
         view.version.keyspaces().any(|(_, levels)| pick::may_want_rest(levels))
             && self.0.lock().next_needed(engine, &view.version, true).is_some()
@@ -131,7 +133,7 @@ impl Compactor {
 
     /// Takes the next job: what somebody asked for comes first, and what only an idle database does
     /// comes last.
-    fn begin(&self, engine: &Arc<Engine>, is_idle: bool) -> Option<Begun> {
+    fn begin(&self, engine: &Sight, is_idle: bool) -> Option<Begun> {
         let mut shared = self.0.lock();
         let requests = std::mem::take(&mut *engine.compaction_requests.lock());
         shared.asked.extend(requests.into_iter().map(|request| {
@@ -430,12 +432,7 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
 }
 
 /// Puts the outputs in the place of the inputs.
-async fn install(
-    engine: &Arc<Engine>,
-    job: &Job,
-    edits: Vec<Edit>,
-    outputs: Vec<TableDescription>,
-) -> Result<()> {
+async fn install(engine: &Engine, job: &Job, edits: Vec<Edit>, outputs: Vec<TableDescription>) -> Result<()> {
     let state = engine.manifest.state();
     let is_live = |name: TableName| state.table(name).is_some_and(|table| table.status == TableStatus::Live);
     let inputs: BTreeSet<_> = job.inputs().map(|table| table.description().name).collect();

@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tombolo_env::Task;
@@ -28,6 +28,13 @@ pub(crate) struct Background {
     health: Health,
     /// Settings, which [`crate::Db::set_options`] changes.
     pub(crate) options: LiveOptions,
+    /// Whose turn it is to change settings of a keyspace.
+    pub(crate) configuring: Turn,
+    /// Bytes of log that a second of replay takes, as opening has found.
+    pub(super) replay_rate: u64,
+    /// Bytes of log beyond which a memtable is sealed, full or not: they would take too long to
+    /// replay.
+    pub(crate) log_bytes_max: AtomicU64,
     pub(super) membership: Membership,
     pub(crate) catalog: Catalog,
     /// By which entries expire.
@@ -64,7 +71,7 @@ impl Background {
     /// Of a database that was just opened: no task runs yet.
     pub(super) fn new(
         health: Health,
-        options: Options,
+        (options, replay_rate): (Options, u64),
         membership: Membership,
         catalog: Catalog,
         rate: Option<Arc<BackgroundRate>>,
@@ -76,6 +83,9 @@ impl Background {
             time,
             pace: Paces::new(options.background_bytes_per_second_max, rate),
             options: LiveOptions::new(options),
+            configuring: Turn::default(),
+            replay_rate,
+            log_bytes_max: AtomicU64::new(u64::MAX),
             membership,
             catalog,
             snapshots: Snapshots::default(),

@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
-use tombolo_env::{Completion, completion};
+use tombolo_env::{Completion, Instant, completion};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
-use super::{Following, MAIN_LANE, MainLog, ReadOnly, Store, View};
+use super::{ApplicationLogs, Following, MAIN_LANE, MainLog, ReadOnly, Store, View};
 use crate::event::{Event, Events, Listener};
 use crate::manifest;
 use crate::signal::Signal;
@@ -22,6 +22,10 @@ pub(crate) struct Health {
     store: Store,
     /// The log that the main stream is appended to. Changed in the commit section.
     pub(super) main: ArcSwap<MainLog>,
+    /// The epoch's logs that are the application's.
+    pub(crate) application: ApplicationLogs,
+    /// When the handle was put together, with all of its opening but this behind it.
+    pub(crate) assembled: Instant,
     /// There may be background work.
     pub(crate) work: Arc<Signal>,
     /// Background work has come on, or will never again.
@@ -56,9 +60,16 @@ impl Deref for Health {
 
 impl Health {
     /// Of a database that was just opened.
-    pub(super) fn new(store: Store, main: Arc<MainLog>, listener: Option<Arc<dyn Listener>>) -> Health {
+    pub(super) fn new(
+        store: Store,
+        main: Arc<MainLog>,
+        application: ApplicationLogs,
+        listener: Option<Arc<dyn Listener>>,
+    ) -> Health {
         Health {
             main: ArcSwap::new(main),
+            application,
+            assembled: store.env.now(),
             work: Arc::clone(store.versions.work()),
             store,
             progress: Signal::default(),

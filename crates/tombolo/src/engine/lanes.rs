@@ -1,6 +1,9 @@
 //! Lanes of the epoch's log that are the application's own.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
+use tombolo_storage::Log;
 
 use crate::signal::Turn;
 
@@ -13,7 +16,17 @@ pub(crate) struct OwnLane {
     pub(crate) trimming: Turn,
 }
 
-/// As many as a log of so many lanes has beside the main one.
-pub(super) fn beside_main(lanes: u32) -> Vec<OwnLane> {
-    (1..lanes).map(|_| OwnLane::default()).collect()
+/// The lanes beside the main one of the log with which the epoch began.
+pub(crate) struct ApplicationLogs {
+    /// That log, if it has such lanes.
+    pub(crate) log: Option<Arc<dyn Log>>,
+    pub(crate) lanes: Vec<OwnLane>,
+}
+
+impl ApplicationLogs {
+    /// Those of this log.
+    pub(super) fn new(log: Arc<dyn Log>) -> ApplicationLogs {
+        let lanes = (1..log.lanes()).map(|_| OwnLane::default()).collect();
+        ApplicationLogs { log: (log.lanes() > 1).then_some(log), lanes }
+    }
 }

@@ -8,7 +8,8 @@
 //! | [`Store`] | where the database lies: stores, manifest, tables |
 //! | [`Health`] | whether the handle may go on; what an error means; the main log |
 //! | [`Background`] | all that background work goes by: settings, budget, keyspaces, snapshots, trouble |
-//! | [`Engine`] | the order of writes, and the view that reads see |
+//! | [`Sight`] | what reads see: the view, and what cursors keep of earlier ones |
+//! | [`Engine`] | the order of writes |
 //!
 //! Invariants:
 //! 1. A [`View`] never changes; a new one replaces it under `view_lock`. Readers load the view
@@ -29,6 +30,7 @@ mod main_log;
 mod opened;
 mod questions;
 mod readers;
+mod sight;
 mod snapshots;
 mod store;
 mod stream;
@@ -39,10 +41,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_env::{Env, Instant};
+use tombolo_env::Env;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -56,11 +57,12 @@ pub(crate) use filtering::FilteringJob;
 pub(crate) use following::Following;
 pub(crate) use health::Health;
 pub(crate) use kept::Kept;
-pub(crate) use lanes::OwnLane;
+pub(crate) use lanes::{ApplicationLogs, OwnLane};
 pub(crate) use main_log::{MAIN_LANE, MainLog, is_main, lane_after, no_log, took_no_effect};
 pub(crate) use opened::{note_opened, opened_here};
 pub(crate) use questions::Questions;
 pub(crate) use readers::Readers;
+pub(crate) use sight::{Sight, View, ingested_of};
 pub(crate) use snapshots::{Opened, Snapshots};
 pub(crate) use store::Store;
 pub(crate) use stream::{Commit, InLine, Stream};
@@ -68,84 +70,15 @@ pub use trouble::BackgroundError;
 pub(crate) use trouble::{Troubles, Work};
 
 use crate::budget::Membership;
-use crate::collection::Pinned;
 use crate::event::Listener;
 use crate::manifest::{Manifest, State};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::pace::BackgroundRate;
-use crate::signal::Turn;
-use crate::version::{Ingested, Version, Versions};
+use crate::version::{Ingested, Versions};
 
 /// The stream that orders all keyspaces.
 pub(crate) const MAIN_STREAM: u32 = 0;
-
-/// What a read sees: memtables and tables.
-#[derive(Debug)]
-pub(crate) struct View {
-    /// Takes the writes.
-    pub(crate) active: Arc<Memtable>,
-    /// Wait for their flush, newest first.
-    pub(crate) waiting: Vec<Arc<Sealed>>,
-    /// The tables.
-    pub(crate) version: Arc<Version>,
-    /// What keeps the tables from being deleted, where this process is not the one that deletes.
-    pub(crate) kept_by: Option<Arc<Pinned>>,
-    /// Another one than that of the view before if it lacks what this one holds, or holds what this
-    /// one lacks: see [`dead_runs`].
-    pub(crate) generation: u64,
-}
-
-impl View {
-    /// All memtables, newest first.
-    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        std::iter::once(&self.active).chain(self.waiting.iter().map(|sealed| &sealed.memtable))
-    }
-
-    /// Whether what was ingested lies over the memtables of a keyspace: a read goes by numbers
-    /// then.
-    #[inline]
-    pub(crate) fn is_over(&self, keyspace: u32) -> bool {
-        !self.waiting.is_empty() && self.version.is_over(keyspace)
-    }
-
-    /// Those that count for a keyspace, newest first: an exchange ends everything older.
-    pub(crate) fn memtables_of(&self, keyspace: u32) -> impl Iterator<Item = &Arc<Memtable>> {
-        let ends = |sealed: &Arc<Sealed>| {
-            sealed.ingested.as_ref().is_some_and(|ingested| ingested.exchanges(keyspace))
-        };
-        let older = self.waiting.iter().position(ends).unwrap_or(self.waiting.len());
-        let waiting = self.waiting[..older].iter();
-        std::iter::once(&self.active).chain(waiting.map(|sealed| &sealed.memtable))
-    }
-
-    /// This view with the tables of a state, and those of these memtables that wait still.
-    ///
-    /// Between the record of a flush and its end, others show views. What its memtable held is in
-    /// tables then: together they would count operands twice, and the memtable would lie over what
-    /// was ingested after it.
-    pub(crate) fn with_tables(
-        &self,
-        versions: &Versions,
-        state: &State,
-        mut waiting: Vec<Arc<Sealed>>,
-    ) -> View {
-        waiting.retain(|sealed| !sealed.is_in_tables(state) || is_enabled(Mutant::ViewKeepsFlushedMemtables));
-        let version = versions.build(state, &self.version, &ingested_of(&waiting));
-        View {
-            active: Arc::clone(&self.active),
-            waiting,
-            version,
-            kept_by: self.kept_by.clone(),
-            generation: self.generation,
-        }
-    }
-}
-
-/// What was ingested with these memtables and is in no level yet.
-pub(crate) fn ingested_of(waiting: &[Arc<Sealed>]) -> Vec<&Ingested> {
-    waiting.iter().filter_map(|sealed| sealed.ingested.as_deref()).collect()
-}
 
 /// A memtable that takes no more writes, and what its flush tells the manifest.
 #[derive(Debug)]
@@ -176,29 +109,16 @@ impl Sealed {
 
 /// The whole: see the module's documentation.
 pub(crate) struct Engine {
-    background: Background,
-    /// When it was put together, with all of its opening but this behind it.
-    pub(crate) assembled: Instant,
-    /// The log with which the epoch began, if it has lanes beside the main one: they are the
-    /// application's.
-    pub(crate) application_log: Option<Arc<dyn Log>>,
-    pub(crate) own_lanes: Vec<OwnLane>,
+    sight: Sight,
     pub(crate) stream: Stream,
-    pub(crate) readers: Readers,
-    view: ArcSwap<View>,
-    view_lock: Mutex<()>,
-    /// Whose turn it is to change settings of a keyspace.
-    pub(crate) configuring: Turn,
-    /// Bytes of log that a second of replay takes, as opening has found.
-    pub(crate) replay_rate: u64,
 }
 
 impl Deref for Engine {
-    type Target = Background;
+    type Target = Sight;
 
     #[inline]
-    fn deref(&self) -> &Background {
-        &self.background
+    fn deref(&self) -> &Sight {
+        &self.sight
     }
 }
 
@@ -358,68 +278,10 @@ impl Engine {
             left_behind: Arc::clone(&parts.versions.tables().left_behind),
             versions: parts.versions,
         };
-        let health = Health::new(store, parts.main, parts.listener);
-        let background = Background::new(health, parts.options, parts.membership, parts.catalog, parts.rate);
-        Arc::new(Engine {
-            assembled: background.env.now(),
-            own_lanes: lanes::beside_main(parts.log.lanes()),
-            application_log: (parts.log.lanes() > 1).then_some(parts.log),
-            stream: parts.stream,
-            readers: Readers::new(background.budget()),
-            view: ArcSwap::from_pointee(parts.view),
-            view_lock: Mutex::default(),
-            configuring: Turn::default(),
-            replay_rate: parts.replay_rate,
-            background,
-        })
-    }
-
-    /// Changes settings, and what follows from them: all, or nothing. `log_bytes_max` says what a
-    /// memtable's log may take then.
-    ///
-    /// # Errors
-    /// `Invalid` of the change, or when the memory would be too small.
-    pub(crate) fn change_options(
-        &self,
-        change: impl FnOnce(&mut Options) -> Result<()>,
-        log_bytes_max: impl FnOnce(&Options) -> u64,
-    ) -> Result<()> {
-        self.options.change(change, |options| {
-            self.membership.change(options.memtable_bytes(), options.memory_bytes)?;
-            self.stream.log_bytes_max.store(log_bytes_max(options), Ordering::Relaxed);
-            self.readers.settle();
-            self.pace.set(options.background_bytes_per_second_max);
-            Ok(())
-        })
-    }
-
-    /// What reads see now.
-    #[inline]
-    pub(crate) fn view(&self) -> arc_swap::Guard<Arc<View>> {
-        self.view.load()
-    }
-
-    /// Bytes of all tables that reads see now.
-    pub(crate) fn table_bytes(&self) -> u64 {
-        self.view.load().version.keyspaces().map(|(_, levels)| levels.bytes()).sum()
-    }
-
-    /// What reads see now, to keep.
-    pub(crate) fn view_owned(&self) -> Arc<View> {
-        self.view.load_full()
-    }
-
-    /// Replaces the view by what `change` makes of it.
-    pub(crate) fn change_view(&self, change: impl FnOnce(&View) -> View) {
-        let _guard = self.view_lock.lock();
-        let changed = change(&self.view.load());
-        self.put_view(changed);
-    }
-
-    /// Puts a view in the place of the one before; under `view_lock`.
-    fn put_view(&self, view: View) {
-        let old = self.view.swap(Arc::new(view));
-        self.readers.replaced(&old, self.env.now());
+        let health = Health::new(store, parts.main, ApplicationLogs::new(parts.log), parts.listener);
+        let settings = (parts.options, parts.replay_rate);
+        let background = Background::new(health, settings, parts.membership, parts.catalog, parts.rate);
+        Arc::new(Engine { sight: Sight::new(background, parts.view), stream: parts.stream })
     }
 
     /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.
@@ -429,7 +291,7 @@ impl Engine {
     /// holds for a value that is gone.
     pub(crate) fn install(&self, flushed: Option<&Arc<Sealed>>) {
         {
-            let _guard = self.view_lock.lock();
+            let _guard = self.hold_view();
             let state = self.manifest.state();
             // Asked after the state was taken: a job whose work is in it began before, and ends
             // once the view has it.
@@ -440,7 +302,7 @@ impl Engine {
         let commit = self.stream.commit.lock();
         let before = self.view().generation;
         {
-            let _guard = self.view_lock.lock();
+            let _guard = self.hold_view();
             self.put_tables(flushed, &self.manifest.state(), 1);
         }
         // Nothing has come to where nothing was. Views of before hold keys that went: what cursors
@@ -454,19 +316,9 @@ impl Engine {
         let commit = self.stream.commit.lock();
         let before = self.view().generation;
         {
-            let _guard = self.view_lock.lock();
+            let _guard = self.hold_view();
             self.put_tables(None, &self.manifest.state(), 1);
         }
         self.catalog.dead_runs().forget(commit.last, (before, before + 1));
-    }
-
-    /// Puts the tables of a state into the view, whose generation grows by `step`; under
-    /// `view_lock`.
-    fn put_tables(&self, flushed: Option<&Arc<Sealed>>, state: &State, step: u64) {
-        let old = self.view.load();
-        let stays = |sealed: &&Arc<Sealed>| flushed.is_none_or(|flushed| !Arc::ptr_eq(sealed, flushed));
-        let waiting: Vec<_> = old.waiting.iter().filter(stays).cloned().collect();
-        let view = old.with_tables(&self.versions, state, waiting);
-        self.put_view(View { generation: view.generation + step, ..view });
     }
 }

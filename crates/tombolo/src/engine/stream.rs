@@ -30,9 +30,6 @@ pub(crate) struct Stream {
     /// Writes with conditions that go on beside their callers.
     pub(crate) conditional: AtomicU64,
     pub(crate) writes: AtomicU64,
-    /// Bytes of log beyond which a memtable is sealed, full or not: they would take too long to
-    /// replay.
-    pub(crate) log_bytes_max: AtomicU64,
     /// A keyspace was dropped: the flush that tells the manifest, and gives the space back, should
     /// come soon.
     pub(crate) has_drops: AtomicBool,
@@ -127,7 +124,6 @@ impl Stream {
             in_flight: AtomicU64::new(0),
             conditional: AtomicU64::new(0),
             writes: AtomicU64::new(0),
-            log_bytes_max: AtomicU64::new(u64::MAX),
             has_drops: AtomicBool::new(false),
         }
     }

@@ -34,7 +34,7 @@ use world::FlushWorld;
 pub(crate) use world::OutputWorld;
 
 use crate::engine::{
-    Background, Engine, Health, MAIN_LANE, MAIN_STREAM, Sealed, Store, Work, count_of_level,
+    Background, Engine, Health, MAIN_LANE, MAIN_STREAM, Sealed, Sight, Store, Work, count_of_level,
 };
 use crate::event::Event;
 use crate::manifest::names;
@@ -114,7 +114,7 @@ fn is_last(error: &Error) -> bool {
 }
 
 /// Whether the log asks for its oldest data to be flushed, and something in memory keeps it.
-fn log_wants_flush(engine: &Engine) -> bool {
+fn log_wants_flush(engine: &Sight) -> bool {
     let pressure = engine.main_log().pressure();
     pressure.live_bytes > pressure.wanted_bytes_max && !engine.view().active.is_empty()
 }

@@ -59,7 +59,7 @@ async fn shut(engine: &Engine) -> Result<()> {
         result = result.and(main.log().close().await);
     }
     if let Some(log) =
-        engine.application_log.as_ref().filter(|log| !Arc::ptr_eq(log, main.log()) || main.ended().is_some())
+        engine.application.log.as_ref().filter(|log| !Arc::ptr_eq(log, main.log()) || main.ended().is_some())
     {
         result = result.and(log.close().await);
     }

@@ -20,7 +20,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::checkpoint::Checkpoint;
-use crate::engine::{Background, CompactionRequest, Engine, Health, KeyspaceInfo, Store, Work};
+use crate::engine::{Background, CompactionRequest, Engine, Health, KeyspaceInfo, Sight, Store, Work};
 use crate::event::Event;
 use crate::options::KeyspaceOptions;
 use crate::write;
@@ -48,7 +48,7 @@ pub(crate) async fn until<T>(
 }
 
 /// Waits until everything up to `last` is in tables.
-pub(crate) async fn flushed(engine: &Engine, last: SequenceNumber) -> Result<()> {
+pub(crate) async fn flushed(engine: &Sight, last: SequenceNumber) -> Result<()> {
     wait_for(
         engine,
         || std::iter::once(Work::FLUSH),
@@ -117,7 +117,7 @@ pub(crate) fn set_options<'a>(
         settings.into_iter().try_for_each(|(name, value)| options.set(name, value))?;
         options.check_change(&before)
     };
-    engine.change_options(change, |options| write::log_bytes_max(options, engine.replay_rate))?;
+    engine.change_options(change, write::log_bytes_max)?;
     engine.work.raise();
     write::advance_line(engine);
     Ok(())

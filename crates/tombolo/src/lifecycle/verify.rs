@@ -249,7 +249,7 @@ fn contradictions(store: &Store, state: &State) -> Vec<Error> {
 }
 
 /// Reads what opening would replay. A log that a flush frees meanwhile is needed no more.
-async fn logs(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
+async fn logs(engine: &Health, report: &mut VerifyReport) -> Result<()> {
     let state = engine.manifest.state();
     for (id, log) in state.logs() {
         let record = LogRecord { id: *id, configuration: log.configuration.clone() };
@@ -288,12 +288,12 @@ async fn newest(health: &Health) -> Result<Arc<State>> {
 
 /// How far a log of this epoch is durable; nothing of one that has ended, and is about to be
 /// un-named.
-fn durable_through(engine: &Engine, id: LogId) -> Option<LogOffset> {
-    let main = engine.main_log();
+fn durable_through(health: &Health, id: LogId) -> Option<LogOffset> {
+    let main = health.main_log();
     if id == main.id {
         return main.ended().is_none().then(|| main.durable_through());
     }
-    engine.application_log.as_ref().filter(|_| !is_main(id.lane)).map(|log| log.durable_through(id.lane))
+    health.application.log.as_ref().filter(|_| !is_main(id.lane)).map(|log| log.durable_through(id.lane))
 }
 
 async fn read_log(

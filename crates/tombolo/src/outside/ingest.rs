@@ -14,7 +14,7 @@ use tombolo_storage::location::location_of;
 use tombolo_storage::{Epoch, Error, ErrorKind, ObjectName, ObjectStore, Purpose, Request, Result, Uri};
 
 use super::TablePlace;
-use crate::engine::{Engine, KeyspaceInfo};
+use crate::engine::{Background, Engine, KeyspaceInfo, Store};
 use crate::event::Event;
 use crate::flush::delete_unnamed_by_name;
 use crate::lifecycle;
@@ -171,7 +171,7 @@ async fn name_keyspaces(engine: &Arc<Engine>, keyspaces: &[Arc<KeyspaceInfo>]) -
 }
 
 /// Opens the stores of the places.
-fn given(engine: &Engine, tables: &[(Arc<KeyspaceInfo>, TablePlace)]) -> Result<Vec<Given>> {
+fn given(engine: &Store, tables: &[(Arc<KeyspaceInfo>, TablePlace)]) -> Result<Vec<Given>> {
     let mut opened: BTreeMap<Uri, Arc<dyn ObjectStore>> = BTreeMap::new();
     let mut open = |uri: &Uri| match opened.get(uri) {
         Some(store) => Ok(Arc::clone(store)),
@@ -195,7 +195,7 @@ type Telling<'a> = Mutex<(IngestReport, &'a mut Progress)>;
 /// Brings all into the database's own store, and checks them there: the checked bytes are those
 /// that will be read. On an error some may be there.
 async fn bring_all(
-    engine: &Engine,
+    engine: &Background,
     given: &[Given],
     options: IngestOptions,
     telling: &Telling<'_>,
@@ -216,7 +216,7 @@ async fn bring_all(
     all(given.iter().map(bring).collect(), AT_ONCE).await.into_iter().collect()
 }
 
-async fn bring(engine: &Engine, given: &Given, options: IngestOptions) -> Result<TableDescription> {
+async fn bring(engine: &Background, given: &Given, options: IngestOptions) -> Result<TableDescription> {
     let to = names::table(engine.context.incarnation, given.name);
     let copy = Copy {
         source: &given.store,
@@ -238,7 +238,7 @@ async fn bring(engine: &Engine, given: &Given, options: IngestOptions) -> Result
 
 /// # Errors
 /// `Unsupported` for kinds of entries that the keyspace does not take.
-fn check_features(engine: &Engine, given: &Given, table: &TableDescription) -> Result<()> {
+fn check_features(engine: &Store, given: &Given, table: &TableDescription) -> Result<()> {
     let state = engine.manifest.state();
     let allowed = state.keyspace(given.keyspace.id).map_or(0, |keyspace| keyspace.options.features);
     // Values that lie elsewhere stay there.
@@ -305,7 +305,7 @@ fn meeting(one: &Given, other: &Given, table: &TableDescription) -> Error {
 }
 
 /// Names the tables, which are part of nothing yet.
-async fn stage(engine: &Engine, layers: &[Vec<TableDescription>]) -> Result<()> {
+async fn stage(engine: &Background, layers: &[Vec<TableDescription>]) -> Result<()> {
     let edits: Vec<_> = layers.iter().flatten().cloned().map(Edit::TableStaged).collect();
     if edits.is_empty() {
         return Ok(());
@@ -340,7 +340,7 @@ async fn show(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Result<()> {
 }
 
 /// Gives up tables that no log entry shows, nor ever will: none was appended.
-async fn give_up(engine: &Engine, ingestion: &Ingestion) {
+async fn give_up(engine: &Background, ingestion: &Ingestion) {
     let state = engine.manifest.state();
     let staged = ingestion.layers.iter().flatten().map(|table| table.name);
     let staged = staged.filter(|name| state.staged().any(|table| table.description.name == *name));

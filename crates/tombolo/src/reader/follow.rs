@@ -17,7 +17,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
 
 use crate::collection::{Pinned, pin_for_reader};
-use crate::engine::{Engine, KeyspaceInfo, Sealed, View, ingested_of, is_main};
+use crate::engine::{Background, Engine, KeyspaceInfo, Sealed, View, ingested_of, is_main};
 use crate::manifest::State;
 use crate::manifest::chain::Tip;
 use crate::manifest::driver::follow::ChainFollower;
@@ -344,7 +344,7 @@ impl Follower {
 /// Takes out of the catalog what is not among these keyspaces. Before their view is shown: in that,
 /// what was dropped is merely empty. And before others are added, which may have the names of what
 /// was dropped.
-fn hide_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
+fn hide_keyspaces(engine: &Background, keyspaces: &[Arc<KeyspaceInfo>]) {
     let living: BTreeSet<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
     for gone in engine.catalog.ids().into_iter().filter(|id| !living.contains(id)) {
         engine.catalog.remove(gone);
@@ -352,7 +352,7 @@ fn hide_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
 }
 
 /// Makes the catalog show these keyspaces, which the view has already.
-fn show_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
+fn show_keyspaces(engine: &Background, keyspaces: &[Arc<KeyspaceInfo>]) {
     for keyspace in keyspaces {
         match engine.catalog.by_id(keyspace.id) {
             Some(known) if known.options() == keyspace.options() => {}

@@ -683,7 +683,6 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let version = versions.build(&state, &Version::default(), &ingested_of(&waiting));
     let main = MainLog::new(Arc::clone(&log), LogId { epoch: context.epoch, lane: MAIN_LANE });
     let stream = Stream::new(Arc::clone(&main), Arc::clone(&active), writer, last, next_keyspace);
-    stream.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
     {
         let mut commit = stream.commit.lock();
         // What was replayed, and is not about to be flushed, would be replayed again.
@@ -710,6 +709,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         listener,
         rate,
     });
+    engine.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
     engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);
     Ok(engine)
 }

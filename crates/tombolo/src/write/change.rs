@@ -13,7 +13,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::ingest::Ingestion;
 use super::{Content, Prepared, commit_locked, so_far};
-use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, MAIN_STREAM};
+use crate::engine::{Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_STREAM};
 use crate::event::Event;
 use crate::options::{Durability, KeyspaceOptions};
 
@@ -99,7 +99,7 @@ impl Creation {
     }
 
     /// One of the name is there. Its opener waits until its creation is durable as well.
-    fn found(&self, engine: &Engine, commit: &Commit, found: Arc<KeyspaceInfo>) -> Result<Committed> {
+    fn found(&self, engine: &Health, commit: &Commit, found: Arc<KeyspaceInfo>) -> Result<Committed> {
         if !self.opens {
             let error = Error::new(ErrorKind::AlreadyExists, format!("keyspace {:?} exists", self.name));
             return Err(error.advice("open it with Db::keyspace, or with Db::open_or_create_keyspace"));

@@ -38,7 +38,9 @@ use super::{
 };
 use crate::condition::{Condition, Decision, Versioned};
 use crate::deadline::Limit;
-use crate::engine::{Commit, Committed, Engine, InLine, KeyspaceInfo, View, took_no_effect};
+use crate::engine::{
+    Background, Commit, Committed, Engine, InLine, KeyspaceInfo, Sight, View, took_no_effect,
+};
 use crate::op::Op;
 use crate::options::Durability;
 use crate::read::{self, Asked, InMemory, Newer, Version};
@@ -235,7 +237,7 @@ async fn look(engine: &Arc<Engine>, conditional: &Conditional) -> Result<Looked>
 
 /// Checks the conditions against the newest state, without a request. `None`: memory does not know.
 fn judge(
-    engine: &Engine,
+    engine: &Sight,
     commit: &Commit,
     conditional: &Conditional,
     looked: &Looked,
@@ -330,7 +332,7 @@ fn attempt(engine: &Engine, conditional: &Conditional, looked: &Looked) -> Resul
 }
 
 /// What follows the commit section, as for any commit.
-fn finish(engine: &Engine, verdict: Result<Verdict>) -> Result<Verdict> {
+fn finish(engine: &Background, verdict: Result<Verdict>) -> Result<Verdict> {
     match verdict {
         Ok(Verdict::Met(committed, judged)) => {
             finish_commit(engine, Ok(committed)).map(|committed| Verdict::Met(committed, judged))

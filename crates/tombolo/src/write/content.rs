@@ -17,7 +17,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
 use super::{BATCH_BYTES_MAX, append};
-use crate::engine::{Commit, Engine, KeyspaceInfo, Posted};
+use crate::engine::{Background, Commit, Health, KeyspaceInfo, Posted, Sight};
 use crate::memtable::{Entry, MemtableWriter};
 use crate::options::{Durability, KeyspaceOptions};
 
@@ -303,7 +303,7 @@ impl Content<'_> {
     #[inline]
     pub(super) fn append(
         self,
-        engine: &Engine,
+        engine: &Health,
         commit: &mut Commit,
     ) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
         match self {
@@ -318,7 +318,7 @@ impl Content<'_> {
     /// Before it is applied: stretches of dead keys end where it puts something. Numbers up to
     /// `last` were given out.
     #[cold]
-    pub(super) fn meet_dead_runs(self, engine: &Engine, last: u64) {
+    pub(super) fn meet_dead_runs(self, engine: &Sight, last: u64) {
         let dead_runs = engine.catalog.dead_runs();
         dead_runs.take_note(last, engine.view().generation);
         let met = |kind, keyspace, key: &[u8]| match kind {
@@ -342,7 +342,7 @@ impl Content<'_> {
 
     /// Puts it into the memtable and the catalog, with numbers from `first` on.
     #[inline]
-    pub(super) fn apply(self, engine: &Engine, commit: &mut Commit, first: u64) {
+    pub(super) fn apply(self, engine: &Background, commit: &mut Commit, first: u64) {
         match self {
             Content::One(one) => one.apply(commit, first),
             Content::Several(several) => {
@@ -360,7 +360,7 @@ fn narrow(count: usize) -> u32 {
 
 /// As one payload of several operations.
 fn append_several(
-    engine: &Engine,
+    engine: &Health,
     commit: &mut Commit,
     several: &[One<'_>],
 ) -> Result<(LogOffset, Option<Completion<Result<()>>>)> {
@@ -379,7 +379,7 @@ fn append_several(
     append(engine, commit, &parts, narrow(several.len()))
 }
 
-fn apply_batch(engine: &Engine, commit: &mut Commit, batch: &BatchBuilder, first: u64) {
+fn apply_batch(engine: &Background, commit: &mut Commit, batch: &BatchBuilder, first: u64) {
     let mut entries = Vec::with_capacity(ENTRIES_AT_ONCE.min(batch.count() as usize));
     for (index, operation) in batch.operations().enumerate() {
         let Ok(operation) = operation else { unreachable!("a batch reads back what it wrote") };

@@ -18,7 +18,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::{Content, Prepared, Unfinished, commit_locked, no_room, rotate, waiting_max};
-use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, took_no_effect};
+use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, Sight, took_no_effect};
 use crate::options::Durability;
 use crate::version::Ingested;
 
@@ -137,7 +137,7 @@ impl Ingestion {
 /// A mutant: the tables are taken for those of the memtable before, so that the one that takes the
 /// writes holds older ones as well.
 #[cold]
-fn show_unsealed(engine: &Engine, commit: &mut Commit, ingested: Arc<Ingested>) {
+fn show_unsealed(engine: &Sight, commit: &mut Commit, ingested: Arc<Ingested>) {
     let (memtable, writer) = crate::memtable::Memtable::create(engine.budget(), 1 << 20);
     drop(writer);
     let older = Arc::new(crate::engine::Sealed {

@@ -45,7 +45,7 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 use crate::budget::Room;
 use crate::engine::{
     Background, Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX,
-    Posted, Sealed, View, Work, no_log, took_no_effect,
+    Posted, Sealed, Sight, View, Work, no_log, took_no_effect,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
@@ -278,7 +278,7 @@ fn check_line(commit: &Commit) -> Result<()> {
 }
 
 /// What follows the commit section: wakers run outside it.
-fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Committed> {
+fn finish_commit(engine: &Background, committed: Result<Committed>) -> Result<Committed> {
     match &committed {
         Ok(committed) if committed.rotated | committed.stall_changed | committed.wants_time => {
             if committed.wants_time {
@@ -308,7 +308,7 @@ fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Commit
 
 /// Finishes the handle when a commit ends by a panic: the log may hold what the memtable does not,
 /// under numbers that would be given out again.
-struct Unfinished<'a>(&'a Engine);
+struct Unfinished<'a>(&'a Health);
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
@@ -436,10 +436,10 @@ pub(crate) fn log_bytes_max(options: &Options, replay_rate: u64) -> u64 {
 }
 
 /// Seals the active memtable when it is full; says whether it did.
-fn make_room(engine: &Engine, commit: &mut Commit, bytes: usize) -> Result<bool> {
+fn make_room(engine: &Sight, commit: &mut Commit, bytes: usize) -> Result<bool> {
     let used = commit.memtable.used_bytes();
     let limit = slowing::memtable_bytes_max(engine, commit);
-    let is_long_to_replay = commit.log_bytes > engine.stream.log_bytes_max.load(Ordering::Relaxed);
+    let is_long_to_replay = commit.log_bytes > engine.log_bytes_max.load(Ordering::Relaxed);
     let has_many_edits = commit.keyspace_edits.len() >= KEYSPACE_EDITS_MAX;
     if used != 0 && used + bytes as u64 <= limit && !is_long_to_replay && !has_many_edits {
         return Ok(false);
@@ -511,7 +511,7 @@ fn no_room(background: &Background, waiting: usize) -> Error {
 }
 
 /// Seals the active memtable, with what was ingested since, and begins the next.
-fn rotate(engine: &Engine, commit: &mut Commit, ingested: Option<Arc<Ingested>>) {
+fn rotate(engine: &Sight, commit: &mut Commit, ingested: Option<Arc<Ingested>>) {
     let (memtable, writer) = Memtable::create(engine.budget(), engine.options.memtable_bytes());
     (commit.log_bytes, commit.grown_bytes) = (0, 0);
     let (before, has_ingested) = (engine.view().generation, ingested.is_some());
@@ -534,7 +534,7 @@ fn rotate(engine: &Engine, commit: &mut Commit, ingested: Option<Arc<Ingested>>)
 }
 
 /// Shows a memtable that was sealed, and in its place another.
-fn show_sealed(engine: &Engine, sealed: &Arc<Sealed>, active: Option<Arc<Memtable>>) {
+fn show_sealed(engine: &Sight, sealed: &Arc<Sealed>, active: Option<Arc<Memtable>>) {
     engine.change_view(|view| {
         let mut waiting = Vec::with_capacity(view.waiting.len() + 1);
         waiting.push(Arc::clone(sealed));

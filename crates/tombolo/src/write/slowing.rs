@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::waiting_max;
-use crate::engine::{Background, Commit, Engine, View};
+use crate::engine::{Background, Commit, Engine, Sight, View};
 use crate::event::Event;
 use crate::stalls::{Pressure, RUNS_SLOW, Slowed};
 
@@ -31,12 +31,12 @@ pub(super) fn memtable_bytes_max(background: &Background, commit: &Commit) -> u6
 
 /// How long this writer is asked to wait, and whether slowing has begun or ended.
 #[inline]
-pub(super) fn delay(engine: &Engine, commit: &mut Commit, bytes: usize) -> (Duration, bool) {
+pub(super) fn delay(engine: &Sight, commit: &mut Commit, bytes: usize) -> (Duration, bool) {
     commit.unjudged_bytes += bytes;
     if commit.unjudged_bytes < JUDGED_BYTES { (Duration::ZERO, false) } else { judge(engine, commit) }
 }
 
-fn judge(engine: &Engine, commit: &mut Commit) -> (Duration, bool) {
+fn judge(engine: &Sight, commit: &mut Commit) -> (Duration, bool) {
     let bytes = std::mem::take(&mut commit.unjudged_bytes);
     commit.is_short = engine.budget().is_short();
     look_at_log(engine, commit);
@@ -68,22 +68,22 @@ pub(super) fn count_delay(background: &Background, delay: Duration, writers: usi
 
 /// A log that wants its oldest data flushed, by its bytes or by its pieces, is as good as one that
 /// would take too long to replay: the memtable counts as full, unless one is being flushed already.
-fn look_at_log(engine: &Engine, commit: &mut Commit) {
+fn look_at_log(engine: &Sight, commit: &mut Commit) {
     let pressure = commit.log.pressure();
     if pressure.live_bytes > pressure.wanted_bytes_max && engine.view().waiting.is_empty() {
-        let limit = engine.stream.log_bytes_max.load(Ordering::Relaxed);
+        let limit = engine.log_bytes_max.load(Ordering::Relaxed);
         commit.log_bytes = commit.log_bytes.max(limit.saturating_add(1));
     }
 }
 
-fn slowed(engine: &Engine, commit: &Commit) -> Option<Slowed> {
+fn slowed(engine: &Sight, commit: &Commit) -> Option<Slowed> {
     let view = engine.view();
     if engine.is_read_only() || (view.waiting.is_empty() && view.version.runs_max() < RUNS_SLOW) {
         return None;
     }
     let share = |used: u64, limit: u64| (u128::from(used) * 1000 / u128::from(limit.max(1))).min(1000);
     let by_bytes = share(commit.memtable.used_bytes(), memtable_bytes_max(engine, commit));
-    let by_log = share(commit.log_bytes, engine.stream.log_bytes_max.load(Ordering::Relaxed));
+    let by_log = share(commit.log_bytes, engine.log_bytes_max.load(Ordering::Relaxed));
     let active = u64::try_from(by_bytes.max(by_log)).unwrap_or(1000);
     engine.stalls.slowed(&Pressure {
         filled: view.waiting.len() as u64 * 1000 + active,

@@ -91,7 +91,7 @@ fn a_memtable_whose_log_would_take_long_to_replay_is_flushed_before_it_is_full()
     process
         .run(async move {
             let db = open_alone(&env, &["memory_bytes=1073741824"]).await;
-            db.engine().stream.log_bytes_max.store(100_000, Ordering::Relaxed);
+            db.engine().log_bytes_max.store(100_000, Ordering::Relaxed);
             let keys = db.default_keyspace();
             for number in 0..2000u32 {
                 keys.put_with(number.to_be_bytes(), [7; 200], Durability::Accepted).await.unwrap();
@@ -112,7 +112,7 @@ fn the_bound_of_the_log_follows_the_settings() {
     process
         .run(async move {
             let db = open_alone(&env, &["memory_bytes=1073741824"]).await;
-            let bound = || db.engine().stream.log_bytes_max.load(Ordering::Relaxed);
+            let bound = || db.engine().log_bytes_max.load(Ordering::Relaxed);
             assert_eq!(bound(), REPLAY_BYTES_PER_SECOND / 8);
             db.set_options([("memtable_bytes", "67108864")]).unwrap();
             assert_eq!(bound(), 4 * 67_108_864);
@@ -212,7 +212,7 @@ fn a_memtable_that_was_sealed_for_a_write_that_failed_is_flushed() {
         let db = stores.open(&[]).await;
         // Background tasks have looked for work, and wait for more.
         stores.env.sleep(Duration::from_secs(60)).await;
-        db.engine().stream.log_bytes_max.store(10_000, Ordering::Relaxed);
+        db.engine().log_bytes_max.store(10_000, Ordering::Relaxed);
         let keys = db.default_keyspace();
         keys.put_with(b"1", [7; 20_000], Durability::Accepted).await.unwrap();
         stores.refuse(ErrorKind::OutOfSpace, 1);
@@ -229,7 +229,7 @@ fn a_memtable_that_was_sealed_for_a_write_in_line_is_flushed() {
     run(|stores| async move {
         let db = stores.open(&["writes_in_flight_max=1"]).await;
         stores.env.sleep(Duration::from_secs(60)).await;
-        db.engine().stream.log_bytes_max.store(10_000, Ordering::Relaxed);
+        db.engine().log_bytes_max.store(10_000, Ordering::Relaxed);
         let keys = db.default_keyspace();
         let in_flight = keys.put(b"1", b"one");
         keys.put_with(b"2", [7; 20_000], Durability::Accepted).await.unwrap();
@@ -633,7 +633,7 @@ fn a_memtable_that_was_sealed_for_several_is_flushed() {
     run(|stores| async move {
         let db = stores.open(&[]).await;
         stores.env.sleep(Duration::from_secs(60)).await;
-        db.engine().stream.log_bytes_max.store(10_000, Ordering::Relaxed);
+        db.engine().log_bytes_max.store(10_000, Ordering::Relaxed);
         db.default_keyspace().put_with(b"1", [7; 20_000], Durability::Accepted).await.unwrap();
         stores.refuse(ErrorKind::OutOfSpace, 1);
         let keyspace = &db.engine().catalog.by_id(0).unwrap();

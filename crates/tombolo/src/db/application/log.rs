@@ -127,7 +127,7 @@ impl ApplicationLog {
         let engine = &handle.engine;
         engine.check_writable()?;
         let lane = number.saturating_add(MAIN_LANE + 1);
-        let lanes = engine.own_lanes.len();
+        let lanes = engine.application.lanes.len();
         if number < u32::try_from(lanes).unwrap_or(u32::MAX) {
             return Ok(ApplicationLog { handle: Arc::clone(handle), limit, lane });
         }
@@ -155,7 +155,8 @@ impl ApplicationLog {
     /// `Bug` when there is none.
     fn log(&self) -> Result<&Arc<dyn Log>> {
         self.engine()
-            .application_log
+            .application
+            .log
             .as_ref()
             .ok_or_else(|| Error::new(ErrorKind::Bug, "a lane that was not opened"))
     }
@@ -163,7 +164,7 @@ impl ApplicationLog {
     /// # Errors
     /// `Bug` when there is none.
     fn own_lane(&self) -> Result<&OwnLane> {
-        let lane = self.engine().own_lanes.get((self.lane - 1) as usize);
+        let lane = self.engine().application.lanes.get((self.lane - 1) as usize);
         lane.ok_or_else(|| Error::new(ErrorKind::Bug, "a lane that was not opened"))
     }
 
@@ -299,7 +300,8 @@ impl ApplicationLog {
     pub fn trim(&self, position: LogPosition) -> Op<()> {
         let durable = self
             .engine()
-            .application_log
+            .application
+            .log
             .as_ref()
             .map_or(LogOffset::ZERO, |log| log.durable_through(self.lane));
         if let Err(error) = self.engine().check_writable() {
