@@ -1,9 +1,13 @@
 //! Each dependency has its reason beside it, in one place: the workspace's table in the root
-//! Cargo.toml.
+//! Cargo.toml. And each that `cargo xtask` needs is built once: see [`built_twice`].
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use super::{Context, Outcome, verdict};
+use crate::built::FEATURES;
 use crate::source;
 
 /// Crates take every dependency from the workspace's table; there each has a comment above it.
@@ -19,7 +23,44 @@ pub fn check(context: &Context<'_>) -> Outcome {
         let name = path.strip_prefix(context.root).unwrap_or(path).display().to_string();
         count += manifest(&name, &text, &mut failures);
     }
+    failures.extend(built_twice(context.root)?);
     verdict(failures, format!("{count} dependencies, each with its reason"))
+}
+
+/// Dependencies of `cargo xtask` that the check would build again.
+///
+/// Cargo chooses features by what it is asked to build. One that is built with some features for
+/// `cargo xtask` and with more for the workspace is built twice, with all that depends on it.
+fn built_twice(root: &Path) -> Result<Vec<String>, String> {
+    let of_xtask = tree(root, &["--package", "xtask", "--edges", "normal,build"])?;
+    let of_all = tree(root, &["--workspace", "--features", FEATURES])?;
+    let differs = of_xtask.difference(&of_all).filter(|line| !line.starts_with("xtask "));
+    let one = |line: &String| {
+        let name = line.split(' ').next().unwrap_or_default();
+        let other = of_all.iter().find(|other| other.split(' ').next() == Some(name));
+        format!(
+            "`cargo xtask` is built with `{line}`, and the check with `{}`: name the features that are \
+            missing, as \"One build of each\" in crates/xtask/Cargo.toml does",
+            other.map_or("none", String::as_str)
+        )
+    };
+    Ok(differs.map(one).collect())
+}
+
+/// Packages with their versions and features.
+fn tree(root: &Path, arguments: &[&str]) -> Result<BTreeSet<String>, String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--prefix", "none", "--format", "{p} [{f}]"])
+        .args(arguments)
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("   cannot start cargo tree: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("   cargo tree failed: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    // What was shown before is marked, and so are macros.
+    let plain = |line: &str| line.replace(" (*)", "").replace(" (proc-macro)", "");
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(plain).filter(|line| !line.is_empty()).collect())
 }
 
 /// Checks one manifest; returns how many dependencies need and have a reason there.

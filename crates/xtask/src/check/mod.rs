@@ -149,7 +149,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "dependencies",
-        protects: "each dependency has its reason beside it, and is pinned in one place",
+        protects: "each dependency has its reason beside it, is pinned in one place, and is built once",
         limit_seconds: 5,
         when: always,
         work: Work::Read(dependencies::check),
