@@ -155,6 +155,9 @@ enum Command {
     /// A writer of `crash`, started by it.
     #[command(hide = true)]
     CrashWriter(crash::writer::Arguments),
+    /// Judges what writers of `crash` left when the power was cut: `cargo xtask zoned`.
+    #[command(hide = true)]
+    CrashJudge(crash::judge::Arguments),
     /// Runs a database under load and faults for as long as asked: `cargo xtask soak`.
     #[command(hide = true)]
     Soak(soak::Arguments),
@@ -293,6 +296,7 @@ fn main() -> ExitCode {
         Command::DemoWriter(arguments) => demo::writer::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments, &output),
         Command::CrashWriter(arguments) => crash::writer::run(&arguments),
+        Command::CrashJudge(arguments) => crash::judge::run(&arguments, &output),
         Command::Soak(arguments) => soak::run(&arguments, &output),
         Command::SoakWorker(arguments) => soak::worker::run(&arguments),
         Command::Fight(arguments) => fight::run(&arguments, &output),

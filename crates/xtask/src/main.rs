@@ -6,6 +6,7 @@ mod campaign;
 mod charts;
 mod check;
 mod compiler;
+mod guest;
 mod habits;
 mod instructions;
 mod log;
@@ -23,6 +24,7 @@ mod real;
 mod some_tests;
 mod source;
 mod tune;
+mod zoned;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -128,9 +130,17 @@ enum Habit {
     /// has a card in software.
     ///
     /// Installs what is missing with apt-get where it may, and keeps Debian's kernel in
-    /// ~/.cache/tombolo-rdma; where one of them is not to be had it says so and does nothing. Shows
+    /// ~/.cache/tombolo-guest; where one of them is not to be had it says so and does nothing. Shows
     /// what the guest says; its figures are those of an emulated processor.
     Rdma(rdma::Arguments),
+    /// Zoned devices for real: conformance, demo and power cuts in a guest under QEMU with zoned
+    /// NVMe namespaces.
+    ///
+    /// Installs and keeps what `rdma` does, and skips itself for the same reasons. The power is
+    /// cut at random moments while a writer works: what it acknowledged as durable must be there
+    /// when the guest is up again, in order, and every batch whole or absent. Its figures are those
+    /// of an emulated processor.
+    Zoned(zoned::Arguments),
     /// SQLite, Redis and RocksDB as their packages are, under the preload library: killed in a
     /// loop, checked by themselves, measured.
     ///
@@ -194,6 +204,7 @@ fn main() -> ExitCode {
         Habit::Tune(arguments) => tune::run(&root, &arguments),
         Habit::Real(arguments) => real::run(&root, &arguments),
         Habit::Rdma(arguments) => rdma::run(&root, &arguments),
+        Habit::Zoned(arguments) => zoned::run(&root, &arguments),
         Habit::Preload(arguments) => preload::run(&root, &arguments),
         Habit::Puts(arguments) => puts::run(&root, &arguments),
         Habit::Package(arguments) => package::run(&root, &arguments),

@@ -6,6 +6,7 @@
 //! batches, where `m` is the marker, not below the last acknowledged batch and not above the last
 //! announced one. That is durability, order and wholeness in one comparison.
 
+pub mod judge;
 pub mod script;
 pub mod writer;
 

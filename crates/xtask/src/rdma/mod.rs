@@ -5,14 +5,14 @@
 //! The processor is emulated and the card is software: figures of the guest say what works, and
 //! nothing of what a card would take.
 
-mod guest;
-
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::time::Duration;
 
 use clap::Args;
 
-use guest::Guest;
+use crate::guest::image::{Contents, Image};
+use crate::guest::machine::Machine;
+use crate::guest::{Kept, build};
 
 /// Options of `rdma`.
 #[derive(Args)]
@@ -31,23 +31,26 @@ pub struct Arguments {
     minutes: u64,
 }
 
-/// Files that are needed, and Debian's packages of them.
+/// Files that it needs beside those of every guest, and Debian's packages of them.
 const NEEDED: &[(&str, &str)] = &[
-    ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
-    ("/bin/busybox", "busybox-static"),
-    ("/usr/bin/cpio", "cpio"),
-    ("/sbin/depmod", "kmod"),
     ("/usr/bin/rdma", "iproute2"),
     ("/usr/lib/x86_64-linux-gnu/libibverbs.so.1", "libibverbs1"),
     ("/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "ibverbs-providers"),
-    ("/usr/bin/strip", "binutils"),
+];
+/// Modules that the guest loads.
+const MODULES: &[&str] = &["rdma_rxe", "ib_uverbs", "crc32_generic", "dummy"];
+/// Files of the machine that are the guest's too.
+const FILES: &[&str] = &[
+    "/usr/bin/rdma",
+    "/etc/libibverbs.d/rxe.driver",
+    "/usr/lib/x86_64-linux-gnu/libibverbs.so.1",
+    "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
 ];
 
 /// Runs it.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
-    let prepared = prepare(arguments.cached);
-    let (cache, kernel) = match prepared {
-        Ok(prepared) => prepared,
+    let kept = match Kept::prepare(arguments.cached, NEEDED) {
+        Ok(kept) => kept,
         Err(why) => {
             println!("skipped: {why}");
             return Ok(());
@@ -66,120 +69,11 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     let script = include_str!("init.sh")
         .replace("PUTS", &arguments.puts.to_string())
         .replace("SECONDS", &arguments.seconds.to_string());
-    let guest = Guest::make(&cache, &kernel, &script, &[(&tests, "segment-tests"), (&command, "tombolo")])?;
-    guest.run(std::time::Duration::from_secs(60 * arguments.minutes))
-}
-
-/// Installs what is missing, where it may, and says where things are kept and where the kernel is.
-/// An error is the reason to skip it.
-fn prepare(cached: bool) -> Result<(PathBuf, PathBuf), String> {
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        return Err("the guest is made of Linux programs of this machine, for x86-64".to_owned());
-    }
-    let missing = || -> Vec<&str> {
-        NEEDED.iter().filter(|(file, _)| !Path::new(file).is_file()).map(|(_, package)| *package).collect()
-    };
-    let wanted = missing();
-    if !wanted.is_empty() && !cached {
-        let mut install = Command::new("apt-get");
-        install
-            .args(["install", "--yes", "--quiet", "--no-install-recommends"])
-            .args(&wanted)
-            .env("DEBIAN_FRONTEND", "noninteractive");
-        let _ended = said(&mut install);
-    }
-    let missing = missing();
-    if !missing.is_empty() {
-        return Err(format!("not installed: {}", missing.join(" ")));
-    }
-    let home = std::env::var_os("HOME").ok_or("there is no home directory to keep the kernel in")?;
-    let cache = Path::new(&home).join(".cache/tombolo-rdma");
-    std::fs::create_dir_all(&cache).map_err(|error| format!("making {}: {error}", cache.display()))?;
-    let kernel = cache.join("kernel");
-    if !kernel.join("boot").is_dir() {
-        if cached {
-            return Err("the kernel is not there yet: cargo xtask rdma downloads it".to_owned());
-        }
-        download_kernel(&cache, &kernel)?;
-    }
-    Ok((cache, kernel))
-}
-
-/// Debian's own kernel: that for clouds has no `rdma_rxe`.
-fn download_kernel(cache: &Path, kernel: &Path) -> Result<(), String> {
-    let depends = Command::new("apt-cache").args(["depends", "linux-image-amd64"]).output();
-    let depends = depends.map_err(|error| format!("apt-cache cannot be started: {error}"))?;
-    let text = String::from_utf8_lossy(&depends.stdout).into_owned();
-    let package = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .find(|name| name.starts_with("linux-image-"));
-    let package = package.ok_or("Debian's package linux-image-amd64 is unknown here (apt-get update?)")?;
-    said(Command::new("apt-get").args(["download", package]).current_dir(cache))?;
-    let files = std::fs::read_dir(cache).map_err(|error| format!("{}: {error}", cache.display()))?;
-    let archive = files.flatten().map(|entry| entry.path()).find(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(package))
-            && path.extension().is_some_and(|end| end == "deb")
-    });
-    let archive = archive.ok_or_else(|| format!("{package} was not downloaded"))?;
-    // Whole or not at all.
-    let unpacked = cache.join("kernel.unpacked");
-    let _earlier = std::fs::remove_dir_all(&unpacked);
-    said(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&unpacked))?;
-    std::fs::rename(&unpacked, kernel).map_err(|error| format!("{}: {error}", kernel.display()))?;
-    let _removed = std::fs::remove_file(archive);
-    Ok(())
-}
-
-/// Shows a command and runs it, its output on standard error.
-fn said(command: &mut Command) -> Result<(), String> {
-    eprintln!("$ {command:?}");
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{} ended with {status}", command.get_program().display())),
-        Err(error) => Err(format!("{} cannot be started: {error}", command.get_program().display())),
-    }
-}
-
-/// Builds something, and says where its program is.
-fn build(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf, String> {
-    eprintln!("$ cargo {}", arguments.join(" "));
-    let mut command = Command::new(env!("CARGO"));
-    command
-        .args(arguments)
-        .args(["--quiet", "--message-format", "json"])
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit());
-    let output = command.output().map_err(|error| format!("cannot start cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo {} ended with {}", arguments.join(" "), output.status));
-    }
-    program(&String::from_utf8_lossy(&output.stdout), name)
-        .ok_or_else(|| format!("cargo built no program of {name}"))
-}
-
-/// The program of a target among cargo's messages.
-fn program(messages: &str, name: &str) -> Option<PathBuf> {
-    let mut messages =
-        messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let is_of =
-        |message: &serde_json::Value| message["target"]["name"] == name && message["executable"].is_string();
-    messages.rfind(is_of).and_then(|message| message["executable"].as_str().map(PathBuf::from))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_built_program_is_found() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"a"},"executable":null}
-{"reason":"compiler-artifact","target":{"name":"a"},"executable":"/target/a-1"}
-{"reason":"compiler-artifact","target":{"name":"b"},"executable":"/target/b"}
-{"reason":"build-finished","success":true}"#;
-        assert_eq!(program(messages, "a"), Some(PathBuf::from("/target/a-1")));
-        assert_eq!(program(messages, "c"), None);
-    }
+    let programs = [(&*tests, "segment-tests"), (&*command, "tombolo")];
+    let contents =
+        Contents { name: "rdma", script: &script, modules: MODULES, files: FILES, programs: &programs };
+    let image = Image::make(&kept, &contents)?;
+    let machine =
+        Machine::start(&image, &["-no-reboot".to_owned()], Duration::from_secs(60 * arguments.minutes))?;
+    machine.verdict()
 }

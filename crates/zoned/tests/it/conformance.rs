@@ -61,3 +61,25 @@ fn both_keep_their_promises_in_simulated_worlds() {
         checked.expect("the process lives").expect("conformance");
     }
 }
+
+/// A zoned block device that was formatted, as a URI: its objects are deleted.
+const DEVICE: &str = "TOMBOLO_ZONED_DEVICE";
+
+#[test]
+fn a_device_that_is_named_keeps_the_promises_of_objects() {
+    let Ok(uri) = std::env::var(DEVICE) else {
+        println!("skipped: {DEVICE} names no device; cargo xtask zoned has one");
+        return;
+    };
+    let env = Env::real();
+    env.block_on(object_store(&env, objects(&env, &format!("{uri}/objects")))).expect("conformance");
+}
+
+#[test]
+fn a_device_that_is_named_keeps_the_promises_of_logs() {
+    let Ok(uri) = std::env::var(DEVICE) else {
+        println!("skipped: {DEVICE} names no device; cargo xtask zoned has one");
+        return;
+    };
+    check_log_store(&subject(&Env::real(), &format!("{uri}/logs")));
+}

@@ -1,67 +1,64 @@
-//! The guest: a kernel, and an initramfs of busybox, the kernel's modules, libraries and what is to
-//! be run.
+//! What a guest boots: a kernel, and an initramfs of busybox, the kernel's modules, libraries and
+//! what is to be run.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-/// Modules that the guest loads, with whatever they need.
-const MODULES: &[&str] = &["rdma_rxe", "ib_uverbs", "crc32_generic", "dummy"];
-/// Files of the machine that are the guest's too, with the libraries that they need.
-const FILES: &[&str] = &[
-    "/usr/bin/rdma",
-    "/etc/libibverbs.d/rxe.driver",
-    "/usr/lib/x86_64-linux-gnu/libibverbs.so.1",
-    "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
-    // Threads that end ask for it.
-    "/lib/x86_64-linux-gnu/libgcc_s.so.1",
-];
+use super::Kept;
+
+/// Threads that end ask for it.
+const FILES: &[&str] = &["/lib/x86_64-linux-gnu/libgcc_s.so.1"];
 /// Folders that are there before anything is mounted.
 const FOLDERS: &[&str] = &["bin", "dev", "etc", "proc", "sys", "tmp", "usr/bin"];
-/// Memory, processors, and no devices but a console.
-const MACHINE: &str = "-accel tcg,thread=multi -cpu max -machine q35 -m 1536 -smp 2 -nographic -nodefaults \
-    -no-reboot -serial stdio";
-/// Begins the guest's last line.
-const VERDICT: &str = "== guest: ";
+
+/// What a guest holds beside a kernel and busybox.
+pub struct Contents<'a> {
+    /// A word for its files beside those of other guests.
+    pub name: &'a str,
+    /// Its first process, a script of busybox's shell.
+    pub script: &'a str,
+    /// Modules that it loads, with whatever they need.
+    pub modules: &'a [&'a str],
+    /// Files of the machine that are the guest's too, with the libraries that they need.
+    pub files: &'a [&'a str],
+    /// Programs that were built, and their names there. They are stripped.
+    pub programs: &'a [(&'a Path, &'a str)],
+}
 
 /// A guest that was made.
-pub struct Guest {
-    image: PathBuf,
-    initramfs: PathBuf,
+pub struct Image {
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// Everything else.
+    pub initramfs: PathBuf,
 }
 
 fn failed<'a>(what: &'a str, path: &'a Path) -> impl Fn(std::io::Error) -> String + 'a {
     move |error| format!("{what} {}: {error}", path.display())
 }
 
-impl Guest {
-    /// Makes one that runs `script`. Programs are stripped and get these names.
-    pub fn make(
-        cache: &Path,
-        kernel: &Path,
-        script: &str,
-        programs: &[(&Path, &str)],
-    ) -> Result<Guest, String> {
+impl Image {
+    /// Makes it.
+    pub fn make(kept: &Kept, contents: &Contents<'_>) -> Result<Image, String> {
+        let Kept { cache, kernel } = kept;
         let (version, image) = version(kernel)?;
-        let root = cache.join("root");
+        let root = cache.join(format!("{}-root", contents.name));
         let _earlier = fs::remove_dir_all(&root);
         for folder in FOLDERS {
             let folder = root.join(folder);
             fs::create_dir_all(&folder).map_err(failed("making", &folder))?;
         }
         copy(Path::new("/bin/busybox"), &root.join("bin/busybox"))?;
-        copy_modules(kernel, &version, &root)?;
+        copy_modules(kernel, &version, contents.modules, &root)?;
         let mut libraries = BTreeSet::new();
-        for file in FILES.iter().map(Path::new) {
+        for file in FILES.iter().chain(contents.files).map(Path::new) {
             copy(file, &inside(&root, file))?;
             libraries.extend(needed(file)?);
         }
-        for (program, name) in programs {
+        for (program, name) in contents.programs {
             let stripped = root.join("usr/bin").join(name);
             let mut strip = Command::new("strip");
             ended(strip.arg("-o").arg(&stripped).arg(program))?;
@@ -71,60 +68,14 @@ impl Guest {
             copy(&library, &inside(&root, &library))?;
         }
         let init = root.join("init");
-        fs::write(&init, script).map_err(failed("writing", &init))?;
+        fs::write(&init, contents.script).map_err(failed("writing", &init))?;
         fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).map_err(failed("writing", &init))?;
-        let initramfs = cache.join("initramfs");
+        let initramfs = cache.join(format!("{}-initramfs", contents.name));
         let archive = fs::File::create(&initramfs).map_err(failed("making", &initramfs))?;
         let mut pack = Command::new("sh");
         pack.args(["-ec", "find . | cpio --create --format=newc --quiet"]).current_dir(&root).stdout(archive);
         ended(&mut pack)?;
-        Ok(Guest { image, initramfs })
-    }
-
-    /// Runs it, and shows what it says. An error unless its last line says that nothing failed.
-    pub fn run(&self, time_max: Duration) -> Result<(), String> {
-        let mut command = Command::new("qemu-system-x86_64");
-        command
-            .args(MACHINE.split_whitespace())
-            .arg("-kernel")
-            .arg(&self.image)
-            .arg("-initrd")
-            .arg(&self.initramfs);
-        command.args(["-append", "console=ttyS0 quiet panic=-1"]).stdin(Stdio::null()).stdout(Stdio::piped());
-        eprintln!("$ {command:?}");
-        let mut child = command.spawn().map_err(|error| format!("QEMU cannot be started: {error}"))?;
-        let (said, lines) = mpsc::channel();
-        let output = child.stdout.take();
-        let reader = std::thread::spawn(move || {
-            for line in output
-                .into_iter()
-                .flat_map(|output| BufReader::new(output).split(b'\n'))
-                .map_while(Result::ok)
-            {
-                if said.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
-                    return;
-                }
-            }
-        });
-        let deadline = Instant::now() + time_max;
-        let verdict = loop {
-            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    println!("{line}");
-                    let _closed = std::io::stdout().flush();
-                    if let Some(verdict) = line.strip_prefix(VERDICT) {
-                        break verdict.to_owned();
-                    }
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => break format!("no verdict within {time_max:?}"),
-                Err(mpsc::RecvTimeoutError::Disconnected) => break "it ended without a verdict".to_owned(),
-            }
-        };
-        // It is about to turn itself off, or has nothing more to say.
-        let _ended = (child.kill(), child.wait());
-        drop(lines);
-        let _read = reader.join();
-        if verdict.starts_with("0 failed ") { Ok(()) } else { Err(format!("in the guest: {verdict}")) }
+        Ok(Image { kernel: image, initramfs })
     }
 }
 
@@ -139,9 +90,9 @@ fn version(kernel: &Path) -> Result<(String, PathBuf), String> {
     Ok((version, image))
 }
 
-fn copy_modules(kernel: &Path, version: &str, root: &Path) -> Result<(), String> {
+fn copy_modules(kernel: &Path, version: &str, modules_of_guest: &[&str], root: &Path) -> Result<(), String> {
     ended(Command::new("/sbin/depmod").arg("-b").arg(kernel).arg(version))?;
-    for module in MODULES {
+    for module in modules_of_guest {
         let mut ask = Command::new("/sbin/modprobe");
         ask.arg("-d").arg(kernel).args(["-S", version, "--show-depends", module]);
         let output = ask.output().map_err(|error| format!("modprobe cannot be started: {error}"))?;
