@@ -129,9 +129,9 @@ enum Habit {
     /// Writers whose cards write to the memory of nodes (RDMA), in a guest under QEMU whose kernel
     /// has a card in software.
     ///
-    /// Installs what is missing with apt-get where it may, and keeps Debian's kernel in
-    /// ~/.cache/tombolo-guest; where one of them is not to be had it says so and does nothing. Shows
-    /// what the guest says; its figures are those of an emulated processor.
+    /// Installs missing packages with apt-get where it may, and keeps Debian's kernel in
+    /// ~/.cache/tombolo-guest; where one of them is not to be had it says so and does nothing.
+    /// Shows what the guest says; its figures are those of an emulated processor.
     Rdma(rdma::Arguments),
     /// Zoned devices for real: conformance, demo and power cuts in a guest under QEMU with zoned
     /// NVMe namespaces.

@@ -1,5 +1,5 @@
 //! What a guest boots: a kernel, and an initramfs of busybox, the kernel's modules, libraries and
-//! what is to be run.
+//! programs.
 
 use std::collections::BTreeSet;
 use std::fs;

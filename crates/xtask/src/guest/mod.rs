@@ -1,7 +1,7 @@
 //! Guests under QEMU, whose kernel has what the kernel of this machine has not: cards for RDMA in
 //! software, zoned devices.
 //!
-//! `install what is missing → the kernel of Debian's package → build → an initramfs → boot → what the guest says`.
+//! `install missing packages → the kernel of Debian's package → build → an initramfs → boot → what the guest says`.
 //! The processor is emulated: figures of a guest say what works, and nothing of what a device would
 //! take.
 
@@ -20,7 +20,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("/usr/bin/strip", "binutils"),
 ];
 
-/// What is kept between runs.
+/// Kept between runs.
 pub struct Kept {
     /// The folder of everything that guests need.
     pub cache: PathBuf,
@@ -29,7 +29,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Installs what is missing, where it may, and says where things are kept. `more` is needed
+    /// Installs missing packages, where it may, and says where things are kept. `more` is needed
     /// beside what every guest needs. With `cached` nothing is installed or downloaded.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! RDMA for real: a guest under QEMU whose kernel has a card in software (`rdma_rxe`), which no
 //! kernel of these machines need have.
 //!
-//! `install what is missing → the kernel of Debian's package → build tests and command → an initramfs → boot → conformance, the fence under load with its mutants, a log of three nodes with puts, kills and takeovers → the guest's last line`.
+//! `build tests and command → an initramfs → boot → conformance, the fence under load with its mutants, a log of three nodes with puts, kills and takeovers → the guest's last line`.
 //! The processor is emulated and the card is software: figures of the guest say what works, and
 //! nothing of what a card would take.
 
@@ -17,7 +17,7 @@ use crate::guest::{Kept, build};
 /// Options of `rdma`.
 #[derive(Args)]
 pub struct Arguments {
-    /// Install nothing and download nothing: what is missing is said, and the whole is skipped.
+    /// Install nothing and download nothing; where a part is missing it is named, and all is skipped.
     #[arg(long)]
     cached: bool,
     /// Durable puts, one after another, over cards and over TCP.

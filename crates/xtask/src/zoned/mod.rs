@@ -23,7 +23,7 @@ use crate::guest::{Kept, build};
 /// Options of `zoned`.
 #[derive(Args)]
 pub struct Arguments {
-    /// Install nothing and download nothing: what is missing is said, and the whole is skipped.
+    /// Install nothing and download nothing; where a part is missing it is named, and all is skipped.
     #[arg(long)]
     cached: bool,
     /// How many times the power is cut while a writer works; 50 take about half an hour.
@@ -35,7 +35,7 @@ pub struct Arguments {
     /// About how long the demo writes, in seconds of an emulated machine.
     #[arg(long, default_value_t = 10)]
     seconds: u32,
-    /// Seed of what is written and of the moments of the cuts.
+    /// Seed of the writes and of the moments of the cuts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How long the guest may take, in minutes.
