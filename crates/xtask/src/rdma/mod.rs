@@ -17,7 +17,7 @@ use crate::guest::{Kept, build};
 /// Options of `rdma`.
 #[derive(Args)]
 pub struct Arguments {
-    /// Install nothing and download nothing; where a part is missing it is named, and all is skipped.
+    /// Install nothing and download nothing; a missing part is named, and all is skipped.
     #[arg(long)]
     cached: bool,
     /// Durable puts, one after another, over cards and over TCP.

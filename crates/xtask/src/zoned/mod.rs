@@ -23,7 +23,7 @@ use crate::guest::{Kept, build};
 /// Options of `zoned`.
 #[derive(Args)]
 pub struct Arguments {
-    /// Install nothing and download nothing; where a part is missing it is named, and all is skipped.
+    /// Install nothing and download nothing; a missing part is named, and all is skipped.
     #[arg(long)]
     cached: bool,
     /// How many times the power is cut while a writer works; 50 take about half an hour.
