@@ -42,7 +42,7 @@
 //! | 5 table added | name {epoch u64, random u64}, offset u64, length u64, identity u64, keyspace u32, level u8, first sequence u64, last sequence u64, entries u64, deletes u64, tail bytes u32, oldest u64, incompatible feature bits u64, first key, last key, properties |
 //! | 6 table moved | name, level u8 |
 //! | 7, 8, 9 table obsolete, condemned, un-named | name |
-//! | 10 log named | epoch u64, lane u32, configuration |
+//! | 10 log named | epoch u64, lane u32, role u8 (1 main, 2 application, 3 stream), stream u32 (0 but of role 3), configuration |
 //! | 11 log sealed | epoch u64, lane u32, length u64 |
 //! | 12 log replay point | epoch u64, lane u32, offset u64 |
 //! | 13 log un-named | epoch u64, lane u32 |
@@ -87,6 +87,8 @@
 //!
 //! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0,
 //! [`FEATURE_SOURCES`]: who does not know it would take tables of other databases for this one's.
+//! Those with an edit 2, 10 or 14 of another stream than the main one have bit 1,
+//! [`FEATURE_STREAMS`]: who does not know it would pass over the logs of those streams.
 //!
 //! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and
 //! decoded chunk by chunk ([`snapshot`]).
@@ -122,6 +124,11 @@ pub struct TableName {
 
 /// Incompatible feature bit of records and snapshots: tables of other databases are named.
 pub const FEATURE_SOURCES: u64 = 1;
+/// Incompatible feature bit of records and snapshots: keyspaces have streams of their own, whose
+/// logs are named.
+pub const FEATURE_STREAMS: u64 = 2;
+/// The stream of keyspaces that have none of their own, and of the database itself.
+pub const MAIN_STREAM: u32 = 0;
 /// Most bytes of a place.
 pub const PLACE_BYTES_MAX: usize = 4096;
 
@@ -288,6 +295,17 @@ pub struct Writer {
     pub since_unix_seconds: u64,
 }
 
+/// What a log is for. No number of a lane says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LogRole {
+    /// It carries the main stream.
+    Main,
+    /// It is the application's own.
+    Application,
+    /// It carries this stream, which is not the main one.
+    Stream(u32),
+}
+
 /// A change of the manifest's state. Snapshots are the same edits, from nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
@@ -380,6 +398,8 @@ pub enum Edit {
         epoch: u64,
         /// Its lane.
         lane: u32,
+        /// What it is for; the same for as long as it is named.
+        role: LogRole,
         /// The log store's own encoding.
         configuration: Bytes,
     },
@@ -452,13 +472,24 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// Whether only programs understand it that know [`FEATURE_SOURCES`].
-    pub fn is_of_sources(&self) -> bool {
+    /// The incompatible feature bits that a record or a snapshot with it has.
+    pub fn features(&self) -> u64 {
         match self {
-            Edit::SourceNamed(_) | Edit::SourceUnnamed { .. } => true,
-            Edit::TableAdded(table) => table.source.is_some(),
-            _ => false,
+            Edit::SourceNamed(_) | Edit::SourceUnnamed { .. } => FEATURE_SOURCES,
+            Edit::TableAdded(table) if table.source.is_some() => FEATURE_SOURCES,
+            Edit::LogNamed { role: LogRole::Stream(_), .. } => FEATURE_STREAMS,
+            Edit::KeyspaceCreated { stream, .. } | Edit::StreamReached { stream, .. }
+                if *stream != MAIN_STREAM =>
+            {
+                FEATURE_STREAMS
+            }
+            _ => 0,
         }
+    }
+
+    /// Those of all of them.
+    pub fn features_of(edits: &[Edit]) -> u64 {
+        edits.iter().fold(0, |features, edit| features | edit.features())
     }
 }
 

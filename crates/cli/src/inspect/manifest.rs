@@ -9,7 +9,7 @@ use tombolo_format::expiry::PROPERTY_EXPIRY;
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::manifest::snapshot::{SNAPSHOT_HEADER_BYTES, SnapshotDecoder, SnapshotIdentity};
 use tombolo_format::manifest::{
-    Edit, Part, RECORD_HEADER_BYTES, RecordKind, TableDescription, TableName, TableSource, Writer,
+    Edit, LogRole, Part, RECORD_HEADER_BYTES, RecordKind, TableDescription, TableName, TableSource, Writer,
     decode_record, record_hash,
 };
 use tombolo_format::pin::{PIN_HEADER_BYTES, decode_pin};
@@ -345,11 +345,12 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
         Edit::TableObsolete { name } => ("table obsolete", vec![("table", table_name(*name))]),
         Edit::TableCondemned { name } => ("table condemned", vec![("table", table_name(*name))]),
         Edit::TableUnnamed { name } => ("table un-named", vec![("table", table_name(*name))]),
-        Edit::LogNamed { epoch, lane, configuration } => (
+        Edit::LogNamed { epoch, lane, role, configuration } => (
             "log named",
             vec![
                 ("epoch", json!(epoch)),
                 ("lane", json!(lane)),
+                ("role", json!(role_name(*role))),
                 ("configuration", text::to_json(configuration)),
             ],
         ),
@@ -410,6 +411,14 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
         ),
     };
     report.part(at, None, what, fields);
+}
+
+fn role_name(role: LogRole) -> String {
+    match role {
+        LogRole::Main => "main".to_owned(),
+        LogRole::Application => "application".to_owned(),
+        LogRole::Stream(stream) => format!("stream {stream}"),
+    }
 }
 
 fn writer_fields(writer: &Writer) -> Vec<(&'static str, Value)> {

@@ -16,7 +16,7 @@ use crate::log_frame::{FrameHeader, SegmentHeader, SegmentIdentity};
 use crate::log_object::encode_seal;
 use crate::manifest::snapshot::{SnapshotEncoder, SnapshotIdentity};
 use crate::manifest::{
-    Edit, KeyspaceOptions, Record, RecordKind, TableDescription, TableName, encode_record,
+    Edit, KeyspaceOptions, LogRole, Record, RecordKind, TableDescription, TableName, encode_record,
 };
 use crate::operands::OperandList;
 use crate::pin::{Pin, PinKind, encode_pin};
@@ -69,7 +69,12 @@ fn a_segment() -> Vec<u8> {
 pub(super) fn a_record() -> Vec<u8> {
     let edits = vec![
         Edit::KeyspaceCreated { id: 1, name: "name".into(), stream: 0, options: KeyspaceOptions::default() },
-        Edit::LogNamed { epoch: 1, lane: 0, configuration: Bytes::from_static(b"log") },
+        Edit::LogNamed {
+            epoch: 1,
+            lane: 0,
+            role: LogRole::Stream(3),
+            configuration: Bytes::from_static(b"log"),
+        },
         Edit::TableAdded(a_description()),
         Edit::TableStaged(a_description()),
         Edit::StagedTableLive {

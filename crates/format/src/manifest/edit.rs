@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::{
-    Edit, PLACE_BYTES_MAX, Source, TableDescription, TableName, TableSource, WRITER_TEXT_BYTES_MAX, Writer,
+    Edit, LogRole, MAIN_STREAM, PLACE_BYTES_MAX, Source, TableDescription, TableName, TableSource,
+    WRITER_TEXT_BYTES_MAX, Writer,
 };
 use crate::codec::{Reader, put_prefixed};
 use crate::error::{FormatError, Result};
@@ -48,6 +49,11 @@ const STAGED_TABLE_LIVE: u8 = 23;
 const KEYSPACE_EMPTIED: u8 = 24;
 const TIME: u8 = 25;
 const TAG_MAX: u8 = TIME;
+
+const ROLE_MAIN: u8 = 1;
+const ROLE_APPLICATION: u8 = 2;
+const ROLE_STREAM: u8 = 3;
+const ROLE_MAX: u8 = ROLE_STREAM;
 
 /// Appends an edit.
 ///
@@ -136,8 +142,9 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             body.name(*name);
             TABLE_UNNAMED
         }
-        Edit::LogNamed { epoch, lane, configuration } => {
+        Edit::LogNamed { epoch, lane, role, configuration } => {
             body.log(*epoch, *lane);
+            body.role(*role);
             body.bytes(configuration, CONFIGURATION_BYTES_MAX, "a log configuration")?;
             LOG_NAMED
         }
@@ -233,6 +240,16 @@ impl Body<'_> {
     fn name(&mut self, name: TableName) {
         self.u64(name.epoch);
         self.u64(name.random);
+    }
+
+    fn role(&mut self, role: LogRole) {
+        let (role, stream) = match role {
+            LogRole::Main => (ROLE_MAIN, MAIN_STREAM),
+            LogRole::Application => (ROLE_APPLICATION, MAIN_STREAM),
+            LogRole::Stream(stream) => (ROLE_STREAM, stream),
+        };
+        self.0.push(role);
+        self.u32(stream);
     }
 
     fn log(&mut self, epoch: u64, lane: u32) {
@@ -335,6 +352,7 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         LOG_NAMED => Edit::LogNamed {
             epoch: reader.u64()?,
             lane: reader.u32()?,
+            role: role(&mut reader)?,
             configuration: Bytes::copy_from_slice(reader.prefixed(CONFIGURATION_BYTES_MAX)?),
         },
         LOG_SEALED => Edit::LogSealed { epoch: reader.u64()?, lane: reader.u32()?, length: reader.u64()? },
@@ -374,6 +392,18 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
     };
     reader.end()?;
     Ok(edit)
+}
+
+fn role(reader: &mut Reader<'_>) -> Result<LogRole> {
+    let at = reader.position();
+    let (role, stream) = (reader.u8()?, reader.u32()?);
+    match (role, stream) {
+        (ROLE_MAIN, MAIN_STREAM) => Ok(LogRole::Main),
+        (ROLE_APPLICATION, MAIN_STREAM) => Ok(LogRole::Application),
+        (ROLE_STREAM, 1..) => Ok(LogRole::Stream(stream)),
+        (role, _) if role > ROLE_MAX => Err(FormatError::newer(at, format!("a log of role {role}"))),
+        other => Err(FormatError::damaged(at, "a role of a log", format!("{other:?}"))),
+    }
 }
 
 fn time(reader: &mut Reader<'_>) -> Result<Edit> {

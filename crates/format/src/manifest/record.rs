@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::edit::{decode_writer, encode_writer};
-use super::{Edit, FEATURE_SOURCES, Part, Record, RecordKind, decode_edit, encode_edit};
+use super::{Edit, FEATURE_SOURCES, FEATURE_STREAMS, Part, Record, RecordKind, decode_edit, encode_edit};
 use crate::checksum::{crc32c, hash128};
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
@@ -13,7 +13,7 @@ pub const RECORD_MAGIC: [u8; 8] = *b"TMBLOREC";
 /// The version written, and the newest read.
 pub const RECORD_VERSION: u32 = 1;
 /// Incompatible feature bits that this program knows.
-pub const RECORD_FEATURES_KNOWN: u64 = FEATURE_SOURCES;
+pub const RECORD_FEATURES_KNOWN: u64 = FEATURE_SOURCES | FEATURE_STREAMS;
 /// Bytes before the edits.
 pub const RECORD_HEADER_BYTES: usize = 104;
 /// Most bytes of a record.
@@ -39,8 +39,7 @@ pub fn encode_record(record: &Record) -> Result<Bytes> {
     out.extend_from_slice(&RECORD_MAGIC);
     out.extend_from_slice(&RECORD_VERSION.to_le_bytes());
     out.extend_from_slice(&0u32.to_le_bytes());
-    let features = if edits_of(&record.kind).iter().any(Edit::is_of_sources) { FEATURE_SOURCES } else { 0 };
-    out.extend_from_slice(&features.to_le_bytes());
+    out.extend_from_slice(&Edit::features_of(edits_of(&record.kind)).to_le_bytes());
     out.extend_from_slice(&0u64.to_le_bytes());
     out.extend_from_slice(&record.incarnation.to_le_bytes());
     out.extend_from_slice(&record.slot.to_le_bytes());
@@ -155,12 +154,9 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record> {
     let mut reader = Reader::new(&body[RECORD_HEADER_BYTES..]);
     let kind =
         decode_kind(&mut reader, kind, count).map_err(|error| error.shifted(RECORD_HEADER_BYTES as u64))?;
-    if features & FEATURE_SOURCES == 0 && edits_of(&kind).iter().any(Edit::is_of_sources) {
-        return Err(FormatError::damaged(
-            16,
-            "the feature bit of edits about sources",
-            format!("{features:#x}"),
-        ));
+    let wanted = Edit::features_of(edits_of(&kind));
+    if wanted & !features != 0 {
+        return Err(FormatError::damaged(16, format!("feature bits {wanted:#x}"), format!("{features:#x}")));
     }
     Ok(Record { kind, ..record })
 }

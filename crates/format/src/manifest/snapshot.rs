@@ -27,7 +27,7 @@
 //!
 //! The record that names the object holds its length and the checksum of all of it (xxh3, 64 bits).
 
-use super::{EDIT_BYTES_MAX, Edit, FEATURE_SOURCES, decode_edit, encode_edit};
+use super::{EDIT_BYTES_MAX, Edit, FEATURE_SOURCES, FEATURE_STREAMS, decode_edit, encode_edit};
 use crate::checksum::{StreamHash, crc32c, crc32c_two, stamp};
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
@@ -37,7 +37,7 @@ pub const SNAPSHOT_MAGIC: [u8; 8] = *b"TMBLOSNA";
 /// The version written, and the newest read.
 pub const SNAPSHOT_VERSION: u32 = 1;
 /// Incompatible feature bits that this program knows.
-pub const SNAPSHOT_FEATURES_KNOWN: u64 = FEATURE_SOURCES;
+pub const SNAPSHOT_FEATURES_KNOWN: u64 = FEATURE_SOURCES | FEATURE_STREAMS;
 /// Bytes before the first chunk.
 pub const SNAPSHOT_HEADER_BYTES: usize = 60;
 /// Bytes of a chunk before its edits.
@@ -88,15 +88,14 @@ pub struct SnapshotEnd {
 }
 
 impl SnapshotEncoder {
-    /// Begins a snapshot of edits none of which is about sources ([`Edit::is_of_sources`]).
+    /// Begins a snapshot of edits none of which needs a feature bit ([`Edit::features`]).
     pub fn new(identity: SnapshotIdentity) -> SnapshotEncoder {
         SnapshotEncoder::with_features(identity, 0)
     }
 
     /// Begins the snapshot of these edits, which are then pushed.
     pub fn of(identity: SnapshotIdentity, edits: &[Edit]) -> SnapshotEncoder {
-        let features = if edits.iter().any(Edit::is_of_sources) { FEATURE_SOURCES } else { 0 };
-        SnapshotEncoder::with_features(identity, features)
+        SnapshotEncoder::with_features(identity, Edit::features_of(edits))
     }
 
     fn with_features(identity: SnapshotIdentity, features: u64) -> SnapshotEncoder {
@@ -126,11 +125,11 @@ impl SnapshotEncoder {
     /// Adds an edit. Now and then the next piece of the object is handed out: append it.
     ///
     /// # Errors
-    /// `Limit` when the edit is beyond its limits, or about sources in a snapshot that was begun
-    /// without any; nothing was added.
+    /// `Limit` when the edit is beyond its limits, or needs a feature bit that the snapshot was not
+    /// begun with; nothing was added.
     pub fn push(&mut self, edit: &Edit) -> Result<Option<Vec<u8>>> {
-        if edit.is_of_sources() && self.features & FEATURE_SOURCES == 0 {
-            return Err(FormatError::limit("an edit about sources in a snapshot without them"));
+        if edit.features() & !self.features != 0 {
+            return Err(FormatError::limit("an edit that needs a feature bit in a snapshot without it"));
         }
         encode_edit(edit, &mut self.edits)?;
         self.chunk_edits += 1;
@@ -313,13 +312,10 @@ impl SnapshotDecoder {
                 for _ in 0..count {
                     let edit =
                         decode_edit(&mut body).map_err(|error| error.shifted(CHUNK_HEADER_BYTES as u64))?;
-                    if edit.is_of_sources() && self.features & FEATURE_SOURCES == 0 {
+                    let wanted = edit.features();
+                    if wanted & !self.features != 0 {
                         let found = format!("{:#x}", self.features);
-                        return Err(FormatError::damaged(
-                            16,
-                            "the feature bit of edits about sources",
-                            found,
-                        ));
+                        return Err(FormatError::damaged(16, format!("feature bits {wanted:#x}"), found));
                     }
                     edits.push(edit);
                 }

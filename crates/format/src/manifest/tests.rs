@@ -54,7 +54,15 @@ fn all_edits() -> Vec<Edit> {
         Edit::TableObsolete { name },
         Edit::TableCondemned { name },
         Edit::TableUnnamed { name },
-        Edit::LogNamed { epoch: 3, lane: 1, configuration: Bytes::from_static(b"configuration") },
+        Edit::LogNamed {
+            epoch: 3,
+            lane: 1,
+            role: LogRole::Application,
+            configuration: Bytes::from_static(b"configuration"),
+        },
+        Edit::LogNamed { epoch: 3, lane: 0, role: LogRole::Main, configuration: Bytes::new() },
+        Edit::LogNamed { epoch: 3, lane: 9, role: LogRole::Stream(4), configuration: Bytes::new() },
+        Edit::StreamReached { stream: 4, sequence: SequenceNumber(14) },
         Edit::LogSealed { epoch: 3, lane: 1, length: 99 },
         Edit::LogReplayPoint { epoch: 3, lane: 1, offset: 98 },
         Edit::LogTrimmed { epoch: 3, lane: 1, entries: 97 },
@@ -159,21 +167,27 @@ fn a_claim_names_its_writer_in_the_bytes_of_the_table() {
     assert!(matches!(encode_record(&record(RecordKind::Claim(long))), Err(FormatError::Limit { .. })));
 }
 
-/// What names tables of other databases is not read by who does not know of them.
+/// What names tables of other databases, or logs of streams, is not read by who does not know of
+/// them.
 #[test]
-fn edits_about_sources_have_a_feature_bit() {
+fn edits_about_sources_and_streams_have_feature_bits() {
     let of = |edits: Vec<Edit>| encode_record(&record(RecordKind::Edits(edits))).unwrap();
     for edit in all_edits() {
-        assert_eq!(of(vec![edit.clone()])[16], u8::from(edit.is_of_sources()), "{edit:?}");
+        assert_eq!(of(vec![edit.clone()])[16], u8::try_from(edit.features()).unwrap(), "{edit:?}");
     }
     let bytes = of(all_edits());
     let mut without = bytes[..bytes.len() - 4].to_vec();
-    without[16] = 0;
-    without.extend_from_slice(&crc32c(&without).to_le_bytes());
-    assert!(matches!(decode_record(&without), Err(FormatError::Damaged { offset: 16, .. })));
+    assert_eq!(without[16], 3);
+    for features in 0..3 {
+        without.truncate(bytes.len() - 4);
+        without[16] = features;
+        without.extend_from_slice(&crc32c(&without).to_le_bytes());
+        assert!(matches!(decode_record(&without), Err(FormatError::Damaged { offset: 16, .. })));
+    }
     let identity = SnapshotIdentity { incarnation: 1, slot: 2, random: 3 };
-    let source = all_edits().into_iter().find(Edit::is_of_sources).unwrap();
-    assert!(SnapshotEncoder::new(identity).push(&source).is_err());
+    for edit in all_edits().iter().filter(|edit| edit.features() != 0) {
+        assert!(SnapshotEncoder::new(identity).push(edit).is_err());
+    }
 }
 
 #[test]
@@ -272,7 +286,10 @@ fn limits_of_edits_are_errors() {
     assert!(matches!(encode_record(&record(RecordKind::Edits(vec![long]))), Err(FormatError::Limit { .. })));
     let configuration = Bytes::from(vec![0; (64 << 10) + 1]);
     let mut out = vec![1, 2];
-    assert!(encode_edit(&Edit::LogNamed { epoch: 0, lane: 0, configuration }, &mut out).is_err());
+    assert!(
+        encode_edit(&Edit::LogNamed { epoch: 0, lane: 0, role: LogRole::Main, configuration }, &mut out)
+            .is_err()
+    );
     assert_eq!(out, [1, 2], "nothing of a refused edit stays");
 }
 

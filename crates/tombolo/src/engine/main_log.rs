@@ -12,7 +12,7 @@
 //!    earlier log is over.
 //! 3. Whatever ends a log but a fence leaves the handle as it is. The first reason stays.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tombolo_env::Completion;
@@ -20,18 +20,29 @@ use tombolo_storage::{Error, ErrorKind, Log, LogId, LogOffset, Pressure, Result}
 
 /// The lane of the main stream with which an epoch begins.
 pub(crate) const MAIN_LANE: u32 = 0;
-/// Lanes from here on carry the main stream too, one after the other; those between are the
-/// application's.
-const LATER_MAIN_LANES: u32 = 1 << 16;
+/// Lanes that are begun later have numbers from here on; those between are the application's. What
+/// a lane is for its record says, and not its number.
+const LATER_LANES: u32 = 1 << 16;
 
-/// Whether a lane of this number carries the main stream.
-pub(crate) fn is_main(lane: u32) -> bool {
-    lane == MAIN_LANE || lane >= LATER_MAIN_LANES
+/// Numbers of lanes that this epoch has never tried to begin.
+#[derive(Debug)]
+pub(crate) struct LaneNumbers(AtomicU32);
+
+impl Default for LaneNumbers {
+    fn default() -> LaneNumbers {
+        LaneNumbers(AtomicU32::new(LATER_LANES))
+    }
 }
 
-/// The number that follows that of a lane of the main stream; `None` after the last.
-pub(crate) fn lane_after(lane: u32) -> Option<u32> {
-    lane.checked_add(1).map(|next| next.max(LATER_MAIN_LANES))
+impl LaneNumbers {
+    /// The next one.
+    ///
+    /// # Errors
+    /// `Unsupported` after the last.
+    pub(crate) fn next(&self) -> Result<u32> {
+        let next = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
+        next.map_err(|_| Error::new(ErrorKind::Unsupported, "the epoch has no more lanes"))
+    }
 }
 
 /// See the module's documentation.

@@ -46,6 +46,7 @@ use parking_lot::Mutex;
 use tombolo_env::Env;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
+pub(crate) use tombolo_format::manifest::MAIN_STREAM;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
 
@@ -58,7 +59,7 @@ pub(crate) use following::Following;
 pub(crate) use health::Health;
 pub(crate) use kept::Kept;
 pub(crate) use lanes::{ApplicationLogs, OwnLane};
-pub(crate) use main_log::{MAIN_LANE, MainLog, is_main, lane_after, no_log, took_no_effect};
+pub(crate) use main_log::{LaneNumbers, MAIN_LANE, MainLog, no_log, took_no_effect};
 pub(crate) use opened::{note_opened, opened_here};
 pub(crate) use questions::Questions;
 pub(crate) use readers::Readers;
@@ -76,9 +77,6 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::pace::BackgroundRate;
 use crate::version::{Ingested, Versions};
-
-/// The stream that orders all keyspaces.
-pub(crate) const MAIN_STREAM: u32 = 0;
 
 /// A memtable that takes no more writes, and what its flush tells the manifest.
 #[derive(Debug)]
@@ -277,6 +275,7 @@ impl Engine {
             manifest: parts.manifest,
             left_behind: Arc::clone(&parts.versions.tables().left_behind),
             versions: parts.versions,
+            lanes: LaneNumbers::default(),
         };
         let health = Health::new(store, parts.main, ApplicationLogs::new(parts.log), parts.listener);
         let settings = (parts.options, parts.replay_rate);

@@ -6,6 +6,7 @@ use tombolo_env::Env;
 use tombolo_format::manifest::TableDescription;
 use tombolo_storage::{Error, ErrorKind, LogContext, LogStore, ObjectStore, Request};
 
+use super::LaneNumbers;
 use crate::checkpoint::Checkpoints;
 use crate::manifest::{self, Manifest};
 use crate::version::{LeftBehind, Versions};
@@ -22,6 +23,8 @@ pub(crate) struct Store {
     pub(crate) versions: Versions,
     /// Tables of this epoch that nothing names, and that could not be deleted yet.
     pub(crate) left_behind: Arc<LeftBehind>,
+    /// Those of this epoch.
+    pub(crate) lanes: LaneNumbers,
 }
 
 impl Store {

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::Instant;
-use tombolo_format::manifest::Edit;
+use tombolo_format::manifest::{Edit, LogRole};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Result};
 
 use super::{FIRST_PAUSE, LAST_PAUSE, Retries, sleep};
-use crate::engine::{Background, Engine, MAIN_LANE, MainLog, Store, Work, is_main, lane_after};
+use crate::engine::{Background, Engine, MainLog, Store, Work};
+use crate::manifest::LogState;
 use crate::write;
 
 /// A log that ends sooner than this is followed by another only after a pause.
@@ -23,8 +24,6 @@ const SOON: Duration = Duration::from_secs(60);
 /// The memory from one log to the next.
 #[derive(Debug)]
 pub(super) struct Renewal {
-    /// The lane that was tried last.
-    tried: u32,
     /// When the log that is in use began.
     began: Option<Instant>,
     pause: Duration,
@@ -32,7 +31,7 @@ pub(super) struct Renewal {
 
 impl Default for Renewal {
     fn default() -> Renewal {
-        Renewal { tried: MAIN_LANE, began: None, pause: FIRST_PAUSE }
+        Renewal { began: None, pause: FIRST_PAUSE }
     }
 }
 
@@ -44,7 +43,7 @@ pub(super) async fn run(engine: &Arc<Engine>, renewal: &mut Renewal) -> Result<(
     renewal.rest(engine).await?;
     let mut retries = Retries::default();
     loop {
-        let attempt = match begin(engine, renewal).await {
+        let attempt = match begin(engine).await {
             Ok(log) => {
                 install(engine, &log);
                 renewal.began = Some(engine.env.now());
@@ -93,11 +92,10 @@ fn passing(store: &Store, error: Error) -> Error {
 }
 
 /// Begins another lane, which the manifest names when this returns.
-async fn begin(store: &Store, renewal: &mut Renewal) -> Result<Arc<MainLog>> {
+async fn begin(store: &Store) -> Result<Arc<MainLog>> {
     end_attempts(store).await?;
-    let lane = lane_after(renewal.tried)
-        .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the epoch has no more lanes"))?;
-    renewal.tried = lane;
+    let lane = store.lanes.next()?;
+    store.manifest.assign_lanes([(lane, LogRole::Main)]);
     let mut context = store.context.clone();
     if is_enabled(Mutant::RenewedLogServedBeforeNamed) {
         context.chain = store.manifest.without_waiting();
@@ -109,8 +107,8 @@ async fn begin(store: &Store, renewal: &mut Renewal) -> Result<Arc<MainLog>> {
 /// Un-names lanes of attempts that failed after all: nothing was ever appended to them.
 async fn end_attempts(store: &Store) -> Result<()> {
     let state = store.manifest.state();
-    let mine = |id: &&LogId| id.epoch == store.context.epoch && is_main(id.lane);
-    let ended: Vec<LogId> = state.logs().keys().filter(mine).copied().collect();
+    let mine = |(id, log): &(&LogId, &LogState)| id.epoch == store.context.epoch && log.role == LogRole::Main;
+    let ended: Vec<LogId> = state.logs().iter().filter(mine).map(|(id, _)| *id).collect();
     if ended.is_empty() || is_enabled(Mutant::EndedLogStaysNamed) {
         return Ok(());
     }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use tombolo_format::incarnation::{INCARNATION_BYTES, decode_incarnation};
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::TableDescription;
+use tombolo_format::manifest::{LogRole, TableDescription};
 use tombolo_storage::object::read_whole;
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, LogRecord, ObjectName, Purpose, Result};
 
 use crate::checkpoint::last_sequence;
-use crate::engine::{Engine, Health, Kept, Store, View, is_main};
+use crate::engine::{Engine, Health, Kept, Store, View};
 use crate::manifest::names::{INCARNATION_PREFIX, parse_incarnation};
 use crate::manifest::{self, State};
 use crate::table::check_description;
@@ -293,7 +293,9 @@ fn durable_through(health: &Health, id: LogId) -> Option<LogOffset> {
     if id == main.id {
         return main.ended().is_none().then(|| main.durable_through());
     }
-    health.application.log.as_ref().filter(|_| !is_main(id.lane)).map(|log| log.durable_through(id.lane))
+    let state = health.manifest.state();
+    let is_application = state.logs().get(&id).is_some_and(|log| log.role == LogRole::Application);
+    health.application.log.as_ref().filter(|_| is_application).map(|log| log.durable_through(id.lane))
 }
 
 async fn read_log(

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use tombolo_format::expiry::Times;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{
-    Edit, KeyspaceOptions, Part, Record, RecordKind, Source, TableDescription, TableName, Writer,
+    Edit, KeyspaceOptions, LogRole, Part, Record, RecordKind, Source, TableDescription, TableName, Writer,
 };
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
@@ -167,6 +167,8 @@ impl KeyspaceState {
 /// A log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogState {
+    /// What it is for.
+    pub role: LogRole,
     /// The log store's own encoding of where and how it is kept.
     pub configuration: Bytes,
     /// What fencing it has yielded.
@@ -831,12 +833,16 @@ impl State {
         let id = LogId { epoch: Epoch(epoch), lane };
         let logs = Arc::make_mut(&mut self.logs);
         match (edit, logs.get_mut(&id)) {
+            (Edit::LogNamed { role, .. }, Some(log)) if *role != log.role => {
+                return refuse(format!("log {epoch}/{lane} is of {:?}, now of {role:?}", log.role));
+            }
             (Edit::LogNamed { configuration, .. }, Some(log)) => log.configuration = configuration.clone(),
-            (Edit::LogNamed { configuration, .. }, None) => {
+            (Edit::LogNamed { role, configuration, .. }, None) => {
                 if matches!(origin, Origin::Record(writer) if writer != id.epoch) {
                     return refuse(format!("a record of another epoch names a new log of epoch {epoch}"));
                 }
                 let log = LogState {
+                    role: *role,
                     configuration: configuration.clone(),
                     sealed: None,
                     replay_point: LogOffset::ZERO,
@@ -907,7 +913,8 @@ impl State {
         self.keyspace_edits(&mut edits);
         for (id, log) in &*self.logs {
             let (epoch, lane) = (id.epoch.0, id.lane);
-            edits.push(Edit::LogNamed { epoch, lane, configuration: log.configuration.clone() });
+            let (role, configuration) = (log.role, log.configuration.clone());
+            edits.push(Edit::LogNamed { epoch, lane, role, configuration });
             edits.push(Edit::LogReplayPoint { epoch, lane, offset: log.replay_point.0 });
             if log.trimmed > 0 {
                 edits.push(Edit::LogTrimmed { epoch, lane, entries: log.trimmed });

@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo_format::manifest::TableName;
+use tombolo_format::manifest::{LogRole, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
 
 use crate::collection::{Pinned, pin_for_reader};
-use crate::engine::{Background, Engine, KeyspaceInfo, Sealed, View, ingested_of, is_main};
+use crate::engine::{Background, Engine, KeyspaceInfo, Sealed, View, ingested_of};
 use crate::manifest::State;
 use crate::manifest::chain::Tip;
 use crate::manifest::driver::follow::ChainFollower;
@@ -271,7 +271,7 @@ impl Follower {
         let mut lacks = None;
         let state = Arc::clone(&self.state);
         self.logs.retain(|id, _| state.logs().contains_key(id));
-        for (id, log) in state.logs().iter().filter(|(id, _)| is_main(id.lane)) {
+        for (id, log) in state.logs().iter().filter(|(_, log)| log.role == LogRole::Main) {
             let known = self.logs.get(id).copied();
             let from = known.map_or(log.replay_point, |known| known.max(log.replay_point));
             if log.sealed.is_some_and(|sealed| sealed <= from) {

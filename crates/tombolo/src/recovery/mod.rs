@@ -36,7 +36,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Env, Task, TaskClass, all};
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::Edit;
+use tombolo_format::manifest::{Edit, LogRole};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
     ConfigurationChain, Epoch, Error, ErrorKind, Log, LogContext, LogId, LogOffset, LogRecord, LogStore,
@@ -49,7 +49,7 @@ use crate::checkpoint::Checkpoints;
 use crate::collection::{Destroyed, Pinned, expire_pins, release_source};
 use crate::engine::{
     Background, Catalog, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, MainLog, Parts, Sealed,
-    Stream, View, Work, ingested_of, is_main, note_opened, opened_here,
+    Stream, View, Work, ingested_of, note_opened, opened_here,
 };
 use crate::event::Listener;
 use crate::extensions::Extensions;
@@ -331,6 +331,8 @@ async fn recover(
         replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, empty).await?;
     give_up_staged(manifest, &replayed).await?;
+    let applications = (1..lanes).map(|lane| (lane, LogRole::Application));
+    manifest.assign_lanes(applications.chain([(MAIN_LANE, LogRole::Main)]));
     let log = log_store.open(context, lanes).await?;
     Ok((old_logs, replayed, log))
 }
@@ -515,13 +517,13 @@ async fn seal_logs(
 ) -> Result<Vec<OldLog>> {
     let state = manifest.state();
     let is_known = |log: &LogState| log.sealed.is_some() && !is_enabled(Mutant::LogIgnoreRecordedSeal);
-    let replayed = state.logs().iter().filter(|(id, log)| is_main(id.lane) && !is_known(log)).count();
+    let replayed = state.logs().iter().filter(|(_, log)| log.role == LogRole::Main && !is_known(log)).count();
     // What fences read of a log that is about to be replayed they keep, together as much as one
     // lane may hold; of the application's nothing.
     let keeping = LogContext { memory: Arc::new(LogBooks::shared(budget, replayed)), ..context.clone() };
     let looking = LogContext { memory: Arc::new(LogBooks::least(budget)), ..context.clone() };
     let fences = state.logs().iter().map(|(id, log)| -> BoxFuture<'_, Result<OldLog>> {
-        let context = if is_main(id.lane) { &keeping } else { &looking };
+        let context = if log.role == LogRole::Main { &keeping } else { &looking };
         let mut record = LogRecord { id: *id, configuration: log.configuration.clone() };
         Box::pin(async move {
             if let Some(sealed) = log.sealed.filter(|_| is_known(log)) {
@@ -582,14 +584,14 @@ async fn replay_logs(
     let (mut holding, mut empty) = (Vec::new(), Vec::new());
     let began = context.env.now();
     for OldLog { record, sealed } in old_logs {
-        // Other lanes are the application's: named until it releases them.
-        if !is_main(record.id.lane) {
+        let Some(log) = state.logs().get(&record.id) else { continue };
+        // The application's stay named until it releases them.
+        if log.role == LogRole::Application {
             if is_enabled(Mutant::ApplicationLogEndedByOpening) {
                 empty.push(record);
             }
             continue;
         }
-        let Some(log) = state.logs().get(&record.id) else { continue };
         let before = replay.bytes();
         if log.replay_point < sealed {
             replay.begin_log();

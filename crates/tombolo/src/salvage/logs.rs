@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo_env::BoxFuture;
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::Edit;
+use tombolo_format::manifest::{Edit, LogRole};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
     ConfigurationChain, Error, ErrorKind, LogContext, LogEntry, LogId, LogOffset, LogReader, LogRecord,
@@ -15,7 +15,7 @@ use tombolo_storage::{
 
 use super::history::is_damage;
 use crate::budget::{LogBooks, MemoryBudget};
-use crate::engine::{MAIN_LANE, is_main};
+use crate::engine::MAIN_LANE;
 use crate::manifest::{Manifest, State};
 use crate::recovery::Replay;
 
@@ -71,7 +71,7 @@ pub(super) async fn survey(
     // Their names are other ones where all is copied to: what shows them cannot be.
     let mut replay = Replay::new(state, budget, memtable_bytes)?.without_staged();
     let (mut parts, mut stopped) = (Vec::new(), None);
-    for (id, log) in state.logs().iter().filter(|(id, _)| is_main(id.lane)) {
+    for (id, log) in state.logs().iter().filter(|(_, log)| log.role == LogRole::Main) {
         // The newest state knows best where the log lies, and how far it goes.
         let named = newest.and_then(|newest| newest.logs().get(id));
         let is_freed = newest.is_some() && named.is_none();
@@ -201,6 +201,7 @@ pub(super) async fn copy(
     let named = |(id, record): (LogId, LogRecord)| Edit::LogNamed {
         epoch: id.epoch.0,
         lane: id.lane,
+        role: LogRole::Main,
         configuration: record.configuration,
     };
     Ok(records.into_iter().map(named).collect())

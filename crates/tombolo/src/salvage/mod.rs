@@ -25,13 +25,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tombolo_env::Env;
-use tombolo_format::manifest::{Edit, TableDescription};
+use tombolo_format::manifest::{Edit, LogRole, TableDescription};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, LogContext, LogStore, ObjectStore, Purpose, Result};
 
 use crate::budget::{LogBooks, MemoryBudget};
 use crate::checkpoint::{edits, last_sequence};
-use crate::engine::is_main;
 use crate::manifest::driver::io::Io;
 use crate::manifest::{LogState, Manifest, State, names};
 use crate::options::{KeyspaceOptions, Options};
@@ -161,7 +160,7 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
 async fn applications(io: &Io, history: &History, state: &State) -> Result<Vec<Loss>> {
     let told = |what: String| Loss { what, keyspace: None, keys: None, entries: 0, bytes: 0 };
     let holds = |log: &LogState| log.sealed.is_none_or(|sealed| sealed > log.replay_point);
-    let logs = state.logs().iter().filter(|(id, log)| !is_main(id.lane) && holds(log));
+    let logs = state.logs().iter().filter(|(_, log)| log.role == LogRole::Application && holds(log));
     let mut losses: Vec<Loss> = logs
         .map(|(id, _)| {
             told(format!("log {} of the application, of epoch {}, is not taken", id.lane - 1, id.epoch))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tombolo_format::manifest::Edit;
+use tombolo_format::manifest::{Edit, LogRole};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
     Epoch, Error, ErrorKind, Log, LogAppend, LogId, LogOffset, LogReader, LogRecord, Result,
@@ -252,7 +252,7 @@ impl ApplicationLog {
     fn earlier_logs(&self) -> Vec<EarlierLog> {
         let state = self.engine().manifest.state();
         let mine = |id: &LogId| id.lane == self.lane && id.epoch < self.engine().context.epoch;
-        let logs = state.logs().iter().filter(|(id, _)| mine(id));
+        let logs = state.logs().iter().filter(|(id, log)| mine(id) && log.role == LogRole::Application);
         // Opening has recorded where each ends.
         let log = |(id, log): (&LogId, &LogState)| EarlierLog {
             record: LogRecord { id: *id, configuration: log.configuration.clone() },

@@ -16,7 +16,7 @@ pub(crate) mod housekeeping;
 pub(crate) mod io;
 mod writer;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use tombolo_env::{
     BoxFuture, Completer, Completion, Env, Instant, ProcessFacts, TaskClass, completion, within,
 };
-use tombolo_format::manifest::{Edit, RecordKind, TableName, Writer, record_hash};
+use tombolo_format::manifest::{Edit, LogRole, RecordKind, TableName, Writer, record_hash};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
     ConfigurationChain, Epoch, Error, ErrorKind, Incarnation, LogContext, LogId, LogMemory, LogRecord,
@@ -108,6 +108,8 @@ pub(crate) struct Inner {
     putting_since: Mutex<Option<Instant>>,
     /// Logs of which nothing is published any more.
     given_up: Mutex<BTreeSet<LogId>>,
+    /// What lanes of this epoch are for, before anything is published of them.
+    roles: Mutex<BTreeMap<u32, LogRole>>,
     /// Slots whose state a snapshot holds that a record names, and since when this process knows
     /// that: those below which records are still to be deleted.
     named: Mutex<VecDeque<(u64, Instant)>>,
@@ -227,6 +229,7 @@ impl Manifest {
             shared: Mutex::new(shared),
             putting_since: Mutex::default(),
             given_up: Mutex::default(),
+            roles: Mutex::default(),
             named: Mutex::default(),
             io,
         };
@@ -250,6 +253,7 @@ impl Manifest {
             shared: Mutex::default(),
             putting_since: Mutex::default(),
             given_up: Mutex::default(),
+            roles: Mutex::default(),
             named: Mutex::new(named),
             io,
         });
@@ -399,6 +403,26 @@ impl Manifest {
     /// This chain to publish logs in without the wait for a record, for mutants.
     pub(crate) fn without_waiting(&self) -> Arc<dyn ConfigurationChain> {
         Arc::new(Hasty(self.clone()))
+    }
+
+    /// What lanes of this epoch are for, which the record that names them says. Before anything is
+    /// published of them.
+    pub(crate) fn assign_lanes(&self, lanes: impl IntoIterator<Item = (u32, LogRole)>) {
+        self.inner().roles.lock().extend(lanes);
+    }
+
+    /// The edit that names a log, or says that it lies elsewhere.
+    ///
+    /// # Errors
+    /// `Bug` of a lane that is for nothing.
+    fn named_log(&self, LogRecord { id, configuration }: LogRecord) -> Result<Edit> {
+        let known = || self.state().logs().get(&id).map(|log| log.role);
+        let assigned = || self.inner().roles.lock().get(&id.lane).copied();
+        let own = id.epoch == self.inner().epoch;
+        let role = known().or_else(|| if own { assigned() } else { None }).ok_or_else(|| {
+            Error::new(ErrorKind::Bug, format!("lane {} of epoch {} is for nothing", id.lane, id.epoch))
+        })?;
+        Ok(Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, role, configuration })
     }
 
     /// A log of this epoch is about to be un-named: what its store publishes of it from here on is
@@ -583,12 +607,9 @@ impl ConfigurationChain for Manifest {
         let refused = records.iter().map(|record| record.id).find(|id| given_up.contains(id));
         let queued = refused.map_or_else(
             || {
-                let named = |LogRecord { id, configuration }| Edit::LogNamed {
-                    epoch: id.epoch.0,
-                    lane: id.lane,
-                    configuration,
-                };
-                Ok(self.commit(records.into_iter().map(named).collect()))
+                let edits =
+                    records.into_iter().map(|record| self.named_log(record)).collect::<Result<_>>()?;
+                Ok(self.commit(edits))
             },
             |id| {
                 Err(Error::new(
@@ -660,9 +681,8 @@ struct Hasty(Manifest);
 
 impl ConfigurationChain for Hasty {
     fn publish(&self, record: LogRecord) -> BoxFuture<'_, Result<()>> {
-        let LogRecord { id, configuration } = record;
-        drop(self.0.commit(vec![Edit::LogNamed { epoch: id.epoch.0, lane: id.lane, configuration }]));
-        Box::pin(async { Ok(()) })
+        let named = self.0.named_log(record).map(|edit| drop(self.0.commit(vec![edit])));
+        Box::pin(async { named })
     }
 
     fn named(&self) -> Vec<LogRecord> {

@@ -532,7 +532,11 @@ fn publishes_log_configurations() {
         let (writer, _) = Manifest::open(&env, Arc::clone(&store), options(OpenMode::Create)).await.unwrap();
         let id = LogId { epoch: writer.epoch(), lane: 0 };
         let record = LogRecord { id, configuration: "here".into() };
+        let unknown = writer.publish(record.clone()).await.unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::Bug, "nothing says what the lane is for");
+        writer.assign_lanes([(0, LogRole::Stream(7))]);
         writer.publish(record.clone()).await.unwrap();
+        assert_eq!(writer.state().logs()[&id].role, LogRole::Stream(7));
         assert_eq!(writer.named(), [record]);
         let sealed = |length| vec![Edit::LogSealed { epoch: 1, lane: 0, length }];
         writer.commit(sealed(100)).await.unwrap().unwrap();
@@ -550,6 +554,7 @@ fn publishes_several_logs_in_one_record_or_none() {
         let epoch = writer.epoch();
         let record = |lane| LogRecord { id: LogId { epoch, lane }, configuration: "here".into() };
         let before = writer.state().slot();
+        writer.assign_lanes((0..4).map(|lane| (lane, LogRole::Main)));
         writer.publish_all(vec![record(0), record(1)]).await.unwrap();
         assert_eq!(writer.named(), [record(0), record(1)]);
         assert_eq!(writer.state().slot(), before + 1);

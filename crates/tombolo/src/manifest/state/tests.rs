@@ -136,6 +136,7 @@ fn a_source_is_named_as_long_as_its_tables() {
 fn edits() -> impl Strategy<Value = Edit> {
     let name = || (1u64..3, 0u64..12).prop_map(|(epoch, random)| TableName { epoch, random });
     let (id, lane) = (|| 0u32..6, || 0u32..2);
+    let role = || prop::sample::select(vec![LogRole::Main, LogRole::Application, LogRole::Stream(1)]);
     prop_oneof![
         2 => (id(), 0u32..4).prop_map(|(id, name)| {
             let options = KeyspaceOptions::of([("level".into(), name.to_string())]);
@@ -167,8 +168,10 @@ fn edits() -> impl Strategy<Value = Edit> {
         6 => name().prop_map(|name| Edit::TableObsolete { name }),
         5 => name().prop_map(|name| Edit::TableCondemned { name }),
         3 => name().prop_map(|name| Edit::TableUnnamed { name }),
-        2 => (1u64..3, lane()).prop_map(
-            |(epoch, lane)| Edit::LogNamed { epoch, lane, configuration: Bytes::from_static(b"here") }
+        2 => (1u64..3, lane(), role()).prop_map(
+            |(epoch, lane, role)| {
+                Edit::LogNamed { epoch, lane, role, configuration: Bytes::from_static(b"here") }
+            }
         ),
         2 => (1u64..3, lane(), 0u64..5).prop_map(
             |(epoch, lane, length)| Edit::LogSealed { epoch, lane, length }
