@@ -99,6 +99,7 @@ pub enum Mutant {
     DeadRunOpenedLate,
     DeadRunByAnotherTime,
     DeadRunForgetsWhatHides,
+    DeadRunOpenedByAnOlderWalk,
     // What a flush lets go
     FlushAheadTakenForBottom,
     FlushToNothingUnsaid,

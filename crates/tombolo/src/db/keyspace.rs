@@ -468,6 +468,7 @@ impl Keyspace {
         self.write_one(EntryKind::ExpiringPut, key, &join_expiring(value, end), durability)
     }
 
+    #[inline]
     fn write_one(&self, kind: EntryKind, key: &[u8], value: &[u8], durability: Durability) -> Op<()> {
         let write = || {
             Op::limited(self.limit, &self.engine().env, "write", || {
@@ -509,7 +510,8 @@ impl Keyspace {
             Err(error) => Op::ready(Err(error)),
             Ok(InMemory::Answer(value)) => Op::ready(Ok(value.map(|value| aligned(value, alignment)))),
             Ok(InMemory::Miss) => Op::limited(self.limit, &engine.env, "get", || {
-                Op::start_read(&engine.env, "get", self.miss(Arc::clone(view), sequence, judged.ms(), key))
+                let work = self.miss(Arc::clone(view), sequence, judged.ms(), key);
+                Op::read(&engine.env, engine.is_near(), "get", work)
             }),
         }
     }
@@ -584,7 +586,7 @@ impl Keyspace {
                 let work = self.miss(Arc::clone(view), sequence, judged.ms(), key);
                 let then = move |value: Option<Value>| value.and_then(|value| read.map(|read| read(&value)));
                 Op::limited(self.limit, &engine.env, "get", || {
-                    Op::start_read_with(&engine.env, "get", work, then)
+                    Op::read_with(&engine.env, engine.is_near(), "get", work, then)
                 })
             }
         }
@@ -688,10 +690,10 @@ impl Keyspace {
         };
         let engine = self.engine();
         let (keyspace, alignment) = (Arc::clone(&self.info), self.info.value_alignment());
-        let env = engine.env.clone();
+        let (env, is_near) = (engine.env.clone(), engine.is_near());
         let (engine, view) = (Arc::clone(engine), Kept::new(engine, looked.view));
         let start = || {
-            Op::start_read(&env, "multi-get", async move {
+            Op::read(&env, is_near, "multi-get", async move {
                 let judged = Judged::At(looked.judged_ms);
                 let asked = Asked { keyspace: &keyspace, sequence: looked.sequence, judged };
                 let found = read::get_several_from_tables(&engine, &view, asked, &looked.missing).await?;

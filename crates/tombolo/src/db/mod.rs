@@ -448,7 +448,8 @@ impl Db {
         let start = || {
             Op::start(&env, TaskClass::Flush, "wait for flush", async move {
                 deadline::waits_for(format_args!("tables to be written, which goes on"));
-                lifecycle::flushed(&engine, last).await
+                lifecycle::flushed(&engine, last).await?;
+                lifecycle::walked(&engine, last).await
             })
         };
         self.limited("flush", start)

@@ -13,7 +13,8 @@
 //!    run is *open* from then on: it holds for all later reads, and a commit that puts a key into
 //!    it cuts it there before the key is visible. If some were, the commit section *watches* the
 //!    run from then on in the same way, and a cursor that walks over it once more, from a later
-//!    number, opens it.
+//!    number, opens it. A walk that was announced there ([`DeadRuns::watch`]) opens at once what it
+//!    has passed.
 //! 3. A view may be older than the number that is read at: then it lacks the memtable that holds
 //!    the newest writes, or tables that were ingested. So each view has a *generation*, and a run
 //!    holds for views of its own. A memtable that takes the place of another takes the runs along,
@@ -101,6 +102,10 @@ impl DeadRun {
         }
     }
 
+    fn has_long_keys(&self) -> bool {
+        self.first.len().max(self.end.as_ref().map_or(0, Bytes::len)) > KEY_BYTES_MAX
+    }
+
     fn is_open(&self) -> bool {
         self.known == u64::MAX
     }
@@ -153,6 +158,21 @@ impl DeadRun {
         (!is_empty && self.touches(other)).then(|| DeadRun { first, end, ..self.clone() })
     }
 
+    /// What of it lies on both sides of a part of it.
+    fn beside(&self, part: &DeadRun) -> impl Iterator<Item = DeadRun> {
+        let left =
+            (*self.first < *part.first).then(|| DeadRun { end: Some(part.first.clone()), ..self.clone() });
+        let ends_later = |end: &&Bytes| self.end.as_ref().is_none_or(|own| **end < *own);
+        let right = part.end.as_ref().filter(ends_later);
+        let right = right.map(|end| DeadRun { first: end.clone(), ..self.clone() });
+        left.into_iter().chain(right)
+    }
+
+    /// Whether nothing is known of it but that somebody is about to walk over it.
+    fn is_claim(&self) -> bool {
+        (self.since, self.known) == (u64::MAX, 0)
+    }
+
     /// The rest of it on both sides of a key.
     fn cut_at(&self, key: &[u8]) -> impl Iterator<Item = DeadRun> {
         let cuts = self.cuts + 1;
@@ -194,9 +214,8 @@ impl DeadRuns {
 
     /// Takes note of a run that a cursor has walked over.
     pub(crate) fn learn(&self, run: DeadRun) {
-        let is_long = |key: &Bytes| key.len() > KEY_BYTES_MAX;
         let is_empty = run.end.as_ref().is_some_and(|end| *end <= run.first);
-        if is_empty || is_long(&run.first) || run.end.as_ref().is_some_and(is_long) {
+        if is_empty || run.has_long_keys() {
             return;
         }
         let _changing = self.changing.lock();
@@ -207,14 +226,20 @@ impl DeadRuns {
         }
         // Of older views, no commit section will take them along.
         runs.retain(|known| known.generation == run.generation);
-        // Watched since before this walk: what of it was walked over is open.
+        // Watched since before this walk: what of it was walked over is open. The rest stays
+        // watched.
+        let mut rest = Vec::new();
+        let is_before = |watched| watched <= run.known || is_enabled(Mutant::DeadRunOpenedByAnOlderWalk);
         for known in &mut runs {
-            if known.watched.is_some_and(|watched| watched <= run.known && !known.is_open())
+            if known.watched.is_some_and(is_before)
+                && !known.is_open()
                 && let Some(common) = run.within(known)
             {
+                rest.extend(known.beside(&common));
                 *known = DeadRun { known: u64::MAX, watched: known.watched, cuts: known.cuts, ..common };
             }
         }
+        runs.append(&mut rest);
         // What says less than this one does.
         runs.retain(|known| known.watched.is_some() || !run.says_all_of(known));
         if !runs.iter().any(|known| known.says_all_of(&run)) {
@@ -249,6 +274,41 @@ impl DeadRuns {
         join_open(&mut runs);
         bound(&mut runs);
         self.put(runs);
+    }
+
+    /// In the commit section: somebody is about to walk over the keys from `first` up to `end`, of
+    /// which about so many are dead. Numbers up to `last` were given out, and the view has this
+    /// generation. A walk from that number on opens at once what it has passed, also beside
+    /// commits.
+    pub(crate) fn watch(
+        &self,
+        keyspace: u32,
+        within: (Bytes, Option<Bytes>),
+        keys: u64,
+        (last, generation): (u64, u64),
+    ) {
+        let from = LooksFrom { sequence: SequenceNumber(0), judged_ms: 0, generation };
+        let claim = DeadRun::walked(keyspace, within, (keys, SequenceNumber(u64::MAX)), from);
+        if claim.has_long_keys() {
+            return;
+        }
+        self.take_note(last, generation);
+        let _changing = self.changing.lock();
+        let mut runs = Vec::clone(&self.runs.load());
+        runs.push(DeadRun { watched: Some(last), ..claim });
+        bound(&mut runs);
+        self.put(runs);
+    }
+
+    /// The walk over keys of a keyspace has ended.
+    pub(crate) fn end_watch(&self, keyspace: u32) {
+        let is_left = |run: &DeadRun| run.keyspace == keyspace && run.is_claim();
+        if self.runs.load().iter().any(is_left) {
+            let _changing = self.changing.lock();
+            let mut runs = Vec::clone(&self.runs.load());
+            runs.retain(|run| !is_left(run));
+            self.put(runs);
+        }
     }
 
     /// In the commit section: a key gets something that is no delete.

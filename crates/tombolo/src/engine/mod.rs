@@ -94,6 +94,18 @@ pub(crate) struct Sealed {
     /// Logs that are needed no more once it is flushed: of older epochs, and the main log that has
     /// ended.
     pub(crate) old_logs: Vec<LogRecord>,
+    /// Where its flush has found many deletes in a row.
+    pub(crate) buried: Mutex<Vec<Buried>>,
+}
+
+/// Keys in a row of which a memtable says that they were deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Buried {
+    pub(crate) keyspace: u32,
+    pub(crate) first: Bytes,
+    /// The key before which they end; `None`: the memtable has none beyond.
+    pub(crate) end: Option<Bytes>,
+    pub(crate) keys: u64,
 }
 
 impl Sealed {

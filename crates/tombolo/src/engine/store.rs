@@ -33,6 +33,11 @@ impl Store {
         Request::new(purpose, self.context.epoch)
     }
 
+    /// Whether requests take no longer than what another thread's help would cost.
+    pub(crate) fn is_near(&self) -> bool {
+        self.objects.performance().is_none()
+    }
+
     /// The database's checkpoints.
     pub(crate) fn checkpoints(&self) -> Checkpoints {
         Checkpoints::new(&self.env, &self.objects, self.context.incarnation, self.context.epoch)

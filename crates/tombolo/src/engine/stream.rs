@@ -30,6 +30,8 @@ pub(crate) struct Stream {
     /// Writes with conditions that go on beside their callers.
     pub(crate) conditional: AtomicU64,
     pub(crate) writes: AtomicU64,
+    /// The last number of the memtable over whose buried keys its flush walks; `u64::MAX`: of none.
+    pub(crate) walking: AtomicU64,
     /// A keyspace was dropped: the flush that tells the manifest, and gives the space back, should
     /// come soon.
     pub(crate) has_drops: AtomicBool,
@@ -124,6 +126,7 @@ impl Stream {
             in_flight: AtomicU64::new(0),
             conditional: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            walking: AtomicU64::new(u64::MAX),
             has_drops: AtomicBool::new(false),
         }
     }

@@ -13,6 +13,7 @@
 //!    outcome of naming them is unknown.
 
 mod ahead;
+mod buried;
 mod renewal;
 mod tables;
 mod world;
@@ -91,6 +92,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                 engine.progress.raise();
                 write::advance_line(&engine);
                 write::look_again(&engine);
+                buried::walk_over(&engine, &sealed).await;
             }
             None if has_ended => {
                 if renewal::run(&engine, &mut renewal).await.is_err() {
@@ -276,6 +278,8 @@ async fn flush(
         }
         return Err(error);
     }
+    // First, so that who waits for the flush waits for that as well.
+    buried::announce(engine, sealed);
     engine.install(Some(sealed));
     drop(filtering);
     engine.counters.flushes.fetch_add(1, Ordering::Relaxed);

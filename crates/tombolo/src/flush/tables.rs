@@ -13,8 +13,9 @@ use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{Edit, KeyspaceOptions as Settings, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
+use super::buried::Burying;
 use super::world::{Bottom, FlushWorld};
-use crate::engine::Sealed;
+use crate::engine::{Buried, Sealed};
 use crate::filter::{Filtering, Offered};
 use crate::manifest::State;
 use crate::memtable::List;
@@ -32,6 +33,7 @@ struct Writing {
     world: FlushWorld,
     waiting: Mutex<VecDeque<(u32, List, KeyspaceOptions)>>,
     tables: Mutex<Vec<TableDescription>>,
+    buried: Mutex<Vec<Buried>>,
 }
 
 /// Writes the tables of a sealed memtable into `tables`: those that are complete, also when it
@@ -46,7 +48,12 @@ pub(super) async fn write_tables(
     let waiting = waiting.collect::<Result<VecDeque<_>>>()?;
     let small = sealed.memtable.used_bytes() / (waiting.len() as u64).max(1) <= SMALL_BYTES;
     let others = if small { waiting.len().clamp(1, SMALL_AT_ONCE) - 1 } else { 0 };
-    let writing = Arc::new(Writing { world, waiting: Mutex::new(waiting), tables: Mutex::default() });
+    let writing = Arc::new(Writing {
+        world,
+        waiting: Mutex::new(waiting),
+        tables: Mutex::default(),
+        buried: Mutex::default(),
+    });
     let others: Vec<_> = (0..others).map(|_| writing.spawn()).collect();
     let mut result = writing.run().await;
     for (task, ended) in others {
@@ -57,6 +64,7 @@ pub(super) async fn write_tables(
     }
     tables.append(&mut writing.tables.lock());
     tables.sort_by_key(|table| table.keyspace);
+    *sealed.buried.lock() = std::mem::take(&mut writing.buried.lock());
     result
 }
 
@@ -131,7 +139,8 @@ impl Writing {
         let mut retention = Retention::new(world.moments.clone(), world.outputs.judge(keyspace));
         let mut filtering = world.begin_filtering(keyspace);
         let rules = (&mut hiding, &mut retention, &mut filtering);
-        write_list(world, (keyspace, list), &mut writer, rules).await?;
+        let buried = write_list(world, (keyspace, list), &mut writer, rules).await?;
+        self.buried.lock().extend(buried);
         if let Some(filtering) = filtering {
             world.outputs.filtered(keyspace, &filtering.finish());
         }
@@ -152,7 +161,8 @@ async fn write_list(
     (keyspace, list): (u32, &List),
     writer: &mut TableWriter,
     (hiding, retention, filtering): (&mut Hiding, &mut Retention, &mut Option<Filtering>),
-) -> Result<()> {
+) -> Result<Vec<Buried>> {
+    let mut burying = Burying::new(keyspace);
     let mut cursor = list.cursor();
     cursor.first();
     let mut bottom = world.bottom(keyspace);
@@ -179,13 +189,16 @@ async fn write_list(
             }
             held_new = false;
         }
-        let Some(entry) = entry else { return Ok(()) };
+        let Some(entry) = entry else { return Ok(burying.end()) };
         let value = || Bytes::copy_from_slice(entry.value);
         let (is_new, was_held) = (retention.is_new(entry.key), retention.holds());
         let taken = retention.take(entry.key, entry.trailer, value, |key| bottom.is_at(key));
         match taken.map_err(|unresolved| unresolved.at("a memtable"))? {
             Taken::Kept => {
                 let key = InternalKey::new(entry.key, entry.trailer);
+                if is_new {
+                    burying.meet(key);
+                }
                 match filtering.as_mut().filter(|_| is_new) {
                     Some(filtering) => {
                         write_filtered(world, writer, (key, entry.value), filtering, &mut bottom).await?;
@@ -193,7 +206,10 @@ async fn write_list(
                     None => write_entry(world, writer, key, entry.value).await?,
                 }
             }
-            Taken::Held if !was_held => held_new = is_new,
+            Taken::Held if !was_held => {
+                held_new = is_new;
+                burying.stop_at(entry.key);
+            }
             Taken::Held | Taken::Dropped => {}
         }
         cursor.next();

@@ -12,6 +12,7 @@ pub use verify::{Finding, VerifyReport};
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use tombolo_env::{Env, Instant};
@@ -55,6 +56,12 @@ pub(crate) async fn flushed(engine: &Sight, last: SequenceNumber) -> Result<()> 
         || engine.view().waiting.iter().all(|sealed| sealed.last_sequence > last),
     )
     .await
+}
+
+/// Waits until flushes of what was written up to `last` have walked over the keys that they buried.
+pub(crate) async fn walked(engine: &Engine, last: SequenceNumber) -> Result<()> {
+    let none = std::iter::empty;
+    wait_for(engine, none, || engine.stream.walking.load(Ordering::Acquire) > last.0).await
 }
 
 /// Asks for compactions and waits for them; the first that fails says why.

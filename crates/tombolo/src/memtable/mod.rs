@@ -155,9 +155,11 @@ impl Memtable {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Option<SequenceNumber> {
-        if !self.has_ranges() {
-            return None;
-        }
+        if self.has_ranges() { self.look_covering(keyspace, key, sequence) } else { None }
+    }
+
+    #[inline(never)]
+    fn look_covering(&self, keyspace: u32, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
         self.lists.load().get(&keyspace)?.0.ranges.covering(key, sequence)
     }
 

@@ -4,8 +4,8 @@
 //! returns, without an allocation.
 //!
 //! Invariants:
-//! 1. An operation has started when the call returns; the calls of one thread take their places in
-//!    the order of the calls.
+//! 1. An operation has started when the call returns, but for reads from near that miss
+//!    ([`driven`]); the calls of one thread take their places in the order of the calls.
 //! 2. Dropping a read cancels it; dropping a write leaves it to complete, unless it waits for room
 //!    in memory that earlier writes, which wait before it, take up: such a write is taken only
 //!    while somebody waits for it.
@@ -26,12 +26,17 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::deadline::{self, Limit, Scope};
 use crate::value::Value;
+use driven::Driven;
 
+mod driven;
 #[cfg(test)]
 mod tests;
 
 /// An operation that has started: `.await` it, or [`Op::wait`] for it on a thread that runs no
 /// tasks.
+///
+/// A get that misses memory, of tables in files of this host, takes no thread: it begins when it is
+/// polled or waited for, or with the next read of its thread, and goes on with that.
 ///
 /// Dropping a read cancels it. Dropping a write leaves it to complete, and nobody learns how; but
 /// one that finds no room in memory, and more than a memtable's bytes of earlier writes that wait
@@ -56,6 +61,10 @@ enum State<T> {
     Running(Running<T>),
     /// A read that missed, and what the caller wants of the value, run on the caller's thread.
     Reading(Running<Option<Value>>, Option<Finish<T>>),
+    /// A read from near that missed, which goes on where it is polled or waited for.
+    Driven(Driven<T>),
+    /// The same, and what the caller wants of the value.
+    DrivenReading(Driven<Option<Value>>, Option<Finish<T>>),
     /// Something that a waiting thread may bring about itself.
     Ticket(Box<dyn Ticket>, Option<Given<T>>),
     /// Another one, up to a deadline.
@@ -118,7 +127,7 @@ impl<T> fmt::Debug for Op<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.0 {
             State::Ready(_) => "ready",
-            State::Running(_) | State::Reading(..) => "running",
+            State::Running(_) | State::Reading(..) | State::Driven(_) | State::DrivenReading(..) => "running",
             State::Ticket(..) => "waiting",
             State::Limited(_) => "waiting up to a deadline",
             State::Told(_) => "waiting, and recorded",
@@ -206,6 +215,8 @@ impl<T> Op<T> {
             State::Ready(result) => Some(result.take().unwrap_or_else(ended_without_result)),
             State::Running(running) => running.try_take(),
             State::Reading(running, then) => running.try_take().map(|value| finish(value, then)),
+            State::Driven(driven) => driven.try_take(),
+            State::DrivenReading(driven, then) => driven.try_take().map(|value| finish(value, then)),
             State::Ticket(ticket, given) => ticket.try_end().map(|end| end.and_then(|()| give(given))),
             State::Limited(limited) => limited.try_take(),
             State::Told(told) => match told.op.take().map(Op::try_take) {
@@ -231,17 +242,35 @@ impl<T: Send + 'static> Op<T> {
         Op(State::Running(Running::start(env, TaskClass::Foreground, name, Box::pin(work))))
     }
 
-    /// Starts the read of a value; `then` runs on the thread that takes the result.
-    pub(crate) fn start_read_with(
+    /// A read of tables that are near (`is_near`), which needs no thread of the pool, or of others,
+    /// which starts there.
+    pub(crate) fn read(
         env: &Env,
+        is_near: bool,
+        name: &'static str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Op<T> {
+        if is_near {
+            Op(State::Driven(Driven::new(env, scoped(Box::pin(work)))))
+        } else {
+            Op::start_read(env, name, work)
+        }
+    }
+
+    /// The same of a value; `then` runs on the thread that takes the result.
+    pub(crate) fn read_with(
+        env: &Env,
+        is_near: bool,
         name: &'static str,
         work: impl Future<Output = Result<Option<Value>>> + Send + 'static,
         then: impl FnOnce(Option<Value>) -> T + Send + 'static,
     ) -> Op<T> {
-        Op(State::Reading(
-            Running::start(env, TaskClass::Foreground, name, Box::pin(work)),
-            Some(Box::new(then)),
-        ))
+        if is_near {
+            let driven = Driven::new(env, scoped(Box::pin(work)));
+            return Op(State::DrivenReading(driven, Some(Box::new(then))));
+        }
+        let running = Running::start(env, TaskClass::Foreground, name, Box::pin(work));
+        Op(State::Reading(running, Some(Box::new(then))))
     }
 
     /// Starts `work`, whose steps belong together: only the wait for it ends within `limit`. It
@@ -312,6 +341,8 @@ impl<T: Send + 'static> Op<T> {
             State::Ready(result) => result.unwrap_or_else(ended_without_result),
             State::Running(running) => running.wait(),
             State::Reading(running, mut then) => finish(running.wait(), &mut then),
+            State::Driven(driven) => driven.wait(),
+            State::DrivenReading(driven, mut then) => finish(driven.wait(), &mut then),
             State::Ticket(mut ticket, mut given) => {
                 ticket.wait_end()?;
                 give(&mut given)
@@ -336,6 +367,8 @@ impl<T: Send + 'static> Op<T> {
             State::Ready(_) => return self.wait(),
             State::Running(running) => running.env.clone(),
             State::Reading(running, _) => running.env.clone(),
+            State::Driven(driven) => driven.env.clone(),
+            State::DrivenReading(driven, _) => driven.env.clone(),
             State::Ticket(ticket, _) => ticket.env(),
             State::Limited(limited) => limited.env.clone(),
             State::Told(_) => return self.wait_told_until(deadline),
@@ -355,6 +388,11 @@ impl<T> Future for Op<T> {
             State::Running(running) => running.poll(context),
             State::Reading(running, then) => {
                 let value = ready!(running.poll(context));
+                Poll::Ready(finish(value, then))
+            }
+            State::Driven(driven) => driven.poll(context),
+            State::DrivenReading(driven, then) => {
+                let value = ready!(driven.poll(context));
                 Poll::Ready(finish(value, then))
             }
             State::Ticket(ticket, given) => {
@@ -423,6 +461,14 @@ struct Stealable<T>(Mutex<Option<Work<T>>>);
 
 type Work<T> = (BoxFuture<'static, Result<T>>, Completer<Result<T>>);
 
+/// Work that goes on within the deadline that the thread has now, if it has one.
+fn scoped<T: Send + 'static>(work: BoxFuture<'static, Result<T>>) -> BoxFuture<'static, Result<T>> {
+    match deadline::scope() {
+        Some(scope) => scope.over(work),
+        None => work,
+    }
+}
+
 impl<T: Send + 'static> Running<T> {
     fn start(
         env: &Env,
@@ -430,10 +476,7 @@ impl<T: Send + 'static> Running<T> {
         name: &'static str,
         work: BoxFuture<'static, Result<T>>,
     ) -> Running<T> {
-        let work = match deadline::scope() {
-            Some(scope) => scope.over(work),
-            None => work,
-        };
+        let work = scoped(work);
         let (completer, completion) = completion();
         let stealable = Arc::new(Stealable(Mutex::new(Some((work, completer)))));
         let taken = Arc::clone(&stealable);

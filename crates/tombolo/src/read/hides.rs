@@ -88,7 +88,19 @@ pub(crate) struct Hides {
 
 impl Hides {
     /// Of what a view holds within `range`; `None` when there is nothing.
+    #[inline]
     pub(crate) fn of_view(
+        view: &View,
+        keyspace: u32,
+        sequence: SequenceNumber,
+        range: Option<&Arc<KeyRange>>,
+    ) -> Option<Box<Hides>> {
+        let has_ranges = view.memtables().any(|memtable| memtable.has_ranges())
+            || view.version.levels(keyspace).is_some_and(|levels| levels.has_ranges);
+        if has_ranges { Hides::look_for(view, keyspace, sequence, range) } else { None }
+    }
+
+    fn look_for(
         view: &View,
         keyspace: u32,
         sequence: SequenceNumber,

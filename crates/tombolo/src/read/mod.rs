@@ -40,7 +40,7 @@ pub(crate) use versioned::{
 use crate::engine::{Health, KeyspaceInfo, View};
 use crate::memtable::Entry;
 pub(crate) use crate::resolve::Judged;
-use crate::resolve::{Judge, Says, says};
+use crate::resolve::{Judge, Says, is_put, says};
 use crate::table::{Hit, Lookup, Probe};
 use crate::version::{Levels, TableHandle};
 
@@ -198,11 +198,16 @@ fn find_in_memory<R>(
     let mut answer = Ok(InMemory::Answer(None));
     for table in candidates(levels, key) {
         probes += 1;
-        let Some(cover) = cover_of(table, key, sequence) else {
+        let cover = if levels.has_ranges { cover_of(table, key, sequence) } else { Some(Cover(None)) };
+        let Some(cover) = cover else {
             answer = Ok(InMemory::Miss);
             break;
         };
         answer = match table.probe(&lookup)? {
+            // Most often.
+            Probe::Found(hit) if !cover.is_there() && is_put(hit.trailer) => {
+                Ok(InMemory::Answer(from_table(hit)))
+            }
             Probe::Absent if !cover.is_there() || is_enabled(Mutant::FilterHidesRangeDelete) => continue,
             Probe::Absent => Ok(InMemory::Answer(None)),
             Probe::Miss => Ok(InMemory::Miss),

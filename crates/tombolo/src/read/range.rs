@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::key::{SequenceNumber, Trailer};
-use tombolo_format::value_object::Reference;
 use tombolo_storage::{Error, Purpose, Result};
 
 use dead::DeadKeys;
@@ -31,8 +30,8 @@ use super::hides::Hides;
 use crate::engine::{KeyspaceInfo, View};
 use crate::resolve::{Answer, Fold, Judge, Moment, Says, Unresolved, as_put, says};
 use crate::table::{KeyRange, Step};
-use crate::version::{Apart, Owed};
-use ahead::Ahead;
+use crate::version::Owed;
+use ahead::ValuesApart;
 
 mod ahead;
 
@@ -146,16 +145,8 @@ pub(crate) struct RangeCursor {
     owed: Owed,
     /// Whether values that lie apart are fetched.
     fetches: bool,
-    /// The value of the entry at which it stands, if that lies apart.
-    apart: Option<Bytes>,
-    /// What the blocked move waits for, if that is a value.
-    waits: Option<Apart>,
-    /// What it waited for, and has come.
-    come: Option<(Reference, Bytes)>,
-    /// Values that lie apart, read before the cursor comes to them.
-    ahead: Ahead,
-    /// Of the version in `saved`, if its value lies apart.
-    saved_apart: Option<Apart>,
+    /// Once it has met values that lie apart.
+    apart: Option<Box<ValuesApart>>,
 }
 
 impl RangeCursor {
@@ -165,11 +156,22 @@ impl RangeCursor {
         (sequence, judged_ms): (SequenceNumber, u64),
         range: KeyRange,
     ) -> RangeCursor {
+        RangeCursor::for_purpose(Purpose::Scan, view, keyspace, (sequence, judged_ms), range)
+    }
+
+    /// One of background work: what it reads stays in no cache.
+    pub(crate) fn for_purpose(
+        purpose: Purpose,
+        view: Arc<View>,
+        keyspace: Arc<KeyspaceInfo>,
+        (sequence, judged_ms): (SequenceNumber, u64),
+        range: KeyRange,
+    ) -> RangeCursor {
         let range = match (&range.lower, &range.upper) {
             (Bound::Unbounded, Bound::Unbounded) => None,
             _ => Some(Arc::new(range)),
         };
-        let merge = Merge::of_view(&view, keyspace.id, range.as_ref(), Purpose::Scan);
+        let merge = Merge::of_view(&view, keyspace.id, range.as_ref(), purpose);
         RangeCursor {
             hides: Hides::of_view(&view, keyspace.id, sequence, range.as_ref()),
             hidden: 0,
@@ -198,10 +200,6 @@ impl RangeCursor {
             scratch: Vec::new(),
             fetches: true,
             apart: None,
-            waits: None,
-            come: None,
-            ahead: Ahead::default(),
-            saved_apart: None,
         }
     }
 
@@ -229,7 +227,7 @@ impl RangeCursor {
             self.extra_runs = extra_runs(&self.merge, &self.view, self.keyspace.id);
         }
         self.hides = Hides::of_view(&self.view, self.keyspace.id, sequence, self.range.as_ref());
-        self.ahead = Ahead::default();
+        self.apart = None;
     }
 
     /// Another one over the same range at the same moment, before all entries.
@@ -258,6 +256,12 @@ impl RangeCursor {
         self.merge.tables()
     }
 
+    /// Moves of single sources so far.
+    #[cfg(test)]
+    pub(crate) fn moves(&self) -> usize {
+        self.merge.moves
+    }
+
     /// What it looks at.
     pub(crate) fn view(&self) -> &Arc<View> {
         &self.view
@@ -282,7 +286,7 @@ impl RangeCursor {
     /// The entry's value; empty at no entry.
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
-        if let Some(value) = self.apart.as_ref().filter(|_| self.place == Place::Entry) {
+        if let Some(value) = self.value_apart() {
             return value;
         }
         match (self.place, self.stands) {
@@ -294,7 +298,7 @@ impl RangeCursor {
 
     /// The entry's value, sharing the memory it lies in where that pays.
     pub(crate) fn value_bytes(&self) -> Bytes {
-        if let Some(value) = self.apart.as_ref().filter(|_| self.place == Place::Entry) {
+        if let Some(value) = self.value_apart() {
             return value.clone();
         }
         match (self.place, self.stands) {
@@ -317,7 +321,7 @@ impl RangeCursor {
 
     /// Stands before the first key at or after `key` from now on, without looking.
     pub(crate) fn stand_before(&mut self, key: &[u8]) {
-        self.ahead.forget();
+        self.forget_ahead();
         self.anchor.clear();
         self.anchor.extend_from_slice(key);
         self.place = Place::Before;
@@ -326,14 +330,14 @@ impl RangeCursor {
 
     /// Stands before the first entry from now on, without looking.
     pub(crate) fn stand_at_start(&mut self) {
-        self.ahead.forget();
+        self.forget_ahead();
         self.place = Place::Start;
         self.stands = None;
     }
 
     /// Stands after the last entry from now on, without looking.
     pub(crate) fn stand_at_end(&mut self) {
-        self.ahead.forget();
+        self.forget_ahead();
         self.place = Place::End;
         self.stands = None;
     }
@@ -435,8 +439,8 @@ impl RangeCursor {
             return Ok(());
         }
         loop {
-            match self.waits.take() {
-                Some(apart) => self.come = Some((apart.reference, self.read_apart(apart).await?)),
+            match self.apart.as_mut().and_then(|values| values.waits.take()) {
+                Some(apart) => self.bring_apart(apart).await?,
                 None => self.merge.load().await?,
             }
             let step = match self.goal {
@@ -450,9 +454,14 @@ impl RangeCursor {
     }
 
     /// Whether tables must be opened first whose range deletes the move has to know.
+    #[inline]
     fn must_open(&mut self) -> bool {
         let range = self.range.as_ref();
-        self.is_opening = self.hides.as_ref().is_some_and(|hides| !hides.closed_tables(range).is_empty());
+        let Some(hides) = &self.hides else {
+            self.is_opening = false;
+            return false;
+        };
+        self.is_opening = !hides.closed_tables(range).is_empty();
         self.is_opening
     }
 
@@ -697,13 +706,13 @@ impl RangeCursor {
             let (mut trailer, mut value) = (trailer, None);
             if says(trailer) == Ok(Says::Separated) {
                 let apart = source.referred()?;
-                let come = self.come.take().filter(|(reference, _)| *reference == apart.reference);
-                value = match come {
-                    Some((_, value)) => Some(value),
+                let values = self.apart.get_or_insert_default();
+                value = match values.take_come(&apart.reference) {
+                    Some(value) => Some(value),
                     None => apart.in_memory(Purpose::Scan)?,
                 };
                 if value.is_none() {
-                    self.waits = Some(apart);
+                    values.waits = Some(apart);
                     return Ok(Step::Blocked);
                 }
                 trailer = as_put(trailer);

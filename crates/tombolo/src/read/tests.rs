@@ -458,6 +458,7 @@ fn sealed(memtable: Arc<Memtable>, last: u64) -> Arc<Sealed> {
         keyspace_edits: Vec::new(),
         ingested: None,
         old_logs: Vec::new(),
+        buried: Mutex::default(),
     })
 }
 

@@ -802,7 +802,15 @@ async fn sweep_checkpoints(background: &Background) -> Result<()> {
 
 /// The sealed memtable that carries what replay found to its flush.
 fn sealed(memtable: Arc<Memtable>, last_sequence: SequenceNumber, keyspace_edits: Vec<Edit>) -> Sealed {
-    Sealed { memtable, last_sequence, log_end: None, keyspace_edits, ingested: None, old_logs: Vec::new() }
+    Sealed {
+        memtable,
+        last_sequence,
+        log_end: None,
+        keyspace_edits,
+        ingested: None,
+        old_logs: Vec::new(),
+        buried: Mutex::default(),
+    }
 }
 
 fn info(

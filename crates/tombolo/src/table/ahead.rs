@@ -314,6 +314,15 @@ impl ReadAhead {
         ReadAhead { pace, ..ReadAhead::default() }
     }
 
+    /// As that, in the place of this one, which most often holds nothing.
+    #[inline]
+    pub(super) fn begin_at(&mut self, pace: Pace) {
+        if self.current.is_some() || !self.coming.is_empty() || self.partitions.is_some() {
+            *self = ReadAhead::at(pace);
+        }
+        self.pace = pace;
+    }
+
     /// Room for a piece, if the budget has it.
     pub(super) fn room(table: &Table, request: Request, range: &Range<u64>) -> Option<Charge> {
         let category =

@@ -226,7 +226,7 @@ impl Walk {
         if self.block.as_ref().is_some_and(Kept::is_part) {
             self.block = self.block.take().and_then(|block| block.apart());
         }
-        self.ahead = ReadAhead::at(self.pace);
+        self.ahead.begin_at(self.pace);
         if self.request.purpose != Purpose::Compaction {
             self.pace = Pace::default();
         }

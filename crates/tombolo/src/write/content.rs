@@ -68,15 +68,18 @@ fn end_of(kind: EntryKind, value: &[u8]) -> u64 {
 }
 
 /// Refuses a range without a key.
+#[inline]
 fn check_range(kind: EntryKind, from: &[u8], to: &[u8]) -> Result<()> {
-    if kind != EntryKind::RangeDelete || from < to {
-        return Ok(());
-    }
+    if kind == EntryKind::RangeDelete && from >= to { Err(empty_range(from, to)) } else { Ok(()) }
+}
+
+#[cold]
+fn empty_range(from: &[u8], to: &[u8]) -> Error {
     let message = "a range delete whose range holds no key";
-    Err(Error::new(ErrorKind::Invalid, message)
+    Error::new(ErrorKind::Invalid, message)
         .expected(format!("an end after its first key, \"{}\"", from.escape_ascii()))
         .found(format!("\"{}\"", to.escape_ascii()))
-        .advice("give the first key, and the key before which the range ends"))
+        .advice("give the first key, and the key before which the range ends")
 }
 
 pub(super) fn beyond_limit(error: &tombolo_format::FormatError) -> Error {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableDescription;
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -147,6 +148,7 @@ fn show_unsealed(engine: &Sight, commit: &mut Commit, ingested: Arc<Ingested>) {
         keyspace_edits: std::mem::take(&mut commit.keyspace_edits),
         ingested: Some(ingested),
         old_logs: Vec::new(),
+        buried: Mutex::default(),
     });
     super::show_sealed(engine, &older, None);
 }

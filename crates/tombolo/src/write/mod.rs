@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use tombolo_env::Completion;
 use tombolo_format::batch::{BatchBuilder, OPERATIONS_MAX};
 use tombolo_format::key::{EntryKind, SequenceNumber};
@@ -267,14 +267,15 @@ fn check_in_flight(engine: &Engine, durability: Durability) -> Result<()> {
 
 /// # Errors
 /// `Busy` while other writes stand in line: none may pass them.
+#[inline]
 fn check_line(commit: &Commit) -> Result<()> {
-    match commit.line.len() {
-        0 => Ok(()),
-        waiting => {
-            Err(Error::new(ErrorKind::Busy, format!("{waiting} earlier writes wait for room in memory"))
-                .advice("wait for the flush"))
-        }
-    }
+    if commit.line.is_empty() { Ok(()) } else { Err(others_wait(commit.line.len())) }
+}
+
+#[cold]
+fn others_wait(waiting: usize) -> Error {
+    Error::new(ErrorKind::Busy, format!("{waiting} earlier writes wait for room in memory"))
+        .advice("wait for the flush")
 }
 
 /// What follows the commit section: wakers run outside it.
@@ -522,6 +523,7 @@ fn rotate(engine: &Sight, commit: &mut Commit, ingested: Option<Arc<Ingested>>) 
         keyspace_edits: std::mem::take(&mut commit.keyspace_edits),
         ingested,
         old_logs: std::mem::take(&mut commit.old_logs),
+        buried: Mutex::default(),
     });
     commit.writer = writer;
     show_sealed(engine, &sealed, Some(memtable));

@@ -41,6 +41,8 @@ const _: () = assert!(SLOT_BYTE as usize == DURABLE_SLOT_OFFSET);
 
 /// Segments that unsynced bytes are moved to, one after the other, before the lane gives up.
 const MOVES_MAX: u32 = 3;
+/// After so many bytes of frames it is looked again whether the next segment is to be made.
+const PAGE_BYTES: u32 = 16 << 10;
 
 /// A full segment that is not trimmed yet.
 #[derive(Debug)]
@@ -84,6 +86,9 @@ pub(super) struct Writer {
     pub(super) trimmed: LogOffset,
     /// Somebody watches whether the lane rests.
     pub(super) watched: bool,
+    /// In which page of the segment it was last looked whether the next one is to be made; 0 before
+    /// the first look.
+    looked: u32,
 }
 
 /// The last frame that said how much is durable.
@@ -183,6 +188,7 @@ impl Lane {
                 said: Said::default(),
                 trimmed: LogOffset::ZERO,
                 watched: false,
+                looked: 0,
             }),
             group: Mutex::default(),
             accepted: AtomicU64::new(start.0),
@@ -271,7 +277,7 @@ impl Lane {
                 }
             }
         };
-        self.after_append(&writer);
+        self.after_append(&mut writer);
         Ok(Appended { end, accepted: None })
     }
 
@@ -350,7 +356,7 @@ impl Lane {
         let segment = std::mem::replace(&mut writer.segment, next);
         writer.full_bytes += u64::from(writer.position - FIRST_BYTE);
         writer.full.push_back(Full { segment, end: writer.position, synced: false, poisoned: false });
-        writer.position = FIRST_BYTE;
+        (writer.position, writer.looked) = (FIRST_BYTE, 0);
         writer.broken = false;
         self.syncs_wanted.store(0, Ordering::Relaxed);
         Ok(())
@@ -376,11 +382,16 @@ impl Lane {
 
     /// Starts the helpers that an append may call for.
     #[inline]
-    fn after_append(self: &Arc<Lane>, writer: &Writer) {
+    fn after_append(self: &Arc<Lane>, writer: &mut Writer) {
         if writer.unsynced.bytes() >= self.options.unsynced_sync_bytes.min(writer.unsynced.bytes_max() / 4) {
             self.begin_sync();
         }
         if writer.position - FIRST_BYTE <= (writer.segment.capacity - FIRST_BYTE) / 4 {
+            return;
+        }
+        // Small frames do not look each.
+        let page = 1 + writer.position / PAGE_BYTES;
+        if std::mem::replace(&mut writer.looked, page) == page {
             return;
         }
         let room = u64::from(writer.segment.capacity - writer.position);
@@ -639,7 +650,7 @@ impl Lane {
             full.end = counts_to;
         }
         writer.full_bytes -= void_bytes;
-        writer.position = FIRST_BYTE + moved_bytes;
+        (writer.position, writer.looked) = (FIRST_BYTE + moved_bytes, 0);
         writer.broken = false;
         let end = LogOffset::new(writer.segment.number, writer.position);
         self.accepted.store(end.0, Ordering::Release);

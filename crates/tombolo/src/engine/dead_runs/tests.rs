@@ -111,7 +111,7 @@ impl History {
             generation: 0,
         });
         let from = self.readers[reader];
-        let what = chance(24);
+        let what = chance(26);
         self.steps.push(format!("{what}: key {some_key}, {from:?}, last {}", self.last));
         match what {
             0 => self.commit(some_key, Given::Value),
@@ -134,6 +134,12 @@ impl History {
                 };
             }
             18..21 => self.walk(from, some_key),
+            21 => {
+                let end = some_key + 1 + u8::try_from(chance(u64::from(KEYS))).unwrap();
+                let within = (key(some_key), (end < KEYS).then(|| key(end)));
+                self.runs.watch(0, within, 1000, (self.last, self.generation));
+            }
+            22 => self.runs.end_watch(0),
             _ => self.ask(from, some_key),
         }
     }
@@ -175,6 +181,7 @@ fn runs_that_hide_living_keys_are_noticed() {
         Mutant::DeadRunOfAnotherView,
         Mutant::DeadRunOpenedLate,
         Mutant::DeadRunByAnotherTime,
+        Mutant::DeadRunOpenedByAnOlderWalk,
     ] {
         notices(mutant, histories);
     }
@@ -198,6 +205,34 @@ fn what_is_learned_beside_commits_opens_with_the_second_walk() {
     runs.learn(walked(20));
     runs.take_note(20, 0);
     assert_eq!(end_at(100), Some(Some(key(9))));
+}
+
+#[test]
+fn what_was_announced_opens_with_the_first_walk_piece_by_piece() {
+    let runs = DeadRuns::default();
+    let from = |sequence| LooksFrom { sequence: SequenceNumber(sequence), judged_ms: 0, generation: 0 };
+    let walked = |end| {
+        let within = (key(1), Some(key(end)));
+        DeadRun::walked(0, within, (100, SequenceNumber(3)), from(10))
+    };
+    let end_at = |at| runs.around(0, &[at], from(100)).map(|run| run.end);
+    runs.watch(0, (key(1), Some(key(9))), 100, (10, 0));
+    assert_eq!(end_at(2), None, "nothing is known yet");
+    // Commits go on beside the walk, and put something into its way.
+    runs.take_note(11, 0);
+    runs.cut(0, &[7]);
+    runs.learn(walked(3));
+    assert_eq!(end_at(2), Some(Some(key(3))));
+    runs.take_note(12, 0);
+    runs.learn(walked(6));
+    runs.take_note(13, 0);
+    runs.learn(walked(9));
+    assert_eq!((end_at(2), end_at(7), end_at(8)), (Some(Some(key(7))), None, Some(Some(key(9)))));
+    // What was not walked over is not watched for ever.
+    runs.watch(0, (key(20), None), 100, (13, 0));
+    runs.end_watch(0);
+    assert_eq!(runs.runs.load().iter().filter(|run| run.is_claim()).count(), 0);
+    assert_eq!(end_at(2), Some(Some(key(7))));
 }
 
 #[test]

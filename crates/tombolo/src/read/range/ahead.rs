@@ -16,7 +16,7 @@ use tombolo_env::{BoxFuture, all};
 use tombolo_format::value_object::Reference;
 use tombolo_storage::{Purpose, Result};
 
-use super::{Direction, RangeCursor};
+use super::{Direction, Place, RangeCursor};
 use crate::budget::{Category, Charge};
 use crate::table::{Step, ValueObject};
 use crate::version::Apart;
@@ -34,9 +34,31 @@ const OBJECTS_AT_ONCE: usize = 16;
 /// A value object, and references to it with their keys.
 type Group<'a> = (&'a Arc<ValueObject>, Vec<(Reference, &'a [u8])>);
 
+/// What a cursor keeps that has met values which lie apart. Most never do.
+#[derive(Debug, Default)]
+pub(super) struct ValuesApart {
+    /// The value of the entry at which it stands, if that lies apart.
+    pub(super) value: Option<Bytes>,
+    /// What the blocked move waits for, if that is a value.
+    pub(super) waits: Option<Apart>,
+    /// What it waited for, and has come.
+    come: Option<(Reference, Bytes)>,
+    /// Of the version that a move backward has set aside, if its value lies apart.
+    pub(super) saved: Option<Apart>,
+    ahead: Ahead,
+}
+
+impl ValuesApart {
+    /// What was waited for, if it is this.
+    pub(super) fn take_come(&mut self, reference: &Reference) -> Option<Bytes> {
+        let come = self.come.take().filter(|(come, _)| come == reference);
+        come.map(|(_, value)| value)
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+struct Ahead {
     /// Values to read at the next wait; 0 before the first.
     count: usize,
     /// The direction of the last wait.
@@ -50,8 +72,7 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// The walk goes on elsewhere.
-    #[inline]
-    pub(super) fn forget(&mut self) {
+    fn forget(&mut self) {
         if self.count > 0 {
             (self.count, self.direction, self.charge) = (0, None, None);
             self.come.clear();
@@ -59,12 +80,12 @@ impl Ahead {
     }
 
     /// A value that came.
-    pub(super) fn take(&mut self, reference: &Reference) -> Option<Bytes> {
+    fn take(&mut self, reference: &Reference) -> Option<Bytes> {
         self.come.remove(reference)
     }
 
     /// A scout has met a value.
-    pub(super) fn meet(&mut self, apart: Apart) {
+    fn meet(&mut self, apart: Apart) {
         if let Some(met) = &mut self.met {
             met.push(apart);
         }
@@ -84,36 +105,68 @@ impl Ahead {
 }
 
 impl RangeCursor {
+    /// The value of the entry at which it stands, if that lies apart.
+    #[inline]
+    pub(super) fn value_apart(&self) -> Option<&Bytes> {
+        self.apart.as_ref()?.value.as_ref().filter(|_| self.place == Place::Entry)
+    }
+
     /// Lets go of the value of the entry where it stood, if that lies apart, and of what a move
     /// waited for that was given up.
     #[inline]
     pub(super) fn leave_apart(&mut self) {
-        if self.apart.is_some() || self.waits.is_some() {
-            (self.apart, self.waits) = (None, None);
+        if let Some(values) = &mut self.apart {
+            (values.value, values.waits) = (None, None);
         }
+    }
+
+    /// It goes on elsewhere.
+    #[inline]
+    pub(super) fn forget_ahead(&mut self) {
+        if let Some(values) = &mut self.apart {
+            values.ahead.forget();
+        }
+    }
+
+    /// Sets aside where the value lies of the version at which the merge stands.
+    #[cold]
+    pub(super) fn save_apart(&mut self, apart: Apart) {
+        self.apart.get_or_insert_default().saved = Some(apart);
+    }
+
+    /// Where the value lies that was set aside, if it lies apart.
+    #[inline]
+    pub(super) fn saved_apart(&self) -> Option<&Apart> {
+        self.apart.as_ref()?.saved.as_ref()
     }
 
     /// Takes the value at which it comes to stand from where it lies apart; `false`: it is not in
     /// memory, and the move waits for it.
     #[cold]
     pub(super) fn take_apart(&mut self, apart: Apart) -> Result<bool> {
-        let come = self.come.take().filter(|(reference, _)| *reference == apart.reference);
-        self.apart = match come {
-            _ if !self.fetches => {
-                self.ahead.meet(apart);
-                self.apart = Some(Bytes::new());
-                return Ok(true);
-            }
-            Some((_, value)) => Some(value),
-            None => match self.ahead.take(&apart.reference) {
-                Some(value) => Some(value),
-                None => apart.in_memory(Purpose::Scan)?,
-            },
-        };
-        if self.apart.is_none() {
-            self.waits = Some(apart);
+        let values = self.apart.get_or_insert_default();
+        let come = values.take_come(&apart.reference);
+        if !self.fetches {
+            values.ahead.meet(apart);
+            values.value = Some(Bytes::new());
+            return Ok(true);
         }
-        Ok(self.apart.is_some())
+        values.value = match come.or_else(|| values.ahead.take(&apart.reference)) {
+            Some(value) => Some(value),
+            None => apart.in_memory(Purpose::Scan)?,
+        };
+        if values.value.is_none() {
+            values.waits = Some(apart);
+        }
+        Ok(values.value.is_some())
+    }
+
+    /// Brings the value for which a move waits.
+    pub(super) async fn bring_apart(&mut self, apart: Apart) -> Result<()> {
+        let reference = apart.reference;
+        let value = self.read_apart(apart).await?;
+        self.apart.get_or_insert_default().come = Some((reference, value));
+        Ok(())
     }
 
     /// What the entry refers to at which the merge stands.
@@ -123,8 +176,8 @@ impl RangeCursor {
     }
 
     /// The value for which a move waits; others that the next moves will want come with it.
-    pub(super) async fn read_apart(&mut self, apart: Apart) -> Result<Bytes> {
-        let count = self.ahead.count_now(self.goal);
+    async fn read_apart(&mut self, apart: Apart) -> Result<Bytes> {
+        let count = self.apart.get_or_insert_default().ahead.count_now(self.goal);
         if count == 1 {
             return apart.get(Purpose::Scan).await;
         }
@@ -142,7 +195,7 @@ impl RangeCursor {
                 as BoxFuture<'_, Result<Vec<Bytes>>>
         });
         let mut read = all(reads.collect(), OBJECTS_AT_ONCE).await;
-        let mut value = None;
+        let (mut value, ahead) = (None, &mut self.apart.get_or_insert_default().ahead);
         for ((_, references), read) in groups.values().zip(read.drain(..)) {
             // What fails of those ahead is told by the move that comes to it.
             let Ok(read) = read else { continue };
@@ -150,11 +203,11 @@ impl RangeCursor {
                 if *reference == apart.reference {
                     value = Some(read);
                 } else {
-                    self.ahead.come.insert(*reference, read);
+                    ahead.come.insert(*reference, read);
                 }
             }
         }
-        self.ahead.charge = Some(charge);
+        ahead.charge = Some(charge);
         match value {
             Some(value) => Ok(value),
             None => apart.get(Purpose::Scan).await,
@@ -166,7 +219,7 @@ impl RangeCursor {
     fn scout(&self, apart: &Apart, count: usize) -> Vec<Apart> {
         let mut scout = self.twin();
         (scout.fetches, scout.extra_runs) = (false, 0);
-        scout.ahead.met = Some(Vec::new());
+        scout.apart.get_or_insert_default().ahead.met = Some(Vec::new());
         let mut step = match self.goal {
             Direction::Forward => scout.seek(&apart.user_key),
             Direction::Backward => scout.seek_for_prev(&apart.user_key),
@@ -178,7 +231,8 @@ impl RangeCursor {
             if !matches!(step, Ok(Step::Done)) || !scout.valid() {
                 break;
             }
-            for met in scout.ahead.met.iter_mut().flat_map(|met| met.drain(..)) {
+            let met = scout.apart.as_mut().and_then(|values| values.ahead.met.as_mut());
+            for met in met.map(std::mem::take).unwrap_or_default() {
                 let bytes = u64::from(met.reference.value_bytes);
                 let is_known = met.reference == apart.reference
                     || matches!(met.in_memory(Purpose::Scan), Ok(Some(_)) | Err(_));

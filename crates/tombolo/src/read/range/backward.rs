@@ -25,7 +25,10 @@ impl RangeCursor {
         }
         self.anchor.clear();
         self.anchor.extend_from_slice(key.user_key);
-        (self.saved.shared, self.saved_apart) = (None, None);
+        self.saved.shared = None;
+        if let Some(values) = &mut self.apart {
+            values.saved = None;
+        }
         self.saved.copied.clear();
         self.saved.copied.extend_from_slice(value);
         (self.goal, self.stands) = (Direction::Backward, None);
@@ -159,7 +162,7 @@ impl RangeCursor {
     /// `None`: it has none, and the walk stands before it.
     fn end_of_key(&mut self) -> Result<Option<Step>> {
         if self.has_value {
-            if let Some(apart) = self.saved_apart.clone()
+            if let Some(apart) = self.saved_apart().cloned()
                 && !self.take_apart(apart)?
             {
                 return Ok(Some(Step::Blocked));
@@ -181,17 +184,19 @@ impl RangeCursor {
     fn save(&mut self, trailer: Trailer) {
         let says = says(trailer);
         let is_hidden = self.hides.as_mut().is_some_and(|hides| hides.hides(&self.anchor, trailer));
-        self.saved_apart = None;
+        if let Some(values) = &mut self.apart {
+            values.saved = None;
+        }
         self.has_value = says == Ok(Says::Value) && !is_hidden;
         (self.needs_fold, self.expires_ms) = (says == Ok(Says::Operand) && !is_hidden, None);
         if is_hidden {
             self.refused = None;
         } else if says == Ok(Says::Separated) {
             match self.referred() {
-                Ok(apart) => self.saved_apart = Some(apart),
+                Ok(apart) => self.save_apart(apart),
                 Err(error) => self.refused = Some(error),
             }
-            self.has_value = self.saved_apart.is_some();
+            self.has_value = self.saved_apart().is_some();
         } else if !self.has_value {
             // Only the newest version that is seen counts, and that one comes last.
             self.refused = says.err().map(|unresolved| self.unresolved(unresolved));
@@ -199,7 +204,7 @@ impl RangeCursor {
         self.saved.shared = None;
         self.saved.copied.clear();
         if self.has_value
-            && self.saved_apart.is_none()
+            && self.saved_apart().is_none()
             && let Some(source) = self.merge.source()
         {
             let value = source.value();
