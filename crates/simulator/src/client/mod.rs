@@ -81,6 +81,8 @@ pub enum Form {
     Near,
     /// The same of nodes of the writers' host, which share their memory with them.
     NearShared,
+    /// On the zones of a device, as are all objects.
+    Zoned,
 }
 
 impl Form {
@@ -102,7 +104,13 @@ impl Form {
             Form::Objects => "objects",
             Form::Near => "near",
             Form::NearShared => "near, shared",
+            Form::Zoned => "zoned",
         }
+    }
+
+    /// Whether writes that were only accepted outlive their process.
+    pub fn keeps_accepted(self) -> bool {
+        self != Form::Zoned
     }
 
     /// The log's URI, beside the store in `directory`.
@@ -116,6 +124,7 @@ impl Form {
             Form::NearShared => {
                 format!("near://{}", Form::SHARED_PORTS.map(|port| format!("localhost:{port}")).join(","))
             }
+            Form::Zoned => Setup::ZONES.to_owned(),
         }
     }
 }
@@ -176,12 +185,15 @@ impl Setup {
 
     /// Where the database lies.
     pub const DIRECTORY: &str = "/data/orders";
+    /// Where it lies on zones: the smallest that there may be, so that they change often.
+    pub const ZONES: &str = "zoned+file:///zones?zone=256KiB&zones=32&open=8&active=8";
 
     /// The stores that its URIs name.
     pub fn registry(&self) -> Registry {
         let mut registry =
             self.store.as_ref().map_or_else(Registry::with_defaults, |store| store.registry.clone());
         tombolo_near_compute_log::register(&mut registry, Ok(None));
+        tombolo_zoned::register(&mut registry);
         registry
     }
 
@@ -193,10 +205,10 @@ impl Setup {
             automatic_compaction: self.automatic_compaction,
             ..Options::default()
         };
-        let objects = if self.store.is_some() {
-            "mem://orders".to_owned()
-        } else {
-            format!("file://{}", Setup::DIRECTORY)
+        let objects = match (&self.store, self.form) {
+            (Some(_), _) => "mem://orders".to_owned(),
+            (None, Form::Zoned) => Setup::ZONES.to_owned(),
+            (None, _) => format!("file://{}", Setup::DIRECTORY),
         };
         Db::builder(objects)
             .registry(self.registry())

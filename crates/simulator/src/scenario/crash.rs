@@ -127,7 +127,7 @@ fn recover(run: &Run, setup: &Setup, seed: u64) -> Result<(), Violation> {
 
 /// Which operations of a process crash it: all, or those that change the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Points {
+pub(super) enum Points {
     Operations,
     Mutations,
 }
@@ -170,25 +170,56 @@ fn counted(
     Ok(count)
 }
 
+/// A history, and the operations at each of which it is crashed, in a world of its own each.
+pub(super) struct Plan {
+    pub(super) scenario: &'static str,
+    pub(super) seed: u64,
+    pub(super) setup: Setup,
+    pub(super) points: Points,
+    pub(super) crash: Crash,
+    /// The first and second part of the history.
+    pub(super) parts: (Vec<Step>, Vec<Step>),
+    /// Operations between one crash and the next, and the first of them.
+    pub(super) stride: u64,
+    pub(super) offset: u64,
+}
+
+impl Plan {
+    pub(super) fn run(&self) -> Result<Report, Failure> {
+        let Plan { scenario, seed, setup, points, crash, parts: (first, second), stride, offset } = self;
+        let (points, crash, form) = (*points, *crash, setup.form);
+        let count = counted(scenario, *seed, || count(setup, points, first, second))?;
+        let mut report = Report::default();
+        for number in (offset + 1..=count).step_by(to_usize(*stride)) {
+            let what = if points == Points::Mutations { "mutation" } else { "operation" };
+            let place = || format!("{crash:?} at {what} {number} of {count}, log {}", form.name());
+            report.add(&guarded(scenario, *seed, place, mix(*seed, number), |run| {
+                run.loses_accepted.set(!form.keeps_accepted());
+                let process = run.world.process("writer");
+                arm(&process, points, number, crash);
+                history(run, &process, setup, first.clone(), second.clone())?;
+                end(run, &process, crash);
+                recover(run, setup, mix(*seed, number) >> 8)
+            })?);
+        }
+        Ok(report)
+    }
+}
+
 /// Crashes the scripted history at every `STRIDE`th operation; the seed says from which on, in
 /// which form and how.
 pub(super) fn everywhere(seed: u64) -> Result<Report, Failure> {
-    const NAME: &str = "crash-everywhere";
-    let (form, crash, offset) = (form_of(seed), crash_of(seed / 2), seed / 4 % STRIDE);
-    let setup = Setup::small(form);
-    let count = counted(NAME, seed, || count(&setup, Points::Operations, &first_part(), &second_part()))?;
-    let mut report = Report::default();
-    for number in (offset + 1..=count).step_by(to_usize(STRIDE)) {
-        let place = || format!("{crash:?} at operation {number} of {count}, log {}", form.name());
-        report.add(&guarded(NAME, seed, place, mix(seed, number), |run| {
-            let process = run.world.process("writer");
-            process.crash_at(number, crash);
-            history(run, &process, &setup, first_part(), second_part())?;
-            end(run, &process, crash);
-            recover(run, &setup, mix(seed, number) >> 8)
-        })?);
-    }
-    Ok(report)
+    let plan = Plan {
+        scenario: "crash-everywhere",
+        seed,
+        setup: Setup::small(form_of(seed)),
+        points: Points::Operations,
+        crash: crash_of(seed / 2),
+        parts: scripted(),
+        stride: STRIDE,
+        offset: seed / 4 % STRIDE,
+    };
+    plan.run()
 }
 
 /// Ends a process that was to crash and perhaps did not.
@@ -256,25 +287,30 @@ pub(super) fn in_recovery(seed: u64) -> Result<Report, Failure> {
 
 /// The power is lost at every `STRIDE`th operation that changes the disk, in a history by seed.
 pub(super) fn power_loss(seed: u64) -> Result<Report, Failure> {
-    const NAME: &str = "power-loss-at-every-write-boundary";
-    let (form, offset) = (form_of(seed), seed / 2 % STRIDE);
-    let setup = Setup::small(form);
-    // Each history is met with every offset and in both forms.
-    let mut random = Random::new(seed / (2 * STRIDE), 11);
+    let plan = Plan {
+        scenario: "power-loss-at-every-write-boundary",
+        seed,
+        setup: Setup::small(form_of(seed)),
+        points: Points::Mutations,
+        crash: Crash::PowerLoss,
+        // Each history is met with every offset and in both forms.
+        parts: drawn(seed / (2 * STRIDE)),
+        stride: STRIDE,
+        offset: seed / 2 % STRIDE,
+    };
+    plan.run()
+}
+
+/// The scripted history.
+pub(super) fn scripted() -> (Vec<Step>, Vec<Step>) {
+    (first_part(), second_part())
+}
+
+/// A history by seed, which begins as the scripted one does.
+pub(super) fn drawn(seed: u64) -> (Vec<Step>, Vec<Step>) {
+    let mut random = Random::new(seed, 11);
     let mut first = first_part();
     first.extend(random_steps(&mut random, 25));
     let second = random_steps(&mut random, 40);
-    let count = counted(NAME, seed, || count(&setup, Points::Mutations, &first, &second))?;
-    let mut report = Report::default();
-    for number in (offset + 1..=count).step_by(to_usize(STRIDE)) {
-        let place = || format!("power loss at mutation {number} of {count}, log {}", form.name());
-        report.add(&guarded(NAME, seed, place, mix(seed, number), |run| {
-            let process = run.world.process("writer");
-            arm(&process, Points::Mutations, number, Crash::PowerLoss);
-            history(run, &process, &setup, first.clone(), second.clone())?;
-            end(run, &process, Crash::PowerLoss);
-            recover(run, &setup, mix(seed, number) >> 8)
-        })?);
-    }
-    Ok(report)
+    (first, second)
 }

@@ -19,9 +19,10 @@ mod site;
 mod stale_appender;
 mod standbys;
 mod two_writers;
+mod zones;
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 13] = [
+pub const ALL: [Scenario; 14] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, \
@@ -154,6 +155,14 @@ pub const ALL: [Scenario; 13] = [
         run: segments::run,
     },
     Scenario {
+        name: "zones",
+        purpose: "a history on a zoned device, ended or without power at each of its operations in turn, \
+            recovered, continued, recovered again",
+        runs: 8,
+        runs_whole: Some(zones::SEEDS),
+        run: zones::run,
+    },
+    Scenario {
         name: "bit-rot",
         purpose: "a byte of a small database changed, a file cut or gone: an error or all reads right",
         runs: 8,
@@ -171,6 +180,8 @@ pub fn by_name(name: &str) -> Option<Scenario> {
 struct Run {
     world: World,
     oracle: Shared,
+    /// Whether writes that were only accepted are lost with their process.
+    loses_accepted: Cell<bool>,
 }
 
 /// Polls after which a world is taken to hang.
@@ -180,7 +191,7 @@ impl Run {
     fn new(seed: u64) -> Run {
         let world = World::new(seed);
         world.set_steps_max(STEPS_MAX);
-        Run { world, oracle: Oracle::shared() }
+        Run { world, oracle: Oracle::shared(), loses_accepted: Cell::new(false) }
     }
 
     /// Ends all of the host's processes.
@@ -196,7 +207,7 @@ impl Run {
     fn crashed(&self, crash: Crash) {
         let mut oracle = self.oracle.lock();
         oracle.all_ended();
-        if crash == Crash::PowerLoss {
+        if crash == Crash::PowerLoss || self.loses_accepted.get() {
             oracle.power_lost();
         }
     }
@@ -239,6 +250,7 @@ impl Run {
     /// Opens and lets the engine check every byte.
     fn verify(&self, setup: &Setup) -> Result<(), Violation> {
         let process = self.world.process("checker");
+        let on_zones = setup.form == Form::Zoned;
         let (inside, setup, oracle) = (process.clone(), setup.clone(), self.oracle.clone());
         let outcome = process.run(async move {
             let client = Client::open(&inside, &setup, &oracle).await?;
@@ -252,10 +264,10 @@ impl Run {
             client.close().await
         });
         process.kill();
-        match outcome {
-            Some(Err(stop)) => stop.unexpected_error("verifying"),
-            _ => Ok(()),
+        if let Some(Err(stop)) = outcome {
+            return stop.unexpected_error("verifying");
         }
+        if on_zones { zones::check(&self.world.process("device checker").env()) } else { Ok(()) }
     }
 }
 

@@ -78,6 +78,11 @@ fn replicated_segments_lose_nothing_acknowledged() {
 }
 
 #[test]
+fn zones_lose_nothing_durable() {
+    passes("zones", 1, 16);
+}
+
+#[test]
 fn damage_is_an_error_or_harmless() {
     passes("bit-rot", 12, 16);
 }

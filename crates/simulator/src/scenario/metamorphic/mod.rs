@@ -77,7 +77,8 @@ impl Shared {
         options: Options,
         actions: &Arc<Vec<Action>>,
     ) -> Shared {
-        let (registry, model) = (Registry::with_defaults(), Arc::new(Mutex::new(Model::default())));
+        let (mut registry, model) = (Registry::with_defaults(), Arc::new(Mutex::new(Model::default())));
+        tombolo_zoned::register(&mut registry);
         Shared { set, stores, options, registry, actions: Arc::clone(actions), model }
     }
 }
@@ -209,7 +210,7 @@ impl Life {
         if std::mem::take(&mut self.unlogged) {
             self.db.flush().await?;
         }
-        if crash == Crash::PowerLoss {
+        if crash == Crash::PowerLoss || !self.shared.set.keeps_accepted() {
             // A delete of nothing, durable with all before it.
             self.db.default_keyspace().delete_with(b"\xffnever", Durability::Durable).await?;
         }

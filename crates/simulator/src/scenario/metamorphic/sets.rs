@@ -19,6 +19,9 @@ const DIRECT_WRITTEN: (&str, &str) = ("file:///data/db?io=direct", "file:///data
 const ELSEWHERE: (&str, &str) = ("file:///data/db", "file:///log/db?form=mapped");
 const MEMORY: (&str, &str) = ("mem://db", "mem://db");
 const OBJECTS: (&str, &str) = ("file:///data/db", "objects://");
+const ZONES: (&str, &str) = ("zoned+file:///zones?zone=1MiB&zones=64", "zoned+file:///zones");
+const ZONES_LOG_ELSEWHERE: (&str, &str) =
+    ("zoned+file:///zones?zone=1MiB&zones=64&capacity=768KiB", "file:///log/db?form=mapped");
 const MEMORY_OBJECTS: (&str, &str) = ("mem://db", "objects://");
 const MEMORY_LOG_ON_DISK: (&str, &str) = ("mem://db", "file:///log/db?form=written");
 
@@ -29,6 +32,13 @@ const fn set(
     keyspace: &'static [&'static str],
 ) -> OptionSet {
     OptionSet { name, stores, options, keyspace }
+}
+
+impl OptionSet {
+    /// Whether writes that were only accepted outlive their process.
+    pub(super) fn keeps_accepted(&self) -> bool {
+        !self.stores.1.starts_with("zoned")
+    }
 }
 
 /// Least memory; a flush for every few writes.
@@ -114,6 +124,9 @@ pub(super) const SETS: &[OptionSet] = &[
     set("in memory", MEMORY, SMALL, &[]),
     set("in memory, tiny memtables", MEMORY, TINY, &["compression=zstd", "filter_bits=4"]),
     set("in memory, by hand", MEMORY, SMALL_BY_HAND, &["compression=none", "filter_bits=0"]),
+    set("on zones", ZONES, SMALL, &[]),
+    set("on zones, tiny memtables, large values apart", ZONES, TINY, &["separate_bytes=1024"]),
+    set("objects on zones, log on disk", ZONES_LOG_ELSEWHERE, TINY, &["shape=tiered"]),
     set("objects in memory, log on disk", MEMORY_LOG_ON_DISK, TINY, &[]),
     set("log as objects", OBJECTS, SMALL, &[]),
     set("log as objects in memory, tiny memtables", MEMORY_OBJECTS, TINY, &["compression=none"]),
