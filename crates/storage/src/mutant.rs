@@ -241,6 +241,15 @@ pub enum Mutant {
     FilesTruncateLosesRest,
     FilesUnlinkKeepsRows,
     FilesShowRefused,
+    // Named files over rows, lanes and objects
+    FilesObjectNamedUnfinished,
+    FilesObjectDeletedWhileNamed,
+    FilesSyncForgetsNames,
+    FilesMovedInSteps,
+    FilesLaneTrimmedUnderFiles,
+    FilesEarlierLaneForgotten,
+    FilesSpilledTagKept,
+    FilesSweepForgetsNames,
     // What a node checks of its regions (rules 2 and 4 of replicated segments)
     RegionIgnoresHeldBytes,
     RegionIgnoresPredecessor,

@@ -63,10 +63,10 @@ pub use condition::{Condition, Decision, Versioned};
 #[cfg(feature = "metrics")]
 pub use db::MetricsServer;
 pub use db::{
-    ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, BackgroundError, Batch,
-    Blocking, BlockingKeyspace, Builder, CollectedProperty, Cursor, Db, EarlierLogs, Finding, Ingest,
-    Keyspace, LogPosition, Property, PropertyValue, RangeSize, Reader, Recording, Rejected, Requests, Scan,
-    ScanStream, Snapshot, Standby, Stats, TableProperties, Unit, VerifyReport,
+    ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjectWriter, ApplicationObjects,
+    BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, CollectedProperty, Cursor, Db, EarlierLogs,
+    Finding, Ingest, Keyspace, LogPosition, Property, PropertyValue, RangeSize, Reader, Recording, Rejected,
+    Requests, Scan, ScanStream, Snapshot, Standby, Stats, TableProperties, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use filter::{
@@ -89,7 +89,7 @@ pub use stalls::StallReason;
 pub use standby::StandbyOptions;
 pub use tombolo_env::{Env, Instant};
 pub use tombolo_format::question::Verb as Ask;
-pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Registry, Result, Uri};
+pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, Registry, Result, Uri};
 pub use value::Value;
 
 /// The manifest and what lies in a store, for this project's own tools: the command line, the

@@ -28,7 +28,8 @@ mod standby;
 mod tables;
 
 pub use application::{
-    ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjects, EarlierLogs, LogPosition,
+    ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjectWriter, ApplicationObjects,
+    EarlierLogs, LogPosition,
 };
 pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
@@ -422,8 +423,8 @@ impl Db {
     /// One of the application's own logs, counted from 0: see [`ApplicationLog`].
     ///
     /// # Errors
-    /// `Invalid` when it was not opened with so many ([`Builder::application_logs`]);
-    /// `PermissionDenied` of a handle that only reads.
+    /// `Invalid` when it was not opened with so many ([`Builder::application_logs`]). A handle that
+    /// only reads has the log for reading.
     pub fn application_log(&self, number: u32) -> Result<ApplicationLog> {
         ApplicationLog::new(&self.handle, self.limit, number)
     }

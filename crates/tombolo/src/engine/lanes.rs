@@ -3,17 +3,26 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tombolo_storage::Log;
+use tombolo_storage::{Log, LogOffset};
 
 use crate::signal::Turn;
 
 /// One of them.
 #[derive(Debug, Default)]
 pub(crate) struct OwnLane {
-    /// Entries appended in this epoch; held while one is.
-    pub(crate) appended: Mutex<u64>,
+    /// What was appended in this epoch; held while an entry is.
+    pub(crate) appended: Mutex<OwnAppended>,
     /// Turns of those that trim it.
     pub(crate) trimming: Turn,
+}
+
+/// What was appended to one of them.
+#[derive(Debug, Default)]
+pub(crate) struct OwnAppended {
+    /// Entries.
+    pub(crate) count: u64,
+    /// Where the last one ended.
+    pub(crate) end: LogOffset,
 }
 
 /// The lanes beside the main one of the log with which the epoch began.

@@ -254,7 +254,10 @@ fn objects_are_the_applications_to_delete() {
             kept.application_objects().put("x").await.unwrap_err().kind(),
             ErrorKind::PermissionDenied
         );
-        assert_eq!(kept.application_log(0).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let read_only = kept.application_log(0).unwrap();
+        assert_eq!(read_only.append("x").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(texts(&read_only).await, Vec::<String>::new());
+        drop(read_only);
         assert_eq!(kept.application_objects().list().await.unwrap(), [named]);
         kept.close().await.unwrap();
         drop(kept);
@@ -286,6 +289,41 @@ fn readers_and_salvage_leave_the_logs_alone() {
         assert!(!told.is_empty() && told.iter().all(|what| what.contains("of the application")), "{told:?}");
         let too_many = stores.builder().application_logs(5).open().await;
         assert_eq!(too_many.unwrap_err().kind(), ErrorKind::Invalid);
+    });
+}
+
+/// An object that is streamed has its bytes in their order, and is there once it is finished; a
+/// sync makes durable what was only accepted; a reader reads the writer's log beside it.
+#[test]
+fn objects_are_streamed_and_logs_followed() {
+    run(|stores| async move {
+        let db = stores.builder().open().await.unwrap();
+        let objects = db.application_objects();
+        let mut writer = objects.create(tombolo::Life::Long).await.unwrap();
+        let name = writer.object();
+        for part in 0..5_u8 {
+            writer.append(vec![part; 100_000]).await.unwrap();
+        }
+        assert_eq!(objects.list().await.unwrap(), []);
+        assert_eq!(writer.finish().await.unwrap(), (name, 500_000));
+        assert_eq!(objects.read(name, 199_999..200_001).await.unwrap()[..], [1, 2]);
+        assert_eq!(ApplicationObject::from_parts(name.to_parts().0, name.to_parts().1), name);
+        drop(objects.create(tombolo::Life::Short).await.unwrap());
+        assert_eq!(objects.list().await.unwrap(), [name]);
+        let log = db.application_log(0).unwrap();
+        log.sync().await.unwrap();
+        let reader = stores.builder().open_reader(tombolo::ReaderOptions::default()).await.unwrap();
+        let followed = reader.db().application_log(0).unwrap();
+        assert_eq!(followed.append("x").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(reader.db().application_log(4).unwrap_err().kind(), ErrorKind::Invalid);
+        for number in 0..3 {
+            log.append_with(format!("entry {number}"), Durability::Accepted).await.unwrap();
+        }
+        log.sync().await.unwrap();
+        assert_eq!(texts(&followed).await, ["entry 0", "entry 1", "entry 2"]);
+        reader.close().await.unwrap();
+        let second = stores.builder().open().await.unwrap();
+        assert_eq!(texts(&second.application_log(0).unwrap()).await.len(), 3);
     });
 }
 

@@ -163,7 +163,7 @@ const UNFINISHED_WORDS: &[&str] = &["FIXME", "XXX", "TODO"];
 
 /// Crates of layers 2 to 4, which never name a concrete backend.
 const ABOVE_STORAGE: &[&str] =
-    &["tombolo", "segment", "zoned", "near_compute_log", "chunk_cluster", "simulator", "server"];
+    &["tombolo", "segment", "zoned", "near_compute_log", "files", "chunk_cluster", "simulator", "server"];
 
 /// Where layers 2 to 4 may name a backend, and why.
 const BACKEND_EXCEPTIONS: &[(&str, &str)] = &[];

@@ -125,8 +125,12 @@ impl ApplicationLog {
     /// `Invalid` when the database was not opened with so many.
     pub(crate) fn new(handle: &Arc<Handle>, limit: Limit, number: u32) -> Result<ApplicationLog> {
         let engine = &handle.engine;
-        engine.check_writable()?;
         let lane = number.saturating_add(MAIN_LANE + 1);
+        if engine.following().is_some() {
+            super::check_logs(number.saturating_add(1))?;
+            return Ok(ApplicationLog { handle: Arc::clone(handle), limit, lane });
+        }
+        engine.check_writable()?;
         let lanes = engine.application.lanes.len();
         if number < u32::try_from(lanes).unwrap_or(u32::MAX) {
             return Ok(ApplicationLog { handle: Arc::clone(handle), limit, lane });
@@ -190,22 +194,26 @@ impl ApplicationLog {
             return Op::ready(Err(Error::new(ErrorKind::Invalid, "an entry of a log cannot be unlogged")));
         }
         let appended = engine.check_writable().and_then(|()| {
-            let mut count = self.own_lane()?.appended.lock();
+            let mut own = self.own_lane()?.appended.lock();
             let entry = LogAppend {
                 stream: STREAM,
-                first_sequence: *count + 1,
+                first_sequence: own.count + 1,
                 count: 1,
                 parts: &[payload.as_ref()],
             };
             let appended = self.log()?.append_parts(self.lane, &entry)?;
-            *count += 1;
-            Ok((appended, *count))
+            own.count += 1;
+            own.end = appended.end;
+            Ok((appended, own.count))
         });
         let (appended, number) = match appended {
             Ok(appended) => appended,
             Err(error) => return Op::ready(Err(self.judged(error))),
         };
         let position = LogPosition { epoch: engine.context.epoch.0, number, end: appended.end };
+        if appended.accepted.is_none() && durability == Durability::Accepted {
+            return Op::ready(Ok(position));
+        }
         let (log, end) = (self.clone(), appended.end);
         let work = async move {
             let ended = || Err(Error::new(ErrorKind::Closed, "the log has ended"));
@@ -222,6 +230,25 @@ impl ApplicationLog {
             Ok(position)
         };
         self.begin("append to an application's log", work)
+    }
+
+    /// Makes durable every entry that was appended before the call. No append; the sync is shared.
+    ///
+    /// # Errors
+    /// As [`ApplicationLog::append_with`], of a durable entry.
+    pub fn sync(&self) -> Op<()> {
+        let end = self.engine().check_writable().and_then(|()| Ok(self.own_lane()?.appended.lock().end));
+        let end = match end {
+            Ok(LogOffset::ZERO) => return Op::ready(Ok(())),
+            Ok(end) => end,
+            Err(error) => return Op::ready(Err(self.judged(error))),
+        };
+        let log = self.clone();
+        self.begin("sync of an application's log", async move {
+            let ended = || Err(Error::new(ErrorKind::Closed, "the log has ended"));
+            let durable = log.log()?.durable(log.lane, end).await;
+            durable.unwrap_or_else(ended).map_err(|error| log.judged(error))
+        })
     }
 
     /// Starts what goes on to its end; only the wait for it is limited.
@@ -244,6 +271,9 @@ impl ApplicationLog {
     /// The entries that earlier epochs left, oldest first: all that was acknowledged as durable,
     /// and a prefix of what was appended after it. They stay until
     /// [`ApplicationLog::release_earlier`].
+    ///
+    /// The log of a [`crate::Reader`] has those of the writer too, as far as they were durable when
+    /// the reader came up to date last or later.
     pub fn earlier(&self) -> EarlierLogs {
         EarlierLogs { log: self.clone(), waiting: self.earlier_logs().into(), reader: None }
     }
@@ -251,13 +281,14 @@ impl ApplicationLog {
     /// Logs of this lane that earlier epochs left.
     fn earlier_logs(&self) -> Vec<EarlierLog> {
         let state = self.engine().manifest.state();
-        let mine = |id: &LogId| id.lane == self.lane && id.epoch < self.engine().context.epoch;
+        let follows = self.engine().following().is_some();
+        let mine = |id: &LogId| id.lane == self.lane && (follows || id.epoch < self.engine().context.epoch);
         let logs = state.logs().iter().filter(|(id, log)| mine(id) && log.role == LogRole::Application);
-        // Opening has recorded where each ends.
+        // Opening has recorded where each ends; a reader finds one that has not ended.
         let log = |(id, log): (&LogId, &LogState)| EarlierLog {
             record: LogRecord { id: *id, configuration: log.configuration.clone() },
             from: log.replay_point,
-            to: log.sealed.unwrap_or(log.replay_point),
+            to: log.sealed,
             trimmed: log.trimmed,
         };
         logs.map(log).collect()
@@ -348,7 +379,8 @@ struct EarlierLog {
     record: LogRecord,
     /// Where what was not read yet begins.
     from: LogOffset,
-    to: LogOffset,
+    /// `None` while its writer has not ended.
+    to: Option<LogOffset>,
     /// So many of its first entries count no more, some of which may lie behind `from`.
     trimmed: u64,
 }
@@ -399,17 +431,25 @@ impl EarlierLogs {
     }
 
     async fn read_on(&mut self) -> Result<Option<ApplicationEntry>> {
+        let follows = self.log.engine().following().is_some();
         let Store { log_store, context, .. }: &Store = self.log.engine();
         while let Some(log) = self.waiting.front_mut() {
             let mut reader = match self.reader.take() {
                 Some(reader) => reader,
-                None if log.from < log.to => log_store.read(context, &log.record, log.from, log.to).await?,
-                None => {
-                    self.waiting.pop_front();
-                    continue;
-                }
+                None => match log.to {
+                    Some(to) if log.from < to => log_store.read(context, &log.record, log.from, to).await?,
+                    None if follows => log_store.tail(context, &log.record, log.from).await?,
+                    _ => {
+                        self.waiting.pop_front();
+                        continue;
+                    }
+                },
             };
             let Some((entry, end)) = reader.next().await? else {
+                // What a following log builds on would be lacking.
+                if let Some(error) = reader.lacks() {
+                    return Err(error);
+                }
                 self.waiting.pop_front();
                 continue;
             };

@@ -26,7 +26,7 @@ mod log;
 mod objects;
 
 pub use log::{ApplicationEntry, ApplicationLog, EarlierLogs, LogPosition};
-pub use objects::{ApplicationObject, ApplicationObjects};
+pub use objects::{ApplicationObject, ApplicationObjectWriter, ApplicationObjects};
 
 use tombolo_storage::{Error, ErrorKind, Result};
 

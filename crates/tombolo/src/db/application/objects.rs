@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tombolo_env::TaskClass;
 use tombolo_storage::{
-    Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, Placement, Priority, Purpose, PutOutcome, Request,
-    Result, object::PUT_BYTES_MAX,
+    Epoch, Error, ErrorKind, Life, ObjectKind, ObjectName, ObjectWriter, Placement, Priority, Purpose,
+    PutOutcome, Request, Result, object::PUT_BYTES_MAX,
 };
 
 use crate::db::Handle;
@@ -32,6 +32,16 @@ impl ApplicationObject {
     /// The epoch whose writer made it.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch)
+    }
+
+    /// Its two numbers, for a row that has no room for the text.
+    pub fn to_parts(self) -> (u64, u64) {
+        (self.epoch, self.random)
+    }
+
+    /// The name of these two numbers.
+    pub fn from_parts(epoch: u64, random: u64) -> ApplicationObject {
+        ApplicationObject { epoch, random }
     }
 }
 
@@ -84,6 +94,46 @@ impl fmt::Debug for ApplicationObjects {
             .field("place", &self.health().place)
             .field("priority", &self.priority)
             .finish()
+    }
+}
+
+/// An object that is being written: see [`ApplicationObjects::create`]. Dropped before it is
+/// finished, it leaves nothing.
+pub struct ApplicationObjectWriter {
+    object: ApplicationObject,
+    writer: Box<dyn ObjectWriter>,
+}
+
+impl fmt::Debug for ApplicationObjectWriter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ApplicationObjectWriter")
+            .field("object", &self.object)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ApplicationObjectWriter {
+    /// The name that the object will have.
+    pub fn object(&self) -> ApplicationObject {
+        self.object
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// Those of the store: the object is to be given up.
+    pub async fn append(&mut self, bytes: impl Into<Bytes> + Send) -> Result<()> {
+        self.writer.append(bytes.into()).await
+    }
+
+    /// Makes the object durable, and gives its fresh name and its length.
+    ///
+    /// # Errors
+    /// Those of the store: there may be an object that nobody names.
+    pub async fn finish(self) -> Result<(ApplicationObject, u64)> {
+        let info = self.writer.finish().await?;
+        Ok((self.object, info.length))
     }
 }
 
@@ -161,6 +211,22 @@ impl ApplicationObjects {
                 }
             })
         })
+    }
+
+    /// Begins an object whose bytes come in pieces, and whose length nobody need know before:
+    /// parts are put while it is written, and a bounded amount is held in memory.
+    ///
+    /// # Errors
+    /// As [`ApplicationObjects::put`].
+    pub async fn create(&self, life: Life) -> Result<ApplicationObjectWriter> {
+        self.health().check_writable()?;
+        let object = ApplicationObject {
+            epoch: self.health().context.epoch.0,
+            random: self.health().env.random_u64(),
+        };
+        let (name, placement) = (self.name(object), Placement::new(ObjectKind::Other, life));
+        let writer = self.health().objects.create(self.request(), &name, placement).await?;
+        Ok(ApplicationObjectWriter { object, writer })
     }
 
     /// Bytes of an object, cut at its end. One request.
