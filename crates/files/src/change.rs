@@ -13,6 +13,9 @@ use crate::kind::FileKind;
 use crate::path;
 use crate::rows;
 
+/// A name in a directory, and its file; `None` for a directory.
+pub type Child = (Vec<u8>, Option<Arc<File>>);
+
 impl Files {
     /// The file at `path`.
     ///
@@ -39,7 +42,7 @@ impl Files {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn list(&self, directory: &[u8]) -> Result<Vec<(Vec<u8>, Option<Arc<File>>)>> {
+    pub fn list(&self, directory: &[u8]) -> Result<Vec<Child>> {
         let children = self.catalog.lock().children(&path::normal(directory)?)?;
         let file = |node| match node {
             Node::Directory => None,

@@ -35,6 +35,7 @@ pub mod path;
 mod rows;
 mod usage;
 
+pub use change::Child;
 pub use content::File;
 pub use files::{Files, FilesOptions};
 pub use io::Reading;
