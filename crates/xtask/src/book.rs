@@ -72,6 +72,12 @@ pub fn build(root: &Path) -> Result<String, String> {
     }
     let html = folder.join("html");
     let followed = follow(&html)?;
+    let mut built = Vec::new();
+    source::collect(&html, "html", &mut built).map_err(|error| format!("{}: {error}", html.display()))?;
+    for page in built {
+        let text = read(&page)?;
+        std::fs::write(&page, with_breaks(&text)).map_err(|error| format!("{}: {error}", page.display()))?;
+    }
     Ok(format!("{} pages, {followed} links: {}", pages.pages.len(), html.join("index.html").display()))
 }
 
@@ -278,6 +284,44 @@ fn follow(folder: &Path) -> Result<usize, String> {
     if failures.is_empty() { Ok(count) } else { Err(failures.join("\n")) }
 }
 
+/// Text of code with places where a line may end.
+fn breakable(text: &str) -> String {
+    let ends = ["::", "_", "/", "=", ","];
+    ends.iter().fold(text.to_owned(), |text, end| text.replace(end, &format!("{end}<wbr>")))
+}
+
+/// A page on which names of code within tables may go on in the next line, behind `::`, `_`, `/`,
+/// `=` and commas: a column is as wide as the longest part of a name then, and not as the longest
+/// name.
+fn with_breaks(page: &str) -> String {
+    let mut made = String::with_capacity(page.len() + page.len() / 16);
+    let (mut in_cell, mut in_code) = (false, false);
+    let mut rest = page;
+    while let Some((text, after)) = rest.split_once('<') {
+        let (tag, next) = after.split_once('>').unwrap_or((after, ""));
+        if in_cell && in_code {
+            made.push_str(&breakable(text));
+        } else {
+            made.push_str(text);
+        }
+        match tag.split(' ').next().unwrap_or_default() {
+            "td" => in_cell = true,
+            "/td" => in_cell = false,
+            "code" => in_code = true,
+            "/code" => in_code = false,
+            _ => {}
+        }
+        made.push('<');
+        made.push_str(tag);
+        if after.len() > tag.len() {
+            made.push('>');
+        }
+        rest = next;
+    }
+    made.push_str(rest);
+    made
+}
+
 /// The values of an attribute.
 fn attributes<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     let begin = format!(" {name}=\"");
@@ -325,6 +369,14 @@ mod tests {
             pages.with_links(&root, path, place, &text).unwrap();
         }
         assert!(pages.pages.len() > 60, "{}", pages.pages.len());
+    }
+
+    #[test]
+    fn names_within_tables_may_go_on_in_the_next_line() {
+        let page = "<p>a_b <code>c_d</code></p><td><code>e::f_g &lt;h=i&gt;</code> j_k</td> < l_m";
+        let made =
+            "<p>a_b <code>c_d</code></p><td><code>e::<wbr>f_<wbr>g &lt;h=<wbr>i&gt;</code> j_k</td> < l_m";
+        assert_eq!(with_breaks(page), made);
     }
 
     #[test]
