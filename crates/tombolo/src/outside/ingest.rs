@@ -340,17 +340,32 @@ async fn show(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Result<()> {
 }
 
 /// Gives up tables that no log entry shows, nor ever will: none was appended.
-async fn give_up(engine: &Background, ingestion: &Ingestion) {
-    let state = engine.manifest.state();
-    let staged = ingestion.layers.iter().flatten().map(|table| table.name);
-    let staged = staged.filter(|name| state.staged().any(|table| table.description.name == *name));
+///
+/// A keyspace may be dropped meanwhile, and its staged tables go with it. The manifest refuses to
+/// give them up a second time, and with them all others of the same edits: then each is given up
+/// by itself.
+async fn give_up(background: &Background, ingestion: &Ingestion) {
+    let manifest = &background.manifest;
+    let state = manifest.state();
+    let ours = ingestion.layers.iter().flatten().map(|table| table.name);
+    let staged = ours.filter(|name| state.staged().any(|table| table.description.name == *name));
     let edits: Vec<_> = staged.map(|name| Edit::TableObsolete { name }).collect();
-    if !edits.is_empty()
-        && let Err(error) = engine.manifest.committed_in_time(edits).await
-    {
+    if edits.is_empty() {
+        return;
+    }
+    let is_refused = |error: &Error| {
+        !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed)
+    };
+    let mut ended = manifest.committed_in_time(edits.clone()).await.map(drop);
+    if ended.as_ref().is_err_and(is_refused) {
+        let alone = |edit| -> BoxFuture<'_, Result<u64>> { Box::pin(manifest.committed_in_time(vec![edit])) };
+        let each = all(edits.into_iter().map(alone).collect(), AT_ONCE).await;
+        ended = each.into_iter().filter_map(Result::err).find(|error| !is_refused(error)).map_or(Ok(()), Err);
+    }
+    if let Err(error) = ended {
         tracing::warn!(%error, "tables that were not ingested are given up by the next opening");
     }
-    engine.work.raise();
+    background.work.raise();
 }
 
 /// Deletes what was moved. The rest is the giver's still, and harmless.
@@ -362,3 +377,6 @@ async fn remove_given(given: &[Given]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
