@@ -3,18 +3,19 @@
 //! A log may be lost sooner than the store: the memory of nodes, beside a disk; a disk of this
 //! host, beside a service. A database that was closed must not depend on it, so all goes to tables
 //! then, and the manifest names that log no more: the next opening asks none of its nodes for
-//! anything.
+//! anything. Only an application's own logs stay while they hold entries, which no table can.
 //!
 //! Invariant: the log is un-named only after tables hold all of it (rule 7), and after the last
 //! task has ended that could write to it.
 
 use std::sync::Arc;
 
-use tombolo_format::manifest::Edit;
-use tombolo_storage::{Error, LogRecord, Result};
+use tombolo_format::manifest::{Edit, LogRole};
+use tombolo_storage::{Error, LogId, LogRecord, Result};
 
 use super::flushed;
-use crate::engine::{Background, Engine, Health};
+use crate::engine::{Background, Engine, Health, MAIN_LANE};
+use crate::manifest::LogState;
 use crate::{timekeeper, write};
 
 /// Makes what was accepted durable, flushes what no log holds or only one that is lost sooner than
@@ -107,17 +108,47 @@ fn not_written(health: &Health, error: Error) -> Error {
         .advice(advice)
 }
 
-/// Un-names the log of this epoch, of which tables hold everything, and frees it.
+/// Un-names the log of this epoch, of which tables hold everything, and those of the application
+/// that hold nothing, and frees them. What the application has in its logs is in no table: they
+/// stay.
 async fn leave_log(health: &Health) -> Result<()> {
-    let id = health.main_log().id;
+    let main = health.main_log().id;
     let state = health.manifest.state();
-    let Some(log) = state.logs().get(&id) else { return Ok(()) };
-    let record = LogRecord { id, configuration: log.configuration.clone() };
-    health.manifest.give_up_log(id);
-    let unnamed = Edit::LogUnnamed { epoch: id.epoch.0, lane: id.lane };
-    health.manifest.committed_in_time(vec![unnamed]).await?;
-    if let Err(error) = health.log_store.free(&health.context, &record).await {
-        tracing::warn!(%error, "freeing the log failed; the next epoch frees it");
+    let (mut left, mut stay) = (Vec::new(), 0);
+    for (id, log) in state.logs() {
+        let is_application = log.role == LogRole::Application;
+        if *id == main || (is_application && holds_nothing(health, id, log)) {
+            left.push(LogRecord { id: *id, configuration: log.configuration.clone() });
+        } else if is_application {
+            stay += 1;
+        }
+    }
+    if stay > 0 {
+        tracing::warn!(
+            logs = stay,
+            "logs of the application hold entries, and are needed until it has released or trimmed them"
+        );
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    left.iter().for_each(|log| health.manifest.give_up_log(log.id));
+    let unnamed = left.iter().map(|log| Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane });
+    health.manifest.committed_in_time(unnamed.collect()).await?;
+    for log in &left {
+        if let Err(error) = health.log_store.free(&health.context, log).await {
+            tracing::warn!(%error, log = %log.id.lane, "freeing a log failed; the next epoch frees it");
+        }
     }
     Ok(())
+}
+
+/// Whether a log of the application holds no entry that counts.
+fn holds_nothing(health: &Health, id: &LogId, log: &LogState) -> bool {
+    if id.epoch < health.context.epoch {
+        return log.sealed.is_some_and(|end| log.replay_point >= end);
+    }
+    let number = id.lane.checked_sub(MAIN_LANE + 1).and_then(|number| usize::try_from(number).ok());
+    let lane = number.and_then(|number| health.application.lanes.get(number));
+    lane.is_some_and(|lane| lane.appended.lock().count <= log.trimmed)
 }

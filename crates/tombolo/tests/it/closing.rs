@@ -92,3 +92,36 @@ fn a_log_that_lasts_as_long_as_the_store_stays_and_no_table_is_written() {
         assert_eq!(again.default_keyspace().get(b"a").await.unwrap().as_deref(), Some(&b"1"[..]));
     });
 }
+
+/// An application's own logs go with the others once they hold nothing; what they hold stays.
+#[test]
+fn own_logs_stay_for_what_they_hold_and_no_longer() {
+    run(|env| async move {
+        let (objects, log) = (on_disk(&env), in_memory(&env));
+        let open = || builder(&env, &objects, &log).application_logs(3).open();
+        let db = open().await.unwrap();
+        let (trimmed, kept) = (db.application_log(0).unwrap(), db.application_log(1).unwrap());
+        trimmed.append("a").await.unwrap();
+        let last = trimmed.append("b").await.unwrap();
+        trimmed.trim(last).await.unwrap();
+        kept.trim(kept.append("a").await.unwrap()).await.unwrap();
+        kept.append("b").await.unwrap();
+        db.close().await.unwrap();
+        drop((db, trimmed, kept));
+        assert_eq!(logs_named(&env, &objects).await, 1, "one holds an entry");
+        // Another epoch that does nothing leaves its own, and keeps that one.
+        let db = builder(&env, &objects, &log).open().await.unwrap();
+        db.close().await.unwrap();
+        drop(db);
+        assert_eq!(logs_named(&env, &objects).await, 1);
+        let db = open().await.unwrap();
+        let kept = db.application_log(1).unwrap();
+        let mut earlier = kept.earlier();
+        assert_eq!(&earlier.next_async().await.unwrap().unwrap().payload[..], b"b");
+        assert!(earlier.next_async().await.unwrap().is_none());
+        kept.release_earlier().await.unwrap();
+        db.close().await.unwrap();
+        drop((db, kept, earlier));
+        assert_eq!(logs_named(&env, &objects).await, 0);
+    });
+}
