@@ -756,8 +756,13 @@ fn a_read_walks_over_new_operands_alone() {
     reads_walk_over_new_operands_alone();
 }
 
+/// Whether it may take long.
+fn is_deep() -> bool {
+    std::env::var_os("TOMBOLO_DEEP").is_some()
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if is_deep() { 256 } else { 32 }))]
 
     #[test]
     fn nobody_sees_a_flush_or_a_compaction(cases in prop::collection::vec(random_case(), 4)) {

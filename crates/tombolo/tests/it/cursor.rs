@@ -333,7 +333,11 @@ async fn collected(stream: &mut ScanStream) -> Vec<Entry> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if crate::is_deep() { 512 } else { 64 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     /// Between the two ends of a scan is what neither has given: as over a list of all entries.
     #[test]
     fn scans_give_from_both_ends_what_neither_has_given(

@@ -298,7 +298,11 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if crate::is_deep() { 512 } else { 40 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn merges_are_folds_over_an_ordered_map(

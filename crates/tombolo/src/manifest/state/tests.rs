@@ -192,8 +192,13 @@ fn edits() -> impl Strategy<Value = Edit> {
     ]
 }
 
+/// How many states are built.
+fn cases() -> u32 {
+    if std::env::var_os("TOMBOLO_DEEP").is_some() { 2000 } else { 200 }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     /// A snapshot holds all of a state; a refused edit changes nothing; tables are found where
     /// their status says.
