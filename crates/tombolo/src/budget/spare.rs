@@ -43,6 +43,11 @@ impl MemoryBudget {
         ))
     }
 
+    /// Whether a chunk is kept.
+    pub(crate) fn has_spare(&self) -> bool {
+        !self.spares.lock().is_empty()
+    }
+
     /// Gives one back to the system; `false` when there is none.
     pub(super) fn give_spare_back(&self) -> bool {
         let Some(chunk) = self.spares.lock().pop() else { return false };

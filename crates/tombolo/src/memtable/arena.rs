@@ -153,6 +153,9 @@ pub(super) struct Bump {
     used: u64,
     /// The last reservation is a guess.
     may_take_more: bool,
+    /// The current chunk has just been begun, and another one of its size will follow that nobody
+    /// has at hand.
+    wants_ready: bool,
 }
 
 // SAFETY: the pointer leads into memory that `arena` keeps alive and that only this value hands
@@ -182,6 +185,7 @@ impl Bump {
             capacity,
             used: 0,
             may_take_more: false,
+            wants_ready: false,
         }
     }
 
@@ -226,6 +230,12 @@ impl Bump {
     /// Where chunks can be made ready.
     pub(super) fn ready(&self) -> &ReadyChunks {
         &self.ready
+    }
+
+    /// Whether one should be, by somebody else; says so once.
+    #[inline]
+    pub(super) fn wants_ready(&mut self) -> bool {
+        self.wants_ready && std::mem::take(&mut self.wants_ready)
     }
 
     /// `bytes` of memory, aligned to [`ALIGN`], valid as long as the arena lives.
@@ -279,7 +289,10 @@ impl Bump {
         self.next = chunk.base();
         self.left = chunk.length();
         self.chunk_bytes = (self.chunk_bytes * 2).min(LARGEST_CHUNK_BYTES);
-        self.arena.bytes.fetch_add(chunk.length() as u64, Ordering::Relaxed);
+        let held = self.arena.bytes.fetch_add(chunk.length() as u64, Ordering::Relaxed);
+        let with_another = held + (chunk.length() + LARGEST_CHUNK_BYTES) as u64;
+        let follows = with_another <= self.capacity as u64;
+        self.wants_ready = chunk.length() == LARGEST_CHUNK_BYTES && follows && !self.arena.budget.has_spare();
         drop(spare);
         let charge = self.arena.budget.charge(Category::Memtables, chunk.length() as u64);
         self.arena.chunks.lock().push((chunk, charge));

@@ -305,6 +305,19 @@ impl MemtableWriter {
         })
     }
 
+    /// Where somebody else should make a chunk ready, if one will be needed: to be asked after
+    /// inserts. Says so once for each chunk.
+    #[inline]
+    pub(crate) fn wants_chunk(&mut self) -> Option<ReadyChunks> {
+        if self.bump.wants_ready() { self.ask_for_chunk() } else { None }
+    }
+
+    #[cold]
+    fn ask_for_chunk(&self) -> Option<ReadyChunks> {
+        let ready = self.bump.ready();
+        ready.ask(1).then(|| ready.clone())
+    }
+
     /// Where memory for this memtable can be made ready by others.
     pub(crate) fn ready_chunks(&self) -> &ReadyChunks {
         self.bump.ready()

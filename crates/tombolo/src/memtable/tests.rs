@@ -421,3 +421,24 @@ fn entries_put_in_together_find_their_places_among_each_other() {
     let expected: Vec<_> = model.into_keys().map(|(key, sequence)| (key, sequence.0)).collect();
     assert_eq!(found, expected);
 }
+
+#[test]
+fn while_a_chunk_is_filled_the_next_one_is_wanted_ready() {
+    let budget = MemoryBudget::of_any_size(1 << 30);
+    let (memtable, mut writer) = Memtable::create(&budget, 16 << 20);
+    let value = vec![7; 100_000];
+    let mut wanted = 0;
+    for sequence in 1..=150_u64 {
+        put(&mut writer, 1, &sequence.to_le_bytes(), sequence, &value);
+        if let Some(ready) = writer.wants_chunk() {
+            wanted += 1;
+            ready.make();
+            assert_eq!(ready.count(), 1);
+        }
+        assert!(writer.wants_chunk().is_none(), "asked for twice");
+    }
+    // Of sixteen, some small ones first: the last ones would not fit the memtable.
+    assert!((4..=7).contains(&wanted), "{wanted} chunks were wanted");
+    assert!(writer.ready_chunks().count() <= 1, "made and not used");
+    drop(memtable);
+}

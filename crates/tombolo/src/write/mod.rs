@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tombolo_env::Completion;
+use tombolo_env::{Completion, TaskClass};
 use tombolo_format::batch::{BatchBuilder, OPERATIONS_MAX};
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_format::manifest::Edit;
@@ -359,6 +359,10 @@ fn commit_guarded(
         None => commit.unlogged = commit.last,
     }
     engine.stream.visible.store(commit.last, Ordering::Release);
+    if let Some(ready) = commit.writer.wants_chunk() {
+        let made = async move { ready.make() };
+        engine.env.spawn(TaskClass::Foreground, "memory for a memtable", made).detach();
+    }
     // Changed in the commit section only.
     let writes = engine.stream.writes.load(Ordering::Relaxed);
     engine.stream.writes.store(writes + content.writes(), Ordering::Relaxed);

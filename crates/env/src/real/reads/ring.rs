@@ -7,6 +7,8 @@
 //! 2. Entries are pushed, and submitted, under the lock `submission` only; answers are taken by the
 //!    reaping thread only.
 //! 3. At most as many jobs are with the kernel as the completion queue has room for: none is lost.
+//! 4. After it has taken an answer's job out of its slot the reaping thread hands the queue over.
+//!    So a job that is queued while a slot is taken waits for no one else.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,6 +24,11 @@ use super::job::{Job, Next};
 
 /// Wait for at least one answer (`IORING_ENTER_GETEVENTS`, linux/io_uring.h).
 const ENTER_GETEVENTS: u32 = 1;
+
+/// While so many reads are with the kernel, further ones are left to the reaping thread: answers
+/// come every few microseconds, and it hands over all that has come meanwhile in one system call.
+/// The device has enough to do until then.
+const LEFT_FROM: usize = 32;
 
 /// Pause before looking again when waiting itself failed.
 const WAIT_FAILED: Duration = Duration::from_millis(1);
@@ -65,8 +72,14 @@ impl Ring {
     }
 
     pub(super) fn submit(&self, jobs: Vec<Job>) {
-        self.jobs.lock().queue.extend(jobs);
-        self.push();
+        let is_left = {
+            let mut state = self.jobs.lock();
+            state.queue.extend(jobs);
+            state.slots.len() - state.free.len() >= LEFT_FROM
+        };
+        if !is_left {
+            self.push();
+        }
     }
 
     /// Hands as many queued jobs to the kernel as there is room for.
@@ -151,6 +164,8 @@ impl Ring {
                 }
                 done
             };
+            // Before the answers are worked on: the device has room.
+            self.push();
             let mut again = Vec::new();
             for (job, result) in done {
                 let answer = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
@@ -158,8 +173,9 @@ impl Ring {
                     again.push(job);
                 }
             }
-            // Also what waited for a slot.
-            self.submit(again);
+            if !again.is_empty() {
+                self.submit(again);
+            }
         }
     }
 }

@@ -138,3 +138,40 @@ fn whoever_waits_for_a_moment_as_well_is_back_for_it() {
     assert!(env.block_on(read).into_iter().all(|read| read.unwrap() == [7; 10]));
     writer.join().unwrap();
 }
+
+/// Far more of them than the kernel is given at once, one after the other, by several threads.
+#[test]
+fn reads_that_are_left_to_the_reaping_thread_all_end() {
+    if let Err(reason) = Choice::Best.io_uring() {
+        println!("not run, there is no io_uring here: {reason}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let bytes: Vec<u8> = (0..100_000_u32).map(|place| (place % 251) as u8).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    let file = Readable::new(fs::File::open(path).unwrap(), None, Choice::Best);
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let (file, bytes) = (&file, &bytes);
+            scope.spawn(move || {
+                let begin = |number: u64| {
+                    let offset = (thread * 7919 + number * 337) % 99_000;
+                    let (batch, jobs) =
+                        Batch::new(vec![None], |batch| vec![Job::new(file, batch, 0, offset, 700)]);
+                    hand_over(jobs);
+                    (batch, offset as usize)
+                };
+                for (batch, offset) in (0..1000).map(begin).collect::<Vec<_>>() {
+                    let read = loop {
+                        match batch.take() {
+                            Some(mut results) => break results.remove(0).unwrap(),
+                            None => std::thread::yield_now(),
+                        }
+                    };
+                    assert_eq!(read, bytes[offset..offset + 700]);
+                }
+            });
+        }
+    });
+}

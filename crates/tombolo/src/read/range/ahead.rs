@@ -49,6 +49,21 @@ pub(super) struct ValuesApart {
 }
 
 impl ValuesApart {
+    #[cold]
+    fn leave(&mut self) {
+        (self.value, self.waits) = (None, None);
+    }
+
+    #[cold]
+    pub(super) fn forget_saved(&mut self) {
+        self.saved = None;
+    }
+
+    #[cold]
+    fn forget_ahead(&mut self) {
+        self.ahead.forget();
+    }
+
     /// What was waited for, if it is this.
     pub(super) fn take_come(&mut self, reference: &Reference) -> Option<Bytes> {
         let come = self.come.take().filter(|(come, _)| come == reference);
@@ -116,7 +131,7 @@ impl RangeCursor {
     #[inline]
     pub(super) fn leave_apart(&mut self) {
         if let Some(values) = &mut self.apart {
-            (values.value, values.waits) = (None, None);
+            values.leave();
         }
     }
 
@@ -124,7 +139,7 @@ impl RangeCursor {
     #[inline]
     pub(super) fn forget_ahead(&mut self) {
         if let Some(values) = &mut self.apart {
-            values.ahead.forget();
+            values.forget_ahead();
         }
     }
 

@@ -27,7 +27,7 @@ impl RangeCursor {
         self.anchor.extend_from_slice(key.user_key);
         self.saved.shared = None;
         if let Some(values) = &mut self.apart {
-            values.saved = None;
+            values.forget_saved();
         }
         self.saved.copied.clear();
         self.saved.copied.extend_from_slice(value);
@@ -185,7 +185,7 @@ impl RangeCursor {
         let says = says(trailer);
         let is_hidden = self.hides.as_mut().is_some_and(|hides| hides.hides(&self.anchor, trailer));
         if let Some(values) = &mut self.apart {
-            values.saved = None;
+            values.forget_saved();
         }
         self.has_value = says == Ok(Says::Value) && !is_hidden;
         (self.needs_fold, self.expires_ms) = (says == Ok(Says::Operand) && !is_hidden, None);
