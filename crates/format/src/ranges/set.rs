@@ -79,6 +79,36 @@ impl Keys {
         Keys { bytes: bytes.into(), ends: ends.into(), heads, shared }
     }
 
+    /// These, with others in the place of those from `low` on and before `high`. What stays is
+    /// copied as a whole.
+    fn splice(&self, low: usize, high: usize, others: &[&[u8]]) -> Keys {
+        let (count, start) = (self.ends.len(), |at: usize| at.checked_sub(1).map_or(0, |at| self.ends[at]));
+        let (kept, rest) = (start(low) as usize, start(high) as usize);
+        let others_bytes: usize = others.iter().map(|key| key.len()).sum();
+        let mut bytes = Vec::with_capacity(kept + others_bytes + self.bytes.len() - rest);
+        let mut ends = Vec::with_capacity(low + others.len() + count - high);
+        bytes.extend_from_slice(&self.bytes[..kept]);
+        ends.extend_from_slice(&self.ends[..low]);
+        for key in others {
+            bytes.extend_from_slice(key);
+            ends.push(bytes.len() as u32);
+        }
+        let moved = bytes.len() as u32;
+        bytes.extend_from_slice(&self.bytes[rest..]);
+        ends.extend(self.ends[high..].iter().map(|end| end - rest as u32 + moved));
+        let mut keys = Keys { bytes: bytes.into(), ends: ends.into(), heads: Box::default(), shared: 0 };
+        let count = keys.ends.len();
+        keys.shared = if count == 0 { 0 } else { shared_bytes(keys.get(0), keys.get(count - 1)) };
+        keys.heads = if keys.shared == self.shared {
+            let new = others.iter().map(|key| head_of(&key[keys.shared..]));
+            let heads = self.heads[..low].iter().copied().chain(new);
+            heads.chain(self.heads[high..].iter().copied()).collect()
+        } else {
+            (0..count).map(|at| head_of(&keys.get(at)[keys.shared..])).collect()
+        };
+        keys
+    }
+
     #[inline]
     fn get(&self, at: usize) -> &[u8] {
         let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
@@ -139,6 +169,39 @@ impl Chunk {
         Chunk { keys: Keys::new(&keys), numbers: numbers.into(), ranges: ranges.len() }
     }
 
+    /// With `from` up to `to` covered, where no greater number does.
+    fn with(&self, from: &[u8], to: &[u8], number: u64) -> Chunk {
+        let (low, high) = (self.keys.rank(from, false), self.keys.rank(to, true));
+        // The number before `from`, that of the old ranges, and that of the new ones.
+        let before = low.checked_sub(1).map_or(0, |at| self.numbers[at]);
+        let (mut old, mut last) = (before, before);
+        let (mut keys, mut numbers) = (Vec::with_capacity(2), Vec::with_capacity(2));
+        let mut change = |key, number| {
+            if number != last {
+                keys.push(key);
+                numbers.push(number);
+                last = number;
+            }
+        };
+        let mut at = low;
+        if at < high && self.keys.get(at) == from {
+            old = self.numbers[at];
+            at += 1;
+        }
+        change(from, old.max(number));
+        while at < high {
+            old = self.numbers[at];
+            if self.keys.get(at) != to {
+                change(self.keys.get(at), old.max(number));
+            }
+            at += 1;
+        }
+        change(to, old);
+        let kept = [&self.numbers[..low], &numbers, &self.numbers[high..]].concat();
+        let ranges = kept.iter().filter(|number| **number > 0).count();
+        Chunk { keys: self.keys.splice(low, high, &keys), numbers: kept.into(), ranges }
+    }
+
     #[inline]
     fn range(&self, at: usize) -> Option<Covered<'_>> {
         let number = *self.numbers.get(at)?;
@@ -175,7 +238,7 @@ impl Chunk {
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
     /// Where the chunks begin.
-    starts: Keys,
+    starts: Arc<Keys>,
     chunks: Vec<Arc<Chunk>>,
     ranges: usize,
     memory_bytes: usize,
@@ -199,7 +262,7 @@ impl<'a> Joined<'a> {
             return;
         }
         match self.0.last_mut() {
-            Some(last) if last.to == from && last.number == number => last.to = to,
+            Some(last) if last.number == number && last.to == from => last.to = to,
             _ => self.0.push(Covered { from, to, number }),
         }
     }
@@ -215,7 +278,7 @@ impl RangeSet {
 
     fn of_chunks(chunks: Vec<Arc<Chunk>>) -> RangeSet {
         let starts: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.first()).collect();
-        let starts = Keys::new(&starts);
+        let starts = Arc::new(Keys::new(&starts));
         let ranges = chunks.iter().map(|chunk| chunk.ranges).sum();
         let memory_bytes =
             starts.memory_bytes() + chunks.iter().map(|chunk| 8 + chunk.memory_bytes()).sum::<usize>();
@@ -288,6 +351,22 @@ impl RangeSet {
         assert!(from < to && number > SequenceNumber::ZERO, "no range: {from:?} to {to:?}, {number:?}");
         let first = self.starts.rank(from, true).saturating_sub(1);
         let end = self.starts.rank(to, false).max((first + 1).min(self.chunks.len()));
+        // Most often one chunk changes, and is no more than full.
+        if end == first + 1 && self.chunks[first].ranges + 2 <= CHUNK_RANGES_MAX {
+            let old = &self.chunks[first];
+            let new = old.with(from, to, number.0);
+            let begins_there = new.first() == old.first();
+            self.ranges = self.ranges - old.ranges + new.ranges;
+            self.memory_bytes = self.memory_bytes - old.memory_bytes() + new.memory_bytes();
+            self.chunks[first] = Arc::new(new);
+            if !begins_there {
+                let before = self.starts.memory_bytes();
+                let starts: Vec<&[u8]> = self.chunks.iter().map(|chunk| chunk.first()).collect();
+                self.starts = Arc::new(Keys::new(&starts));
+                self.memory_bytes = self.memory_bytes - before + self.starts.memory_bytes();
+            }
+            return;
+        }
         let mut joined = Joined::default();
         let mut reached = from;
         for old in self.chunks[first..end].iter().flat_map(|chunk| chunk.iter()) {

@@ -9,19 +9,34 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::ranges::{Covered, RangeSet, Stretch};
 
-use crate::chunked::ChunkedMap;
+/// One range delete, behind the older ones.
+#[derive(Debug)]
+struct RangeDelete {
+    number: SequenceNumber,
+    /// The first key, and the key at which it ends, one after the other.
+    keys: Box<[u8]>,
+    from_bytes: usize,
+    older: Option<Arc<RangeDelete>>,
+}
 
-/// One range delete.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RangeDelete {
-    /// The first key.
-    pub(crate) from: Bytes,
-    /// The key at which it ends.
-    pub(crate) to: Bytes,
+impl Drop for RangeDelete {
+    /// One after the other: they are too many for calls within calls.
+    fn drop(&mut self) {
+        let mut older = self.older.take();
+        while let Some(mut next) = older.and_then(Arc::into_inner) {
+            older = next.older.take();
+        }
+    }
+}
+
+impl RangeDelete {
+    fn covered(&self) -> Covered<'_> {
+        let (from, to) = self.keys.split_at(self.from_bytes);
+        Covered { from, to, number: self.number }
+    }
 }
 
 /// See the module's documentation.
@@ -56,8 +71,9 @@ impl Ranges {
 pub(crate) struct MemtableRanges {
     /// The newest over each key.
     newest: RangeSet,
-    /// All, by number.
-    all: ChunkedMap<SequenceNumber, Arc<RangeDelete>>,
+    /// The one of the greatest number, and behind it all others.
+    all: Option<Arc<RangeDelete>>,
+    count: usize,
     /// Bytes of the keys in `all`.
     key_bytes: usize,
 }
@@ -65,8 +81,9 @@ pub(crate) struct MemtableRanges {
 impl MemtableRanges {
     fn insert(&mut self, from: &[u8], to: &[u8], number: SequenceNumber) {
         self.newest.insert(from, to, number);
-        let delete = RangeDelete { from: Bytes::copy_from_slice(from), to: Bytes::copy_from_slice(to) };
-        self.all.insert(number, Arc::new(delete));
+        let (keys, from_bytes) = ([from, to].concat().into(), from.len());
+        self.all = Some(Arc::new(RangeDelete { number, keys, from_bytes, older: self.all.take() }));
+        self.count += 1;
         self.key_bytes += from.len() + to.len();
     }
 
@@ -79,7 +96,7 @@ impl MemtableRanges {
 
     #[cold]
     fn covering_before(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
-        let seen = self.iter().rev().skip_while(|covered| covered.number > snapshot);
+        let seen = self.newest_first().skip_while(|covered| covered.number > snapshot);
         let mut covering = seen.filter(|covered| covered.from <= key && key < covered.to);
         covering.next().map(|covered| covered.number)
     }
@@ -90,7 +107,7 @@ impl MemtableRanges {
         if newest.number.is_none_or(|number| number <= snapshot) {
             return newest;
         }
-        let seen = self.iter().take_while(|covered| covered.number <= snapshot);
+        let seen = self.newest_first().skip_while(|covered| covered.number > snapshot);
         seen.fold(Stretch { number: None, ..newest }, |stretch, Covered { from, to, number }| {
             stretch.with(match () {
                 () if key < from => Stretch { to: Some(from), ..Stretch::default() },
@@ -100,19 +117,20 @@ impl MemtableRanges {
         })
     }
 
+    fn newest_first(&self) -> impl Iterator<Item = Covered<'_>> {
+        std::iter::successors(self.all.as_deref(), |delete| delete.older.as_deref()).map(RangeDelete::covered)
+    }
+
     /// All deletes, by ascending number.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Covered<'_>> {
-        self.all.iter().map(|(number, delete)| Covered {
-            from: &delete.from,
-            to: &delete.to,
-            number: *number,
-        })
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Covered<'_>> {
+        let mut all: Vec<_> = self.newest_first().collect();
+        all.reverse();
+        all.into_iter()
     }
 
     /// Bytes of memory, about.
     pub(super) fn bytes(&self) -> u64 {
-        (self.newest.memory_bytes() + self.key_bytes + self.all.len() * (size_of::<RangeDelete>() + 48))
-            as u64
+        (self.newest.memory_bytes() + self.key_bytes + self.count * (size_of::<RangeDelete>() + 48)) as u64
     }
 }
 
