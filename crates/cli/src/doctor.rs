@@ -138,7 +138,7 @@ fn store_groups(env: &Env, store: &str, log: Option<&str>) -> Result<Vec<Group>>
     let objects = registry.open_object_store(env, &store)?;
     let logs = registry.open_log_store(env, &store, log.as_ref(), &objects)?;
     let mut found = env.block_on(objects.facts(Request::new(Purpose::Open, Epoch::NONE)))?;
-    found.push(database(env, &objects));
+    found.extend(database(env, &objects));
     found.push(match store.scheme.as_str() {
         "file" => trial(env, &store.path()?),
         _ => writing(env, &objects),
@@ -220,27 +220,42 @@ fn writing(env: &Env, objects: &Arc<dyn ObjectStore>) -> Fact {
 }
 
 /// What lies at the URI.
-fn database(env: &Env, objects: &Arc<dyn ObjectStore>) -> Fact {
+fn database(env: &Env, objects: &Arc<dyn ObjectStore>) -> Vec<Fact> {
     let (world, store) = (env.clone(), Arc::clone(objects));
     match env.block_on(async move { tombolo::internals::load(&world, &store).await }) {
         Ok(loaded) => {
             let tables = text::counted(loaded.state.table_count() as u64, "table");
-            Fact::fine(
-                "database",
-                format!(
-                    "epoch {}, {tables}, manifest record {}",
-                    loaded.state.epoch().0,
-                    loaded.state.slot()
-                ),
-            )
+            let clock_ms = u64::try_from(env.unix_time().as_millis()).unwrap_or(u64::MAX);
+            let said = format!(
+                "epoch {}, {tables}, manifest record {}",
+                loaded.state.epoch().0,
+                loaded.state.slot()
+            );
+            let mut facts = vec![Fact::fine("database", said)];
+            facts.extend(time(loaded.state.times().reached_ms, clock_ms));
+            facts
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Fact::fine("database", "none here yet"),
-        Err(error) => Fact::bad(
+        Err(error) if error.kind() == ErrorKind::NotFound => vec![Fact::fine("database", "none here yet")],
+        Err(error) => vec![Fact::bad(
             "database",
             Failure::from(error).to_string(),
             "restore what is damaged from a copy; without one `tombolo db salvage` says what can be had",
-        ),
+        )],
     }
+}
+
+/// So far a database's time may be ahead of the clock: a process that ended leaves it 70 s ahead.
+const AHEAD_MS_MAX: u64 = 120_000;
+
+/// The time by which values expire, where it has run ahead.
+fn time(reached_ms: u64, clock_ms: u64) -> Option<Fact> {
+    let ahead_ms = reached_ms.saturating_sub(clock_ms);
+    (ahead_ms > AHEAD_MS_MAX).then(|| {
+        let value = format!("{} s ahead of this host's clock: values end too early", ahead_ms / 1000);
+        let advice = "if this clock is right, `tombolo db time URI --reset` within the hour: bytes go an hour after \
+                      their end";
+        Fact::warning("time", value, advice)
+    })
 }
 
 fn survival(logs: &dyn LogStore) -> Vec<Fact> {
@@ -298,6 +313,16 @@ mod tests {
         assert_eq!(verdict("file:///db", btrfs()), Some(Verdict::Fine));
         assert_eq!(verdict("file:///db?form=mapped", btrfs()), Some(Verdict::Bad));
         assert_eq!(verdict("file:///db?form=mapped", FileSystemKind::Local), None);
+    }
+
+    #[test]
+    fn a_time_that_ran_ahead_is_told() {
+        assert_eq!(time(1_000_000, 5_000_000).map(|fact| fact.verdict), None);
+        assert_eq!(time(1_120_000, 1_000_000).map(|fact| fact.verdict), None);
+        let ahead = time(1_180_000, 1_000_000).unwrap();
+        assert_eq!(ahead.verdict, Verdict::Warning);
+        assert!(ahead.value.starts_with("180 s ahead"), "{}", ahead.value);
+        assert!(ahead.advice.unwrap().contains("db time URI --reset"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::checkpoint::CheckpointHeader;
 use crate::codec::Reader;
 use crate::collected::{decode_collected, encode_collected};
 use crate::compression::{Compression, decompress};
+use crate::expiry::{join_operand, split_operand};
 use crate::filter::Filter;
 use crate::flash::{
     FLASH_RECORD_BYTES, FlashRecord, REGION_FOOTER_BYTES, REGION_HEADER_BYTES, RegionFooter, RegionHeader,
@@ -71,8 +72,11 @@ pub fn batch(bytes: &[u8]) {
     assert!(operations.take(promised + 2).count() <= promised + 1);
 }
 
-/// Lists of merge operands; what decodes must encode to the same bytes.
+/// Lists of merge operands, and their times; what decodes must encode to the same bytes.
 pub fn operands(bytes: &[u8]) {
+    if let Ok((operand, times)) = split_operand(bytes) {
+        assert_eq!(join_operand(operand, times), bytes);
+    }
     if let Ok(found) = decode(bytes) {
         let mut list = OperandList::default();
         found.iter().for_each(|operand| list.push(operand));

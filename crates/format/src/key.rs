@@ -21,6 +21,9 @@
 //! | 6 | separated put | the key has a value, and the entry's value says where that lies ([`crate::value_object`]); in tables only |
 //! | 7 | expiring put | the key has this value until a time, which the value's last bytes say ([`crate::expiry`]) |
 //! | 8 | merge list | several operands, oldest first: see [`crate::operands`] |
+//! | 9 | expiring merge | as merge; what it makes has a time at which it ends, and the operand one at which it was written ([`crate::expiry`]) |
+//! | 10 | expiring merge list | as merge list, with the same times |
+//! | 11 | separated expiring put | as separated put, and it ends as an expiring put does; in tables only |
 //!
 //! A range delete is an operation of logs and batches. In tables it is no entry among the others:
 //! see [`crate::ranges`].
@@ -87,11 +90,17 @@ pub enum EntryKind {
     /// The key has a value, which lies in a value object: the entry's value is a reference
     /// ([`crate::value_object`]). In tables only: logs and memtables hold the value itself.
     SeparatedPut = 6,
+    /// An operand, when it was written, and when what it comes to ends.
+    ExpiringMerge = 9,
+    /// Several operands, when the oldest was written, and when what they come to ends.
+    ExpiringMergeList = 10,
+    /// The key has a value in a value object until a time. In tables only.
+    SeparatedExpiringPut = 11,
 }
 
 impl EntryKind {
     /// All kinds.
-    pub const ALL: [EntryKind; 8] = [
+    pub const ALL: [EntryKind; 11] = [
         EntryKind::Put,
         EntryKind::Delete,
         EntryKind::SingleDelete,
@@ -100,6 +109,9 @@ impl EntryKind {
         EntryKind::SeparatedPut,
         EntryKind::ExpiringPut,
         EntryKind::MergeList,
+        EntryKind::ExpiringMerge,
+        EntryKind::ExpiringMergeList,
+        EntryKind::SeparatedExpiringPut,
     ];
 
     /// The kind of a byte, if this version knows it.
@@ -114,6 +126,9 @@ impl EntryKind {
             6 => EntryKind::SeparatedPut,
             7 => EntryKind::ExpiringPut,
             8 => EntryKind::MergeList,
+            9 => EntryKind::ExpiringMerge,
+            10 => EntryKind::ExpiringMergeList,
+            11 => EntryKind::SeparatedExpiringPut,
             _ => return None,
         })
     }
@@ -125,7 +140,10 @@ impl EntryKind {
             | EntryKind::Merge
             | EntryKind::SeparatedPut
             | EntryKind::ExpiringPut
-            | EntryKind::MergeList => false,
+            | EntryKind::MergeList
+            | EntryKind::ExpiringMerge
+            | EntryKind::ExpiringMergeList
+            | EntryKind::SeparatedExpiringPut => false,
             EntryKind::Delete | EntryKind::SingleDelete | EntryKind::RangeDelete => true,
         }
     }
@@ -140,8 +158,10 @@ impl EntryKind {
             | EntryKind::Merge
             | EntryKind::RangeDelete
             | EntryKind::ExpiringPut
-            | EntryKind::MergeList => true,
-            EntryKind::SeparatedPut => false,
+            | EntryKind::MergeList
+            | EntryKind::ExpiringMerge
+            | EntryKind::ExpiringMergeList => true,
+            EntryKind::SeparatedPut | EntryKind::SeparatedExpiringPut => false,
         }
     }
 
@@ -156,7 +176,10 @@ impl EntryKind {
             | EntryKind::RangeDelete
             | EntryKind::SeparatedPut
             | EntryKind::ExpiringPut
-            | EntryKind::MergeList => 1 << self as u8,
+            | EntryKind::MergeList
+            | EntryKind::ExpiringMerge
+            | EntryKind::ExpiringMergeList
+            | EntryKind::SeparatedExpiringPut => 1 << self as u8,
         }
     }
 }
@@ -172,6 +195,9 @@ pub fn kind_name(byte: u8) -> String {
         6 => "separated put",
         7 => "expiring put",
         8 => "merge list",
+        9 => "expiring merge",
+        10 => "expiring merge list",
+        11 => "separated expiring put",
         _ => return format!("{byte}"),
     };
     format!("{byte} ({name})")
@@ -268,10 +294,26 @@ pub const ENTRY_FEATURES_KNOWN: u64 = EntryKind::SingleDelete.feature()
     | EntryKind::RangeDelete.feature()
     | EntryKind::SeparatedPut.feature()
     | EntryKind::ExpiringPut.feature()
-    | EntryKind::MergeList.feature();
+    | EntryKind::MergeList.feature()
+    | EntryKind::ExpiringMerge.feature()
+    | EntryKind::ExpiringMergeList.feature()
+    | EntryKind::SeparatedExpiringPut.feature();
 
 /// The feature bits of entries whose values lie in value objects.
-pub const ENTRY_FEATURES_APART: u64 = EntryKind::SeparatedPut.feature();
+pub const ENTRY_FEATURES_APART: u64 =
+    EntryKind::SeparatedPut.feature() | EntryKind::SeparatedExpiringPut.feature();
+
+/// The feature bits of operands.
+pub const ENTRY_FEATURES_OPERANDS: u64 = EntryKind::Merge.feature()
+    | EntryKind::MergeList.feature()
+    | EntryKind::ExpiringMerge.feature()
+    | EntryKind::ExpiringMergeList.feature();
+
+/// The feature bits of entries that end.
+pub const ENTRY_FEATURES_ENDING: u64 = EntryKind::ExpiringPut.feature()
+    | EntryKind::ExpiringMerge.feature()
+    | EntryKind::ExpiringMergeList.feature()
+    | EntryKind::SeparatedExpiringPut.feature();
 
 /// Feature bits of the kinds that every keyspace may hold which this version makes: no write then
 /// needs a change of its settings first.

@@ -98,7 +98,7 @@ use std::cmp::Ordering;
 use bytes::Bytes;
 
 use crate::expiry::{Expiry, PROPERTY_EXPIRY, Times};
-use crate::key::{EntryKind, SequenceNumber};
+use crate::key::{ENTRY_FEATURES_ENDING, SequenceNumber};
 pub use crate::keyspace::KeyspaceOptions;
 use crate::property::{Property, PropertyList, RangeDeletes, SEQUENCE_OVERRIDE};
 use crate::value_object::{PROPERTY_VALUE_OBJECTS, Referred, decode_referred};
@@ -208,7 +208,7 @@ impl TableDescription {
 
     /// When its entries end, if any do.
     pub fn expiry(&self) -> Option<Expiry> {
-        if self.features & EntryKind::ExpiringPut.feature() == 0 {
+        if self.features & ENTRY_FEATURES_ENDING == 0 {
             return None;
         }
         self.properties.get(PROPERTY_EXPIRY).and_then(|value| Expiry::decode(value).ok())

@@ -42,7 +42,7 @@
 //! | 44 | 4 | CRC-32C of bytes 0–43 |
 //! | 48 | 8 | magic `TMBLOVAE` |
 //!
-//! **Reference**, the value of an entry of kind 6:
+//! **Reference**, the value of an entry of kind 6, and that of kind 11 but for its end:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -110,6 +110,8 @@ pub enum Mutant {
     ExpiredDroppedOverOlder,
     ExpiredTableDroppedOverOlder,
     ExpiryOfTableTooEarly,
+    OperandJudgedAtTheRead,
+    ExpiredForgetsOperandsAbove,
     SnapshotJudgesByNow,
     // Invariant 5 of the same
     TableBlockUnchecked,

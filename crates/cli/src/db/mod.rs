@@ -315,19 +315,30 @@ fn get(arguments: &Get, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let key = form.parse(&arguments.key)?;
     let look = &arguments.look;
-    let value = arguments.common.look(look, output, |keyspace| Ok(keyspace.get_versioned(&key).wait()?))?;
-    let Some(Versioned { value, sequence }) = value else {
+    let found = arguments.common.look(look, output, |keyspace| {
+        let Some(value) = keyspace.get_versioned(&key).wait()? else { return Ok(None) };
+        Ok(Some((value, end_of(keyspace, &key)?)))
+    })?;
+    let Some((Versioned { value, sequence }, end)) = found else {
         let keyspace = arguments.common.keyspace.clone();
         return Err(Failure::NoValue { shown: form.show(&key), key: form.to_json(&key), keyspace });
     };
     if arguments.raw {
         output.bytes(&value)
     } else {
-        output.result(
-            || json!({ "key": form.to_json(&key), "value": form.to_json(&value), "version": sequence }),
-            || form.show(&value),
-        )
+        let shown = || {
+            let mut entry = entry_json(form, &key, &value, end);
+            entry["version"] = json!(sequence);
+            entry
+        };
+        output.result(shown, || form.show(&value))
     }
+}
+
+/// When the value of a key ends. A look sees what it saw before.
+fn end_of(keyspace: &Keyspace, key: &[u8]) -> Result<Option<u64>> {
+    let mut cursor = keyspace.cursor::<&[u8]>(key..=key).keys_only();
+    Ok(if cursor.seek_to_first()? { cursor.expires_ms() } else { None })
 }
 
 fn scan(arguments: &Scan, output: &Output) -> Result<()> {

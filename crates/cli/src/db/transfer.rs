@@ -33,7 +33,7 @@ use crate::text::{self, FormArguments};
 pub const FORMATS: &str = "\
 A line is one entry, in one of two forms:
   ndjson   {\"key\":\"1\",\"value\":\"two books\"}: a string stands for its UTF-8 bytes; bytes that are no UTF-8 are {\"hex\":\"00ff\"};
-           \"expires_ms\" says when a value ends. Import takes other changes too, in the place of \"value\": \"merge\":\"…\" (an operand),
+           \"expires_ms\" says when a value ends. Import takes other changes too, in the place of \"value\": \"merge\":\"…\" (an operand, which may have \"expires_ms\" too),
            \"delete\":true, \"delete\":\"single\", and \"delete_to\":\"…\" (all keys from \"key\" on and before that one)
   tsv      the key, a tab, the value; what is no printable text is $'…' with \\n \\r \\t \\0 \\\\ \\' \\xHH, all else as it is
 What export writes import reads back, byte for byte, in either form. `db scan` prints tsv too, and with --json ndjson.";
@@ -269,8 +269,7 @@ impl Writer<'_> {
     fn take(&mut self, entry: &Entry) -> Result<()> {
         let (key, value) = (&entry.key, entry.value());
         // One that has ended since it was exported hides what was there before, as a delete does.
-        let has_ended =
-            matches!(entry.change, Change::Put { expires_ms: Some(end), .. } if end <= self.db.time_ms());
+        let has_ended = matches!(entry.change, Change::Put { expires_ms: Some(end), .. } | Change::Merge { expires_ms: Some(end), .. } if end <= self.db.time_ms());
         self.ended += u64::from(has_ended);
         let range_bytes = if let Change::DeleteTo(to) = &entry.change { key.len() + to.len() } else { 0 };
         // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the
@@ -281,12 +280,15 @@ impl Writer<'_> {
         self.taken += 1;
         self.range_bytes += range_bytes;
         match &entry.change {
-            Change::Put { .. } if has_ended => self.batch.delete(self.keyspace, key),
+            Change::Put { .. } | Change::Merge { .. } if has_ended => self.batch.delete(self.keyspace, key),
             Change::Put { expires_ms: None, .. } => self.batch.put(self.keyspace, key, value),
             Change::Put { expires_ms: Some(end), .. } => {
                 self.batch.put_until(self.keyspace, key, value, *end)
             }
-            Change::Merge(operand) => self.batch.merge(self.keyspace, key, operand),
+            Change::Merge { operand, expires_ms: None } => self.batch.merge(self.keyspace, key, operand),
+            Change::Merge { operand, expires_ms: Some(end) } => {
+                self.batch.merge_until(self.keyspace, key, operand, *end)
+            }
             Change::Delete => self.batch.delete(self.keyspace, key),
             Change::SingleDelete => self.batch.single_delete(self.keyspace, key),
             Change::DeleteTo(to) => self.batch.delete_range(self.keyspace, key, to),

@@ -62,7 +62,8 @@ pub struct Put {
 Examples:
   tombolo db keyspace create file:///data/counts words --operator append_comma
   tombolo db merge file:///data/counts --keyspace words colours red
-  tombolo db merge file:///data/counts --keyspace sums --hex 00 0100000000000000")]
+  tombolo db merge file:///data/counts --keyspace sums --hex 00 0100000000000000
+  tombolo db merge file:///data/counts --keyspace words recent red --ttl 10m")]
 pub struct Merge {
     #[command(flatten)]
     common: Common,
@@ -72,6 +73,8 @@ pub struct Merge {
     key: OsString,
     /// The operand.
     operand: OsString,
+    #[command(flatten)]
+    life: LifeArguments,
     /// What the merge must survive.
     #[arg(long, value_enum, default_value_t)]
     durability: Survives,
@@ -97,13 +100,14 @@ pub struct Delete {
     durability: Survives,
 }
 
-/// How long a value lives.
+/// How long a value lives, or what an operand comes to.
 #[derive(Args)]
 struct LifeArguments {
-    /// The value ends after this time, such as 10m or 36h. Default: the keyspace's setting ttl.
+    /// What the key has ends after this time, such as 10m or 36h. Default: the keyspace's setting
+    /// ttl.
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     ttl: Option<Duration>,
-    /// The value ends at this moment: milliseconds since 1970 of the database's time, which `db
+    /// What the key has ends at this moment: milliseconds since 1970 of the database's time, which `db
     /// time` says.
     #[arg(long, value_name = "MILLISECONDS", conflicts_with = "ttl")]
     expires_ms: Option<u64>,
@@ -115,6 +119,14 @@ impl LifeArguments {
             (Some(ttl), _) => batch.put_ttl(keyspace, key, value, ttl),
             (None, Some(end)) => batch.put_until(keyspace, key, value, end),
             (None, None) => batch.put(keyspace, key, value),
+        };
+    }
+
+    fn merge(&self, batch: &mut Batch, keyspace: &Keyspace, key: &[u8], operand: &[u8]) {
+        match (self.ttl, self.expires_ms) {
+            (Some(ttl), _) => batch.merge_ttl(keyspace, key, operand, ttl),
+            (None, Some(end)) => batch.merge_until(keyspace, key, operand, end),
+            (None, None) => batch.merge(keyspace, key, operand),
         };
     }
 }
@@ -177,7 +189,9 @@ pub fn merge(arguments: &Merge, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let (key, operand) = (form.parse(&arguments.key)?, form.parse(&arguments.operand)?);
     let (db, keyspace) = arguments.common.open(OpenMode::Open, &arguments.take_over)?;
-    let written = keyspace.merge_with(&key, &operand, arguments.durability.into()).wait();
+    let mut batch = Batch::new();
+    arguments.life.merge(&mut batch, &keyspace, &key, &operand);
+    let written = db.write_with(batch, arguments.durability.into()).wait();
     finish_write(&db, output, None, written.map(|()| None).map_err(Failure::from))
 }
 

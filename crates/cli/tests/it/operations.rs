@@ -38,6 +38,7 @@ fn a_value_has_a_time_to_live() {
     let entry = json(&ok(&["--json", "db", "scan", &store]));
     let end = entry["expires_ms"].as_u64().unwrap();
     assert_eq!((&entry["key"], &entry["value"]), (&"there".into(), &"v".into()));
+    assert_eq!(json(&ok(&["--json", "db", "get", &store, "there"]))["expires_ms"], end);
     let exported = ok(&["db", "export", &store]);
     assert_eq!(json(&exported), entry, "scan and export say the same");
     let other = uri(&folder.path().join("other"));
@@ -54,6 +55,16 @@ fn a_value_has_a_time_to_live() {
     fails(&["db", "put", &store, "late", "v", "--ttl", "0s"], 2, &["Invalid"]);
     fails(&["db", "put", &store, "late", "v", "--ttl", "soon"], 2, &["such as 10m"]);
     fails(&["db", "put", &store, "late", "v", "--ttl", "1s", "--expires-ms", "1"], 2, &["cannot be used"]);
+
+    // What is merged ends, too.
+    ok(&["db", "keyspace", "create", &store, "words", "--operator", "append_comma"]);
+    let words = ["--keyspace", "words", "recent"];
+    ok(&[&["db", "merge", &store][..], &words, &["red", "--ttl", "36h"]].concat());
+    ok(&[&["db", "merge", &store][..], &words, &["green", "--expires-ms", &at(end + 7)]].concat());
+    let merged = json(&ok(&[&["--json", "db", "get", &store][..], &words].concat()));
+    assert_eq!((&merged["value"], &merged["expires_ms"]), (&"red,green".into(), &(end + 7).into()));
+    let late = [&["db", "merge", &store][..], &words, &["blue", "--expires-ms", "1"]].concat();
+    fails(&late, 2, &["Invalid"]);
 
     // A lock that goes by itself.
     ok(&["db", "put", &store, "lock", "mine", "--if-absent", "--ttl", "1ms"]);
@@ -181,7 +192,9 @@ fn inspect_shows_each_kind_of_entry() {
     let large = "x".repeat(700);
     let lines = format!(
         "{{\"key\":\"a\",\"value\":\"1\",\"expires_ms\":900000000000000}}\n{{\"key\":\"b\",\"merge\":\"2\"}}\n\
-        {{\"key\":\"c\",\"delete_to\":\"d\"}}\n{{\"key\":\"e\",\"value\":\"{large}\"}}\n{{\"key\":\"f\",\"delete\":true}}\n"
+        {{\"key\":\"c\",\"delete_to\":\"d\"}}\n{{\"key\":\"e\",\"value\":\"{large}\"}}\n{{\"key\":\"f\",\"delete\":true}}\n\
+        {{\"key\":\"g\",\"merge\":\"3\",\"expires_ms\":900000000000000}}\n\
+        {{\"key\":\"h\",\"value\":\"{large}\",\"expires_ms\":900000000000000}}\n"
     );
     let (code, _, message) = with_input(&["db", "import", &store, "--keyspace", "k"], lines.as_bytes());
     assert_eq!(code, 0, "{message}");
@@ -200,20 +213,24 @@ fn inspect_shows_each_kind_of_entry() {
     check(&log, "ExpiringPut", "a", "value", "1".into());
     check(&log, "Merge", "b", "merge", "2".into());
     check(&log, "RangeDelete", "c", "delete_to", "d".into());
+    check(&log, "ExpiringMerge", "g", "merge", "3".into());
+    check(&log, "ExpiringMerge", "g", "expires_ms", 900_000_000_000_000_u64.into());
     check(&log, "Delete", "f", "value", serde_json::Value::Null);
     ok(&["db", "flush", &store]);
     let tables = parts("tables");
     check(&tables, "ExpiringPut", "a", "expires_ms", 900_000_000_000_000_u64.into());
     check(&tables, "RangeDelete", "c", "delete_to", "d".into());
     check(&tables, "SeparatedPut", "e", "value_bytes", 700.into());
+    check(&tables, "SeparatedExpiringPut", "h", "value_bytes", 700.into());
+    check(&tables, "SeparatedExpiringPut", "h", "expires_ms", 900_000_000_000_000_u64.into());
     let of = |what: &str, parts: &[serde_json::Value]| {
         parts.iter().find(|part| part["what"] == what).unwrap_or_else(|| panic!("{what}: {parts:?}")).clone()
     };
     assert_eq!(of("range deletes", &tables)["ranges"], 1);
     let footer = tables.iter().find(|part| part["records"].is_number()).unwrap();
-    assert_eq!((&footer["records"], &footer["value_bytes"]), (&1.into(), &700.into()));
+    assert_eq!((&footer["records"], &footer["value_bytes"]), (&2.into(), &1400.into()));
     let manifest = parts("manifest");
     let table = of("table added", &manifest);
-    assert_eq!((&table["range_deletes"], &table["expiring"]), (&1.into(), &1.into()), "{table}");
+    assert_eq!((&table["range_deletes"], &table["expiring"]), (&1.into(), &3.into()), "{table}");
     assert_eq!(table["value_objects"][0]["identity"], of("value object added", &manifest)["identity"]);
 }

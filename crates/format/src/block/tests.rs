@@ -143,12 +143,12 @@ fn an_older_version_before_a_newer_one_is_a_bug() {
 #[test]
 fn an_entry_of_an_unknown_kind_is_newer() {
     let mut bytes = build(&[(b"k".to_vec(), 1, vec![])], 1).bytes().to_vec();
-    // The base trailer 0x101: kind 1 becomes kind 9.
+    // The base trailer 0x101: kind 1 becomes kind 12.
     let at = bytes.len() - BLOCK_FOOTER_BYTES;
     assert_eq!(bytes[at..at + 2], [1, 1]);
-    bytes[at] = 9;
+    bytes[at] = 12;
     let block = Block::new(bytes.into()).unwrap();
-    assert_eq!(block.verify(|_, _| Ok(())), Err(FormatError::newer(0, "an entry of kind 9")));
+    assert_eq!(block.verify(|_, _| Ok(())), Err(FormatError::newer(0, "an entry of kind 12")));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{FOOTER_BYTES, Footer, Properties, SequenceRange, TAIL_BYTES_MAX};
 use crate::block::BlockBuilder;
 use crate::compression::{Compression, Compressor, Trained};
 use crate::error::{FormatError, Result};
-use crate::expiry::{Expiry, expiry_of};
+use crate::expiry::Expiry;
 use crate::filter::{BITS_PER_KEY_DEFAULT, FilterBuilder};
 use crate::index::{PartitionHandle, separator};
 use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer, check_limits};
@@ -129,6 +129,8 @@ pub struct TableBuilder {
     features: u64,
     /// When entries so far end.
     expiry: Option<Expiry>,
+    /// The key of the last operand that ends, and when that is.
+    over: Option<(Vec<u8>, u64)>,
     separator: Vec<u8>,
     /// Entries that wait until there is a dictionary; `None` once it was decided.
     waiting: Option<Waiting>,
@@ -216,6 +218,7 @@ impl TableBuilder {
             },
             features: 0,
             expiry: None,
+            over: None,
             separator: Vec::new(),
             waiting: (options.compression == Compression::Zstd && options.dictionary_bytes > 0)
                 .then(Waiting::default),
@@ -240,9 +243,8 @@ impl TableBuilder {
     ) -> Result<()> {
         assert!(kind != EntryKind::RangeDelete, "a range delete among the entries");
         check_limits(user_key, value)?;
-        let expires_ms = expiry_of(kind, value)?;
-        if let Some(one) = expires_ms.map(Expiry::of) {
-            self.expiry = Some(self.expiry.map_or(one, |all| all.with(one)));
+        if let Some(one) = Expiry::of_entry(kind, value)? {
+            self.count_end(user_key, one);
         }
         let most = self.options.sample_bytes();
         if let Some(waiting) = &mut self.waiting {
@@ -254,6 +256,17 @@ impl TableBuilder {
         }
         self.add_now(user_key, sequence, kind, value);
         Ok(())
+    }
+
+    /// Counts an entry that ends. One below an operand is needed as long as that is.
+    fn count_end(&mut self, user_key: &[u8], mut one: Expiry) {
+        if let Some((_, end)) = self.over.as_ref().filter(|(key, _)| key == user_key) {
+            (one.earliest_ms, one.latest_ms) = (one.earliest_ms.max(*end), one.latest_ms.max(*end));
+        }
+        if one.written_ms != u64::MAX {
+            self.over = Some((user_key.to_vec(), one.latest_ms));
+        }
+        self.expiry = Some(self.expiry.map_or(one, |all| all.with(one)));
     }
 
     /// Trains a dictionary from the entries that wait for it, and adds them.

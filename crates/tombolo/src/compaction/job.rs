@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
-use tombolo_format::key::{EntryKind, InternalKey};
+use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::ranges::{Covered, RANGE_HEADER_BYTES, RangeLayers};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -28,7 +28,7 @@ use super::world::{JobWorld, Terms};
 use crate::budget::Category;
 use crate::filter::{FilterJob, Filtered, Filtering, Offered};
 use crate::flush::finish;
-use crate::resolve::{Hiding, Retention, Taken};
+use crate::resolve::{Hiding, Retention, Taken, apart};
 use crate::version::{Below, Output, SortedRun, TableHandle, TableWriter};
 
 /// Most parts of one job.
@@ -150,7 +150,8 @@ impl Run {
         if offered == Offered::NeedsValue
             && let Some(table) = table
         {
-            match table.value(Purpose::Compaction, key.user_key, value).await {
+            let reference = apart(key.trailer, value).map_or(value, |(reference, _)| reference);
+            match table.value(Purpose::Compaction, key.user_key, reference).await {
                 Ok(fetched) => {
                     offered = filtering.offer(key, value, Some(&fetched), |key| !below.may_hold(key));
                 }
@@ -247,6 +248,8 @@ impl Run {
         let mut entries = 0;
         // Of what is held: whether it is the newest of its key, and its block was in a cache.
         let (mut held_new, mut held_hot) = (false, false);
+        // The table of what is held, if the value of that lies apart.
+        let mut held_apart = None;
         loop {
             let entry = merge.entry();
             if let Some((key, _)) = &entry
@@ -276,7 +279,8 @@ impl Run {
                     match filtering.as_mut().filter(|_| place.is_new && is_whole) {
                         Some(filtering) => {
                             let entry = (key, &value[..]);
-                            self.add_filtered(&mut outputs, entry, place, filtering, None, &mut below)
+                            let table = held_apart.take();
+                            self.add_filtered(&mut outputs, entry, place, filtering, table, &mut below)
                                 .await?;
                         }
                         None => self.add(&mut outputs, key, &value, place).await?,
@@ -297,7 +301,7 @@ impl Run {
                     let place = Place { is_new, is_older: !is_new, is_hot: merge.is_hot() };
                     match filtering.as_mut().filter(|_| is_new) {
                         Some(filtering) => {
-                            let is_apart = key.trailer.kind() == Some(EntryKind::SeparatedPut);
+                            let is_apart = apart(key.trailer, value).is_some();
                             let table = if is_apart { merge.table().cloned() } else { None };
                             let entry = (key, value);
                             self.add_filtered(&mut outputs, entry, place, filtering, table, &mut below)
@@ -308,7 +312,11 @@ impl Run {
                 }
                 Taken::Dropped => {}
                 Taken::Held if was_held => {}
-                Taken::Held => (held_new, held_hot) = (is_new, merge.is_hot()),
+                Taken::Held => {
+                    (held_new, held_hot) = (is_new, merge.is_hot());
+                    let is_apart = filtering.is_some() && apart(key.trailer, value).is_some();
+                    held_apart = if is_apart { merge.table().cloned() } else { None };
+                }
             }
             if let Some(step) = merge.advance()? {
                 merge.settle(step).await?;

@@ -35,11 +35,12 @@ pub(crate) use garbage::collect;
 
 use crate::collection::release_before_recorded;
 use crate::engine::{
-    Background, CompactionRequest, Engine, KeyspaceInfo, Sight, Store, Work, count_of_level,
+    Background, CompactionRequest, Engine, KeyspaceInfo, Sight, Store, View, Work, count_of_level,
 };
 use crate::event::Event;
 use crate::flush::{Retries, count, delete_unnamed, never_named, tell_of_tables};
 use crate::manifest::{Collected, TableStatus, names};
+use crate::resolve::operands_ms;
 use crate::version::{Levels, TableHandle, Version};
 use crate::write;
 use job::Run;
@@ -128,7 +129,7 @@ impl Compactor {
     fn waits_for_rest(&self, engine: &Sight) -> bool {
         let view = engine.view_owned();
         view.version.keyspaces().any(|(_, levels)| pick::may_want_rest(levels))
-            && self.0.lock().next_needed(engine, &view.version, true).is_some()
+            && self.0.lock().next_needed(engine, &view, true).is_some()
     }
 
     /// Takes the next job: what somebody asked for comes first, and what only an idle database does
@@ -143,9 +144,7 @@ impl Compactor {
         // Loaded under the lock: what a job that was given back has installed is in it.
         let view = engine.view_owned();
         shared.forget_what_is_gone(engine);
-        let job = shared
-            .next_asked(engine, &view.version)
-            .or_else(|| shared.next_needed(engine, &view.version, is_idle));
+        let job = shared.next_asked(engine, &view).or_else(|| shared.next_needed(engine, &view, is_idle));
         let Some((job, keyspace)) = job else {
             // What failed last, and nobody is at, is not wanted any more.
             for keyspace in
@@ -153,7 +152,7 @@ impl Compactor {
             {
                 engine.work_ended(Work::compaction(keyspace));
             }
-            shared.await_snapshots(engine, &view.version);
+            shared.await_snapshots(engine, &view);
             return None;
         };
         if job.from > 0
@@ -230,7 +229,7 @@ impl Shared {
     fn picking<'a>(
         busy: &'a Busy,
         cursors: &'a Cursors,
-        background: &Background,
+        (background, view): (&Background, &View),
         keyspace: &KeyspaceInfo,
     ) -> Picking<'a> {
         let settings = settings_of(background, keyspace);
@@ -248,13 +247,14 @@ impl Shared {
             newest_snapshot: snapshots.last().map(|(number, _)| *number),
             settled_ms,
             snapshots_judged_ms: snapshots.iter().map(|(_, judged_ms)| *judged_ms).min().unwrap_or(u64::MAX),
+            operands_ms: operands_ms(view.memtables().map(|memtable| memtable.ends())),
             collected: collected(background, keyspace.id),
             is_idle: false,
         }
     }
 
     /// A job for what somebody asked for. Answers requests that are done.
-    fn next_asked(&mut self, background: &Background, version: &Version) -> Option<(Job, Arc<KeyspaceInfo>)> {
+    fn next_asked(&mut self, background: &Background, view: &View) -> Option<(Job, Arc<KeyspaceInfo>)> {
         let Shared { busy, cursors, asked, .. } = self;
         let (mut found, mut ended) = (None, false);
         asked.retain_mut(|(asked, request)| {
@@ -262,9 +262,9 @@ impl Shared {
                 return true;
             }
             let keyspace = background.catalog.by_id(asked.keyspace);
-            let turn = match (&keyspace, version.levels(asked.keyspace)) {
+            let turn = match (&keyspace, view.version.levels(asked.keyspace)) {
                 (Some(keyspace), Some(levels)) => {
-                    asked.next(levels, &Shared::picking(busy, cursors, background, keyspace))
+                    asked.next(levels, &Shared::picking(busy, cursors, (background, view), keyspace))
                 }
                 // Dropped or empty.
                 _ => Turn::Done,
@@ -290,15 +290,15 @@ impl Shared {
 
     /// Nothing is to be done: has it looked again when the snapshots close that keep deletes at the
     /// bottom.
-    fn await_snapshots(&self, background: &Background, version: &Version) {
+    fn await_snapshots(&self, background: &Background, view: &View) {
         if !background.options.load().automatic_compaction || background.snapshots.list().is_empty() {
             return;
         }
-        let held = version.keyspaces().filter_map(|(id, levels)| {
+        let held = view.version.keyspaces().filter_map(|(id, levels)| {
             let keyspace = background.catalog.by_id(id)?;
             pick::held_by_snapshots(
                 levels,
-                &Shared::picking(&self.busy, &self.cursors, background, &keyspace),
+                &Shared::picking(&self.busy, &self.cursors, (background, view), &keyspace),
             )
         });
         // They may have closed since they were listed.
@@ -312,17 +312,17 @@ impl Shared {
     fn next_needed(
         &self,
         background: &Background,
-        version: &Version,
+        view: &View,
         is_idle: bool,
     ) -> Option<(Job, Arc<KeyspaceInfo>)> {
         if !background.options.load().automatic_compaction {
             return None;
         }
-        let mut keyspaces: Vec<_> = version.keyspaces().collect();
+        let mut keyspaces: Vec<_> = view.version.keyspaces().collect();
         keyspaces.sort_by_key(|(_, levels)| std::cmp::Reverse(levels.runs.len()));
         keyspaces.into_iter().find_map(|(id, levels)| {
             let keyspace = background.catalog.by_id(id)?;
-            let picking = Shared::picking(&self.busy, &self.cursors, background, &keyspace);
+            let picking = Shared::picking(&self.busy, &self.cursors, (background, view), &keyspace);
             let job = pick::pick(levels, &Picking { is_idle, ..picking })?;
             Some((job, keyspace))
         })
@@ -392,7 +392,7 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         }
     }
     let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
-    let (terms, _filtering) = Terms::now(engine, &begun.keyspace);
+    let (terms, _filtering) = Terms::now(engine, &begun.keyspace, job);
     let run = Run::new(world, job, terms);
     let merged = run.run().await;
     for (object, error) in run.take_unreadable() {

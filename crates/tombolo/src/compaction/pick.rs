@@ -358,6 +358,8 @@ pub(crate) struct Picking<'a> {
     pub(crate) settled_ms: u64,
     /// The earliest time by which a snapshot judges what has expired.
     pub(crate) snapshots_judged_ms: u64,
+    /// When the first operand that ends was written, of those in memtables.
+    pub(crate) operands_ms: u64,
     /// The value objects to collect.
     pub(crate) collected: Collected,
     /// Nobody has written for a while.

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, all};
-use tombolo_format::key::{EntryKind, InternalKey, Trailer};
+use tombolo_format::key::{InternalKey, Trailer};
 use tombolo_format::manifest::TableName;
 use tombolo_format::value_object::Reference;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
-use crate::resolve::as_put;
+use crate::resolve::{apart, as_put};
 use crate::table::ValueObject;
 use crate::version::TableHandle;
 
@@ -65,6 +65,13 @@ pub(super) struct Entry {
     moves: bool,
 }
 
+impl Entry {
+    /// What it refers to.
+    fn reference(&self) -> &[u8] {
+        apart(self.trailer, &self.value).map_or(&self.value, |(reference, _)| reference)
+    }
+}
+
 impl Waiting {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -74,7 +81,9 @@ impl Waiting {
         self.bytes += (key.user_key.len() + value.len()) as u64;
         if moves {
             self.values += 1;
-            self.bytes += Reference::decode(value).map_or(0, |reference| u64::from(reference.record_bytes));
+            let reference = apart(key.trailer, value).map_or(value, |(reference, _)| reference);
+            self.bytes +=
+                Reference::decode(reference).map_or(0, |reference| u64::from(reference.record_bytes));
         }
         let (key, trailer, value) = (key.user_key.to_vec(), key.trailer, Bytes::copy_from_slice(value));
         self.entries.push(Entry { key, trailer, value, place, moves });
@@ -115,7 +124,7 @@ impl Moving {
 
     /// Whether the value of an entry moves.
     pub(super) fn moves(&self, trailer: Trailer, value: &[u8]) -> bool {
-        trailer.kind() == Some(EntryKind::SeparatedPut) && self.object(value).is_some()
+        apart(trailer, value).is_some_and(|(reference, _)| self.object(reference).is_some())
     }
 
     fn object(&self, value: &[u8]) -> Option<(Reference, &Arc<ValueObject>)> {
@@ -133,14 +142,14 @@ impl Moving {
         let mut entries = waiting.entries;
         let mut groups: BTreeMap<u64, (&Arc<ValueObject>, Vec<usize>)> = BTreeMap::new();
         for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.moves) {
-            if let Some((reference, object)) = self.object(&entry.value) {
+            if let Some((reference, object)) = self.object(entry.reference()) {
                 groups.entry(reference.object).or_insert_with(|| (object, Vec::new())).1.push(at);
             }
         }
         let reads = groups.values().map(|(object, places)| {
             let wanted = places.iter().filter_map(|at| {
                 let entry = &entries[*at];
-                Some((Reference::decode(&entry.value).ok()?, &entry.key[..]))
+                Some((Reference::decode(entry.reference()).ok()?, &entry.key[..]))
             });
             let wanted: Vec<_> = wanted.collect();
             Box::pin(async move { read_of(object, &wanted).await }) as BoxFuture<'_, Vec<Result<Bytes>>>
@@ -153,7 +162,8 @@ impl Moving {
                 match value {
                     Ok(value) => {
                         let entry = &mut entries[at];
-                        (entry.value, entry.trailer) = (value, as_put(entry.trailer));
+                        let end = apart(entry.trailer, &entry.value).and_then(|(_, end)| end);
+                        (entry.trailer, entry.value) = as_put(entry.trailer, value, end);
                     }
                     Err(error) if error.kind() == ErrorKind::Corrupt => {
                         lost.push(at);

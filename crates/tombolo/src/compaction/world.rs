@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
+use super::pick::Job;
 use crate::engine::{Engine, FilteringJob, KeyspaceInfo};
 use crate::filter::NamedFilter;
 use crate::flush::OutputWorld;
 use crate::options::KeyspaceOptions;
 use crate::resolve::{Judge, Moments};
+use crate::version::TableHandle;
 
 /// See the module's documentation. [`OutputWorld::tables`] is the place of the inputs, too.
 pub(super) trait JobWorld: OutputWorld {
@@ -49,15 +51,26 @@ pub(super) struct Terms {
 impl Terms {
     /// Those of a job on `keyspace` that was just picked. One that asks a filter holds the second
     /// until it is installed.
-    pub(super) fn now(engine: &Arc<Engine>, keyspace: &KeyspaceInfo) -> (Terms, Option<Arc<FilteringJob>>) {
+    pub(super) fn now(
+        engine: &Arc<Engine>,
+        keyspace: &KeyspaceInfo,
+        job: &Job,
+    ) -> (Terms, Option<Arc<FilteringJob>>) {
         let filter = keyspace.filter().filter(|filter| filter.is_there());
-        let (moments, filtering) = if filter.is_some() {
+        let (mut moments, filtering) = if filter.is_some() {
             let (moments, filtering) = FilteringJob::begin(engine);
             (moments, Some(filtering))
         } else {
             engine.note_missing_filter(keyspace.id);
             (engine.moments(), None)
         };
+        // Looked at after what is settled: operands that come later were written later.
+        let view = engine.view_owned();
+        let is_input = |table: &TableHandle| job.inputs().any(|input| std::ptr::eq(&**input, table));
+        let others = view.version.levels(keyspace.id).map(|levels| levels.tables());
+        let others = others.into_iter().flatten().filter(|table| !is_input(table));
+        let ends = others.map(|table| table.description().expiry());
+        moments.spare_operands(ends.chain(view.memtables().map(|memtable| memtable.ends())));
         let forgets = is_enabled(Mutant::CompactionForgetsSnapshots);
         let terms = Terms {
             moments: if forgets { Moments::default() } else { moments },

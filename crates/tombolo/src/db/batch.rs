@@ -102,11 +102,47 @@ impl Batch {
         key: impl AsRef<[u8]>,
         operand: impl AsRef<[u8]>,
     ) -> &mut Batch {
-        match keyspace.info().check_operand(operand.as_ref()) {
-            Ok(()) => self.prepared.push(keyspace.info(), EntryKind::Merge, key.as_ref(), operand.as_ref()),
-            Err(error) => self.prepared.refuse(error),
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        match keyspace.info().ttl_ms() {
+            0 => match keyspace.info().check_operand(operand) {
+                Ok(()) => self.prepared.push(keyspace.info(), EntryKind::Merge, key, operand),
+                Err(error) => self.prepared.refuse(error),
+            },
+            ttl_ms => self.push_operand(keyspace, key, operand, keyspace.end_of(ttl_ms)),
         }
         self
+    }
+
+    /// Adds a [`Keyspace::merge_ttl`]; the time to live begins now, and the batch is to be written
+    /// within a quarter of an hour.
+    pub fn merge_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> &mut Batch {
+        self.push_operand(keyspace, key.as_ref(), operand.as_ref(), keyspace.end_of(ttl_ms(ttl)));
+        self
+    }
+
+    /// Adds a [`Keyspace::merge_until_with`].
+    pub fn merge_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        expires_ms: u64,
+    ) -> &mut Batch {
+        self.push_operand(keyspace, key.as_ref(), operand.as_ref(), keyspace.check_end(expires_ms));
+        self
+    }
+
+    fn push_operand(&mut self, keyspace: &Keyspace, key: &[u8], operand: &[u8], end: Result<u64>) {
+        match keyspace.expiring_operand(operand, end) {
+            Ok(stored) => self.prepared.push(keyspace.info(), EntryKind::ExpiringMerge, key, &stored),
+            Err(error) => self.prepared.refuse(error),
+        }
     }
 
     /// Adds a condition: the batch takes effect only if it holds before its first write. All

@@ -213,6 +213,33 @@ impl BlockingKeyspace {
         self.0.merge_with(key, operand, durability).wait()
     }
 
+    /// As [`Keyspace::merge_ttl`].
+    pub fn merge_ttl(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
+        self.0.merge_ttl(key, operand, ttl).wait()
+    }
+
+    /// As [`Keyspace::merge_ttl_with`].
+    pub fn merge_ttl_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        ttl: Duration,
+        durability: Durability,
+    ) -> Result<()> {
+        self.0.merge_ttl_with(key, operand, ttl, durability).wait()
+    }
+
+    /// As [`Keyspace::merge_until_with`].
+    pub fn merge_until_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        expires_ms: u64,
+        durability: Durability,
+    ) -> Result<()> {
+        self.0.merge_until_with(key, operand, expires_ms, durability).wait()
+    }
+
     /// As [`Keyspace::ingest`].
     pub fn ingest<P: Into<TablePlace>>(&self, tables: impl IntoIterator<Item = P>) -> Result<IngestReport> {
         self.0.ingest(tables).wait()

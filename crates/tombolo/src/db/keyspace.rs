@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo_env::TaskClass;
-use tombolo_format::expiry::join_expiring;
+use tombolo_format::expiry::{OperandTimes, join_expiring, join_operand};
 use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_storage::Result;
 
@@ -274,10 +274,66 @@ impl Keyspace {
         operand: impl AsRef<[u8]>,
         durability: Durability,
     ) -> Op<()> {
-        if let Err(error) = self.info.check_operand(operand.as_ref()) {
-            return Op::ready(Err(error));
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        match self.info.ttl_ms() {
+            0 => match self.info.check_operand(operand) {
+                Ok(()) => self.write_one(EntryKind::Merge, key, operand, durability),
+                Err(error) => Op::ready(Err(error)),
+            },
+            ttl_ms => self.merge_expiring(key, operand, self.end_of(ttl_ms), durability),
         }
-        self.write_one(EntryKind::Merge, key.as_ref(), operand.as_ref(), durability)
+    }
+
+    /// As [`Keyspace::merge`], and what `key` has then ends after `ttl`, by the database's own time:
+    /// with all operands and values below. An operand over something that has ended lies over
+    /// nothing. In a keyspace with a [`KeyspaceOptions::ttl`], [`Keyspace::merge`] does the same.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tombolo::{Db, KeyspaceOptions, OperatorName};
+    ///
+    /// # fn main() -> tombolo::Result<()> {
+    /// let db = Db::builder("mem://visits").open().wait()?;
+    /// let operator = Some(OperatorName::parse("add_u64")?);
+    /// let visits = db.create_keyspace("visits", KeyspaceOptions { operator, ..Default::default() }).wait()?;
+    /// visits.merge_ttl(b"home", 1_u64.to_le_bytes(), Duration::from_secs(600)).wait()?;
+    /// assert!(visits.get(b"home").wait()?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::merge`]; as [`Keyspace::put_ttl`].
+    pub fn merge_ttl(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>, ttl: Duration) -> Op<()> {
+        self.merge_ttl_with(key, operand, ttl, Durability::Durable)
+    }
+
+    /// As [`Keyspace::merge_ttl`], with the durability said.
+    ///
+    /// # Errors
+    /// As [`Keyspace::merge_ttl`].
+    pub fn merge_ttl_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        ttl: Duration,
+        durability: Durability,
+    ) -> Op<()> {
+        self.merge_expiring(key.as_ref(), operand.as_ref(), self.end_of(ttl_ms(ttl)), durability)
+    }
+
+    /// As [`Keyspace::merge_ttl_with`], until a moment as in [`Keyspace::put_until_with`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::merge_ttl`]; `Invalid` for a moment that has passed.
+    pub fn merge_until_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        expires_ms: u64,
+        durability: Durability,
+    ) -> Op<()> {
+        self.merge_expiring(key.as_ref(), operand.as_ref(), self.check_end(expires_ms), durability)
     }
 
     /// The value of `key`. Ready at once when memory holds the answer; else one ranged request per
@@ -466,6 +522,22 @@ impl Keyspace {
             Err(error) => return Op::ready(Err(error)),
         };
         self.write_one(EntryKind::ExpiringPut, key, &join_expiring(value, end), durability)
+    }
+
+    fn merge_expiring(&self, key: &[u8], operand: &[u8], end: Result<u64>, durability: Durability) -> Op<()> {
+        match self.expiring_operand(operand, end) {
+            Ok(stored) => self.write_one(EntryKind::ExpiringMerge, key, &stored, durability),
+            Err(error) => Op::ready(Err(error)),
+        }
+    }
+
+    /// What an operand stores that is written now.
+    pub(crate) fn expiring_operand(&self, operand: &[u8], end: Result<u64>) -> Result<Vec<u8>> {
+        self.info.check_operand(operand)?;
+        let expires_ms = end?;
+        let engine = self.engine();
+        let written_ms = engine.time.now(unix_ms(&engine.env));
+        Ok(join_operand(operand, OperandTimes { written_ms, expires_ms }))
     }
 
     #[inline]

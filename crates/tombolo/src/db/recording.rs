@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tombolo_env::Instant;
-use tombolo_format::expiry::split_expiring;
+use tombolo_format::expiry::{split_expiring, split_operand};
 use tombolo_format::key::EntryKind;
 use tombolo_format::trace::{Asked, Event, Found};
 use tombolo_storage::Result;
@@ -134,6 +134,10 @@ fn written(kind: EntryKind, value: &[u8]) -> Option<(Asked, &[u8], Option<u64>)>
         EntryKind::Delete => (Asked::Delete, value, None),
         EntryKind::SingleDelete => (Asked::SingleDelete, value, None),
         EntryKind::Merge => (Asked::Merge, value, None),
+        EntryKind::ExpiringMerge => {
+            let (operand, times) = split_operand(value).ok()?;
+            (Asked::Merge, operand, Some(times.expires_ms))
+        }
         EntryKind::RangeDelete => (Asked::RangeDelete, value, None),
         _ => return None,
     })

@@ -275,6 +275,10 @@ impl Filtering {
                 Ok((value, expires_ms)) => (Some(value), Some(expires_ms)),
                 Err(_) => return Offered::Kept,
             },
+            Some(EntryKind::SeparatedExpiringPut) => match split_expiring(value) {
+                Ok((_, expires_ms)) => (fetched, Some(expires_ms)),
+                Err(_) => return Offered::Kept,
+            },
             _ => return Offered::Kept,
         };
         match self.decide(&FilterEntry { key, value, sequence: trailer.sequence().0, expires_ms }) {
@@ -291,10 +295,11 @@ impl Filtering {
             }
             FilterDecision::Replace(value) => {
                 self.filtered.replaced += 1;
-                match expires_ms {
-                    Some(expires_ms) => Offered::Changed(trailer, join_expiring(&value, expires_ms).into()),
-                    None => Offered::Changed(Trailer::new(trailer.sequence(), EntryKind::Put), value.into()),
-                }
+                let (kind, value) = match expires_ms {
+                    Some(expires_ms) => (EntryKind::ExpiringPut, join_expiring(&value, expires_ms)),
+                    None => (EntryKind::Put, value),
+                };
+                Offered::Changed(Trailer::new(trailer.sequence(), kind), value.into())
             }
         }
     }

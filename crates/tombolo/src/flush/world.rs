@@ -119,13 +119,18 @@ impl FlushWorld {
     /// That of a memtable that was sealed before this call.
     pub(super) fn now(engine: &Arc<Engine>, sealed: &Arc<Sealed>) -> FlushWorld {
         let mut keyspaces = sealed.memtable.lists().into_iter().map(|(keyspace, _)| keyspace);
-        let (moments, filtering) = if keyspaces.any(|keyspace| engine.filter(keyspace).is_some()) {
+        let (mut moments, filtering) = if keyspaces.any(|keyspace| engine.filter(keyspace).is_some()) {
             let (moments, filtering) = FilteringJob::begin(engine);
             (moments, Some(filtering))
         } else {
             (engine.moments(), None)
         };
         let view = engine.view_owned();
+        // Looked at after what is settled: operands that come later were written later.
+        let others = view.memtables().filter(|memtable| !Arc::ptr_eq(memtable, &sealed.memtable));
+        let tables = view.version.keyspaces().flat_map(|(_, levels)| levels.tables());
+        let ends = tables.map(|table| table.description().expiry());
+        moments.spare_operands(ends.chain(others.map(|memtable| memtable.ends())));
         let is_oldest = view.waiting.last().is_some_and(|oldest| Arc::ptr_eq(oldest, sealed));
         FlushWorld {
             outputs: Arc::<Engine>::clone(engine),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tombolo_format::key::SequenceNumber;
+use tombolo_format::key::{EntryKind, SequenceNumber};
 
 use crate::budget::{Category, Charge, MemoryBudget};
 
@@ -32,6 +32,8 @@ const ENTRY_BYTES: u64 = 128;
 pub(crate) struct Joined {
     pub(crate) newest: SequenceNumber,
     pub(crate) oldest: SequenceNumber,
+    /// What they come to, with the kind of an entry that stores it so.
+    pub(crate) kind: EntryKind,
     pub(crate) operand: Bytes,
 }
 

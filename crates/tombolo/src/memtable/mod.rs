@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tombolo_format::checksum::key_hash;
-use tombolo_format::expiry::{Expiry, split_expiring};
+use tombolo_format::expiry::Expiry;
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_storage::{Error, ErrorKind, Result};
 
@@ -398,10 +398,11 @@ impl MemtableWriter {
                 &self.recent.insert((keyspace, list)).1
             }
         };
-        if trailer.kind() == Some(EntryKind::ExpiringPut)
-            && let Ok((_, expires_ms)) = split_expiring(value)
+        // Kinds below that of expiring puts do not end.
+        if trailer.kind_byte() >= EntryKind::ExpiringPut as u8
+            && let Some(kind) = trailer.kind()
+            && let Ok(Some(one)) = Expiry::of_entry(kind, value)
         {
-            let one = Expiry::of(expires_ms);
             let mut ends = self.memtable.ends.lock();
             *ends = Some(ends.map_or(one, |all| all.with(one)));
         }

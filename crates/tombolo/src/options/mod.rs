@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tombolo_format::expiry::EXPIRY_MS_MAX;
-use tombolo_format::key::{ENTRY_FEATURES_OF_KEYSPACES, EntryKind, VALUE_BYTES_MAX};
+use tombolo_format::key::{
+    ENTRY_FEATURES_APART, ENTRY_FEATURES_OF_KEYSPACES, ENTRY_FEATURES_OPERANDS, VALUE_BYTES_MAX,
+};
 use tombolo_format::manifest;
 use tombolo_storage::duration::{parse_duration, show_duration};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -403,7 +405,7 @@ pub struct KeyspaceOptions {
     /// ([`crate::Builder::compaction_filter`]). Default none. Where it is not there, nothing is
     /// filtered.
     pub compaction_filter: Option<FilterName>,
-    /// How long a value lives that is put without a time to live of its own: at least a
+    /// How long a value lives that is put or merged without a time to live of its own: at least a
     /// millisecond. Default `None`: for ever. Those that are there stay as they are.
     pub ttl: Option<Duration>,
     /// Values of at least so many bytes lie in objects of their own, so that compaction moves
@@ -606,11 +608,9 @@ impl KeyspaceOptions {
 
     /// Bits of the kinds of entries that may be written from here on.
     fn features(&self) -> u64 {
-        let operands = EntryKind::Merge.feature() | EntryKind::MergeList.feature();
-        let separated = EntryKind::SeparatedPut.feature();
         ENTRY_FEATURES_OF_KEYSPACES
-            | if self.operator.is_some() { operands } else { 0 }
-            | if self.separate_bytes > 0 { separated } else { 0 }
+            | if self.operator.is_some() { ENTRY_FEATURES_OPERANDS } else { 0 }
+            | if self.separate_bytes > 0 { ENTRY_FEATURES_APART } else { 0 }
     }
 
     /// Whether these may take the place of those `before`, in a keyspace that has entries.

@@ -13,7 +13,7 @@ use super::hides::{Hides, hides};
 use super::versions::Ending;
 use super::{Asked, InMemory, Merge};
 use crate::engine::View;
-use crate::resolve::{Answer, Fold, Judge, Says, as_put, says};
+use crate::resolve::{Answer, Fold, Judge};
 use crate::table::{KeyRange, Step};
 use crate::version::{Apart, TableHandle};
 
@@ -63,21 +63,20 @@ impl<'a> Walk<'a> {
             if deleted.is_some_and(|number| hides(number, trailer)) {
                 break;
             }
-            let apart = match says(trailer) {
-                Ok(Says::Separated) => Some(source.referred()?),
-                _ => None,
-            };
-            let mut value = self.come.take();
-            if let (Some(apart), None) = (&apart, &value) {
-                value = apart.in_memory(Purpose::Get)?;
-                if value.is_none() {
-                    self.waits = Some(apart.clone());
+            let come = self.come.take();
+            if let Some((_, end)) = self.fold.apart(&self.judge, trailer, source.value()) {
+                let apart = source.referred()?;
+                let value = come.map_or_else(|| apart.in_memory(Purpose::Get), |value| Ok(Some(value)))?;
+                let Some(value) = value else {
+                    self.waits = Some(apart);
                     return Ok(Step::Blocked);
-                }
+                };
+                self.newest.get_or_insert(trailer.sequence());
+                self.fold.feed_value(value, end);
+                break;
             }
-            let trailer = if apart.is_some() { as_put(trailer) } else { trailer };
             self.newest.get_or_insert(trailer.sequence());
-            let (value, place) = (|| value.unwrap_or_else(|| source.value_bytes()), || source.place());
+            let (value, place) = (|| source.value_bytes(), || source.place());
             let answer = self.fold.feed(&self.judge, self.key, trailer, value, place)?;
             if !matches!(answer, Answer::More | Answer::Fold) {
                 break;

@@ -28,7 +28,7 @@ use dead::DeadKeys;
 use super::Merge;
 use super::hides::Hides;
 use crate::engine::{KeyspaceInfo, View};
-use crate::resolve::{Answer, Fold, Judge, Moment, Says, Unresolved, as_put, says};
+use crate::resolve::{Answer, Fold, Judge, Moment, Unresolved};
 use crate::table::{KeyRange, Step};
 use crate::version::Owed;
 use ahead::ValuesApart;
@@ -703,22 +703,21 @@ impl RangeCursor {
             if self.hides.as_mut().is_some_and(|hides| hides.hides(key, trailer)) {
                 break;
             }
-            let (mut trailer, mut value) = (trailer, None);
-            if says(trailer) == Ok(Says::Separated) {
+            if let Some((_, end)) = fold.apart(&judge, trailer, source.value()) {
                 let apart = source.referred()?;
                 let values = self.apart.get_or_insert_default();
-                value = match values.take_come(&apart.reference) {
+                let value = match values.take_come(&apart.reference) {
                     Some(value) => Some(value),
                     None => apart.in_memory(Purpose::Scan)?,
                 };
-                if value.is_none() {
+                let Some(value) = value else {
                     values.waits = Some(apart);
                     return Ok(Step::Blocked);
-                }
-                trailer = as_put(trailer);
+                };
+                fold.feed_value(value, end);
+                break;
             }
-            let value = || value.unwrap_or_else(|| source.value_bytes());
-            let answer = fold.feed(&judge, key, trailer, value, || source.place())?;
+            let answer = fold.feed(&judge, key, trailer, || source.value_bytes(), || source.place())?;
             if answer != Answer::More {
                 break;
             }

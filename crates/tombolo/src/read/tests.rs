@@ -3,7 +3,7 @@
 //!
 //! `snapshots N@T …` are moments that somebody looks from, beside now, and judges what has expired
 //! by a time; `time T` is that of now, `settled T` what may be destroyed; `KEY NUMBER until T` is a
-//! put that ends then. `KEY NUMBER put`, `delete`,
+//! put that ends then, `KEY NUMBER merge from T until T` an operand that was written and ends then. `KEY NUMBER put`, `delete`,
 //! `single-delete` or `merge` is an entry, `KEY NUMBER kind N` one of a kind that no version has;
 //! `--` goes on to an older source, `below` to what lies below all that is compacted.
 //! `operator NAME` is that of the keyspace: `add_u64`, `horner`, which is full and takes the
@@ -22,7 +22,9 @@ use std::ops::Bound;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tombolo_env::simulated::{Process, World};
-use tombolo_format::expiry::{join_expiring, split_expiring};
+use tombolo_format::expiry::{
+    Expiry, OperandTimes, join_expiring, join_operand, split_expiring, split_operand,
+};
 use tombolo_format::key::{EntryKind, InternalKey, Trailer, kind_name};
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::backend::memory::MemoryObjectStore;
@@ -69,6 +71,18 @@ impl Written {
         Written { key, trailer, value }
     }
 
+    /// An operand that ends.
+    fn operand_until(key: String, sequence: u64, written_ms: u64, expires_ms: u64) -> Written {
+        let trailer = Trailer::new(SequenceNumber(sequence), EntryKind::ExpiringMerge);
+        let times = OperandTimes { written_ms, expires_ms };
+        Written { key, trailer, value: join_operand(&sequence.to_le_bytes(), times).into() }
+    }
+
+    /// When it ends, if it does.
+    fn ends(&self) -> Option<Expiry> {
+        Expiry::of_entry(self.trailer.kind()?, &self.value).expect("sound")
+    }
+
     /// As results have it.
     fn shown(&self) -> String {
         let name = format!("{}{}", self.key, self.number());
@@ -76,16 +90,24 @@ impl Written {
             Some(EntryKind::Put | EntryKind::SeparatedPut) if number(&self.value) == self.number() => name,
             Some(EntryKind::Put | EntryKind::SeparatedPut) => format!("{name}={}", number(&self.value)),
             Some(EntryKind::Merge) => format!("{name}+{}", number(&self.value)),
-            Some(EntryKind::MergeList) => {
-                let operands = tombolo_format::operands::operands(&self.value).expect("a list");
-                let numbers: Vec<_> = operands.iter().map(|operand| number(operand).to_string()).collect();
-                format!("{name}+{}", numbers.join("+"))
+            Some(EntryKind::MergeList) => format!("{name}+{}", listed(&self.value)),
+            Some(EntryKind::ExpiringMerge | EntryKind::ExpiringMergeList) => {
+                let (operand, times) = split_operand(&self.value).expect("times");
+                let is_one = self.trailer.kind() == Some(EntryKind::ExpiringMerge);
+                let operand = if is_one { number(operand).to_string() } else { listed(operand) };
+                format!("{name}+{operand}~{}-{}", times.written_ms, times.expires_ms)
             }
-            Some(EntryKind::ExpiringPut) => format!("{name}~"),
+            Some(EntryKind::ExpiringPut) if self.ended_number() == self.number() => format!("{name}~"),
+            Some(EntryKind::ExpiringPut) => format!("{name}={}~", self.ended_number()),
             Some(EntryKind::Delete) => format!("{name}!"),
             Some(EntryKind::SingleDelete) => format!("{name}!1"),
-            None | Some(EntryKind::RangeDelete) => format!("{name}?"),
+            None | Some(EntryKind::RangeDelete | EntryKind::SeparatedExpiringPut) => format!("{name}?"),
         }
+    }
+
+    /// The value of a put that ends.
+    fn ended_number(&self) -> u64 {
+        number(split_expiring(&self.value).expect("a value that ends").0)
     }
 
     fn number(&self) -> u64 {
@@ -175,6 +197,12 @@ fn refused_operator(operator: &str) -> String {
     format!("operator {operator}")
 }
 
+fn listed(list: &[u8]) -> String {
+    let operands = tombolo_format::operands::operands(list).expect("a list");
+    let numbers: Vec<_> = operands.iter().map(|operand| number(operand).to_string()).collect();
+    numbers.join("+")
+}
+
 fn number(value: &[u8]) -> u64 {
     u64::from_le_bytes(value.try_into().expect("a number"))
 }
@@ -241,6 +269,12 @@ impl Case {
                 let source = if self.is_below { &mut self.below } else { self.sources.last_mut().unwrap() };
                 source.push(Written::until(key.to_owned(), number.parse().unwrap(), end.parse().unwrap()));
             }
+            [key, number, "merge", "from", written, "until", end] => {
+                let source = if self.is_below { &mut self.below } else { self.sources.last_mut().unwrap() };
+                let (number, written, end) =
+                    (number.parse().unwrap(), written.parse().unwrap(), end.parse().unwrap());
+                source.push(Written::operand_until(key.to_owned(), number, written, end));
+            }
             [key, number, ref kind @ ..] => {
                 let kind = match kind {
                     ["put"] => EntryKind::Put as u8,
@@ -266,13 +300,28 @@ impl Case {
         seen.sort_by_key(|written| std::cmp::Reverse(written.number()));
         let mut operands: Vec<u64> = Vec::new();
         let mut base = None;
+        // What ended by then does not count.
+        let mut time = time;
         for written in seen {
+            if written.ends().is_some_and(|ends| ends.latest_ms <= time) {
+                break;
+            }
             match written.trailer.kind() {
                 Some(EntryKind::Put | EntryKind::SeparatedPut) => base = Some(number(&written.value)),
                 Some(EntryKind::Delete | EntryKind::SingleDelete) => {}
                 Some(EntryKind::ExpiringPut) => {
-                    let (value, end) = split_expiring(&written.value).expect("a value that ends");
-                    base = (end > time).then(|| number(value));
+                    base = Some(written.ended_number());
+                }
+                Some(EntryKind::ExpiringMerge | EntryKind::ExpiringMergeList) => {
+                    let (stored, times) = split_operand(&written.value).expect("times");
+                    time = times.written_ms;
+                    if written.trailer.kind() == Some(EntryKind::ExpiringMerge) {
+                        operands.push(number(stored));
+                    } else {
+                        let list = tombolo_format::operands::operands(stored).expect("a list");
+                        operands.extend(list.iter().rev().map(|operand| number(operand)));
+                    }
+                    continue;
                 }
                 Some(EntryKind::Merge) => {
                     operands.push(number(&written.value));
@@ -283,7 +332,7 @@ impl Case {
                     operands.extend(list.iter().rev().map(|operand| number(operand)));
                     continue;
                 }
-                None | Some(EntryKind::RangeDelete) => {
+                None | Some(EntryKind::RangeDelete | EntryKind::SeparatedExpiringPut) => {
                     return Found::Refused(format!("kind {}", kind_name(written.trailer.kind_byte())));
                 }
             }
@@ -372,7 +421,9 @@ impl Case {
     fn kept(&self, mut written: Vec<Written>, below: Option<&[Written]>) -> Result<Vec<Written>> {
         written.sort_by(|one, other| one.internal().cmp(&other.internal()));
         let snapshots = self.snapshots.iter().map(|(number, time)| (SequenceNumber(*number), *time));
-        let moments = Moments { snapshots: snapshots.collect(), settled_ms: self.settled };
+        let mut moments = Moments { snapshots: snapshots.collect(), settled_ms: self.settled };
+        let others = self.all().filter(|other| written.iter().all(|here| here != *other));
+        moments.spare_operands(others.map(Written::ends));
         let mut retention = Retention::new(moments, self.keyspace().judge());
         let mut kept = Vec::new();
         let is_bottom =
@@ -684,7 +735,7 @@ fn cases() {
 /// Entries of few keys, numbered from the oldest on, and in which source each lies: older sources
 /// have lower numbers.
 fn random_case() -> impl Strategy<Value = Case> {
-    let entry = (0..4u8, 0..9u8, 0..6u8, 1..8u64);
+    let entry = (0..4u8, 0..12u8, 0..6u8, 1..8u64);
     let times = (0..8u64, 0..8u64);
     let snapshots = prop::collection::btree_set(0..30u64, 0..5);
     let operator = prop::sample::select(vec!["add_u64", "horner", "failing", "missing"]);
@@ -700,12 +751,17 @@ fn random_case() -> impl Strategy<Value = Case> {
                 1 => EntryKind::Delete,
                 2 => EntryKind::SingleDelete,
                 3 | 4 => EntryKind::ExpiringPut,
+                5..=7 => EntryKind::ExpiringMerge,
                 _ => EntryKind::Merge,
             };
             let trailer = Trailer::new(SequenceNumber(index as u64 + 1), kind);
             let key = char::from(b'a' + key).to_string();
             let written = match kind {
                 EntryKind::ExpiringPut => Written::until(key, index as u64 + 1, end),
+                EntryKind::ExpiringMerge => {
+                    let written = time * index as u64 / 30;
+                    Written::operand_until(key, index as u64 + 1, written, written + end)
+                }
                 _ => Written::new(key, trailer),
             };
             if index < below {
@@ -782,6 +838,8 @@ fn versions_that_are_taken_wrongly_are_noticed() {
     notices(Mutant::UnknownKindTakenForPut, cases);
     notices(Mutant::DeleteDroppedOverOlder, cases);
     notices(Mutant::ExpiredDroppedOverOlder, cases);
+    notices(Mutant::OperandJudgedAtTheRead, cases);
+    notices(Mutant::ExpiredForgetsOperandsAbove, cases);
     notices(Mutant::SingleDeleteRevives, cases);
     for mutant in [
         Mutant::MergeFoldedWithoutProof,

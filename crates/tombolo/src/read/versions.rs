@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
+use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Purpose, Result};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::engine::View;
 use crate::memtable::{Joined, Memtable};
-use crate::resolve::{Answer, Fold, Judge, Says, as_put, says};
+use crate::resolve::{Answer, Fold, Judge, OperandEnds, operand_times};
 use crate::table::{Hit, Lookup, Probe};
 use crate::version::TableHandle;
 
@@ -59,22 +59,26 @@ impl<'a> Walk<'a> {
 
     /// Takes a version from a table as far as memory has its value; `None`: it has not.
     fn take_in_memory(&mut self, table: &TableHandle, hit: Hit) -> Result<Option<bool>> {
-        if says(hit.trailer) != Ok(Says::Separated) {
+        let Some((reference, end)) = self.fold.apart(&self.judge, hit.trailer, hit.value()) else {
             return self.take_hit(table, hit).map(Some);
-        }
-        let Some(value) = table.value_in_memory(self.lookup.target.user_key, hit.value())? else {
-            return Ok(None);
         };
-        self.take_hit(table, Hit::of_value(as_put(hit.trailer), value)).map(Some)
+        let value = table.value_in_memory(self.lookup.target.user_key, reference)?;
+        Ok(value.map(|value| self.take_value(value, end)))
     }
 
     /// The same, wherever its value lies.
     async fn take_anywhere(&mut self, table: &TableHandle, hit: Hit) -> Result<bool> {
-        if says(hit.trailer) != Ok(Says::Separated) {
+        let Some((reference, end)) = self.fold.apart(&self.judge, hit.trailer, hit.value()) else {
             return self.take_hit(table, hit);
-        }
-        let value = table.value(Purpose::Get, self.lookup.target.user_key, hit.value()).await?;
-        self.take_hit(table, Hit::of_value(as_put(hit.trailer), value))
+        };
+        let value = table.value(Purpose::Get, self.lookup.target.user_key, reference).await?;
+        Ok(self.take_value(value, end))
+    }
+
+    /// Takes a value that lay apart: the last version that is needed.
+    fn take_value(&mut self, value: Bytes, end: Option<u64>) -> bool {
+        self.fold.feed_value(value, end);
+        true
     }
 
     fn take_hit(&mut self, table: &TableHandle, hit: Hit) -> Result<bool> {
@@ -103,6 +107,7 @@ impl<'a> Walk<'a> {
         let joined = joined.filter(|joined| cover.0.is_none_or(|number| number < joined.oldest));
         let (held, mut walked) = (self.fold.operands(), 0);
         let mut chain: Option<(SequenceNumber, SequenceNumber)> = None;
+        let mut ends = OperandEnds::default();
         let mut go_on = true;
         let mut is_done = false;
         while std::mem::take(&mut go_on) {
@@ -113,32 +118,39 @@ impl<'a> Walk<'a> {
                     return Ok(true);
                 }
                 walked += 1;
-                let is_operand =
-                    matches!(entry.trailer.kind(), Some(EntryKind::Merge | EntryKind::MergeList));
                 let here = joined.as_ref().filter(|joined| {
                     number == joined.newest
                         || is_enabled(Mutant::JoinedOperandsSeenBefore)
                             && (joined.oldest..joined.newest).contains(&number)
                 });
                 if let Some(joined) = here {
-                    let taken = Trailer::new(joined.oldest, EntryKind::Merge);
-                    chain = Some((chain.map_or(joined.newest, |(newest, _)| newest), joined.oldest));
+                    let taken = Trailer::new(joined.oldest, joined.kind);
+                    let before = self.fold.operands();
                     let is_done = self.take(taken, || joined.operand.clone(), || MEMTABLE.to_owned())?;
+                    if self.fold.operands() > before {
+                        chain = Some((chain.map_or(joined.newest, |(newest, _)| newest), joined.oldest));
+                        ends.push(operand_times(taken, &joined.operand));
+                    }
                     go_on = !is_done;
                     return Ok(true);
                 }
-                if is_operand {
-                    chain = Some((chain.map_or(number, |(newest, _)| newest), number));
-                }
+                let before = self.fold.operands();
                 let value = || Bytes::copy_from_slice(entry.value);
-                self.take(entry.trailer, value, || MEMTABLE.to_owned())
+                let is_done = self.take(entry.trailer, value, || MEMTABLE.to_owned())?;
+                if self.fold.operands() > before {
+                    chain = Some((chain.map_or(number, |(newest, _)| newest), number));
+                    ends.push(operand_times(entry.trailer, entry.value));
+                }
+                Ok(is_done)
             })?;
         }
         if walked >= JOINED_FROM
             && let Some((newest, oldest)) = chain.filter(|_| self.fold.operands() > held)
             && let Some(operand) = self.fold.joined_after(held, &self.judge, key)
+            && let Some((trailer, operand)) = ends.entry(newest, operand, false)
+            && let Some(kind) = trailer.kind()
         {
-            memtable.keep_joined(keyspace, key, hash, Joined { newest, oldest, operand });
+            memtable.keep_joined(keyspace, key, hash, Joined { newest, oldest, kind, operand });
         }
         Ok(is_done)
     }

@@ -1,13 +1,17 @@
 //! The fold of a key's entries, newest first, into what the key has.
+//!
+//! What ends is there until its time: by the reader's time if nothing that ends lies over it. Below
+//! an operand that ends it counts if it ended after that operand was written. So an operand that
+//! ends comes to the same whenever it is folded, and the key's value ends with the newest of them.
 
 use bytes::Bytes;
-use tombolo_format::expiry::split_expiring;
-use tombolo_format::key::{EntryKind, Trailer, VALUE_BYTES_MAX};
+use tombolo_format::expiry::{OperandTimes, join_operand, split_expiring, split_operand};
+use tombolo_format::key::{EntryKind, SequenceNumber, Trailer, VALUE_BYTES_MAX};
 use tombolo_format::operands::operands;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use super::{Answer, Says, Unresolved, says};
+use super::{Answer, Says, Unresolved, apart, says};
 use crate::operator::Named;
 
 /// Bytes of operands that a read holds at most: an associative operator has them joined then, and
@@ -56,7 +60,7 @@ impl Operands {
     /// # Errors
     /// `Corrupt` of a list that is none.
     pub(crate) fn push_entry(&mut self, kind: Option<EntryKind>, value: &[u8]) -> Result<()> {
-        if kind != Some(EntryKind::MergeList) {
+        if !matches!(kind, Some(EntryKind::MergeList | EntryKind::ExpiringMergeList)) {
             self.push(value);
             return Ok(());
         }
@@ -91,13 +95,93 @@ impl Operands {
     }
 }
 
+/// An operand, or a list, with its times if it ends.
+///
+/// # Errors
+/// When it should have times, and has none.
+pub(super) fn operand_of(
+    trailer: Trailer,
+    stored: &[u8],
+) -> std::result::Result<(&[u8], Option<OperandTimes>), Unresolved> {
+    match trailer.kind() {
+        Some(EntryKind::ExpiringMerge | EntryKind::ExpiringMergeList) => match split_operand(stored) {
+            Ok((operand, times)) => Ok((operand, Some(times))),
+            // The writer of one checks it: else another version has.
+            Err(_) => Err(Unresolved(trailer.kind_byte())),
+        },
+        _ => Ok((stored, None)),
+    }
+}
+
+/// The times of an operand, if it ends.
+pub(crate) fn operand_times(trailer: Trailer, stored: &[u8]) -> Option<OperandTimes> {
+    operand_of(trailer, stored).ok().and_then(|(_, times)| times)
+}
+
+/// The times of operands that follow each other, newest first, as those of one operand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OperandEnds {
+    /// Of the newest, whether it ends.
+    times: Option<OperandTimes>,
+    count: u32,
+    /// One that ends lies under one that does not: together they are no operand.
+    is_mixed: bool,
+}
+
+impl OperandEnds {
+    /// Takes the next older one.
+    pub(crate) fn push(&mut self, next: Option<OperandTimes>) {
+        self.times = match (self.times, next) {
+            (Some(newer), Some(next)) => Some(OperandTimes { written_ms: next.written_ms, ..newer }),
+            (Some(newer), None) => Some(newer),
+            (None, next) => {
+                self.is_mixed |= self.count > 0 && next.is_some();
+                next
+            }
+        };
+        self.count += 1;
+    }
+
+    /// When what they come to ends, if it does.
+    pub(super) fn expires_ms(&self) -> Option<u64> {
+        self.times.map(|times| times.expires_ms)
+    }
+
+    /// The entry at a number of what they were joined to, or of a list of them; `None`: they are no
+    /// operand together.
+    pub(crate) fn entry(
+        &self,
+        number: SequenceNumber,
+        joined: Bytes,
+        is_list: bool,
+    ) -> Option<(Trailer, Bytes)> {
+        let kind = match (self.times, is_list) {
+            _ if self.is_mixed => return None,
+            (None, false) => EntryKind::Merge,
+            (None, true) => EntryKind::MergeList,
+            (Some(_), false) => EntryKind::ExpiringMerge,
+            (Some(_), true) => EntryKind::ExpiringMergeList,
+        };
+        let stored = self.times.map_or_else(|| joined.clone(), |times| join_operand(&joined, times).into());
+        Some((Trailer::new(number, kind), stored))
+    }
+}
+
+/// Who walks fetches the value, and feeds that.
+#[cold]
+fn not_fetched(place: String) -> Error {
+    Error::new(ErrorKind::Bug, "a reference where its value is needed").object(place)
+}
+
 /// Takes the entries of one key that a moment sees, newest first, until they have an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
     operands: Operands,
     base: Option<Bytes>,
-    /// When the base ends, if it does.
+    /// When the newest entry ends, if it does.
     expires_ms: Option<u64>,
+    /// When the oldest operand so far was written that ends: the time by which older entries count.
+    written_ms: Option<u64>,
     /// Whether operands were joined that were fed apart.
     is_shortened: bool,
 }
@@ -117,31 +201,43 @@ impl Fold {
         place: impl FnOnce() -> String,
     ) -> Result<Answer> {
         match says(trailer) {
-            Ok(Says::Value) => {
-                self.base = Some(value());
-                Ok(Answer::Value)
-            }
+            Ok(Says::Value) => Ok(self.feed_value(value(), None)),
             Ok(Says::Absent) => Ok(Answer::Absent),
-            Ok(Says::Operand) if trailer.kind() == Some(EntryKind::ExpiringPut) => {
+            Ok(Says::Operand)
+                if matches!(
+                    trailer.kind(),
+                    Some(EntryKind::ExpiringPut | EntryKind::SeparatedExpiringPut)
+                ) =>
+            {
                 let stored = value();
                 // The writer of one checks it: else another version has.
                 let Ok((value, expires_ms)) = split_expiring(&stored) else {
                     return Err(Unresolved(trailer.kind_byte()).at(place()));
                 };
-                if expires_ms <= judge.judged_ms {
+                if self.has_ended(judge, expires_ms) {
                     return Ok(Answer::Absent);
                 }
-                (self.base, self.expires_ms) = (Some(stored.slice(..value.len())), Some(expires_ms));
-                Ok(Answer::Value)
+                if trailer.kind() == Some(EntryKind::SeparatedExpiringPut) {
+                    return Err(not_fetched(place()));
+                }
+                Ok(self.feed_value(stored.slice(..value.len()), Some(expires_ms)))
             }
-            // Who walks has fetched the value, and feeds it as a put.
-            Ok(Says::Separated) => {
-                Err(Error::new(ErrorKind::Bug, "a reference where its value is needed").object(place()))
-            }
+            Ok(Says::Separated) => Err(not_fetched(place())),
             Ok(Says::Operand) => {
+                let stored = value();
+                let (operand, times) =
+                    operand_of(trailer, &stored).map_err(|unresolved| unresolved.at(place()))?;
+                if let Some(OperandTimes { written_ms, expires_ms }) = times {
+                    if self.has_ended(judge, expires_ms) {
+                        return Ok(Answer::Absent);
+                    }
+                    if self.operands.count() == 0 {
+                        self.expires_ms = Some(expires_ms);
+                    }
+                    self.written_ms = Some(written_ms);
+                }
                 let operator = judge.operator()?;
-                let value = value();
-                self.operands.push_entry(trailer.kind(), &value)?;
+                self.operands.push_entry(trailer.kind(), operand)?;
                 if self.operands.bytes.len() > HELD_BYTES_MAX {
                     self.shorten(operator, key)?;
                 }
@@ -149,6 +245,32 @@ impl Fold {
             }
             Err(unresolved) => Err(Unresolved::at(unresolved, place())),
         }
+    }
+
+    /// Whether what ends then does not count.
+    fn has_ended(&self, judge: &Judge, expires_ms: u64) -> bool {
+        let written_ms = self.written_ms.filter(|_| !is_enabled(Mutant::OperandJudgedAtTheRead));
+        expires_ms <= written_ms.unwrap_or(judge.judged_ms)
+    }
+
+    /// What an entry refers to, and its end, if its value lies apart and is needed: it is fed with
+    /// [`Fold::feed_value`].
+    pub(crate) fn apart<'v>(
+        &self,
+        judge: &Judge,
+        trailer: Trailer,
+        stored: &'v [u8],
+    ) -> Option<(&'v [u8], Option<u64>)> {
+        apart(trailer, stored).filter(|(_, end)| !end.is_some_and(|end| self.has_ended(judge, end)))
+    }
+
+    /// Takes a value, which nothing older counts below.
+    pub(crate) fn feed_value(&mut self, value: Bytes, expires_ms: Option<u64>) -> Answer {
+        self.base = Some(value);
+        if self.operands.count() == 0 {
+            self.expires_ms = expires_ms;
+        }
+        Answer::Value
     }
 
     /// How many operands it holds.
@@ -174,9 +296,9 @@ impl Fold {
         Ok(())
     }
 
-    /// When what the key has ends: the value of one entry.
+    /// When what the key has ends, if its newest entry does.
     pub(crate) fn expires_ms(&self) -> Option<u64> {
-        self.expires_ms.filter(|_| self.operands.count() == 0)
+        self.expires_ms
     }
 
     /// What the key has, once an answer has come or nothing is left.

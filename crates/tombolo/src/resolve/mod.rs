@@ -24,13 +24,15 @@ mod retention;
 
 use std::fmt;
 
+use bytes::Bytes;
+use tombolo_format::expiry::{join_expiring, split_expiring};
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer, kind_name};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind};
 
-pub(crate) use fold::{Fold, Judge};
+pub(crate) use fold::{Fold, Judge, OperandEnds, operand_times};
 pub(crate) use hiding::Hiding;
-pub(crate) use retention::{Moments, Retention, Taken};
+pub(crate) use retention::{Moments, Retention, Taken, operands_ms};
 
 /// What an entry says of its key to a read that sees it and nothing newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +99,14 @@ fn others_say(trailer: Trailer) -> Result<Says, Unresolved> {
         Some(EntryKind::Merge | EntryKind::MergeList) if is_enabled(Mutant::MergeAnswersAlone) => {
             Ok(Says::Value)
         }
-        Some(EntryKind::Merge | EntryKind::MergeList | EntryKind::ExpiringPut) => Ok(Says::Operand),
+        Some(
+            EntryKind::Merge
+            | EntryKind::MergeList
+            | EntryKind::ExpiringPut
+            | EntryKind::ExpiringMerge
+            | EntryKind::ExpiringMergeList
+            | EntryKind::SeparatedExpiringPut,
+        ) => Ok(Says::Operand),
         None if is_enabled(Mutant::UnknownKindTakenForPut) => Ok(Says::Value),
         // It is no entry of a key: among those it is out of place.
         None | Some(EntryKind::RangeDelete) => Err(Unresolved(trailer.kind_byte())),
@@ -126,9 +135,24 @@ impl fmt::Debug for Judged<'_> {
     }
 }
 
-/// The trailer of a separated put, whose value was fetched, as that of a put.
-pub(crate) fn as_put(trailer: Trailer) -> Trailer {
-    Trailer::new(trailer.sequence(), EntryKind::Put)
+/// Whether the entry's value lies apart, and when it ends if it does. The entry itself has the
+/// reference then.
+pub(crate) fn apart(trailer: Trailer, stored: &[u8]) -> Option<(&[u8], Option<u64>)> {
+    match trailer.kind() {
+        Some(EntryKind::SeparatedPut) => Some((stored, None)),
+        Some(EntryKind::SeparatedExpiringPut) => {
+            let (reference, expires_ms) = split_expiring(stored).ok()?;
+            Some((reference, Some(expires_ms)))
+        }
+        _ => None,
+    }
+}
+
+/// An entry whose value lay apart as if the value had been put with the entry.
+pub(crate) fn as_put(trailer: Trailer, value: Bytes, expires_ms: Option<u64>) -> (Trailer, Bytes) {
+    let kind = if expires_ms.is_some() { EntryKind::ExpiringPut } else { EntryKind::Put };
+    let value = expires_ms.map_or_else(|| value.clone(), |end| join_expiring(&value, end).into());
+    (Trailer::new(trailer.sequence(), kind), value)
 }
 
 /// A moment to look from: it sees what is no newer.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::FormatError;
-use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY, expiry_of};
-use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber};
+use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY};
+use tombolo_format::key::{ENTRY_FEATURES_ENDING, EntryKind, InternalKey, SequenceNumber};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::property::{Property, PropertyList};
 use tombolo_format::table::{FOOTER_BYTES, Footer, TABLE_MAGIC, TAIL_BYTES_MAX, Top, Verification};
@@ -48,8 +48,7 @@ impl Found {
         self.last.extend_from_slice(key.user_key);
         if let Some(kind) = key.trailer.kind() {
             self.features |= kind.feature();
-            if let Some(end) = expiry_of(kind, stored)? {
-                let one = Expiry::of(end);
+            if let Some(one) = Expiry::of_entry(kind, stored)? {
                 self.expiry = Some(self.expiry.map_or(one, |all| all.with(one)));
             }
         }
@@ -120,7 +119,7 @@ impl Table {
         let (tail, at, top, _charge) = table.tail(request).await?;
         let mut found = Found::default();
         // Its ends do not say when its values end, which decides when it may go.
-        let is_trusted = is_trusted && footer.features & EntryKind::ExpiringPut.feature() == 0;
+        let is_trusted = is_trusted && footer.features & ENTRY_FEATURES_ENDING == 0;
         let looked = if is_trusted {
             Arc::new(table).look_at_ends(request, &mut found).await
         } else {

@@ -178,6 +178,23 @@ impl DatabaseTime {
         Ok(())
     }
 
+    /// Checks when an operand that ends was written, which is about to be shown: what ended after
+    /// that is under it, and must be there.
+    ///
+    /// # Errors
+    /// `Conflict` when that was too long ago.
+    pub(crate) fn check_written(&self, written_ms: u64, host: u64) -> Result<()> {
+        let waited_ms = self.now(host).saturating_sub(written_ms);
+        if waited_ms < self.spans.grace / 4 && written_ms >= self.settled() {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::Conflict, "an operand that ends waited too long to be written");
+        Err(error
+            .expected(format!("at most {} ms", self.spans.grace / 4))
+            .found(format!("{waited_ms} ms"))
+            .advice("write it again: merge it anew, or build the batch anew"))
+    }
+
     /// Whether the keeper is to be told of an entry that ends then, which is in its memtable.
     #[inline]
     pub(crate) fn is_news(&self, expires_ms: u64) -> bool {

@@ -246,7 +246,7 @@ fn of_minutes(minutes: u64) -> u64 {
 fn the_keeper_writes_a_record_a_minute_at_most_and_time_settles() {
     let (mut host, mut steady) = (HOUR, 0);
     let time = DatabaseTime::begin(Times::default(), host, steady);
-    let end = Expiry { entries: 100, earliest_ms: HOUR, latest_ms: 10 * HOUR };
+    let end = Expiry { entries: 100, earliest_ms: HOUR, latest_ms: 10 * HOUR, written_ms: u64::MAX };
     let (mut records, mut looks) = (0, 0);
     while steady < 5 * HOUR {
         time.step(host, steady);

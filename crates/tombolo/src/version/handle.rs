@@ -13,18 +13,19 @@ use tombolo_format::compression::Compression as FormatCompression;
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::ranges::RangeLayers;
-use tombolo_format::value_object::{REFERENCE_BYTES, Reference};
+use tombolo_format::value_object::Reference;
 use tombolo_storage::{Epoch, ObjectName, Purpose, Request, Result};
 
 use super::place::Tables;
 use super::silence::Silence;
-use super::values::{Apart, Separating, referred};
+use super::values::{Apart, EntryApart, Separating, referred};
 use super::{Handles, ValueHandle};
 use crate::budget::{Category, Charge};
 use crate::cache::Pinned;
 use crate::deadline;
 use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
+use crate::resolve::apart;
 use crate::table::{
     KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions,
     TableWriter as Writer, ValueObject, piece_bytes,
@@ -316,7 +317,9 @@ impl TableCursor {
     /// `Corrupt`.
     pub(crate) fn referred(&self) -> Result<Apart> {
         let values = self.values.as_deref().unwrap_or_default();
-        let (reference, object) = referred(values, self.value(), self.object())?;
+        let stored = self.value();
+        let reference = apart(self.iterator.key().trailer, stored).map_or(stored, |(reference, _)| reference);
+        let (reference, object) = referred(values, reference, self.object())?;
         let (object, alignment) = (Arc::clone(object), self.iterator.value_alignment());
         let user_key = Bytes::copy_from_slice(self.iterator.key().user_key);
         Ok(Apart { object, reference, user_key, alignment })
@@ -464,7 +467,7 @@ pub(crate) struct TableWriter {
     silence: Arc<Silence>,
     apart: Separating,
     /// For the reference of an entry.
-    room: [u8; REFERENCE_BYTES],
+    room: EntryApart,
     object: ObjectName,
 }
 
@@ -513,7 +516,7 @@ impl TableWriter {
         };
         let writer = writer.with_collecting(tables.collectors.begin(keyspace, level));
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
-        let (name, room) = (output.name, [0; REFERENCE_BYTES]);
+        let (name, room) = (output.name, [0; size_of::<EntryApart>()]);
         Ok(TableWriter { name, writer, flushed_bytes: 0, memory, env, silence, apart, room, object })
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::compression::Compression;
+use tombolo_format::expiry::{EXPIRY_BYTES, split_expiring};
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::property::Property;
@@ -19,7 +20,11 @@ use super::Handles;
 use super::place::Tables;
 use crate::budget::{Category, Charge};
 use crate::manifest::names;
+use crate::resolve::apart;
 use crate::table::{NewValueObject, ValueObject, ValueWriter};
+
+/// Room for a reference with an end.
+pub(super) type EntryApart = [u8; REFERENCE_BYTES + EXPIRY_BYTES];
 
 /// A value object ends when it has so many bytes: a smaller one is given up sooner, a larger one
 /// takes fewer requests and names.
@@ -159,18 +164,30 @@ impl Separating {
         &mut self,
         key: InternalKey<'a>,
         value: &'a [u8],
-        room: &'a mut [u8; REFERENCE_BYTES],
+        room: &'a mut EntryApart,
         table: &ObjectName,
     ) -> Result<(InternalKey<'a>, &'a [u8])> {
         match key.trailer.kind() {
             Some(EntryKind::Put) if self.from_bytes.is_some_and(|bytes| value.len() >= bytes) => {
                 let reference = self.put(key.user_key, key.trailer.sequence(), value)?;
-                *room = reference.encode();
+                room[..REFERENCE_BYTES].copy_from_slice(&reference.encode());
                 let trailer = Trailer::new(key.trailer.sequence(), EntryKind::SeparatedPut);
+                Ok((InternalKey::new(key.user_key, trailer), &room[..REFERENCE_BYTES]))
+            }
+            Some(EntryKind::ExpiringPut)
+                if self.from_bytes.is_some_and(|bytes| value.len() >= bytes + EXPIRY_BYTES) =>
+            {
+                let (value, end) = split_expiring(value).map_err(|error| Error::format(table, 0, error))?;
+                let reference = self.put(key.user_key, key.trailer.sequence(), value)?;
+                room[..REFERENCE_BYTES].copy_from_slice(&reference.encode());
+                room[REFERENCE_BYTES..].copy_from_slice(&end.to_le_bytes());
+                let trailer = Trailer::new(key.trailer.sequence(), EntryKind::SeparatedExpiringPut);
                 Ok((InternalKey::new(key.user_key, trailer), &room[..]))
             }
-            Some(EntryKind::SeparatedPut) => {
-                let reference = Reference::decode(value).map_err(|error| Error::format(table, 0, error))?;
+            Some(EntryKind::SeparatedPut | EntryKind::SeparatedExpiringPut) => {
+                let reference = apart(key.trailer, value).map_or(value, |(reference, _)| reference);
+                let reference =
+                    Reference::decode(reference).map_err(|error| Error::format(table, 0, error))?;
                 let counted = if is_enabled(Mutant::MovedReferencesUncounted) {
                     Reference { record_bytes: 0, ..reference }
                 } else {

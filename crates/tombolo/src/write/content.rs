@@ -11,7 +11,7 @@ use tombolo_format::batch::{
     BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, SINGLE_HEAD_BYTES, batch_header,
     entry_header, single_head,
 };
-use tombolo_format::expiry::expiry_of;
+use tombolo_format::expiry::{Expiry, expiry_of};
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
@@ -46,6 +46,8 @@ pub(crate) struct Prepared {
     pub(crate) invalid: Option<Error>,
     /// When the first of its entries ends; `u64::MAX` when none does.
     pub(super) earliest_end: u64,
+    /// When the first of its operands was written that end; `u64::MAX` without such.
+    pub(super) earliest_written: u64,
 }
 
 impl Default for Prepared {
@@ -57,6 +59,7 @@ impl Default for Prepared {
             invalid: None,
             range_key_bytes: 0,
             earliest_end: u64::MAX,
+            earliest_written: u64::MAX,
         }
     }
 }
@@ -65,6 +68,12 @@ impl Default for Prepared {
 #[inline]
 fn end_of(kind: EntryKind, value: &[u8]) -> u64 {
     expiry_of(kind, value).ok().flatten().unwrap_or(u64::MAX)
+}
+
+/// When an operand was written that ends; `u64::MAX` of another entry.
+fn written_of(kind: EntryKind, value: &[u8]) -> u64 {
+    let one = Expiry::of_entry(kind, value).ok().flatten();
+    one.map_or(u64::MAX, |one| one.written_ms)
 }
 
 /// Refuses a range without a key.
@@ -138,6 +147,7 @@ impl Prepared {
             return;
         }
         self.earliest_end = self.earliest_end.min(end_of(kind, value));
+        self.earliest_written = self.earliest_written.min(written_of(kind, value));
         self.memtable_bytes += MemtableWriter::entry_bytes(key.len(), value.len());
         if self.memtable_bytes > MEMTABLE_BYTES_MAX {
             let message = format!(
@@ -278,6 +288,18 @@ impl Content<'_> {
             Content::One(one) => end(one),
             Content::Several(several) => several.iter().map(end).min().unwrap_or(u64::MAX),
             Content::Batch(prepared) => prepared.earliest_end,
+        }
+    }
+
+    /// When the first of its operands was written that end; `u64::MAX` without such. Asked only where
+    /// something ends.
+    #[cold]
+    pub(super) fn earliest_written(self) -> u64 {
+        let written = |one: &One<'_>| written_of(one.kind, one.value);
+        match self {
+            Content::One(one) => written(one),
+            Content::Several(several) => several.iter().map(written).min().unwrap_or(u64::MAX),
+            Content::Batch(prepared) => prepared.earliest_written,
         }
     }
 

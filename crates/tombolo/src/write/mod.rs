@@ -45,7 +45,7 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 use crate::budget::Room;
 use crate::engine::{
     Background, Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX,
-    Posted, Sealed, Sight, View, Work, no_log, took_no_effect,
+    Posted, Sealed, Sight, View, Work, no_log, took_no_effect, unix_ms,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
@@ -342,6 +342,10 @@ fn commit_guarded(
     if let Some(cause) = commit.log.ended() {
         return Err(no_log(cause));
     }
+    let earliest_end = content.earliest_end();
+    if earliest_end != u64::MAX {
+        engine.time.check_written(content.earliest_written(), unix_ms(&engine.env))?;
+    }
     let (bytes, count) = (content.memtable_bytes(), content.count());
     let rotated = make_room(engine, commit, bytes)?;
     commit.writer.reserve(bytes, count as usize)?;
@@ -367,7 +371,7 @@ fn commit_guarded(
     let writes = engine.stream.writes.load(Ordering::Relaxed);
     engine.stream.writes.store(writes + content.writes(), Ordering::Relaxed);
     let (delay, stall_changed) = slowing::delay(engine, commit, bytes);
-    let wants_time = engine.time.is_news(content.earliest_end());
+    let wants_time = engine.time.is_news(earliest_end);
     Ok(Committed { end, lane: commit.log.id.lane, accepted, delay, rotated, stall_changed, wants_time })
 }
 

@@ -19,6 +19,7 @@ mod dead_keys;
 mod deadlines;
 mod destroy;
 mod ended_log;
+mod ending;
 mod expiry;
 mod far_logs;
 mod filters;

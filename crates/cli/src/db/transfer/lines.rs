@@ -29,8 +29,8 @@ pub enum Change {
     /// `{"key":…,"value":…}`, and `"expires_ms":…` when the value ends: in milliseconds of the
     /// database's time.
     Put { value: Vec<u8>, expires_ms: Option<u64> },
-    /// `{"key":…,"merge":…}`: the operand.
-    Merge(Vec<u8>),
+    /// `{"key":…,"merge":…}`: the operand; with `"expires_ms":…` when what it comes to ends.
+    Merge { operand: Vec<u8>, expires_ms: Option<u64> },
     /// `{"key":…,"delete":true}`.
     Delete,
     /// `{"key":…,"delete":"single"}`.
@@ -48,7 +48,9 @@ impl Entry {
     /// The bytes beside the key.
     pub fn value(&self) -> &[u8] {
         match &self.change {
-            Change::Put { value: bytes, .. } | Change::Merge(bytes) | Change::DeleteTo(bytes) => bytes,
+            Change::Put { value: bytes, .. }
+            | Change::Merge { operand: bytes, .. }
+            | Change::DeleteTo(bytes) => bytes,
             Change::Delete | Change::SingleDelete => &[],
         }
     }
@@ -137,11 +139,12 @@ fn parse_json(line: &[u8]) -> Result<Entry, String> {
     if let Some(name) = fields.keys().next() {
         return Err(format!("the field {name:?} has no meaning here: {WANTED}"));
     }
-    if value.is_none() && expires_ms.is_some() {
-        return Err(format!("\"expires_ms\" without \"value\": {WANTED}"));
+    if value.is_none() && operand.is_none() && expires_ms.is_some() {
+        return Err(format!("\"expires_ms\" without \"value\" or \"merge\": {WANTED}"));
     }
     let put = value.map(|value| Change::Put { value, expires_ms });
-    let said = [put, operand.map(Change::Merge), to.map(Change::DeleteTo), delete];
+    let merge = operand.map(|operand| Change::Merge { operand, expires_ms });
+    let said = [put, merge, to.map(Change::DeleteTo), delete];
     let mut said = said.into_iter().flatten();
     match (said.next(), said.next()) {
         (Some(change), None) => Ok(Entry { key, change }),
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn lines_change_keys_in_each_way() {
         for (line, change) in [
-            (r#"{"key":"a","merge":"1"}"#, Change::Merge(b"1".to_vec())),
+            (r#"{"key":"a","merge":"1"}"#, Change::Merge { operand: b"1".to_vec(), expires_ms: None }),
             (r#"{"key":"a","delete":true}"#, Change::Delete),
             (r#"{"delete":"single","key":"a"}"#, Change::SingleDelete),
             (r#"{"key":"a","delete_to":{"hex":"ff"}}"#, Change::DeleteTo(vec![0xff])),

@@ -5,12 +5,14 @@
 //! 1. A table goes unread only when every entry of it has expired, for all who look from a
 //!    snapshot too, an hour ago and longer, and nothing older meets its range: an expired entry
 //!    hides everything older, as a delete does.
-//! 2. A job that is done for what has expired leaves its tables with less of it: none is done
+//! 2. What an operand of another table or a memtable may lie over, which was written before it
+//!    ended, has not expired.
+//! 3. A job that is done for what has expired leaves its tables with less of it: none is done
 //!    again and again.
 
 use std::sync::Arc;
 
-use tombolo_format::key::{EntryKind, SequenceNumber};
+use tombolo_format::key::{ENTRY_FEATURES_ENDING, SequenceNumber};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::{
@@ -25,22 +27,55 @@ pub(super) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     if picking.expired_ms() == 0 {
         return None;
     }
-    whole(levels, picking).or_else(|| half(levels, picking))
+    let operands = Operands::of(levels, picking);
+    whole(levels, picking, &operands).or_else(|| half(levels, picking, &operands))
+}
+
+/// When the first operand that ends was written, of all tables and memtables, and of all but the
+/// table that has it.
+struct Operands {
+    first_ms: u64,
+    second_ms: u64,
+}
+
+impl Operands {
+    fn of(levels: &Levels, picking: &Picking<'_>) -> Operands {
+        let mut all: Vec<u64> = levels.tables().map(|table| written_ms(table)).collect();
+        all.push(picking.operands_ms);
+        all.push(u64::MAX);
+        all.sort_unstable();
+        Operands { first_ms: all[0], second_ms: all[1] }
+    }
+
+    /// What ended up to then is gone in a table for all who look.
+    fn gone_ms(&self, table: &TableHandle, picking: &Picking<'_>) -> u64 {
+        if is_enabled(Mutant::ExpiredForgetsOperandsAbove) {
+            return picking.expired_ms();
+        }
+        let is_its_own = written_ms(table) == self.first_ms;
+        picking.expired_ms().min(if is_its_own { self.second_ms } else { self.first_ms })
+    }
+}
+
+fn written_ms(table: &TableHandle) -> u64 {
+    table.description().expiry().map_or(u64::MAX, |expiry| expiry.written_ms)
 }
 
 /// Whether a table holds nothing but entries that have expired.
-fn is_whole(table: &TableHandle, picking: &Picking<'_>) -> bool {
+fn is_whole(table: &TableHandle, gone_ms: u64) -> bool {
     let description = table.description();
     // A range delete is no entry, and hides everything older too.
-    description.features & !EntryKind::ExpiringPut.feature() == 0
-        && description.expiry().is_some_and(|expiry| {
-            expiry.entries == description.entries && expiry.latest_ms <= picking.expired_ms()
-        })
+    description.features & !ENTRY_FEATURES_ENDING == 0
+        && description
+            .expiry()
+            .is_some_and(|expiry| expiry.entries == description.entries && expiry.latest_ms <= gone_ms)
 }
 
 /// Tables that go unread: all of a level that may.
-fn whole(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
-    let goes = |table: &TableHandle| picking.busy.is_free(table) && is_whole(table, picking);
+fn whole(levels: &Levels, picking: &Picking<'_>, operands: &Operands) -> Option<Job> {
+    let goes = |table: &TableHandle| {
+        picking.busy.is_free(table) && is_whole(table, operands.gone_ms(table, picking))
+    };
     let drops = |level, upper: Vec<Arc<TableHandle>>| {
         let job = assemble(levels, picking, Reason::Expired, (level, upper), (level, Vec::new()), u64::MAX);
         Job { means: Means::Drop, ..job }
@@ -74,12 +109,7 @@ fn whole(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     None
 }
 
-/// Whether writing a table again pays: about half of its entries have expired.
-fn is_half(table: &TableHandle, picking: &Picking<'_>) -> bool {
-    is_due(table, picking.expired_ms())
-}
-
-/// The same, by a time.
+/// Whether writing a table again pays: about half of its entries have expired by a time.
 fn is_due(table: &TableHandle, expired_ms: u64) -> bool {
     let description = table.description();
     description.expiry().is_some_and(|expiry| {
@@ -88,7 +118,7 @@ fn is_due(table: &TableHandle, expired_ms: u64) -> bool {
 }
 
 /// A job for a table of which about half has expired: down one level, or written again where it is.
-fn half(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
+fn half(levels: &Levels, picking: &Picking<'_>, operands: &Operands) -> Option<Job> {
     let targets = Targets::new(levels, &picking.settings);
     // Fifo merges nothing, and of tiers only the last may be written again by itself.
     let lowest = match picking.settings.shape {
@@ -96,7 +126,9 @@ fn half(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
         Shape::Tiered | Shape::Auto => LEVEL_LAST,
         Shape::Fifo => return None,
     };
-    let due = |table: &&Arc<TableHandle>| is_half(table, picking) && picking.busy.is_free(table);
+    let due = |table: &&Arc<TableHandle>| {
+        is_due(table, operands.gone_ms(table, picking)) && picking.busy.is_free(table)
+    };
     for (level, run) in levels.sorted.iter().filter(|(level, _)| *level >= lowest).rev() {
         let to = next_level(levels, &targets, *level);
         let mut tables = run.iter().filter(due);

@@ -92,8 +92,8 @@ impl Case {
         self.versions.build(&State::from_snapshot(1, Epoch(0), &edits).unwrap(), &Version::default(), &[])
     }
 
-    /// `NAME=FIRST-LAST*KIB[!DELETES%][@ENTRIES:EARLIEST:LATEST]`, the last of those that
-    /// end; of level 0 the first that is said is the newest.
+    /// `NAME=FIRST-LAST*KIB[!DELETES%][@ENTRIES:EARLIEST:LATEST[:WRITTEN]]`, the last of those that
+    /// end, and when the first operand among them was written; of level 0 the first that is said is the newest.
     fn add(&mut self, level: u8, text: &str) {
         let (name, rest) = text.split_once('=').unwrap();
         let (keys, rest) = rest.split_once('*').unwrap();
@@ -104,6 +104,7 @@ impl Case {
             entries,
             earliest_ms: ends.next().unwrap(),
             latest_ms: ends.next().unwrap(),
+            written_ms: ends.next().unwrap_or(u64::MAX),
         });
         let encoded = expiry.map(Expiry::encode);
         let (kib, deletes) = rest.split_once('!').unwrap_or((rest, "0"));
@@ -181,6 +182,7 @@ impl Case {
             newest_snapshot,
             settled_ms: self.settled_ms,
             snapshots_judged_ms: u64::MAX,
+            operands_ms: u64::MAX,
             collected: Collected::default(),
             is_idle: false,
         }
