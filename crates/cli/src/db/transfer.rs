@@ -269,7 +269,11 @@ impl Writer<'_> {
     fn take(&mut self, entry: &Entry) -> Result<()> {
         let (key, value) = (&entry.key, entry.value());
         // One that has ended since it was exported hides what was there before, as a delete does.
-        let has_ended = matches!(entry.change, Change::Put { expires_ms: Some(end), .. } | Change::Merge { expires_ms: Some(end), .. } if end <= self.db.time_ms());
+        let end = match &entry.change {
+            Change::Put { expires_ms, .. } | Change::Merge { expires_ms, .. } => *expires_ms,
+            _ => None,
+        };
+        let has_ended = end.is_some_and(|end| end <= self.db.time_ms());
         self.ended += u64::from(has_ended);
         let range_bytes = if let Change::DeleteTo(to) = &entry.change { key.len() + to.len() } else { 0 };
         // Whatever --batch-bytes says, one long value or many short ones do not go beyond what the

@@ -107,8 +107,8 @@ struct LifeArguments {
     /// ttl.
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     ttl: Option<Duration>,
-    /// What the key has ends at this moment: milliseconds since 1970 of the database's time, which `db
-    /// time` says.
+    /// What the key has ends at this moment: milliseconds since 1970 of the database's time, which
+    /// `db time` says.
     #[arg(long, value_name = "MILLISECONDS", conflicts_with = "ttl")]
     expires_ms: Option<u64>,
 }

@@ -56,7 +56,7 @@ fn a_value_has_a_time_to_live() {
     fails(&["db", "put", &store, "late", "v", "--ttl", "soon"], 2, &["such as 10m"]);
     fails(&["db", "put", &store, "late", "v", "--ttl", "1s", "--expires-ms", "1"], 2, &["cannot be used"]);
 
-    // What is merged ends, too.
+    // Merges end, too.
     ok(&["db", "keyspace", "create", &store, "words", "--operator", "append_comma"]);
     let words = ["--keyspace", "words", "recent"];
     ok(&[&["db", "merge", &store][..], &words, &["red", "--ttl", "36h"]].concat());

@@ -248,7 +248,7 @@ impl Run {
         let mut entries = 0;
         // Of what is held: whether it is the newest of its key, and its block was in a cache.
         let (mut held_new, mut held_hot) = (false, false);
-        // The table of what is held, if the value of that lies apart.
+        // The table of an entry that is held, if its value lies apart.
         let mut held_apart = None;
         loop {
             let entry = merge.entry();

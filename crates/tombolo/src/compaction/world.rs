@@ -64,7 +64,7 @@ impl Terms {
             engine.note_missing_filter(keyspace.id);
             (engine.moments(), None)
         };
-        // Looked at after what is settled: operands that come later were written later.
+        // Looked at after the settled time: operands that come later were written later.
         let view = engine.view_owned();
         let is_input = |table: &TableHandle| job.inputs().any(|input| std::ptr::eq(&**input, table));
         let others = view.version.levels(keyspace.id).map(|levels| levels.tables());

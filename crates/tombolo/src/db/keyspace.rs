@@ -284,8 +284,8 @@ impl Keyspace {
         }
     }
 
-    /// As [`Keyspace::merge`], and what `key` has then ends after `ttl`, by the database's own time:
-    /// with all operands and values below. An operand over something that has ended lies over
+    /// As [`Keyspace::merge`], and the key has no value after `ttl`, by the database's own time: it
+    /// ends with all operands and values below. An operand over something that has ended lies over
     /// nothing. In a keyspace with a [`KeyspaceOptions::ttl`], [`Keyspace::merge`] does the same.
     ///
     /// ```

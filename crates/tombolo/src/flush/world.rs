@@ -126,7 +126,7 @@ impl FlushWorld {
             (engine.moments(), None)
         };
         let view = engine.view_owned();
-        // Looked at after what is settled: operands that come later were written later.
+        // Looked at after the settled time: operands that come later were written later.
         let others = view.memtables().filter(|memtable| !Arc::ptr_eq(memtable, &sealed.memtable));
         let tables = view.version.keyspaces().flat_map(|(_, levels)| levels.tables());
         let ends = tables.map(|table| table.description().expiry());

@@ -3,8 +3,9 @@
 //!
 //! `snapshots N@T …` are moments that somebody looks from, beside now, and judges what has expired
 //! by a time; `time T` is that of now, `settled T` what may be destroyed; `KEY NUMBER until T` is a
-//! put that ends then, `KEY NUMBER merge from T until T` an operand that was written and ends then. `KEY NUMBER put`, `delete`,
-//! `single-delete` or `merge` is an entry, `KEY NUMBER kind N` one of a kind that no version has;
+//! put that ends then, `KEY NUMBER merge from T until T` an operand that was written and ends then.
+//! `KEY NUMBER put`, `delete`, `single-delete` or `merge` is an entry, `KEY NUMBER kind N` one of a
+//! kind that no version has;
 //! `--` goes on to an older source, `below` to what lies below all that is compacted.
 //! `operator NAME` is that of the keyspace: `add_u64`, `horner`, which is full and takes the
 //! order into account,

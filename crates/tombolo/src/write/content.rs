@@ -291,8 +291,8 @@ impl Content<'_> {
         }
     }
 
-    /// When the first of its operands was written that end; `u64::MAX` without such. Asked only where
-    /// something ends.
+    /// When the first of its operands was written that end; `u64::MAX` without such. Asked only
+    /// where something ends.
     #[cold]
     pub(super) fn earliest_written(self) -> u64 {
         let written = |one: &One<'_>| written_of(one.kind, one.value);

@@ -93,7 +93,8 @@ impl Case {
     }
 
     /// `NAME=FIRST-LAST*KIB[!DELETES%][@ENTRIES:EARLIEST:LATEST[:WRITTEN]]`, the last of those that
-    /// end, and when the first operand among them was written; of level 0 the first that is said is the newest.
+    /// end, and when the first operand among them was written; of level 0 the first that is said is
+    /// the newest.
     fn add(&mut self, level: u8, text: &str) {
         let (name, rest) = text.split_once('=').unwrap();
         let (keys, rest) = rest.split_once('*').unwrap();
