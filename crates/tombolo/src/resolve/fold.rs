@@ -162,7 +162,10 @@ impl OperandEnds {
             (Some(_), false) => EntryKind::ExpiringMerge,
             (Some(_), true) => EntryKind::ExpiringMergeList,
         };
-        let stored = self.times.map_or_else(|| joined.clone(), |times| join_operand(&joined, times).into());
+        let stored = match self.times {
+            Some(times) => join_operand(&joined, times).into(),
+            None => joined,
+        };
         Some((Trailer::new(number, kind), stored))
     }
 }

@@ -150,9 +150,11 @@ pub(crate) fn apart(trailer: Trailer, stored: &[u8]) -> Option<(&[u8], Option<u6
 
 /// An entry whose value lay apart as if the value had been put with the entry.
 pub(crate) fn as_put(trailer: Trailer, value: Bytes, expires_ms: Option<u64>) -> (Trailer, Bytes) {
-    let kind = if expires_ms.is_some() { EntryKind::ExpiringPut } else { EntryKind::Put };
-    let value = expires_ms.map_or_else(|| value.clone(), |end| join_expiring(&value, end).into());
-    (Trailer::new(trailer.sequence(), kind), value)
+    let (kind, stored) = match expires_ms {
+        Some(end) => (EntryKind::ExpiringPut, join_expiring(&value, end).into()),
+        None => (EntryKind::Put, value),
+    };
+    (Trailer::new(trailer.sequence(), kind), stored)
 }
 
 /// A moment to look from: it sees what is no newer.
