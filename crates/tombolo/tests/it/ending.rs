@@ -111,7 +111,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Some lie apart, some do not.
 fn bytes_of(value: u8) -> Vec<u8> {
-    vec![value; if value % 2 == 0 { 600 } else { 3 }]
+    vec![value; if value.is_multiple_of(2) { 600 } else { 3 }]
 }
 
 fn life_of(minutes: u16) -> Duration {
