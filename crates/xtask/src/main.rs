@@ -21,6 +21,7 @@ mod puts;
 mod python;
 mod rdma;
 mod real;
+mod rocksdb;
 mod some_tests;
 mod source;
 mod tune;
@@ -148,6 +149,12 @@ enum Habit {
     /// missing with apt-get where it may; what is still missing is said and skipped. A program that
     /// lost something that it had synced, or whose own check fails, ends it with an error.
     Preload(preload::Arguments),
+    /// Stock RocksDB with its files in a database: the plugin built, then db_bench, ldb and sst_dump
+    /// of Debian on it, with kills and a fight for its lock.
+    ///
+    /// Installs missing packages with apt-get where it may; where one of them is not to be had it
+    /// says so and does nothing. Ends with an error when something that was synced is lost.
+    Rocksdb(rocksdb::Arguments),
     /// Accepted and durable puts per second with both forms of the local log, in interleaved
     /// rounds.
     Puts(puts::Puts),
@@ -206,6 +213,7 @@ fn main() -> ExitCode {
         Habit::Rdma(arguments) => rdma::run(&root, &arguments),
         Habit::Zoned(arguments) => zoned::run(&root, &arguments),
         Habit::Preload(arguments) => preload::run(&root, &arguments),
+        Habit::Rocksdb(arguments) => rocksdb::run(&root, &arguments),
         Habit::Puts(arguments) => puts::run(&root, &arguments),
         Habit::Package(arguments) => package::run(&root, &arguments),
         Habit::Python(arguments) => python::run(&root, &arguments),
