@@ -21,7 +21,7 @@ fn main() {
         .include(include)
         .file("shim/file_system.cc")
         .flag_if_supported("-Wno-unused-parameter")
-        // RocksDB is built without: a class of ours that has type information finds none of its own there.
+        // RocksDB is built without: type information of our classes would look for its own.
         .flag_if_supported("-fno-rtti")
         .link_lib_modifier("+whole-archive")
         .compile("tombolo_shim");

@@ -149,8 +149,8 @@ enum Habit {
     /// missing with apt-get where it may; what is still missing is said and skipped. A program that
     /// lost something that it had synced, or whose own check fails, ends it with an error.
     Preload(preload::Arguments),
-    /// Stock RocksDB with its files in a database: the plugin built, then db_bench, ldb and sst_dump
-    /// of Debian on it, with kills and a fight for its lock.
+    /// Stock RocksDB with its files in a database: the plugin is built, then db_bench, ldb and
+    /// sst_dump of Debian run on it, with kills and a fight for its lock.
     ///
     /// Installs missing packages with apt-get where it may; where one of them is not to be had it
     /// says so and does nothing. Ends with an error when something that was synced is lost.
