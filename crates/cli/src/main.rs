@@ -23,6 +23,7 @@ mod log;
 mod machine;
 mod manual;
 mod metrics;
+mod migrate;
 mod note;
 mod output;
 mod place;
@@ -125,6 +126,9 @@ enum Command {
     /// collection.
     #[command(subcommand)]
     Zoned(zoned::Command),
+    /// Carries databases of RocksDB over, and back, by RocksDB's own library.
+    #[command(subcommand)]
+    Migrate(Box<migrate::Command>),
     /// Measures a database with db_bench's benchmarks.
     Bench(Box<bench::Arguments>),
     /// Sees a trace of what was asked of a database, models it, makes it anew, replays it.
@@ -283,6 +287,7 @@ fn main() -> ExitCode {
         Command::Log(command) => log::run(&command, &output),
         Command::Zoned(command) => zoned::run(&command, &output),
         Command::Standby(arguments) => standby::run(&arguments, &output),
+        Command::Migrate(command) => migrate::run(&command, &output),
         Command::Gc(arguments) => gc::run(&arguments, &output),
         Command::Db(command) => db::run(&command, &output),
         Command::Workload(command) => workload::run(&command, &output),

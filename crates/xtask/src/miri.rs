@@ -27,6 +27,7 @@ const CALLS_OUT: &[&str] = &[
     "crates/format/src/compression/prefix.rs",
     "crates/preload/src/symbols/",
     "crates/preload/tests/it/streams",
+    "crates/migrate/src/library.rs",
     "crates/rocksdb_plugin/src/",
     "crates/python/src/buffer.rs",
     "crates/rocksdb_c/src/",

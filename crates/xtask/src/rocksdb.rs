@@ -1,7 +1,7 @@
 //! Stock RocksDB on our stores: its own benchmark and tools with the plugin, as Debian has them.
 //!
-//! `packages → plugin → benchmarks → kills → a fight for the lock`. Each step ends the run with an
-//! error where something is lost, wrong, or not found out.
+//! `packages → plugin → benchmarks → kills → a fight for the lock`. Anything lost or wrong ends
+//! the run with an error.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

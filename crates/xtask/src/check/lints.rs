@@ -12,7 +12,8 @@ use crate::source::{Source, line_of, paths, words};
 const LINES_MAX: usize = 1000;
 
 /// Crates that are the world or its edge: threads, files, clocks and the rest are theirs.
-const WORLDLY: &[&str] = &["env", "cli", "preload", "capi", "rocksdb_c", "rocksdb_plugin", "python", "xtask"];
+const WORLDLY: &[&str] =
+    &["env", "cli", "preload", "capi", "rocksdb_c", "rocksdb_plugin", "migrate", "python", "xtask"];
 
 /// An ambient thing: the beginning of the paths that name it, and whom to ask instead.
 struct Ambient {
@@ -140,6 +141,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "functions that C programs call: pointers made slices and handles for one call, callbacks called",
     ),
     ("crates/rocksdb_c/src/", "as above, with the names of RocksDB's C library"),
+    ("crates/migrate/src/library.rs", "functions of RocksDB's C library, loaded when they are needed"),
     ("crates/rocksdb_plugin/src/", "functions that the shim of RocksDB's file system calls"),
     ("crates/python/src/buffer.rs", "views of Python on bytes of the engine, which live as long as they"),
     (
