@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tombolo::internals::{Manifest, ManifestOptions, OpenMode};
 use tombolo::{Db, Error, ErrorKind, ReaderOptions, SalvageMode};
 use tombolo_format::key::SequenceNumber;
-use tombolo_format::manifest::{Edit, KeyspaceOptions, TableDescription};
+use tombolo_format::manifest::{Edit, KeyspaceOptions, LogRole, TableDescription};
 use tombolo_format::property::PropertyList;
 use tombolo_storage::log_memory::Uncounted;
 use tombolo_storage::{ConfigurationChain, LogEntry};
@@ -122,6 +122,7 @@ fn a_log_with_an_entry_of_an_unknown_kind_is_refused_and_nothing_of_it_is_lost()
         let manifest = newer(&stores).await;
         let chain: Arc<dyn ConfigurationChain> = Arc::new(manifest.clone());
         let context = manifest.log_context(chain, Arc::new(Uncounted));
+        manifest.assign_lanes([(0, LogRole::Main)]);
         let log = stores.log.open(&context, 1).await.unwrap();
         // A single entry: version, kind, bytes of the key, keyspace, key and operand.
         let payload = Bytes::from_static(&[2, 13, 1, 0, 0, 0, 0, 0, b'k', b'+']);

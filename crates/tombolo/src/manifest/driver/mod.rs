@@ -407,7 +407,7 @@ impl Manifest {
 
     /// What lanes of this epoch are for, which the record that names them says. Before anything is
     /// published of them.
-    pub(crate) fn assign_lanes(&self, lanes: impl IntoIterator<Item = (u32, LogRole)>) {
+    pub fn assign_lanes(&self, lanes: impl IntoIterator<Item = (u32, LogRole)>) {
         self.inner().roles.lock().extend(lanes);
     }
 
