@@ -36,6 +36,7 @@ use crate::trace::{
     BlockBuilder, End, EventBlock, Header, TRACE_FRAME_BYTES, TraceFrame, decode_index, decode_name,
     encode_index,
 };
+use crate::typed_key::{KeyDecoder, KeyEncoder, KeyError};
 use crate::value_object::{
     Next, Reference, ValueObjectChecker, ValueObjectHeader, decode_referred, encode_referred,
 };
@@ -46,7 +47,7 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
@@ -54,6 +55,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("pin", pin),
     ("question", question),
     ("operands", operands),
+    ("typed_key", typed_key),
     ("block", block),
     ("filter_and_index", filter_and_index),
     ("table", table),
@@ -81,6 +83,40 @@ pub fn operands(bytes: &[u8]) {
         let mut list = OperandList::default();
         found.iter().for_each(|operand| list.push(operand));
         assert_eq!(list.finish(), bytes);
+    }
+}
+
+/// Typed keys: the first byte says how many fields there are, those after it of which types. A
+/// decoded key has these bytes and no others.
+pub fn typed_key(bytes: &[u8]) {
+    let Some((count, rest)) = bytes.split_first() else { return };
+    let (fields, key) = rest.split_at(usize::from(*count).min(rest.len()));
+    let (mut decoder, mut encoder) = (KeyDecoder::new(key), KeyEncoder::new());
+    for field in fields {
+        let (at, begun) = (decoder.position(), encoder.len());
+        let mut read = |decoder: &mut KeyDecoder<'_>| typed_field(*field, decoder, &mut encoder);
+        let found = if field & 0x80 == 0 { read(&mut decoder) } else { decoder.reversed(read) };
+        if found.is_err() {
+            return;
+        }
+        if field & 0x80 != 0 {
+            encoder.invert_from(begun);
+        }
+        assert_eq!(encoder.bytes().get(begun..), key.get(at..decoder.position()));
+    }
+}
+
+fn typed_field(field: u8, decoder: &mut KeyDecoder<'_>, encoder: &mut KeyEncoder) -> Result<(), KeyError> {
+    match field % 9 {
+        0 => decoder.u8().map(|value| encoder.put_u8(value)),
+        1 => decoder.u64().map(|value| encoder.put_u64(value)),
+        2 => decoder.i32().map(|value| encoder.put_i32(value)),
+        3 => decoder.i128().map(|value| encoder.put_i128(value)),
+        4 => decoder.f64().map(|value| encoder.put_f64(value)),
+        5 => decoder.bool().map(|value| encoder.put_bool(value)),
+        6 => decoder.char().map(|value| encoder.put_char(value)),
+        7 => decoder.text().map(|value| encoder.escaped(value.as_bytes())),
+        _ => decoder.escaped().map(|value| encoder.escaped(&value)),
     }
 }
 

@@ -46,6 +46,7 @@ pub mod segment_record;
 pub mod stored;
 pub mod table;
 pub mod trace;
+pub mod typed_key;
 pub mod value_object;
 pub mod zoned;
 

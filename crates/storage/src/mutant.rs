@@ -74,6 +74,9 @@ pub enum Mutant {
     ConditionExpiresAtTheRead,
     ConditionIgnoresResets,
     ConditionIgnoresFilters,
+    // Typed keyspaces and what they need of cursors
+    AdvanceGoesBack,
+    TypesChange,
     // Compaction filters
     FilterIgnoresSnapshots,
     FilterDropsOverOlder,

@@ -22,7 +22,8 @@ use crate::log::{self, Log};
 pub const FEATURES: &str = "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,\
     tombolo-segment/mutants,tombolo-segment/rdma,tombolo-near-compute-log/mutants,\
     tombolo-preload/mutants,tombolo-files/mutants,\
-    tombolo-simulator/mutants,tombolo-zoned/mutants";
+    tombolo-simulator/mutants,tombolo-zoned/mutants,tombolo-typed/rkyv,\
+    tombolo-typed/zerocopy";
 
 /// What the build of the tests made.
 #[derive(Debug, Default)]

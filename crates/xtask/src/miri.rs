@@ -10,13 +10,13 @@ use clap::Args;
 
 use crate::check::unsafe_paths;
 
-/// What to run: a package, and the tests whose names begin so. Each with the sources that it
-/// covers.
-const RUNS: &[(&str, &str, &str)] = &[
-    ("tombolo", "memtable::", "crates/tombolo/src/memtable/"),
-    ("tombolo", "cache::frames::", "crates/tombolo/src/cache/frames/"),
-    ("tombolo", "cache::hazard::", "crates/tombolo/src/cache/hazard/"),
-    ("tombolo", "engine::commit_queue::", "crates/tombolo/src/engine/commit_queue"),
+/// A package, the tests whose names begin so, the sources that they cover, and features.
+const RUNS: &[(&str, &str, &str, &str)] = &[
+    ("tombolo", "memtable::", "crates/tombolo/src/memtable/", ""),
+    ("tombolo", "cache::frames::", "crates/tombolo/src/cache/frames/", ""),
+    ("tombolo", "cache::hazard::", "crates/tombolo/src/cache/hazard/", ""),
+    ("tombolo", "engine::commit_queue::", "crates/tombolo/src/engine/commit_queue", ""),
+    ("tombolo-typed", "value::", "crates/typed/src/value/", "rkyv,zerocopy"),
 ];
 
 /// Modules with `unsafe` that miri cannot run.
@@ -34,7 +34,11 @@ const CALLS_OUT: &[&str] = &[
 ];
 
 /// Modules with `unsafe` that only hand calls on, or hints: there is nothing to check in them.
-const HANDED_ON: &[&str] = &["crates/format/src/prefetch.rs", "crates/tombolo/tests/it/allocator"];
+const HANDED_ON: &[&str] = &[
+    "crates/format/src/prefetch.rs",
+    "crates/tombolo/tests/it/allocator",
+    "crates/typed/tests/it/allocator",
+];
 
 /// Options of `miri`.
 #[derive(Args)]
@@ -64,7 +68,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     for path in CALLS_OUT {
         println!("not under miri, which knows neither such system calls nor C: {path}");
     }
-    for (package, tests, _) in RUNS {
+    for (package, tests, _, features) in RUNS {
         let filter = match &arguments.only {
             Some(only) if !tests.starts_with(only.as_str()) && !only.starts_with(tests) => continue,
             Some(only) if only.len() > tests.len() => only,
@@ -80,6 +84,8 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
                 "--quiet",
                 "--package",
                 package,
+                "--features",
+                features,
                 "--lib",
                 "--",
                 filter,
@@ -106,7 +112,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
 fn is_told_of(path: &str) -> bool {
     CALLS_OUT.contains(&path)
         || HANDED_ON.contains(&path)
-        || RUNS.iter().any(|(_, _, covered)| path.starts_with(covered))
+        || RUNS.iter().any(|(_, _, covered, _)| path.starts_with(covered))
 }
 
 fn installed() -> bool {

@@ -26,6 +26,7 @@ use crate::ranges::{RangeLayers, RangeSet};
 use crate::stored;
 use crate::table::{TableBuilder, TableOptions};
 use crate::trace::{self, Asked, Event, TracedKeys};
+use crate::typed_key::KeyEncoder;
 use crate::value_object::{Referred, ValueObjectBuilder, encode_referred};
 use crate::zoned::{Extent, UnitIdentity, UnitKind, ZoneRecord, ZoneSlot, encode_unit};
 
@@ -41,6 +42,18 @@ pub(super) fn a_batch() -> Vec<u8> {
     batch.push_ingest(&[(TableName { epoch: 3, random: 4 }, 1)]).expect("a seed is within the limits");
     batch.push_exchange(2).expect("a seed is within the limits");
     batch.finish()
+}
+
+fn a_typed_key() -> Vec<u8> {
+    let mut key = KeyEncoder::new();
+    key.put_u64(7);
+    key.escaped(b"a\0b");
+    let reversed = key.len();
+    key.put_f64(-1.5);
+    key.invert_from(reversed);
+    let mut found = vec![3, 1, 8, 0x82];
+    found.extend_from_slice(key.bytes());
+    found
 }
 
 pub(super) fn an_operand_list() -> Vec<u8> {
@@ -324,6 +337,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("pin", a_checkpoint()),
         ("pin", encode_incarnation(1)),
         ("operands", an_operand_list()),
+        ("typed_key", a_typed_key()),
         ("question", a_question()),
         ("question", an_answer()),
         ("manifest_snapshot", a_snapshot()),

@@ -116,6 +116,10 @@ impl Blocking {
 
 #[allow(clippy::missing_errors_doc, reason = "each verb's errors are those of the verb that it waits for")]
 impl BlockingKeyspace {
+    pub(super) fn new(keyspace: Keyspace) -> BlockingKeyspace {
+        BlockingKeyspace(keyspace)
+    }
+
     /// The keyspace itself, for batches and scans.
     pub fn keyspace(&self) -> &Keyspace {
         &self.0

@@ -14,7 +14,7 @@ use tombolo_storage::Result;
 
 use crate::db::prefix::prefix_range;
 use crate::db::snapshot::Moment;
-use crate::db::{Cursor, Handle, Scan, Snapshot};
+use crate::db::{BlockingKeyspace, Cursor, Handle, Scan, Snapshot};
 use crate::deadline::{self, Limit};
 use crate::engine::{CompactionRequest, Engine, Kept, KeyspaceInfo, View, unix_ms};
 use crate::lifecycle::{self, RangeSize};
@@ -78,6 +78,11 @@ impl Keyspace {
     #[must_use]
     pub fn within(&self, limit: Duration) -> Keyspace {
         Keyspace { limit: Limit(Some(limit)), ..self.clone() }
+    }
+
+    /// The same keyspace, whose verbs wait.
+    pub fn blocking(&self) -> BlockingKeyspace {
+        BlockingKeyspace::new(self.clone())
     }
 
     /// Changes settings of the keyspace: all of them, or none when one is wrong. Tables made from

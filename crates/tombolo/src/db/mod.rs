@@ -15,6 +15,7 @@ mod delete_files;
 #[cfg(feature = "metrics")]
 mod endpoint;
 mod ingest;
+mod joins;
 mod keyspace;
 mod metrics;
 mod prefix;

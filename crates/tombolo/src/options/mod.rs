@@ -7,6 +7,7 @@ use tombolo_format::expiry::EXPIRY_MS_MAX;
 use tombolo_format::key::{
     ENTRY_FEATURES_APART, ENTRY_FEATURES_OF_KEYSPACES, ENTRY_FEATURES_OPERANDS, VALUE_BYTES_MAX,
 };
+use tombolo_format::keyspace::KEYSPACE_OPTION_BYTES_MAX;
 use tombolo_format::manifest;
 use tombolo_storage::duration::{parse_duration, show_duration};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -412,6 +413,10 @@ pub struct KeyspaceOptions {
     /// references to them and not their bytes; 0 for none. Default 0: a read of such a value takes
     /// a request more, and what is overwritten stays for a while. From 16 KiB on it pays as a rule.
     pub separate_bytes: u32,
+    /// The types of its keys and values, in the words of the library that reads and writes them
+    /// (`tombolo-typed`), which refuses a keyspace of others. Default none. They stay once they are
+    /// set. At most 4,096 bytes without control characters.
+    pub types: Option<String>,
 }
 
 impl Default for KeyspaceOptions {
@@ -428,6 +433,7 @@ impl Default for KeyspaceOptions {
             compaction_filter: None,
             ttl: None,
             separate_bytes: 0,
+            types: None,
         }
     }
 }
@@ -486,6 +492,11 @@ impl KeyspaceOptions {
             help: "values from this size on lie in objects of their own, 512 to 67108864, or 0 for none \
                 (default 0): 16KiB where values are large, so that each is written once beside the log",
         },
+        Setting {
+            name: "types",
+            help: "the types of keys and values, as tombolo-typed says them, or none (default none): it \
+                refuses a keyspace of others; they stay once they are set",
+        },
     ];
 
     /// Sets one setting by name.
@@ -540,6 +551,16 @@ impl KeyspaceOptions {
                 Ok(Ok(bytes @ (0 | SEPARATE_BYTES_MIN..=SEPARATE_BYTES_MAX))) => self.separate_bytes = bytes,
                 _ => return Err(bad_value(name, value, "512 to 67108864, or 0")),
             },
+            "types" if value == "none" => self.types = None,
+            "types" => {
+                if value.is_empty()
+                    || value.len() > KEYSPACE_OPTION_BYTES_MAX
+                    || value.contains(char::is_control)
+                {
+                    return Err(bad_value(name, value, "1 to 4096 bytes of text, or none"));
+                }
+                self.types = Some(value.to_owned());
+            }
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -597,12 +618,16 @@ impl KeyspaceOptions {
             ),
             ("ttl", self.ttl.map_or("none".to_owned(), show_duration)),
             ("separate_bytes", self.separate_bytes.to_string()),
+            ("types", self.types.clone().unwrap_or_else(|| "none".to_owned())),
         ]
     }
 
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
-        let settings = self.settings().into_iter().map(|(name, value)| (name.into(), value));
+        // Most keyspaces have no types: thousands of them pay nothing for it.
+        let settings =
+            self.settings().into_iter().filter(|(name, _)| *name != "types" || self.types.is_some());
+        let settings = settings.map(|(name, value)| (name.into(), value));
         manifest::KeyspaceOptions { features: self.features(), ..manifest::KeyspaceOptions::of(settings) }
     }
 
@@ -618,6 +643,17 @@ impl KeyspaceOptions {
     /// # Errors
     /// `Invalid`.
     pub(crate) fn check_change(&self, before: &KeyspaceOptions) -> Result<()> {
+        if let Some(types) = &before.types
+            && self.types.as_ref() != Some(types)
+            && !is_enabled(Mutant::TypesChange)
+        {
+            let error =
+                Error::new(ErrorKind::Invalid, "the keyspace has types of keys and values, which stay");
+            return Err(error
+                .expected(types)
+                .found(self.types.as_deref().unwrap_or("none"))
+                .advice("write to another keyspace with the other types"));
+        }
         match &before.operator {
             Some(operator) if self.operator.as_ref() != Some(operator) => {
                 let message = format!("the keyspace has merge operator {operator}, which stays");

@@ -124,3 +124,32 @@ fn sizes_may_have_units() {
     options.set("block_bytes", "16KiB").unwrap();
     assert_eq!(options.block_bytes, Some(16 << 10));
 }
+
+/// The types of a keyspace stay once they are set.
+fn types_stay() {
+    let mut typed = KeyspaceOptions::default();
+    typed.set("types", "1 2 u64 => str").unwrap();
+    let again = KeyspaceOptions::from_manifest(&typed.to_manifest()).unwrap();
+    assert_eq!(again.types.as_deref(), Some("1 2 u64 => str"));
+    for wrong in ["", "a\nb", &"x".repeat(4097)] {
+        assert_eq!(typed.clone().set("types", wrong).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    typed.check_change(&KeyspaceOptions::default()).unwrap();
+    typed.check_change(&typed).unwrap();
+    for other in ["none", "1 2 u64 => u64"] {
+        let mut changed = typed.clone();
+        changed.set("types", other).unwrap();
+        assert_eq!(changed.check_change(&typed).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
+
+#[test]
+fn types_of_a_keyspace_stay() {
+    types_stay();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn types_that_change_are_noticed() {
+    tombolo_storage::mutant::notices(Mutant::TypesChange, types_stay);
+}

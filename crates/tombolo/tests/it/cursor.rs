@@ -512,3 +512,77 @@ fn a_cursor_that_falls_behind_is_told_of_and_holds_nothing_once_it_is_gone() {
     assert!(tables() < kept, "{} of {kept} tables", tables());
     assert!(run.db.verify().wait().unwrap().damage.is_empty());
 }
+
+mod joins {
+    use super::*;
+
+    fn keys_put(name: &str) -> (Db, Keyspace) {
+        let db = Db::builder(format!("mem://{name}")).open().wait().unwrap();
+        let keys = db.default_keyspace();
+        for key in (0..400_u32).step_by(2) {
+            keys.put_with(key.to_be_bytes(), key.to_le_bytes(), Durability::Accepted).wait().unwrap();
+            if key == 200 {
+                db.flush().wait().unwrap();
+            }
+        }
+        (db, keys)
+    }
+
+    /// Near targets, far ones, those between entries, those behind, and those beyond the end.
+    fn a_cursor_advances_and_never_goes_back() {
+        let (_db, keys) = keys_put("advance");
+        let mut cursor = keys.cursor::<&[u8]>(..);
+        let mut at: Option<u32> = None;
+        for target in [0_u32, 2, 3, 3, 1, 16, 60, 59, 7, 399, 5, 0] {
+            let from = at.map_or(target, |at| at.max(target));
+            let wanted = (from <= 398).then(|| from.next_multiple_of(2));
+            assert_eq!(cursor.advance_to(target.to_be_bytes()).unwrap(), wanted.is_some(), "{target}");
+            at = Some(wanted.unwrap_or(u32::MAX));
+            if let Some(wanted) = wanted {
+                assert_eq!(cursor.key(), wanted.to_be_bytes(), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn advancing_and_finding() {
+        a_cursor_advances_and_never_goes_back();
+        let (_db, keys) = keys_put("finding");
+        let mut cursor = keys.cursor::<&[u8]>(..);
+        let is_of_hundred = |_key: &[u8], value: &[u8]| value[0] % 100 == 0;
+        assert!(cursor.find_next(is_of_hundred).unwrap() && cursor.key() == 0_u32.to_be_bytes());
+        assert!(cursor.find_next(is_of_hundred).unwrap() && cursor.key() == 100_u32.to_be_bytes());
+        assert!(cursor.find_next(is_of_hundred).unwrap() && cursor.key() == 200_u32.to_be_bytes());
+        assert!(cursor.find_prev(is_of_hundred).unwrap() && cursor.key() == 100_u32.to_be_bytes());
+        assert!(cursor.find_prev(is_of_hundred).unwrap() && !cursor.find_prev(is_of_hundred).unwrap());
+    }
+
+    #[cfg(feature = "mutants")]
+    #[test]
+    fn an_advance_that_goes_back_is_noticed() {
+        use tombolo_storage::mutant::{Mutant, notices};
+
+        notices(Mutant::AdvanceGoesBack, a_cursor_advances_and_never_goes_back);
+    }
+
+    #[test]
+    fn sorted_keys_are_looked_up_in_one_walk() {
+        let (db, keys) = keys_put("look-up");
+        let wanted: Vec<[u8; 4]> =
+            [0, 0, 1, 2, 50, 51, 52, 390, 398, 399, 500].map(u32::to_be_bytes).to_vec();
+        let snapshot = db.snapshot();
+        keys.delete(wanted[4]).wait().unwrap();
+        let mut cursor = snapshot.cursor::<&[u8]>(&keys, ..);
+        let mut found = Vec::new();
+        cursor.look_up(&wanted, |number, value| found.push((number, value.map(<[u8]>::to_vec)))).unwrap();
+        let several = snapshot.multi_get(&keys, &wanted).wait().unwrap();
+        let several: Vec<_> =
+            several.into_iter().map(|value| value.map(|value| value.to_vec())).enumerate().collect();
+        assert_eq!(found, several);
+        // A second look-up begins anew; disorder is said, and what came before it was given.
+        let mut count = 0;
+        let disorder = [wanted[2], wanted[6], wanted[5]];
+        let error = cursor.look_up(&disorder, |_, _| count += 1).unwrap_err();
+        assert_eq!((error.kind(), count), (tombolo::ErrorKind::Invalid, 2));
+    }
+}

@@ -121,6 +121,10 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/env/src/memory", "large allocations advised for huge pages"),
     ("crates/tombolo/tests/it/allocator", "an allocator that counts, for the test of the memory bound"),
     (
+        "crates/typed/tests/it/allocator",
+        "an allocator that counts, for the test that lending allocates nothing",
+    ),
+    (
         "crates/format/src/prefetch.rs",
         "a hint to the processor that has no safe face in the standard library",
     ),
@@ -135,6 +139,10 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "crates/tombolo/src/cache/hazard/",
         "entries that readers borrow without counting: kept alive by notes that who takes them out must pay",
+    ),
+    (
+        "crates/typed/src/value/",
+        "archived values read without a second check, of memory that was checked and does not change",
     ),
     (
         "crates/capi/src/",
