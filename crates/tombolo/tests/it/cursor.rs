@@ -549,7 +549,7 @@ mod joins {
         a_cursor_advances_and_never_goes_back();
         let (_db, keys) = keys_put("finding");
         let mut cursor = keys.cursor::<&[u8]>(..);
-        let is_of_hundred = |_key: &[u8], value: &[u8]| value[0] % 100 == 0;
+        let is_of_hundred = |_key: &[u8], value: &[u8]| value[0].is_multiple_of(100);
         assert!(cursor.find_next(is_of_hundred).unwrap() && cursor.key() == 0_u32.to_be_bytes());
         assert!(cursor.find_next(is_of_hundred).unwrap() && cursor.key() == 100_u32.to_be_bytes());
         assert!(cursor.find_next(is_of_hundred).unwrap() && cursor.key() == 200_u32.to_be_bytes());
@@ -582,7 +582,7 @@ mod joins {
         // A second look-up begins anew; disorder is said, and what came before it was given.
         let mut count = 0;
         let disorder = [wanted[2], wanted[6], wanted[5]];
-        let error = cursor.look_up(&disorder, |_, _| count += 1).unwrap_err();
+        let error = cursor.look_up(disorder, |_, _| count += 1).unwrap_err();
         assert_eq!((error.kind(), count), (tombolo::ErrorKind::Invalid, 2));
     }
 }
