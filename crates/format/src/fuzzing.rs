@@ -67,8 +67,9 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("zoned", zoned),
 ];
 
-/// Payloads of log entries.
+/// Payloads of log entries; prepared transactions, which have one in them.
 pub fn batch(bytes: &[u8]) {
+    crate::prepared::check_any(bytes);
     let Ok(operations) = Operations::new(bytes) else { return };
     let promised = operations.remaining() as usize;
     assert!(operations.take(promised + 2).count() <= promised + 1);

@@ -39,6 +39,7 @@ pub mod near_log;
 pub mod operands;
 pub mod pin;
 pub mod prefetch;
+pub mod prepared;
 pub mod property;
 pub mod question;
 pub mod ranges;

@@ -77,6 +77,23 @@ pub enum Mutant {
     // Typed keyspaces and what they need of cursors
     AdvanceGoesBack,
     TypesChange,
+    // Transactions
+    TransactionUnchecked,
+    TransactionCheckedOutside,
+    TransactionIgnoresTables,
+    TransactionIgnoresRanges,
+    TransactionTakesUnknownForNothing,
+    TransactionMovesWithoutReads,
+    TransactionCursorUnnoted,
+    SerializableForgetsReads,
+    LockPassesWaiters,
+    LockIgnoresCircles,
+    WriteIgnoresPrepared,
+    PrepareKeepsNoLocks,
+    PreparedNotHeldAgain,
+    DecideLeavesPrepared,
+    CloneCommitsPrepared,
+    OutcomeIdUnchecked,
     // Compaction filters
     FilterIgnoresSnapshots,
     FilterDropsOverOlder,

@@ -71,6 +71,23 @@ impl<K: Ord + Clone, V: Clone> ChunkedMap<K, V> {
         chunk.get(index).map(|(_, value)| value)
     }
 
+    /// The first entry that `is_less` does not hold of. It holds of all entries before some place,
+    /// and of none after it.
+    pub fn first_from(&self, is_less: impl Fn(&K) -> bool) -> Option<(&K, &V)> {
+        let at = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|(last, _)| is_less(last)));
+        let chunk = self.chunks.get(at)?;
+        chunk.get(chunk.partition_point(|(key, _)| is_less(key))).map(|(key, value)| (key, value))
+    }
+
+    /// The last entry that `is_less` holds of: see [`ChunkedMap::first_from`].
+    pub fn last_before(&self, is_less: impl Fn(&K) -> bool) -> Option<(&K, &V)> {
+        let after =
+            self.chunks.partition_point(|chunk| chunk.first().is_some_and(|(first, _)| is_less(first)));
+        let chunk = self.chunks.get(after.checked_sub(1)?)?;
+        let at = chunk.partition_point(|(key, _)| is_less(key)).checked_sub(1)?;
+        chunk.get(at).map(|(key, value)| (key, value))
+    }
+
     /// Whether `key` has a value.
     pub fn contains(&self, key: &K) -> bool {
         self.get(key).is_some()

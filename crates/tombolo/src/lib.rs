@@ -30,6 +30,7 @@ mod flush;
 mod guard;
 mod lifecycle;
 mod liveness;
+mod locks;
 mod manifest;
 mod memtable;
 mod op;
@@ -50,6 +51,7 @@ mod sweep;
 mod table;
 mod time;
 mod timekeeper;
+mod transaction;
 mod value;
 mod version;
 mod write;
@@ -64,9 +66,10 @@ pub use condition::{Condition, Decision, Versioned};
 pub use db::MetricsServer;
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjectWriter, ApplicationObjects,
-    BackgroundError, Batch, Blocking, BlockingKeyspace, Builder, CollectedProperty, Cursor, Db, EarlierLogs,
-    Finding, Ingest, Keyspace, LogPosition, Property, PropertyValue, RangeSize, Reader, Recording, Rejected,
-    Requests, Scan, ScanStream, Snapshot, Standby, Stats, TableProperties, Unit, VerifyReport,
+    BackgroundError, Batch, Blocking, BlockingKeyspace, BlockingTransaction, Builder, CollectedProperty,
+    Cursor, Db, EarlierLogs, Finding, InDoubt, Ingest, Keyspace, LogPosition, PreparedHandle, Property,
+    PropertyValue, RangeSize, Reader, Recording, Rejected, Requests, Savepoint, Scan, ScanStream, Snapshot,
+    Standby, Stats, TableProperties, Transaction, TransactionCursor, TransactionOutcome, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use filter::{
@@ -79,7 +82,10 @@ pub use op::Op;
 pub use operator::{
     AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, encode_set, set_elements,
 };
-pub use options::{Compression, Durability, KeyspaceOptions, OpenMode, Options, Setting, Shape, TakeOver};
+pub use options::{
+    Compression, Durability, Isolation, KeyspaceOptions, Locking, OpenMode, Options, Setting, Shape,
+    TakeOver, TransactionOptions,
+};
 pub use outside::{Bring, IngestOptions, IngestReport, TableFile, TableFileBuilder, TablePlace};
 pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;

@@ -78,6 +78,23 @@ const CAMPAIGNS: &[Campaign] = &[
         runs: &[Deep(&["test", "--workspace", "--no-fail-fast", "--features", FEATURES])],
     },
     Campaign {
+        name: "isolation",
+        protects: "a thousand histories of transactions for each isolation, with takeovers",
+        minutes: 6,
+        runs: &[Deep(&[
+            "test",
+            "-p",
+            "tombolo",
+            "--features",
+            "mutants",
+            "--test",
+            "it",
+            "--",
+            "isolation::",
+            "transactions::",
+        ])],
+    },
+    Campaign {
         name: "model",
         protects: "models of the manifest chain and of deletion, searched deeper than by the tests",
         minutes: 20,

@@ -9,6 +9,7 @@ mod look;
 mod salvage;
 mod tables;
 mod time;
+mod transactions;
 mod transfer;
 mod write;
 mod writer;
@@ -94,6 +95,9 @@ pub enum Command {
     Levels(look::Levels),
     /// Says the database's own time, by which values expire, and sets it to this host's clock.
     Time(time::Arguments),
+    /// Lists transactions that are prepared and not decided, and decides them.
+    #[command(subcommand)]
+    Transactions(transactions::Command),
     /// Says who has the database open, and since when; disturbs nobody.
     Writer(writer::Arguments),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
@@ -264,6 +268,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Stats(arguments) => look::stats(arguments, output),
         Command::Properties(arguments) => look::properties(arguments, output),
         Command::Time(arguments) => time::run(arguments, output),
+        Command::Transactions(command) => transactions::run(command, output),
         Command::Writer(arguments) => writer::run(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),

@@ -73,6 +73,30 @@ fn a_value_has_a_time_to_live() {
 }
 
 #[test]
+fn prepared_transactions_are_listed_and_decided() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    for id in ["one", "two"] {
+        let db = tombolo::Db::builder(&store).open().wait().unwrap();
+        let transaction = db.transaction();
+        transaction.put(&db.default_keyspace(), id, "prepared").wait().unwrap();
+        assert_eq!(transaction.prepare(id).wait().unwrap().id(), id.as_bytes());
+        db.close().wait().unwrap();
+    }
+    let list = json(&ok(&["--json", "db", "transactions", "list", &store]));
+    assert_eq!((&list["in_doubt"][1]["id"], &list["in_doubt"][1]["is_own"]), (&"two".into(), &true.into()));
+    assert!(ok(&["db", "transactions", "list", &store]).contains("one: 1 writes"));
+    fails(&["db", "put", &store, "one", "other"], 7, &["prepared transaction \"one\""]);
+    fails(&["db", "transactions", "decide", &store, "one"], 2, &["--commit"]);
+    ok(&["db", "transactions", "decide", &store, "one", "--commit"]);
+    ok(&["db", "transactions", "decide", &store, "two", "--roll-back"]);
+    assert!(ok(&["db", "get", &store, "one"]).contains("prepared"));
+    fails(&["db", "get", &store, "two"], 3, &[]);
+    fails(&["db", "transactions", "decide", &store, "three", "--commit"], 3, &["three"]);
+    assert!(ok(&["db", "transactions", "list", &store]).contains("no transaction is in doubt"));
+}
+
+#[test]
 fn the_time_is_told_and_set() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));

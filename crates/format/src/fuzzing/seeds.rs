@@ -326,6 +326,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("batch", vec![]),
         ("batch", a_batch()),
         ("batch", a_single_entry()),
+        ("batch", crate::prepared::example()),
         ("log_segment", a_segment()),
         (
             "log_segment",

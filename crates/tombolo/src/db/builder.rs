@@ -336,7 +336,7 @@ impl Builder {
             return Op::ready(Err(not_without_logs()));
         }
         self.start(TaskClass::Foreground, "open", CLAIMED, async |builder, env| {
-            open(builder, env).await.map(Db::of_writer)
+            Db::of_writer(open(builder, env).await?).hold_prepared().await
         })
     }
 

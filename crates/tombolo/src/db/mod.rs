@@ -18,6 +18,7 @@ mod ingest;
 mod joins;
 mod keyspace;
 mod metrics;
+mod outcomes;
 mod prefix;
 mod property;
 mod reader;
@@ -27,6 +28,10 @@ mod scan;
 mod snapshot;
 mod standby;
 mod tables;
+mod transaction;
+mod transaction_blocking;
+mod transaction_cursor;
+mod two_phase;
 
 pub use application::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjectWriter, ApplicationObjects,
@@ -48,6 +53,10 @@ pub use scan::{Scan, ScanStream};
 pub use snapshot::Snapshot;
 pub use standby::Standby;
 pub use tables::{CollectedProperty, TableProperties};
+pub use transaction::{Savepoint, Transaction};
+pub use transaction_blocking::BlockingTransaction;
+pub use transaction_cursor::TransactionCursor;
+pub use two_phase::{InDoubt, PreparedHandle, TransactionOutcome};
 
 pub use crate::engine::BackgroundError;
 pub use crate::lifecycle::{Finding, RangeSize, VerifyReport};
@@ -170,6 +179,17 @@ pub struct Stats {
     pub reader_memtable_bytes: u64,
     /// Of a [`Reader`] or a look: how old what it shows may be, in nanoseconds.
     pub reader_lag_nanos: Option<u64>,
+    /// Transactions that have begun and not ended.
+    pub transactions_open: u64,
+    /// How long ago the oldest of them began, in nanoseconds; 0 when there is none. Until it ends,
+    /// all versions stay that it sees.
+    pub oldest_transaction_nanos: u64,
+    /// Transactions that were committed.
+    pub transactions_committed: u64,
+    /// Transactions that ended with `Conflict`, as others had written what they rest on.
+    pub transaction_conflicts: u64,
+    /// Requests of transactions that wait for a lock.
+    pub transaction_locks_waiting: u64,
 }
 
 impl Db {
@@ -232,9 +252,12 @@ impl Db {
     ///
     /// # Errors
     /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes or not printable,
-    /// or an option out of range; those of a write.
+    /// for one of the database's own (`tombolo.…`), for an option out of range; those of a write.
     #[allow(clippy::needless_pass_by_value, reason = "callers write the options in place")]
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Op<Keyspace> {
+        if let Err(error) = check_own(name) {
+            return Op::ready(Err(error));
+        }
         self.make_keyspace(name, &options, false)
     }
 
@@ -262,6 +285,9 @@ impl Db {
     /// that only reads when there is none.
     #[allow(clippy::needless_pass_by_value, reason = "callers write the options in place")]
     pub fn open_or_create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Op<Keyspace> {
+        if let Err(error) = check_own(name) {
+            return Op::ready(Err(error));
+        }
         if self.engine().is_read_only()
             && let Ok(found) = self.keyspace(name)
         {
@@ -284,8 +310,9 @@ impl Db {
     /// The keyspace of that name.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`; `Invalid` for a name of the database's own.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        check_own(name)?;
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"));
         self.engine().catalog.by_name(name).map(|info| self.handle_of(info)).ok_or_else(missing)
     }
@@ -302,7 +329,8 @@ impl Db {
 
     /// All keyspaces, sorted by name.
     pub fn keyspaces(&self) -> Vec<Keyspace> {
-        self.engine().catalog.all().into_iter().map(|info| self.handle_of(info)).collect()
+        let all = self.engine().catalog.all().into_iter();
+        all.filter(|info| check_own(&info.name).is_ok()).map(|info| self.handle_of(info)).collect()
     }
 
     /// Drops a keyspace with all in it. Writes to its handles fail with `NotFound` from here on.
@@ -310,6 +338,9 @@ impl Db {
     /// # Errors
     /// `NotFound`; `Invalid` for `default`; those of a write.
     pub fn drop_keyspace(&self, name: &str) -> Op<()> {
+        if let Err(error) = check_own(name) {
+            return Op::ready(Err(error));
+        }
         if name == DEFAULT_KEYSPACE {
             return Op::ready(Err(Error::new(
                 ErrorKind::Invalid,
@@ -695,7 +726,14 @@ impl Db {
         let slowed = write::slowed_now(engine);
         let behind = engine.readers.behind(&view, engine.env.now());
         let (tables_shared, table_bytes_shared) = engine.manifest.state().shared_tables();
+        let transactions = &engine.transactions;
+        let (transactions_open, oldest_transaction_nanos) = transactions.ages(engine.env.now());
         let mut stats = Stats {
+            transactions_open,
+            oldest_transaction_nanos,
+            transactions_committed: transactions.committed.load(Ordering::Relaxed),
+            transaction_conflicts: transactions.conflicts.load(Ordering::Relaxed),
+            transaction_locks_waiting: transactions.locks.waiting() as u64,
             tables_shared,
             table_bytes_shared,
             readers_behind: behind.views,
@@ -881,6 +919,19 @@ impl Db {
         }
         Ok(())
     }
+}
+
+/// What the names of keyspaces begin with that are the database's own.
+const OWN_NAMES: &str = "tombolo.";
+
+/// # Errors
+/// `Invalid` for the name of a keyspace of the database's own.
+fn check_own(name: &str) -> Result<()> {
+    if name.starts_with(OWN_NAMES) {
+        let error = Error::new(ErrorKind::Invalid, format!("the keyspace {name:?} is the database's own"));
+        return Err(error.advice(format!("use a name that does not begin with {OWN_NAMES:?}")));
+    }
+    Ok(())
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -55,6 +55,8 @@ impl Standby {
     /// `PermissionDenied` of opening. Passing trouble is waited out.
     pub fn take_over(self) -> Op<Db> {
         let Standby { env, watch } = self;
-        Op::start_read(&env, "stand by", async move { watch.take_over().await.map(Db::of_writer) })
+        Op::start_read(&env, "stand by", async move {
+            Db::of_writer(watch.take_over().await?).hold_prepared().await
+        })
     }
 }

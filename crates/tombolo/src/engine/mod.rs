@@ -34,6 +34,7 @@ mod sight;
 mod snapshots;
 mod store;
 mod stream;
+mod transactions;
 mod trouble;
 
 use std::fmt;
@@ -67,6 +68,7 @@ pub(crate) use sight::{Sight, View, ingested_of};
 pub(crate) use snapshots::{Opened, Snapshots};
 pub(crate) use store::Store;
 pub(crate) use stream::{Commit, InLine, Stream};
+pub(crate) use transactions::Transactions;
 pub use trouble::BackgroundError;
 pub(crate) use trouble::{Troubles, Work};
 
@@ -121,6 +123,7 @@ impl Sealed {
 pub(crate) struct Engine {
     sight: Sight,
     pub(crate) stream: Stream,
+    pub(crate) transactions: Transactions,
 }
 
 impl Deref for Engine {
@@ -292,7 +295,8 @@ impl Engine {
         let health = Health::new(store, parts.main, ApplicationLogs::new(parts.log), parts.listener);
         let settings = (parts.options, parts.replay_rate);
         let background = Background::new(health, settings, parts.membership, parts.catalog, parts.rate);
-        Arc::new(Engine { sight: Sight::new(background, parts.view), stream: parts.stream })
+        let (sight, transactions) = (Sight::new(background, parts.view), Transactions::default());
+        Arc::new(Engine { sight, stream: parts.stream, transactions })
     }
 
     /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.

@@ -17,10 +17,13 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Result};
 use crate::filter::FilterName;
 use crate::operator::OperatorName;
 pub(crate) use live::LiveOptions;
+pub(crate) use transaction::check_transaction_id;
+pub use transaction::{Isolation, Locking, TransactionOptions};
 
 mod live;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 /// What a write must survive before it is acknowledged. `tombolo explain URI` says what each means
 /// on a pair of stores.

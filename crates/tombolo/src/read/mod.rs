@@ -12,6 +12,7 @@
 //! 3. The first answer of `active, waiting (newest first), level 0 (newest first), level 1, …` is
 //!    the newest. Where what was ingested lies over a keyspace's memtables, numbers say which is.
 
+mod changed;
 mod hides;
 mod merge;
 mod over;
@@ -29,6 +30,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
+pub(crate) use changed::{Changed, Reach, Since, Touched, changed_in_memory, first_changed};
 use hides::{Cover, cover_of, open_for_ranges};
 pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;

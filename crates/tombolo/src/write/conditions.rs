@@ -113,15 +113,15 @@ pub(crate) struct Conditional {
 
 /// A snapshot that keeps newer deletes, until it is dropped.
 #[derive(Debug)]
-struct Registered {
+pub(super) struct Registered {
     engine: Arc<Engine>,
-    sequence: SequenceNumber,
+    pub(super) sequence: SequenceNumber,
     /// By which it is judged what has expired.
     judged_ms: u64,
 }
 
 impl Registered {
-    fn new(engine: &Arc<Engine>) -> Registered {
+    pub(super) fn new(engine: &Arc<Engine>) -> Registered {
         let (sequence, judged_ms) = if is_enabled(Mutant::ConditionForgetsItsSnapshot) {
             (engine.stream.visible(), engine.judged_ms())
         } else {

@@ -4,8 +4,10 @@
 //! Each is encoded once. The log joins the parts of its payload in the frame; the memtable copies
 //! keys and values from the same places.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tombolo_env::Completion;
 use tombolo_format::batch::{
     BATCH_HEADER_BYTES, BatchBuilder, OPERATION_HEADER_BYTES, Operation, SINGLE_HEAD_BYTES, batch_header,
@@ -18,6 +20,7 @@ use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
 use super::{BATCH_BYTES_MAX, append};
 use crate::engine::{Background, Commit, Health, KeyspaceInfo, Posted, Sight};
+use crate::locks::{Locks, Span};
 use crate::memtable::{Entry, MemtableWriter};
 use crate::options::{Durability, KeyspaceOptions};
 
@@ -48,6 +51,59 @@ pub(crate) struct Prepared {
     pub(super) earliest_end: u64,
     /// When the first of its operands was written that end; `u64::MAX` without such.
     pub(super) earliest_written: u64,
+    /// The number under which the transaction holds its locks whose batch it is; 0: of none.
+    pub(crate) transaction: u64,
+}
+
+/// What an entry adds to a batch, for those who hold entries to make a batch of them later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    payload_bytes: usize,
+    memtable_bytes: usize,
+    range_key_bytes: usize,
+}
+
+impl Cost {
+    /// Of an entry that may be written.
+    ///
+    /// # Errors
+    /// `Invalid` when key, value or range are beyond their limits; `Unsupported` when the keyspace
+    /// may hold no such entries.
+    pub(crate) fn of(
+        keyspace: &Arc<KeyspaceInfo>,
+        kind: EntryKind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Cost> {
+        One::new(keyspace, kind, key, value)?;
+        let is_range = kind == EntryKind::RangeDelete;
+        Ok(Cost {
+            payload_bytes: OPERATION_HEADER_BYTES + key.len() + value.len(),
+            memtable_bytes: MemtableWriter::entry_bytes(key.len(), value.len()),
+            range_key_bytes: if is_range { key.len() + value.len() } else { 0 },
+        })
+    }
+
+    /// Of both.
+    pub(crate) fn with(self, other: Cost) -> Cost {
+        Cost {
+            payload_bytes: self.payload_bytes + other.payload_bytes,
+            memtable_bytes: self.memtable_bytes + other.memtable_bytes,
+            range_key_bytes: self.range_key_bytes + other.range_key_bytes,
+        }
+    }
+
+    /// Bytes of memory until the batch is made, about.
+    pub(crate) fn bytes(self) -> usize {
+        self.payload_bytes
+    }
+
+    /// Whether a batch may hold as much.
+    pub(crate) fn fits(self) -> bool {
+        BATCH_HEADER_BYTES + self.payload_bytes <= BATCH_BYTES_MAX
+            && self.memtable_bytes <= MEMTABLE_BYTES_MAX
+            && self.range_key_bytes <= RANGE_KEY_BYTES_MAX
+    }
 }
 
 impl Default for Prepared {
@@ -60,6 +116,7 @@ impl Default for Prepared {
             range_key_bytes: 0,
             earliest_end: u64::MAX,
             earliest_written: u64::MAX,
+            transaction: 0,
         }
     }
 }
@@ -97,6 +154,11 @@ pub(super) fn beyond_limit(error: &tombolo_format::FormatError) -> Error {
 }
 
 impl Prepared {
+    /// An empty one of the transaction that holds locks under this number.
+    pub(crate) fn of_transaction(number: u64) -> Prepared {
+        Prepared { transaction: number, ..Prepared::default() }
+    }
+
     /// Whether one more entry of these lengths stays within the limits of a batch.
     pub(crate) fn has_room(&self, key_bytes: usize, value_bytes: usize) -> bool {
         let payload_bytes = self.batch.payload_bytes() + OPERATION_HEADER_BYTES + key_bytes + value_bytes;
@@ -312,6 +374,38 @@ impl Content<'_> {
             Content::Several(several) => several.iter().try_for_each(|one| one.keyspace.check()),
             Content::Batch(Prepared { invalid: Some(error), .. }) => Err(error.clone()),
             Content::Batch(prepared) => prepared.keyspaces.iter().try_for_each(|keyspace| keyspace.check()),
+        }
+    }
+
+    /// # Errors
+    /// `Conflict` when a prepared transaction holds what it writes.
+    #[cold]
+    pub(super) fn check_prepared(self, locks: &Locks) -> Result<()> {
+        let check = |keyspace: &KeyspaceInfo, kind, key: &[u8], value: &[u8], owner| {
+            let span = match kind {
+                EntryKind::RangeDelete => {
+                    Span::range(keyspace.id, &keyspace.name, Bound::Included(key), Bound::Excluded(value))
+                }
+                _ => Span::key(keyspace.id, &keyspace.name, Bytes::copy_from_slice(key)),
+            };
+            locks.check_prepared(&span, owner)
+        };
+        match self {
+            Content::One(one) => check(one.keyspace, one.kind, one.key, one.value, 0),
+            Content::Several(several) => {
+                several.iter().try_for_each(|one| check(one.keyspace, one.kind, one.key, one.value, 0))
+            }
+            Content::Batch(prepared) => {
+                let owner = prepared.transaction;
+                for operation in prepared.batch.operations().flatten() {
+                    if let Operation::Entry { kind, keyspace, key, value } = operation
+                        && let Some(keyspace) = prepared.keyspaces.iter().find(|known| known.id == keyspace)
+                    {
+                        check(keyspace, kind, key, value, owner)?;
+                    }
+                }
+                Ok(())
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 //! 3. The visible number is raised before the view is shown: a read sees what the exchange of a
 //!    keyspace ended, or looks at a number that needs none of it. No snapshot is opened in between.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::{Content, Prepared, Unfinished, commit_locked, no_room, rotate, waiting_max};
 use crate::engine::{Commit, Committed, Engine, KeyspaceInfo, Sight, took_no_effect};
+use crate::locks::{Locks, Span};
 use crate::options::Durability;
 use crate::version::Ingested;
 
@@ -83,7 +85,8 @@ impl Ingestion {
     }
 
     /// # Errors
-    /// `NotFound` when a keyspace was dropped; `Conflict` for an exchange while snapshots are open;
+    /// `NotFound` when a keyspace was dropped; `Conflict` for an exchange while snapshots are open,
+    /// and for keys that a prepared transaction holds;
     /// `Busy` without room; those of a commit.
     pub(super) fn commit(&self, engine: &Engine, commit: &mut Commit) -> Result<Committed> {
         engine.check_writable()?;
@@ -91,6 +94,9 @@ impl Ingestion {
         let waiting = engine.view().waiting.len();
         if waiting >= waiting_max(engine) {
             return Err(no_room(engine, waiting));
+        }
+        if engine.transactions.locks.has_prepared() {
+            self.check_prepared(&engine.transactions.locks)?;
         }
         let prepared = self.prepare()?;
         // Between number and view no snapshot is opened: it would see the tables from its second
@@ -102,6 +108,24 @@ impl Ingestion {
             }
             self.commit_prepared(engine, commit, &prepared)
         })
+    }
+
+    /// # Errors
+    /// `Conflict` when a prepared transaction holds a key of it.
+    #[cold]
+    fn check_prepared(&self, locks: &Locks) -> Result<()> {
+        for keyspace in &self.exchanged {
+            let all = Span::range(keyspace.id, &keyspace.name, Bound::Unbounded, Bound::Unbounded);
+            locks.check_prepared(&all, 0)?;
+        }
+        for table in self.layers.iter().flatten() {
+            if let Some(keyspace) = self.keyspaces.iter().find(|known| known.id == table.keyspace) {
+                let (first, last) =
+                    (Bound::Included(&table.first_key[..]), Bound::Included(&table.last_key[..]));
+                locks.check_prepared(&Span::range(keyspace.id, &keyspace.name, first, last), 0)?;
+            }
+        }
+        Ok(())
     }
 
     fn commit_prepared(

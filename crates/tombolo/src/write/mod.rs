@@ -29,6 +29,7 @@ mod keyspaces;
 mod line;
 mod slowing;
 mod ticket;
+mod transactional;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,8 +53,8 @@ use crate::op::Op;
 use crate::options::{Durability, Options};
 use crate::version::Ingested;
 pub(crate) use conditions::{Conditional, Requirements, write_if};
-pub(crate) use content::Prepared;
 use content::{Content, One};
+pub(crate) use content::{Cost, Prepared};
 pub(crate) use ingest::Ingestion;
 pub(crate) use ingesting::ingest;
 pub(crate) use keyspaces::{create_keyspace, drop_keyspace};
@@ -61,6 +62,7 @@ pub(crate) use line::advance_line;
 use line::{Wanted, stand_in_line};
 pub(crate) use slowing::{look_again, slowed_now};
 use ticket::WriteTicket;
+pub(crate) use transactional::{Told, Transactional, commit_transaction, conflict};
 
 /// Most bytes of a batch's encoding. A value of the largest size fits with room to spare.
 pub(crate) const BATCH_BYTES_MAX: usize = 96 << 20;
@@ -185,7 +187,10 @@ fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuar
     let memtable = Arc::clone(&commit.memtable);
     let mut committed = match commit_in_turn(engine, commit, Content::Several(&several), Durability::Durable)
     {
-        Err(error) if took_no_effect(&error) || error.kind() == ErrorKind::NotFound => {
+        Err(error)
+            if took_no_effect(&error)
+                || matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) =>
+        {
             return Together::Not { sealed: !Arc::ptr_eq(&memtable, &commit.memtable) };
         }
         committed => committed,
@@ -338,6 +343,9 @@ fn commit_guarded(
     durability: Durability,
 ) -> Result<Committed> {
     content.check()?;
+    if engine.transactions.locks.has_prepared() {
+        content.check_prepared(&engine.transactions.locks)?;
+    }
     engine.check_writable()?;
     if let Some(cause) = commit.log.ended() {
         return Err(no_log(cause));

@@ -28,6 +28,7 @@ mod flush_ahead;
 mod full_disk;
 mod garbage;
 mod ingest;
+mod isolation;
 mod large_records;
 mod look;
 mod memory;
@@ -58,6 +59,8 @@ mod standby;
 mod stores;
 mod sweep;
 mod threads;
+mod transactions;
+mod two_phase;
 mod verification;
 
 /// Whether tests shall look at everything, as `cargo xtask campaign deep` has them do.
