@@ -117,7 +117,8 @@ impl MemtableRanges {
         })
     }
 
-    fn newest_first(&self) -> impl Iterator<Item = Covered<'_>> {
+    /// All deletes, by descending number.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = Covered<'_>> {
         std::iter::successors(self.all.as_deref(), |delete| delete.older.as_deref()).map(RangeDelete::covered)
     }
 

@@ -161,7 +161,7 @@ fn range_in_memtables(
     for memtable in view.memtables_of(keyspace).filter(|memtable| !is_older(memtable)) {
         let Some(list) = memtable.list(keyspace) else { continue };
         if let Some(ranges) = list.ranges() {
-            let newer = ranges.iter().rev().take_while(|delete| delete.number > seen);
+            let newer = ranges.newest_first().take_while(|delete| delete.number > seen);
             for delete in newer {
                 let is_below = range.is_below(delete.to) || is_bound(&range.lower, delete.to);
                 if !is_below && !range.is_above(delete.from) {
