@@ -92,7 +92,7 @@ pub(crate) fn conflict(touched: &Touched, changed: &Changed, seen: SequenceNumbe
         .advice("nothing was written; begin the transaction again, for which Db::transact has a loop")
 }
 
-/// What is in the way of the commit, as far as memory knows; `None`: nothing.
+/// Why the commit cannot be, as far as memory knows; `None`: it can.
 fn judge(
     engine: &Engine,
     transaction: &Transactional,
