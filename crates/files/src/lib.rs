@@ -1,7 +1,7 @@
 //! Named files over a database: what a program that was written for a file system keeps there, in
 //! the fenced log, the rows and the objects of a [`tombolo::Db`].
 //!
-//! Three kinds of files lie in one [`catalog`], and their names say which they are ([`kind`]):
+//! Three kinds of files lie in one `catalog`, and their names say which they are ([`kind`]):
 //!
 //! - **objects**, for tables: streamed to the store while they are written, never whole in memory;
 //! - **lanes**, for logs: each append is an entry of a log, beside those of all other such files,

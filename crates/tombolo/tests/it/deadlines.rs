@@ -1,7 +1,10 @@
 //! Verbs of handles with a limit: they end in time, say what they waited for, give up what nobody
 //! else waits for, and disturb nobody.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tombolo::{Batch, Db, Durability, Env, Error, ErrorKind, Options, SalvageMode};
@@ -161,7 +164,10 @@ fn whoever_waits_for_the_same_block_longer_gets_it() {
         let db = stores.cold().await;
         let keys = db.default_keyspace();
         stores.hold_read(5 * SECOND);
-        let (began, short) = (stores.env.now(), keys.within(SECOND).get([1]));
+        let (began, mut short) = (stores.env.now(), keys.within(SECOND).get([1]));
+        // A read from near begins when it is polled.
+        let first = poll_fn(|context| Poll::Ready(Pin::new(&mut short).poll(context)));
+        assert!(first.await.is_pending());
         stores.env.sleep(SECOND / 10).await;
         let (longer, unlimited) = (keys.within(10 * SECOND).get([1]), keys.get([1]));
         stores.assert_late(began, &short.await.unwrap_err(), "/table/");

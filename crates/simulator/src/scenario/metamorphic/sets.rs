@@ -104,6 +104,7 @@ pub(super) const SETS: &[OptionSet] = &[
     set("values at pages", MAPPED, SMALL, &["value_alignment=4096"]),
     set("values at words, written log", WRITTEN, TINY, &["compression=none", "value_alignment=8"]),
     set("large values apart", MAPPED, TINY, &["separate_bytes=1024"]),
+    set("types that somebody gave", MAPPED, TINY, &["types=u64 -> text", "block_bytes=2048"]),
     set("an operator, and an end far away", WRITTEN, TINY, &["operator=append", "ttl=8760h"]),
     set(
         "a filter that writes values anew",
