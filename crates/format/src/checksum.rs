@@ -100,5 +100,12 @@ pub fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 
+/// Hash of an entry: of its key, the eight bytes of its trailer, and its value. Sums of them tell
+/// whether two sets of entries are the same.
+pub fn entry_hash(key: &[u8], trailer: u64, value: &[u8]) -> u64 {
+    let seed = xxhash_rust::xxh3::xxh3_64_with_seed(key, trailer);
+    xxhash_rust::xxh3::xxh3_64_with_seed(value, seed)
+}
+
 #[cfg(test)]
 mod tests;

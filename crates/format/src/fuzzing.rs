@@ -10,6 +10,9 @@ use crate::block::{Block, Cursor};
 use crate::checkpoint::CheckpointHeader;
 use crate::codec::Reader;
 use crate::collected::{decode_collected, encode_collected};
+use crate::compaction::{
+    Urgency, WorkerStatus, decode_job, decode_job_answer, encode_job, encode_job_answer,
+};
 use crate::compression::{Compression, decompress};
 use crate::expiry::{join_operand, split_operand};
 use crate::filter::Filter;
@@ -47,7 +50,7 @@ pub mod seeds;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("batch", batch),
     ("log_segment", log_segment),
     ("manifest_record", manifest_record),
@@ -56,6 +59,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("question", question),
     ("operands", operands),
     ("typed_key", typed_key),
+    ("compaction", compaction),
     ("block", block),
     ("filter_and_index", filter_and_index),
     ("table", table),
@@ -118,6 +122,24 @@ fn typed_field(field: u8, decoder: &mut KeyDecoder<'_>, encoder: &mut KeyEncoder
         6 => decoder.char().map(|value| encoder.put_char(value)),
         7 => decoder.text().map(|value| encoder.escaped(value.as_bytes())),
         _ => decoder.escaped().map(|value| encoder.escaped(&value)),
+    }
+}
+
+/// Jobs of compaction and their answers; what decodes must encode to an equal one.
+pub fn compaction(bytes: &[u8]) {
+    if let Ok(job) = decode_job(bytes) {
+        let again = encode_job(&job).and_then(|bytes| decode_job(&bytes));
+        assert_eq!(again, Ok(job));
+    }
+    if let Ok(urgency) = Urgency::decode(bytes) {
+        assert_eq!(urgency.encode(), bytes);
+    }
+    if let Ok(worker) = WorkerStatus::decode(bytes) {
+        assert_eq!(worker.encode().as_deref(), Ok(bytes));
+    }
+    if let Ok(answer) = decode_job_answer(bytes) {
+        let again = encode_job_answer(&answer).and_then(|bytes| decode_job_answer(&bytes));
+        assert_eq!(again, Ok(answer));
     }
 }
 

@@ -21,6 +21,7 @@ pub mod checkpoint;
 pub mod checksum;
 pub mod codec;
 pub mod collected;
+pub mod compaction;
 pub mod compression;
 pub mod error;
 pub mod expiry;

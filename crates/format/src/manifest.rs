@@ -71,7 +71,7 @@
 //! | 3 | yes | when its entries expire ([`crate::expiry`]) |
 //! | 4 | no | the tier that it is in |
 //! | 5 | yes | objects with values of its entries ([`crate::value_object`]) |
-//! | 6 | no | sum of the hashes of its entries |
+//! | 6 | no | sum of the hashes of its entries, as they are stored: u64, modulo 2^64 |
 //! | 7 | yes | the sequence number that takes the place of all in it: u64. It has one version of each key |
 //! | 8 | yes | the bounds of the keys that count |
 //! | 9 | no | what a program's own collectors said of it ([`crate::collected`]) |
@@ -100,7 +100,7 @@ use bytes::Bytes;
 use crate::expiry::{Expiry, PROPERTY_EXPIRY, Times};
 use crate::key::{ENTRY_FEATURES_ENDING, SequenceNumber};
 pub use crate::keyspace::KeyspaceOptions;
-use crate::property::{Property, PropertyList, RangeDeletes, SEQUENCE_OVERRIDE};
+use crate::property::{PROPERTY_ENTRY_SUM, Property, PropertyList, RangeDeletes, SEQUENCE_OVERRIDE};
 use crate::value_object::{PROPERTY_VALUE_OBJECTS, Referred, decode_referred};
 
 mod edit;
@@ -212,6 +212,12 @@ impl TableDescription {
             return None;
         }
         self.properties.get(PROPERTY_EXPIRY).and_then(|value| Expiry::decode(value).ok())
+    }
+
+    /// The sum of the hashes of its entries, as they are stored, if it was written with one.
+    pub fn entry_sum(&self) -> Option<u64> {
+        let value = self.properties.get(PROPERTY_ENTRY_SUM)?;
+        value.try_into().ok().map(u64::from_le_bytes)
     }
 
     /// To which value objects the table refers, by identity, ascending.

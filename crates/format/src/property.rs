@@ -102,6 +102,10 @@ fn sequence(value: &[u8]) -> Result<SequenceNumber> {
     Ok(SequenceNumber(number))
 }
 
+/// Id of the property of a description with the sum of the hashes of the table's entries, as they
+/// are stored ([`crate::checksum::entry_hash`]), modulo 2^64.
+pub const PROPERTY_ENTRY_SUM: u16 = 6;
+
 /// The id of the property that says what range deletes a table holds ([`crate::manifest`]).
 pub const PROPERTY_RANGE_DELETES: u16 = 1;
 const ENDS_BEFORE_LAST: u8 = 1;

@@ -52,6 +52,17 @@ pub enum Mutant {
     TableSilenceStaysLong,
     // Invariant 4 of the design's section 5
     CompactionForgetsSnapshots,
+    // Compaction on other machines
+    RemoteJobForgetsSnapshots,
+    RemoteJobForgetsBelow,
+    WorkerIgnoresNeeds,
+    AnswerOfAnyAttempt,
+    VoidAttemptsKept,
+    RemoteNamesUnchecked,
+    RemoteBoundsUnchecked,
+    RemoteCountsUnchecked,
+    RemoteSumsUnchecked,
+    RemoteRangeUnchecked,
     FifoDropsNewest,
     FifoForgetsSnapshots,
     UnknownKindTakenForPut,

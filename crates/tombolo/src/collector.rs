@@ -70,6 +70,11 @@ impl Collectors {
         self.0.insert(name.into(), Known { collector, is_told: Arc::default() });
     }
 
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(|name| &**name)
+    }
+
     /// # Errors
     /// `Invalid` for more of them, or longer names, than may be.
     pub(crate) fn check(&self) -> Result<()> {

@@ -70,6 +70,17 @@ pub enum Event {
         /// Bytes of the tables and value objects made.
         bytes: u64,
     },
+    /// A compaction that was meant for workers came to nothing there, or its answer was refused.
+    RemoteCompactionFailed {
+        /// The keyspace.
+        keyspace: u32,
+        /// Why.
+        error: Error,
+        /// The answer was refused: the worker is not to be trusted.
+        is_refused: bool,
+        /// The writer does the compaction itself; else it is tried again.
+        is_done_here: bool,
+    },
     /// A table or a value object that a flush or a compaction wrote is part of the database.
     TableMade {
         /// The keyspace.

@@ -54,6 +54,7 @@ mod timekeeper;
 mod transaction;
 mod value;
 mod version;
+mod workers;
 mod write;
 
 pub use budget::{Category as MemoryCategory, MemoryBudget};
@@ -61,6 +62,7 @@ pub use checkpoint::Checkpoint;
 pub use clones::{CloneState, SharedClone};
 pub use collection::Destroyed;
 pub use collector::{Collector, TableCollector, TableEntry};
+pub use compaction::{CompactionRun, CompactionWorker};
 pub use condition::{Condition, Decision, Versioned};
 #[cfg(feature = "metrics")]
 pub use db::MetricsServer;
@@ -83,8 +85,8 @@ pub use operator::{
     AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, encode_set, set_elements,
 };
 pub use options::{
-    Compression, Durability, Isolation, KeyspaceOptions, Locking, OpenMode, Options, Setting, Shape,
-    TakeOver, TransactionOptions,
+    CompactionPlace, Compression, Durability, Isolation, KeyspaceOptions, Locking, OpenMode, Options, Setting,
+    Shape, TakeOver, TransactionOptions,
 };
 pub use outside::{Bring, IngestOptions, IngestReport, TableFile, TableFileBuilder, TablePlace};
 pub use pace::BackgroundRate;
@@ -97,6 +99,7 @@ pub use tombolo_env::{Env, Instant};
 pub use tombolo_format::question::Verb as Ask;
 pub use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, Registry, Result, Uri};
 pub use value::Value;
+pub use workers::{CompactionOffer, CompactionWorkers, Urgency};
 
 /// The manifest and what lies in a store, for this project's own tools: the command line, the
 /// simulator, tests of the protocols. They look at a database that nobody has open, which the

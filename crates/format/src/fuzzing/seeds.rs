@@ -6,6 +6,10 @@ use crate::batch::{BatchBuilder, single_head};
 use crate::block::BlockBuilder;
 use crate::checkpoint::CheckpointHeader;
 use crate::collected::{Collected, encode_collected};
+use crate::compaction::{
+    Attempt, CompactionJob, JobAnswer, JobInput, JobOutcome, JobResult, JobTrouble, Reach, Role, Tally,
+    WorkerStatus, encode_job, encode_job_answer,
+};
 use crate::compression::{Compression, Compressor};
 use crate::filter::FilterBuilder;
 use crate::flash::{FlashKey, FlashRecord, RegionHeader, encode_region_end};
@@ -320,6 +324,66 @@ fn a_zoned_unit() -> Vec<u8> {
     encode_unit(identity, UnitKind::Transaction, &payload, 512)
 }
 
+fn an_attempt() -> Attempt {
+    Attempt { database: 1, incarnation: 2, epoch: 3, job: 4, random: 5 }
+}
+
+pub(crate) fn a_compaction_job() -> Vec<u8> {
+    let name = TableName { epoch: 2, random: 3 };
+    let options = KeyspaceOptions::default();
+    let job = CompactionJob {
+        attempt: an_attempt(),
+        time_ms: 6,
+        settled_ms: 7,
+        output_bytes: 1 << 20,
+        block_bytes: 8192,
+        names_max: 64,
+        keyspace: 1,
+        from: 0,
+        to: 5,
+        is_asked: true,
+        place: "mem://one".into(),
+        needs: vec!["operator add_u64@1".into()],
+        snapshots: vec![(SequenceNumber(8), 9)],
+        collected: vec![10],
+        inputs: vec![JobInput { role: Role::Upper, level: 0, name }],
+        others: vec![Reach {
+            level: 6,
+            ends_before_last: true,
+            length: 11,
+            first_key: Bytes::from_static(b"b"),
+            last_key: Bytes::from_static(b"c"),
+        }],
+        edits: vec![
+            Edit::KeyspaceCreated { id: 1, name: "name".into(), stream: 0, options },
+            Edit::TableAdded(a_description()),
+        ],
+    };
+    encode_job(&job).expect("a seed is within the limits")
+}
+
+fn a_worker() -> Vec<u8> {
+    let abilities = vec!["tombolo 1".to_owned()];
+    let worker = WorkerStatus { jobs_max: 2, running: 1, abilities, ..WorkerStatus::default() };
+    worker.encode().expect("a seed is within the limits")
+}
+
+fn an_answer_to_a_job(has_failed: bool) -> Vec<u8> {
+    let result = JobResult {
+        tally: Tally { read: 2, written: 2, ..Tally::default() },
+        names: 1,
+        older: vec![TableName { epoch: 2, random: 3 }],
+        outputs: vec![a_description()],
+        ..JobResult::default()
+    };
+    let outcome = if has_failed {
+        JobOutcome::Failed(JobTrouble::Damaged, "an input".into())
+    } else {
+        JobOutcome::Done(Box::new(result))
+    };
+    encode_job_answer(&JobAnswer { attempt: an_attempt(), outcome }).expect("a seed is within the limits")
+}
+
 /// All seeds, each with the target that it is of.
 pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     vec![
@@ -339,6 +403,10 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("pin", encode_incarnation(1)),
         ("operands", an_operand_list()),
         ("typed_key", a_typed_key()),
+        ("compaction", a_compaction_job()),
+        ("compaction", a_worker()),
+        ("compaction", an_answer_to_a_job(false)),
+        ("compaction", an_answer_to_a_job(true)),
         ("question", a_question()),
         ("question", an_answer()),
         ("manifest_snapshot", a_snapshot()),

@@ -1,7 +1,7 @@
 //! The fuzz targets' bounded run: random bytes, and sound inputs with mutations behind checksums
 //! made right again.
 
-use super::seeds::{a_batch, a_block, a_filter, a_record, a_single_entry};
+use super::seeds::{a_batch, a_block, a_compaction_job, a_filter, a_record, a_single_entry};
 use super::*;
 use crate::checksum::{crc32c, key_hash};
 
@@ -57,6 +57,15 @@ fn every_decoder_takes_mutations_behind_a_sound_checksum() {
             record[body..].copy_from_slice(&checksum);
         }
         manifest_record(&record);
+        let mut job = mutate(&a_compaction_job(), &mut random);
+        if job.len() > 16 {
+            let body = job.len() - 4;
+            let length = job.len() as u32;
+            job[12..16].copy_from_slice(&length.to_le_bytes());
+            let checksum = crc32c(&job[..body]).to_le_bytes();
+            job[body..].copy_from_slice(&checksum);
+        }
+        compaction(&job);
         let raw = mutate(&a_block(), &mut random);
         block(&raw);
         let mut sealed = Vec::new();

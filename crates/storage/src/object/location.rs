@@ -148,6 +148,11 @@ impl StoreLocation {
         Ok(uri)
     }
 
+    /// The URI by which it was opened. It may hold a secret.
+    pub fn uri(&self) -> &Uri {
+        &self.0.uri
+    }
+
     /// Opens the store of any URI, by what opened this one.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use super::away;
 use crate::collection::Collector;
 use crate::engine::{Background, Work};
 use crate::event::Event;
@@ -46,6 +47,7 @@ fn repeatable(error: Error) -> Error {
 /// What may fail for long, by a pin that cannot be read or a source that refuses, comes last, and
 /// keeps nothing else from being done.
 async fn pass(background: &Background, collector: &Collector, has_swept: &mut bool) -> Result<()> {
+    away::sweep(background).await?;
     while let Some(table) = background.left_behind.next() {
         if let Err(error) = collector.discard(table).await {
             background.left_behind.add(table);

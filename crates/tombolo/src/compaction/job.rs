@@ -15,12 +15,15 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
+use tombolo_format::checksum::entry_hash;
+use tombolo_format::compaction::Tally;
 use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::ranges::{Covered, RANGE_HEADER_BYTES, RangeLayers};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
+use super::again::Again;
 use super::merge::{Failure, Merge, Merged};
 use super::pick::{Job, LEVEL_LAST, Reason};
 use super::relocation::{Moving, Place, Waiting};
@@ -63,10 +66,14 @@ pub(super) struct Run {
     filtered: Mutex<Filtered>,
     /// Single deletes that met anything but one put.
     misused: AtomicU64,
+    /// What became of the entries.
+    tally: Mutex<Tally>,
+    /// Nothing is written: what would be is kept, to be compared.
+    again: Option<Again>,
 }
 
 /// From a key to a key, without the latter.
-type Range = (Option<Bytes>, Option<Bytes>);
+pub(super) type Range = (Option<Bytes>, Option<Bytes>);
 
 impl Run {
     /// A job in a world, by what holds as of now.
@@ -88,7 +95,31 @@ impl Run {
             trouble: Mutex::default(),
             filtered: Mutex::default(),
             misused: AtomicU64::new(0),
+            tally: Mutex::default(),
+            again: None,
         })
+    }
+
+    /// A job that is run again within a range, to see what comes of it.
+    pub(super) async fn again(
+        world: Arc<dyn JobWorld>,
+        job: &Arc<Job>,
+        terms: Terms,
+        range: Range,
+    ) -> Merged<Again> {
+        let mut run = Run::new(world, job, terms);
+        if let Some(run) = Arc::get_mut(&mut run) {
+            run.again = Some(Again::default());
+        }
+        run.gather_ranges().await?;
+        match run.part(range, 1).await {
+            Ok(()) => {}
+            // It has seen enough.
+            Err(_) if run.again.as_ref().is_some_and(Again::is_full) => {}
+            Err(failure) => return Err(failure),
+        }
+        let again = Arc::into_inner(run).and_then(|run| run.again);
+        again.ok_or_else(|| Error::new(ErrorKind::Bug, "a part of a job goes on after its end").into())
     }
 
     /// The tables written so far; all of them once the job has run.
@@ -119,6 +150,11 @@ impl Run {
     /// How many single deletes met anything but one put.
     pub(super) fn misused(&self) -> u64 {
         self.misused.load(Ordering::Relaxed)
+    }
+
+    /// What became of the entries.
+    pub(super) fn tally(&self) -> Tally {
+        *self.tally.lock()
     }
 
     /// The keyspace's filter, at a part.
@@ -162,9 +198,16 @@ impl Run {
         }
         match offered {
             Offered::Kept | Offered::NeedsValue => self.add(outputs, key, value, place).await,
-            Offered::Dropped => Ok(()),
-            Offered::Changed(trailer, value) => {
-                self.add(outputs, InternalKey::new(key.user_key, trailer), &value, place).await
+            Offered::Dropped => {
+                outputs.tally.filtered += 1;
+                outputs.gone(key, value);
+                Ok(())
+            }
+            Offered::Changed(trailer, changed) => {
+                outputs.gone(key, value);
+                let key = InternalKey::new(key.user_key, trailer);
+                outputs.made(key, &changed);
+                self.add(outputs, key, &changed, place).await
             }
         }
     }
@@ -172,6 +215,7 @@ impl Run {
     /// Runs all parts, and waits for all, however they end.
     pub(super) async fn run(self: &Arc<Run>) -> Merged<()> {
         self.gather_ranges().await?;
+        self.note_unread();
         let mut ranges = ranges(&split_keys(&self.job, self.world.tables().cache.budget().bytes()).await?);
         let parts = ranges.len() as u64;
         let first = ranges.remove(0);
@@ -201,6 +245,13 @@ impl Run {
         }
         let _first = self.ranges.set(hiding);
         Ok(())
+    }
+
+    /// Counts the entries of tables that one range delete covers wholly: see [`Run::merge`].
+    fn note_unread(&self) {
+        let Some(hiding) = self.ranges.get().filter(|hiding| !hiding.is_empty()) else { return };
+        let unread = self.job.inputs().filter(|table| hiding.hides_all(table.description()));
+        self.tally.lock().unread += unread.map(|table| table.description().entries).sum::<u64>();
     }
 
     /// The range deletes that a part has to write.
@@ -244,6 +295,7 @@ impl Run {
         let mut below = Below::new(self.job.older_runs.clone(), &self.job.deeper);
         let ranges = Ending::new(self.ranges_of(&hiding, &range, &below), self.job.to);
         let mut outputs = Outputs::new(Cutter::new(&self.job, self.job.bytes() / parts), ranges);
+        outputs.sums = self.world.tables().naming.has_sums();
         let mut filtering = self.begin_filtering();
         let mut entries = 0;
         // Of what is held: whether it is the newest of its key, and its block was in a cache.
@@ -255,6 +307,11 @@ impl Run {
             if let Some((key, _)) = &entry
                 && hiding.hides(key.user_key, key.trailer)
             {
+                if let Some((key, value)) = &entry {
+                    outputs.read(*key, value);
+                    outputs.tally.hidden += 1;
+                    outputs.gone(*key, value);
+                }
                 if let Some(step) = merge.advance()? {
                     merge.settle(step).await?;
                 }
@@ -276,6 +333,8 @@ impl Run {
                 for (trailer, value) in released {
                     let key = InternalKey::new(retention.key(), trailer);
                     let place = Place { is_new: held_new && is_first, is_older: !held_new, is_hot: held_hot };
+                    outputs.tally.made += 1;
+                    outputs.made(key, &value);
                     match filtering.as_mut().filter(|_| place.is_new && is_whole) {
                         Some(filtering) => {
                             let entry = (key, &value[..]);
@@ -292,6 +351,7 @@ impl Run {
             }
             let Some((key, value)) = entry else { break };
             let (is_new, was_held) = (retention.is_new(key.user_key), retention.holds());
+            outputs.read(key, value);
             let bytes = || Bytes::copy_from_slice(value);
             let taken = retention
                 .take(key.user_key, key.trailer, bytes, |key| !below.may_hold(key))
@@ -310,12 +370,18 @@ impl Run {
                         None => self.add(&mut outputs, key, value, place).await?,
                     }
                 }
-                Taken::Dropped => {}
-                Taken::Held if was_held => {}
+                Taken::Dropped => {
+                    outputs.tally.superseded += 1;
+                    outputs.gone(key, value);
+                }
                 Taken::Held => {
-                    (held_new, held_hot) = (is_new, merge.is_hot());
-                    let is_apart = filtering.is_some() && apart(key.trailer, value).is_some();
-                    held_apart = if is_apart { merge.table().cloned() } else { None };
+                    outputs.tally.folded += 1;
+                    outputs.gone(key, value);
+                    if !was_held {
+                        (held_new, held_hot) = (is_new, merge.is_hot());
+                        let is_apart = filtering.is_some() && apart(key.trailer, value).is_some();
+                        held_apart = if is_apart { merge.table().cloned() } else { None };
+                    }
                 }
             }
             if let Some(step) = merge.advance()? {
@@ -338,7 +404,9 @@ impl Run {
         while let Some(cut) = outputs.ranges.cut_before(None) {
             Box::pin(self.finish(&mut outputs, Some(&cut))).await?;
         }
-        Box::pin(self.finish(&mut outputs, None)).await
+        Box::pin(self.finish(&mut outputs, None)).await?;
+        self.tally.lock().add(&outputs.tally);
+        Ok(())
     }
 
     /// Adds an entry to the outputs, at once or behind values that are about to move.
@@ -385,6 +453,10 @@ impl Run {
         value: &[u8],
         place: Place,
     ) -> Merged<()> {
+        if let Some(again) = &self.again {
+            return Ok(again.take(key, value)?);
+        }
+        outputs.tally.written += 1;
         // All versions of a key stay in one table: sorted levels do not overlap.
         if place.is_new {
             while let Some(cut) = outputs.ranges.cut_before(Some(key.user_key)) {
@@ -425,6 +497,7 @@ impl Run {
 
     /// Waits until bytes that were just moved fit the rate.
     async fn moved(&self, bytes: u64) {
+        self.world.note_moved(bytes);
         self.world.pace().take(&self.world.tables().env, bytes).await;
     }
 
@@ -444,6 +517,10 @@ impl Run {
     /// Ends an output before `cut`, with the range deletes up to there.
     async fn finish(&self, outputs: &mut Outputs, cut: Option<&[u8]>) -> Merged<()> {
         let ranges = outputs.ranges.up_to(cut);
+        if let Some(again) = &self.again {
+            again.take_ranges(&ranges);
+            return Ok(());
+        }
         if !ranges.is_empty() {
             let writer = match &mut outputs.writer {
                 Some(writer) => writer,
@@ -473,17 +550,52 @@ struct Outputs {
     cutter: Cutter,
     ranges: Ending,
     waiting: Waiting,
+    /// What became of the part's entries; of hashes only where `sums` says so.
+    tally: Tally,
+    sums: bool,
 }
 
 impl Outputs {
     fn new(cutter: Cutter, ranges: Ending) -> Outputs {
-        Outputs { writer: None, older: false, cutter, ranges, waiting: Waiting::default() }
+        let (waiting, tally) = (Waiting::default(), Tally::default());
+        Outputs { writer: None, older: false, cutter, ranges, waiting, tally, sums: false }
+    }
+
+    /// An entry was read.
+    #[inline]
+    fn read(&mut self, key: InternalKey<'_>, value: &[u8]) {
+        self.tally.read += 1;
+        if self.sums {
+            add_hash(&mut self.tally.read_sum, key, value);
+        }
+    }
+
+    /// An entry goes, or another takes its place.
+    #[inline]
+    fn gone(&mut self, key: InternalKey<'_>, value: &[u8]) {
+        if self.sums {
+            add_hash(&mut self.tally.gone_sum, key, value);
+        }
+    }
+
+    /// An entry came of others, or in the place of one.
+    #[inline]
+    fn made(&mut self, key: InternalKey<'_>, value: &[u8]) {
+        if self.sums {
+            add_hash(&mut self.tally.made_sum, key, value);
+        }
     }
 
     #[inline]
     fn cuts_before(&mut self, key: &[u8]) -> bool {
         self.cutter.cuts(key, self.writer.as_ref().map_or(0, TableWriter::written_bytes))
     }
+}
+
+/// Adds the hash of an entry to a sum.
+#[cold]
+fn add_hash(sum: &mut u64, key: InternalKey<'_>, value: &[u8]) {
+    *sum = sum.wrapping_add(entry_hash(key.user_key, key.trailer.0, value));
 }
 
 /// A table of a sorted level ends once its range deletes have about so many bytes.

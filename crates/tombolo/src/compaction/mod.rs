@@ -2,6 +2,7 @@
 //!
 //! - `pick`: which tables to merge next, and why.
 //! - `job`: runs a job in parts by key range, in a `world` of its own; `merge`: its inner loop.
+//! - `away`: has a worker on another machine run it; `again`: a part of it, to compare.
 //! - this module: workers that share what runs, and install what they made.
 //!
 //! Invariants:
@@ -10,6 +11,8 @@
 //! 2. Jobs that run at once share no input and write no common range of a level (see `pick`).
 //! 3. A table that cannot be read is reported once and set aside; everything else goes on.
 
+mod again;
+mod away;
 mod garbage;
 mod job;
 mod merge;
@@ -31,6 +34,7 @@ use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, Result};
 
+pub use away::{CompactionRun, CompactionWorker};
 pub(crate) use garbage::collect;
 
 use crate::collection::release_before_recorded;
@@ -43,6 +47,7 @@ use crate::manifest::{Collected, TableStatus, names};
 use crate::resolve::operands_ms;
 use crate::version::{Levels, TableHandle, Version};
 use crate::write;
+use away::Away;
 use job::Run;
 use merge::{Failure, Merged};
 use pick::{Asked, Busy, Cursors, Job, Means, Picking, Settings, Turn};
@@ -391,8 +396,11 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
             return Ok(install(engine, job, job.inputs().map(gone).collect(), Vec::new()).await?);
         }
     }
-    let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
     let (terms, _filtering) = Terms::now(engine, &begun.keyspace, job);
+    if let Some(away) = away::run(engine, job, &begun.keyspace, &terms).await? {
+        return install_away(engine, compactor, job, away).await;
+    }
+    let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);
     let run = Run::new(world, job, terms);
     let merged = run.run().await;
     for (object, error) in run.take_unreadable() {
@@ -413,6 +421,32 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         delete_unnamed(engine, &outputs).await;
         return Err(Failure { error: never_named(error), table });
     }
+    replace(engine, job, outputs).await?;
+    compactor.0.lock().busy.note_older(run.take_older());
+    Ok(())
+}
+
+/// Installs what a worker made.
+async fn install_away(engine: &Arc<Engine>, compactor: &Compactor, job: &Job, away: Away) -> Merged<()> {
+    engine.note_filtered(job.keyspace, &away.filtered());
+    engine.note_misused(job.keyspace, away.result.misused);
+    if let Some(error) = away.operator_trouble() {
+        engine.merge_failed(job.keyspace, &error);
+    }
+    let Away { result, attempt, attempts } = away;
+    let has_more = u64::from(result.names) > result.outputs.len() as u64;
+    let installed = replace(engine, job, result.outputs).await;
+    // What a record may come to name is not looked for.
+    let is_named = installed.is_ok() && !has_more;
+    let may_be_named = installed.is_err() || is_named;
+    away::sweep_later(engine, if may_be_named { attempts.beside(&attempt) } else { attempts });
+    installed?;
+    compactor.0.lock().busy.note_older(result.older);
+    Ok(())
+}
+
+/// Counts what a job has moved, and puts its outputs in the place of its inputs.
+async fn replace(engine: &Arc<Engine>, job: &Job, outputs: Vec<TableDescription>) -> Result<()> {
     // Outputs first: what the inputs alone refer to goes with them.
     let mut edits: Vec<_> = outputs.iter().cloned().map(Edit::TableAdded).collect();
     edits.extend(job.inputs().map(|table| Edit::TableObsolete { name: table.description().name }));
@@ -426,9 +460,7 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         count_of_level(&counters.level_bytes_read, level, bytes);
     }
     count_of_level(&counters.level_bytes_written, job.to, written);
-    install(engine, job, edits, outputs).await?;
-    compactor.0.lock().busy.note_older(run.take_older());
-    Ok(())
+    install(engine, job, edits, outputs).await
 }
 
 /// Puts the outputs in the place of the inputs.

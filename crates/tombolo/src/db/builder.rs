@@ -17,7 +17,7 @@ use crate::collector::Collector;
 use crate::db::{Db, Reader, Standby, application};
 use crate::engine::Engine;
 use crate::event::Listener;
-use crate::extensions::Extensions;
+use crate::extensions::{Extensions, Workers};
 use crate::filter::{CompactionFilter, FilterName};
 use crate::flash::FlashCache;
 use crate::liveness::asking::{self, Answered};
@@ -29,6 +29,7 @@ use crate::pace::BackgroundRate;
 use crate::reader::{self, ReaderOptions};
 use crate::salvage::{self, SalvageMode, SalvageReport};
 use crate::standby::{StandbyOptions, Watch};
+use crate::workers::CompactionWorkers;
 use crate::{lifecycle, manifest, recovery};
 
 /// What to do when the deadline of a verb has passed.
@@ -294,6 +295,14 @@ impl Builder {
         self
     }
 
+    /// Who runs compactions elsewhere, where [`Options::compaction`] or
+    /// [`crate::KeyspaceOptions::compaction`] says that they do. From here on tables say sums of
+    /// their entries' hashes, by which answers are checked.
+    pub fn compaction_workers(mut self, workers: Arc<dyn CompactionWorkers>) -> Builder {
+        self.extensions.workers = Some(Workers(workers));
+        self
+    }
+
     /// How many logs of its own the application keeps in the database's log store: see
     /// [`crate::ApplicationLog`]. At most 4; each is a lane of its own in each epoch's log. What
     /// earlier epochs left in one stays until it is released, whether or not it is asked for here.
@@ -322,8 +331,8 @@ impl Builder {
     /// memory budget too small for all who share it, or another log than the database was created
     /// with; `Unsupported` for a newer format; `Corrupt`; `DeadlineExceeded`; those of the stores.
     pub fn open(self) -> Op<Db> {
-        if let Err(error) = self.options.check().and_then(|()| application::check_logs(self.application_logs))
-        {
+        let checked = self.options.check().and_then(|()| self.extensions.check_for(&self.options));
+        if let Err(error) = checked.and_then(|()| application::check_logs(self.application_logs)) {
             return Op::ready(Err(error));
         }
         if self.checkpoint.is_some() {

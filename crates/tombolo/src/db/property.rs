@@ -517,6 +517,17 @@ fn work(engine: &Engine, list: &mut List) {
         of(&counters.filter_missing),
         "compactions of keyspaces whose filter the program does not have; nothing was filtered",
     );
+    let help = "compactions that workers did";
+    list.count("remote-compactions", of(&counters.remote_compactions), help);
+    let help = "compactions that no worker brought to an end; above 0: see what workers say";
+    list.count("remote-compactions-failed", of(&counters.remote_failed), help);
+    let help = "answers of workers that were refused; above 0: replace that worker, and report it";
+    list.count("remote-compactions-refused", of(&counters.remote_refused), help);
+    list.count(
+        "remote-compactions-here",
+        of(&counters.remote_fallbacks),
+        "compactions that were meant for workers and were done by the writer",
+    );
     let pending = compaction::bytes_pending(engine, &engine.view().version);
     list.bytes(
         "compaction-bytes-pending",

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::budget::{Membership, MemoryBudget};
 use crate::event::Event;
+use crate::extensions::Workers;
 use crate::options::{LiveOptions, Options};
 use crate::pace::{BackgroundRate, Paces};
 use crate::recording::Switch;
@@ -22,6 +23,7 @@ use crate::resolve::Moments;
 use crate::signal::Turn;
 use crate::stalls::Stalls;
 use crate::time::DatabaseTime;
+use crate::workers::Void;
 
 /// See the module's documentation.
 pub(crate) struct Background {
@@ -56,6 +58,12 @@ pub(crate) struct Background {
     pub(crate) questions: Questions,
     /// Records operations, when that is wanted.
     pub(crate) recording: Switch,
+    /// Who runs compactions elsewhere.
+    pub(crate) workers: Option<Workers>,
+    /// Numbers of jobs that were offered to them.
+    pub(crate) offered: AtomicU64,
+    /// Attempts of theirs that came to nothing.
+    pub(crate) void_attempts: Mutex<Vec<Void>>,
 }
 
 impl Deref for Background {
@@ -97,6 +105,9 @@ impl Background {
             checkpointing: Turn::default(),
             questions: Questions::default(),
             recording: Switch::default(),
+            workers: None,
+            offered: AtomicU64::new(0),
+            void_attempts: Mutex::default(),
         }
     }
 

@@ -74,6 +74,7 @@ pub(crate) use trouble::{Troubles, Work};
 
 use crate::budget::Membership;
 use crate::event::Listener;
+use crate::extensions::Workers;
 use crate::manifest::{Manifest, State};
 use crate::memtable::Memtable;
 use crate::options::Options;
@@ -232,6 +233,12 @@ pub(crate) struct Counters {
     pub(crate) filter_replaced: AtomicU64,
     pub(crate) filter_failed: AtomicU64,
     pub(crate) filter_missing: AtomicU64,
+    /// Compactions that workers did; attempts of others that came to nothing; answers refused;
+    /// compactions that were meant for workers and were done here.
+    pub(crate) remote_compactions: AtomicU64,
+    pub(crate) remote_failed: AtomicU64,
+    pub(crate) remote_refused: AtomicU64,
+    pub(crate) remote_fallbacks: AtomicU64,
     /// Bytes of the tables of each level that compactions merged, and of those that flushes and
     /// compactions made.
     pub(crate) level_bytes_read: [AtomicU64; LEVELS],
@@ -257,6 +264,7 @@ pub(crate) struct Parts {
     pub(crate) replay_rate: u64,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) rate: Option<Arc<BackgroundRate>>,
+    pub(crate) workers: Option<Workers>,
 }
 
 impl fmt::Debug for Engine {
@@ -294,7 +302,8 @@ impl Engine {
         };
         let health = Health::new(store, parts.main, ApplicationLogs::new(parts.log), parts.listener);
         let settings = (parts.options, parts.replay_rate);
-        let background = Background::new(health, settings, parts.membership, parts.catalog, parts.rate);
+        let mut background = Background::new(health, settings, parts.membership, parts.catalog, parts.rate);
+        background.workers = parts.workers;
         let (sight, transactions) = (Sight::new(background, parts.view), Transactions::default());
         Arc::new(Engine { sight, stream: parts.stream, transactions })
     }

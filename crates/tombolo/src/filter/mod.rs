@@ -130,6 +130,11 @@ impl Filters {
         self.0.insert(name, filter);
     }
 
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &FilterName> {
+        self.0.keys()
+    }
+
     /// The filter of a keyspace, as far as it is there.
     pub(crate) fn named(&self, name: &FilterName) -> NamedFilter {
         NamedFilter { name: name.clone(), filter: self.0.get(name).cloned() }

@@ -26,6 +26,11 @@ pub(crate) trait OutputWorld: Send + Sync + 'static {
 
     /// Takes note of tables that may be there and that nothing will name.
     fn left_behind(&self) -> &LeftBehind;
+
+    /// Takes note of bytes that were written, for who looks on.
+    fn note_moved(&self, bytes: u64) {
+        let _ = bytes;
+    }
 }
 
 impl OutputWorld for Engine {

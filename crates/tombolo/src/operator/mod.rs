@@ -209,6 +209,11 @@ impl Operators {
         self.0.insert(name, operator);
     }
 
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &OperatorName> {
+        self.0.keys()
+    }
+
     /// The operator of a keyspace, as far as it is there.
     pub(crate) fn named(&self, name: &OperatorName) -> Named {
         let others = || {

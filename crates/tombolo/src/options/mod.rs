@@ -69,6 +69,37 @@ pub enum TakeOver {
     Always,
 }
 
+/// Where compactions run. Flushes never leave the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum CompactionPlace {
+    /// In the writer's process. The default.
+    #[default]
+    Local,
+    /// On workers alone ([`crate::Builder::compaction_workers`]). Without one that can, compaction
+    /// waits, and writers are slowed in the end.
+    Remote,
+    /// On workers, and in the writer's process where none can.
+    RemoteOrLocal,
+}
+
+impl CompactionPlace {
+    const ALL: [CompactionPlace; 3] =
+        [CompactionPlace::Local, CompactionPlace::Remote, CompactionPlace::RemoteOrLocal];
+
+    /// Its name in settings.
+    fn name(self) -> &'static str {
+        match self {
+            CompactionPlace::Local => "local",
+            CompactionPlace::Remote => "remote",
+            CompactionPlace::RemoteOrLocal => "remote_or_local",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<CompactionPlace> {
+        CompactionPlace::ALL.into_iter().find(|place| place.name() == name)
+    }
+}
+
 /// Settings of an open database. Set the fields that matter and take the rest from [`Default`]:
 /// later versions may have more.
 ///
@@ -108,6 +139,9 @@ pub struct Options {
     /// times `memory_bytes`. More, as far as data read again fits; a GiB takes about 5 MiB of
     /// memory. Counts when the database is opened.
     pub flash_cache_bytes: Option<u64>,
+    /// Where compactions run, of keyspaces that do not say it themselves. Default `Local`; the
+    /// others need [`crate::Builder::compaction_workers`], and take compaction off this machine.
+    pub compaction: CompactionPlace,
 }
 
 impl Default for Options {
@@ -120,6 +154,7 @@ impl Default for Options {
             background_bytes_per_second_max: 0,
             flash_cache_directory: None,
             flash_cache_bytes: None,
+            compaction: CompactionPlace::Local,
         }
     }
 }
@@ -166,6 +201,11 @@ impl Options {
             help: "most bytes in flash_cache_directory (default 8 * memory_bytes): more, as far as what is \
                 read again fits",
         },
+        Setting {
+            name: "compaction",
+            help: "local, remote or remote_or_local (default local): where compactions run, of keyspaces that \
+                do not say it; others than local need workers",
+        },
     ];
 
     /// Sets one setting by name, as command lines give it. Bytes are a number, or one with KiB,
@@ -182,6 +222,7 @@ impl Options {
             "background_bytes_per_second_max" => self.background_bytes_per_second_max = size(name, value)?,
             "flash_cache_directory" => self.flash_cache_directory = (!value.is_empty()).then(|| value.into()),
             "flash_cache_bytes" => self.flash_cache_bytes = Some(size(name, value)?),
+            "compaction" => self.compaction = compaction_place(name, value)?,
             _ => return Err(unknown(name, Options::SETTINGS)),
         }
         Ok(())
@@ -420,6 +461,8 @@ pub struct KeyspaceOptions {
     /// (`tombolo-typed`), which refuses a keyspace of others. Default none. They stay once they are
     /// set. At most 4,096 bytes without control characters.
     pub types: Option<String>,
+    /// Where its compactions run. Default `None`: as [`Options::compaction`] says.
+    pub compaction: Option<CompactionPlace>,
 }
 
 impl Default for KeyspaceOptions {
@@ -437,6 +480,7 @@ impl Default for KeyspaceOptions {
             ttl: None,
             separate_bytes: 0,
             types: None,
+            compaction: None,
         }
     }
 }
@@ -499,6 +543,9 @@ impl KeyspaceOptions {
             name: "types",
             help: "the types of keys and values, as tombolo-typed says them, or none (default none): it \
                 refuses a keyspace of others; they stay once they are set",
+            name: "compaction",
+            help: "local, remote, remote_or_local or database (default database: as the database's setting \
+                says): where its compactions run",
         },
     ];
 
@@ -564,6 +611,8 @@ impl KeyspaceOptions {
                 }
                 self.types = Some(value.to_owned());
             }
+            "compaction" if value == "database" => self.compaction = None,
+            "compaction" => self.compaction = Some(compaction_place(name, value)?),
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -622,6 +671,7 @@ impl KeyspaceOptions {
             ("ttl", self.ttl.map_or("none".to_owned(), show_duration)),
             ("separate_bytes", self.separate_bytes.to_string()),
             ("types", self.types.clone().unwrap_or_else(|| "none".to_owned())),
+            ("compaction", self.compaction.map_or("database", CompactionPlace::name).to_owned()),
         ]
     }
 
@@ -732,6 +782,11 @@ fn compression(name: &str, value: &str) -> Result<Compression> {
     all.into_iter()
         .find(|compression| compression.name() == value)
         .ok_or_else(|| bad_value(name, value, "none, lz4 or zstd"))
+}
+
+fn compaction_place(name: &str, value: &str) -> Result<CompactionPlace> {
+    CompactionPlace::from_name(value)
+        .ok_or_else(|| bad_value(name, value, "local, remote or remote_or_local"))
 }
 
 fn truth(name: &str, value: &str) -> Result<bool> {

@@ -545,6 +545,7 @@ impl Bench {
             epoch: Epoch(1),
             env,
             objects,
+            naming: crate::version::Naming::default(),
             left_behind: Arc::default(),
         };
         Bench { process, versions: Versions::new(tables), made: Mutex::new(0) }

@@ -67,7 +67,7 @@ use crate::memtable::Memtable;
 use crate::operator::Operators;
 use crate::options::{KeyspaceOptions, OpenMode, Options, TakeOver};
 use crate::pace::BackgroundRate;
-use crate::version::{Tables, Version, Versions};
+use crate::version::{Naming, Tables, Version, Versions};
 use crate::{clones, compaction, flush, liveness, manifest, timekeeper, write};
 use replay::{OLD_LOGS_MAX, Replayed};
 
@@ -656,7 +656,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         env, place, objects, log_store, log, options, context, manifest, budget, membership, ..
     } = assembly;
     let Assembly { replayed, old_logs, listener, kept_by, flash, rate, operators, extensions, .. } = assembly;
-    let Extensions { collectors, filters } = extensions;
+    let Extensions { collectors, filters, workers } = extensions;
     let tables = Tables {
         env: env.clone(),
         objects: Arc::clone(&objects),
@@ -666,6 +666,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         epoch: context.epoch,
         places: Arc::new(Mutex::new(Places::of(&objects, context.incarnation, &manifest.state())?)),
         silence: Arc::default(),
+        naming: if workers.is_some() { Naming::FreshWithSums } else { Naming::Fresh },
         left_behind: Arc::default(),
         collectors: Arc::new(collectors),
     };
@@ -710,6 +711,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         replay_rate,
         listener,
         rate,
+        workers,
     });
     engine.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
     engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);

@@ -12,11 +12,14 @@
 use std::sync::Arc;
 
 use tombolo_format::FormatError;
+use tombolo_format::checksum::entry_hash;
 use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY};
 use tombolo_format::flash::FlashKey;
 use tombolo_format::key::{InternalKey, SequenceNumber, kind_name};
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_format::property::{PROPERTY_RANGE_DELETES, Property, PropertyList, RangeDeletes};
+use tombolo_format::property::{
+    PROPERTY_ENTRY_SUM, PROPERTY_RANGE_DELETES, Property, PropertyList, RangeDeletes,
+};
 use tombolo_format::ranges::RangeLayers;
 use tombolo_format::table::{TableBuilder, TableOptions};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -64,6 +67,8 @@ pub struct TableWriter {
     object: Box<dyn ObjectWriter>,
     hot: Option<Hot>,
     collecting: Option<Collecting>,
+    /// Of the entries' hashes, where it is wanted.
+    sum: Option<u64>,
 }
 
 /// Puts blocks of the table into the flash cache where what they were made of was in a cache. The
@@ -104,7 +109,7 @@ impl TableWriter {
         let placement = Placement { level: new.level, ..Placement::new(ObjectKind::Table, life) };
         let object = store.create(request, &new.object, placement).await?;
         let builder = TableBuilder::new(new.options, new.identity);
-        Ok(TableWriter { new, builder, object, hot: None, collecting: None })
+        Ok(TableWriter { new, builder, object, hot: None, collecting: None, sum: None })
     }
 
     /// Puts blocks into `flash` where most of their bytes came out of cached blocks:
@@ -120,6 +125,12 @@ impl TableWriter {
     #[must_use]
     pub fn with_collecting(self, collecting: Option<Collecting>) -> TableWriter {
         TableWriter { collecting, ..self }
+    }
+
+    /// Has the description say the sum of its entries' hashes.
+    #[must_use]
+    pub fn with_sum(self, is_wanted: bool) -> TableWriter {
+        TableWriter { sum: is_wanted.then_some(0), ..self }
     }
 
     /// As [`TableWriter::add`]; `is_hot` says that the entry came out of a block that a cache had.
@@ -160,6 +171,9 @@ impl TableWriter {
             .map_err(|error| Error::format(&self.new.object, 0, error))?;
         if let Some(collecting) = &mut self.collecting {
             collecting.add(key, value);
+        }
+        if let Some(sum) = &mut self.sum {
+            *sum = sum.wrapping_add(entry_hash(key.user_key, key.trailer.0, value));
         }
         Ok(())
     }
@@ -241,7 +255,9 @@ impl TableWriter {
         let expiry = expiry.as_ref().map(|value| Property { id: PROPERTY_EXPIRY, is_critical: true, value });
         let collected = self.collecting.and_then(Collecting::finish);
         let collected = collected.as_ref().map(|value| Property { id: PROPERTY, is_critical: false, value });
-        let properties = PropertyList::of(ranges.into_iter().chain(expiry).chain(collected));
+        let sum = self.sum.map(u64::to_le_bytes);
+        let sum = sum.as_ref().map(|value| Property { id: PROPERTY_ENTRY_SUM, is_critical: false, value });
+        let properties = PropertyList::of(ranges.into_iter().chain(expiry).chain(sum).chain(collected));
         Ok(Some(TableDescription {
             name,
             offset: 0,

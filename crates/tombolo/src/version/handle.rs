@@ -405,7 +405,7 @@ const IN_MEMORY_PART: (u64, u64) = (3, 8);
 
 /// Bytes of the blocks of a table that is written to a database with tables of `table_bytes`,
 /// unless the keyspace's options say it.
-fn block_bytes(table_bytes: u64, budget_bytes: u64) -> u32 {
+pub(crate) fn block_bytes(table_bytes: u64, budget_bytes: u64) -> u32 {
     let (part, of) = IN_MEMORY_PART;
     if table_bytes.saturating_mul(of) <= budget_bytes.saturating_mul(part) {
         BLOCK_BYTES_IN_MEMORY
@@ -515,6 +515,7 @@ impl TableWriter {
             writer
         };
         let writer = writer.with_collecting(tables.collectors.begin(keyspace, level));
+        let writer = writer.with_sum(tables.naming.has_sums());
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
         let (name, room) = (output.name, [0; size_of::<EntryApart>()]);
         Ok(TableWriter { name, writer, flushed_bytes: 0, memory, env, silence, apart, room, object })

@@ -35,12 +35,13 @@ use crate::signal::Signal;
 use crate::table::Habit;
 pub(crate) use below::Below;
 pub(crate) use handle::{
-    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Written, table_options,
+    BLOCK_BYTES_BEYOND, Output, Prepared, TableCursor, TableHandle, TableWriter, Written, block_bytes,
+    table_options,
 };
 pub(crate) use left_behind::LeftBehind;
 pub(crate) use over::Ingested;
 use over::Over;
-pub(crate) use place::Tables;
+pub(crate) use place::{AttemptNames, Naming, Tables};
 pub(crate) use read_cost::{Owed, ReadCost};
 use run::Chunk;
 pub(crate) use run::SortedRun;

@@ -1,9 +1,11 @@
 //! Where tables and value objects are read from and written to.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tombolo_env::Env;
+use tombolo_format::compaction::Attempt;
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Request};
 
@@ -31,6 +33,50 @@ pub(crate) struct Tables {
     pub(crate) left_behind: Arc<LeftBehind>,
     /// Who says properties of those that are written.
     pub(crate) collectors: Arc<Collectors>,
+    /// How those that are written are named, and whether they say sums of their entries' hashes.
+    pub(crate) naming: Naming,
+}
+
+/// How tables are named that are written.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Naming {
+    /// By chance.
+    #[default]
+    Fresh,
+    /// By chance; they say sums of their entries' hashes, as other machines merge them.
+    FreshWithSums,
+    /// As outputs of an attempt at a job, with sums.
+    Attempt(Arc<AttemptNames>),
+}
+
+impl Naming {
+    /// Whether tables say sums of their entries' hashes.
+    pub(crate) fn has_sums(&self) -> bool {
+        !matches!(self, Naming::Fresh)
+    }
+}
+
+/// The names of an attempt at a job.
+#[derive(Debug)]
+pub(crate) struct AttemptNames {
+    attempt: Attempt,
+    taken: AtomicU32,
+}
+
+impl AttemptNames {
+    pub(crate) fn new(attempt: Attempt) -> AttemptNames {
+        AttemptNames { attempt, taken: AtomicU32::new(0) }
+    }
+
+    /// The next one.
+    pub(crate) fn next(&self) -> TableName {
+        self.attempt.name(self.taken.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// How many were taken.
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken.load(Ordering::Relaxed)
+    }
 }
 
 impl Tables {
@@ -47,6 +93,9 @@ impl Tables {
 
     /// A name for an object that no other has had (rule 6).
     pub(super) fn fresh_name(&self) -> TableName {
-        TableName { epoch: self.epoch.0, random: self.env.random_u64() }
+        match &self.naming {
+            Naming::Attempt(names) => names.next(),
+            _ => TableName { epoch: self.epoch.0, random: self.env.random_u64() },
+        }
     }
 }

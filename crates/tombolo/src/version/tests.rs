@@ -49,6 +49,7 @@ fn versions() -> (World, Versions) {
         epoch: Epoch(1),
         places,
         silence: Arc::default(),
+        naming: crate::version::Naming::default(),
         left_behind: Arc::default(),
         collectors: Arc::default(),
     };

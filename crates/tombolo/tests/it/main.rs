@@ -45,6 +45,7 @@ mod reader;
 mod recorded;
 mod refused;
 mod remote;
+mod remote_compaction;
 mod reopening;
 mod requests;
 mod rules;

@@ -71,6 +71,7 @@ fn plain(world: &World, plan: &FaultPlan) -> Arc<Plain> {
         env,
         objects,
         silence: Arc::default(),
+        naming: crate::version::Naming::default(),
         left_behind: Arc::default(),
     };
     Arc::new(Plain {

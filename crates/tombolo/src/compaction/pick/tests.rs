@@ -62,6 +62,7 @@ impl Case {
             epoch: Epoch(1),
             places,
             silence: Arc::default(),
+            naming: crate::version::Naming::default(),
             left_behind: Arc::default(),
             collectors: Arc::default(),
         };

@@ -74,6 +74,7 @@ impl Fixture {
             epoch: Epoch(1),
             places,
             silence: Arc::default(),
+            naming: crate::version::Naming::default(),
             left_behind: Arc::default(),
             collectors: Arc::default(),
         });

@@ -1,0 +1,125 @@
+//! What comes of a range of a job that is run again, to be compared with what somebody else made of
+//! it.
+
+use parking_lot::Mutex;
+use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
+use tombolo_format::ranges::{Covered, RangeLayers};
+use tombolo_storage::{Error, ErrorKind, Result};
+
+/// Bytes of entries that are kept at most: what comes after them is not looked at.
+const BYTES_MAX: usize = 4 << 20;
+
+/// An entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: Vec<u8>,
+    pub(super) trailer: Trailer,
+    pub(super) value: Vec<u8>,
+}
+
+impl Entry {
+    /// Whether the other one says the same of the same key. A value that lies apart in one of them
+    /// is not looked at.
+    fn is(&self, other: &Entry) -> bool {
+        let is_apart = |entry: &Entry| entry.trailer.kind() == Some(EntryKind::SeparatedPut);
+        if self.key != other.key || self.trailer.sequence() != other.trailer.sequence() {
+            return false;
+        }
+        match (is_apart(self), is_apart(other)) {
+            (false, false) => self.trailer == other.trailer && self.value == other.value,
+            (true, true) => true,
+            (true, false) => other.trailer.kind() == Some(EntryKind::Put),
+            (false, true) => self.trailer.kind() == Some(EntryKind::Put),
+        }
+    }
+}
+
+/// A part of a range delete: from, to, number.
+type Piece = (Vec<u8>, Vec<u8>, SequenceNumber);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Again(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    entries: Vec<Entry>,
+    bytes: usize,
+    pieces: Vec<Piece>,
+    /// There is no room for what follows.
+    is_full: bool,
+}
+
+impl Again {
+    /// Takes the next entry.
+    ///
+    /// # Errors
+    /// `Closed` once it is full.
+    pub(super) fn take(&self, key: InternalKey<'_>, value: &[u8]) -> Result<()> {
+        let mut seen = self.0.lock();
+        if seen.bytes > BYTES_MAX {
+            seen.is_full = true;
+            return Err(Error::new(ErrorKind::Closed, "enough of the job was seen"));
+        }
+        seen.bytes += key.user_key.len() + value.len() + size_of::<Entry>();
+        let (key, trailer) = (key.user_key.to_vec(), key.trailer);
+        seen.entries.push(Entry { key, trailer, value: value.to_vec() });
+        Ok(())
+    }
+
+    /// Takes range deletes.
+    pub(super) fn take_ranges(&self, ranges: &RangeLayers) {
+        let piece = |range: Covered<'_>| (range.from.to_vec(), range.to.to_vec(), range.number);
+        self.0.lock().pieces.extend(ranges.iter().map(piece));
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.0.lock().is_full
+    }
+
+    /// How `other`, made of the same range by somebody else, differs.
+    pub(super) fn difference(&self, other: &Again) -> Option<String> {
+        let (own, other) = (self.0.lock(), other.0.lock());
+        let is_whole = !own.is_full && !other.is_full;
+        let count = if is_whole {
+            own.entries.len().max(other.entries.len())
+        } else {
+            own.entries.len().min(other.entries.len())
+        };
+        for at in 0..count {
+            match (own.entries.get(at), other.entries.get(at)) {
+                (Some(one), Some(another)) if one.is(another) => {}
+                (one, another) => return Some(format!("{} instead of {}", said(another), said(one))),
+            }
+        }
+        if is_whole && joined(&own.pieces) != joined(&other.pieces) {
+            return Some("other range deletes".to_owned());
+        }
+        None
+    }
+}
+
+fn said(entry: Option<&Entry>) -> String {
+    entry.map_or("nothing".to_owned(), |entry| {
+        let start = &entry.key[..entry.key.len().min(64)];
+        format!("key {} under number {}", start.escape_ascii(), entry.trailer.sequence().0)
+    })
+}
+
+/// Pieces of one number that meet as one: outputs end at other keys.
+fn joined(pieces: &[Piece]) -> Vec<Piece> {
+    let mut sorted = pieces.to_vec();
+    sorted.sort_by(|one, other| (one.2, &one.0).cmp(&(other.2, &other.0)));
+    let mut all: Vec<Piece> = Vec::new();
+    for (from, to, number) in sorted {
+        match all.last_mut() {
+            Some(last) if last.2 == number && last.1 >= from => {
+                if to > last.1 {
+                    last.1 = to;
+                }
+            }
+            _ => all.push((from, to, number)),
+        }
+    }
+    all
+}
