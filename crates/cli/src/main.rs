@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic on a closed pipe: see `output`")]
 
 mod bench;
+mod compactor;
 mod cost;
 mod crash;
 mod database;
@@ -117,6 +118,9 @@ enum Command {
     /// Runs a node that lends memory to near-compute logs, or asks one what it does.
     #[command(subcommand)]
     Serve(serve::Command),
+    /// Asks a worker that compacts for others.
+    #[command(subcommand)]
+    Compactor(compactor::Command),
     /// Says what serves nobody any more in all databases under one root, and deletes it when asked.
     Gc(gc::Arguments),
     /// Says what is known of a near-compute log: which nodes hold it.
@@ -257,7 +261,8 @@ fn parse() -> std::result::Result<(Command, bool), ExitCode> {
     });
     match parsed {
         Ok((command, json, verbosity)) => {
-            let serves = matches!(command, Command::Serve(serve::Command::Node(_)));
+            let serves =
+                matches!(command, Command::Serve(serve::Command::Node(_) | serve::Command::Compactor(_)));
             events::show(verbosity.max(u8::from(serves)));
             Ok((command, json))
         }
@@ -284,6 +289,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments, json, &output),
         Command::Demo(arguments) => demo::run(&arguments, &output),
         Command::Serve(command) => serve::run(&command, &output),
+        Command::Compactor(command) => compactor::run(&command, &output),
         Command::Log(command) => log::run(&command, &output),
         Command::Zoned(command) => zoned::run(&command, &output),
         Command::Standby(arguments) => standby::run(&arguments, &output),

@@ -21,7 +21,7 @@ use crate::log::{self, Log};
 /// where no card is named.
 pub const FEATURES: &str = "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,\
     tombolo-segment/mutants,tombolo-segment/rdma,tombolo-near-compute-log/mutants,\
-    tombolo-preload/mutants,tombolo-files/mutants,\
+    tombolo-compactor/mutants,tombolo-preload/mutants,tombolo-files/mutants,\
     tombolo-simulator/mutants,tombolo-zoned/mutants,tombolo-typed/rkyv,\
     tombolo-typed/zerocopy";
 

@@ -1,5 +1,6 @@
 //! `tombolo serve`: processes that serve others.
 
+pub mod compactor;
 mod lend;
 mod node;
 mod pressure;
@@ -19,6 +20,8 @@ pub enum Command {
     /// Lends memory of this host to logs that are kept near their writers, until SIGTERM or Ctrl-C,
     /// which gives it back first.
     Node(Box<node::Arguments>),
+    /// Runs compactions of databases that others have open, until SIGTERM or Ctrl-C.
+    Compactor(Box<compactor::Arguments>),
     /// Asks a node what it is and how full.
     Status(status::Arguments),
     /// Tells a node that runs how much memory to lend at most; what its regions take beyond that it
@@ -30,6 +33,7 @@ pub enum Command {
 pub fn run(command: &Command, output: &Output) -> Result<()> {
     match command {
         Command::Node(arguments) => node::run(arguments, output),
+        Command::Compactor(arguments) => compactor::run(arguments, output),
         Command::Status(arguments) => status::run(arguments, output),
         Command::Lend(arguments) => lend::run(arguments, output),
     }

@@ -137,7 +137,7 @@ fn some_size(text: &str) -> std::result::Result<u64, String> {
 }
 
 /// Whether only this host reaches an address.
-fn is_loopback(address: &str) -> bool {
+pub fn is_loopback(address: &str) -> bool {
     let resolved: Vec<SocketAddr> = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
     !resolved.is_empty() && resolved.iter().all(|address| address.ip().is_loopback())
 }

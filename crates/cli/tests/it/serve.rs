@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 
-use super::{fails, json, ok, uri};
+use super::{fails, json, ok, tombolo, uri};
 
 struct Node {
     process: Child,
@@ -28,9 +28,13 @@ impl Drop for Node {
 
 impl Node {
     fn start(arguments: &[&str]) -> Node {
+        Node::of("node", arguments)
+    }
+
+    fn of(verb: &str, arguments: &[&str]) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tombolo"));
         command
-            .args(["--json", "serve", "node", "--listen", "127.0.0.1:0", "--memory", "8MiB"])
+            .args(["--json", "serve", verb, "--listen", "127.0.0.1:0", "--memory", "8MiB"])
             .args(arguments);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap());
@@ -47,6 +51,20 @@ impl Node {
         assert!(self.process.wait().unwrap().success());
         json(&line)
     }
+}
+
+#[test]
+fn a_worker_that_compacts_is_asked() {
+    let worker = Node::of("compactor", &["--jobs", "3"]);
+    let status = json(&ok(&["--json", "compactor", "status", &worker.address]));
+    assert_eq!((status["jobs_max"].as_u64(), status["running"].as_u64()), (Some(3), Some(0)), "{status}");
+    assert_eq!(status["abilities"], worker.begun["worker"]["abilities"]);
+    assert!(ok(&["compactor", "status", &worker.address]).contains("operator add_u64@1"));
+    // A node is no worker, and a worker is no node.
+    let node = Node::start(&[]);
+    assert_ne!(tombolo(&["compactor", "status", &node.address]).code, 0);
+    assert_ne!(tombolo(&["serve", "status", &worker.address]).code, 0);
+    fails(&["serve", "compactor", "--listen", "0.0.0.0:0"], 2, &["--secret-file"]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::lives::Wait;
 use super::{Line, Shared};
 use crate::message::RegionId;
 use crate::wire::body::{Message, put_status};
-use crate::wire::credentials::Credentials;
+use crate::wire::credentials::admit;
 use crate::wire::hello::{Challenge, Farewell, Hello, PROOF_BYTES};
 use crate::wire::inbox::{INBOX_BYTES, Inbox};
 use crate::wire::secret::{Introduction, Secret, Way, fresh_nonce, is_same_proof};
@@ -75,7 +75,11 @@ struct Served {
 pub(super) async fn serve(shared: Arc<Shared>, mut connection: Box<dyn Connection>, number: u64) {
     let peer = connection.peer_address();
     let env = shared.env.clone();
-    let admitted = within(&env, INTRODUCTION_MAX, admit(&shared, &mut *connection)).await;
+    let admitted =
+        within(&env, INTRODUCTION_MAX, admit(shared.options.credentials.as_ref(), &mut *connection));
+    let admitted = admitted.await.map(|admitted| {
+        admitted.map_err(|why| why.map_or(End::Gone, |why| End::Said(Farewell::WrongCertificate, why)))
+    });
     let admitted = admitted.unwrap_or_else(|| {
         Err(End::Said(Farewell::WrongCertificate, format!("no handshake within {INTRODUCTION_MAX:?}")))
     });
@@ -120,20 +124,6 @@ pub(super) async fn serve(shared: Arc<Shared>, mut connection: Box<dyn Connectio
         tracing::debug!(peer, error, "a connection ends: what it asked for is not durable");
     }
     served.shared.close_line(number);
-}
-
-/// Checks the writer's certificate where the node takes those. The secret that the introduction is
-/// to show.
-async fn admit(shared: &Shared, connection: &mut dyn Connection) -> Result<Option<Secret>, End> {
-    match &shared.options.credentials {
-        None => Ok(None),
-        Some(Credentials::Secret(secret)) => Ok(Some(secret.clone())),
-        Some(Credentials::Tls(tls)) => match tls.admit(connection).await {
-            Ok(secret) => Ok(Some(secret)),
-            Err(trouble) if trouble.is_gone() => Err(End::Gone),
-            Err(trouble) => Err(End::Said(Farewell::WrongCertificate, trouble.to_string())),
-        },
-    }
 }
 
 impl Served {

@@ -1,13 +1,12 @@
 //! The writer's side of an introduction.
 
-use std::sync::Arc;
-
 use tombolo_env::Env;
 use tombolo_env::network::{ReadHalf, WriteHalf};
 use tombolo_format::codec::Reader;
 use tombolo_format::{FormatError, Result as FormatResult};
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use crate::message::NodeStatus;
 use crate::wire::body::take_status;
 use crate::wire::credentials::Credentials;
 use crate::wire::hello::{Challenge, Farewell, Hello, PROOF_BYTES};
@@ -17,14 +16,19 @@ use crate::wire::{Kind, VERSION, append_frame};
 
 /// A connection to a node that has shown that it knows the secret.
 #[derive(Debug)]
-pub(super) struct Introduced {
-    pub(super) read: Box<dyn ReadHalf>,
-    pub(super) write: Box<dyn WriteHalf>,
-    pub(super) to_node: Way,
-    pub(super) to_writer: Way,
-    pub(super) inbox: Inbox,
-    /// What the node fails together with, if it names that.
-    pub(super) domain: Option<Arc<str>>,
+pub struct Introduced<T> {
+    /// From the other side.
+    pub read: Box<dyn ReadHalf>,
+    /// To the other side.
+    pub write: Box<dyn WriteHalf>,
+    /// Closes frames to the other side.
+    pub to_node: Way,
+    /// Opens frames from there.
+    pub to_writer: Way,
+    /// Has arrived.
+    pub inbox: Inbox,
+    /// What the other side says of itself.
+    pub said: T,
 }
 
 struct Stream<'a> {
@@ -116,7 +120,30 @@ pub(super) async fn introduce(
     address: &str,
     credentials: Option<&Credentials>,
     client: u64,
-) -> Result<Introduced> {
+) -> Result<Introduced<NodeStatus>> {
+    let status = |body: &[u8]| {
+        let mut reader = Reader::new(body);
+        let status = take_status(&mut reader)?;
+        reader.end()?;
+        Ok(status)
+    };
+    let introduced = introduce_to(env, address, credentials, client, status).await?;
+    tracing::debug!(node = %address, incarnation = %introduced.said.incarnation, "connected");
+    Ok(introduced)
+}
+
+/// As to a node, to somebody who speaks the same frames, and whose status `decode` reads.
+///
+/// # Errors
+/// `Retry` when it cannot be reached; `PermissionDenied` for a wrong secret or certificate, its or
+/// ours; `Unsupported` for another version; `Corrupt` when what answers is another.
+pub async fn introduce_to<T>(
+    env: &Env,
+    address: &str,
+    credentials: Option<&Credentials>,
+    client: u64,
+    decode: impl Fn(&[u8]) -> FormatResult<T>,
+) -> Result<Introduced<T>> {
     let mut connection = env.network().connect(address).await.map_err(|error| {
         Error::new(ErrorKind::Retry, format!("no connection to node {address}: {error}"))
             .advice("check the address, and that the node runs")
@@ -142,20 +169,16 @@ pub(super) async fn introduce(
     let welcome = |body: &[u8]| {
         let mut reader = Reader::new(body);
         let (proof, at) = (reader.array::<PROOF_BYTES>()?, reader.position());
-        let status = take_status(&mut reader)?;
-        reader.end()?;
-        Ok((is_same_proof(&proof, &introduction.node_proof(&body[at..])), status))
+        Ok((is_same_proof(&proof, &introduction.node_proof(&body[at..])), decode(&body[at..])?))
     };
-    let (is_proven, status) = stream.receive(Kind::Welcome, welcome).await?;
+    let (is_proven, said) = stream.receive(Kind::Welcome, welcome).await?;
     if !is_proven {
         let message = format!("what listens at {address} does not know the secret of the node");
         return Err(
             Error::new(ErrorKind::PermissionDenied, message).advice("give both sides the same secret file")
         );
     }
-    tracing::debug!(node = %address, incarnation = %status.incarnation, "connected");
     let (to_node, to_writer) = introduction.ways();
     let Stream { read, write, inbox, .. } = stream;
-    let domain = (!status.domain.is_empty()).then(|| Arc::from(status.domain));
-    Ok(Introduced { read, write, to_node, to_writer, inbox, domain })
+    Ok(Introduced { read, write, to_node, to_writer, inbox, said })
 }

@@ -21,7 +21,7 @@
 //! 3. Bounded: calls in flight, their bytes that were not written, calls that wait for the
 //!    connection.
 
-mod introduce;
+pub mod introduce;
 
 #[cfg(test)]
 mod tests;
@@ -437,8 +437,9 @@ impl Shared {
         }
     }
 
-    fn go_up(self: &Arc<Shared>, generation: u64, introduced: Introduced) {
-        let Introduced { read, write, to_node, to_writer, inbox, domain } = introduced;
+    fn go_up(self: &Arc<Shared>, generation: u64, introduced: Introduced<NodeStatus>) {
+        let Introduced { read, write, to_node, to_writer, inbox, said } = introduced;
+        let domain = (!said.domain.is_empty()).then(|| Arc::from(said.domain));
         let (receiver, watcher) = (Arc::clone(self), Arc::clone(self));
         let tasks = [
             self.env.spawn(TaskClass::Network, "answers of a node", async move {

@@ -196,7 +196,19 @@ impl Message {
             }
             Kind::StatusIs => Message::StatusIs(take_status(&mut reader)?),
             Kind::WantedBack => Message::WantedBack(RegionId(reader.u128()?)),
-            Kind::Hello | Kind::Challenge | Kind::Proof | Kind::Welcome | Kind::Farewell => {
+            Kind::Hello
+            | Kind::Challenge
+            | Kind::Proof
+            | Kind::Welcome
+            | Kind::Farewell
+            | Kind::Offer
+            | Kind::Begin
+            | Kind::AskWorker
+            | Kind::Permit
+            | Kind::Declined
+            | Kind::Progress
+            | Kind::Done
+            | Kind::WorkerIs => {
                 return Err(FormatError::damaged(0, "a request, an answer or a notice", format!("{kind:?}")));
             }
         };

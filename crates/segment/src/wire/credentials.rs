@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tombolo_env::file::read_exact_at;
-use tombolo_env::{Access, Env};
+use tombolo_env::{Access, Connection, Env};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::secret::Secret;
@@ -27,6 +27,26 @@ pub enum Credentials {
 impl From<Secret> for Credentials {
     fn from(secret: Secret) -> Credentials {
         Credentials::Secret(secret)
+    }
+}
+
+/// Checks the certificate of who has come, where certificates are taken. Gives the secret that the
+/// introduction is to show.
+///
+/// # Errors
+/// Why it is not let in; `None` when it has gone.
+pub async fn admit(
+    credentials: Option<&Credentials>,
+    connection: &mut dyn Connection,
+) -> std::result::Result<Option<Secret>, Option<String>> {
+    match credentials {
+        None => Ok(None),
+        Some(Credentials::Secret(secret)) => Ok(Some(secret.clone())),
+        Some(Credentials::Tls(tls)) => match tls.admit(connection).await {
+            Ok(secret) => Ok(Some(secret)),
+            Err(trouble) if trouble.is_gone() => Err(None),
+            Err(trouble) => Err(Some(trouble.to_string())),
+        },
     }
 }
 

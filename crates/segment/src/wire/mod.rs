@@ -21,6 +21,10 @@
 //! go on says so with `farewell`. Where certificates take the secret's place a handshake of TLS
 //! comes first, and makes the secret of the connection ([`tls`]).
 //!
+//! Workers that compact are spoken to in the same frames: after the same introduction come `offer`,
+//! `permit` or `declined`, `begin` with a job, `progress`, and `done` with its answer
+//! ([`tombolo_format::compaction`]).
+//!
 //! A newer version is told by the hello and the challenge, whose first 16 bytes stay what they are
 //! for ever.
 
@@ -81,10 +85,18 @@ pub enum Kind {
     SharedAt = 38,
     PairedWith = 39,
     WantedBack = 48,
+    Offer = 64,
+    Begin = 65,
+    AskWorker = 66,
+    Permit = 80,
+    Declined = 81,
+    Progress = 82,
+    Done = 83,
+    WorkerIs = 84,
 }
 
 impl Kind {
-    const ALL: [Kind; 24] = [
+    const ALL: [Kind; 32] = [
         Kind::Hello,
         Kind::Challenge,
         Kind::Proof,
@@ -109,6 +121,14 @@ impl Kind {
         Kind::SharedAt,
         Kind::PairedWith,
         Kind::WantedBack,
+        Kind::Offer,
+        Kind::Begin,
+        Kind::AskWorker,
+        Kind::Permit,
+        Kind::Declined,
+        Kind::Progress,
+        Kind::Done,
+        Kind::WorkerIs,
     ];
 
     pub(crate) fn decode(code: u16) -> Result<Kind> {

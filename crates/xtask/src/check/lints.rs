@@ -173,8 +173,17 @@ const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 const UNFINISHED_WORDS: &[&str] = &["FIXME", "XXX", "TODO"];
 
 /// Crates of layers 2 to 4, which never name a concrete backend.
-const ABOVE_STORAGE: &[&str] =
-    &["tombolo", "segment", "zoned", "near_compute_log", "files", "chunk_cluster", "simulator", "server"];
+const ABOVE_STORAGE: &[&str] = &[
+    "tombolo",
+    "segment",
+    "zoned",
+    "near_compute_log",
+    "compactor",
+    "files",
+    "chunk_cluster",
+    "simulator",
+    "server",
+];
 
 /// Where layers 2 to 4 may name a backend, and why.
 const BACKEND_EXCEPTIONS: &[(&str, &str)] = &[];

@@ -1,0 +1,197 @@
+//! Workers and a writer in a simulated world: processes that die, pause and know other secrets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo::{
+    Builder, CompactionPlace, CompactionWorker, Db, FilterName, Keyspace, KeyspaceOptions, MemoryBudget,
+    Options, PropertyValue, Registry, TakeOver,
+};
+use tombolo_env::Env;
+use tombolo_env::simulated::{Process, World};
+use tombolo_segment::wire::credentials::Credentials;
+use tombolo_segment::wire::secret::Secret;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::{ErrorKind, LogStore, ObjectStore};
+
+use super::*;
+
+const PLACE: &str = "mem://orders";
+
+fn secret(text: &str) -> Option<Credentials> {
+    Some(Secret::new(text.as_bytes()).unwrap().into())
+}
+
+const RIGHT: &str = "a secret of more than sixteen bytes";
+
+#[derive(Clone)]
+struct Stores {
+    objects: Arc<dyn ObjectStore>,
+    log: Arc<dyn LogStore>,
+}
+
+impl Stores {
+    fn new(env: &Env) -> Stores {
+        let objects = Arc::new(MemoryObjectStore::unnamed(env));
+        Stores { objects, log: Arc::new(MemoryLogStore::unnamed(env)) }
+    }
+
+    async fn open(&self, env: &Env, place: CompactionPlace, workers: &Workers) -> (Db, Keyspace) {
+        let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=65536"]).unwrap();
+        let options = Options { compaction: place, automatic_compaction: false, ..options };
+        let builder: Builder = Db::builder(PLACE).env(env.clone()).take_over(TakeOver::Always);
+        let builder = builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log)).options(options);
+        let db = builder.compaction_workers(Arc::new(workers.clone())).open().await.unwrap();
+        let keys = db.open_or_create_keyspace("keys", KeyspaceOptions::default()).await.unwrap();
+        (db, keys)
+    }
+
+    fn worker(&self, env: &Env) -> CompactionWorker {
+        let budget = MemoryBudget::new(8 << 20).unwrap();
+        CompactionWorker::new(env, Registry::with_defaults(), &budget).store(PLACE, Arc::clone(&self.objects))
+    }
+}
+
+async fn serve(env: &Env, worker: CompactionWorker, credentials: Option<Credentials>) -> Compactor {
+    let listen = "worker:7430".to_owned();
+    let options = CompactorOptions { listen, credentials, jobs_max: 1, connections_max: 16 };
+    Compactor::start(env, worker, options).await.unwrap()
+}
+
+fn workers(env: &Env, credentials: Option<Credentials>) -> Workers {
+    Workers::new(env, Found::At(vec!["worker:7430".into()]), credentials, Some(PLACE.into()))
+}
+
+fn count(db: &Db, name: &str) -> u64 {
+    match db.property(name).unwrap().value {
+        PropertyValue::Number(number) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn fill(db: &Db, keys: &Keyspace) {
+    for salt in 0..3u8 {
+        for number in 0..300 {
+            keys.put(format!("key{number:04}"), [salt; 300]).await.unwrap();
+        }
+        db.flush().await.unwrap();
+    }
+}
+
+/// A worker on a host of its own.
+fn started(process: &Process, stores: &Stores, credentials: Option<Credentials>) -> Compactor {
+    let (env, worker) = (process.env(), stores.worker(&process.env()));
+    process.run(async move { serve(&env, worker, credentials).await }).unwrap()
+}
+
+#[test]
+fn a_job_goes_over_the_network() {
+    let world = World::new(1);
+    let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
+    let stores = Stores::new(&writer.env());
+    let _compactor = started(&worker, &stores, secret(RIGHT));
+    let env = writer.env();
+    writer
+        .run(async move {
+            let workers = workers(&env, secret(RIGHT));
+            let (db, keys) = stores.open(&env, CompactionPlace::Remote, &workers).await;
+            fill(&db, &keys).await;
+            db.compact().await.unwrap();
+            assert_eq!(count(&db, "remote-compactions"), 1);
+            assert_eq!(keys.get("key0007").await.unwrap().unwrap()[..], [2; 300]);
+            let said = status(&env, "worker:7430", secret(RIGHT).as_ref()).await.unwrap();
+            assert_eq!((said.done, said.running, said.jobs_max), (1, 0, 1));
+            assert!(said.abilities.iter().any(|ability| ability == "operator add_u64@1"));
+            db.close().await.unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn who_has_another_secret_is_turned_away() {
+    let world = World::new(2);
+    let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
+    let stores = Stores::new(&writer.env());
+    let _compactor = started(&worker, &stores, secret(RIGHT));
+    let env = writer.env();
+    writer
+        .run(async move {
+            for wrong in [None, secret("another secret of sixteen bytes")] {
+                let error = status(&env, "worker:7430", wrong.as_ref()).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+            }
+            let workers = workers(&env, None);
+            let (db, keys) = stores.open(&env, CompactionPlace::RemoteOrLocal, &workers).await;
+            fill(&db, &keys).await;
+            db.compact().await.unwrap();
+            assert_eq!((count(&db, "remote-compactions"), count(&db, "remote-compactions-here")), (0, 1));
+            db.close().await.unwrap();
+        })
+        .unwrap();
+}
+
+/// A worker that dies, wherever it is, costs time and nothing else.
+#[test]
+fn a_worker_that_dies_is_done_without() {
+    for millis in [0u64, 1, 2, 3, 5, 8, 20, 40] {
+        let world = World::new(10 + millis);
+        let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
+        let stores = Stores::new(&writer.env());
+        let _compactor = started(&worker, &stores, None);
+        let env = writer.env();
+        let (killed, killing) = (worker.clone(), env.clone());
+        writer
+            .run(async move {
+                let workers = workers(&env, None);
+                let (db, keys) = stores.open(&env, CompactionPlace::RemoteOrLocal, &workers).await;
+                fill(&db, &keys).await;
+                let compacting = db.compact();
+                killing.sleep(Duration::from_millis(millis)).await;
+                killed.kill();
+                compacting.await.unwrap();
+                assert_eq!(count(&db, "remote-compactions") + count(&db, "remote-compactions-here"), 1);
+                for number in 0..300 {
+                    let value = keys.get(format!("key{number:04}")).await.unwrap().unwrap();
+                    assert_eq!(value[..], [2; 300]);
+                }
+                db.verify().await.unwrap();
+                db.close().await.unwrap();
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn what_a_worker_lacks_is_told() {
+    let world = World::new(3);
+    let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
+    let stores = Stores::new(&writer.env());
+    let _compactor = started(&worker, &stores, None);
+    let env = writer.env();
+    writer
+        .run(async move {
+            let workers = Arc::new(workers(&env, None));
+            let name = FilterName::new("absent", 3).unwrap();
+            let builder = Db::builder(PLACE).env(env.clone());
+            let builder = builder.stores(Arc::clone(&stores.objects), Arc::clone(&stores.log));
+            let options = Options { compaction: CompactionPlace::Remote, ..Options::default() };
+            let builder = builder.options(options).compaction_workers(workers);
+            let builder = builder.compaction_filter(name.clone(), Nothing);
+            let db = builder.open().await.unwrap();
+            let options = KeyspaceOptions { compaction_filter: Some(name), ..KeyspaceOptions::default() };
+            let keys = db.create_keyspace("keys", options).await.unwrap();
+            fill(&db, &keys).await;
+            let error = db.compact().await.unwrap_err();
+            assert!(error.to_string().contains("filter absent@3"), "{error}");
+            db.close().await.unwrap();
+        })
+        .unwrap();
+}
+
+struct Nothing;
+
+impl tombolo::CompactionFilter for Nothing {
+    fn begin(&self, _job: &tombolo::FilterJob) -> Option<Box<dyn tombolo::JobFilter>> {
+        None
+    }
+}
