@@ -39,7 +39,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256MiB")]
     memory: u64,
     /// Jobs at once.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
     /// Connections at once.
     #[arg(long, value_name = "N", default_value_t = 256)]
