@@ -531,6 +531,10 @@ fn take_all<T>(
     Ok(all)
 }
 
+fn word(reader: &mut Reader<'_>) -> Result<u64> {
+    reader.u64()
+}
+
 fn sequence(reader: &mut Reader<'_>) -> Result<SequenceNumber> {
     let at = reader.position();
     let number = reader.u64()?;
@@ -642,7 +646,7 @@ pub fn decode_job(bytes: &[u8]) -> Result<CompactionJob> {
             return Err(FormatError::damaged(40, expected, needs.len().to_string()));
         }
         let snapshots = take_all(reader, |reader| Ok((sequence(reader)?, reader.u64()?)))?;
-        let collected = take_all(reader, |reader| reader.u64())?;
+        let collected = take_all(reader, word)?;
         let inputs = take_all(reader, |reader| {
             let at = reader.position();
             let role = match reader.u8()? {
