@@ -54,7 +54,8 @@ pub(super) fn encode(
     let (state, options) = (engine.manifest.state(), &terms.options);
     let (needs, place) = (needs(engine, terms)?, place.map_or_else(|| own_place(engine), Ok)?);
     let tables = job.bytes() / job.table_bytes.max(1);
-    let names_max = (tables * NAMES_PER_TABLE + NAMES_MIN).min(u64::from(JOB_NAMES_MAX)) as u32;
+    let names_max = tables.saturating_mul(NAMES_PER_TABLE).saturating_add(NAMES_MIN);
+    let names_max = u32::try_from(names_max).unwrap_or(JOB_NAMES_MAX).min(JOB_NAMES_MAX);
     let database = engine.context.database;
     let budget_bytes = engine.budget().bytes();
     let attempt = Attempt {
