@@ -21,15 +21,23 @@ impl Entry {
     /// Whether the other one says the same of the same key. A value that lies apart in one of them
     /// is not looked at.
     fn is(&self, other: &Entry) -> bool {
-        let is_apart = |entry: &Entry| entry.trailer.kind() == Some(EntryKind::SeparatedPut);
         if self.key != other.key || self.trailer.sequence() != other.trailer.sequence() {
             return false;
         }
-        match (is_apart(self), is_apart(other)) {
-            (false, false) => self.trailer == other.trailer && self.value == other.value,
-            (true, true) => true,
-            (true, false) => other.trailer.kind() == Some(EntryKind::Put),
-            (false, true) => self.trailer.kind() == Some(EntryKind::Put),
+        match (self.in_place(), other.in_place()) {
+            (None, None) => self.trailer == other.trailer && self.value == other.value,
+            (Some(kind), None) => other.trailer.kind() == Some(kind),
+            (None, Some(kind)) => self.trailer.kind() == Some(kind),
+            (Some(one), Some(another)) => one == another,
+        }
+    }
+
+    /// The kind that an entry would have whose value lies apart, if that lay in it.
+    fn in_place(&self) -> Option<EntryKind> {
+        match self.trailer.kind() {
+            Some(EntryKind::SeparatedPut) => Some(EntryKind::Put),
+            Some(EntryKind::SeparatedExpiringPut) => Some(EntryKind::ExpiringPut),
+            _ => None,
         }
     }
 }
