@@ -85,8 +85,8 @@ pub use operator::{
     AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, encode_set, set_elements,
 };
 pub use options::{
-    CompactionPlace, Compression, Durability, Isolation, KeyspaceOptions, Locking, OpenMode, Options, Setting,
-    Shape, TakeOver, TransactionOptions,
+    CompactionPlace, Compression, Durability, Isolation, KeyspaceOptions, Locking, OpenMode, Options,
+    Setting, Shape, TakeOver, TransactionOptions,
 };
 pub use outside::{Bring, IngestOptions, IngestReport, TableFile, TableFileBuilder, TablePlace};
 pub use pace::BackgroundRate;

@@ -543,6 +543,8 @@ impl KeyspaceOptions {
             name: "types",
             help: "the types of keys and values, as tombolo-typed says them, or none (default none): it \
                 refuses a keyspace of others; they stay once they are set",
+        },
+        Setting {
             name: "compaction",
             help: "local, remote, remote_or_local or database (default database: as the database's setting \
                 says): where its compactions run",
