@@ -105,6 +105,7 @@ pub(super) const SETS: &[OptionSet] = &[
     set("values at words, written log", WRITTEN, TINY, &["compression=none", "value_alignment=8"]),
     set("large values apart", MAPPED, TINY, &["separate_bytes=1024"]),
     set("types that somebody gave", MAPPED, TINY, &["types=u64 -> text", "block_bytes=2048"]),
+    set("work elsewhere, where nobody is", WRITTEN, TINY, &["compaction=remote_or_local"]),
     set("an operator, and an end far away", WRITTEN, TINY, &["operator=append", "ttl=8760h"]),
     set(
         "a filter that writes values anew",
