@@ -98,10 +98,10 @@ pub async fn serve(env: &Env, worker: CompactionWorker, options: CompactorOption
 }
 
 impl Compactor {
-    /// As [`serve`].
+    /// As `serve`.
     ///
     /// # Errors
-    /// As [`serve`].
+    /// As `serve`.
     pub async fn start(env: &Env, worker: CompactionWorker, options: CompactorOptions) -> Result<Compactor> {
         serve(env, worker, options).await
     }

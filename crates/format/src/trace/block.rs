@@ -24,8 +24,8 @@
 //! | 17 | latency |
 //! | 18 | time to live |
 //!
-//! Numbers are LEB128. A column that is not there is all zeros. A column that this version does not
-//! know is passed over.
+//! Numbers are LEB128. A column of numbers that is not there is all zeros, one of bytes has none. A
+//! column that this version does not know is passed over.
 
 use super::{
     Asked, Event, Found, FrameKind, TRACE_BLOCK_EVENTS_MAX, TRACE_PAYLOAD_BYTES_MAX, TraceFrame, frame,
@@ -34,6 +34,8 @@ use crate::codec::Reader;
 use crate::error::{FormatError, Result};
 
 const COLUMNS: usize = 18;
+/// Those of keys, ends and values, whose bytes are all kept, zeros too.
+const BYTES_COLUMNS: [usize; 3] = [7, 9, 12];
 const HEAD_BYTES: usize = 10;
 /// Most bytes of a column; most bytes of all keys and values that a decoder makes of a block.
 const COLUMN_BYTES_MAX: usize = TRACE_PAYLOAD_BYTES_MAX;
@@ -169,7 +171,8 @@ impl BlockBuilder {
     pub fn finish(&mut self) -> Vec<u8> {
         let (mut heads, mut data, mut count) = (Vec::new(), Vec::new(), 0);
         for (index, column) in self.columns.0.iter_mut().enumerate() {
-            if column.iter().any(|byte| *byte != 0) {
+            let holds_bytes = BYTES_COLUMNS.contains(&(index + 1)) && !column.is_empty();
+            if holds_bytes || column.iter().any(|byte| *byte != 0) {
                 count += 1;
                 let stored = compress(&mut self.zstd, column);
                 heads.push(index as u8 + 1);

@@ -40,6 +40,19 @@ fn events() -> impl Strategy<Value = Vec<Owned>> {
     proptest::collection::vec(one, 0..50)
 }
 
+#[test]
+fn keys_ends_and_values_of_zeros_come_back() {
+    let zeros = [0; 3];
+    let event = Event { end: &zeros[..2], value: &zeros[..1], ..Event::new(1, Asked::Put, 2, &zeros) };
+    let mut builder = BlockBuilder::default();
+    builder.push(&event).unwrap();
+    let bytes = builder.finish();
+    let head = TraceFrame::decode(&bytes).unwrap();
+    let mut block = EventBlock::default();
+    block.decode(&head, &bytes[TRACE_FRAME_BYTES..]).unwrap();
+    assert_eq!(block.iter().collect::<Vec<_>>(), [event]);
+}
+
 proptest! {
     #[test]
     fn events_come_back_as_they_were(events in events()) {
