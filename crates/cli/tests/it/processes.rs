@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{json, ok, uri};
+use super::{fails, json, ok, uri};
 
 fn tree() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -66,6 +66,16 @@ fn killed_writers_lose_nothing_in_both_forms() {
         assert_eq!(report["rounds"].as_u64(), Some(6), "{report}");
         assert!(report["batches_acknowledged"].as_u64() > Some(0), "{report}");
     }
+}
+
+#[test]
+fn what_a_cut_of_the_power_took_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let judge = ["--json", "crash-judge", "--store", &store, "--seed", "7"];
+    let nothing = json(&ok(&[&judge[..], &["--heard", "0,0"]].concat()));
+    assert_eq!(nothing["last"].as_array().unwrap().len(), 2, "{nothing}");
+    fails(&[&judge[..], &["--heard", "9,9"]].concat(), 1, &["was acknowledged"]);
 }
 
 #[test]

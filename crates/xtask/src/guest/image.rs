@@ -18,7 +18,7 @@ const FOLDERS: &[&str] = &["bin", "dev", "etc", "proc", "sys", "tmp", "usr/bin"]
 pub struct Contents<'a> {
     /// A word for its files beside those of other guests.
     pub name: &'a str,
-    /// Its first process, a script of busybox's shell.
+    /// What its first process does once the system is up, in busybox's shell.
     pub script: &'a str,
     /// Modules that it loads, with whatever they need.
     pub modules: &'a [&'a str],
@@ -68,7 +68,8 @@ impl Image {
             copy(&library, &inside(&root, &library))?;
         }
         let init = root.join("init");
-        fs::write(&init, contents.script).map_err(failed("writing", &init))?;
+        fs::write(&init, format!("{}\n{}", include_str!("begin.sh"), contents.script))
+            .map_err(failed("writing", &init))?;
         fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).map_err(failed("writing", &init))?;
         let initramfs = cache.join(format!("{}-initramfs", contents.name));
         let archive = fs::File::create(&initramfs).map_err(failed("making", &initramfs))?;

@@ -1,27 +1,4 @@
-#!/bin/busybox sh
-# The first process of the guest: asks the host for its turn, and does it. A cut of the power ends it anywhere.
-/bin/busybox --install -s /bin
-export PATH=/bin:/usr/bin HOME=/tmp
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-mkdir -p /dev/shm
-mount -t tmpfs tmp /tmp
-mount -t tmpfs shm /dev/shm
-echo /bin/modprobe > /proc/sys/kernel/modprobe
-ulimit -l unlimited
-set -o pipefail
-failures=0
-
-# Runs a command, and says how it ended. What it says is no terminal's: no progress bars.
-run() {
-    echo "== $*"
-    "$@" 2>&1 < /dev/null | cat
-    code=$?
-    echo "== exit code $code: $1 $2 $3"
-    [ $code -eq 0 ] || failures=$((failures + 1))
-}
-
+# Asks the host for its turn, and does it. A cut of the power ends it anywhere. It follows what every guest begins with.
 # A command that must be refused.
 refused() {
     echo "== refused? $*"

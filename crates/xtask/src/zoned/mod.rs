@@ -67,6 +67,8 @@ const NAMESPACES: &[Namespace] = &[
     },
 ];
 
+/// Most bytes of a message of a writer.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Threads of a writer of the crash test.
 const THREADS: usize = 2;
 
@@ -94,6 +96,11 @@ impl Ears {
         self.bytes.extend_from_slice(bytes);
         while let Some((head, rest)) = self.bytes.split_first_chunk::<4>() {
             let length = u32::from_le_bytes(*head) as usize;
+            if length > MESSAGE_BYTES_MAX {
+                self.failed = Some(format!("its words are garbled: a message of {length} bytes"));
+                self.bytes.clear();
+                return;
+            }
             let Some(message) = rest.get(..length) else { return };
             let number = |at: usize| {
                 message.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
