@@ -58,11 +58,12 @@
 
 use bytes::Bytes;
 
-use crate::checksum::{crc32c, hash128};
+use crate::checksum::hash128;
 use crate::codec::{Reader, put_prefixed};
-use crate::error::{FormatError, Result, check_features, check_version};
+use crate::error::{FormatError, Result, check_version};
 use crate::key::{KEY_BYTES_MAX, SequenceNumber};
 use crate::manifest::{Edit, TableDescription, TableName, decode_edit, encode_edit};
+use crate::message::Message;
 
 /// First bytes of a job.
 pub const JOB_MAGIC: [u8; 8] = *b"TMBLOJOB";
@@ -82,8 +83,6 @@ pub const JOB_NAMES_MAX: u32 = 1 << 20;
 const HEADER_BYTES: usize = 80;
 /// Where the attempt begins.
 const ATTEMPT_AT: usize = 32;
-/// Incompatible feature bits that this program knows: none.
-const FEATURES_KNOWN: u64 = 0;
 const ENDS_BEFORE_LAST: u8 = 1;
 
 /// Which jobs come first.
@@ -180,10 +179,7 @@ impl WorkerStatus {
         check_version(8, reader.u32()?, JOB_VERSION)?;
         let (jobs_max, running, waiting) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let (done, failed) = (reader.u64()?, reader.u64()?);
-        let abilities = take_all(&mut reader, |reader| reader.text(JOB_TEXT_BYTES_MAX).map(str::to_owned))?;
-        if abilities.len() > ABILITIES_MAX as usize {
-            return Err(FormatError::damaged(40, "at most 4096 abilities", abilities.len().to_string()));
-        }
+        let abilities = take_at_most(&mut reader, ABILITIES_MAX, take_text)?;
         reader.end()?;
         Ok(WorkerStatus { jobs_max, running, waiting, done, failed, abilities })
     }
@@ -450,49 +446,23 @@ pub struct JobAnswer {
     pub outcome: JobOutcome,
 }
 
-fn begin(magic: [u8; 8], attempt: &Attempt) -> Vec<u8> {
-    let mut out = Vec::with_capacity(4096);
-    out.extend_from_slice(&magic);
-    out.extend_from_slice(&JOB_VERSION.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&FEATURES_KNOWN.to_le_bytes());
-    out.extend_from_slice(&0u64.to_le_bytes());
+const fn message(magic: [u8; 8]) -> Message {
+    Message { magic, version: JOB_VERSION, header_bytes: HEADER_BYTES, bytes_max: JOB_BYTES_MAX }
+}
+
+const JOB: Message = message(JOB_MAGIC);
+const ANSWER: Message = message(JOB_ANSWER_MAGIC);
+
+fn begin(message: &Message, attempt: &Attempt) -> Vec<u8> {
+    let mut out = message.begin();
     out.extend_from_slice(&attempt.encode());
     out
 }
 
-fn finish(mut out: Vec<u8>) -> Result<Vec<u8>> {
-    let length = out.len() + 4;
-    if length > JOB_BYTES_MAX {
-        return Err(FormatError::limit(format!("a job of {length} bytes; at most {JOB_BYTES_MAX}")));
-    }
-    out[12..16].copy_from_slice(&(length as u32).to_le_bytes());
-    let checksum = crc32c(&out);
-    out.extend_from_slice(&checksum.to_le_bytes());
-    Ok(out)
-}
-
 /// What both begin with, and a reader of the rest.
-fn open(bytes: &[u8], magic: [u8; 8]) -> Result<(Attempt, Reader<'_>)> {
-    let mut reader = Reader::new(bytes);
-    let found = reader.array::<8>()?;
-    if found != magic {
-        let expected = format!("the magic {}", magic.escape_ascii());
-        return Err(FormatError::damaged(0, expected, found.escape_ascii().to_string()));
-    }
-    let (version, length) = (reader.u32()?, reader.u32()? as usize);
-    if length != bytes.len() || !(HEADER_BYTES + 4..=JOB_BYTES_MAX).contains(&length) {
-        return Err(FormatError::damaged(12, format!("{} bytes", bytes.len()), length.to_string()));
-    }
-    let (body, stored) = bytes.split_at(length - 4);
-    let (computed, stored) = (crc32c(body), Reader::new(stored).u32()?);
-    if computed != stored {
-        return Err(FormatError::checksum(body.len(), computed, stored));
-    }
-    check_version(8, version, JOB_VERSION)?;
-    check_features(16, reader.u64()?, FEATURES_KNOWN)?;
-    reader.u64()?;
-    Ok((Attempt::decode(&mut reader)?, Reader::new(&body[HEADER_BYTES..])))
+fn open<'a>(bytes: &'a [u8], message: &Message) -> Result<(Attempt, Reader<'a>)> {
+    let (mut header, body) = message.open(bytes)?;
+    Ok((Attempt::decode(&mut header)?, body))
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) -> Result<()> {
@@ -519,16 +489,30 @@ fn take_name(reader: &mut Reader<'_>) -> Result<TableName> {
 }
 
 /// So many of what `take` reads: grows with the bytes that are there, not with the count.
-fn take_all<T>(
+fn take_all<T>(reader: &mut Reader<'_>, take: impl FnMut(&mut Reader<'_>) -> Result<T>) -> Result<Vec<T>> {
+    take_at_most(reader, u32::MAX, take)
+}
+
+/// As [`take_all`], of no more than `count_max`.
+fn take_at_most<T>(
     reader: &mut Reader<'_>,
+    count_max: u32,
     mut take: impl FnMut(&mut Reader<'_>) -> Result<T>,
 ) -> Result<Vec<T>> {
+    let at = reader.position();
     let count = reader.u32()?;
+    if count > count_max {
+        return Err(FormatError::damaged(at, format!("at most {count_max} of them"), count.to_string()));
+    }
     let mut all = Vec::new();
     for _ in 0..count {
         all.push(take(reader)?);
     }
     Ok(all)
+}
+
+fn take_text(reader: &mut Reader<'_>) -> Result<String> {
+    reader.text(JOB_TEXT_BYTES_MAX).map(str::to_owned)
 }
 
 fn word(reader: &mut Reader<'_>) -> Result<u64> {
@@ -562,7 +546,7 @@ pub fn encode_job(job: &CompactionJob) -> Result<Vec<u8>> {
         let message = format!("a job with {} needs and {} names", job.needs.len(), job.names_max);
         return Err(FormatError::limit(message));
     }
-    let mut out = begin(JOB_MAGIC, &job.attempt);
+    let mut out = begin(&JOB, &job.attempt);
     for word in [job.time_ms, job.settled_ms, job.output_bytes] {
         out.extend_from_slice(&word.to_le_bytes());
     }
@@ -598,7 +582,7 @@ pub fn encode_job(job: &CompactionJob) -> Result<Vec<u8>> {
     }
     put_count(&mut out, job.edits.len())?;
     job.edits.iter().try_for_each(|edit| encode_edit(edit, &mut out))?;
-    finish(out)
+    JOB.finish(out)
 }
 
 /// The same job as another attempt.
@@ -606,11 +590,11 @@ pub fn encode_job(job: &CompactionJob) -> Result<Vec<u8>> {
 /// # Errors
 /// As [`decode_job`], of bytes that are no job.
 pub fn with_attempt(job: &[u8], random: u128) -> Result<(Attempt, Vec<u8>)> {
-    let (attempt, _) = open(job, JOB_MAGIC)?;
+    let (attempt, _) = open(job, &JOB)?;
     let attempt = Attempt { random, ..attempt };
     let mut out = job[..job.len() - 4].to_vec();
     out[ATTEMPT_AT..HEADER_BYTES].copy_from_slice(&attempt.encode());
-    Ok((attempt, finish(out)?))
+    Ok((attempt, JOB.finish(out)?))
 }
 
 /// Which attempt at which job some bytes are.
@@ -618,7 +602,7 @@ pub fn with_attempt(job: &[u8], random: u128) -> Result<(Attempt, Vec<u8>)> {
 /// # Errors
 /// As [`decode_job`].
 pub fn attempt_of(job: &[u8]) -> Result<Attempt> {
-    open(job, JOB_MAGIC).map(|(attempt, _)| attempt)
+    open(job, &JOB).map(|(attempt, _)| attempt)
 }
 
 /// Reads a job.
@@ -626,7 +610,7 @@ pub fn attempt_of(job: &[u8]) -> Result<Attempt> {
 /// # Errors
 /// `Damaged` or `Newer`, with the offset.
 pub fn decode_job(bytes: &[u8]) -> Result<CompactionJob> {
-    let (attempt, mut reader) = open(bytes, JOB_MAGIC)?;
+    let (attempt, mut reader) = open(bytes, &JOB)?;
     let reader = &mut reader;
     let mut read = || {
         let (time_ms, settled_ms, output_bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
@@ -639,12 +623,8 @@ pub fn decode_job(bytes: &[u8]) -> Result<CompactionJob> {
         if reader.u8()? != 0 {
             return Err(FormatError::newer(39, "unknown flags of a job".to_owned()));
         }
-        let place = reader.text(JOB_TEXT_BYTES_MAX)?.to_owned();
-        let needs = take_all(reader, |reader| reader.text(JOB_TEXT_BYTES_MAX).map(str::to_owned))?;
-        if needs.len() > JOB_NEEDS_MAX {
-            let expected = format!("at most {JOB_NEEDS_MAX} needs");
-            return Err(FormatError::damaged(40, expected, needs.len().to_string()));
-        }
+        let place = take_text(reader)?;
+        let needs = take_at_most(reader, JOB_NEEDS_MAX as u32, take_text)?;
         let snapshots = take_all(reader, |reader| Ok((sequence(reader)?, reader.u64()?)))?;
         let collected = take_all(reader, word)?;
         let inputs = take_all(reader, |reader| {
@@ -701,7 +681,7 @@ fn shortened(text: &str) -> &str {
 /// # Errors
 /// `Limit` when there are too many outputs.
 pub fn encode_job_answer(answer: &JobAnswer) -> Result<Vec<u8>> {
-    let mut out = begin(JOB_ANSWER_MAGIC, &answer.attempt);
+    let mut out = begin(&ANSWER, &answer.attempt);
     match &answer.outcome {
         JobOutcome::Failed(trouble, message) => {
             out.extend_from_slice(&[1, *trouble as u8]);
@@ -723,7 +703,7 @@ pub fn encode_job_answer(answer: &JobAnswer) -> Result<Vec<u8>> {
             }
         }
     }
-    finish(out)
+    ANSWER.finish(out)
 }
 
 /// Reads an answer.
@@ -731,7 +711,7 @@ pub fn encode_job_answer(answer: &JobAnswer) -> Result<Vec<u8>> {
 /// # Errors
 /// `Damaged` or `Newer`, with the offset.
 pub fn decode_job_answer(bytes: &[u8]) -> Result<JobAnswer> {
-    let (attempt, mut reader) = open(bytes, JOB_ANSWER_MAGIC)?;
+    let (attempt, mut reader) = open(bytes, &ANSWER)?;
     let reader = &mut reader;
     let mut read = || {
         let outcome = if flag(reader)? {
@@ -743,7 +723,7 @@ pub fn decode_job_answer(bytes: &[u8]) -> Result<JobAnswer> {
                 4 => JobTrouble::Other,
                 other => return Err(FormatError::newer(at, format!("a failure of kind {other}"))),
             };
-            JobOutcome::Failed(trouble, reader.text(JOB_TEXT_BYTES_MAX)?.to_owned())
+            JobOutcome::Failed(trouble, take_text(reader)?)
         } else {
             let mut words = [0; Tally::WORDS];
             for word in &mut words {
@@ -751,8 +731,8 @@ pub fn decode_job_answer(bytes: &[u8]) -> Result<JobAnswer> {
             }
             let filtered = [reader.u64()?, reader.u64()?, reader.u64()?];
             let (misused, names) = (reader.u64()?, reader.u32()?);
-            let filter_trouble = reader.text(JOB_TEXT_BYTES_MAX)?.to_owned();
-            let operator_trouble = reader.text(JOB_TEXT_BYTES_MAX)?.to_owned();
+            let filter_trouble = take_text(reader)?;
+            let operator_trouble = take_text(reader)?;
             let older = take_all(reader, take_name)?;
             let outputs = take_all(reader, |reader| {
                 let at = reader.position();

@@ -36,6 +36,7 @@ pub mod keyspace;
 pub mod log_frame;
 pub mod log_object;
 pub mod manifest;
+mod message;
 pub mod near_log;
 pub mod operands;
 pub mod pin;

@@ -30,9 +30,9 @@
 //! Text has its length (u32) before it, and no control characters: lines end with U+240A. The facts
 //! of a failure are its kind, its message and what to do about it.
 
-use crate::checksum::crc32c;
 use crate::codec::{Reader, put_prefixed};
-use crate::error::{FormatError, Result, check_features, check_version};
+use crate::error::{FormatError, Result};
+use crate::message::Message;
 
 /// First bytes of a question.
 pub const QUESTION_MAGIC: [u8; 8] = *b"TMBLOASK";
@@ -54,8 +54,6 @@ pub const FACT_BYTES_MAX: usize = 16 << 10;
 pub const LINE_END: char = '\u{240a}';
 /// Bytes before what a question and an answer say each in its own way.
 pub const QUESTION_HEADER_BYTES: usize = 56;
-/// Incompatible feature bits that this program knows: none.
-const FEATURES_KNOWN: u64 = 0;
 
 /// What a writer is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -100,27 +98,18 @@ pub struct Answer {
     pub facts: Vec<(String, String)>,
 }
 
-fn begin(magic: [u8; 8], incarnation: u64, id: u128) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(&magic);
-    out.extend_from_slice(&QUESTION_VERSION.to_le_bytes());
-    out.extend_from_slice(&0u32.to_le_bytes());
-    out.extend_from_slice(&0u64.to_le_bytes());
-    out.extend_from_slice(&0u64.to_le_bytes());
+const fn message(magic: [u8; 8], bytes_max: usize) -> Message {
+    Message { magic, version: QUESTION_VERSION, header_bytes: QUESTION_HEADER_BYTES, bytes_max }
+}
+
+const QUESTION: Message = message(QUESTION_MAGIC, QUESTION_BYTES_MAX);
+const ANSWER: Message = message(ANSWER_MAGIC, ANSWER_BYTES_MAX);
+
+fn begin(message: &Message, incarnation: u64, id: u128) -> Vec<u8> {
+    let mut out = message.begin();
     out.extend_from_slice(&incarnation.to_le_bytes());
     out.extend_from_slice(&id.to_le_bytes());
     out
-}
-
-fn finish(mut out: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>> {
-    let length = out.len() + 4;
-    if length > bytes_max {
-        return Err(FormatError::limit(format!("{length} bytes; at most {bytes_max}")));
-    }
-    out[12..16].copy_from_slice(&(length as u32).to_le_bytes());
-    let checksum = crc32c(&out);
-    out.extend_from_slice(&checksum.to_le_bytes());
-    Ok(out)
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str, bytes_max: usize) -> Result<()> {
@@ -136,7 +125,7 @@ fn put_text(out: &mut Vec<u8>, text: &str, bytes_max: usize) -> Result<()> {
 /// # Errors
 /// `Limit` when the name is too long.
 pub fn encode_question(question: &Question) -> Result<Vec<u8>> {
-    let mut out = begin(QUESTION_MAGIC, question.incarnation, question.id);
+    let mut out = begin(&QUESTION, question.incarnation, question.id);
     let verb = match &question.verb {
         Verb::Flush => 1u32,
         Verb::Compact => 2,
@@ -149,7 +138,7 @@ pub fn encode_question(question: &Question) -> Result<Vec<u8>> {
     if let Verb::Checkpoint(name) | Verb::Metrics(name) = &question.verb {
         put_text(&mut out, name, QUESTION_NAME_BYTES_MAX)?;
     }
-    finish(out, QUESTION_BYTES_MAX)
+    QUESTION.finish(out)
 }
 
 /// The bytes of an answer.
@@ -161,7 +150,7 @@ pub fn encode_answer(answer: &Answer) -> Result<Vec<u8>> {
     if count > FACTS_MAX {
         return Err(FormatError::limit(format!("{count} facts; at most {FACTS_MAX}")));
     }
-    let mut out = begin(ANSWER_MAGIC, answer.incarnation, answer.id);
+    let mut out = begin(&ANSWER, answer.incarnation, answer.id);
     out.extend_from_slice(&answer.epoch.to_le_bytes());
     out.extend_from_slice(&u32::from(!answer.is_done).to_le_bytes());
     out.extend_from_slice(&(count as u32).to_le_bytes());
@@ -169,31 +158,13 @@ pub fn encode_answer(answer: &Answer) -> Result<Vec<u8>> {
         put_text(&mut out, name, FACT_BYTES_MAX)?;
         put_text(&mut out, value, FACT_BYTES_MAX)?;
     }
-    finish(out, ANSWER_BYTES_MAX)
+    ANSWER.finish(out)
 }
 
 /// What both begin with: the life and the id, and a reader of the rest.
-fn open(bytes: &[u8], magic: [u8; 8], bytes_max: usize) -> Result<(u64, u128, Reader<'_>)> {
-    let mut reader = Reader::new(bytes);
-    let found = reader.array::<8>()?;
-    if found != magic {
-        let expected = format!("the magic {}", magic.escape_ascii());
-        return Err(FormatError::damaged(0, expected, found.escape_ascii().to_string()));
-    }
-    let (version, length) = (reader.u32()?, reader.u32()? as usize);
-    if length != bytes.len() || !(QUESTION_HEADER_BYTES + 4..=bytes_max).contains(&length) {
-        return Err(FormatError::damaged(12, format!("{} bytes", bytes.len()), length.to_string()));
-    }
-    let (body, stored) = bytes.split_at(length - 4);
-    let (computed, stored) = (crc32c(body), Reader::new(stored).u32()?);
-    if computed != stored {
-        return Err(FormatError::checksum(body.len(), computed, stored));
-    }
-    check_version(8, version, QUESTION_VERSION)?;
-    check_features(16, reader.u64()?, FEATURES_KNOWN)?;
-    reader.u64()?;
-    let (incarnation, id) = (reader.u64()?, reader.u128()?);
-    Ok((incarnation, id, Reader::new(&body[QUESTION_HEADER_BYTES..])))
+fn open<'a>(bytes: &'a [u8], message: &Message) -> Result<(u64, u128, Reader<'a>)> {
+    let (mut header, body) = message.open(bytes)?;
+    Ok((header.u64()?, header.u128()?, body))
 }
 
 /// Reads a question.
@@ -201,7 +172,7 @@ fn open(bytes: &[u8], magic: [u8; 8], bytes_max: usize) -> Result<(u64, u128, Re
 /// # Errors
 /// `Damaged` or `Newer`, with the offset.
 pub fn decode_question(bytes: &[u8]) -> Result<Question> {
-    let (incarnation, id, mut reader) = open(bytes, QUESTION_MAGIC, QUESTION_BYTES_MAX)?;
+    let (incarnation, id, mut reader) = open(bytes, &QUESTION)?;
     let mut read = || {
         let verb = match reader.u32()? {
             0 => return Err(FormatError::damaged(0, "a verb", "verb 0")),
@@ -225,7 +196,7 @@ pub fn decode_question(bytes: &[u8]) -> Result<Question> {
 /// # Errors
 /// `Damaged` or `Newer`, with the offset.
 pub fn decode_answer(bytes: &[u8]) -> Result<Answer> {
-    let (incarnation, id, mut reader) = open(bytes, ANSWER_MAGIC, ANSWER_BYTES_MAX)?;
+    let (incarnation, id, mut reader) = open(bytes, &ANSWER)?;
     let mut read = || {
         let epoch = reader.u64()?;
         let is_done = match reader.u32()? {

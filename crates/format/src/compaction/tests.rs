@@ -1,4 +1,5 @@
 use super::*;
+use crate::checksum::crc32c;
 use crate::fuzzing::seeds;
 
 #[test]
@@ -56,8 +57,29 @@ fn what_is_no_job_is_refused() {
     }
     let mut newer = job;
     newer[8] = 2;
-    let end = newer.len() - 4;
-    let checksum = crc32c(&newer[..end]).to_le_bytes();
-    newer[end..].copy_from_slice(&checksum);
-    assert!(matches!(decode_job(&newer), Err(FormatError::Newer { .. })));
+    assert!(matches!(decode_job(&with_checksum(newer)), Err(FormatError::Newer { .. })));
+}
+
+fn with_checksum(mut message: Vec<u8>) -> Vec<u8> {
+    let end = message.len() - 4;
+    let checksum = crc32c(&message[..end]).to_le_bytes();
+    message[end..].copy_from_slice(&checksum);
+    message
+}
+
+/// How many there are is looked at before any of them is.
+#[test]
+fn counts_are_bounded_before_what_they_count_is_read() {
+    let job = seeds::a_compaction_job();
+    let place = decode_job(&job).unwrap().place.len();
+    let mut many = job;
+    let needs_at = HEADER_BYTES + 40 + 4 + place;
+    many[needs_at..needs_at + 4].copy_from_slice(&(JOB_NEEDS_MAX as u32 + 1).to_le_bytes());
+    let error = decode_job(&with_checksum(many)).unwrap_err();
+    assert!(matches!(error, FormatError::Damaged { offset, .. } if offset == needs_at as u64), "{error}");
+    let worker = WorkerStatus { abilities: vec!["operator add_u64@1".to_owned()], ..WorkerStatus::default() };
+    let mut many = worker.encode().unwrap();
+    many[40..44].copy_from_slice(&(ABILITIES_MAX + 1).to_le_bytes());
+    let error = WorkerStatus::decode(&many).unwrap_err();
+    assert!(matches!(error, FormatError::Damaged { offset: 40, .. }), "{error}");
 }

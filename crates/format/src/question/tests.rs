@@ -1,4 +1,5 @@
 use super::*;
+use crate::checksum::crc32c;
 
 fn questions() -> [Question; 6] {
     let checkpoint = Verb::Checkpoint("monday".into());
