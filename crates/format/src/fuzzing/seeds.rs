@@ -89,7 +89,7 @@ pub(super) fn a_record() -> Vec<u8> {
         Edit::LogNamed {
             epoch: 1,
             lane: 0,
-            role: LogRole::Stream(3),
+            role: LogRole::Application,
             configuration: Bytes::from_static(b"log"),
         },
         Edit::TableAdded(a_description()),

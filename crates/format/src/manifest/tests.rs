@@ -61,8 +61,6 @@ fn all_edits() -> Vec<Edit> {
             configuration: Bytes::from_static(b"configuration"),
         },
         Edit::LogNamed { epoch: 3, lane: 0, role: LogRole::Main, configuration: Bytes::new() },
-        Edit::LogNamed { epoch: 3, lane: 9, role: LogRole::Stream(4), configuration: Bytes::new() },
-        Edit::StreamReached { stream: 4, sequence: SequenceNumber(14) },
         Edit::LogSealed { epoch: 3, lane: 1, length: 99 },
         Edit::LogReplayPoint { epoch: 3, lane: 1, offset: 98 },
         Edit::LogTrimmed { epoch: 3, lane: 1, entries: 97 },
@@ -169,23 +167,49 @@ fn a_claim_names_its_writer_in_the_bytes_of_the_table() {
 
 /// What names tables of other databases, or logs of streams, is not read by who does not know of
 /// them.
+/// Of a stream that is not the main one.
+fn edits_of_streams() -> [Edit; 3] {
+    let options = KeyspaceOptions::default();
+    [
+        Edit::KeyspaceCreated { id: 2, name: "orders".into(), stream: 4, options },
+        Edit::LogNamed { epoch: 3, lane: 9, role: LogRole::Stream(4), configuration: Bytes::new() },
+        Edit::StreamReached { stream: 4, sequence: SequenceNumber(14) },
+    ]
+}
+
+/// This program has no streams: it would pass over their logs.
+#[test]
+fn a_manifest_with_streams_is_a_newer_one() {
+    for edit in edits_of_streams() {
+        let mut bytes = Vec::new();
+        encode_edit(&edit, &mut bytes).unwrap();
+        assert_eq!(decode_edit(&mut crate::codec::Reader::new(&bytes)).as_ref(), Ok(&edit));
+        let edits = vec![edit];
+        let (object, end) = snapshot(&edits);
+        let found = [
+            read_back(&object, object.len(), &end).map(drop),
+            decode_record(&encode_record(&record(RecordKind::Edits(edits))).unwrap()).map(drop),
+        ];
+        for found in found {
+            assert!(matches!(found, Err(FormatError::Newer { offset: 16, .. })), "{found:?}");
+        }
+    }
+}
+
 #[test]
 fn edits_about_sources_and_streams_have_feature_bits() {
     let of = |edits: Vec<Edit>| encode_record(&record(RecordKind::Edits(edits))).unwrap();
-    for edit in all_edits() {
+    for edit in all_edits().into_iter().chain(edits_of_streams()) {
         assert_eq!(of(vec![edit.clone()])[16], u8::try_from(edit.features()).unwrap(), "{edit:?}");
     }
     let bytes = of(all_edits());
     let mut without = bytes[..bytes.len() - 4].to_vec();
-    assert_eq!(without[16], 3);
-    for features in 0..3 {
-        without.truncate(bytes.len() - 4);
-        without[16] = features;
-        without.extend_from_slice(&crc32c(&without).to_le_bytes());
-        assert!(matches!(decode_record(&without), Err(FormatError::Damaged { offset: 16, .. })));
-    }
+    assert_eq!(without[16], 1);
+    without[16] = 0;
+    without.extend_from_slice(&crc32c(&without).to_le_bytes());
+    assert!(matches!(decode_record(&without), Err(FormatError::Damaged { offset: 16, .. })));
     let identity = SnapshotIdentity { incarnation: 1, slot: 2, random: 3 };
-    for edit in all_edits().iter().filter(|edit| edit.features() != 0) {
+    for edit in all_edits().iter().chain(&edits_of_streams()).filter(|edit| edit.features() != 0) {
         assert!(SnapshotEncoder::new(identity).push(edit).is_err());
     }
 }

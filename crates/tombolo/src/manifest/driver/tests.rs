@@ -534,9 +534,9 @@ fn publishes_log_configurations() {
         let record = LogRecord { id, configuration: "here".into() };
         let unknown = writer.publish(record.clone()).await.unwrap_err();
         assert_eq!(unknown.kind(), ErrorKind::Bug, "nothing says what the lane is for");
-        writer.assign_lanes([(0, LogRole::Stream(7))]);
+        writer.assign_lanes([(0, LogRole::Application)]);
         writer.publish(record.clone()).await.unwrap();
-        assert_eq!(writer.state().logs()[&id].role, LogRole::Stream(7));
+        assert_eq!(writer.state().logs()[&id].role, LogRole::Application);
         assert_eq!(writer.named(), [record]);
         let sealed = |length| vec![Edit::LogSealed { epoch: 1, lane: 0, length }];
         writer.commit(sealed(100)).await.unwrap().unwrap();
