@@ -3,12 +3,12 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use tombolo::{Cursor, Result};
+use tombolo::{Cursor, Error, ErrorKind, Result};
 use tombolo_format::typed_key::KeyDecoder;
 
 use crate::keyspace::Named;
 use crate::prefix::{after, bytes_of};
-use crate::{Key, PrefixOf, Value, View};
+use crate::{Check, Key, PrefixOf, Value, View};
 
 /// A cursor over the entries of a typed keyspace, at one moment. It lends values out of the cache;
 /// [`TypedCursor::key`] makes the key that it stands at.
@@ -31,8 +31,10 @@ impl<K: Key, V: Value> TypedCursor<K, V> {
         TypedCursor { cursor, named, of: PhantomData }
     }
 
-    /// The cursor by bytes.
+    /// The cursor by bytes. As another one may be put in its place, values are checked with each
+    /// read from here on, also where [`Check::once_a_block`] was asked for.
     pub fn cursor(&mut self) -> &mut Cursor {
+        self.named.check = Check::each_read();
         &mut self.cursor
     }
 
@@ -67,8 +69,13 @@ impl<K: Key, V: Value> TypedCursor<K, V> {
     /// The value at which it stands, in place.
     ///
     /// # Errors
-    /// `Corrupt` for bytes that are no value of the type.
+    /// `Corrupt` for bytes that are no value of the type; `Invalid` at no entry.
     pub fn value(&self) -> Result<View<'_, V>> {
+        // What lies at no entry was never written, and must not be trusted.
+        if !self.cursor.valid() {
+            return Err(Error::new(ErrorKind::Invalid, "the cursor stands at no entry, which has no value")
+                .advice("move it first, and look whether it found an entry"));
+        }
         let bytes = self.cursor.value();
         self.named.check.view(bytes).map_err(|error| self.named.no_value(self.cursor.key(), &error))
     }

@@ -126,8 +126,9 @@ impl<V: Value + ?Sized> Check<V> {
     ///
     /// # Safety
     /// All that was ever written to the keyspace is a value of type `V`, written by a
-    /// [`crate::TypedKeyspace`] of this type; so is all that its merge operator makes. Others who
-    /// can write to the store can break that.
+    /// [`crate::TypedKeyspace`] of this type; so is all that its merge operator and its compaction
+    /// filter make. Others who can write to the store can break that. No part of an archive asks
+    /// for an alignment above 16.
     pub unsafe fn once_a_block() -> Check<V> {
         Check { trusts: true, of: PhantomData }
     }

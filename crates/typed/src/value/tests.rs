@@ -26,6 +26,60 @@ fn what_is_no_value_is_refused() {
     assert!(lent::<()>(&[0]).is_err());
 }
 
+/// Text of capitals, of which a view that trusts looks at nothing.
+struct Capitals;
+
+impl Describe for Capitals {
+    fn describe(shape: &mut crate::Shape) {
+        shape.text("capitals");
+    }
+}
+
+struct Trusting;
+
+impl Form<Capitals> for Trusting {
+    type View<'a> = &'a [u8];
+
+    const ALIGNMENT: usize = 1;
+
+    fn write<R>(_: &Capitals, take: impl FnOnce(&[u8]) -> R) -> Result<R, ValueError> {
+        Ok(take(b"CAPITALS"))
+    }
+
+    fn view(bytes: &[u8]) -> Result<&[u8], ValueError> {
+        let is_sound = !bytes.is_empty() && bytes.iter().all(u8::is_ascii_uppercase);
+        if is_sound { Ok(bytes) } else { Err(ValueError::new("no capitals")) }
+    }
+
+    unsafe fn view_again(bytes: &[u8]) -> Result<&[u8], ValueError> {
+        Ok(bytes)
+    }
+}
+
+impl Value for Capitals {
+    type Form = Trusting;
+}
+
+#[test]
+fn a_cursor_trusts_nothing_but_entries_of_its_keyspace() {
+    let db = tombolo::Db::builder("mem://trusting").open().wait().unwrap();
+    let capitals = crate::TypedKeyspace::<u64, Capitals>::open(&db, "capitals").wait().unwrap();
+    let others = crate::TypedKeyspace::<u64, String>::open(&db, "others").wait().unwrap();
+    capitals.put(&1, &Capitals).wait().unwrap();
+    others.put(&1, "others").wait().unwrap();
+    // SAFETY: all that is written to the keyspace are such values.
+    let capitals = capitals.checking(unsafe { Check::once_a_block() });
+    let mut cursor = capitals.all();
+    assert_eq!(cursor.value().unwrap_err().kind(), tombolo::ErrorKind::Invalid, "before all entries");
+    assert!(cursor.next().unwrap());
+    assert_eq!(cursor.value().unwrap(), b"CAPITALS");
+    assert!(!cursor.next().unwrap());
+    assert_eq!(cursor.value().unwrap_err().kind(), tombolo::ErrorKind::Invalid, "after all entries");
+    *cursor.cursor() = others.keyspace().cursor::<&[u8]>(..);
+    assert!(cursor.next().unwrap());
+    assert_eq!(cursor.value().unwrap_err().kind(), tombolo::ErrorKind::Corrupt, "of another keyspace");
+}
+
 #[cfg(feature = "zerocopy")]
 mod of_zerocopy {
     use ::zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
