@@ -24,7 +24,8 @@ pub struct Change {
 pub struct Changes {
     before: Cursor,
     after: Cursor,
-    has_begun: bool,
+    /// Which of them move before they are looked at: a move that fails is made again.
+    moves: [bool; 2],
 }
 
 impl fmt::Debug for Changes {
@@ -36,47 +37,38 @@ impl fmt::Debug for Changes {
 impl Changes {
     /// From where these stand.
     pub fn between(before: Cursor, after: Cursor) -> Changes {
-        Changes { before, after, has_begun: false }
+        Changes { before, after, moves: [true; 2] }
     }
 
-    /// The next change.
+    /// The next change. After an error it may be asked again: nothing was passed over.
     ///
     /// # Errors
     /// Those of the cursors.
     #[allow(clippy::should_implement_trait, reason = "it fails, and an iterator would go on after that")]
     pub fn next(&mut self) -> Result<Option<Change>> {
-        if !self.has_begun {
-            self.before.next()?;
-            self.after.next()?;
-            self.has_begun = true;
-        }
         loop {
+            for (cursor, moves) in [&mut self.before, &mut self.after].into_iter().zip(&mut self.moves) {
+                if *moves {
+                    cursor.next()?;
+                    *moves = false;
+                }
+            }
             let order = match (self.before.valid(), self.after.valid()) {
                 (false, false) => return Ok(None),
                 (true, false) => Ordering::Less,
                 (false, true) => Ordering::Greater,
                 (true, true) => self.before.key().cmp(self.after.key()),
             };
+            self.moves = [order != Ordering::Greater, order != Ordering::Less];
             if order == Ordering::Equal && self.before.value() == self.after.value() {
-                self.before.next()?;
-                self.after.next()?;
                 continue;
             }
-            let (mut key, mut before, mut after) = (None, None, None);
-            if order != Ordering::Greater {
-                if let Some((found, value)) = self.before.entry() {
-                    (key, before) = (Some(found), Some(value));
-                }
-                self.before.next()?;
-            }
-            if order != Ordering::Less {
-                if let Some((found, value)) = self.after.entry() {
-                    (key, after) = (Some(found), Some(value));
-                }
-                self.after.next()?;
-            }
-            let Some(key) = key else { return Ok(None) };
-            return Ok(Some(Change { key, before, after }));
+            let [before, after] = self.moves;
+            let before = before.then(|| self.before.entry()).flatten();
+            let after = after.then(|| self.after.entry()).flatten();
+            let Some((key, _)) = before.as_ref().or(after.as_ref()) else { return Ok(None) };
+            let value = |entry: Option<(Value, Value)>| entry.map(|(_, value)| value);
+            return Ok(Some(Change { key: key.clone(), before: value(before), after: value(after) }));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Several cursors as one, whose weights are added.
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use tombolo::Result;
@@ -16,69 +15,64 @@ use crate::{Key, TypedCursor};
 ///
 /// Sums wrap, as those of the merge operator `weights` do.
 pub struct WeightMerge<K> {
-    /// Each stands at an entry, or is at its end.
-    cursors: Vec<(TypedCursor<K, i64>, i64)>,
-    has_begun: bool,
+    parts: Vec<Part<K>>,
+}
+
+/// A cursor with its factor.
+struct Part<K> {
+    cursor: TypedCursor<K, i64>,
+    factor: i64,
+    /// Whether it moves before it is looked at: a move that fails is made again.
+    moves: bool,
+}
+
+impl<K: Key> Part<K> {
+    fn is_at(&self, key: &[u8]) -> bool {
+        self.cursor.valid() && self.cursor.key_bytes() == key
+    }
 }
 
 impl<K> fmt::Debug for WeightMerge<K> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("WeightMerge").field("cursors", &self.cursors.len()).finish_non_exhaustive()
+        formatter.debug_struct("WeightMerge").field("cursors", &self.parts.len()).finish_non_exhaustive()
     }
 }
 
 impl<K: Key> WeightMerge<K> {
     /// Of these cursors, from where they stand: each with its factor.
     pub fn new(cursors: impl IntoIterator<Item = (TypedCursor<K, i64>, i64)>) -> WeightMerge<K> {
-        WeightMerge { cursors: cursors.into_iter().collect(), has_begun: false }
+        let parts = cursors.into_iter().map(|(cursor, factor)| Part { cursor, factor, moves: true });
+        WeightMerge { parts: parts.collect() }
     }
 
-    /// The next key whose weights do not add up to zero, with their sum.
+    /// The next key whose weights do not add up to zero, with their sum. After an error it may be
+    /// asked again: nothing was passed over.
     ///
     /// # Errors
     /// Those of the cursors; `Corrupt` for bytes that are no weight.
     #[allow(clippy::should_implement_trait, reason = "it fails, and an iterator would go on after that")]
     pub fn next(&mut self) -> Result<Option<(K, i64)>> {
-        if !self.has_begun {
-            for (cursor, _) in &mut self.cursors {
-                cursor.next()?;
-            }
-            self.has_begun = true;
-        }
         loop {
-            let Some(at) = self.smallest() else { return Ok(None) };
-            let key = self.cursors[at].0.key_bytes().to_vec();
+            for part in self.parts.iter_mut().filter(|part| part.moves) {
+                part.cursor.next()?;
+                part.moves = false;
+            }
+            let Some(smallest) = self.smallest() else { return Ok(None) };
+            let (bytes, key) = (smallest.key_bytes().to_vec(), smallest.key()?);
             let mut sum = 0_i64;
-            let mut found = None;
-            for (cursor, factor) in &mut self.cursors {
-                if cursor.valid() && cursor.key_bytes() == key {
-                    sum = sum.wrapping_add(cursor.value()?.wrapping_mul(*factor));
-                    if found.is_none() {
-                        found = Some(cursor.key()?);
-                    }
-                }
+            for part in self.parts.iter().filter(|part| part.is_at(&bytes)) {
+                sum = sum.wrapping_add(part.cursor.value()?.wrapping_mul(part.factor));
             }
-            for (cursor, _) in &mut self.cursors {
-                if cursor.valid() && cursor.key_bytes() == key {
-                    cursor.next()?;
-                }
-            }
-            if let (Some(key), true) = (found, sum != 0) {
+            self.parts.iter_mut().for_each(|part| part.moves = part.is_at(&bytes));
+            if sum != 0 {
                 return Ok(Some((key, sum)));
             }
         }
     }
 
-    /// Which of them stands at the smallest key.
-    fn smallest(&self) -> Option<usize> {
-        let mut smallest: Option<usize> = None;
-        for (at, (cursor, _)) in self.cursors.iter().enumerate() {
-            let is_smaller =
-                |than: usize| cursor.key_bytes().cmp(self.cursors[than].0.key_bytes()) == Ordering::Less;
-            if cursor.valid() && smallest.is_none_or(is_smaller) {
-                smallest = Some(at);
-            }
-        }
-        smallest
+    /// The one that stands at the smallest key.
+    fn smallest(&self) -> Option<&TypedCursor<K, i64>> {
+        let cursors = self.parts.iter().map(|part| &part.cursor).filter(|cursor| cursor.valid());
+        cursors.min_by_key(|cursor| cursor.key_bytes())
     }
 }

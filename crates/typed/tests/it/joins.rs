@@ -1,9 +1,11 @@
 //! Look-ups of many keys, Z-sets of several cursors, changes, timers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
-use tombolo::{Batch, Db, ErrorKind, KeyspaceOptions, OperatorName};
+use tombolo::{Batch, Db, ErrorKind, FullOperator, KeyspaceOptions, Operator, OperatorError, OperatorName};
 use tombolo_typed::{Changes, Timers, TypedKeyspace, WeightMerge};
 
 type Weights = TypedKeyspace<(u32, u32), i64>;
@@ -126,4 +128,83 @@ fn timers_fire_once_and_in_order() {
     }
     assert_eq!(fired, [vec![], vec![(10, 1), (10, 2)], vec![(30, 1)], vec![(40, 4)]]);
     assert_eq!(timers.earliest().unwrap(), None);
+}
+
+/// Gives what lies below the operands, and fails once when it is told to.
+struct FailsOnce(Arc<AtomicBool>);
+
+impl FullOperator for FailsOnce {
+    fn fold(
+        &self,
+        _key: &[u8],
+        base: Option<&[u8]>,
+        _operands: &[&[u8]],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, OperatorError> {
+        if self.0.swap(false, Ordering::Relaxed) {
+            return Err("it fails once".into());
+        }
+        value.extend_from_slice(base.unwrap_or_default());
+        Ok(base.is_some())
+    }
+}
+
+/// A database with two keyspaces in which reads of merged keys fail once.
+fn failing(name: &str) -> ([Weights; 2], Db, Arc<AtomicBool>) {
+    let (fails, operator) = (Arc::default(), OperatorName::parse("fails_once").unwrap());
+    let made = Operator::full(FailsOnce(Arc::clone(&fails)));
+    let db = Db::builder(crate::fresh(name)).operator(operator.clone(), made).open().wait().unwrap();
+    let open = |name: &str| {
+        let options = KeyspaceOptions { operator: Some(operator.clone()), ..KeyspaceOptions::default() };
+        Weights::open_with(&db, name, options).wait().unwrap()
+    };
+    ([open("one"), open("other")], db, fails)
+}
+
+#[test]
+fn changes_after_a_read_that_failed_are_all_there_and_no_others() {
+    for merged in [(0, 1), (0, 2)] {
+        let ([set, _], db, fails) = failing("typed-changes-fail");
+        for number in 1..4 {
+            set.put(&(0, number), &1).wait().unwrap();
+        }
+        let moment = db.snapshot();
+        set.put(&(0, 3), &2).wait().unwrap();
+        if merged != (0, 1) {
+            set.put(&(0, 1), &2).wait().unwrap();
+        }
+        set.merge(&merged, &0).wait().unwrap();
+        let mut changes =
+            Changes::between(moment.cursor::<&[u8]>(set.keyspace(), ..), set.keyspace().cursor::<&[u8]>(..));
+        fails.store(true, Ordering::Relaxed);
+        let (mut changed, mut failed) = (Vec::new(), 0);
+        loop {
+            match changes.next() {
+                Ok(None) => break,
+                Ok(Some(change)) => {
+                    changed.push((change.key[7], change.before.is_some(), change.after.is_some()));
+                }
+                Err(_) => failed += 1,
+            }
+        }
+        let first = (merged != (0, 1)).then_some((1, true, true));
+        assert_eq!(failed, 1);
+        assert_eq!(changed, first.into_iter().chain([(3, true, true)]).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn weights_after_a_read_that_failed_are_whole() {
+    let (sets, _db, fails) = failing("typed-weights-fail");
+    for (set, weight) in sets.iter().zip([3, 5]) {
+        set.put(&(1, 1), &weight).wait().unwrap();
+        set.put(&(1, 2), &weight).wait().unwrap();
+    }
+    sets[1].merge(&(1, 1), &0).wait().unwrap();
+    let mut merge = WeightMerge::new([(sets[0].all(), 1), (sets[1].all(), 1)]);
+    fails.store(true, Ordering::Relaxed);
+    merge.next().unwrap_err();
+    assert_eq!(merge.next().unwrap(), Some(((1, 1), 8)));
+    assert_eq!(merge.next().unwrap(), Some(((1, 2), 8)));
+    assert_eq!(merge.next().unwrap(), None);
 }
