@@ -7,7 +7,7 @@
 //! no scope: what memory answers never looks, and a miss looks once.
 //!
 //! Invariant: a scope is the thread's only within a call of [`Scope::within`], also when that ends
-//! by a panic.
+//! by a panic. What belongs to another operation runs [`outside`] of it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -110,6 +110,12 @@ pub(crate) fn current() -> Option<Instant> {
 /// The scope of the operation that this thread works at.
 pub(crate) fn scope() -> Option<Arc<Scope>> {
     SCOPE.with_borrow(Clone::clone)
+}
+
+/// Runs `work` of another operation than the one that this thread works at: without its scope.
+pub(crate) fn outside<R>(work: impl FnOnce() -> R) -> R {
+    let _restore = Restore(SCOPE.replace(None));
+    work()
 }
 
 /// Notes what the operation that this thread works at waits for from here on, if anybody may ask.

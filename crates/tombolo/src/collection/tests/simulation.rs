@@ -40,16 +40,22 @@ struct Ledger {
 impl Ledger {
     /// What `reached` at some time must be in a state loaded since.
     fn check(&mut self, what: &str, before: &BTreeMap<u32, u64>, state: &State) {
-        for (stream, number) in before {
-            let found = state.streams().get(stream).map_or(0, |sequence| sequence.0);
+        for (process, number) in before {
+            let found =
+                state.keyspace_by_name(&own_keyspace(*process)).map_or(0, |keyspace| keyspace.flushed.0);
             if found < *number {
                 self.wrong.push(format!(
-                    "{what}: process {stream} was acknowledged {number}, the state of slot {} has {found}",
+                    "{what}: process {process} was acknowledged {number}, the state of slot {} has {found}",
                     state.slot()
                 ));
             }
         }
     }
+}
+
+/// A process's number is how far a keyspace of its own was flushed.
+fn own_keyspace(process: u32) -> String {
+    format!("of process {process}")
 }
 
 type Shared = Arc<Mutex<Ledger>>;
@@ -92,7 +98,7 @@ fn description(name: TableName) -> TableDescription {
 struct Contender {
     env: Env,
     store: Arc<dyn ObjectStore>,
-    stream: u32,
+    process: u32,
     number: u64,
     ledger: Shared,
 }
@@ -103,7 +109,7 @@ impl Contender {
             if let Err(error) = self.round(edits).await
                 && !is_expected(&error)
             {
-                self.ledger.lock().wrong.push(format!("process {}: {error}", self.stream));
+                self.ledger.lock().wrong.push(format!("process {}: {error}", self.process));
             }
             self.env.sleep(Duration::from_millis(self.env.random_u64() % 3000)).await;
         }
@@ -142,16 +148,24 @@ impl Contender {
     async fn edit(&mut self, manifest: &Manifest, edit: u32) -> tombolo_storage::Result<()> {
         self.number += 1;
         let number = self.number;
-        let mut edits = vec![Edit::StreamReached { stream: self.stream, sequence: SequenceNumber(number) }];
         let state = manifest.state();
-        if state.keyspace(0).is_none() {
-            edits.push(Edit::KeyspaceCreated {
-                id: 0,
-                name: "default".into(),
-                stream: 0,
-                options: KeyspaceOptions::default(),
-            });
-        } else if edit.is_multiple_of(3) {
+        let mut edits = Vec::new();
+        let mut keyspace = |id: u32, name: String| {
+            let options = KeyspaceOptions::default();
+            edits.push(Edit::KeyspaceCreated { id, name, stream: 0, options });
+            id
+        };
+        let next = state.keyspaces().map(|keyspace| keyspace.id + 1).max();
+        if next.is_none() {
+            keyspace(0, "default".into());
+        }
+        let own = own_keyspace(self.process);
+        let id = match state.keyspace_by_name(&own) {
+            Some(keyspace) => keyspace.id,
+            None => keyspace(next.unwrap_or(1), own),
+        };
+        edits.push(Edit::KeyspaceFlushed { id, sequence: SequenceNumber(number) });
+        if next.is_some() && edit.is_multiple_of(3) {
             let name = manifest.fresh_table_name();
             let object = names::table(manifest.incarnation(), name);
             let placement = Placement::new(ObjectKind::Table, Life::Medium);
@@ -163,7 +177,7 @@ impl Contender {
         }
         let slot = manifest.committed(edits).await?;
         let mut ledger = self.ledger.lock();
-        ledger.reached.insert(self.stream, number);
+        ledger.reached.insert(self.process, number);
         if let Some(other) = ledger.acknowledged.insert(slot, manifest.epoch()) {
             ledger.wrong.push(format!(
                 "slot {slot} was acknowledged to epoch {other} and to epoch {}",
@@ -195,11 +209,12 @@ impl Fight {
     }
 
     fn start(&mut self, rounds: u32, edits: u32) {
-        let stream = u32::try_from(self.processes.len()).unwrap();
-        let process = self.world.process(&format!("contender-{stream}"));
+        let number = u32::try_from(self.processes.len()).unwrap();
+        let process = self.world.process(&format!("contender-{number}"));
         let store = FaultObjectStore::new(&self.infrastructure, Arc::clone(&self.base), self.plan.clone());
         let (env, ledger) = (process.env(), Arc::clone(&self.ledger));
-        let contender = Contender { env: env.clone(), store: Arc::new(store), stream, number: 0, ledger };
+        let contender =
+            Contender { env: env.clone(), store: Arc::new(store), process: number, number: 0, ledger };
         env.spawn(TaskClass::Foreground, "contender", contender.run(rounds, edits)).detach();
         self.processes.push(process);
     }

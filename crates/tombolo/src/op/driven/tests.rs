@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tombolo_env::{Completer, completion};
 
+use super::super::Op;
 use super::*;
 
 /// A read that ends with what its completer is given, and whether it has begun.
@@ -54,4 +55,21 @@ fn a_read_is_taken_once_and_goes_with_its_operation() {
     assert!(tell_dropped.is_abandoned());
     drop(read(&env));
     assert_eq!(begun(&[&has_begun]), [false], "nothing begins that was dropped");
+}
+
+#[test]
+fn a_read_that_another_has_begin_does_not_get_its_deadline() {
+    let env = Env::real();
+    let read = |limit| {
+        let start = || {
+            let work = async { Ok(deadline::current().is_some()) };
+            Op::read(&env, true, "get", work)
+        };
+        Op::limited(deadline::Limit(limit), &env, "get", start)
+    };
+    let hour = Some(std::time::Duration::from_secs(3600));
+    let (unlimited, limited) = (read(None), read(hour));
+    let last = read(None);
+    assert!(!unlimited.wait().unwrap(), "it has the deadline of the read that had it begin");
+    assert!(limited.wait().unwrap() && !last.wait().unwrap());
 }

@@ -312,7 +312,6 @@ impl World {
         state.begun = None;
         let Some(task) = state.tasks.get(state.next_task).copied() else { return self.end(process) };
         state.next_task += 1;
-        let number = state.next_task as u64;
         match task {
             Task::Open => {
                 let mut open = Open::new(Policy::new(OpenMode::CreateOrOpen, None));
@@ -331,8 +330,11 @@ impl World {
                 self.following(process, follow, step)
             }
             Task::Edit => {
-                let stream = u32::try_from(process).unwrap_or(u32::MAX);
-                self.append(process, vec![Edit::StreamReached { stream, sequence: SequenceNumber(number) }])
+                // Higher than all before it, and no two processes write the same bytes.
+                let Some(tip) = &self.processes[process].tip else { return self.end(process) };
+                let reached = tip.state.streams().get(&0).map_or(0, |sequence| sequence.0);
+                let sequence = SequenceNumber((reached / 64 + 1) * 64 + process as u64);
+                self.append(process, vec![Edit::StreamReached { stream: 0, sequence }])
             }
             Task::Snapshot => self.snapshot(process),
             Task::Table(random) => {
