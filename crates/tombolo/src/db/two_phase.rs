@@ -11,10 +11,12 @@
 //! 3. A clone, or a restored database, may only roll back what it finds prepared: the decision was
 //!    made elsewhere.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::batch::{Operation, Operations};
+use tombolo_format::expiry::{OperandTimes, join_operand, split_operand};
 use tombolo_format::key::EntryKind;
 use tombolo_format::prepared::{
     OUTCOME_KEY, PREPARED_KEY, PreparedSpan, PreparedTransaction, SpanEnd, TransactionEnd, transaction_key,
@@ -243,7 +245,9 @@ impl Decision {
         let engine = Arc::clone(self.db.engine());
         let snapshot = self.db.snapshot();
         let key = transaction_key(PREPARED_KEY, &self.id);
-        let Some(record) = snapshot.get(&self.reserved, &key).await? else { return self.made_before().await };
+        let Some(record) = snapshot.get(&self.reserved, &key).await? else {
+            return self.made_before(None).await;
+        };
         let found = PreparedTransaction::decode(&record).map_err(damaged)?;
         let is_own = found.database == id_of(&engine);
         if self.commits && !is_own && !is_enabled(Mutant::CloneCommitsPrepared) {
@@ -263,7 +267,7 @@ impl Decision {
                     // Of a keyspace that was dropped nothing is left to write to.
                     && let Some(keyspace) = engine.catalog.by_id(keyspace)
                 {
-                    prepared.push(&keyspace, kind, key, value);
+                    prepared.push(&keyspace, kind, key, &self.shown_now(kind, value));
                 }
             }
         }
@@ -288,25 +292,40 @@ impl Decision {
             prepares: None,
         };
         match write::commit_transaction(&engine, transactional, self.db.limit).await {
-            Err(error) if error.kind() == ErrorKind::Conflict => self.made_before().await,
+            Err(error) if error.kind() == ErrorKind::Conflict => self.made_before(Some(error)).await,
             committed => committed.map(drop),
         }
     }
 
-    /// It is not prepared: whether it was decided so.
-    async fn made_before(&self) -> Result<()> {
+    /// What an entry stores that is shown by the decision. An operand that ends counts as written
+    /// now, however long ago it was prepared: what it would have lain over then may be destroyed.
+    fn shown_now<'a>(&self, kind: EntryKind, stored: &'a [u8]) -> Cow<'a, [u8]> {
+        match (kind, split_operand(stored)) {
+            (EntryKind::ExpiringMerge, Ok((operand, times))) => {
+                let engine = self.db.engine();
+                let written_ms = engine.time.now(unix_ms(&engine.env));
+                Cow::Owned(join_operand(operand, OperandTimes { written_ms, ..times }))
+            }
+            _ => Cow::Borrowed(stored),
+        }
+    }
+
+    /// It is not prepared, or `conflict` says what changed meanwhile: whether it was decided so.
+    async fn made_before(&self, conflict: Option<Error>) -> Result<()> {
         let wanted =
             if self.commits { TransactionOutcome::Committed } else { TransactionOutcome::RolledBack };
         let id = self.id.escape_ascii();
-        match self.db.transaction_outcome(&self.id).await? {
-            Some(outcome) if outcome == wanted => Ok(()),
-            Some(outcome) => {
+        match (self.db.transaction_outcome(&self.id).await?, conflict) {
+            (Some(outcome), _) if outcome == wanted => Ok(()),
+            // It can be decided still.
+            (Some(TransactionOutcome::InDoubt), Some(conflict)) => Err(conflict),
+            (Some(outcome), _) => {
                 let message = format!("transaction \"{id}\" was decided otherwise");
                 Err(Error::new(ErrorKind::Conflict, message)
                     .expected(format!("{wanted:?}"))
                     .found(format!("{outcome:?}")))
             }
-            None => {
+            (None, _) => {
                 let message = format!("there is no prepared transaction \"{id}\"");
                 Err(Error::new(ErrorKind::NotFound, message).advice(
                     "Db::in_doubt lists those that are prepared; what was decided is known for a day",

@@ -247,6 +247,11 @@ fn check_features(engine: &Store, given: &Given, table: &TableDescription) -> Re
         let error = Error::new(ErrorKind::Unsupported, "the table's values lie in objects of their own");
         return Err(error.advice("make it with TableFileBuilder, which keeps values in the table"));
     }
+    // What they lay over when they were written may be destroyed.
+    if table.expiry().is_some_and(|expiry| expiry.written_ms != u64::MAX) {
+        let error = Error::new(ErrorKind::Unsupported, "the table has merge operands that end");
+        return Err(error.advice("merge them with Keyspace::merge_until_with, or give values that end"));
+    }
     let beyond = table.features & !allowed;
     if beyond == 0 {
         return Ok(());

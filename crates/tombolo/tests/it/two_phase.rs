@@ -2,10 +2,11 @@
 //! transactions, by their ids.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tombolo::{
-    Builder, Db, Env, ErrorKind, InDoubt, KeyspaceOptions, Options, TakeOver, TransactionOptions,
-    TransactionOutcome,
+    Builder, Db, Env, ErrorKind, InDoubt, KeyspaceOptions, OperatorName, Options, TakeOver,
+    TransactionOptions, TransactionOutcome,
 };
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
@@ -156,6 +157,42 @@ fn a_prepared_transaction_after_a_takeover() {
 #[test]
 fn a_prepared_transaction_outlives_its_writer() {
     a_prepared_transaction_after_a_takeover();
+}
+
+/// However long it is prepared: an operand that ends counts as written when it is shown.
+#[test]
+fn a_prepared_operand_that_ends_is_decided_after_hours() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let options = KeyspaceOptions {
+            operator: Some(OperatorName::parse("add_u64").unwrap()),
+            ttl: Some(Duration::from_secs(6 * 3600)),
+            ..KeyspaceOptions::default()
+        };
+        let visits = db.create_keyspace("visits", options).await.unwrap();
+        for (key, ttl) in [("ended", 1), ("lives", 5)] {
+            visits.merge_ttl(key, 1_u64.to_le_bytes(), Duration::from_secs(ttl * 3600)).await.unwrap();
+        }
+        let transaction = db.transaction();
+        for key in ["ended", "lives"] {
+            transaction.merge(&visits, key, 2_u64.to_le_bytes()).await.unwrap();
+        }
+        transaction.prepare("one").await.unwrap();
+        stores.env.sleep(Duration::from_secs(3 * 3600)).await;
+        db.decide("one", true).await.expect("it was prepared");
+        for _ in 0..2 {
+            for (key, sum) in [("ended", 2), ("lives", 3)] {
+                assert_eq!(visits.get(key).await.unwrap().unwrap()[0], sum, "{key}");
+            }
+            db.flush().await.unwrap();
+            visits.compact_range::<&[u8]>(..).await.unwrap();
+        }
+        stores.env.sleep(Duration::from_secs(3 * 3600)).await;
+        for key in ["ended", "lives"] {
+            assert!(visits.get(key).await.unwrap().is_none(), "{key}");
+        }
+        db.close().await.unwrap();
+    });
 }
 
 /// What changed since the snapshot is a conflict of the prepare, and leaves nothing.

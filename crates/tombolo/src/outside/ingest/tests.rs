@@ -44,3 +44,37 @@ fn tables_beside_those_of_a_dropped_keyspace_are_given_up_too() {
     };
     process.run(test).unwrap();
 }
+
+/// What an operand lay over when it was written may be destroyed: from elsewhere none is taken.
+#[test]
+fn operands_that_end_are_not_taken_from_outside() {
+    let process = World::new(1).process("writer");
+    let env = process.env();
+    let test = async move {
+        let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        let db = Db::builder("mem://operands").env(env.clone()).stores(Arc::clone(&objects), log);
+        let db = db.open().await.unwrap();
+        let engine = db.engine();
+        let operator = Some(crate::OperatorName::parse("add_u64").unwrap());
+        let options = KeyspaceOptions { operator, ..KeyspaceOptions::default() };
+        let visits = db.create_keyspace("visits", options).await.unwrap();
+        let ttl = std::time::Duration::from_secs(60);
+        let place = TablePlace::object(objects, "given").unwrap();
+        let given = given(engine, &[(engine.catalog.by_name("visits").unwrap(), place)]).unwrap();
+        for (key, is_operand) in [("value", false), ("operand", true)] {
+            if is_operand {
+                visits.merge_ttl(key, 1_u64.to_le_bytes(), ttl).await.unwrap();
+            } else {
+                visits.put_ttl(key, 1_u64.to_le_bytes(), ttl).await.unwrap();
+            }
+            db.flush().await.unwrap();
+            let view = engine.view_owned();
+            let levels = view.version.levels(given[0].keyspace.id).unwrap();
+            let newest = levels.tables().max_by_key(|table| table.description().last_sequence).unwrap();
+            let checked = check_features(engine, &given[0], newest.description());
+            assert_eq!(checked.err().map(|error| error.kind()), is_operand.then_some(ErrorKind::Unsupported));
+        }
+    };
+    process.run(test).unwrap();
+}
