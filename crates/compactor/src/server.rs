@@ -134,15 +134,14 @@ async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
             tracing::warn!("a writer was turned away: there are as many connections as may be");
             continue;
         }
-        shared.connections.fetch_add(1, Ordering::Relaxed);
         let (ended, ending) = completion();
-        let serving = Arc::clone(&shared);
+        let (serving, place) = (Arc::clone(&shared), Place::take(&shared));
         let task = shared.env.spawn(TaskClass::Network, "a writer of a worker", async move {
             let peer = connection.peer_address();
             if let Err(error) = serve_one(&serving, connection).await {
                 tracing::debug!(%peer, %error, "a writer's connection has ended");
             }
-            serving.connections.fetch_sub(1, Ordering::Relaxed);
+            drop(place);
             ended.complete(());
         });
         tasks.push((task, ending));
@@ -176,6 +175,22 @@ impl Shared {
                 None => state.queue.ended(),
             }
         }
+    }
+}
+
+/// A place among the connections. Dropping it gives it back, by a panic too.
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Place {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        Place(Arc::clone(shared))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -245,7 +260,10 @@ async fn offered(shared: &Shared, line: &mut Line, offer: &[u8]) -> Result<()> {
     if kind != Kind::Begin {
         return Err(line.out_of_place(kind));
     }
-    let answer = run(shared, line, job).await;
+    let answer = run(shared, line, job).await.inspect_err(|error| {
+        // The writer hears no more than that the connection has ended.
+        tracing::warn!(peer = line.peer, %error, "a compaction of a writer came to nothing");
+    });
     let counter = if answer.is_ok() { &shared.done } else { &shared.failed };
     counter.fetch_add(1, Ordering::Relaxed);
     line.send(Kind::Done, &answer?).await

@@ -78,7 +78,15 @@ async fn fill(db: &Db, keys: &Keyspace) {
     }
 }
 
-/// A worker on a host of its own.
+/// A world with a process of a worker, on a host of its own, and one of a writer, and their stores.
+fn processes(seed: u64) -> (Process, Process, Stores) {
+    let world = World::new(seed);
+    let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
+    let stores = Stores::new(&writer.env());
+    (worker, writer, stores)
+}
+
+/// A worker in its process.
 fn started(process: &Process, stores: &Stores, credentials: Option<Credentials>) -> Compactor {
     let (env, worker) = (process.env(), stores.worker(&process.env()));
     process.run(async move { serve(&env, worker, credentials).await }).unwrap()
@@ -86,9 +94,7 @@ fn started(process: &Process, stores: &Stores, credentials: Option<Credentials>)
 
 #[test]
 fn a_job_goes_over_the_network() {
-    let world = World::new(1);
-    let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
-    let stores = Stores::new(&writer.env());
+    let (worker, writer, stores) = processes(1);
     let _compactor = started(&worker, &stores, secret(RIGHT));
     let env = writer.env();
     writer
@@ -109,9 +115,7 @@ fn a_job_goes_over_the_network() {
 
 #[test]
 fn who_has_another_secret_is_turned_away() {
-    let world = World::new(2);
-    let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
-    let stores = Stores::new(&writer.env());
+    let (worker, writer, stores) = processes(2);
     let _compactor = started(&worker, &stores, secret(RIGHT));
     let env = writer.env();
     writer
@@ -134,9 +138,7 @@ fn who_has_another_secret_is_turned_away() {
 #[test]
 fn a_worker_that_dies_is_done_without() {
     for millis in [0u64, 1, 2, 3, 5, 8, 20, 40] {
-        let world = World::new(10 + millis);
-        let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
-        let stores = Stores::new(&writer.env());
+        let (worker, writer, stores) = processes(10 + millis);
         let _compactor = started(&worker, &stores, None);
         let env = writer.env();
         let (killed, killing) = (worker.clone(), env.clone());
@@ -163,9 +165,7 @@ fn a_worker_that_dies_is_done_without() {
 
 #[test]
 fn what_a_worker_lacks_is_told() {
-    let world = World::new(3);
-    let (worker, writer) = (world.add_host("worker").process("worker"), world.process("writer"));
-    let stores = Stores::new(&writer.env());
+    let (worker, writer, stores) = processes(3);
     let _compactor = started(&worker, &stores, None);
     let env = writer.env();
     writer

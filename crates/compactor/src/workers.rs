@@ -143,6 +143,20 @@ async fn first_of<T>(mut all: Vec<BoxFuture<'_, Result<T>>>) -> Result<T> {
     .await
 }
 
+/// The registry, while somebody looks. Dropping it gives it back: others look, too.
+struct Taken<'a> {
+    of: &'a Inner,
+    registry: Option<Box<Registry>>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(registry) = self.registry.take() {
+            self.of.state.lock().registry = Some(registry);
+        }
+    }
+}
+
 impl Inner {
     /// The workers that may be asked now, in an order by chance.
     async fn candidates(&self) -> Vec<String> {
@@ -162,17 +176,18 @@ impl Inner {
     /// Looks who is announced, now and then.
     async fn look(&self) {
         let now = self.env.now();
-        let registry = {
+        let taken = {
             let mut state = self.state.lock();
             if state.looked.is_some_and(|looked| now.since(looked) < LOOK) {
                 return;
             }
             state.registry.take()
         };
-        let Some(mut registry) = registry else { return };
+        let mut taken = Taken { of: self, registry: taken };
+        let Some(registry) = &mut taken.registry else { return };
         let found = within(&self.env, CONNECT_MAX, registry.look()).await;
+        drop(taken);
         let mut state = self.state.lock();
-        state.registry = Some(registry);
         match found {
             Some(Ok(found)) => {
                 state.looked = Some(now);
@@ -274,3 +289,6 @@ impl CompactionWorkers for Workers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
