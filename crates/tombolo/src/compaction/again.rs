@@ -1,10 +1,18 @@
 //! What comes of a range of a job that is run again, to be compared with what somebody else made of
 //! it.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::ranges::{Covered, RangeLayers};
 use tombolo_storage::{Error, ErrorKind, Result};
+
+use super::merge::{Merge, Merged};
+use super::pick::Job;
+use crate::resolve::Moments;
+use crate::version::TableHandle;
 
 /// Bytes of entries that are kept at most: what comes after them is not looked at.
 const BYTES_MAX: usize = 4 << 20;
@@ -42,7 +50,7 @@ impl Entry {
     }
 }
 
-/// A part of a range delete: from, to, number.
+/// A piece of a range delete: from, to, number.
 type Piece = (Vec<u8>, Vec<u8>, SequenceNumber);
 
 /// See the module's documentation.
@@ -75,6 +83,27 @@ impl Again {
         Ok(())
     }
 
+    /// What tables that follow each other have within a range.
+    pub(super) async fn read(
+        tables: Vec<Arc<TableHandle>>,
+        (start, end): (Option<&Bytes>, Option<&Bytes>),
+    ) -> Merged<Again> {
+        let again = Again::default();
+        for ranges in tables.iter().filter_map(|table| table.ranges()) {
+            again.take_ranges(&RangeLayers::within(ranges, start.map(|key| &**key), end.map(|key| &**key)));
+        }
+        let mut merge = Merge::open(vec![tables], start, end).await?;
+        while let Some((key, value)) = merge.entry() {
+            if again.take(key, value).is_err() {
+                break;
+            }
+            if let Some(step) = merge.advance()? {
+                merge.settle(step).await?;
+            }
+        }
+        Ok(again)
+    }
+
     /// Takes range deletes.
     pub(super) fn take_ranges(&self, ranges: &RangeLayers) {
         let piece = |range: Covered<'_>| (range.from.to_vec(), range.to.to_vec(), range.number);
@@ -85,14 +114,16 @@ impl Again {
         self.0.lock().is_full
     }
 
-    /// How `other`, made of the same range by somebody else, differs.
-    pub(super) fn difference(&self, other: &Again) -> Option<String> {
+    /// How `other`, made of the same range by somebody else, differs. Range deletes are all here, and
+    /// there without those that nobody needs.
+    pub(super) fn difference(&self, other: &Again, job: &Job, moments: &Moments) -> Option<String> {
         let (own, other) = (self.0.lock(), other.0.lock());
-        let is_whole = !own.is_full && !other.is_full;
-        let count = if is_whole {
-            own.entries.len().max(other.entries.len())
-        } else {
-            own.entries.len().min(other.entries.len())
+        // One that is not full has no more than it has.
+        let count = match (own.is_full, other.is_full) {
+            (false, false) => own.entries.len().max(other.entries.len()),
+            (false, true) => other.entries.len(),
+            (true, false) => own.entries.len(),
+            (true, true) => own.entries.len().min(other.entries.len()),
         };
         for at in 0..count {
             match (own.entries.get(at), other.entries.get(at)) {
@@ -100,11 +131,43 @@ impl Again {
                 (one, another) => return Some(format!("{} instead of {}", said(another), said(one))),
             }
         }
-        if is_whole && joined(&own.pieces) != joined(&other.pieces) {
-            return Some("other range deletes".to_owned());
+        // One that is full has not come to all of its own.
+        if own.is_full || other.is_full {
+            return None;
         }
-        None
+        let (own, other) = (joined(&own.pieces), joined(&other.pieces));
+        if other.iter().any(|piece| !is_within(piece, &own)) {
+            return Some("a range delete that is none".to_owned());
+        }
+        let mut needed = own.iter().flat_map(|piece| needed(piece, job, moments));
+        needed.any(|piece| !is_within(&piece, &other)).then(|| "a range delete is missing".to_owned())
     }
+}
+
+/// Whether one of some pieces that were [`joined`] has all of a piece.
+fn is_within((from, to, number): &Piece, all: &[Piece]) -> bool {
+    let after = all.partition_point(|piece| (piece.2, &piece.0) <= (*number, from));
+    let before = after.checked_sub(1).and_then(|at| all.get(at));
+    before.is_some_and(|piece| piece.2 == *number && piece.1 >= *to)
+}
+
+/// What of a range delete has to stay: in the oldest stripe what lies over something. More may stay,
+/// by where parts of the job begin and end.
+fn needed(piece: &Piece, job: &Job, moments: &Moments) -> Vec<Piece> {
+    let (from, to, number) = piece;
+    if moments.snapshots.first().is_some_and(|(oldest, _)| number > oldest) {
+        return vec![piece.clone()];
+    }
+    let deeper = job.deeper.iter().flat_map(|run| run.range(run.overlapping(from, to)));
+    let over = job.older_runs.iter().chain(deeper).map(|table| {
+        let table = table.description();
+        let mut end = table.last_key.to_vec();
+        if !table.ends_before(&end) {
+            end.push(0);
+        }
+        (table.first_key.to_vec().max(from.clone()), end.min(to.clone()), *number)
+    });
+    over.filter(|(from, to, _)| from < to).collect()
 }
 
 fn said(entry: Option<&Entry>) -> String {
@@ -114,7 +177,7 @@ fn said(entry: Option<&Entry>) -> String {
     })
 }
 
-/// Pieces of one number that meet as one: outputs end at other keys.
+/// Pieces of one number that meet as one, by number and key: outputs end at other keys.
 fn joined(pieces: &[Piece]) -> Vec<Piece> {
     let mut sorted = pieces.to_vec();
     sorted.sort_by(|one, other| (one.2, &one.0).cmp(&(other.2, &other.0)));

@@ -260,6 +260,10 @@ impl Run {
             return RangeLayers::default();
         }
         hiding.kept(start.as_deref(), end.as_deref(), |from, to| {
+            // Those that go depend on where the part begins and ends, which is another one's.
+            if self.again.is_some() {
+                return false;
+            }
             if is_enabled(Mutant::RangeDeleteDroppedByKey) {
                 return !below.may_hold_within(from, &[from, b"\0"].concat());
             }

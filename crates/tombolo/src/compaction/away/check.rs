@@ -4,18 +4,18 @@
 //! sums of hashes say whether entries were lost on the way. Only a range that is merged again says
 //! whether an entry was dropped that had to stay.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_format::compaction::{Attempt, JobResult};
 use tombolo_format::manifest::{Edit, TableDescription};
-use tombolo_format::ranges::RangeLayers;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::super::again::Again;
 use super::super::job::{Range, Run};
-use super::super::merge::{Failure, Merge};
+use super::super::merge::Failure;
 use super::super::pick::Job;
 use super::super::world::Terms;
 use super::picture::levels_of;
@@ -224,38 +224,18 @@ async fn check_range(
     outputs: &Levels,
 ) -> std::result::Result<(), Doubt> {
     let range = some_range(engine, job).await.map_err(Doubt::Unknown)?;
-    let terms = Terms { collected: std::collections::BTreeSet::new(), ..terms.clone() };
+    let terms = Terms { collected: BTreeSet::new(), ..terms.clone() };
+    let moments = terms.moments.clone();
     let again = Run::again(Arc::<Engine>::clone(engine), job, terms, range.clone()).await;
     let again = again.map_err(|Failure { error, .. }| Doubt::Unknown(error))?;
-    let theirs = Again::default();
     let mut sorted: Vec<_> = outputs.tables().cloned().collect();
     sorted.sort_by(|one, other| one.description().first_key.cmp(&other.description().first_key));
-    read_range(sorted, &range, &theirs).await.map_err(|Failure { error, .. }| reading(error))?;
-    match again.difference(&theirs) {
+    let theirs = Again::read(sorted, (range.0.as_ref(), range.1.as_ref())).await;
+    let theirs = theirs.map_err(|Failure { error, .. }| reading(error))?;
+    match again.difference(&theirs, job, &moments) {
         Some(difference) => wrong(format!("a range merged again differs: {difference}")),
         None => Ok(()),
     }
-}
-
-async fn read_range(
-    tables: Vec<Arc<TableHandle>>,
-    range: &Range,
-    into: &Again,
-) -> super::super::merge::Merged<()> {
-    let (start, end) = (range.0.as_deref(), range.1.as_deref());
-    for ranges in tables.iter().filter_map(|table| table.ranges()) {
-        into.take_ranges(&RangeLayers::within(ranges, start, end));
-    }
-    let mut merge = Merge::open(vec![tables], range.0.as_ref(), range.1.as_ref()).await?;
-    while let Some((key, value)) = merge.entry() {
-        if into.take(key, value).is_err() {
-            break;
-        }
-        if let Some(step) = merge.advance()? {
-            merge.settle(step).await?;
-        }
-    }
-    Ok(())
 }
 
 /// A range of about a hundredth of the job, by chance: between keys of the index of one input. All

@@ -350,6 +350,82 @@ fn a_range_delete_is_cut_where_outputs_end() {
     });
 }
 
+/// How what a job wrote differs within a range from the same job, run again.
+async fn differs(
+    world: &Arc<Plain>,
+    job: &Arc<Job>,
+    wrote: Vec<TableDescription>,
+    range: Range,
+) -> Option<String> {
+    let again = Run::again(Arc::<Plain>::clone(world), job, terms(&[]), range.clone()).await.unwrap();
+    let levels = levels(world, wrote);
+    let tables: Vec<_> = levels.tables().cloned().collect();
+    for table in &tables {
+        table.open().await.unwrap();
+    }
+    let theirs = Again::read(tables, (range.0.as_ref(), range.1.as_ref())).await.unwrap();
+    again.difference(&theirs, job, &terms(&[]).moments)
+}
+
+/// A range delete stays whole for what lies below a part of it: a range merged again beside that
+/// needs none of it, and yet finds it right.
+#[test]
+fn range_deletes_are_compared_where_they_are_needed() {
+    let world = World::new(1);
+    let plain = plain(&world, &FaultPlan::scripted());
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let new = table_with(&plain, 11, 0, &[("b", 9, EntryKind::Put)], &[("a", "m", 7)]).await;
+        let deep = table(&plain, 12, LEVEL_LAST, &[("f", 1, EntryKind::Put)]).await;
+        let job = over(&plain, new, deep, 1 << 20).await;
+        let right = run(&plain, &job, &[]);
+        right.run().await.unwrap();
+        let right = right.take_outputs();
+        let bare = table(&plain, 13, LEVEL_LAST - 1, &[("b", 9, EntryKind::Put)]).await;
+        let more = [("a", "m", 7), ("m", "n", 8)];
+        let more = table_with(&plain, 14, LEVEL_LAST - 1, &[("b", 9, EntryKind::Put)], &more).await;
+        let key = |key: &'static str| Some(Bytes::from_static(key.as_bytes()));
+        let (all, beside, over) = ((None, None), (key("g"), key("k")), (key("c"), key("g")));
+        for range in [all.clone(), beside.clone(), over.clone()] {
+            assert_eq!(differs(&plain, &job, right.clone(), range).await, None);
+        }
+        // Where nothing lies below, it may go.
+        assert_eq!(differs(&plain, &job, vec![bare.clone()], beside.clone()).await, None);
+        for range in [all.clone(), over] {
+            let missing = differs(&plain, &job, vec![bare.clone()], range).await;
+            assert_eq!(missing.as_deref(), Some("a range delete is missing"));
+        }
+        let none = differs(&plain, &job, vec![more], all).await;
+        assert_eq!(none.as_deref(), Some("a range delete that is none"));
+    });
+}
+
+/// Of much, the beginning is compared: what ends before that is missing.
+#[test]
+fn what_ends_early_is_noticed_though_not_all_is_looked_at() {
+    let world = World::new(1);
+    let plain = plain(&world, &FaultPlan::scripted());
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let job = job(&plain).await;
+        let of = |count: u64| {
+            let again = Again::default();
+            let trailer = Trailer::new(SequenceNumber(1), EntryKind::Put);
+            let take = |number: u64| {
+                again.take(InternalKey::new(&number.to_be_bytes(), trailer), &vec![7; 1 << 20]).is_ok()
+            };
+            let taken = (0..count).take_while(|number| take(*number)).count();
+            assert_eq!(again.is_full(), (taken as u64) < count);
+            again
+        };
+        let moments = terms(&[]).moments;
+        let (many, few) = (of(20), of(3));
+        assert_eq!(many.difference(&of(30), &job, &moments), None);
+        assert!(many.difference(&few, &job, &moments).is_some(), "theirs ends early");
+        assert!(few.difference(&many, &job, &moments).is_some(), "theirs goes on");
+    });
+}
+
 /// A table that one range delete covers wholly need not be read: it may even be damaged.
 #[test]
 fn a_table_that_nobody_sees_any_more_is_not_read() {
