@@ -137,11 +137,12 @@ impl Inside {
     }
 }
 
-struct Shared(Arc<Inside>);
+/// Workers, and the URI that is said to them.
+struct Shared(Arc<Inside>, &'static str);
 
 impl CompactionWorkers for Shared {
     fn place(&self) -> Option<String> {
-        Some(PLACE.to_owned())
+        Some(self.1.to_owned())
     }
 
     fn run(&self, offer: CompactionOffer) -> BoxFuture<'static, tombolo::Result<Bytes>> {
@@ -212,6 +213,18 @@ impl Stores {
         })
     }
 
+    /// A worker, and a database whose compactions it has.
+    async fn open(&self) -> (Arc<Inside>, Db) {
+        let inside = self.inside(self.worker());
+        let db = self.of(CompactionPlace::Remote, &inside).open().await.unwrap();
+        (inside, db)
+    }
+
+    /// A database with a worker.
+    fn of(&self, place: CompactionPlace, inside: &Arc<Inside>) -> Builder {
+        self.builder(place).compaction_workers(Arc::new(Shared(Arc::clone(inside), PLACE)))
+    }
+
     async fn objects_left(&self) -> usize {
         let request = Request::new(Purpose::Verify, tombolo::Epoch(1));
         let list = self.objects.list(request, "", None, 100_000).await.unwrap();
@@ -267,10 +280,7 @@ async fn fill(db: &Db, keys: &Keyspace, salt: u64) {
 
 fn one_function_here_and_there() {
     simulate(|stores| async move {
-        let inside = stores.inside(stores.worker());
-        let workers = Arc::new(Shared(Arc::clone(&inside)));
-        let builder = stores.builder(CompactionPlace::Remote).compaction_workers(workers);
-        let db = builder.open().await.unwrap();
+        let (inside, db) = stores.open().await;
         let far = db.create_keyspace("far", KeyspaceOptions::default()).await.unwrap();
         let here = KeyspaceOptions { compaction: Some(CompactionPlace::Local), ..KeyspaceOptions::default() };
         let near = db.create_keyspace("near", here).await.unwrap();
@@ -309,13 +319,78 @@ fn a_worker_makes_the_same_tables() {
     one_function_here_and_there();
 }
 
+/// Values that end, apart and in place, operands that end, and range deletes over them come to the
+/// same there as here, at each time and for each snapshot.
+#[test]
+fn what_ends_comes_to_the_same_there() {
+    simulate(|stores| async move {
+        let (inside, db) = stores.open().await;
+        let options = KeyspaceOptions {
+            operator: Some(OperatorName::parse("add_u64").unwrap()),
+            separate_bytes: 512,
+            ..KeyspaceOptions::default()
+        };
+        let here = KeyspaceOptions { compaction: Some(CompactionPlace::Local), ..options.clone() };
+        let far = db.create_keyspace("far", options).await.unwrap();
+        let near = db.create_keyspace("near", here).await.unwrap();
+        let (mut seed, mut snapshots) = (1u64, Vec::new());
+        let mut draw = move |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        for round in 0..12 {
+            for _ in 0..80 {
+                let (number, what, life) = (draw(60), draw(7), Duration::from_secs(1 + draw(40)));
+                let mut batch = tombolo::Batch::new();
+                for keys in [&far, &near] {
+                    match what {
+                        0 => batch.put_ttl(keys, key(number), [8; 700], life),
+                        1 => batch.put_ttl(keys, key(number), 3u64.to_le_bytes(), life),
+                        2 => batch.merge_ttl(keys, key(100 + number), 1u64.to_le_bytes(), life),
+                        3 => batch.put_ttl(keys, key(100 + number), 100u64.to_le_bytes(), life),
+                        4 => batch.merge(keys, key(200 + number), 1u64.to_le_bytes()),
+                        5 => batch.delete(keys, key(100 + number)),
+                        _ => batch.put(keys, key(number), [9; 800]),
+                    };
+                }
+                db.write(batch).await.unwrap();
+            }
+            if round % 4 == 1 {
+                snapshots.push(db.snapshot());
+                for keys in [&far, &near] {
+                    keys.delete_range(key(round * 3), key(round * 3 + 20)).await.unwrap();
+                    keys.delete_range(key(100 + round * 3), key(100 + round * 3 + 20)).await.unwrap();
+                }
+            }
+            db.flush().await.unwrap();
+            stores.env.sleep(Duration::from_secs(5)).await;
+            match round % 3 {
+                0 => db.compact().await.unwrap(),
+                1 => {
+                    far.compact_range(key(30)..key(130)).await.unwrap();
+                    near.compact_range(key(30)..key(130)).await.unwrap();
+                }
+                _ => {}
+            }
+            assert!(all(&far).await == all(&near).await, "round {round}");
+            for snapshot in &snapshots {
+                let seen = async |keys: &Keyspace| read(snapshot.scan::<&[u8]>(keys, ..)).await;
+                assert!(seen(&far).await == seen(&near).await, "round {round}");
+            }
+        }
+        assert!(count(&db, "remote-compactions") >= 6);
+        assert_eq!(count(&db, "remote-compactions-failed"), 0, "{:?}", inside.refused.lock());
+        db.verify().await.unwrap();
+        db.close().await.unwrap();
+    });
+}
+
 /// Whether an answer with this lie is refused, with nothing lost: the job is done here.
 fn is_refused(lie: Lie, is_told: bool) {
     simulate(move |stores| async move {
         let inside = stores.inside(stores.worker());
         let told = Arc::new(Told::default());
-        let workers = Arc::new(Shared(Arc::clone(&inside)));
-        let builder = stores.builder(CompactionPlace::RemoteOrLocal).compaction_workers(workers);
+        let builder = stores.of(CompactionPlace::RemoteOrLocal, &inside);
         let db = builder.listener(Arc::<Told>::clone(&told)).open().await.unwrap();
         let plain = KeyspaceOptions { compression: Compression::None, ..KeyspaceOptions::default() };
         let keys = db.create_keyspace("keys", plain).await.unwrap();
@@ -382,10 +457,7 @@ fn a_worker_that_fails_is_done_without() {
 /// Deletes stay for what lies below the output.
 fn deletes_over_what_lies_below() {
     simulate(|stores| async move {
-        let inside = stores.inside(stores.worker());
-        let workers = Arc::new(Shared(Arc::clone(&inside)));
-        let builder = stores.builder(CompactionPlace::Remote).compaction_workers(workers);
-        let db = builder.open().await.unwrap();
+        let (inside, db) = stores.open().await;
         let tiered = KeyspaceOptions { shape: tombolo::Shape::Tiered, ..KeyspaceOptions::default() };
         let keys = db.create_keyspace("keys", tiered).await.unwrap();
         for number in 0..2000 {
@@ -437,8 +509,7 @@ fn needs_are_compared() {
             let worker = if has_filter { worker.compaction_filter(name.clone(), Rules) } else { worker };
             assert_eq!(worker.abilities().contains(&"filter rules@1".to_owned()), has_filter);
             let inside = stores.inside(worker);
-            let workers = Arc::new(Shared(Arc::clone(&inside)));
-            let builder = stores.builder(CompactionPlace::RemoteOrLocal).compaction_workers(workers);
+            let builder = stores.of(CompactionPlace::RemoteOrLocal, &inside);
             let builder = builder.compaction_filter(name.clone(), Rules);
             let db = builder.open().await.unwrap();
             let options = KeyspaceOptions {
@@ -475,10 +546,7 @@ fn what_a_job_needs_is_compared() {
 #[test]
 fn an_answer_after_a_takeover_counts_for_nothing() {
     simulate(|stores| async move {
-        let inside = stores.inside(stores.worker());
-        let workers = Arc::new(Shared(Arc::clone(&inside)));
-        let builder = stores.builder(CompactionPlace::Remote).compaction_workers(workers);
-        let old = builder.open().await.unwrap();
+        let (_inside, old) = stores.open().await;
         let keys = old.create_keyspace("keys", KeyspaceOptions::default()).await.unwrap();
         fill(&old, &keys, 1).await;
         fill(&old, &keys, 2).await;
@@ -498,10 +566,7 @@ fn an_answer_after_a_takeover_counts_for_nothing() {
 /// What an attempt has made that was given up is swept: its answer counts no more.
 fn an_earlier_attempt_answers() {
     simulate(|stores| async move {
-        let inside = stores.inside(stores.worker());
-        let workers = Arc::new(Shared(Arc::clone(&inside)));
-        let builder = stores.builder(CompactionPlace::Remote).compaction_workers(workers);
-        let db = builder.open().await.unwrap();
+        let (inside, db) = stores.open().await;
         let keys = db.create_keyspace("keys", KeyspaceOptions::default()).await.unwrap();
         fill(&db, &keys, 1).await;
         fill(&db, &keys, 2).await;
@@ -526,11 +591,8 @@ fn an_answer_to_an_earlier_attempt_is_refused() {
 #[test]
 fn compaction_for_workers_alone_waits_for_one() {
     simulate(|stores| async move {
-        let inside = stores.inside(stores.worker());
+        let (inside, db) = stores.open().await;
         *inside.lie.lock() = Lie::Fails;
-        let workers = Arc::new(Shared(Arc::clone(&inside)));
-        let builder = stores.builder(CompactionPlace::Remote).compaction_workers(workers);
-        let db = builder.open().await.unwrap();
         let keys = db.create_keyspace("keys", KeyspaceOptions::default()).await.unwrap();
         fill(&db, &keys, 1).await;
         fill(&db, &keys, 2).await;
@@ -543,6 +605,31 @@ fn compaction_for_workers_alone_waits_for_one() {
         db.compact().await.unwrap();
         assert_eq!(count(&db, "remote-compactions"), 1);
         db.close().await.unwrap();
+    });
+}
+
+/// The URI that is said for workers may hold no secret either.
+#[test]
+fn a_secret_is_not_sent_to_workers() {
+    simulate(|stores| async move {
+        for (place, kind) in [
+            ("s3://bucket/orders?secret_access_key=hush", ErrorKind::Unsupported),
+            ("s3://name:hush@bucket/orders", ErrorKind::Unsupported),
+            ("nowhere", ErrorKind::Invalid),
+        ] {
+            let inside = stores.inside(stores.worker());
+            let workers = Arc::new(Shared(Arc::clone(&inside), place));
+            let builder = stores.builder(CompactionPlace::Remote).compaction_workers(workers);
+            let db = builder.open().await.unwrap();
+            let keys = db.open_or_create_keyspace("keys", KeyspaceOptions::default()).await.unwrap();
+            fill(&db, &keys, 1).await;
+            fill(&db, &keys, 2).await;
+            let error = db.compact().await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(!format!("{error} {error:?}").contains("hush"), "{error}");
+            assert_eq!(inside.jobs.load(Ordering::Relaxed), 0, "nothing is offered");
+            db.close().await.unwrap();
+        }
     });
 }
 

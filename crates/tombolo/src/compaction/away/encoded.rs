@@ -10,7 +10,7 @@ use tombolo_format::compaction::{
 use tombolo_format::manifest::{Edit, TableDescription};
 use tombolo_storage::location::location_of;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, Result};
+use tombolo_storage::{Error, ErrorKind, Result, Uri};
 
 use super::super::pick::{Job, Reason};
 use super::super::world::Terms;
@@ -52,7 +52,7 @@ pub(super) fn encode(
     terms: &Terms,
 ) -> Result<(Vec<u8>, Vec<String>, u32)> {
     let (state, options) = (engine.manifest.state(), &terms.options);
-    let (needs, place) = (needs(engine, terms)?, place.map_or_else(|| own_place(engine), Ok)?);
+    let (needs, place) = (needs(engine, terms)?, place_of(engine, place.as_deref())?);
     let tables = job.bytes() / job.table_bytes.max(1);
     let names_max = tables.saturating_mul(NAMES_PER_TABLE).saturating_add(NAMES_MIN);
     let names_max = u32::try_from(names_max).unwrap_or(JOB_NAMES_MAX).min(JOB_NAMES_MAX);
@@ -108,12 +108,18 @@ fn needs(engine: &Engine, terms: &Terms) -> Result<Vec<String>> {
     Ok(needs)
 }
 
-/// The URI of the database's store, if it holds no secret.
-fn own_place(engine: &Engine) -> Result<String> {
-    let uri = location_of(&*engine.objects)?.uri();
-    let (said, shown) = (uri.to_string(), uri.shown());
-    if said == shown {
-        return Ok(said);
+/// The URI by which workers open the database's store: the one that is said for them, or its own.
+///
+/// # Errors
+/// `Unsupported` for one that holds a secret; `Invalid` for what is no URI.
+fn place_of(engine: &Engine, said: Option<&str>) -> Result<String> {
+    let uri = match said {
+        Some(said) => Uri::parse(said)?,
+        None => location_of(&*engine.objects)?.uri().clone(),
+    };
+    let shown = uri.shown();
+    if uri.to_string() == shown {
+        return Ok(said.map_or(shown, str::to_owned));
     }
     let message = format!("{shown} holds a secret, which is not given to workers");
     Err(Error::new(ErrorKind::Unsupported, message)
