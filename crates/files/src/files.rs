@@ -15,7 +15,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use crate::catalog::Catalog;
 use crate::content::{File, Tail};
 use crate::lanes::{GiveUp, Lane};
-use crate::load::{LANES, Loaded, load};
+use crate::load::{LANES, Loaded, check_still_there, load};
 use crate::rows::{self, Tag};
 use crate::usage::{Counters, Usage};
 
@@ -62,7 +62,7 @@ pub struct Files {
     pub(crate) catalog: Mutex<Catalog>,
     /// `None` of who follows.
     pub(crate) writing: Option<Writing>,
-    reader: Option<Reader>,
+    pub(crate) reader: Option<Reader>,
     /// Bytes of lanes in memory.
     pub(crate) lane_memory: Arc<AtomicU64>,
     pub(crate) counters: Counters,
@@ -77,6 +77,8 @@ pub(crate) struct Writing {
     /// Changes of rows that were begun, and how many of them are durable.
     changes: AtomicU64,
     durable: AtomicU64,
+    /// The last of them that had to wait for room: a sync of the log does not cover it until then.
+    waited: AtomicU64,
     next_tag: AtomicU64,
     failure: Mutex<Option<Error>>,
     /// Objects that no file needs: from when on they may go, and the file that had them.
@@ -101,7 +103,7 @@ impl Files {
         let names = db.open_or_create_keyspace(rows::NAMES, KeyspaceOptions::default()).await?;
         let inodes = db.open_or_create_keyspace(rows::INODES, KeyspaceOptions::default()).await?;
         let lane_memory = Arc::default();
-        let Loaded { catalog, epochs } = load(&db, &lane_memory, false).await?;
+        let Loaded { catalog, epochs, .. } = load(&db, &lane_memory, false).await?;
         let lanes = [Lane::new(db.application_log(0)?), Lane::new(db.application_log(1)?)];
         for (lane, epochs) in lanes.iter().zip(epochs) {
             lane.state.lock().has_earlier = epochs > 0;
@@ -112,6 +114,7 @@ impl Files {
             lanes,
             changes: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
             next_tag: AtomicU64::new(1),
             failure: Mutex::default(),
             unnamed: Mutex::default(),
@@ -166,15 +169,24 @@ impl Files {
         let mut tries = 0;
         loop {
             reader.refresh().await?;
-            match load(&self.db, &self.lane_memory, true).await {
-                Ok(loaded) => {
-                    *self.catalog.lock() = loaded.catalog;
+            match self.load_followed(reader).await {
+                Ok(catalog) => {
+                    *self.catalog.lock() = catalog;
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Retry && tries < 10 => tries += 1,
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The files by the rows that the reader shows. What the lanes held for those rows may be
+    /// trimmed once other rows are durable: so the rows must be the same afterwards.
+    pub(crate) async fn load_followed(&self, reader: &Reader) -> Result<Catalog> {
+        let Loaded { catalog, tags, .. } = load(&self.db, &self.lane_memory, true).await?;
+        reader.refresh().await?;
+        check_still_there(&self.db, &tags).await?;
+        Ok(catalog)
     }
 
     /// Which files need what earlier epochs left in the lanes; copies them into objects where many
@@ -254,12 +266,26 @@ impl Files {
         &self.db
     }
 
-    /// What was changed in memory already could not be written: nothing is changed any more.
+    /// What was changed in memory already could not be written: nothing is changed any more. So no
+    /// trouble here passes, and none is told as if it did.
     pub(crate) fn noted<T>(&self, result: Result<T>) -> Result<T> {
-        if let (Err(error), Some(writing)) = (&result, &self.writing) {
-            writing.failure.lock().get_or_insert_with(|| error.clone());
-        }
-        result
+        result.map_err(|error| {
+            let passes = matches!(
+                error.kind(),
+                ErrorKind::Retry | ErrorKind::Busy | ErrorKind::DeadlineExceeded | ErrorKind::OutOfSpace
+            );
+            let error = if passes {
+                Error::new(ErrorKind::OutcomeUnknown, "what was written last may not be there")
+                    .advice("open the files again, once the cause is gone")
+                    .source(error)
+            } else {
+                error
+            };
+            if let Some(writing) = &self.writing {
+                writing.failure.lock().get_or_insert_with(|| error.clone());
+            }
+            error
+        })
     }
 
     /// A tag that no file has had.
@@ -277,7 +303,11 @@ impl Files {
                 ended?;
                 Op::ready(Ok(()))
             }
-            Err(op) => op,
+            Err(op) => {
+                let number = writing.changes.load(Ordering::Acquire) + 1;
+                writing.waited.fetch_max(number, Ordering::AcqRel);
+                op
+            }
         };
         writing.changes.fetch_add(1, Ordering::AcqRel);
         Ok(op)
@@ -316,7 +346,7 @@ impl Files {
             return Ok(());
         }
         for _ in 0..BUSY_TRIES_MAX {
-            match self.db.sync().await {
+            match self.sync_rows(writing).await {
                 Err(error) if error.kind() == ErrorKind::Busy => self.db.flush().await?,
                 synced => {
                     self.noted(synced)?;
@@ -326,6 +356,16 @@ impl Files {
             }
         }
         Err(Error::new(ErrorKind::Busy, "there is no room in the database for a sync").advice("sync again"))
+    }
+
+    async fn sync_rows(&self, writing: &Writing) -> Result<()> {
+        if writing.waited.load(Ordering::Acquire) <= writing.durable.load(Ordering::Acquire) {
+            return self.db.sync().await;
+        }
+        // Writes that wait for room keep their order: one that is durable has all before it.
+        let mut last = Batch::new();
+        last.delete(&writing.inodes, rows::inode_key(0));
+        self.db.write_with(last, Durability::Durable).await
     }
 
     /// These objects may go after a while, once no handle of `file` is left.
@@ -374,17 +414,16 @@ impl Files {
 
     async fn delete_due(&self, writing: &Writing) -> Result<()> {
         let now = self.env.now();
-        let due: Vec<Unnamed> = {
-            let mut unnamed = writing.unnamed.lock();
-            let waiting = unnamed.iter().take_while(|unnamed| unnamed.due <= now).count().min(DELETIONS_MAX);
-            unnamed.drain(..waiting).collect()
-        };
-        if due.is_empty() {
+        let is_due = |unnamed: &&Unnamed| unnamed.due <= now;
+        let waiting = writing.unnamed.lock().iter().take_while(is_due).count().min(DELETIONS_MAX);
+        if waiting == 0 {
             return Ok(());
         }
         if !is_enabled(Mutant::FilesObjectDeletedWhileNamed) {
             self.sync_names().await?;
         }
+        // The first are still those: only this takes any, one call after the other.
+        let due: Vec<Unnamed> = writing.unnamed.lock().drain(..waiting).collect();
         let (mut begun, mut kept) = (Vec::new(), Vec::new());
         for unnamed in due {
             if unnamed.file.strong_count() > 0 {
@@ -400,9 +439,9 @@ impl Files {
                 failed = Err(error);
             }
         }
-        for unnamed in kept.into_iter().rev() {
-            writing.unnamed.lock().push_front(unnamed);
-        }
+        // Behind the others, which need not wait for them.
+        let due = now + self.options.unnamed_stay;
+        writing.unnamed.lock().extend(kept.into_iter().map(|unnamed| Unnamed { due, ..unnamed }));
         failed
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use tombolo::{ApplicationObjectWriter, Batch, Error, ErrorKind, Life, LogPosition, Op, Result};
+use tombolo::{
+    ApplicationObject, ApplicationObjectWriter, Batch, Error, ErrorKind, Life, LogPosition, Op, Result,
+};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::content::{File, Growing, Piece, State, Tail, check_size};
@@ -224,7 +226,10 @@ impl Files {
             }
             state.parts.push(part.clone());
             match self.begin_row(file, &state) {
-                Ok(op) => Ok(((), op)),
+                Ok(op) => {
+                    self.forget_if_unnamed(file, &state, part.object)?;
+                    Ok(((), op))
+                }
                 Err(error) => {
                     state.parts.pop();
                     Err(error)
@@ -232,6 +237,14 @@ impl Files {
             }
         })
         .await
+    }
+
+    /// A file without a name goes with its last handle, and so does an object that it got since.
+    fn forget_if_unnamed(&self, file: &Arc<File>, state: &State, object: ApplicationObject) -> Result<()> {
+        if state.links > 0 {
+            return Ok(());
+        }
+        self.forget_objects([object], &Arc::downgrade(file))
     }
 
     /// Gives the file the size `size`: cuts it, or adds zeros.
@@ -360,6 +373,7 @@ impl Files {
             tail.bytes.take_front(length);
             self.lane_of(file)?.leave(&mut tail.place, &mut tail.is_of_earlier);
             state.parts.push(part.clone());
+            self.forget_if_unnamed(file, state, object)?;
             Ok(((), op))
         })
         .await?;

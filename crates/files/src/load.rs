@@ -1,6 +1,6 @@
 //! Reading what the database holds of files: their rows, and the lanes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -16,6 +16,8 @@ use crate::rows::{self, Entry, Inode, Tag};
 pub(crate) struct Loaded {
     pub(crate) catalog: Catalog,
     pub(crate) epochs: [usize; 2],
+    /// Those of all files in the lanes.
+    pub(crate) tags: BTreeSet<Tag>,
 }
 
 /// How many logs hold lanes: one for logs, one for manifests.
@@ -38,16 +40,24 @@ pub(crate) async fn load(db: &Db, memory: &Arc<AtomicU64>, follows: bool) -> Res
     let (names, inodes) = match (db.keyspace(rows::NAMES), db.keyspace(rows::INODES)) {
         (Ok(names), Ok(inodes)) => (names, inodes),
         (Err(error), _) | (_, Err(error)) if follows && error.kind() == ErrorKind::NotFound => {
-            return Ok(Loaded { catalog: Catalog { next: 1, ..Catalog::default() }, epochs: [0; 2] });
+            return Ok(Loaded {
+                catalog: Catalog { next: 1, ..Catalog::default() },
+                epochs: [0; 2],
+                tags: BTreeSet::new(),
+            });
         }
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
     let (nodes, mut inodes) = read_rows(db, &names, &inodes).await?;
     let mut found: BTreeMap<Tag, Found> = BTreeMap::new();
-    for inode in inodes.values().filter(|inode| inode.kind.lane().is_some()) {
+    for (number, inode) in inodes.iter().filter(|(_, inode)| inode.kind.lane().is_some()) {
         let base = inode.parts.iter().map(|part| part.bytes).sum();
-        found.insert(inode.tag, Found { base, ..Found::default() });
+        if found.insert(inode.tag, Found { base, ..Found::default() }).is_some() {
+            return Err(Error::new(ErrorKind::Corrupt, "two files have one tag in the lanes")
+                .object(format!("file {number}")));
+        }
     }
+    let tags = found.keys().copied().collect();
     let mut epochs = [0; 2];
     for (lane, epochs) in (0..LANES).zip(&mut epochs) {
         *epochs = read_lane(db, lane, &mut found, follows).await?;
@@ -77,7 +87,21 @@ pub(crate) async fn load(db: &Db, memory: &Arc<AtomicU64>, follows: bool) -> Res
         file.state.lock().links += 1;
         catalog.nodes.insert(path, Node::File(file));
     }
-    Ok(Loaded { catalog, epochs })
+    Ok(Loaded { catalog, epochs, tags })
+}
+
+/// Whether the rows still have all of these tags: then the lanes still had all of their entries when
+/// they were read before.
+///
+/// # Errors
+/// `Retry` if not; those of the database.
+pub(crate) async fn check_still_there(db: &Db, tags: &BTreeSet<Tag>) -> Result<()> {
+    if tags.is_empty() {
+        return Ok(());
+    }
+    let (_, inodes) = read_rows(db, &db.keyspace(rows::NAMES)?, &db.keyspace(rows::INODES)?).await?;
+    let held: BTreeSet<Tag> = inodes.values().map(|inode| inode.tag).collect();
+    if tags.is_subset(&held) { Ok(()) } else { Err(behind()) }
 }
 
 type Rows = (BTreeMap<Vec<u8>, Option<u64>>, BTreeMap<u64, Inode>);
@@ -99,7 +123,7 @@ async fn read_rows(db: &Db, names: &Keyspace, inodes: &Keyspace) -> Result<Rows>
 /// Folds the entries of a lane; says how many epochs have left some.
 async fn read_lane(db: &Db, lane: u32, found: &mut BTreeMap<Tag, Found>, follows: bool) -> Result<usize> {
     let mut earlier = db.application_log(lane)?.earlier();
-    let mut epochs = std::collections::BTreeSet::new();
+    let mut epochs = BTreeSet::new();
     loop {
         let entry = match earlier.next_async().await {
             Ok(Some(entry)) => entry,

@@ -103,6 +103,9 @@ pub(crate) fn name_value(number: Option<u64>) -> [u8; 9] {
 /// # Errors
 /// `Corrupt`, `Unsupported`.
 pub(crate) fn name(path: &[u8], value: &[u8]) -> Result<Option<u64>> {
+    if path == b"/" || crate::path::normal(path).ok().as_deref() != Some(path) {
+        return Err(corrupt(NAMES, path, "a normal path", "another"));
+    }
     match value {
         [VERSION, number @ ..] if number.len() == 8 => {
             Ok(Some(u64_at(value, 1)).filter(|number| *number > 0))
@@ -120,11 +123,16 @@ pub(crate) fn inode_key(number: u64) -> [u8; 8] {
 /// # Errors
 /// `Corrupt`.
 pub(crate) fn inode_number(key: &[u8]) -> Result<u64> {
-    key.try_into()
-        .map(u64::from_be_bytes)
-        .ok()
-        .filter(|number| *number > 0)
-        .ok_or_else(|| corrupt(INODES, key, "a number of 8 bytes", format!("{} bytes", key.len())))
+    key.try_into().map(u64::from_be_bytes).ok().filter(|number| (1..u64::MAX).contains(number)).ok_or_else(
+        || {
+            corrupt(
+                INODES,
+                key,
+                "a number of 8 bytes, neither the least nor the largest",
+                format!("{} bytes", key.len()),
+            )
+        },
+    )
 }
 
 impl Inode {

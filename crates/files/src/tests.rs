@@ -375,6 +375,122 @@ fn a_follower_sees_what_is_durable() {
     });
 }
 
+/// The lane is trimmed between a follower's look at the rows and its look at the lanes: it looks
+/// again, and shows no log without its bytes.
+#[test]
+fn a_follower_notices_that_a_lane_was_trimmed_meanwhile() {
+    let host = Host::new();
+    host.live(|env| async move {
+        let files = mount(&env).await?;
+        files.create_directory(b"/db").await?;
+        for path in ["/db/1.log", "/db/2.log"] {
+            append(&files, path, &[7; 5000]).await?;
+            sync(&files, path).await?;
+        }
+        let reader = builder(&env).open_reader(ReaderOptions::default()).await?;
+        let seen = Files::follow(reader, &env, eager()).await?;
+        let reader = seen.reader.as_ref().unwrap();
+        files.spill(&files.open(b"/db/1.log")?).await?;
+        files.delete(b"/db/2.log").await?;
+        assert_eq!(seen.load_followed(reader).await.unwrap_err().kind(), ErrorKind::Retry);
+        seen.refresh().await?;
+        assert_eq!(content(&seen, "/db/1.log").await?, [7; 5000]);
+        assert!(!seen.exists(b"/db/2.log"));
+        seen.close().await?;
+        files.close().await
+    });
+}
+
+/// A change waits for room while somebody else syncs: the sync of the one who made it covers it
+/// nevertheless.
+#[test]
+fn a_sync_covers_a_change_that_waited_for_room() {
+    let host = Host::new();
+    host.live(|env| async move {
+        let files = mount(&env).await?;
+        files.create_directory(b"/db").await?;
+        let fill = files.db().open_or_create_keyspace("fill", tombolo::KeyspaceOptions::default()).await?;
+        let mut waiting = Vec::new();
+        for number in 0..200_u64 {
+            let mut batch = tombolo::Batch::new();
+            batch.put(&fill, number.to_be_bytes(), vec![0; 20_000]);
+            let write = files.db().write_with(batch, tombolo::Durability::Accepted);
+            waiting.extend(write.try_take().err());
+        }
+        {
+            let mut change = std::pin::pin!(files.create_directory(b"/db/new"));
+            {
+                let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                assert!(change.as_mut().poll(&mut context).is_pending());
+            }
+            files.sync_names().await?;
+            change.await?;
+        }
+        files.sync_names().await?;
+        std::mem::forget(files);
+        Ok(())
+    });
+    host.live(|env| async move {
+        let files = mount(&env).await?;
+        assert!(files.is_directory(b"/db/new"));
+        files.close().await
+    });
+}
+
+/// What a file without a name gets still goes with its last handle; files that are open keep no
+/// others from going.
+#[test]
+fn objects_of_unnamed_files_go_with_the_last_handle() {
+    let host = Host::new();
+    host.live(|env| async move {
+        let files = mount(&env).await?;
+        files.create_directory(b"/db").await?;
+        let table = files.create(b"/db/1.sst").await?;
+        files.append(&table, b"table").await?;
+        let log = files.create(b"/db/2.log").await?;
+        files.append(&log, b"log").await?;
+        files.delete(b"/db/1.sst").await?;
+        files.delete(b"/db/2.log").await?;
+        files.sync(&table).await?;
+        files.spill(&log).await?;
+        assert_eq!(&files.read(&table, 0, 9).await?[..], b"table");
+        assert_eq!(&files.read(&log, 0, 9).await?[..], b"log");
+        assert_eq!(files.objects.list().await?.len(), 2);
+        drop((table, log));
+        files.tidy().await?;
+        assert_eq!(files.objects.list().await?.len(), 0);
+        let mut open = Vec::new();
+        for number in 0..70 {
+            let path = format!("/db/{number}.sst");
+            write(&files, &path, b"table").await?;
+            open.extend((number < 65).then(|| files.open(path.as_bytes())).transpose()?);
+            files.delete(path.as_bytes()).await?;
+        }
+        for _ in 0..3 {
+            files.tidy().await?;
+        }
+        assert_eq!(files.objects.list().await?.len(), open.len());
+        drop(open);
+        files.close().await
+    });
+}
+
+/// What ends a handle is never told as trouble that passes: who waits for its end would wait
+/// forever.
+#[test]
+fn what_ends_a_handle_does_not_pass() {
+    let host = Host::new();
+    host.live(|env| async move {
+        let files = mount(&env).await?;
+        let passing: Result<()> = Err(tombolo::Error::new(ErrorKind::Retry, "later"));
+        assert_eq!(files.noted(passing).unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+        let after = files.create_directory(b"/db").await.unwrap_err();
+        assert_eq!(after.kind(), ErrorKind::OutcomeUnknown);
+        assert!(after.to_string().contains("later"), "{after}");
+        Ok(())
+    });
+}
+
 /// The process that was taken over changes nothing more, and says why.
 #[test]
 fn a_fenced_process_never_harms() {
@@ -462,6 +578,13 @@ fn rows_come_back_and_others_are_refused() {
     }
     assert_eq!(rows::name(b"/a", &[2; 9]).unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(rows::name(b"/a", &[1; 8]).unwrap_err().kind(), ErrorKind::Corrupt);
+    for path in [&b""[..], b"a", b"/", b"/a/", b"/a/../b"] {
+        assert_eq!(rows::name(path, &rows::name_value(None)).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    for number in [0, u64::MAX] {
+        let wrong = rows::inode_number(&rows::inode_key(number)).unwrap_err();
+        assert_eq!(wrong.kind(), ErrorKind::Corrupt);
+    }
     for entry in [Entry::Append { tag, at: 9, bytes: b"x" }, Entry::Cut { tag, at: 9 }] {
         assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
     }
