@@ -279,12 +279,17 @@ impl Run<'_, '_, '_> {
                 self.look()?;
             }
             self.report.progress.compared_bytes += (key.len() + value.len()) as u64;
-            let Some((value, _)) = self.live(db, value)? else { continue };
-            from.add(key, value);
-            if !is_there || cursor.key() != key {
-                // It may have ended since it was looked at.
-                if self.asked.ttl.is_some() && keyspace.get(key).wait()?.is_none() {
-                    to.add(key, value);
+            let is_here = is_there && cursor.key() == key;
+            let Some((value, end)) = self.live(db, value)? else {
+                // The cursor judges by the time when it began.
+                if is_here {
+                    is_there = cursor.next()?;
+                }
+                continue;
+            };
+            if !is_here {
+                // It may have ended since it was looked at; then neither side has it.
+                if end.is_some_and(|end| end <= db.time_ms()) {
                     continue;
                 }
                 return Err(differ(key, "it is not in the target".to_owned()));
@@ -292,6 +297,10 @@ impl Run<'_, '_, '_> {
             if cursor.value() != value {
                 return Err(differ(key, format!("{} bytes, or others", cursor.value().len())));
             }
+            if cursor.expires_ms() != end {
+                return Err(differ(key, format!("an end at {:?} ms, not {end:?}", cursor.expires_ms())));
+            }
+            from.add(key, value);
             to.add(cursor.key(), cursor.value());
             is_there = cursor.next()?;
         }

@@ -74,6 +74,18 @@ impl Over {
         change: impl FnOnce(&mut FromRocksdb<'_>),
         tell: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Report> {
+        let db = self.open();
+        let over = self.over_to(&db, change, tell);
+        db.close().wait().unwrap();
+        over
+    }
+
+    fn over_to(
+        &self,
+        db: &Db,
+        change: impl FnOnce(&mut FromRocksdb<'_>),
+        tell: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Report> {
         let place = |number: u64| Ok(TablePlace::from(self.tables.join(number.to_string()).as_path()));
         let mut asked = FromRocksdb {
             rocksdb: Arc::clone(&self.rocksdb),
@@ -89,10 +101,7 @@ impl Over {
             place: &place,
         };
         change(&mut asked);
-        let db = self.open();
-        let over = from_rocksdb(&db, &asked, tell);
-        db.close().wait().unwrap();
-        over
+        from_rocksdb(db, &asked, tell)
     }
 
     fn back(&self, tell: &mut dyn FnMut(&Progress) -> bool) -> Result<Report> {
@@ -159,6 +168,71 @@ fn values_of_the_ttl_wrapper_end_when_they_would_have() {
     db.close().wait().unwrap();
     drop(db);
     assert_eq!(over.back(&mut |_| true).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+/// What differs in the end is found, wherever it is: another value, an entry too few or too many,
+/// another end.
+#[test]
+fn what_differs_is_found() {
+    let change = |ttl: Option<Duration>, change: &dyn Fn(&Db)| {
+        let over = Over::new()?;
+        let now = u32::try_from(over.env.unix_time().as_secs()).unwrap();
+        make(&over.rocksdb, &over.from, 3000, |_| [&b"value"[..], &now.to_le_bytes()].concat());
+        let changed = std::cell::Cell::new(false);
+        let db = over.open();
+        let ended = over.over_to(
+            &db,
+            |asked| asked.ttl = ttl,
+            // Its place in the keyspace is behind it.
+            &mut |progress| {
+                if progress.tables > 0 && !changed.replace(true) {
+                    change(&db);
+                }
+                true
+            },
+        );
+        db.close().wait().unwrap();
+        Some(ended.unwrap_err())
+    };
+    let long = Some(Duration::from_secs(10_000));
+    let changes: [(&str, &dyn Fn(&Db)); 4] = [
+        ("put", &|db| db.default_keyspace().put(key(7), "other").wait().unwrap()),
+        ("delete", &|db| db.default_keyspace().delete(key(7)).wait().unwrap()),
+        ("more", &|db| db.default_keyspace().put("key 000007 and more", "other").wait().unwrap()),
+        ("behind", &|db| db.default_keyspace().put("zzz", "other").wait().unwrap()),
+    ];
+    for ttl in [None, long, Some(Duration::ZERO)] {
+        for (what, of) in changes {
+            let Some(error) = change(ttl, of) else { return };
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+            assert!(error.to_string().contains("differ"), "{what}: {error}");
+        }
+    }
+    let forever = |db: &Db| db.default_keyspace().put(key(7), "value").wait().unwrap();
+    let Some(error) = change(long, &forever) else { return };
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("an end at"), "{error}");
+}
+
+/// So does the way back.
+#[test]
+fn what_differs_is_found_on_the_way_back() {
+    for (name, value) in [(key(7), "other"), (b"key 000007 and more".to_vec(), "value")] {
+        let Some(over) = Over::new() else { return };
+        make(&over.rocksdb, &over.from, 3000, |_| b"value".to_vec());
+        over.over(|_| {}, &mut |_| true).unwrap();
+        let stopped = over.back(&mut |progress: &Progress| progress.tables < 1);
+        assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Closed);
+        let families = ["default".to_owned(), "second".to_owned()];
+        let target = Database::create(&over.rocksdb, &over.back, &families).unwrap();
+        let path = over.back.join("part");
+        let mut table = SstWriter::create(&over.rocksdb, &path).unwrap();
+        table.put(&name, value.as_bytes()).unwrap();
+        table.finish().unwrap();
+        target.ingest(0, &path).unwrap();
+        drop(target);
+        let error = over.back(&mut |_| true).unwrap_err();
+        assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("differ"), "{error}");
+    }
 }
 
 /// A place with other data is never written to, and a missing part is named.
