@@ -276,6 +276,7 @@ impl Files {
             );
             let error = if passes {
                 Error::new(ErrorKind::OutcomeUnknown, "what was written last may not be there")
+                    .found(&error)
                     .advice("open the files again, once the cause is gone")
                     .source(error)
             } else {
