@@ -201,12 +201,12 @@ fn what_differs_is_found() {
         ("more", &|db| db.default_keyspace().put("key 000007 and more", "other").wait().unwrap()),
         ("behind", &|db| db.default_keyspace().put("zzz", "other").wait().unwrap()),
     ];
-    for ttl in [None, long, Some(Duration::ZERO)] {
-        for (what, of) in changes {
-            let Some(error) = change(ttl, of) else { return };
-            assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
-            assert!(error.to_string().contains("differ"), "{what}: {error}");
-        }
+    let all = changes.iter().map(|of| (None, of));
+    let lost = [long, Some(Duration::ZERO)].map(|ttl| (ttl, &changes[1]));
+    for (ttl, (what, of)) in all.chain(lost) {
+        let Some(error) = change(ttl, of) else { return };
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+        assert!(error.to_string().contains("differ"), "{what}: {error}");
     }
     let forever = |db: &Db| db.default_keyspace().put(key(7), "value").wait().unwrap();
     let Some(error) = change(long, &forever) else { return };
