@@ -90,8 +90,8 @@ pub(crate) async fn load(db: &Db, memory: &Arc<AtomicU64>, follows: bool) -> Res
     Ok(Loaded { catalog, epochs, tags })
 }
 
-/// Whether the rows still have all of these tags: then the lanes still had all of their entries when
-/// they were read before.
+/// Whether the rows still have all of these tags: then the lanes had all of their entries when they
+/// were read before.
 ///
 /// # Errors
 /// `Retry` if not; those of the database.
