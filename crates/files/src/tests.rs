@@ -405,36 +405,39 @@ fn a_follower_notices_that_a_lane_was_trimmed_meanwhile() {
 /// nevertheless.
 #[test]
 fn a_sync_covers_a_change_that_waited_for_room() {
-    let host = Host::new();
-    host.live(|env| async move {
-        let files = mount(&env).await?;
-        files.create_directory(b"/db").await?;
-        let fill = files.db().open_or_create_keyspace("fill", tombolo::KeyspaceOptions::default()).await?;
-        let mut waiting = Vec::new();
-        for number in 0..200_u64 {
-            let mut batch = tombolo::Batch::new();
-            batch.put(&fill, number.to_be_bytes(), vec![0; 20_000]);
-            let write = files.db().write_with(batch, tombolo::Durability::Accepted);
-            waiting.extend(write.try_take().err());
-        }
-        {
-            let mut change = std::pin::pin!(files.create_directory(b"/db/new"));
+    for seed in 0..16 {
+        let host = Host::of(seed);
+        host.live(|env| async move {
+            let files = mount(&env).await?;
+            files.create_directory(b"/db").await?;
+            let fill =
+                files.db().open_or_create_keyspace("fill", tombolo::KeyspaceOptions::default()).await?;
+            let mut waiting = Vec::new();
+            for number in 0..200_u64 {
+                let mut batch = tombolo::Batch::new();
+                batch.put(&fill, number.to_be_bytes(), vec![0; 20_000]);
+                let write = files.db().write_with(batch, tombolo::Durability::Accepted);
+                waiting.extend(write.try_take().err());
+            }
             {
-                let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-                assert!(change.as_mut().poll(&mut context).is_pending());
+                let mut change = std::pin::pin!(files.create_directory(b"/db/new"));
+                {
+                    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                    assert!(change.as_mut().poll(&mut context).is_pending());
+                }
+                files.sync_names().await?;
+                change.await?;
             }
             files.sync_names().await?;
-            change.await?;
-        }
-        files.sync_names().await?;
-        std::mem::forget(files);
-        Ok(())
-    });
-    host.live(|env| async move {
-        let files = mount(&env).await?;
-        assert!(files.is_directory(b"/db/new"));
-        files.close().await
-    });
+            std::mem::forget(files);
+            Ok(())
+        });
+        host.live(|env| async move {
+            let files = mount(&env).await?;
+            assert!(files.is_directory(b"/db/new"));
+            files.close().await
+        });
+    }
 }
 
 /// What a file without a name gets still goes with its last handle; files that are open keep no
