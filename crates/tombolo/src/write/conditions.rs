@@ -34,13 +34,11 @@ use super::content::{Content, Prepared, beyond_limit};
 use super::line::enter_line;
 use super::{
     BATCH_BYTES_MAX, acknowledge, acknowledge_with, check_in_flight, check_line, commit_locked,
-    finish_commit, no_log, serve_commit_queue, so_far, stands_in_line,
+    finish_checked, no_log, serve_commit_queue, so_far, stands_in_line,
 };
 use crate::condition::{Condition, Decision, Versioned};
 use crate::deadline::Limit;
-use crate::engine::{
-    Background, Commit, Committed, Engine, InLine, KeyspaceInfo, Sight, View, took_no_effect,
-};
+use crate::engine::{Commit, Committed, Engine, InLine, KeyspaceInfo, Sight, View, took_no_effect};
 use crate::op::Op;
 use crate::options::Durability;
 use crate::read::{self, Asked, InMemory, Newer, Version};
@@ -193,6 +191,15 @@ enum Verdict {
     ReadAgain,
 }
 
+impl Verdict {
+    fn committed(&self) -> Option<&Committed> {
+        match self {
+            Verdict::Met(committed, _) => Some(committed),
+            _ => None,
+        }
+    }
+}
+
 /// What the commit section found.
 #[derive(Debug)]
 struct Judged {
@@ -328,20 +335,7 @@ fn attempt(engine: &Engine, conditional: &Conditional, looked: &Looked) -> Resul
         serve_commit_queue(engine, &mut commit);
         verdict
     };
-    finish(engine, verdict)
-}
-
-/// What follows the commit section, as for any commit.
-fn finish(engine: &Background, verdict: Result<Verdict>) -> Result<Verdict> {
-    match verdict {
-        Ok(Verdict::Met(committed, judged)) => {
-            finish_commit(engine, Ok(committed)).map(|committed| Verdict::Met(committed, judged))
-        }
-        // Nothing was tried: nobody needs to be told.
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
-        Err(error) => finish_commit(engine, Err(error)).map(|_| Verdict::ReadAgain),
-        verdict => verdict,
-    }
+    finish_checked(engine, verdict, Verdict::committed)
 }
 
 /// The answer that a verdict comes to.
@@ -438,7 +432,8 @@ async fn go_on(
         };
         let verdict = match tried {
             Err(error) if stands_in_line(engine, &error) => {
-                finish(engine, stand_in_line(engine, &conditional, &looked).await)?
+                let verdict = stand_in_line(engine, &conditional, &looked).await;
+                finish_checked(engine, verdict, Verdict::committed)?
             }
             tried => tried?,
         };

@@ -286,30 +286,58 @@ fn others_wait(waiting: usize) -> Error {
 /// What follows the commit section: wakers run outside it.
 fn finish_commit(engine: &Background, committed: Result<Committed>) -> Result<Committed> {
     match &committed {
-        Ok(committed) if committed.rotated | committed.stall_changed | committed.wants_time => {
-            if committed.wants_time {
-                engine.time.wanted.raise();
-            }
-            if committed.rotated {
-                engine.work.raise();
-            }
-            if committed.stall_changed {
-                slowing::tell(engine);
-            }
-        }
-        Ok(_) => {}
-        Err(error) => {
-            // A memtable may have been sealed before the error, and its flush may be what makes
-            // room.
-            engine.work.raise();
-            if error.kind() != ErrorKind::Busy {
-                engine.note(error);
-                engine.tell_failure();
-                engine.tell_of_log();
-            }
-        }
+        Ok(committed) => tell_of_commit(engine, committed),
+        Err(error) => tell_of_refusal(engine, error),
     }
     committed
+}
+
+#[inline]
+fn tell_of_commit(engine: &Background, committed: &Committed) {
+    if !(committed.rotated | committed.stall_changed | committed.wants_time) {
+        return;
+    }
+    if committed.wants_time {
+        engine.time.wanted.raise();
+    }
+    if committed.rotated {
+        engine.work.raise();
+    }
+    if committed.stall_changed {
+        slowing::tell(engine);
+    }
+}
+
+fn tell_of_refusal(engine: &Background, error: &Error) {
+    // A memtable may have been sealed before the error, and its flush may be what makes room.
+    engine.work.raise();
+    if error.kind() != ErrorKind::Busy {
+        engine.note(error);
+        engine.tell_failure();
+        engine.tell_of_log();
+    }
+}
+
+/// The same, of a check and a commit in one stay. `committed` says what of the verdict is one.
+fn finish_checked<T>(
+    engine: &Background,
+    verdict: Result<T>,
+    committed: impl FnOnce(&T) -> Option<&Committed>,
+) -> Result<T> {
+    match verdict {
+        Ok(verdict) => {
+            if let Some(committed) = committed(&verdict) {
+                tell_of_commit(engine, committed);
+            }
+            Ok(verdict)
+        }
+        // Nothing was tried: nobody needs to be told.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => Err(error),
+        Err(error) => {
+            tell_of_refusal(engine, &error);
+            Err(error)
+        }
+    }
 }
 
 /// Finishes the handle when a commit ends by a panic: the log may hold what the memtable does not,

@@ -27,7 +27,7 @@ use super::conditions::Registered;
 use super::content::{Content, Prepared};
 use super::line::enter_line;
 use super::{
-    acknowledge, acknowledge_with, check_in_flight, check_line, commit_locked, finish_commit, no_log,
+    acknowledge, acknowledge_with, check_in_flight, check_line, commit_locked, finish_checked, no_log,
     serve_commit_queue, so_far, stands_in_line,
 };
 use crate::deadline::Limit;
@@ -79,6 +79,15 @@ enum Verdict {
     NotMet(Error),
     /// Memory does not know.
     AskTables,
+}
+
+impl Verdict {
+    fn committed(&self) -> Option<&Committed> {
+        match self {
+            Verdict::Met(committed, _) => Some(committed),
+            _ => None,
+        }
+    }
 }
 
 /// The error of a transaction that rests on what has changed.
@@ -172,20 +181,7 @@ fn attempt(engine: &Engine, transaction: &Transactional, moment: (SequenceNumber
         serve_commit_queue(engine, &mut commit);
         verdict
     };
-    finish(engine, verdict)
-}
-
-/// What follows the commit section, as for any commit.
-fn finish(engine: &Engine, verdict: Result<Verdict>) -> Result<Verdict> {
-    match verdict {
-        Ok(Verdict::Met(committed, last)) => {
-            finish_commit(engine, Ok(committed)).map(|committed| Verdict::Met(committed, last))
-        }
-        // Nothing was tried: nobody needs to be told.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => Err(error),
-        Err(error) => finish_commit(engine, Err(error)).map(|_| Verdict::AskTables),
-        verdict => verdict,
-    }
+    finish_checked(engine, verdict, Verdict::committed)
 }
 
 /// Commits a transaction, if nothing that it rests on has changed. Gives the number of its last
@@ -243,7 +239,7 @@ async fn go_on(
             Err(error) if stands_in_line(engine, &error) => {
                 let (given, verdict) = stand_in_line(engine, one, (seen, steps)).await?;
                 *transaction = Some(given);
-                finish(engine, verdict)?
+                finish_checked(engine, verdict, Verdict::committed)?
             }
             tried => {
                 *transaction = Some(one);
