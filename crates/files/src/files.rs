@@ -360,7 +360,7 @@ impl Files {
     }
 
     async fn sync_rows(&self, writing: &Writing) -> Result<()> {
-        if true || writing.waited.load(Ordering::Acquire) <= writing.durable.load(Ordering::Acquire) {
+        if writing.waited.load(Ordering::Acquire) <= writing.durable.load(Ordering::Acquire) {
             return self.db.sync().await;
         }
         // Writes that wait for room keep their order: one that is durable has all before it.

@@ -35,6 +35,8 @@ pub const PREPARED_VERSION: u32 = 1;
 pub const PREPARED_HEADER_BYTES: usize = 24;
 /// Least bytes of a span.
 const SPAN_BYTES_MIN: usize = 9;
+/// Most bytes of a span's key: the least key above the longest one is a byte longer.
+const SPAN_KEY_BYTES_MAX: usize = KEY_BYTES_MAX + 1;
 /// The first byte of the key of a prepared transaction.
 pub const PREPARED_KEY: u8 = b'p';
 /// The first byte of the key of an outcome.
@@ -77,7 +79,7 @@ pub struct PreparedTransaction<'a> {
 
 impl<'a> PreparedTransaction<'a> {
     /// # Errors
-    /// `Limit` when it is larger than a value may be.
+    /// `Limit` when it is larger than a value may be, or a key is longer than keys are.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(PREPARED_HEADER_BYTES + 64 * self.spans.len() + self.payload.len());
         out.extend_from_slice(&PREPARED_VERSION.to_le_bytes());
@@ -93,9 +95,9 @@ impl<'a> PreparedTransaction<'a> {
             };
             out.extend_from_slice(&keyspace.to_le_bytes());
             out.push(kind);
-            put_prefixed(&mut out, from);
+            put_key(&mut out, from)?;
             if let SpanEnd::Before(to) = end {
-                put_prefixed(&mut out, to);
+                put_key(&mut out, to)?;
             }
         }
         out.extend_from_slice(self.payload);
@@ -120,11 +122,10 @@ impl<'a> PreparedTransaction<'a> {
         for _ in 0..count {
             let keyspace = reader.u32()?;
             let (at, kind) = (reader.position(), reader.u8()?);
-            // The least key above the longest one is a byte longer.
-            let from = reader.prefixed(KEY_BYTES_MAX + 1)?;
+            let from = reader.prefixed(SPAN_KEY_BYTES_MAX)?;
             let end = match kind {
                 0 => SpanEnd::Key,
-                1 => SpanEnd::Before(reader.prefixed(KEY_BYTES_MAX + 1)?),
+                1 => SpanEnd::Before(reader.prefixed(SPAN_KEY_BYTES_MAX)?),
                 2 => SpanEnd::Never,
                 kind => return Err(FormatError::damaged(at, "a span of kind 0 to 2", format!("{kind}"))),
             };
@@ -136,6 +137,16 @@ impl<'a> PreparedTransaction<'a> {
         }
         Ok(PreparedTransaction { database, unix_ms, spans, payload })
     }
+}
+
+/// Adds the key of a span: one that is read back.
+fn put_key(out: &mut Vec<u8>, key: &[u8]) -> Result<()> {
+    if key.len() > SPAN_KEY_BYTES_MAX {
+        let what = format!("a key of {} bytes that a transaction rests on", key.len());
+        return Err(FormatError::limit(format!("{what}; at most {SPAN_KEY_BYTES_MAX}")));
+    }
+    put_prefixed(out, key);
+    Ok(())
 }
 
 /// How a transaction ended.
@@ -215,6 +226,23 @@ mod tests {
         check_any(&bytes);
         assert_eq!(bytes[..4], PREPARED_VERSION.to_le_bytes());
         assert_eq!(&bytes[PREPARED_HEADER_BYTES..][..5], &[3, 0, 0, 0, 0]);
+    }
+
+    /// Nothing is encoded that is not read back: a database that holds it could not be opened.
+    #[test]
+    fn a_span_of_a_key_that_is_too_long_is_not_encoded() {
+        let payload = BatchBuilder::new();
+        let longest = vec![b'k'; SPAN_KEY_BYTES_MAX];
+        let longer = vec![b'k'; SPAN_KEY_BYTES_MAX + 1];
+        let encode = |from, end| {
+            let spans = vec![PreparedSpan { keyspace: 3, from, end }];
+            let payload = payload.payload();
+            PreparedTransaction { database: 9, unix_ms: 1, spans, payload }.encode()
+        };
+        let bytes = encode(&longest, SpanEnd::Before(&longest)).unwrap();
+        assert_eq!(PreparedTransaction::decode(&bytes).unwrap().spans.len(), 1);
+        assert!(encode(&longer, SpanEnd::Key).is_err() && encode(&longer, SpanEnd::Never).is_err());
+        assert!(encode(b"", SpanEnd::Before(&longer)).is_err());
     }
 
     #[test]

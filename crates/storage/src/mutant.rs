@@ -105,6 +105,9 @@ pub enum Mutant {
     DecideLeavesPrepared,
     CloneCommitsPrepared,
     OutcomeIdUnchecked,
+    DecidedOperandKeepsItsTime,
+    LateLockEndsPrepared,
+    TransactionFoldsWhatHasEnded,
     // Compaction filters
     FilterIgnoresSnapshots,
     FilterDropsOverOlder,

@@ -235,6 +235,14 @@ impl Table {
         self.owned.entry(owner).or_default().push(span);
     }
 
+    /// Takes out the requests of `owner`. Their waiters learn of it when they are dropped, which must
+    /// not be under the lock.
+    fn take_waiting(&mut self, owner: u64) -> Vec<Waiting> {
+        let of_owner = self.waiting.iter().filter(|(_, waiting)| waiting.owner == owner);
+        let tickets: Vec<u64> = of_owner.map(|(ticket, _)| *ticket).collect();
+        tickets.iter().filter_map(|ticket| self.waiting.remove(ticket)).collect()
+    }
+
     /// Gives waiters their locks where these are free, in their order.
     fn give_waiting(&mut self) -> Vec<Completer<()>> {
         let mut turns = Vec::new();
@@ -380,9 +388,23 @@ impl Locks {
 
     /// Takes back all that `owner` holds and waits for.
     pub(crate) fn release(&self, owner: u64) {
+        self.release_if(owner, |_| true);
+    }
+
+    /// The same, of a transaction that has ended; one that goes on as a prepared one keeps all.
+    pub(crate) fn release_unprepared(&self, owner: u64) {
+        self.release_if(owner, |table| {
+            !table.prepared.contains_key(&owner) || is_enabled(Mutant::LateLockEndsPrepared)
+        });
+    }
+
+    fn release_if(&self, owner: u64, may: impl FnOnce(&Table) -> bool) {
         let mut ended = Vec::new();
         let turns = {
             let mut table = self.table.lock();
+            if !may(&table) {
+                return;
+            }
             let held = table.owned.remove(&owner);
             let waits = table.waiting.values().any(|waiting| waiting.owner == owner);
             if held.is_none() && !waits {
@@ -402,13 +424,23 @@ impl Locks {
                 self.prepared.fetch_sub(1, Ordering::Release);
             }
             if waits {
-                let of_owner = table.waiting.iter().filter(|(_, waiting)| waiting.owner == owner);
-                let tickets: Vec<u64> = of_owner.map(|(ticket, _)| *ticket).collect();
-                ended.extend(tickets.iter().filter_map(|ticket| table.waiting.remove(ticket)));
+                ended = table.take_waiting(owner);
             }
             if table.waiting.is_empty() { Vec::new() } else { table.give_waiting() }
         };
         // Outside the lock: their waiters learn that they wait for nothing.
+        drop(ended);
+        turns.into_iter().for_each(|turn| turn.complete(()));
+    }
+
+    /// Takes back what `owner` waits for; it keeps what it holds.
+    pub(crate) fn stop_waiting(&self, owner: u64) {
+        let (ended, turns) = {
+            let mut table = self.table.lock();
+            let ended = table.take_waiting(owner);
+            let turns = if ended.is_empty() { Vec::new() } else { table.give_waiting() };
+            (ended, turns)
+        };
         drop(ended);
         turns.into_iter().for_each(|turn| turn.complete(()));
     }

@@ -318,7 +318,7 @@ impl Shared {
                     waiter.wait(&env, shared.options.lock_wait).await?;
                     // The transaction ended in the meantime: its locks are given back again.
                     if shared.snapshot().is_err() {
-                        shared.engine().transactions.locks.release(shared.number);
+                        shared.engine().transactions.locks.release_unprepared(shared.number);
                         return Err(ended());
                     }
                 }

@@ -102,6 +102,13 @@ fn known_already(id: &[u8], what: &str) -> Error {
         .advice("nothing was written; give each transaction its own id")
 }
 
+#[cold]
+fn not_prepared(id: &[u8]) -> Error {
+    let message = format!("there is no prepared transaction \"{}\"", id.escape_ascii());
+    Error::new(ErrorKind::NotFound, message)
+        .advice("Db::in_doubt lists those that are prepared; what was decided is known for a day")
+}
+
 /// By which it is told from its clones, and from what was restored from it.
 fn id_of(engine: &Engine) -> u64 {
     engine.manifest.state().database().map_or(0, |database| database.id)
@@ -117,6 +124,16 @@ fn end_of_span(end: Option<Option<&[u8]>>) -> SpanEnd<'_> {
         Some(Some(to)) => SpanEnd::Before(to),
         Some(None) => SpanEnd::Never,
     }
+}
+
+/// What an entry stores that is written now. Of an operand that ends this counts from the decision
+/// on: what its transaction saw below it when it was prepared may have ended, and be gone.
+fn written_now(kind: EntryKind, value: &[u8], now_ms: u64) -> Result<Cow<'_, [u8]>> {
+    if kind != EntryKind::ExpiringMerge || is_enabled(Mutant::DecidedOperandKeepsItsTime) {
+        return Ok(Cow::Borrowed(value));
+    }
+    let (operand, times) = split_operand(value).map_err(damaged)?;
+    Ok(Cow::Owned(join_operand(operand, OperandTimes { written_ms: now_ms, ..times })))
 }
 
 impl Transaction {
@@ -262,12 +279,13 @@ impl Decision {
         let owner = engine.transactions.locks.prepared_as(&self.id).unwrap_or_default();
         let mut prepared = Prepared::of_transaction(owner);
         if self.commits {
+            let now_ms = engine.time.now(unix_ms(&engine.env));
             for operation in Operations::new(found.payload).map_err(damaged)? {
                 if let Operation::Entry { kind, keyspace, key, value } = operation.map_err(damaged)?
                     // Of a keyspace that was dropped nothing is left to write to.
                     && let Some(keyspace) = engine.catalog.by_id(keyspace)
                 {
-                    prepared.push(&keyspace, kind, key, &self.shown_now(kind, value));
+                    prepared.push(&keyspace, kind, key, &written_now(kind, value, now_ms)?);
                 }
             }
         }
@@ -297,40 +315,23 @@ impl Decision {
         }
     }
 
-    /// What an entry stores that is shown by the decision. An operand that ends counts as written
-    /// now, however long ago it was prepared: what it would have lain over then may be destroyed.
-    fn shown_now<'a>(&self, kind: EntryKind, stored: &'a [u8]) -> Cow<'a, [u8]> {
-        match (kind, split_operand(stored)) {
-            (EntryKind::ExpiringMerge, Ok((operand, times))) => {
-                let engine = self.db.engine();
-                let written_ms = engine.time.now(unix_ms(&engine.env));
-                Cow::Owned(join_operand(operand, OperandTimes { written_ms, ..times }))
-            }
-            _ => Cow::Borrowed(stored),
-        }
-    }
-
-    /// It is not prepared, or `conflict` says what changed meanwhile: whether it was decided so.
-    async fn made_before(&self, conflict: Option<Error>) -> Result<()> {
+    /// It is not prepared, or `refused` says what the commit of the decision ended with: whether it
+    /// was decided so.
+    async fn made_before(&self, refused: Option<Error>) -> Result<()> {
         let wanted =
             if self.commits { TransactionOutcome::Committed } else { TransactionOutcome::RolledBack };
         let id = self.id.escape_ascii();
-        match (self.db.transaction_outcome(&self.id).await?, conflict) {
+        match (self.db.transaction_outcome(&self.id).await?, refused) {
             (Some(outcome), _) if outcome == wanted => Ok(()),
-            // It can be decided still.
-            (Some(TransactionOutcome::InDoubt), Some(conflict)) => Err(conflict),
+            // It waits for its decision still.
+            (Some(TransactionOutcome::InDoubt), Some(refused)) => Err(refused),
             (Some(outcome), _) => {
                 let message = format!("transaction \"{id}\" was decided otherwise");
                 Err(Error::new(ErrorKind::Conflict, message)
                     .expected(format!("{wanted:?}"))
                     .found(format!("{outcome:?}")))
             }
-            (None, _) => {
-                let message = format!("there is no prepared transaction \"{id}\"");
-                Err(Error::new(ErrorKind::NotFound, message).advice(
-                    "Db::in_doubt lists those that are prepared; what was decided is known for a day",
-                ))
-            }
+            (None, _) => Err(not_prepared(&self.id)),
         }
     }
 }
@@ -361,11 +362,9 @@ impl Db {
         if let Err(error) = check_transaction_id(&id).and_then(|()| self.engine().check_writable()) {
             return Op::ready(Err(error));
         }
-        let (db, engine) = (self.clone(), Arc::clone(self.engine()));
-        then(&engine, self.reserved(), move |reserved| {
-            let (limit, env) = (db.limit, db.engine().env.clone());
-            Op::begin(limit, &env, "decision", Decision { db, reserved, id, commits }.make())
-        })
+        let Some(reserved) = self.reserved_if_any() else { return Op::ready(Err(not_prepared(&id))) };
+        let decision = Decision { db: self.clone(), reserved, id, commits };
+        Op::begin(self.limit, &self.engine().env, "decision", decision.make())
     }
 
     /// The transactions that are prepared and not decided, by id. Reads them.

@@ -40,8 +40,9 @@ impl Transactions {
         self.open.lock().remove(&number);
     }
 
-    /// It goes on as a prepared one, which keeps its locks.
+    /// It goes on as a prepared one, which keeps its locks, and wants no others.
     pub(crate) fn end_keeping_locks(&self, number: u64) {
+        self.locks.stop_waiting(number);
         self.open.lock().remove(&number);
     }
 

@@ -147,7 +147,7 @@ fn a_prepared_transaction_after_a_takeover() {
             assert_eq!(db.transaction_outcome("one").await.unwrap(), Some(wanted));
             db.default_keyspace().put("a", "free").await.unwrap();
             // The id may be used again once its outcome is forgotten, a day later.
-            stores.env.sleep(std::time::Duration::from_secs(90_000)).await;
+            stores.env.sleep(Duration::from_secs(90_000)).await;
             assert_eq!(db.transaction_outcome("one").await.unwrap(), None);
             db.compact().await.unwrap();
         }
@@ -309,6 +309,111 @@ fn the_keyspace_of_transactions_is_the_databases_own() {
     });
 }
 
+/// A lock that was waited for when its transaction was prepared is given up, and the keys that
+/// are held stay so, whether that lock comes before or after.
+fn a_prepared_transaction_that_waited_for_a_lock() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        db.transaction().prepare("the first").await.unwrap().roll_back().await.unwrap();
+        for comes_before in [true, false] {
+            let holder = db.transaction_with(TransactionOptions::pessimistic());
+            holder.put(&keys, "wanted", "1").await.unwrap();
+            let id = format!("before {comes_before}");
+            let one = db.transaction_with(TransactionOptions::pessimistic());
+            one.put(&keys, "a", "prepared").await.unwrap();
+            let waits = one.put(&keys, "wanted", "2").try_take().unwrap_err();
+            if comes_before {
+                holder.roll_back();
+                let preparing = one.prepare(&id);
+                waits.await.expect_err("its transaction has ended");
+                let _prepared = preparing.await.unwrap();
+            } else {
+                let _prepared = one.prepare(&id).await.unwrap();
+                holder.roll_back();
+                waits.await.expect_err("its transaction has ended");
+                keys.put("wanted", "free").await.unwrap();
+            }
+            let error = keys.put("a", "other").await.expect_err("it is prepared");
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert_eq!(db.stats().transaction_locks_waiting, 0);
+            db.decide(&id, true).await.unwrap();
+            assert_eq!(keys.get("a").await.unwrap().unwrap(), b"prepared");
+            keys.put("a", "free").await.unwrap();
+            keys.put("wanted", "free").await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_lock_that_comes_late_does_not_end_what_is_prepared() {
+    a_prepared_transaction_that_waited_for_a_lock();
+}
+
+/// It can be committed whenever it is decided, and its operand lies over the value of then.
+fn an_operand_that_is_decided_late() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let operator = Some(OperatorName::parse("append").unwrap());
+        let ttl = Some(Duration::from_secs(7200));
+        let counts = db
+            .create_keyspace("counts", KeyspaceOptions { operator, ttl, ..Default::default() })
+            .await
+            .unwrap();
+        counts.put_ttl("ended", "old", Duration::from_secs(1800)).await.unwrap();
+        counts.put_ttl("there", "old", Duration::from_secs(100_000)).await.unwrap();
+        let transaction = db.transaction();
+        for key in ["ended", "there"] {
+            transaction.merge(&counts, key, "+").await.unwrap();
+        }
+        let _prepared = transaction.prepare("one").await.unwrap();
+        stores.env.sleep(Duration::from_secs(3600)).await;
+        let db = stores.open().await;
+        db.decide("one", true).await.unwrap();
+        let counts = db.keyspace("counts").unwrap();
+        assert_eq!(counts.get("ended").await.unwrap().unwrap(), b"+");
+        assert_eq!(counts.get("there").await.unwrap().unwrap(), b"old+");
+        stores.env.sleep(Duration::from_secs(3700)).await;
+        assert_eq!(counts.get("there").await.unwrap(), None, "its end is that of the merge");
+    });
+}
+
+#[test]
+fn an_operand_that_ends_can_be_committed_long_after_it_was_prepared() {
+    an_operand_that_is_decided_late();
+}
+
+/// What could not be read back is not prepared.
+#[test]
+fn a_key_that_is_too_long_to_be_one_is_not_prepared() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        let transaction = db.transaction();
+        transaction.get_for_update(&keys, vec![b'k'; 70_000]).await.unwrap();
+        transaction.put(&keys, "a", "1").await.unwrap();
+        let error = transaction.prepare("one").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("a key of 70000 bytes"), "{error}");
+        let db = stores.open().await;
+        assert!(ids(&db).await.is_empty());
+        db.default_keyspace().put("a", "free").await.unwrap();
+    });
+}
+
+#[test]
+fn a_decision_of_what_was_never_prepared_makes_nothing() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let before = db.create_keyspace("before", KeyspaceOptions::default()).await.unwrap();
+        for commits in [true, false] {
+            assert_eq!(db.decide("none", commits).await.unwrap_err().kind(), ErrorKind::NotFound);
+        }
+        let after = db.create_keyspace("after", KeyspaceOptions::default()).await.unwrap();
+        assert_eq!(after.id(), before.id() + 1);
+    });
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn prepared_transactions_that_are_kept_wrongly_are_noticed() {
@@ -320,4 +425,6 @@ fn prepared_transactions_that_are_kept_wrongly_are_noticed() {
     notices(Mutant::PreparedNotHeldAgain, a_prepared_transaction_after_a_takeover);
     notices(Mutant::CloneCommitsPrepared, a_clone_with_a_prepared_transaction);
     notices(Mutant::OutcomeIdUnchecked, outcomes_by_id);
+    notices(Mutant::DecidedOperandKeepsItsTime, an_operand_that_is_decided_late);
+    notices(Mutant::LateLockEndsPrepared, a_prepared_transaction_that_waited_for_a_lock);
 }
