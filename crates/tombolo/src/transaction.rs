@@ -18,7 +18,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tombolo_format::expiry::split_operand;
 use tombolo_format::key::{EntryKind, SequenceNumber, Trailer};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::chunked::ChunkedMap;
@@ -149,7 +151,15 @@ impl Index {
     }
 }
 
-/// The value that own writes come to, over the value below them.
+/// The time by which it is judged what has ended below own writes, if not by the reader's: when the
+/// oldest of them was written that adds to it and ends.
+pub(crate) fn below_ms(written: &[Written]) -> Option<u64> {
+    let ends = written.iter().find(|(kind, _)| *kind == EntryKind::ExpiringMerge);
+    let (_, stored) = ends.filter(|_| !is_enabled(Mutant::TransactionFoldsWhatHasEnded))?;
+    split_operand(stored).ok().map(|(_, times)| times.written_ms)
+}
+
+/// The value that own writes come to, over the value below them, judged by [`below_ms`].
 ///
 /// # Errors
 /// Those of the keyspace's operator.

@@ -121,6 +121,11 @@ impl Snapshot {
         }
     }
 
+    /// The same, and by another time it is judged what has expired.
+    pub(super) fn get_judged(&self, keyspace: &Keyspace, key: &[u8], judged_ms: u64) -> Op<Option<Value>> {
+        keyspace.get_at(Moment { judged_ms: Some(judged_ms), ..self.moment() }, key)
+    }
+
     /// As [`Keyspace::get_with`].
     ///
     /// # Errors

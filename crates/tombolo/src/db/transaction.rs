@@ -34,7 +34,7 @@ use crate::op::Op;
 use crate::options::{Durability, Isolation, Locking, TransactionOptions, check_transaction_id, ttl_ms};
 use crate::read::{self, Reach, Since, Touched};
 use crate::table::KeyRange;
-use crate::transaction::{Mark, Operation, Own, Reads, Writes, Written, value_of};
+use crate::transaction::{Mark, Operation, Own, Reads, Writes, Written, below_ms, value_of};
 use crate::value::{Value, aligned};
 use crate::write::{self, Cost, Told, Transactional};
 
@@ -493,12 +493,15 @@ impl Transaction {
     /// As [`Transaction::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Op<Vec<Option<Value>>> {
         let mut values = vec![None; keys.len()];
-        let (mut below, mut places) = (Vec::new(), Vec::new());
+        let (mut below, mut places, mut alone) = (Vec::new(), Vec::new(), Vec::new());
         let mut at = None;
         for (number, key) in keys.iter().enumerate() {
             match self.shared.look(keyspace, key.as_ref()) {
                 Err(error) => return Op::ready(Err(error)),
                 Ok(Look::Here(value)) => values[number] = value,
+                Ok(Look::Below(snapshot, Some(written))) if below_ms(&written).is_some() => {
+                    alone.push((number, below_own(&self.shared, &snapshot, keyspace, key.as_ref(), written)));
+                }
                 Ok(Look::Below(snapshot, written)) => {
                     at = Some(snapshot);
                     below.push(Bytes::copy_from_slice(key.as_ref()));
@@ -506,9 +509,11 @@ impl Transaction {
                 }
             }
         }
-        let Some(snapshot) = at else { return Op::ready(Ok(values)) };
-        let op = snapshot.multi_get(keyspace, &below);
-        let info = Arc::clone(keyspace.info());
+        if at.is_none() && alone.is_empty() {
+            return Op::ready(Ok(values));
+        }
+        let op = at.map_or_else(|| Op::ready(Ok(Vec::new())), |at| at.multi_get(keyspace, &below));
+        let (info, engine) = (Arc::clone(keyspace.info()), Arc::clone(self.engine()));
         then(self.engine(), op, move |found| {
             for (((number, written), key), value) in places.into_iter().zip(&below).zip(found) {
                 values[number] = match written {
@@ -519,7 +524,15 @@ impl Transaction {
                     },
                 };
             }
-            Op::ready(Ok(values))
+            if alone.is_empty() {
+                return Op::ready(Ok(values));
+            }
+            Op::start_read(&engine.env, "reads of a transaction", async move {
+                for (number, op) in alone {
+                    values[number] = op.await?;
+                }
+                Ok(values)
+            })
         })
     }
 
@@ -810,12 +823,24 @@ fn get(shared: &Arc<Shared>, keyspace: &Keyspace, key: &[u8]) -> Op<Option<Value
         Err(error) => Op::ready(Err(error)),
         Ok(Look::Here(value)) => Op::ready(Ok(value)),
         Ok(Look::Below(snapshot, None)) => snapshot.get(keyspace, key),
-        Ok(Look::Below(snapshot, Some(written))) => {
-            let (info, own) = (Arc::clone(keyspace.info()), Bytes::copy_from_slice(key));
-            let op = snapshot.get(keyspace, key);
-            then(shared.engine(), op, move |below| Op::ready(keep(&info, &own, &written, below)))
-        }
+        Ok(Look::Below(snapshot, Some(written))) => below_own(shared, &snapshot, keyspace, key, written),
     }
+}
+
+/// What own writes come to over the value at a snapshot.
+fn below_own(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    keyspace: &Keyspace,
+    key: &[u8],
+    written: Arc<Vec<Written>>,
+) -> Op<Option<Value>> {
+    let (info, own) = (Arc::clone(keyspace.info()), Bytes::copy_from_slice(key));
+    let op = match below_ms(&written) {
+        Some(judged_ms) => snapshot.get_judged(keyspace, key, judged_ms),
+        None => snapshot.get(keyspace, key),
+    };
+    then(shared.engine(), op, move |below| Op::ready(keep(&info, &own, &written, below)))
 }
 
 /// Whether a transaction that failed so may succeed when it is begun again.

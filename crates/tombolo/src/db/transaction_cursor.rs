@@ -23,7 +23,7 @@ use tombolo_storage::{Error, Result};
 use crate::db::transaction::{Shared, keep};
 use crate::db::{Cursor, Keyspace, Snapshot, Transaction};
 use crate::table::KeyRange;
-use crate::transaction::{Index, Own};
+use crate::transaction::{Index, Own, below_ms};
 use crate::value::Value;
 
 /// A cursor over the keys of a range as a transaction sees them: [`Transaction::cursor`]. It moves
@@ -498,7 +498,7 @@ impl TransactionCursor {
                 (Some((key, own)), None) => (key, Some((own, None))),
                 (_, Some(base)) => (base, None),
             };
-            if let Some(own) = self.entry_at(&key, own)? {
+            if let Some(own) = self.entry_at(&key, own).await? {
                 return Ok(Some((key, own)));
             }
             // A deleted range is passed at once, up to the next own write in it.
@@ -537,7 +537,7 @@ impl TransactionCursor {
                 (Some((key, own)), None) => (key, Some((own, None))),
                 (_, Some(base)) => (base, None),
             };
-            if let Some(own) = self.entry_at(&key, own)? {
+            if let Some(own) = self.entry_at(&key, own).await? {
                 return Ok(Some((key, own)));
             }
             from = match self.index.range_around(id, &key) {
@@ -552,15 +552,24 @@ impl TransactionCursor {
 
     /// What a key has: `None` nothing; else the value where it is of own writes. `own` is what own
     /// writes say, with the key at which `base` stands.
-    fn entry_at(&self, key: &Bytes, own: Option<(Own, Option<Bytes>)>) -> Result<Option<Option<Value>>> {
+    async fn entry_at(
+        &mut self,
+        key: &Bytes,
+        own: Option<(Own, Option<Bytes>)>,
+    ) -> Result<Option<Option<Value>>> {
         match own {
             // Of the snapshot alone: unless a deleted range of own writes is over it.
             None => Ok(self.index.range_around(self.keyspace.id(), key).is_none().then_some(None)),
             Some((Own::Nothing | Own::Absent, _)) => Ok(None),
             Some((Own::Written(written, shows_below), base)) => {
-                let below = (shows_below && base.as_ref() == Some(key))
-                    .then(|| self.base.entry().map(|(_, value)| value))
-                    .flatten();
+                let below = match (below_ms(&written), &self.snapshot) {
+                    _ if !shows_below => None,
+                    (Some(judged_ms), Some(snapshot)) => {
+                        snapshot.get_judged(&self.keyspace, key, judged_ms).await?
+                    }
+                    _ if base.as_ref() == Some(key) => self.base.entry().map(|(_, value)| value),
+                    _ => None,
+                };
                 Ok(keep(self.keyspace.info(), key, &written, below)?.map(Some))
             }
         }

@@ -27,14 +27,18 @@ fn open(name: &str) -> Db {
 }
 
 fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Db) -> F + Send + 'static) {
+    run_in(|_, db| test(db));
+}
+
+fn run_in<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Env, Db) -> F + Send + 'static) {
     let world = World::new(1);
     let process = world.process("writer");
     let env = process.env();
     let opened = async move {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
         let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
-        let builder = Db::builder("mem://transactions").env(env).stores(objects, log);
-        test(builder.options(Options::parse(SMALL).unwrap()).open().await.unwrap()).await;
+        let builder = Db::builder("mem://transactions").env(env.clone()).stores(objects, log);
+        test(env, builder.options(Options::parse(SMALL).unwrap()).open().await.unwrap()).await;
     };
     process.run(opened).unwrap();
 }
@@ -312,6 +316,48 @@ fn write_skew_is_allowed_by_snapshot_isolation() {
         one.commit().await.unwrap();
         two.commit().await.unwrap();
     });
+}
+
+/// A merge that ends lies over nothing if the value below had ended when it was made: the
+/// transaction reads what its commit comes to.
+fn own_operands_over_what_has_ended() {
+    run_in(|env, db| async move {
+        let operator = Some(OperatorName::parse("append").unwrap());
+        let ttl = Some(Duration::from_secs(10_000));
+        let options = KeyspaceOptions { operator, ttl, ..Default::default() };
+        let keys = db.create_keyspace("ends", options).await.unwrap();
+        keys.put_ttl("a", "old", Duration::from_secs(100)).await.unwrap();
+        keys.put_ttl("b", "old", Duration::from_secs(100_000)).await.unwrap();
+        let transaction = db.transaction();
+        env.sleep(Duration::from_secs(200)).await;
+        assert_eq!(text(transaction.get(&keys, "a").await.unwrap()).as_deref(), Some("old"), "its own time");
+        for key in ["a", "b", "c"] {
+            transaction.merge(&keys, key, "+").await.unwrap();
+        }
+        let wanted = [("a", "+"), ("b", "old+"), ("c", "+")];
+        let all = transaction.multi_get(&keys, &["c", "b", "a", "none"]).await.unwrap();
+        let all: Vec<_> = all.into_iter().map(text).collect();
+        assert_eq!(all, [Some("+".into()), Some("old+".into()), Some("+".into()), None]);
+        let mut cursor = transaction.cursor::<&str>(&keys, ..);
+        for (key, value) in wanted {
+            assert_eq!(text(transaction.get(&keys, key).await.unwrap()).as_deref(), Some(value), "{key}");
+            assert!(cursor.next_async().await.unwrap());
+            assert_eq!((cursor.key(), cursor.value()), (key.as_bytes(), value.as_bytes()));
+        }
+        for (key, value) in wanted.iter().rev().skip(1) {
+            assert!(cursor.prev_async().await.unwrap());
+            assert_eq!((cursor.key(), cursor.value()), (key.as_bytes(), value.as_bytes()));
+        }
+        transaction.commit().await.unwrap();
+        for (key, value) in wanted {
+            assert_eq!(text(keys.get(key).await.unwrap()).as_deref(), Some(value), "{key}");
+        }
+    });
+}
+
+#[test]
+fn a_transaction_reads_its_merges_over_what_they_will_lie_over() {
+    own_operands_over_what_has_ended();
 }
 
 #[test]
@@ -754,4 +800,5 @@ fn transactions_that_rest_on_too_little_are_noticed() {
     notices(Mutant::TransactionCursorUnnoted, phantoms_are_refused);
     notices(Mutant::TransactionIgnoresRanges, phantoms_are_refused);
     notices(Mutant::TransactionMovesWithoutReads, a_late_lock_after_a_read);
+    notices(Mutant::TransactionFoldsWhatHasEnded, own_operands_over_what_has_ended);
 }
