@@ -235,8 +235,8 @@ impl Table {
         self.owned.entry(owner).or_default().push(span);
     }
 
-    /// Takes out the requests of `owner`. Their waiters learn of it when they are dropped, which must
-    /// not be under the lock.
+    /// Takes out the requests of `owner`. Their waiters learn of it when these are dropped, outside
+    /// the lock.
     fn take_waiting(&mut self, owner: u64) -> Vec<Waiting> {
         let of_owner = self.waiting.iter().filter(|(_, waiting)| waiting.owner == owner);
         let tickets: Vec<u64> = of_owner.map(|(ticket, _)| *ticket).collect();
