@@ -165,8 +165,6 @@ fn a_claim_names_its_writer_in_the_bytes_of_the_table() {
     assert!(matches!(encode_record(&record(RecordKind::Claim(long))), Err(FormatError::Limit { .. })));
 }
 
-/// What names tables of other databases, or logs of streams, is not read by who does not know of
-/// them.
 /// Of a stream that is not the main one.
 fn edits_of_streams() -> [Edit; 3] {
     let options = KeyspaceOptions::default();
@@ -196,6 +194,8 @@ fn a_manifest_with_streams_is_a_newer_one() {
     }
 }
 
+/// What names tables of other databases, or logs of streams, is not read by who does not know of
+/// them.
 #[test]
 fn edits_about_sources_and_streams_have_feature_bits() {
     let of = |edits: Vec<Edit>| encode_record(&record(RecordKind::Edits(edits))).unwrap();
