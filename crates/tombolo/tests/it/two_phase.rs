@@ -177,7 +177,7 @@ fn a_prepared_operand_that_ends_is_decided_after_hours() {
         for key in ["ended", "lives"] {
             transaction.merge(&visits, key, 2_u64.to_le_bytes()).await.unwrap();
         }
-        transaction.prepare("one").await.unwrap();
+        let _prepared = transaction.prepare("one").await.unwrap();
         stores.env.sleep(Duration::from_secs(3 * 3600)).await;
         db.decide("one", true).await.expect("it was prepared");
         for _ in 0..2 {
