@@ -111,7 +111,7 @@ fn needs(engine: &Engine, terms: &Terms) -> Result<Vec<String>> {
 /// The URI by which workers open the database's store: the one that is said for them, or its own.
 ///
 /// # Errors
-/// `Unsupported` for one that holds a secret; `Invalid` for what is no URI.
+/// `Unsupported` for one that holds a secret; `Invalid` for text that is not a URI.
 fn place_of(engine: &Engine, said: Option<&str>) -> Result<String> {
     let uri = match said {
         Some(said) => Uri::parse(said)?,
