@@ -151,8 +151,8 @@ fn is_within((from, to, number): &Piece, all: &[Piece]) -> bool {
     before.is_some_and(|piece| piece.2 == *number && piece.1 >= *to)
 }
 
-/// What of a range delete has to stay: in the oldest stripe what lies over something. More may stay,
-/// by where parts of the job begin and end.
+/// What of a range delete has to stay: in the oldest stripe what lies over something. More may
+/// stay, by where parts of the job begin and end.
 fn needed(piece: &Piece, job: &Job, moments: &Moments) -> Vec<Piece> {
     let (from, to, number) = piece;
     if moments.snapshots.first().is_some_and(|(oldest, _)| number > oldest) {
