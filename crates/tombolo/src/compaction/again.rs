@@ -114,8 +114,8 @@ impl Again {
         self.0.lock().is_full
     }
 
-    /// How `other`, made of the same range by somebody else, differs. Range deletes are all here, and
-    /// there without those that nobody needs.
+    /// How `other`, made of the same range by somebody else, differs. Range deletes are all here,
+    /// and there without those that nobody needs.
     pub(super) fn difference(&self, other: &Again, job: &Job, moments: &Moments) -> Option<String> {
         let (own, other) = (self.0.lock(), other.0.lock());
         // One that is not full has no more than it has.
