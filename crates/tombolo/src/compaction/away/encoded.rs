@@ -46,13 +46,13 @@ pub(super) fn collector_need(name: &str) -> String {
 /// `Unsupported` when it cannot leave this process.
 pub(super) fn encode(
     engine: &Engine,
-    place: Option<String>,
+    place: Option<&str>,
     job: &Job,
     keyspace: &KeyspaceInfo,
     terms: &Terms,
 ) -> Result<(Vec<u8>, Vec<String>, u32)> {
     let (state, options) = (engine.manifest.state(), &terms.options);
-    let (needs, place) = (needs(engine, terms)?, place_of(engine, place.as_deref())?);
+    let (needs, place) = (needs(engine, terms)?, place_of(engine, place)?);
     let tables = job.bytes() / job.table_bytes.max(1);
     let names_max = tables.saturating_mul(NAMES_PER_TABLE).saturating_add(NAMES_MIN);
     let names_max = u32::try_from(names_max).unwrap_or(JOB_NAMES_MAX).min(JOB_NAMES_MAX);

@@ -152,7 +152,8 @@ async fn offered(
         Error::new(ErrorKind::Unsupported, "the database was opened without workers that compact")
             .advice("open it with Builder::compaction_workers, or set compaction=local")
     })?;
-    let (bytes, needs, names_max) = encoded::encode(engine, workers.place(), job, keyspace, terms)?;
+    let (bytes, needs, names_max) =
+        encoded::encode(engine, workers.place().as_deref(), job, keyspace, terms)?;
     let offer = CompactionOffer::new(&engine.env, bytes, needs, urgency(engine, job));
     let answer = wait(engine, workers, &offer).await;
     let attempts = Attempts { all: offer.attempts(), names_max };
