@@ -195,7 +195,8 @@ fn what_differs_is_found() {
         Some(ended.unwrap_err())
     };
     let long = Some(Duration::from_secs(10_000));
-    let changes: [(&str, &dyn Fn(&Db)); 4] = [
+    type Change<'a> = &'a dyn Fn(&Db);
+    let changes: [(&str, Change<'_>); 4] = [
         ("put", &|db| db.default_keyspace().put(key(7), "other").wait().unwrap()),
         ("delete", &|db| db.default_keyspace().delete(key(7)).wait().unwrap()),
         ("more", &|db| db.default_keyspace().put("key 000007 and more", "other").wait().unwrap()),
