@@ -3,8 +3,10 @@
 use std::{fs, io};
 
 fn main() -> io::Result<()> {
-    let seeds =
-        tombolo_format::fuzzing::seeds::all().into_iter().chain(tombolo_segment::fuzzing::seeds::all());
+    let seeds = tombolo_format::fuzzing::seeds::all()
+        .into_iter()
+        .chain(tombolo_segment::fuzzing::seeds::all())
+        .chain(tombolo_files::fuzzing::seeds::all());
     for (number, (target, bytes)) in seeds.enumerate() {
         let directory = format!("corpus/{target}");
         fs::create_dir_all(&directory)?;

@@ -17,7 +17,8 @@ fn main() {
     );
     cc::Build::new()
         .cpp(true)
-        .std("c++17")
+        // Newer headers ask for it, older ones are content with it.
+        .std("c++20")
         .include(include)
         .file("shim/file_system.cc")
         .flag_if_supported("-Wno-unused-parameter")

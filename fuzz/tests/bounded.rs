@@ -6,7 +6,7 @@ use tombolo_format::fuzzing::Target;
 use tombolo_format::fuzzing::{TARGETS, seeds};
 
 fn targets() -> impl Iterator<Item = (&'static str, Target)> {
-    TARGETS.into_iter().chain(tombolo_segment::fuzzing::TARGETS)
+    TARGETS.into_iter().chain(tombolo_segment::fuzzing::TARGETS).chain(tombolo_files::fuzzing::TARGETS)
 }
 
 const MUTATIONS: u64 = 500;
@@ -14,7 +14,10 @@ const MUTATIONS: u64 = 500;
 #[test]
 fn every_target_takes_mutations_of_its_seeds() {
     for (name, target) in targets() {
-        let all = seeds::all().into_iter().chain(tombolo_segment::fuzzing::seeds::all());
+        let all = seeds::all()
+            .into_iter()
+            .chain(tombolo_segment::fuzzing::seeds::all())
+            .chain(tombolo_files::fuzzing::seeds::all());
         let own: Vec<Vec<u8>> = all.filter(|(of, _)| *of == name).map(|(_, seed)| seed).collect();
         assert!(!own.is_empty(), "{name} has no seed");
         for seed in own {

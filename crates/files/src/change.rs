@@ -94,7 +94,7 @@ impl Files {
                 is_of_earlier: false,
             }),
         };
-        let state = State { links: 1, parts: Vec::new(), modified_ms: self.unix_ms(), tail };
+        let state = State::new(1, Vec::new(), self.unix_ms(), tail);
         let file = File::new(catalog.next, kind, state);
         let mut batch = Batch::new();
         let writing = self.writing()?;

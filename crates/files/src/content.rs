@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tombolo::{ApplicationObject, ApplicationObjectWriter, Error, ErrorKind, LogPosition, Op, Result};
+use tombolo::{ApplicationObject, ApplicationObjectWriter, Error, ErrorKind, Life, LogPosition, Op, Result};
+use tombolo_storage::Priority;
 
 use crate::kind::FileKind;
 use crate::rows::{FILE_BYTES_MAX, Inode, Part, Tag};
@@ -26,6 +27,25 @@ pub(crate) struct State {
     pub(crate) parts: Vec<Part>,
     pub(crate) modified_ms: u64,
     pub(crate) tail: Tail,
+    pub(crate) hints: Hints,
+    /// How often it was cut: bytes that were fetched before count no more.
+    pub(crate) cuts: u64,
+}
+
+/// What a writer knows of a file before its first byte. Hints place its objects, and order their
+/// requests; they change no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
+    /// How long it is expected to stay.
+    pub life: Life,
+    /// Which of the requests that write it go first.
+    pub priority: Priority,
+}
+
+impl Default for Hints {
+    fn default() -> Hints {
+        Hints { life: Life::Long, priority: Priority::Normal }
+    }
 }
 
 /// What follows the parts.
@@ -132,6 +152,11 @@ impl File {
         self.state.lock().size()
     }
 
+    /// What the objects are told that are begun from now on.
+    pub fn hint(&self, hints: Hints) {
+        self.state.lock().hints = hints;
+    }
+
     /// When it was changed last, in milliseconds since 1970.
     pub fn modified_ms(&self) -> u64 {
         self.state.lock().modified_ms
@@ -144,6 +169,10 @@ impl File {
 }
 
 impl State {
+    pub(crate) fn new(links: u64, parts: Vec<Part>, modified_ms: u64, tail: Tail) -> State {
+        State { links, parts, modified_ms, tail, hints: Hints::default(), cuts: 0 }
+    }
+
     pub(crate) fn parts_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum()
     }

@@ -4,6 +4,9 @@
 //! the database for writing, which takes it over; the last one that is given back closes it. What
 //! changes files without a lock is refused, but for directories: they are noted, and made with the
 //! lock.
+//!
+//! Programs that write files without a lock, as those that restore a backup do, say
+//! [`Claim::WithChange`]: the first change claims then, and the claim stays as long as the door.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,12 +22,23 @@ use crate::path;
 /// How long what a follower saw is shown before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// What takes the database over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Claim {
+    /// A lock.
+    #[default]
+    WithLock,
+    /// A lock, or the first change of a file.
+    WithChange,
+}
+
 /// See the module's documentation. Calls wait: they are for threads of programs, and not for tasks.
 pub struct Door {
     builder: Box<dyn Fn() -> Builder + Send + Sync>,
     env: Env,
     options: FilesOptions,
     take_over: TakeOver,
+    claim: Claim,
     state: Mutex<State>,
 }
 
@@ -59,7 +73,21 @@ impl Door {
         take_over: TakeOver,
         builder: impl Fn() -> Builder + Send + Sync + 'static,
     ) -> Door {
-        Door { builder: Box::new(builder), env: env.clone(), options, take_over, state: Mutex::default() }
+        Door {
+            builder: Box::new(builder),
+            env: env.clone(),
+            options,
+            take_over,
+            claim: Claim::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The same door, which claims with this.
+    #[must_use]
+    pub fn claiming(mut self, claim: Claim) -> Door {
+        self.claim = claim;
+        self
     }
 
     /// The files, for reading: those that are mounted, or as they were a second ago at most. `None`
@@ -92,16 +120,37 @@ impl Door {
     /// The files, for changes.
     ///
     /// # Errors
-    /// `PermissionDenied` without a lock.
+    /// `PermissionDenied` without a lock, where that alone claims; those of opening.
     pub fn mounted(&self) -> Result<Arc<Files>> {
-        match &self.state.lock().inside {
+        let mut state = self.state.lock();
+        match &state.inside {
             Inside::Mounted(files, _) => Ok(Arc::clone(files)),
+            Inside::Nothing | Inside::Following(..) if self.claim == Claim::WithChange => {
+                self.mount(&mut state, BTreeSet::new())
+            }
             Inside::Nothing | Inside::Following(..) => {
                 let error = "files are changed only by who holds a lock on them";
                 Err(Error::new(ErrorKind::PermissionDenied, error)
                     .advice("open the database for writing, which locks it"))
             }
         }
+    }
+
+    fn mount(&self, state: &mut State, locks: BTreeSet<Vec<u8>>) -> Result<Arc<Files>> {
+        if let Inside::Following(files, _) = std::mem::take(&mut state.inside) {
+            self.env.block_on(files.close())?;
+        }
+        let builder = (self.builder)().application_logs(LANES).take_over(self.take_over);
+        let db = builder.open().wait()?;
+        let files = Arc::new(self.env.block_on(Files::mount(db, &self.env, self.options))?);
+        for directory in std::mem::take(&mut state.directories) {
+            match self.env.block_on(files.create_directory(&directory)) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        state.inside = Inside::Mounted(Arc::clone(&files), locks);
+        Ok(files)
     }
 
     /// Takes the lock at `path`. The first one takes the database over.
@@ -123,19 +172,7 @@ impl Door {
                     .object(path.escape_ascii()));
             }
         }
-        if let Inside::Following(files, _) = std::mem::take(&mut state.inside) {
-            self.env.block_on(files.close())?;
-        }
-        let builder = (self.builder)().application_logs(LANES).take_over(self.take_over);
-        let db = builder.open().wait()?;
-        let files = self.env.block_on(Files::mount(db, &self.env, self.options))?;
-        for directory in std::mem::take(&mut state.directories) {
-            match self.env.block_on(files.create_directory(&directory)) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-        }
-        state.inside = Inside::Mounted(Arc::new(files), BTreeSet::from([path]));
+        self.mount(state, BTreeSet::from([path]))?;
         Ok(())
     }
 
@@ -156,6 +193,9 @@ impl Door {
             return Ok(());
         }
         let files = Arc::clone(files);
+        if self.claim == Claim::WithChange && files.failure().is_none() {
+            return self.env.block_on(files.sync_names());
+        }
         state.inside = Inside::Nothing;
         let closed = self.env.block_on(files.close());
         match closed {
@@ -165,19 +205,20 @@ impl Door {
         }
     }
 
-    /// Makes the directory at `path` now, or with the next lock.
+    /// Makes the directory at `path` now, or with the next lock where only that claims.
     ///
     /// # Errors
     /// As [`Files::create_directory`].
     pub fn create_directory(&self, path: &[u8]) -> Result<()> {
-        if let Ok(files) = self.mounted() {
-            return self.env.block_on(files.create_directory(path));
+        match self.mounted() {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && self.claim == Claim::WithLock => {}
+            files => return self.env.block_on(files?.create_directory(path)),
         }
         let path = path::normal(path)?;
-        if self.look()?.is_some_and(|files| files.exists(&path)) {
+        let is_there = path == b"/" || self.look()?.is_some_and(|files| files.exists(&path));
+        if is_there || !self.state.lock().directories.insert(path.clone()) {
             return Err(Error::new(ErrorKind::AlreadyExists, "it exists").object(path.escape_ascii()));
         }
-        self.state.lock().directories.insert(path);
         Ok(())
     }
 

@@ -65,6 +65,8 @@ pub struct Files {
     pub(crate) reader: Option<Reader>,
     /// Bytes of lanes in memory.
     pub(crate) lane_memory: Arc<AtomicU64>,
+    /// Bytes of windows that are fetched ahead.
+    pub(crate) ahead_bytes: Arc<AtomicU64>,
     pub(crate) counters: Counters,
 }
 
@@ -129,6 +131,7 @@ impl Files {
             writing: Some(writing),
             reader: None,
             lane_memory,
+            ahead_bytes: Arc::default(),
             counters: Counters::default(),
         };
         files.take_earlier(epochs).await?;
@@ -153,6 +156,7 @@ impl Files {
             writing: None,
             reader: Some(reader),
             lane_memory: Arc::default(),
+            ahead_bytes: Arc::default(),
             counters: Counters::default(),
         };
         files.refresh().await?;

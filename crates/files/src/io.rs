@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tombolo::{
     ApplicationObject, ApplicationObjectWriter, Batch, Error, ErrorKind, Life, LogPosition, Op, Result,
 };
+use tombolo_storage::Priority;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::content::{File, Growing, Piece, State, Tail, check_size};
@@ -100,12 +102,14 @@ impl Files {
         tail.pending.extend(op);
         let oldest = if tail.pending.len() > PENDING_MAX { tail.pending.pop_front() } else { None };
         state.modified_ms = now;
+        state.cuts += u64::from(bytes.is_none());
         Ok(oldest)
     }
 
     async fn append_to_object(&self, file: &Arc<File>, bytes: Bytes) -> Result<()> {
-        let (growing, before) = {
+        let (growing, before, hints) = {
             let mut state = file.state.lock();
+            let hints = state.hints;
             let before = match &mut state.tail {
                 Tail::Record { bytes, .. } => Bytes::from(std::mem::take(bytes)),
                 Tail::Object(_) => Bytes::new(),
@@ -114,12 +118,15 @@ impl Files {
             if matches!(state.tail, Tail::Record { .. }) {
                 state.tail = Tail::Object(Growing::No);
             }
-            (take_growing(&mut state)?, before)
+            (take_growing(&mut state)?, before, hints)
         };
         let grown = async {
             let (mut writer, mut length) = match growing {
                 Some(growing) => growing,
-                None => (Box::new(self.objects.create(Life::Long).await?), 0),
+                None => {
+                    let objects = self.objects.clone().with_priority(hints.priority);
+                    (Box::new(objects.create(hints.life).await?), 0)
+                }
             };
             for bytes in [before, bytes].into_iter().filter(|bytes| !bytes.is_empty()) {
                 length += bytes.len() as u64;
@@ -297,6 +304,7 @@ impl Files {
         batch.put(&self.writing()?.inodes, rows::inode_key(file.number), row.encode());
         let op = if state.links > 0 { self.begin(batch)? } else { Op::ready(Ok(())) };
         (state.parts, state.modified_ms) = (kept, row.modified_ms);
+        state.cuts += 1;
         match &mut state.tail {
             Tail::Record { bytes, is_dirty } => (*bytes, *is_dirty) = (held, false),
             Tail::Lane(tail) => {
@@ -392,20 +400,45 @@ impl Files {
 
     /// As [`Files::read`], begun: several may be on their way.
     pub fn begin_read(&self, file: &File, at: u64, length: u64) -> Reading {
+        self.begin_read_as(file, at, length, Ask::default())
+    }
+
+    /// As [`Files::begin_read`], asked for in a certain way.
+    pub fn begin_read_as(&self, file: &File, at: u64, length: u64, ask: Ask) -> Reading {
         let pieces = file.state.lock().pieces(at, length);
+        let mut objects = None;
         let begun: Vec<Begun> = pieces
             .into_iter()
             .map(|piece| match piece {
                 Piece::Held(bytes) => Begun::Held(bytes.into()),
                 Piece::Object(object, range) => {
                     let length = range.end - range.start;
-                    Begun::Object(self.objects.read(object, range), length)
+                    let objects = objects.get_or_insert_with(|| {
+                        let objects = self.objects.clone().with_priority(ask.priority);
+                        ask.within.map_or(objects.clone(), |limit| objects.within(limit))
+                    });
+                    Begun::Object(objects.read(object, range), length)
                 }
             })
             .collect();
         let bytes = begun.iter().map(Begun::length).sum::<u64>();
         self.counters.read(file.kind, usize::try_from(bytes).unwrap_or(usize::MAX));
         Reading { begun }
+    }
+}
+
+/// How a read is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// How long it may take. One that takes longer ends with `DeadlineExceeded`.
+    pub within: Option<Duration>,
+    /// Which of waiting requests go first.
+    pub priority: Priority,
+}
+
+impl Default for Ask {
+    fn default() -> Ask {
+        Ask { within: None, priority: Priority::Normal }
     }
 }
 
@@ -478,6 +511,11 @@ impl Begun {
 }
 
 impl Reading {
+    /// How many requests of the store it makes.
+    pub fn requests(&self) -> usize {
+        self.begun.iter().filter(|begun| matches!(begun, Begun::Object(..))).count()
+    }
+
     /// What was read.
     ///
     /// # Errors

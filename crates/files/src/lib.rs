@@ -22,11 +22,13 @@
 //!
 //! Thread safety: everything may be called from any thread; one file is written by one at a time.
 
+pub mod ahead;
 mod catalog;
 mod change;
 mod content;
 pub mod door;
 mod files;
+pub mod fuzzing;
 mod io;
 pub mod kind;
 mod lanes;
@@ -36,9 +38,9 @@ mod rows;
 mod usage;
 
 pub use change::Child;
-pub use content::File;
+pub use content::{File, Hints};
 pub use files::{Files, FilesOptions};
-pub use io::Reading;
+pub use io::{Ask, Reading};
 pub use usage::{KindUsage, Usage};
 
 #[cfg(test)]

@@ -176,6 +176,6 @@ fn file_of(number: u64, inode: Inode, held: Found, memory: &Arc<AtomicU64>) -> F
         FileKind::Record if inode.parts.is_empty() => Tail::Record { bytes: inode.record, is_dirty: false },
         FileKind::Record | FileKind::Object => Tail::Object(Growing::No),
     };
-    let state = State { links: 0, parts: inode.parts, modified_ms: inode.modified_ms, tail };
+    let state = State::new(0, inode.parts, inode.modified_ms, tail);
     File::new(number, inode.kind, state)
 }

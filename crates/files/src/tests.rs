@@ -9,10 +9,12 @@ use proptest::prelude::*;
 use tombolo::{Db, Env, ErrorKind, Options, ReaderOptions, Result, TakeOver};
 use tombolo_env::simulated::{Crash, World};
 
-use crate::door::Door;
+use crate::ahead::{AHEAD_BYTES_MAX, Ahead, WINDOW_BYTES_MAX};
+use crate::door::{Claim, Door};
+use crate::fuzzing::{TARGETS, seeds};
 use crate::kind::FileKind;
 use crate::rows::{self, Entry, Inode, Part, Tag};
-use crate::{Files, FilesOptions};
+use crate::{Ask, Files, FilesOptions};
 
 fn builder(env: &Env) -> tombolo::Builder {
     let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536"]).unwrap();
@@ -240,6 +242,63 @@ fn memory_holds_a_bounded_part_of_logs() {
         let files = mount(&env).await?;
         assert_eq!(content(&files, "/db/1.log").await?, vec![7; 5 << 20]);
         assert_eq!(content(&files, "/db/MANIFEST-1").await?, [8; 10_000]);
+        files.close().await
+    });
+}
+
+/// A window of what was fetched ahead gives the bytes that a read gives, without a request; not
+/// after the file was cut, and only while there is room.
+#[test]
+fn bytes_that_were_fetched_ahead_are_those_of_the_file() {
+    let host = Host::new();
+    host.live(|env| async move {
+        let files = mount(&env).await?;
+        files.create_directory(b"/db").await?;
+        let bytes: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[at as usize % 3]).collect();
+        write(&files, "/db/1.sst", &bytes).await?;
+        let file = files.open(b"/db/1.sst")?;
+        let (ahead, ask) = (Ahead::default(), Ask::default());
+        assert!(ahead.begin(&files, &file, 1000, 50_000, ask));
+        for (at, length, requests) in
+            [(1000, 10, 0), (50_000, 1000, 0), (999, 2, 1), (50_999, 2, 1), (190_000, 50_000, 1)]
+        {
+            let (found, made) = ahead.read(&files, &file, at, length, ask).await?;
+            let end = usize::try_from(at + length).unwrap().min(bytes.len());
+            assert_eq!(&found[..], &bytes[usize::try_from(at).unwrap()..end]);
+            assert_eq!(made, requests, "at {at}");
+        }
+        const { assert!(WINDOW_BYTES_MAX <= AHEAD_BYTES_MAX) };
+        // What is cut, and written anew, is read anew.
+        files.truncate(&file, 2000).await?;
+        append(&files, "/db/1.sst", &[0xEE; 3000]).await?;
+        assert_eq!(&ahead.read(&files, &file, 1990, 20, ask).await?.0[10..], [0xEE; 10]);
+        // Windows are bounded together, and give their room back.
+        files.ahead_bytes.store(AHEAD_BYTES_MAX - 4000, std::sync::atomic::Ordering::Relaxed);
+        assert!(!ahead.begin(&files, &file, 0, 5000, ask));
+        assert!(ahead.begin(&files, &file, 0, 4000, ask));
+        assert!(!Ahead::default().begin(&files, &file, 0, 1, ask));
+        assert!(ahead.begin(&files, &file, 0, 3000, ask));
+        drop(ahead);
+        let held = files.ahead_bytes.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(held, AHEAD_BYTES_MAX - 4000);
+        files.close().await
+    });
+}
+
+/// A read whose time is over ends, and says so.
+#[test]
+fn a_read_ends_by_its_deadline() {
+    let host = Host::new();
+    host.live(|env| async move {
+        let files = mount(&env).await?;
+        files.create_directory(b"/db").await?;
+        write(&files, "/db/1.sst", &[1; 1000]).await?;
+        let file = files.open(b"/db/1.sst")?;
+        let ask = Ask { within: Some(Duration::ZERO), ..Ask::default() };
+        let error = files.begin_read_as(&file, 0, 10, ask).end().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded);
+        let ask = Ask { within: Some(Duration::from_secs(3600)), ..Ask::default() };
+        assert_eq!(&files.begin_read_as(&file, 0, 2, ask).end().await?[..], [1; 2]);
         files.close().await
     });
 }
@@ -537,6 +596,7 @@ fn a_door_claims_with_a_lock() {
     assert!(first.look().unwrap().is_none());
     assert_eq!(first.mounted().unwrap_err().kind(), ErrorKind::PermissionDenied);
     first.create_directory(b"/db").unwrap();
+    assert_eq!(first.create_directory(b"/db").unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert!(first.is_directory(b"/db").unwrap());
     first.lock(b"/db/LOCK").unwrap();
     assert_eq!(first.lock(b"/db/LOCK").unwrap_err().kind(), ErrorKind::InUse);
@@ -554,6 +614,17 @@ fn a_door_claims_with_a_lock() {
     drop((files, seen));
     second.unlock(b"/db/LOCK").unwrap();
     assert_eq!(second.unlock(b"/db/LOCK").unwrap_err().kind(), ErrorKind::NotFound);
+    // One that claims with a change needs no lock, and keeps its claim after one.
+    let third = door().claiming(Claim::WithChange);
+    assert!(third.look().unwrap().unwrap().exists(b"/db/1.log"));
+    third.create_directory(b"/restored").unwrap();
+    assert_eq!(first.lock(b"/db/LOCK").unwrap_err().kind(), ErrorKind::InUse);
+    third.lock(b"/restored/LOCK").unwrap();
+    third.unlock(b"/restored/LOCK").unwrap();
+    let files = third.mounted().unwrap();
+    assert!(files.is_directory(b"/restored"));
+    assert_eq!(first.lock(b"/db/LOCK").unwrap_err().kind(), ErrorKind::InUse);
+    env.block_on(files.close()).unwrap();
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -596,19 +667,31 @@ fn rows_come_back_and_others_are_refused() {
     assert_eq!(Entry::decode(&[0xFF; 25]).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
+/// Sound inputs, cut and with a byte changed anywhere, and any bytes at all.
+#[test]
+fn decoders_take_any_bytes() {
+    for (target, input) in seeds::all() {
+        let (name, decode) = TARGETS[0];
+        assert_eq!(name, target);
+        decode(&input);
+        for at in 0..input.len() {
+            decode(&input[..at]);
+            for change in [1, 0x80, 0xFF] {
+                let mut changed = input.clone();
+                changed[at] ^= change;
+                decode(&changed);
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
-    fn decoders_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), version in 0_u8..3) {
+    fn decoders_take_random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), version in 0_u8..3) {
         let mut row = bytes.clone();
         row.insert(0, version);
         for bytes in [&bytes, &row] {
-            if let Ok(inode) = Inode::decode(&[0; 8], bytes) {
-                prop_assert_eq!(&inode.encode(), bytes);
-            }
-            if let Ok(entry) = Entry::decode(bytes) {
-                prop_assert_eq!(&entry.encode(), bytes);
-            }
-            let _number = rows::name(b"/a", bytes);
+            TARGETS[0].1(bytes);
         }
     }
 }
@@ -653,6 +736,11 @@ mod mutants {
     #[test]
     fn what_follows_a_copied_log_must_have_another_tag() {
         notices(Mutant::FilesSpilledTagKept, super::a_log_goes_on_behind_the_object_that_it_was_copied_into);
+    }
+
+    #[test]
+    fn a_cut_must_end_a_window() {
+        notices(Mutant::FilesWindowOutlivesCut, super::bytes_that_were_fetched_ahead_are_those_of_the_file);
     }
 
     #[test]

@@ -38,6 +38,19 @@ struct TomboloPath {
   size_t length;
 };
 
+// How a read is asked for: within so many microseconds, 0 for ever; priority 0 when nobody waits, 1
+// as a rule, 2 when a user waits.
+struct TomboloAsk {
+  uint64_t timeout_micros;
+  int32_t priority;
+};
+
+// What a read gave: so many bytes, and so many requests that the store got for it.
+struct TomboloGot {
+  size_t bytes;
+  size_t requests;
+};
+
 void tombolo_fs_status_free(TomboloStatus*);
 
 // The file system of a URI; the same one for the same URI while somebody has it.
@@ -49,16 +62,27 @@ TomboloPath tombolo_fs_info_directory(const TomboloFs*);
 // How: 0 a file that is there, 1 a new one, 2 one that is there or else a new one.
 TomboloStatus* tombolo_fs_file_open(TomboloFs*, TomboloPath, int32_t how, TomboloFile** file);
 void tombolo_fs_file_free(TomboloFile*);
-TomboloStatus* tombolo_fs_file_read(const TomboloFile*, uint64_t at, char* to, size_t length, size_t* read);
-TomboloReading* tombolo_fs_file_read_begin(const TomboloFile*, uint64_t at, size_t length);
+TomboloStatus* tombolo_fs_file_read(const TomboloFile*, uint64_t at, char* to, size_t length, TomboloAsk,
+                                    TomboloGot*);
+// Fetches bytes ahead of the reads that want them; says whether there was room for them.
+TomboloStatus* tombolo_fs_file_prefetch(const TomboloFile*, uint64_t at, size_t length, TomboloAsk,
+                                        int32_t* has_room);
+TomboloReading* tombolo_fs_file_read_begin(const TomboloFile*, uint64_t at, size_t length, TomboloAsk);
 // Ends it, and frees it.
-TomboloStatus* tombolo_fs_read_end(TomboloReading*, char* to, size_t length, size_t* read);
+TomboloStatus* tombolo_fs_read_end(TomboloReading*, char* to, size_t length, TomboloGot*);
 void tombolo_fs_read_free(TomboloReading*);
 TomboloStatus* tombolo_fs_file_append(TomboloFile*, const char* bytes, size_t length);
 TomboloStatus* tombolo_fs_file_flush(TomboloFile*);
 TomboloStatus* tombolo_fs_file_sync(TomboloFile*);
 TomboloStatus* tombolo_fs_file_finish(TomboloFile*);
 TomboloStatus* tombolo_fs_file_truncate(TomboloFile*, uint64_t size);
+
+// Before the first byte: it stays for 0 minutes, 1 hours, 2 days; priority as of a read.
+void tombolo_fs_file_hint(TomboloFile*, int32_t life, int32_t priority);
+void tombolo_fs_file_facts(const TomboloFile*, uint64_t* size, int32_t* is_in_lane);
+
+// What the store has left; 2^60 bytes where it tells no end.
+TomboloStatus* tombolo_fs_free_space(TomboloFs*, uint64_t* bytes);
 
 TomboloStatus* tombolo_fs_exists(TomboloFs*, TomboloPath, int32_t* exists);
 TomboloStatus* tombolo_fs_is_directory(TomboloFs*, TomboloPath, int32_t* is);

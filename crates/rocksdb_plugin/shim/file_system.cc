@@ -10,6 +10,8 @@
 #include <rocksdb/utilities/object_registry.h>
 #include <rocksdb/version.h>
 
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,6 +75,52 @@ IOStatus Told(TomboloStatus* status) {
   return told;
 }
 
+// The same for a call with a place for what went wrong.
+IOStatus Told(TomboloStatus* status, IODebugContext* dbg) {
+  IOStatus told = Told(status);
+  if (dbg != nullptr && !told.ok()) {
+    dbg->msg = told.ToString();
+  }
+  return told;
+}
+
+// How a read of RocksDB is asked for. It says who waits by the limit of rates that is to be
+// charged, and newer versions by what they do; where it says nothing a user waits.
+TomboloAsk AskOf(const IOOptions& options) {
+  TomboloAsk ask;
+  ask.timeout_micros = options.timeout.count() > 0 ? static_cast<uint64_t>(options.timeout.count()) : 0;
+  ask.priority = 2;
+  switch (options.rate_limiter_priority) {
+    case rocksdb::Env::IO_LOW:
+      ask.priority = 0;
+      break;
+    case rocksdb::Env::IO_MID:
+      ask.priority = 1;
+      break;
+    default:
+#if ROCKSDB_MAJOR >= 9
+      if (options.io_activity == rocksdb::Env::IOActivity::kCompaction) {
+        ask.priority = 0;
+      } else if (options.io_activity == rocksdb::Env::IOActivity::kFlush) {
+        ask.priority = 1;
+      }
+#endif
+      break;
+  }
+  return ask;
+}
+
+// What a read told, for RocksDB and for who asked to see it.
+IOStatus Read(TomboloStatus* status, const TomboloGot& got, char* scratch, Slice* result, IODebugContext* dbg) {
+  IOStatus told = Told(status, dbg);
+  *result = Slice(scratch, got.bytes);
+  if (dbg != nullptr) {
+    dbg->counters["tombolo.requests"] += got.requests;
+    dbg->counters["tombolo.bytes"] += got.bytes;
+  }
+  return told;
+}
+
 // An open file; freed with the last who has it.
 class Handle {
  public:
@@ -90,11 +138,9 @@ class SequentialFile : public rocksdb::FSSequentialFile {
  public:
   explicit SequentialFile(TomboloFile* file) : file_(file) {}
 
-  IOStatus Read(size_t n, const IOOptions&, Slice* result, char* scratch, IODebugContext*) override {
-    size_t read = 0;
-    IOStatus status = Told(tombolo_fs_file_read(file_.get(), at_, scratch, n, &read));
-    at_ += read;
-    *result = Slice(scratch, read);
+  IOStatus Read(size_t n, const IOOptions& options, Slice* result, char* scratch, IODebugContext* dbg) override {
+    IOStatus status = PositionedRead(at_, n, options, result, scratch, dbg);
+    at_ += result->size();
     return status;
   }
 
@@ -103,12 +149,11 @@ class SequentialFile : public rocksdb::FSSequentialFile {
     return IOStatus::OK();
   }
 
-  IOStatus PositionedRead(uint64_t offset, size_t n, const IOOptions&, Slice* result, char* scratch,
-                          IODebugContext*) override {
-    size_t read = 0;
-    IOStatus status = Told(tombolo_fs_file_read(file_.get(), offset, scratch, n, &read));
-    *result = Slice(scratch, read);
-    return status;
+  IOStatus PositionedRead(uint64_t offset, size_t n, const IOOptions& options, Slice* result, char* scratch,
+                          IODebugContext* dbg) override {
+    TomboloGot got{0, 0};
+    TomboloStatus* status = tombolo_fs_file_read(file_.get(), offset, scratch, n, AskOf(options), &got);
+    return tombolo::Read(status, got, scratch, result, dbg);
   }
 
   IOStatus InvalidateCache(size_t, size_t) override { return IOStatus::OK(); }
@@ -122,8 +167,7 @@ class SequentialFile : public rocksdb::FSSequentialFile {
 struct AsyncRead {
   TomboloReading* reading;
   FSReadRequest request;
-  std::function<void(const FSReadRequest&, void*)> told;
-  void* argument;
+  std::function<void(FSReadRequest&)> told;
 
   ~AsyncRead() {
     if (reading != nullptr) {
@@ -135,11 +179,11 @@ struct AsyncRead {
     if (reading == nullptr) {
       return;
     }
-    size_t read = 0;
-    request.status = Told(tombolo_fs_read_end(reading, request.scratch, request.len, &read));
+    TomboloGot got{0, 0};
+    TomboloStatus* status = tombolo_fs_read_end(reading, request.scratch, request.len, &got);
     reading = nullptr;
-    request.result = Slice(request.scratch, read);
-    told(request, argument);
+    request.status = Read(status, got, request.scratch, &request.result, nullptr);
+    told(request);
   }
 
   void Abort() {
@@ -149,7 +193,7 @@ struct AsyncRead {
     tombolo_fs_read_free(reading);
     reading = nullptr;
     request.status = IOStatus::Aborted();
-    told(request, argument);
+    told(request);
   }
 };
 
@@ -157,34 +201,69 @@ class RandomAccessFile : public rocksdb::FSRandomAccessFile {
  public:
   explicit RandomAccessFile(TomboloFile* file) : file_(file) {}
 
-  IOStatus Read(uint64_t offset, size_t n, const IOOptions&, Slice* result, char* scratch,
-                IODebugContext*) const override {
-    size_t read = 0;
-    IOStatus status = Told(tombolo_fs_file_read(file_.get(), offset, scratch, n, &read));
-    *result = Slice(scratch, read);
-    return status;
+  IOStatus Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result, char* scratch,
+                IODebugContext* dbg) const override {
+    TomboloGot got{0, 0};
+    TomboloStatus* status = tombolo_fs_file_read(file_.get(), offset, scratch, n, AskOf(options), &got);
+    return tombolo::Read(status, got, scratch, result, dbg);
+  }
+
+  // Where there is no room for it RocksDB fetches into a buffer of its own.
+  IOStatus Prefetch(uint64_t offset, size_t n, const IOOptions& options, IODebugContext* dbg) override {
+    int32_t has_room = 0;
+    IOStatus status =
+        Told(tombolo_fs_file_prefetch(file_.get(), offset, n, AskOf(options), &has_room), dbg);
+    return status.ok() && has_room == 0 ? IOStatus::NotSupported("no room to fetch so much ahead") : status;
   }
 
   // All are on their way before the first is waited for.
-  IOStatus MultiRead(FSReadRequest* requests, size_t count, const IOOptions&, IODebugContext*) override {
+  IOStatus MultiRead(FSReadRequest* requests, size_t count, const IOOptions& options,
+                     IODebugContext* dbg) override {
+    const TomboloAsk ask = AskOf(options);
     std::vector<TomboloReading*> begun;
     begun.reserve(count);
     for (size_t i = 0; i < count; i++) {
-      begun.push_back(tombolo_fs_file_read_begin(file_.get(), requests[i].offset, requests[i].len));
+      begun.push_back(tombolo_fs_file_read_begin(file_.get(), requests[i].offset, requests[i].len, ask));
     }
     for (size_t i = 0; i < count; i++) {
-      size_t read = 0;
-      requests[i].status = Told(tombolo_fs_read_end(begun[i], requests[i].scratch, requests[i].len, &read));
-      requests[i].result = Slice(requests[i].scratch, read);
+      FSReadRequest& request = requests[i];
+      TomboloGot got{0, 0};
+      TomboloStatus* status = tombolo_fs_read_end(begun[i], request.scratch, request.len, &got);
+      request.status = tombolo::Read(status, got, request.scratch, &request.result, dbg);
     }
     return IOStatus::OK();
   }
 
-  IOStatus ReadAsync(FSReadRequest& request, const IOOptions&,
-                     std::function<void(const FSReadRequest&, void*)> told, void* argument, void** handle,
-                     rocksdb::IOHandleDeleter* deleter, IODebugContext*) override {
-    auto* read = new AsyncRead{tombolo_fs_file_read_begin(file_.get(), request.offset, request.len),
-                               FSReadRequest(), std::move(told), argument};
+  // The one of these two that RocksDB's class has takes its place; which it is, is a matter of the
+  // version.
+  virtual IOStatus ReadAsync(FSReadRequest& request, const IOOptions& options,
+                             std::function<void(const FSReadRequest&, void*)> told, void* argument, void** handle,
+                             rocksdb::IOHandleDeleter* deleter, IODebugContext*) {
+    return Begin(request, options, [told, argument](FSReadRequest& read) { told(read, argument); }, handle,
+                 deleter);
+  }
+  virtual IOStatus ReadAsync(FSReadRequest& request, const IOOptions& options,
+                             std::function<void(FSReadRequest&, void*)> told, void* argument, void** handle,
+                             rocksdb::IOHandleDeleter* deleter, IODebugContext*) {
+    return Begin(request, options, [told, argument](FSReadRequest& read) { told(read, argument); }, handle,
+                 deleter);
+  }
+
+  IOStatus InvalidateCache(size_t, size_t) override { return IOStatus::OK(); }
+
+  // Newer versions have it in their class.
+  virtual IOStatus GetFileSize(uint64_t* size) {
+    int32_t is_in_lane = 0;
+    tombolo_fs_file_facts(file_.get(), size, &is_in_lane);
+    return IOStatus::OK();
+  }
+
+ private:
+  IOStatus Begin(FSReadRequest& request, const IOOptions& options, std::function<void(FSReadRequest&)> told,
+                 void** handle, rocksdb::IOHandleDeleter* deleter) {
+    auto* read = new AsyncRead{
+        tombolo_fs_file_read_begin(file_.get(), request.offset, request.len, AskOf(options)), FSReadRequest(),
+        std::move(told)};
     read->request.offset = request.offset;
     read->request.len = request.len;
     read->request.scratch = request.scratch;
@@ -193,16 +272,21 @@ class RandomAccessFile : public rocksdb::FSRandomAccessFile {
     return IOStatus::OK();
   }
 
-  IOStatus InvalidateCache(size_t, size_t) override { return IOStatus::OK(); }
-
- private:
   Handle file_;
 };
 
 class WritableFile : public rocksdb::FSWritableFile {
  public:
-  WritableFile(TomboloFile* file, uint64_t size, const FileOptions& options)
-      : FSWritableFile(options), file_(file), size_(size) {}
+  WritableFile(TomboloFile* file, const FileOptions& options) : FSWritableFile(options), file_(file) {
+    int32_t is_in_lane = 0;
+    tombolo_fs_file_facts(file, &size_, &is_in_lane);
+    is_in_lane_ = is_in_lane != 0;
+    temperature_ = options.temperature;
+#if ROCKSDB_MAJOR >= 10
+    write_hint_ = options.write_hint;
+#endif
+    Hint();
+  }
   ~WritableFile() override {
     if (!closed_) {
       Close(IOOptions(), nullptr).PermitUncheckedError();
@@ -210,49 +294,81 @@ class WritableFile : public rocksdb::FSWritableFile {
   }
 
   using FSWritableFile::Append;
-  IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
-    IOStatus status = Told(tombolo_fs_file_append(file_.get(), data.data(), data.size()));
+  IOStatus Append(const Slice& data, const IOOptions&, IODebugContext* dbg) override {
+    IOStatus status = Told(tombolo_fs_file_append(file_.get(), data.data(), data.size()), dbg);
     if (status.ok()) {
       size_ += data.size();
     }
     return status;
   }
 
-  IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override {
-    IOStatus status = Told(tombolo_fs_file_truncate(file_.get(), size));
+  IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext* dbg) override {
+    IOStatus status = Told(tombolo_fs_file_truncate(file_.get(), size), dbg);
     if (status.ok()) {
       size_ = size;
     }
     return status;
   }
 
-  IOStatus Close(const IOOptions&, IODebugContext*) override {
+  IOStatus Close(const IOOptions&, IODebugContext* dbg) override {
     if (closed_) {
       return IOStatus::OK();
     }
     closed_ = true;
-    return Told(tombolo_fs_file_finish(file_.get()));
+    return Told(tombolo_fs_file_finish(file_.get()), dbg);
   }
 
-  IOStatus Flush(const IOOptions&, IODebugContext*) override { return Told(tombolo_fs_file_flush(file_.get())); }
-  IOStatus Sync(const IOOptions&, IODebugContext*) override { return Told(tombolo_fs_file_sync(file_.get())); }
-  bool IsSyncThreadSafe() const override { return true; }
+  IOStatus Flush(const IOOptions&, IODebugContext* dbg) override {
+    return Told(tombolo_fs_file_flush(file_.get()), dbg);
+  }
+  IOStatus Sync(const IOOptions&, IODebugContext* dbg) override {
+    return Told(tombolo_fs_file_sync(file_.get()), dbg);
+  }
+  // A sync of a table finishes the object that is written, so that nothing is appended meanwhile.
+  bool IsSyncThreadSafe() const override { return is_in_lane_; }
   uint64_t GetFileSize(const IOOptions&, IODebugContext*) override { return size_; }
   IOStatus InvalidateCache(size_t, size_t) override { return IOStatus::OK(); }
   // What a sync makes durable at once is cheaper in one piece.
   IOStatus RangeSync(uint64_t, uint64_t, const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
   void PrepareWrite(size_t, size_t, const IOOptions&, IODebugContext*) override {}
 
+  void SetWriteLifeTimeHint(rocksdb::Env::WriteLifeTimeHint hint) override {
+    FSWritableFile::SetWriteLifeTimeHint(hint);
+    Hint();
+  }
+  void SetIOPriority(rocksdb::Env::IOPriority priority) override {
+    FSWritableFile::SetIOPriority(priority);
+    Hint();
+  }
+
  private:
+  // RocksDB hints before its first append. A cold file stays long, whatever it is written by.
+  void Hint() {
+    int32_t life = 2;
+    if (write_hint_ == rocksdb::Env::WLTH_SHORT) {
+      life = 0;
+    } else if (write_hint_ == rocksdb::Env::WLTH_MEDIUM || temperature_ == rocksdb::Temperature::kHot) {
+      life = 1;
+    }
+    if (temperature_ == rocksdb::Temperature::kCold) {
+      life = 2;
+    }
+    // Compaction writes with the low one, flush with the high one: memory depends on that.
+    const int32_t priority = io_priority_ == rocksdb::Env::IO_LOW ? 0 : 1;
+    tombolo_fs_file_hint(file_.get(), life, priority);
+  }
+
   Handle file_;
-  uint64_t size_;
+  uint64_t size_ = 0;
+  bool is_in_lane_ = false;
+  rocksdb::Temperature temperature_ = rocksdb::Temperature::kUnknown;
   bool closed_ = false;
 };
 
 class Directory : public rocksdb::FSDirectory {
  public:
   explicit Directory(TomboloFs* fs) : fs_(fs) {}
-  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return Told(tombolo_fs_sync_names(fs_)); }
+  IOStatus Fsync(const IOOptions&, IODebugContext* dbg) override { return Told(tombolo_fs_sync_names(fs_), dbg); }
   IOStatus Close(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
 
  private:
@@ -365,7 +481,7 @@ class TomboloFileSystem : public rocksdb::FileSystemWrapper {
       return target()->FileExists(OnHost(path), options, dbg);
     }
     int32_t exists = 0;
-    IOStatus status = Told(tombolo_fs_exists(fs_, PathOf(path), &exists));
+    IOStatus status = Told(tombolo_fs_exists(fs_, PathOf(path), &exists), dbg);
     return status.ok() && exists == 0 ? IOStatus::NotFound(path) : status;
   }
 
@@ -375,7 +491,7 @@ class TomboloFileSystem : public rocksdb::FileSystemWrapper {
     IOStatus status = Told(tombolo_fs_list(
         fs_, PathOf(path), result, [](void* to, const char* name, size_t length) {
           static_cast<std::vector<std::string>*>(to)->emplace_back(name, length);
-        }));
+        }), dbg);
     std::vector<std::string> on_host;
     if (status.ok() && target()->GetChildren(OnHost(path), options, &on_host, dbg).ok()) {
       for (std::string& name : on_host) {
@@ -397,7 +513,7 @@ class TomboloFileSystem : public rocksdb::FileSystemWrapper {
     if (IsInfoLog(path)) {
       return target()->DeleteFile(OnHost(path), options, dbg);
     }
-    return Told(tombolo_fs_delete(fs_, PathOf(path)));
+    return Told(tombolo_fs_delete(fs_, PathOf(path)), dbg);
   }
 
   IOStatus Truncate(const std::string& path, size_t size, const IOOptions& options, IODebugContext* dbg) override {
@@ -410,11 +526,23 @@ class TomboloFileSystem : public rocksdb::FileSystemWrapper {
       return status;
     }
     Handle handle(file);
-    return Told(tombolo_fs_file_truncate(file, size));
+    return Told(tombolo_fs_file_truncate(file, size), dbg);
   }
 
-  IOStatus CreateDir(const std::string& path, const IOOptions&, IODebugContext*) override {
-    return Told(tombolo_fs_create_directory(fs_, PathOf(path)));
+  // Newer versions ask by name. Where they do not, nobody calls it.
+  virtual IOStatus SyncFile(const std::string& path, const FileOptions&, const IOOptions&, bool,
+                            IODebugContext* dbg) {
+    TomboloFile* file = nullptr;
+    IOStatus status = Open(path, 0, &file);
+    if (!status.ok()) {
+      return status;
+    }
+    Handle handle(file);
+    return Told(tombolo_fs_file_sync(file), dbg);
+  }
+
+  IOStatus CreateDir(const std::string& path, const IOOptions&, IODebugContext* dbg) override {
+    return Told(tombolo_fs_create_directory(fs_, PathOf(path)), dbg);
   }
 
   IOStatus CreateDirIfMissing(const std::string& path, const IOOptions& options, IODebugContext* dbg) override {
@@ -425,7 +553,7 @@ class TomboloFileSystem : public rocksdb::FileSystemWrapper {
 
   IOStatus DeleteDir(const std::string& path, const IOOptions& options, IODebugContext* dbg) override {
     target()->DeleteDir(OnHost(path), options, dbg).PermitUncheckedError();
-    return Told(tombolo_fs_delete_directory(fs_, PathOf(path)));
+    return Told(tombolo_fs_delete_directory(fs_, PathOf(path)), dbg);
   }
 
   IOStatus GetFileSize(const std::string& path, const IOOptions& options, uint64_t* size,
@@ -465,26 +593,27 @@ class TomboloFileSystem : public rocksdb::FileSystemWrapper {
     if (IsInfoLog(from)) {
       return target()->RenameFile(OnHost(from), MadeOnHost(to), options, dbg);
     }
-    return Told(tombolo_fs_rename(fs_, PathOf(from), PathOf(to)));
+    return Told(tombolo_fs_rename(fs_, PathOf(from), PathOf(to)), dbg);
   }
 
-  IOStatus LinkFile(const std::string& from, const std::string& to, const IOOptions&, IODebugContext*) override {
-    return Told(tombolo_fs_link(fs_, PathOf(from), PathOf(to)));
+  IOStatus LinkFile(const std::string& from, const std::string& to, const IOOptions&,
+                    IODebugContext* dbg) override {
+    return Told(tombolo_fs_link(fs_, PathOf(from), PathOf(to)), dbg);
   }
 
   IOStatus LockFile(const std::string& path, const IOOptions&, rocksdb::FileLock** lock,
-                    IODebugContext*) override {
+                    IODebugContext* dbg) override {
     *lock = nullptr;
-    IOStatus status = Told(tombolo_fs_lock(fs_, PathOf(path)));
+    IOStatus status = Told(tombolo_fs_lock(fs_, PathOf(path)), dbg);
     if (status.ok()) {
       *lock = new Lock(path);
     }
     return status;
   }
 
-  IOStatus UnlockFile(rocksdb::FileLock* lock, const IOOptions&, IODebugContext*) override {
+  IOStatus UnlockFile(rocksdb::FileLock* lock, const IOOptions&, IODebugContext* dbg) override {
     std::unique_ptr<Lock> held(static_cast<Lock*>(lock));
-    return Told(tombolo_fs_unlock(fs_, PathOf(held->path())));
+    return Told(tombolo_fs_unlock(fs_, PathOf(held->path())), dbg);
   }
 
   IOStatus GetTestDirectory(const IOOptions& options, std::string* path, IODebugContext* dbg) override {
@@ -503,8 +632,8 @@ class TomboloFileSystem : public rocksdb::FileSystemWrapper {
     return IOStatus::OK();
   }
 
-  IOStatus GetFreeSpace(const std::string&, const IOOptions&, uint64_t*, IODebugContext*) override {
-    return IOStatus::NotSupported("what is free in a store of objects is not known");
+  IOStatus GetFreeSpace(const std::string&, const IOOptions&, uint64_t* free, IODebugContext* dbg) override {
+    return Told(tombolo_fs_free_space(fs_, free), dbg);
   }
 
   IOStatus IsDirectory(const std::string& path, const IOOptions&, bool* is, IODebugContext*) override {
@@ -547,11 +676,7 @@ class TomboloFileSystem : public rocksdb::FileSystemWrapper {
     if (!status.ok()) {
       return status;
     }
-    uint64_t size = 0;
-    if (how == 2) {
-      status = Look(path, 0, &size);
-    }
-    result->reset(new WritableFile(file, size, options));
+    result->reset(new WritableFile(file, options));
     return status;
   }
 

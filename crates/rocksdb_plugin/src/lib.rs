@@ -5,6 +5,9 @@
 //!
 //! Thread safety: everything may be called from any thread.
 
+mod ask;
+mod space;
+mod statistics;
 mod status;
 mod uri;
 
@@ -13,10 +16,13 @@ use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use ask::{TomboloAsk, life_of, priority_of};
 use status::{Given, TomboloStatus, status_of};
 use tombolo::{Db, Env, Error, ErrorKind, Registry, Result};
+use tombolo_files::ahead::Ahead;
 use tombolo_files::door::Door;
-use tombolo_files::{File, Files, Reading};
+use tombolo_files::kind::FileKind;
+use tombolo_files::{File, Files, Hints, Reading};
 use uri::Settings;
 
 /// Bytes of the program: a path, a URI.
@@ -33,6 +39,7 @@ pub struct TomboloFs(Arc<Fs>);
 struct Fs {
     env: Env,
     door: Door,
+    store: String,
     info_directory: PathBuf,
 }
 
@@ -41,6 +48,15 @@ pub struct TomboloFile {
     env: Env,
     files: Arc<Files>,
     file: Arc<File>,
+    ahead: Ahead,
+}
+
+/// What a read gave.
+#[repr(C)]
+pub struct TomboloGot {
+    bytes: usize,
+    /// How many requests the store got for it.
+    requests: usize,
 }
 
 /// A read that has begun.
@@ -67,13 +83,13 @@ impl TomboloPath {
 impl Fs {
     fn open(settings: Settings) -> Fs {
         let env = Env::real();
-        let Settings { store, log, take_over, options, files, info_directory } = settings;
-        let of_builder = env.clone();
+        let Settings { store, log, take_over, claim, options, files, info_directory } = settings;
+        let (of_builder, of_door) = (env.clone(), store.clone());
         let door = Door::new(&env, files, take_over, move || {
             let mut registry = Registry::with_defaults();
             tombolo_near_compute_log::register(&mut registry, Ok(None));
             tombolo_zoned::register(&mut registry);
-            let builder = Db::builder(store.clone())
+            let builder = Db::builder(of_door.clone())
                 .env(of_builder.clone())
                 .registry(registry)
                 .options(options.clone());
@@ -82,7 +98,7 @@ impl Fs {
                 None => builder,
             }
         });
-        Fs { env, door, info_directory }
+        Fs { env, door: door.claiming(claim), store, info_directory }
     }
 
     /// The files to read from; `None` where there is no database yet.
@@ -176,7 +192,7 @@ unsafe extern "C" fn tombolo_fs_file_open(
                 (files, opened)
             }
         };
-        let opened = Box::new(TomboloFile { env: env.clone(), files, file: opened });
+        let opened = Box::new(TomboloFile { env: env.clone(), files, file: opened, ahead: Ahead::default() });
         // SAFETY: as above.
         unsafe { give(file, Box::into_raw(opened)) };
         Ok(())
@@ -190,15 +206,21 @@ unsafe extern "C" fn tombolo_fs_file_free(file: *mut TomboloFile) {
 }
 
 /// # Safety
-/// `to` has room for `length` bytes, `read` for a number.
-unsafe fn copy(bytes: &[u8], to: *mut u8, length: usize, read: *mut usize) -> Result<()> {
+/// `to` has room for `length` bytes, `got` for what is told.
+unsafe fn copy(
+    bytes: &[u8],
+    requests: usize,
+    to: *mut u8,
+    length: usize,
+    got: *mut TomboloGot,
+) -> Result<()> {
     if bytes.len() > length {
         return Err(Error::new(ErrorKind::Bug, "a read gave more than was asked for"));
     }
     // SAFETY: as the caller promises, and it is enough.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        give(read, bytes.len());
+        give(got, TomboloGot { bytes: bytes.len(), requests });
     }
     Ok(())
 }
@@ -209,12 +231,30 @@ unsafe extern "C" fn tombolo_fs_file_read(
     at: u64,
     to: *mut u8,
     length: usize,
-    read: *mut usize,
+    ask: TomboloAsk,
+    got: *mut TomboloGot,
 ) -> Given {
     status_of(|| {
-        let bytes = file.env.block_on(file.files.read(&file.file, at, length as u64))?;
-        // SAFETY: the shim has a buffer of so many bytes, and a number.
-        unsafe { copy(&bytes, to, length, read) }
+        let read = file.ahead.read(&file.files, &file.file, at, length as u64, ask.get());
+        let (bytes, requests) = file.env.block_on(read)?;
+        // SAFETY: the shim has a buffer of so many bytes, and a place for what is told.
+        unsafe { copy(&bytes, requests, to, length, got) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tombolo_fs_file_prefetch(
+    file: &TomboloFile,
+    at: u64,
+    length: usize,
+    ask: TomboloAsk,
+    has_room: *mut i32,
+) -> Given {
+    status_of(|| {
+        let begun = file.ahead.begin(&file.files, &file.file, at, length as u64, ask.get());
+        // SAFETY: the shim has a number.
+        unsafe { give(has_room, i32::from(begun)) };
+        Ok(())
     })
 }
 
@@ -223,8 +263,9 @@ unsafe extern "C" fn tombolo_fs_file_read_begin(
     file: &TomboloFile,
     at: u64,
     length: usize,
+    ask: TomboloAsk,
 ) -> *mut TomboloReading {
-    let reading = file.files.begin_read(&file.file, at, length as u64);
+    let reading = file.files.begin_read_as(&file.file, at, length as u64, ask.get());
     Box::into_raw(Box::new(TomboloReading { env: file.env.clone(), reading }))
 }
 
@@ -233,14 +274,15 @@ unsafe extern "C" fn tombolo_fs_read_end(
     reading: *mut TomboloReading,
     to: *mut u8,
     length: usize,
-    read: *mut usize,
+    got: *mut TomboloGot,
 ) -> Given {
     status_of(|| {
         // SAFETY: it came from `tombolo_fs_file_read_begin`, and is ended once.
         let TomboloReading { env, reading } = *unsafe { Box::from_raw(reading) };
+        let requests = reading.requests();
         let bytes = env.block_on(reading.end())?;
-        // SAFETY: the shim has a buffer of so many bytes, and a number.
-        unsafe { copy(&bytes, to, length, read) }
+        // SAFETY: the shim has a buffer of so many bytes, and a place for what is told.
+        unsafe { copy(&bytes, requests, to, length, got) }
     })
 }
 
@@ -277,6 +319,32 @@ unsafe extern "C" fn tombolo_fs_file_finish(file: &TomboloFile) -> Given {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tombolo_fs_file_truncate(file: &TomboloFile, size: u64) -> Given {
     status_of(|| file.env.block_on(file.files.truncate(&file.file, size)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tombolo_fs_file_hint(file: &TomboloFile, life: i32, priority: i32) {
+    file.file.hint(Hints { life: life_of(life), priority: priority_of(priority) });
+}
+
+/// Its size, and whether it lies in a lane of the log.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tombolo_fs_file_facts(file: &TomboloFile, size: *mut u64, is_in_lane: *mut i32) {
+    let is_lane = matches!(file.file.kind(), FileKind::Log | FileKind::Manifest);
+    // SAFETY: the shim has two numbers.
+    unsafe {
+        give(size, file.file.size());
+        give(is_in_lane, i32::from(is_lane));
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tombolo_fs_free_space(fs: &TomboloFs, bytes: *mut u64) -> Given {
+    status_of(|| {
+        let free = space::free_space(&fs.0.env, &fs.0.store)?;
+        // SAFETY: the shim has a number.
+        unsafe { give(bytes, free) };
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -5,6 +5,7 @@
 //! | `store` | URI of the store; the only one that must be there |
 //! | `log` | URI of the log; the store's own without it |
 //! | `takeover` | `refuse` (the default): a lock is refused while another process gives signs of life; `always`: it is taken |
+//! | `claim` | `lock` (the default): taking the lock of a database claims the files; `change`: the first change of a file does, and the claim stays until the process ends |
 //! | `info_log` | directory of this host for RocksDB's information log; `tombolo-rocksdb` among the temporary files without it |
 //! | `set` | settings of the database, `name:value` separated by commas |
 //! | `lane_memory_bytes` | bytes of logs in memory beyond which they are copied into objects; 256 MiB |
@@ -15,12 +16,13 @@ use std::path::PathBuf;
 
 use tombolo::{Error, ErrorKind, Options, Result, TakeOver};
 use tombolo_files::FilesOptions;
+use tombolo_files::door::Claim;
 
 /// Memory of the database below: rows of names, and what its logs hold until it is durable.
 const MEMORY_BYTES: u64 = 256 << 20;
 
 const SCHEME: &str = "tombolo://";
-const PARAMETERS: &str = "store, log, takeover, info_log, set, lane_memory_bytes";
+const PARAMETERS: &str = "store, log, takeover, claim, info_log, set, lane_memory_bytes";
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -28,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) store: String,
     pub(crate) log: Option<String>,
     pub(crate) take_over: TakeOver,
+    pub(crate) claim: Claim,
     pub(crate) options: Options,
     pub(crate) files: FilesOptions,
     pub(crate) info_directory: PathBuf,
@@ -48,6 +51,7 @@ impl Settings {
             .and_then(|rest| rest.trim_start_matches('/').strip_prefix('?'))
             .ok_or_else(|| wrong(format!("{uri:?} has no parameters")))?;
         let (mut store, mut log, mut info, mut take_over) = (None, None, None, TakeOver::Never);
+        let mut claim = Claim::default();
         let mut options = Options { memory_bytes: MEMORY_BYTES, ..Options::default() };
         let mut files = FilesOptions::default();
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -65,6 +69,13 @@ impl Settings {
                         _ => {
                             return Err(wrong(format!("takeover is {value:?}; refuse and always are known")));
                         }
+                    }
+                }
+                "claim" => {
+                    claim = match value.as_str() {
+                        "lock" => Claim::WithLock,
+                        "change" => Claim::WithChange,
+                        _ => return Err(wrong(format!("claim is {value:?}; lock and change are known"))),
                     }
                 }
                 "set" => {
@@ -91,7 +102,7 @@ impl Settings {
             None => std::env::temp_dir().join("tombolo-rocksdb"),
         };
         let store = store.ok_or_else(|| wrong("the URI names no store"))?;
-        Ok(Settings { store, log, take_over, options, files, info_directory })
+        Ok(Settings { store, log, take_over, claim, options, files, info_directory })
     }
 }
 

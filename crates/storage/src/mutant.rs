@@ -286,6 +286,7 @@ pub enum Mutant {
     FilesEarlierLaneForgotten,
     FilesSpilledTagKept,
     FilesSweepForgetsNames,
+    FilesWindowOutlivesCut,
     // What a node checks of its regions (rules 2 and 4 of replicated segments)
     RegionIgnoresHeldBytes,
     RegionIgnoresPredecessor,

@@ -178,6 +178,33 @@ fn explain_says_what_survives_in_both_forms() {
     assert!(!folder.path().join("db").exists(), "explaining made a directory");
 }
 
+/// Named files, as RocksDB keeps them by its plugin.
+#[test]
+fn explain_says_what_named_files_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let env = tombolo::Env::real();
+    env.block_on(async {
+        let db = tombolo::Db::builder(store.as_str()).application_logs(2).open().await.unwrap();
+        let files =
+            tombolo_files::Files::mount(db, &env, tombolo_files::FilesOptions::default()).await.unwrap();
+        for (name, bytes) in [("/1.sst", 5000), ("/2.log", 300), ("/3.log", 40)] {
+            let file = files.create(name.as_bytes()).await.unwrap();
+            files.append(&file, &vec![7; bytes]).await.unwrap();
+            files.sync(&file).await.unwrap();
+        }
+        files.close().await.unwrap();
+    });
+    let found = json(&ok(&["--json", "explain", "--files", &format!("{store}?form=written")]));
+    let of = |kind: &str| (found["files"][kind]["files"].as_u64(), found["files"][kind]["bytes"].as_u64());
+    assert_eq!(
+        [of("objects"), of("logs"), of("records")],
+        [(1, 5000), (2, 340), (0, 0)].map(|(a, b)| (Some(a), Some(b)))
+    );
+    assert!(ok(&["explain", "--files", &store]).contains("2 files"));
+    assert!(!ok(&["explain", &store]).contains("named files"));
+}
+
 #[test]
 fn inspect_tells_every_kind() {
     let folder = tempfile::tempdir().unwrap();

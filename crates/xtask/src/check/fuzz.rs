@@ -8,7 +8,8 @@ use std::path::Path;
 use super::{Context, Outcome, verdict};
 
 /// Where the targets are listed with their functions.
-const TABLES: [&str; 2] = ["crates/format/src/fuzzing.rs", "crates/segment/src/fuzzing.rs"];
+const TABLES: [&str; 3] =
+    ["crates/format/src/fuzzing.rs", "crates/segment/src/fuzzing.rs", "crates/files/src/fuzzing.rs"];
 
 /// Targets by name, as each place lists them.
 pub fn check(context: &Context<'_>) -> Outcome {
