@@ -268,7 +268,7 @@ fn bytes_that_were_fetched_ahead_are_those_of_the_file() {
             assert_eq!(made, requests, "at {at}");
         }
         const { assert!(WINDOW_BYTES_MAX <= AHEAD_BYTES_MAX) };
-        // What is cut, and written anew, is read anew.
+        // Bytes that were cut and written anew are read anew.
         files.truncate(&file, 2000).await?;
         append(&files, "/db/1.sst", &[0xEE; 3000]).await?;
         assert_eq!(&ahead.read(&files, &file, 1990, 20, ask).await?.0[10..], [0xEE; 10]);

@@ -206,7 +206,7 @@ unsafe extern "C" fn tombolo_fs_file_free(file: *mut TomboloFile) {
 }
 
 /// # Safety
-/// `to` has room for `length` bytes, `got` for what is told.
+/// `to` has room for `length` bytes, `got` for the answer.
 unsafe fn copy(
     bytes: &[u8],
     requests: usize,
@@ -237,7 +237,7 @@ unsafe extern "C" fn tombolo_fs_file_read(
     status_of(|| {
         let read = file.ahead.read(&file.files, &file.file, at, length as u64, ask.get());
         let (bytes, requests) = file.env.block_on(read)?;
-        // SAFETY: the shim has a buffer of so many bytes, and a place for what is told.
+        // SAFETY: the shim has a buffer of so many bytes, and a place for the answer.
         unsafe { copy(&bytes, requests, to, length, got) }
     })
 }
@@ -281,7 +281,7 @@ unsafe extern "C" fn tombolo_fs_read_end(
         let TomboloReading { env, reading } = *unsafe { Box::from_raw(reading) };
         let requests = reading.requests();
         let bytes = env.block_on(reading.end())?;
-        // SAFETY: the shim has a buffer of so many bytes, and a place for what is told.
+        // SAFETY: the shim has a buffer of so many bytes, and a place for the answer.
         unsafe { copy(&bytes, requests, to, length, got) }
     })
 }

@@ -43,9 +43,7 @@ pub(super) fn crash_test(site: &Loaded<'_>, source: &Source, seconds: u64) -> Re
         let text = printed(command)?;
         let runs = text.matches("Running db_stress with pid").count();
         let verified = text.matches("Verification successful").count();
-        println!(
-            "  db_crashtest.py {kind}: {runs} runs of db_stress, {verified} verified to their end, nothing lost"
-        );
+        println!("  db_crashtest.py {kind}: {runs} runs, {verified} verified to their end, nothing lost");
     }
     Ok(())
 }
