@@ -105,7 +105,7 @@ impl Ahead {
         length: u64,
         ask: Ask,
     ) -> Result<(Bytes, usize)> {
-        if let Some(bytes) = self.from_window(file, at, length).await {
+        if let Some(bytes) = self.fetched_before(file, at, length).await {
             files.counters.read(file.kind, bytes.len());
             return Ok((bytes, 0));
         }
@@ -114,7 +114,7 @@ impl Ahead {
         Ok((reading.end().await?, requests))
     }
 
-    async fn from_window(&self, file: &File, at: u64, length: u64) -> Option<Bytes> {
+    async fn fetched_before(&self, file: &File, at: u64, length: u64) -> Option<Bytes> {
         let (start, bytes) = match self.find(file, at, length)? {
             Found::Here(start, bytes) => (start, bytes),
             Found::Begun { reading, start, cuts, held } => {
