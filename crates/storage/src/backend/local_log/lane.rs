@@ -27,7 +27,7 @@ use tombolo_format::log_frame::{
 use super::LocalLogOptions;
 use super::control::{Control, Word};
 use super::group::{Group, Joined, Next, Wake};
-use super::segment::{Blocks, FIRST_BYTE, Segment, Store};
+use super::segment::{Blocks, FIRST_BYTE, Making, Segment, Store};
 use super::supply::Supply;
 use super::unsynced::Unsynced;
 use crate::lanes::given_up;
@@ -41,6 +41,13 @@ const _: () = assert!(SLOT_BYTE as usize == DURABLE_SLOT_OFFSET);
 
 /// Segments that unsynced bytes are moved to, one after the other, before the lane gives up.
 const MOVES_MAX: u32 = 3;
+/// What they are moved to.
+const MOVED: Making = Making { blocks: Blocks::Reserved, is_populated: false };
+/// Frames from this size on are not stored through the mapping.
+const WRITTEN_BYTES_MIN: usize = 2 << 10;
+/// The next segment's pages are brought into its mapping where at least this part of the bytes of
+/// the one in use was stored there.
+const MAPPED_PART: u64 = 4;
 /// After so many bytes of frames it is looked again whether the next segment is to be made.
 const PAGE_BYTES: u32 = 16 << 10;
 
@@ -79,13 +86,15 @@ pub(super) struct Writer {
     pub(super) full: VecDeque<Full>,
     /// Bytes of the full segments that count.
     pub(super) full_bytes: u64,
-    unsynced: Unsynced,
+    pub(super) unsynced: Unsynced,
     said: Said,
     /// How far the lane was given back. Invariant: at most the replay point that the manifest holds
     /// durably.
     pub(super) trimmed: LogOffset,
     /// Somebody watches whether the lane rests.
     pub(super) watched: bool,
+    /// Bytes of the segment in use that were stored through its mapping.
+    mapped_bytes: u64,
     /// In which page of the segment it was last looked whether the next one is to be made; 0 before
     /// the first look.
     looked: u32,
@@ -167,7 +176,7 @@ impl Lane {
         let place = directory.display().to_string();
         let supply = Arc::new(Supply::new(env, directory, options));
         let segment =
-            supply.take(u64::from(FIRST_BYTE), u64::from(options.segment_bytes_min), Blocks::Zeroed)?;
+            supply.take(u64::from(FIRST_BYTE), u64::from(options.segment_bytes_min), Making::SMALL)?;
         let start = LogOffset::new(segment.number, FIRST_BYTE);
         let lane = Lane {
             env: env.clone(),
@@ -188,6 +197,7 @@ impl Lane {
                 said: Said::default(),
                 trimmed: LogOffset::ZERO,
                 watched: false,
+                mapped_bytes: 0,
                 looked: 0,
             }),
             group: Mutex::default(),
@@ -298,7 +308,8 @@ impl Lane {
         let frame = writer.unsynced.encode(&header, writer.position, entry.parts);
         let bytes = frame.len();
         self.env.preemption_point();
-        let how = if self.rounds_are_small.load(Ordering::Relaxed) { Store::Written } else { Store::Mapped };
+        let is_written = bytes >= WRITTEN_BYTES_MIN || self.rounds_are_small.load(Ordering::Relaxed);
+        let how = if is_written { Store::Written } else { Store::Mapped };
         if let Err(error) = segment.store(writer.position, frame, how) {
             writer.unsynced.take_back(bytes);
             return Err(error);
@@ -316,6 +327,7 @@ impl Lane {
             writer.said = Said { at, durable };
         }
         writer.position += u32::try_from(bytes).unwrap_or(0);
+        writer.mapped_bytes += if how == Store::Mapped { bytes as u64 } else { 0 };
         let end = LogOffset::new(segment.number, writer.position);
         self.accepted.store(end.0, Ordering::Release);
         self.control.set(Word::Accepted, end);
@@ -342,7 +354,7 @@ impl Lane {
         let taken = self.supply.take(
             u64::from(FIRST_BYTE) + bytes,
             writer.live_bytes().next_power_of_two(),
-            self.blocks(writer),
+            self.making(writer),
         );
         let next = taken.map_err(|error| self.or_fenced(error))?;
         let predecessor = LogOffset::new(writer.segment.number, writer.position);
@@ -356,19 +368,21 @@ impl Lane {
         let segment = std::mem::replace(&mut writer.segment, next);
         writer.full_bytes += u64::from(writer.position - FIRST_BYTE);
         writer.full.push_back(Full { segment, end: writer.position, synced: false, poisoned: false });
-        (writer.position, writer.looked) = (FIRST_BYTE, 0);
+        (writer.position, writer.looked, writer.mapped_bytes) = (FIRST_BYTE, 0, 0);
         writer.broken = false;
         self.syncs_wanted.store(0, Ordering::Relaxed);
         Ok(())
     }
 
-    /// What the next segment is to be made of, as the one in use is used.
-    fn blocks(&self, writer: &Writer) -> Blocks {
+    /// How the next segment is to be made, as the one in use is used.
+    fn making(&self, writer: &Writer) -> Making {
         let syncs = self.syncs_wanted.load(Ordering::Relaxed);
         let pays = syncs > 0
             && syncs.saturating_mul(self.options.zeroed_sync_bytes)
                 >= u64::from(writer.position - FIRST_BYTE);
-        if pays { Blocks::Zeroed } else { Blocks::Reserved }
+        let blocks = if pays { Blocks::Zeroed } else { Blocks::Reserved };
+        let stored_bytes = u64::from(writer.position - FIRST_BYTE);
+        Making { blocks, is_populated: writer.mapped_bytes * MAPPED_PART >= stored_bytes }
     }
 
     /// What a failure means: a successor frees the log of whom it has fenced, and with it the
@@ -396,7 +410,7 @@ impl Lane {
         }
         let room = u64::from(writer.segment.capacity - writer.position);
         let wanted = writer.live_bytes().next_power_of_two();
-        if let Some(preparation) = self.supply.wants_preparing(room, wanted, || self.blocks(writer)) {
+        if let Some(preparation) = self.supply.wants_preparing(room, wanted, || self.making(writer)) {
             self.env.spawn(TaskClass::Foreground, "log segment", async move { preparation.run() }).detach();
         }
     }
@@ -607,7 +621,7 @@ impl Lane {
             to a new segment");
         let durable = self.durable_through();
         let bytes = u64::from(FIRST_BYTE) + writer.unsynced.bytes_from(durable) as u64;
-        let next = match self.supply.take(bytes, writer.live_bytes().next_power_of_two(), Blocks::Reserved) {
+        let next = match self.supply.take(bytes, writer.live_bytes().next_power_of_two(), MOVED) {
             Ok(next) => next,
             Err(error) => return Err(self.end(writer, error)),
         };
@@ -618,7 +632,7 @@ impl Lane {
             FIRST_BYTE,
         );
         let moved_bytes = u32::try_from(moved.len()).unwrap_or(0);
-        let stored = next.store(FIRST_BYTE, moved, Store::Mapped).and_then(|()| {
+        let stored = next.store(FIRST_BYTE, moved, Store::Written).and_then(|()| {
             // Who sees the header sees the frames.
             std::sync::atomic::fence(Ordering::Release);
             self.begin_segment(&next, durable)
@@ -650,7 +664,7 @@ impl Lane {
             full.end = counts_to;
         }
         writer.full_bytes -= void_bytes;
-        (writer.position, writer.looked) = (FIRST_BYTE + moved_bytes, 0);
+        (writer.position, writer.looked, writer.mapped_bytes) = (FIRST_BYTE + moved_bytes, 0, 0);
         writer.broken = false;
         let end = LogOffset::new(writer.segment.number, writer.position);
         self.accepted.store(end.0, Ordering::Release);

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Two forms of the same bytes, chosen at each open: **mapped** stores a frame through a shared
-//! mapping, without a system call, unless syncs cover little; **written** by one `pwrite`. Both
+//! mapping, without a system call, unless it is large or syncs cover little; **written** by one
+//! `pwrite`. Both
 //! fence alike (rule 8): store the frame, full fence, read the fence word, accept. Appends are
 //! durable by `fdatasync`, shared by all who wait (`group`).
 //!

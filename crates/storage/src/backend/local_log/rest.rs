@@ -101,7 +101,11 @@ impl Lane {
 
     /// Gives back segments that are much larger than the live bytes.
     pub(super) fn give_back(&self) {
-        let needed_bytes = Lane::needed_bytes(&self.writer.lock());
+        let needed_bytes = {
+            let mut writer = self.writer.lock();
+            writer.unsynced.drop_spares();
+            Lane::needed_bytes(&writer)
+        };
         // While this is held a close waits, and nothing is made ahead in between.
         let Some(resting) = self.supply.begin_resting(needed_bytes) else { return };
         if !self.is_current_excess(&self.writer.lock()) {

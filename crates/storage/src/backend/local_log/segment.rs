@@ -36,13 +36,27 @@ pub(super) enum Blocks {
     Reserved,
 }
 
+/// How a new segment is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Making {
+    pub(super) blocks: Blocks,
+    /// Its pages are brought into the mapping: for frames that are stored there.
+    pub(super) is_populated: bool,
+}
+
+impl Making {
+    /// Of a segment that takes small frames, of which somebody may wait for each.
+    pub(super) const SMALL: Making = Making { blocks: Blocks::Zeroed, is_populated: true };
+}
+
 /// How bytes are stored in a segment that is mapped; both show the same bytes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Store {
     /// Through the mapping: no call of the kernel, but the first store to a page after its sync is
     /// a page fault, and the page's next sync interrupts the other processors.
     Mapped,
-    /// By `pwrite`: a call, and neither of these.
+    /// By `pwrite`: a call, and neither of these. For frames from half a page on, of which
+    /// few share a page: a fault costs several calls.
     Written,
 }
 
@@ -90,7 +104,7 @@ impl Segment {
         directory: &Path,
         number: u32,
         capacity: u32,
-        blocks: Blocks,
+        making: Making,
         form: Form,
     ) -> io::Result<Segment> {
         if !leaves_room(env, directory, u64::from(capacity)) {
@@ -98,10 +112,10 @@ impl Segment {
         }
         let path = directory.join(segment_name(number));
         let file = env.files().create_new(&path)?;
-        let made = Segment::take_blocks(&*file, capacity, blocks)
+        let made = Segment::take_blocks(&*file, capacity, making.blocks)
             .and_then(|()| file.sync_data())
             .and_then(|()| env.files().sync_directory(directory))
-            .and_then(|()| Segment::map(&*file, capacity, form));
+            .and_then(|()| Segment::map(&*file, capacity, making.is_populated, form));
         match made {
             Ok(mapping) => {
                 Ok(Segment { number, capacity, path, file, mapping, gone_to: AtomicU32::new(FIRST_BYTE) })
@@ -135,12 +149,19 @@ impl Segment {
         Ok(())
     }
 
-    fn map(file: &dyn File, capacity: u32, form: Form) -> io::Result<Option<Arc<dyn Mapping>>> {
+    fn map(
+        file: &dyn File,
+        capacity: u32,
+        is_populated: bool,
+        form: Form,
+    ) -> io::Result<Option<Arc<dyn Mapping>>> {
         if form == Form::Written {
             return Ok(None);
         }
         let mapping = file.map(capacity as usize)?;
-        mapping.populate(0, capacity as usize)?;
+        if is_populated {
+            mapping.populate(0, capacity as usize)?;
+        }
         Ok(Some(mapping))
     }
 

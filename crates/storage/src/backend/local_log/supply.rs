@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Completer, Completion, Env, completion};
 use tombolo_format::log_frame::SEGMENT_BYTES_MAX;
 
-use super::segment::{Blocks, Segment};
+use super::segment::{Blocks, Making, Segment};
 use super::{Form, LocalLogOptions};
 use crate::{Error, ErrorKind, Result};
 
@@ -82,11 +82,11 @@ impl Supply {
         }
     }
 
-    fn make(&self, number: u32, bytes: u64, blocks: Blocks) -> Result<Arc<Segment>> {
-        let blocks = if bytes <= self.small_bytes { Blocks::Zeroed } else { blocks };
+    fn make(&self, number: u32, bytes: u64, making: Making) -> Result<Arc<Segment>> {
+        let making = if bytes <= self.small_bytes { Making::SMALL } else { making };
         let bytes = bytes.next_multiple_of(PAGE_BYTES).min(SEGMENT_BYTES_MAX);
         let capacity = u32::try_from(bytes).unwrap_or(u32::MAX);
-        match Segment::create(&self.env, &self.directory, number, capacity, blocks, self.form) {
+        match Segment::create(&self.env, &self.directory, number, capacity, making, self.form) {
             Ok(segment) => Ok(Arc::new(segment)),
             Err(error) => {
                 Err(Error::io(error, "making a log segment; nothing took effect", self.directory.display()))
@@ -99,7 +99,7 @@ impl Supply {
     /// # Errors
     /// `OutOfSpace` and whatever else the file system says; nothing took effect, and a later call
     /// tries again.
-    pub(super) fn take(&self, bytes: u64, wanted: u64, blocks: Blocks) -> Result<Arc<Segment>> {
+    pub(super) fn take(&self, bytes: u64, wanted: u64, making: Making) -> Result<Arc<Segment>> {
         let number = {
             let mut state = self.state.lock();
             if state.ready.as_ref().is_some_and(|ready| u64::from(ready.capacity) >= bytes)
@@ -113,10 +113,10 @@ impl Supply {
         };
         let no_more_than = |most: u64| self.within_limits(wanted).min(most.max(self.bytes_min)).max(bytes);
         let hurried = no_more_than(HURRIED_BYTES);
-        let made = match blocks {
-            Blocks::Zeroed => self.make(number, hurried, blocks),
-            Blocks::Reserved => match self.make(number, no_more_than(HURRIED_RESERVED_BYTES), blocks) {
-                Err(error) if error.kind() == ErrorKind::OutOfSpace => self.make(number, hurried, blocks),
+        let made = match making.blocks {
+            Blocks::Zeroed => self.make(number, hurried, making),
+            Blocks::Reserved => match self.make(number, no_more_than(HURRIED_RESERVED_BYTES), making) {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => self.make(number, hurried, making),
                 made => made,
             },
         }?;
@@ -143,7 +143,7 @@ impl Supply {
         self: &Arc<Supply>,
         room: u64,
         wanted: u64,
-        blocks: impl Fn() -> Blocks,
+        making: impl Fn() -> Making,
     ) -> Option<Preparation> {
         let mut state = self.state.lock();
         let wanted = self.within_limits(wanted);
@@ -153,7 +153,7 @@ impl Supply {
             return None;
         }
         state.preparing = true;
-        Some(Preparation { supply: Arc::clone(self), wanted, blocks: blocks() })
+        Some(Preparation { supply: Arc::clone(self), wanted, making: making() })
     }
 
     /// Whether a segment of `capacity` is much larger than what a lane with so many live bytes
@@ -185,8 +185,7 @@ impl Supply {
             let spares = [&mut state.ready, &mut state.stock];
             spares.map(|spare| spare.take_if(|spare| self.is_excess(spare.capacity, live_bytes)))
         };
-        let resting =
-            Preparation { supply: Arc::clone(self), wanted: self.bytes_min, blocks: Blocks::Zeroed };
+        let resting = Preparation { supply: Arc::clone(self), wanted: self.bytes_min, making: Making::SMALL };
         for segment in discarded {
             self.discard(segment);
         }
@@ -224,7 +223,7 @@ impl Supply {
     }
 
     /// Makes the next segment: from the stock, or anew.
-    fn prepare(&self, wanted: u64, blocks: Blocks) {
+    fn prepare(&self, wanted: u64, making: Making) {
         let (stock, number) = {
             let mut state = self.state.lock();
             if state.ready.is_some() {
@@ -238,7 +237,7 @@ impl Supply {
         };
         let made = match stock {
             Some(stock) => Ok(stock),
-            None => self.make(number, wanted, blocks),
+            None => self.make(number, wanted, making),
         };
         let mut state = self.state.lock();
         match made.and_then(|made| self.renumber(&mut state, made)) {
@@ -293,13 +292,13 @@ impl Supply {
 pub(super) struct Preparation {
     supply: Arc<Supply>,
     wanted: u64,
-    blocks: Blocks,
+    making: Making,
 }
 
 impl Preparation {
     /// Makes it, on the calling thread.
     pub(super) fn run(&self) {
-        self.supply.prepare(self.wanted, self.blocks);
+        self.supply.prepare(self.wanted, self.making);
     }
 }
 

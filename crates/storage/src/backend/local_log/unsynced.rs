@@ -14,6 +14,11 @@ use crate::log_memory::LaneMemory;
 /// Pieces are of this size, or of one entry if that is larger.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// Released buffers are kept up to so many bytes, and up to this part of those that may wait for a
+/// sync: the kernel clears memory that is given back and taken again, page by page.
+const SPARE_BYTES_MAX: usize = 8 << 20;
+const SPARE_PART: usize = 16;
+
 #[derive(Debug)]
 struct Piece {
     segment: u32,
@@ -37,9 +42,10 @@ pub(super) struct Unsynced {
     pieces: VecDeque<Piece>,
     /// Invariant: the sum of the pieces' lengths.
     bytes: usize,
-    /// A released buffer, to be filled again.
-    spare: Vec<u8>,
-    /// Invariant: the sum of the capacities, the spare one's too.
+    /// Released buffers, to be filled again, of no more bytes than the last sync released.
+    spares: Vec<Vec<u8>>,
+    spare_bytes: usize,
+    /// Invariant: the sum of the capacities, those of the spares too.
     capacity: usize,
     /// The books, which know of `capacity`.
     held: LaneMemory,
@@ -47,7 +53,8 @@ pub(super) struct Unsynced {
 
 impl Unsynced {
     pub(super) fn new(held: LaneMemory) -> Unsynced {
-        Unsynced { pieces: VecDeque::new(), bytes: 0, spare: Vec::new(), capacity: 0, held }
+        let (pieces, spares) = (VecDeque::new(), Vec::new());
+        Unsynced { pieces, bytes: 0, spares, spare_bytes: 0, capacity: 0, held }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -69,10 +76,7 @@ impl Unsynced {
                 && piece.bytes.len() + length <= piece.bytes.capacity()
         };
         if !self.pieces.back().is_some_and(fits) {
-            let mut bytes = std::mem::take(&mut self.spare);
-            self.capacity -= bytes.capacity();
-            bytes.reserve_exact(length.max(PIECE_BYTES));
-            self.capacity += bytes.capacity();
+            let bytes = self.buffer(length.max(PIECE_BYTES));
             self.held.set(self.capacity);
             self.pieces.push_back(Piece { segment: header.identity.segment, byte, bytes });
         }
@@ -87,6 +91,18 @@ impl Unsynced {
         }
     }
 
+    /// An empty one with room for so many bytes.
+    fn buffer(&mut self, bytes: usize) -> Vec<u8> {
+        if let Some(index) = self.spares.iter().rposition(|spare| spare.capacity() >= bytes) {
+            let spare = self.spares.swap_remove(index);
+            self.spare_bytes -= spare.capacity();
+            return spare;
+        }
+        let fresh = Vec::with_capacity(bytes);
+        self.capacity += fresh.capacity();
+        fresh
+    }
+
     /// Takes back the last `length` bytes, which were encoded and not accepted.
     pub(super) fn take_back(&mut self, length: usize) {
         if let Some(piece) = self.pieces.back_mut() {
@@ -99,6 +115,9 @@ impl Unsynced {
     /// Forgets what lies before `durable`, in whole pieces.
     pub(super) fn release(&mut self, durable: LogOffset) {
         let mut count = self.pieces.len();
+        let spare_bytes_max =
+            self.bytes.min(self.held.bytes_max() / SPARE_PART).clamp(PIECE_BYTES, SPARE_BYTES_MAX);
+        self.keep_spares(spare_bytes_max);
         while let Some(piece) = self.pieces.front_mut() {
             if piece.end() > durable {
                 break;
@@ -110,16 +129,30 @@ impl Unsynced {
                 piece.bytes.clear();
                 break;
             }
-            let Some(piece) = self.pieces.pop_front() else { break };
+            let Some(mut piece) = self.pieces.pop_front() else { break };
             count -= 1;
-            self.capacity -= piece.bytes.capacity();
-            if self.spare.capacity() == 0 && piece.bytes.capacity() <= PIECE_BYTES {
-                self.spare = piece.bytes;
-                self.spare.clear();
-                self.capacity += self.spare.capacity();
-            }
+            piece.bytes.clear();
+            self.spare_bytes += piece.bytes.capacity();
+            self.spares.push(piece.bytes);
+            self.keep_spares(spare_bytes_max);
         }
         self.held.set(self.capacity);
+    }
+
+    /// Keeps no released buffers.
+    pub(super) fn drop_spares(&mut self) {
+        self.keep_spares(0);
+        self.held.set(self.capacity);
+    }
+
+    /// The last ones go first.
+    fn keep_spares(&mut self, bytes_max: usize) {
+        while self.spare_bytes > bytes_max
+            && let Some(dropped) = self.spares.pop()
+        {
+            self.spare_bytes -= dropped.capacity();
+            self.capacity -= dropped.capacity();
+        }
     }
 
     /// Encodes everything from `durable` on anew, for another segment, as one piece from `byte` on;
@@ -155,7 +188,7 @@ impl Unsynced {
             assert_eq!(frames.byte(), piece.end().byte(), "the copy of unsynced frames does not read back");
         }
         self.bytes = moved.len();
-        self.capacity = moved.capacity() + self.spare.capacity();
+        self.capacity = moved.capacity() + self.spare_bytes;
         self.held.set(self.capacity);
         self.pieces.clear();
         self.pieces.push_back(Piece { segment: new.segment, byte, bytes: moved });

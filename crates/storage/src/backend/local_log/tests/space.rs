@@ -112,6 +112,33 @@ fn durable_writes_have_the_next_segment_zeroed_and_accepted_ones_the_next_not() 
     assert!(taken.lock().len() > durable.1, "and is not, once nobody waits any more");
 }
 
+/// A page that is stored to through the mapping costs a fault, and one that is brought into it
+/// costs as well. Frames of which few share a page take neither.
+#[test]
+fn large_frames_go_around_the_mapping_and_small_ones_through_it() {
+    for (entry_bytes, are_mapped) in [(900, true), (10_000, false)] {
+        let case = Case::with(3, options(Form::Mapped));
+        let in_segment = |operation: &Operation| !operation.path.ends_with("control");
+        let stored = note(&case.world, move |operation: &Operation| {
+            in_segment(operation) && operation.kind == OperationKind::MapWrite && operation.length > 256
+        });
+        let brought = note(&case.world, move |operation: &Operation| {
+            in_segment(operation)
+                && operation.kind == OperationKind::MapPopulate
+                && operation.length > 64 * KIB
+        });
+        let (writer, log) = open(&case);
+        for number in 0..400 {
+            append(&writer, &*log, 0, &entry(number, entry_bytes)).expect("appending");
+            case.world.run_until_idle();
+        }
+        // A segment's header is stored through the mapping in any case.
+        let frames = stored.lock().iter().filter(|store| store.offset >= 4096).count();
+        assert_eq!(frames > 0, are_mapped, "{frames} frames of {entry_bytes} bytes");
+        assert_eq!(!brought.lock().is_empty(), are_mapped, "{entry_bytes}: {:?}", brought.lock());
+    }
+}
+
 #[test]
 fn a_file_system_that_cannot_take_blocks_gets_zeroed_segments() {
     for form in FORMS {
