@@ -65,15 +65,17 @@ struct Recent {
     fork: *mut u8,
     leaf: Leaf,
     record: Record,
+    /// No version of the leaf lies behind it, as far as is known.
+    is_last: bool,
 }
 
-/// The place of a version that is inserted soon: the fork before it (null: none), its leaf, and the
-/// fork after it (null: none).
+/// The place of a version that is inserted soon.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    fork: *mut u8,
-    leaf: Leaf,
-    next: *mut u8,
+pub(super) enum Found {
+    /// Behind the last insert: it was compared with the version before it.
+    Follows,
+    /// The fork before it (null: none), its leaf, and the fork after it (null: none).
+    At { fork: *mut u8, leaf: Leaf, next: *mut u8 },
 }
 
 // SAFETY: `writer` is touched only by `insert`, whose contract excludes two calls at once; all else
@@ -163,11 +165,20 @@ impl SortedList {
         let writer = unsafe { &mut *self.writer.get() };
         let target = Target { key, trailer };
         let record = Record::write(bump, &target, value);
-        let followed = writer.recent.filter(|recent| follows(recent, &target));
-        let (fork, leaf) = match (followed, found.filter(|found| self.is_still(*found))) {
+        let is_known = matches!(found, Some(Found::Follows));
+        debug_assert!(
+            !is_known || writer.recent.is_some_and(|recent| recent.record.compare(&target) == Order::Less)
+        );
+        // A split may have brought the next fork nearer than it was when the place was looked for.
+        let followed = writer.recent.filter(|recent| {
+            if is_known { is_before_next(recent.leaf, &target) } else { follows(recent, &target) }
+        });
+        let (fork, leaf) = match (followed, found) {
             (Some(recent), _) => (recent.fork, Some(recent.leaf)),
-            (None, Some(found)) => (found.fork, Some(found.leaf)),
-            (None, None) => {
+            (None, Some(Found::At { fork, leaf, next })) if self.is_still(fork, leaf, next) => {
+                (fork, Some(leaf))
+            }
+            (None, _) => {
                 let (fork, _) = self.forks.search(&target, None);
                 (fork, load_leaf(self.leaf_word(fork)))
             }
@@ -176,11 +187,15 @@ impl SortedList {
             let leaf = Leaf::write(bump, null_mut(), 0);
             leaf.insert(leaf.slots(), 0, key, record);
             self.first.store(leaf.pointer(), Ordering::Release);
-            writer.recent = Some(Recent { fork: null_mut(), leaf, record });
+            writer.recent = Some(Recent { fork: null_mut(), leaf, record, is_last: true });
             return;
         };
         let slots = leaf.slots();
-        let place = leaf.rank(slots, &target);
+        let place = match followed {
+            Some(recent) if recent.is_last => slots.count(),
+            _ => leaf.rank(slots, &target),
+        };
+        let is_last = place == slots.count();
         let (fork, leaf) = if slots.count() < SLOTS {
             leaf.insert(slots, place, key, record);
             (fork, leaf)
@@ -191,12 +206,12 @@ impl SortedList {
             self.link(split.fork, split.height, &split.lowest);
             (split.of, split.half)
         };
-        writer.recent = Some(Recent { fork, leaf, record });
+        writer.recent = Some(Recent { fork, leaf, record, is_last });
     }
 
-    /// Where versions will go that are inserted next, with their memory on its way: of each the
-    /// processor waits for the forks alone, which searches keep near. Nothing is known of those
-    /// that follow the last insert one after the other, which need no search.
+    /// Where versions will go that are inserted next, in this order, with their memory on its way:
+    /// of each the processor waits for the forks alone, which searches keep near. Those that follow
+    /// the last insert one after the other need no search, and are compared here for the only time.
     ///
     /// # Safety
     /// As of [`SortedList::insert`].
@@ -207,27 +222,35 @@ impl SortedList {
     ) {
         // SAFETY: by this function's contract nobody is in `insert`.
         let recent = unsafe { (*self.writer.get()).recent };
+        let mut before: Option<Target<'_>> = None;
         let mut is_ascending = recent.is_some();
         for (key, trailer) in targets {
             let target = Target { key, trailer };
-            is_ascending &= recent.is_some_and(|recent| follows(&recent, &target));
+            is_ascending = is_ascending
+                && recent.is_some_and(|recent| match &before {
+                    Some(before) => {
+                        target.order_of(before.key, before.trailer) == Order::Less
+                            && is_before_next(recent.leaf, &target)
+                    }
+                    None => follows(&recent, &target),
+                });
             if is_ascending {
-                found(None);
+                before = Some(target);
+                found(Some(Found::Follows));
                 continue;
             }
             let (fork, next) = self.forks.search(&target, None);
             found(load_leaf(self.leaf_word(fork)).map(|leaf| {
                 leaf.prefetch();
-                Found { fork, leaf, next }
+                Found::At { fork, leaf, next }
             }));
         }
     }
 
     /// Whether a leaf has its place still, and no other was put behind it.
     #[inline]
-    fn is_still(&self, found: Found) -> bool {
-        self.leaf_word(found.fork).load(Ordering::Relaxed) == found.leaf.pointer()
-            && found.leaf.next() == found.next
+    fn is_still(&self, fork: *mut u8, leaf: Leaf, next: *mut u8) -> bool {
+        self.leaf_word(fork).load(Ordering::Relaxed) == leaf.pointer() && leaf.next() == next
     }
 
     /// Puts a version that comes after all of a full leaf into a new leaf behind it. Returns the
@@ -409,8 +432,13 @@ impl SortedList {
 /// Whether `target` belongs into the leaf of the last insert, after it.
 #[inline]
 fn follows(recent: &Recent, target: &Target<'_>) -> bool {
-    recent.record.compare(target) == Order::Less
-        && Fork::from_pointer(recent.leaf.next()).is_none_or(|next| next.compare(target) == Order::Greater)
+    recent.record.compare(target) == Order::Less && is_before_next(recent.leaf, target)
+}
+
+/// Whether `target` comes before all that lies in the leaves behind this one.
+#[inline]
+fn is_before_next(leaf: Leaf, target: &Target<'_>) -> bool {
+    Fork::from_pointer(leaf.next()).is_none_or(|next| next.compare(target) == Order::Greater)
 }
 
 #[cfg(test)]
