@@ -73,6 +73,7 @@ pub enum Mutant {
     MergeLostOnMiss,
     MergeOrderReversed,
     JoinedOperandsSeenBefore,
+    OlderVersionsEndWithTheBlock,
     ViewKeepsFlushedMemtables,
     UnknownSettingsForgotten,
     // Writes with conditions

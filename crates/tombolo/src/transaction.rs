@@ -184,14 +184,14 @@ pub(crate) fn value_of(
     for (kind, value) in written.iter().rev() {
         let trailer = Trailer::new(SequenceNumber(number), *kind);
         number -= 1;
-        let answer = fold.feed(&judge, key, trailer, || value.clone(), place)?;
+        let answer = fold.feed(&judge, key, trailer, value, || value.clone(), place)?;
         if !matches!(answer, Answer::More | Answer::Fold) {
             return fold.finish(&judge, key);
         }
     }
     if let Some(below) = below {
         let trailer = Trailer::new(SequenceNumber(1), EntryKind::Put);
-        fold.feed(&judge, key, trailer, || below, place)?;
+        fold.feed(&judge, key, trailer, &below, || below.clone(), place)?;
     }
     fold.finish(&judge, key)
 }

@@ -76,8 +76,8 @@ impl<'a> Walk<'a> {
                 break;
             }
             self.newest.get_or_insert(trailer.sequence());
-            let (value, place) = (|| source.value_bytes(), || source.place());
-            let answer = self.fold.feed(&self.judge, self.key, trailer, value, place)?;
+            let (kept, place) = (|| source.value_bytes(), || source.place());
+            let answer = self.fold.feed(&self.judge, self.key, trailer, source.value(), kept, place)?;
             if !matches!(answer, Answer::More | Answer::Fold) {
                 break;
             }

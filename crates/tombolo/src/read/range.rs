@@ -717,7 +717,8 @@ impl RangeCursor {
                 fold.feed_value(value, end);
                 break;
             }
-            let answer = fold.feed(&judge, key, trailer, || source.value_bytes(), || source.place())?;
+            let (kept, place) = (|| source.value_bytes(), || source.place());
+            let answer = fold.feed(&judge, key, trailer, source.value(), kept, place)?;
             if answer != Answer::More {
                 break;
             }

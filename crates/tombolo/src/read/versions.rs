@@ -47,18 +47,19 @@ impl<'a> Walk<'a> {
     fn take(
         &mut self,
         trailer: Trailer,
-        value: impl FnOnce() -> Bytes,
+        stored: &[u8],
+        kept: impl FnOnce() -> Bytes,
         place: impl FnOnce() -> String,
     ) -> Result<bool> {
         let key = self.lookup.target.user_key;
-        let answer = self.fold.feed(&self.judge, key, trailer, value, place)?;
+        let answer = self.fold.feed(&self.judge, key, trailer, stored, kept, place)?;
         let Some(older) = trailer.sequence().0.checked_sub(1) else { return Ok(true) };
         self.lookup.target = InternalKey::new(key, Trailer::seek(SequenceNumber(older)));
         Ok(!matches!(answer, Answer::More | Answer::Fold))
     }
 
     /// Takes a version from a table as far as memory has its value; `None`: it has not.
-    fn take_in_memory(&mut self, table: &TableHandle, hit: Hit) -> Result<Option<bool>> {
+    fn take_in_memory(&mut self, table: &TableHandle, hit: &Hit) -> Result<Option<bool>> {
         let Some((reference, end)) = self.fold.apart(&self.judge, hit.trailer, hit.value()) else {
             return self.take_hit(table, hit).map(Some);
         };
@@ -69,7 +70,7 @@ impl<'a> Walk<'a> {
     /// The same, wherever its value lies.
     async fn take_anywhere(&mut self, table: &TableHandle, hit: Hit) -> Result<bool> {
         let Some((reference, end)) = self.fold.apart(&self.judge, hit.trailer, hit.value()) else {
-            return self.take_hit(table, hit);
+            return self.take_hit(table, &hit);
         };
         let value = table.value(Purpose::Get, self.lookup.target.user_key, reference).await?;
         Ok(self.take_value(value, end))
@@ -81,8 +82,8 @@ impl<'a> Walk<'a> {
         true
     }
 
-    fn take_hit(&mut self, table: &TableHandle, hit: Hit) -> Result<bool> {
-        self.take(hit.trailer, || hit.into_value(), || table.object().to_string())
+    fn take_hit(&mut self, table: &TableHandle, hit: &Hit) -> Result<bool> {
+        self.take(hit.trailer, hit.value(), || hit.to_value(), || table.object().to_string())
     }
 
     /// Walks the memtables; says whether that was enough.
@@ -126,7 +127,8 @@ impl<'a> Walk<'a> {
                 if let Some(joined) = here {
                     let taken = Trailer::new(joined.oldest, joined.kind);
                     let before = self.fold.operands();
-                    let is_done = self.take(taken, || joined.operand.clone(), || MEMTABLE.to_owned())?;
+                    let kept = || joined.operand.clone();
+                    let is_done = self.take(taken, &joined.operand, kept, || MEMTABLE.to_owned())?;
                     if self.fold.operands() > before {
                         chain = Some((chain.map_or(joined.newest, |(newest, _)| newest), joined.oldest));
                         ends.push(operand_times(taken, &joined.operand));
@@ -135,8 +137,8 @@ impl<'a> Walk<'a> {
                     return Ok(true);
                 }
                 let before = self.fold.operands();
-                let value = || Bytes::copy_from_slice(entry.value);
-                let is_done = self.take(entry.trailer, value, || MEMTABLE.to_owned())?;
+                let kept = || Bytes::copy_from_slice(entry.value);
+                let is_done = self.take(entry.trailer, entry.value, kept, || MEMTABLE.to_owned())?;
                 if self.fold.operands() > before {
                     chain = Some((chain.map_or(number, |(newest, _)| newest), number));
                     ends.push(operand_times(entry.trailer, entry.value));
@@ -186,18 +188,25 @@ pub(super) fn get_in_memory<R>(
         'tables: for table in candidates(levels, lookup.target.user_key) {
             let key = lookup.target.user_key;
             let Some(cover) = cover_of(table, key, asked.sequence) else { return Ok(InMemory::Miss) };
+            let mut probe = table.probe(&walk.lookup)?;
             loop {
-                match table.probe(&walk.lookup)? {
+                let hit = match probe {
                     Probe::Absent if cover.is_there() => break 'tables,
                     Probe::Absent => break,
                     Probe::Miss => return Ok(InMemory::Miss),
                     Probe::Found(hit) if hides_hit(cover, &hit) => break 'tables,
-                    Probe::Found(hit) => match walk.take_in_memory(table, hit)? {
-                        Some(true) => break 'tables,
-                        Some(false) => {}
-                        None => return Ok(InMemory::Miss),
-                    },
+                    Probe::Found(hit) => hit,
+                };
+                match walk.take_in_memory(table, &hit)? {
+                    Some(true) => break 'tables,
+                    Some(false) => {}
+                    None => return Ok(InMemory::Miss),
                 }
+                // As a rule a flush or compaction has left one version, and the block says so.
+                probe = match table.probe_older(hit, &walk.lookup)? {
+                    Some(older) => older,
+                    None => table.probe(&walk.lookup)?,
+                };
             }
         }
     }

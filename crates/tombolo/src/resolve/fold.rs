@@ -41,18 +41,64 @@ impl Judge {
     }
 }
 
-/// Operands in the order in which they come, newest first, in one piece of memory.
+/// Operands in the order in which they come, newest first, in one piece of memory: each with its
+/// length behind it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Operands {
     bytes: Vec<u8>,
-    /// Where each ends.
-    ends: Vec<usize>,
+    count: usize,
 }
 
+/// The oldest of [`Operands`], and the others.
+#[inline]
+fn oldest(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (before, length) = bytes.split_last_chunk()?;
+    let start = before.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
+    let (newer, operand) = before.split_at(start);
+    Some((operand, newer))
+}
+
+/// The oldest operands, oldest first.
+#[derive(Debug)]
+struct OldestFirst<'a> {
+    bytes: &'a [u8],
+    left: usize,
+}
+
+impl<'a> Iterator for OldestFirst<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let (operand, newer) = oldest(self.bytes)?;
+        if is_enabled(Mutant::MergeOrderReversed) {
+            let newest = (0..self.left).try_fold((operand, newer), |(_, rest), _| oldest(rest));
+            return newest.map(|(operand, _)| operand);
+        }
+        self.bytes = newer;
+        Some(operand)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for OldestFirst<'_> {}
+
 impl Operands {
+    /// Room for what most keys have.
+    const FIRST_BYTES: usize = 64;
+
     fn push(&mut self, operand: &[u8]) {
+        let Ok(length) = u32::try_from(operand.len()) else {
+            unreachable!("operands are bounded as values are")
+        };
+        self.bytes.reserve((operand.len() + size_of::<u32>()).max(Operands::FIRST_BYTES));
         self.bytes.extend_from_slice(operand);
-        self.ends.push(self.bytes.len());
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.count += 1;
     }
 
     /// Takes those of an entry.
@@ -72,26 +118,18 @@ impl Operands {
         Ok(())
     }
 
-    fn get(&self, at: usize) -> &[u8] {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[start..self.ends[at]]
-    }
-
     pub(crate) fn count(&self) -> usize {
-        self.ends.len()
+        self.count
     }
 
     /// The newest ones left out, oldest first.
     fn older_than_newest(&self, newest: usize) -> impl ExactSizeIterator<Item = &[u8]> {
-        let count = self.count();
-        (0..count.saturating_sub(newest)).map(move |at| self.get(count - 1 - at))
+        OldestFirst { bytes: &self.bytes, left: self.count.saturating_sub(newest) }
     }
 
-    /// Oldest first.
+    /// All of them, oldest first.
     pub(crate) fn oldest_first(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        let count = self.count();
-        let is_reversed = is_enabled(Mutant::MergeOrderReversed);
-        (0..count).map(move |at| self.get(if is_reversed { at } else { count - 1 - at }))
+        self.older_than_newest(0)
     }
 }
 
@@ -190,7 +228,7 @@ pub(crate) struct Fold {
 }
 
 impl Fold {
-    /// Takes the next entry. `value` is asked of what needs it.
+    /// Takes the next entry, of which `stored` is the value. `kept` gives it where it stays.
     ///
     /// # Errors
     /// Of a kind that is not known; `Unsupported` without the operator; those of the operator;
@@ -200,11 +238,12 @@ impl Fold {
         judge: &Judge,
         key: &[u8],
         trailer: Trailer,
-        value: impl FnOnce() -> Bytes,
+        stored: &[u8],
+        kept: impl FnOnce() -> Bytes,
         place: impl FnOnce() -> String,
     ) -> Result<Answer> {
         match says(trailer) {
-            Ok(Says::Value) => Ok(self.feed_value(value(), None)),
+            Ok(Says::Value) => Ok(self.feed_value(kept(), None)),
             Ok(Says::Absent) => Ok(Answer::Absent),
             Ok(Says::Operand)
                 if matches!(
@@ -212,9 +251,8 @@ impl Fold {
                     Some(EntryKind::ExpiringPut | EntryKind::SeparatedExpiringPut)
                 ) =>
             {
-                let stored = value();
                 // The writer of one checks it: else another version has.
-                let Ok((value, expires_ms)) = split_expiring(&stored) else {
+                let Ok((value, expires_ms)) = split_expiring(stored) else {
                     return Err(Unresolved(trailer.kind_byte()).at(place()));
                 };
                 if self.has_ended(judge, expires_ms) {
@@ -223,13 +261,12 @@ impl Fold {
                 if trailer.kind() == Some(EntryKind::SeparatedExpiringPut) {
                     return Err(not_fetched(place()));
                 }
-                Ok(self.feed_value(stored.slice(..value.len()), Some(expires_ms)))
+                Ok(self.feed_value(kept().slice(..value.len()), Some(expires_ms)))
             }
             Ok(Says::Separated) => Err(not_fetched(place())),
             Ok(Says::Operand) => {
-                let stored = value();
                 let (operand, times) =
-                    operand_of(trailer, &stored).map_err(|unresolved| unresolved.at(place()))?;
+                    operand_of(trailer, stored).map_err(|unresolved| unresolved.at(place()))?;
                 if let Some(OperandTimes { written_ms, expires_ms }) = times {
                     if self.has_ended(judge, expires_ms) {
                         return Ok(Answer::Absent);

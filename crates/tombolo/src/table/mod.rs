@@ -22,6 +22,7 @@ mod approximate;
 mod damage;
 mod flight;
 mod iterator;
+mod older;
 mod outside;
 mod parts;
 mod several;
@@ -134,6 +135,11 @@ impl Hit {
     /// The value as bytes of their own or sharing the block's memory: what is small is copied, so
     /// that it does not keep a block alive.
     pub fn into_value(self) -> Bytes {
+        self.to_value()
+    }
+
+    /// The same, for one that is looked at further.
+    pub fn to_value(&self) -> Bytes {
         match &self.value {
             Found::Within(pinned, _) => pinned.keep_value(self.value()),
             Found::Alone(value) => value.clone(),

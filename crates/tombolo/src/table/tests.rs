@@ -210,6 +210,58 @@ fn a_cold_get_takes_two_requests_and_a_warm_one_none() {
     assert_eq!(fixture.reads(), 0);
 }
 
+/// All versions of each key, each looked for beside the one before, over many blocks.
+fn older_versions_are_found_beside_newer_ones() {
+    let fixture = Fixture::new();
+    let versions: [u64; 6] = [1, 2, 30, 3, 1, 9];
+    let mut entries = Vec::new();
+    for (index, versions) in versions.into_iter().enumerate() {
+        let of_key = |number| (format!("key-{index}").into_bytes(), number, vec![7; 20]);
+        entries.extend((1..=versions).rev().map(of_key));
+    }
+    let description = fixture.write(&entries, small());
+    let table = fixture.table(&description, 4 << 20);
+    let mut beside = 0;
+    for (index, versions) in versions.into_iter().enumerate() {
+        let key = format!("key-{index}");
+        let mut lookup = Lookup::new(key.as_bytes(), SequenceNumber::MAX);
+        let mut seen = Vec::new();
+        let anew = |lookup: &Lookup<'_>| match fixture.run(table.get(request(), lookup)).unwrap() {
+            Some(hit) => Probe::Found(hit),
+            None => Probe::Absent,
+        };
+        let mut probe = anew(&lookup);
+        while let Probe::Found(hit) = probe {
+            seen.push(hit.trailer.sequence().0);
+            let below = SequenceNumber(hit.trailer.sequence().0 - 1);
+            lookup.target = InternalKey::new(key.as_bytes(), Trailer::seek(below));
+            probe = match table.try_get_older(hit, &lookup).unwrap() {
+                Some(probe) => {
+                    beside += 1;
+                    probe
+                }
+                None => anew(&lookup),
+            };
+        }
+        assert_eq!(seen, (1..=versions).rev().collect::<Vec<_>>(), "{key}");
+    }
+    assert!(beside > entries.len() / 2, "only {beside} of {} were answered by the block", entries.len());
+}
+
+#[test]
+fn an_older_version_is_found_beside_a_newer_one() {
+    older_versions_are_found_beside_newer_ones();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn older_versions_in_the_next_block_that_are_passed_over_are_noticed() {
+    tombolo_storage::mutant::notices(
+        Mutant::OlderVersionsEndWithTheBlock,
+        older_versions_are_found_beside_newer_ones,
+    );
+}
+
 #[test]
 fn a_table_with_a_large_tail_takes_three_requests_at_first() {
     let fixture = Fixture::new();

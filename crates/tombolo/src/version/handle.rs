@@ -27,7 +27,7 @@ use crate::manifest::names;
 use crate::options::{Compression, KeyspaceOptions};
 use crate::resolve::apart;
 use crate::table::{
-    KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions,
+    Hit, KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions,
     TableWriter as Writer, ValueObject, piece_bytes,
 };
 
@@ -149,6 +149,11 @@ impl TableHandle {
     #[inline]
     pub(crate) fn probe(&self, lookup: &Lookup<'_>) -> Result<Probe> {
         self.table.try_get(lookup)
+    }
+
+    /// Looks for an older version beside one that was found.
+    pub(crate) fn probe_older(&self, hit: Hit, lookup: &Lookup<'_>) -> Result<Option<Probe>> {
+        self.table.try_get_older(hit, lookup)
     }
 
     /// Whether a user key lies between the table's first and last.
