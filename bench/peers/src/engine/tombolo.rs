@@ -266,7 +266,8 @@ impl Session for Thread<'_> {
             table.put(&key, &value).wait().map_err(failed)?;
         }
         table.finish().wait().map_err(failed)?;
-        let moved = IngestOptions { bring: Bring::Move, ..IngestOptions::default() };
+        // As RocksDB does by default: ends are looked at, and not every block.
+        let moved = IngestOptions { bring: Bring::Move, trusted: true, ..IngestOptions::default() };
         let ingest = Ingest::new().options(moved).table(self.keyspace, place);
         self.engine.db.ingest(ingest).wait().map(|_| ()).map_err(failed)
     }
