@@ -12,6 +12,7 @@
 //!   the database agree with that.
 //! - [`client`] drives one open database, and hands every answer to the oracle.
 //! - [`scenario`] has the scenarios: each is a function of a seed.
+//! - [`flash`] counts what the engine, and other programs, do to flash, zoned or not.
 //! - [`shrink`] makes a history that fails small enough to be read, whatever scenario it is of.
 //!
 //! Invariants that the oracle checks are those of the design's section 5; everything that a client
@@ -21,6 +22,7 @@
 
 pub mod client;
 pub mod failure;
+pub mod flash;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod oracle;

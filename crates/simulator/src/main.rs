@@ -2,10 +2,11 @@
 
 #![allow(clippy::result_large_err, reason = "a failure ends the run, and is made once in it")]
 
+mod on_flash;
 mod pool;
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ The whole engine:           cargo xtask simulate --histories 20000
 One failure again:          cargo xtask simulate --scenario random --seed 17 --runs 1
 Every byte of bit-rot:      cargo xtask simulate --scenario bit-rot --whole
 Rules taken out:            cargo xtask simulate --mutants
+What is done to flash:      cargo xtask zoned --measure
 All others, by tests:       cargo xtask check --only tests
 How one is noticed:         cargo xtask simulate --mutant SegmentTakesShortest --shrink
 The scenario `metamorphic` on a real store, in real time:
@@ -82,6 +84,16 @@ struct Arguments {
     /// With `--store`: for how long.
     #[arg(long, default_value_t = 60, requires = "store")]
     seconds: u64,
+    /// Counts what the engine does to flash: on zones, and on a file system over a translation
+    /// layer, in virtual time. A minute or two.
+    #[arg(long, conflicts_with_all = ["scenario", "runs", "whole", "mutants", "mutant", "shrink", "store"])]
+    flash: bool,
+    /// With `--flash`: also of a program that was traced: `strace -ff -ttt -y -s 0 -o DIR/t PROGRAM`.
+    #[arg(long, value_name = "DIR", requires_all = ["flash", "below"])]
+    traced: Option<PathBuf>,
+    /// With `--traced`: the directory that the program wrote to.
+    #[arg(long, value_name = "DIR")]
+    below: Option<PathBuf>,
     /// Names the scenarios and what each does.
     #[arg(long)]
     list: bool,
@@ -128,6 +140,9 @@ fn main() -> ExitCode {
     }
     if let Some(store) = &arguments.store {
         return on_store(store, &arguments);
+    }
+    if arguments.flash {
+        return on_flash::show(arguments.seed, arguments.traced.as_deref().zip(arguments.below.as_deref()));
     }
     let chosen: Vec<Scenario> = match &arguments.scenario {
         None => scenario::ALL.to_vec(),

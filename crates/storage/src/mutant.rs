@@ -365,6 +365,7 @@ pub enum Mutant {
     ZonedBadUnitIsAlwaysTail,
     ZonedResetsInFlight,
     ZonedResetsRead,
+    ZonedIgnoresLife,
     ZonedLogZoneEndsUnsynced,
     ZonedLogGoesOnAfterFailure,
 }

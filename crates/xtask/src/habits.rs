@@ -8,7 +8,7 @@ use std::process::Command;
 use clap::Args;
 
 /// Runs `cargo` in the workspace with the caller's terminal; says what it runs.
-fn cargo(root: &Path, arguments: &[OsString], variables: &[(&str, String)]) -> Result<(), String> {
+pub fn cargo(root: &Path, arguments: &[OsString], variables: &[(&str, String)]) -> Result<(), String> {
     let shown: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     let settings: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
     eprintln!("$ {settings}cargo {}", shown.join(" "));
@@ -21,7 +21,7 @@ fn cargo(root: &Path, arguments: &[OsString], variables: &[(&str, String)]) -> R
     if status.success() { Ok(()) } else { Err(format!("cargo {} ended with {status}", shown.join(" "))) }
 }
 
-fn words(text: &str) -> Vec<OsString> {
+pub fn words(text: &str) -> Vec<OsString> {
     text.split_whitespace().map(OsString::from).collect()
 }
 

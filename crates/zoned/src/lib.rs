@@ -53,7 +53,7 @@ use std::io;
 pub use instance::{FormatOptions, Handle, Zoned};
 pub use log::ZonedLogStore;
 pub use objects::ZonedObjectStore;
-pub use uri::{Shared, register};
+pub use uri::{Shared, register, register_with};
 
 use tombolo_storage::Error;
 

@@ -154,12 +154,17 @@ fn shape(uri: &Uri) -> Result<Option<EmulatedHeader>> {
 /// many processes share an address space, those of a process do that come of clones of one
 /// registry.
 pub fn register(registry: &mut Registry) {
-    let own = Arc::new(Shared::default());
+    register_with(registry, &Arc::default());
+}
+
+/// The same, with the devices that processes of a simulated world share, so that a tool in such a
+/// process sees the device of a database there.
+pub fn register_with(registry: &mut Registry, own: &Arc<Shared>) {
     for scheme in [BLOCK_SCHEME, FILE_SCHEME] {
         let shared = |env: &Env, own: &Arc<Shared>| {
             if env.is_simulated() { Arc::clone(own) } else { Shared::of_process() }
         };
-        let of_objects = Arc::clone(&own);
+        let of_objects = Arc::clone(own);
         registry.register_object_store(
             scheme,
             Arc::new(move |env, uri| {
@@ -168,7 +173,7 @@ pub fn register(registry: &mut Registry) {
                 Ok(Arc::new(ZonedObjectStore::new(env, device, prefix)) as Arc<dyn ObjectStore>)
             }),
         );
-        let of_logs = Arc::clone(&own);
+        let of_logs = Arc::clone(own);
         registry.register_log_store(
             scheme,
             Arc::new(move |env, uri, objects| {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Placement, Purpose};
 
 use crate::device::block::is_usable;
@@ -229,6 +230,9 @@ fn class_of_zone(state: &State, zone: u32) -> u8 {
 /// The class of a sort, on zones of `capacity` bytes.
 pub fn class_of(state: &State, sort: Sort, capacity: u64) -> u8 {
     const FOREVER: u8 = 3;
+    if is_enabled(Mutant::ZonedIgnoresLife) {
+        return 0;
+    }
     if sort.2 == FOREVER {
         return CLASSES - 1;
     }

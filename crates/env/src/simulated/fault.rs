@@ -86,6 +86,8 @@ pub struct Operation {
     /// On which path; that under which the file was opened for operations on open files and
     /// mappings.
     pub path: PathBuf,
+    /// The name that it had before, or has besides, for `Rename` and `HardLink`.
+    pub from: Option<PathBuf>,
     /// Offset in the file, where there is one.
     pub offset: u64,
     /// Bytes, or the new length for `SetLength`.
@@ -123,6 +125,9 @@ pub enum Action {
     Crash(Crash),
     /// The process stands still before it while the rest of the world goes on for this time.
     Stall(Duration),
+    /// The same, for as long as this says of the operation: a device of some speed. It must not use
+    /// the world, and leaves no trace.
+    Take(Box<dyn FnMut(&Operation) -> Duration + Send>),
     /// The process stands still before it while this runs, which may drive the world (`run_until`,
     /// `run_for`, …). Runs once, whatever [`Fault::times`] says.
     Call(Box<dyn FnMut(&World) + Send>),
@@ -134,6 +139,7 @@ impl fmt::Debug for Action {
             Action::Fail(kind) => write!(formatter, "Fail({kind:?})"),
             Action::Crash(crash) => write!(formatter, "Crash({crash:?})"),
             Action::Stall(duration) => write!(formatter, "Stall({duration:?})"),
+            Action::Take(_) => formatter.write_str("Take"),
             Action::Call(_) => formatter.write_str("Call"),
         }
     }

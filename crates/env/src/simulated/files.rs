@@ -70,7 +70,13 @@ impl SimulatedFiles {
     }
 
     /// Counts and traces an operation, lets others run before it, and asks the faults.
-    fn begin(&self, kind: OperationKind, path: &Path, offset: u64, length: u64) -> io::Result<Verdict> {
+    fn begin(
+        &self,
+        kind: OperationKind,
+        (path, from): (&Path, Option<&Path>),
+        offset: u64,
+        length: u64,
+    ) -> io::Result<Verdict> {
         self.shared.preempt(self.process);
         let mut verdict = Verdict::Proceed;
         let mut hooks: Vec<Action> = Vec::new();
@@ -94,6 +100,7 @@ impl SimulatedFiles {
                 mutation: if kind.is_mutation() { process.mutations } else { 0 },
                 kind,
                 path: path.to_path_buf(),
+                from: from.map(Path::to_path_buf),
                 offset,
                 length,
             };
@@ -107,7 +114,7 @@ impl SimulatedFiles {
             match hook {
                 Action::Stall(duration) => self.shared.stall(self.process, duration),
                 Action::Call(mut call) => self.shared.call(self.process, &mut *call),
-                Action::Fail(_) | Action::Crash(_) => {}
+                Action::Fail(_) | Action::Crash(_) | Action::Take(_) => {}
             }
         }
         if self.shared.state.lock().is_alive(self.process) { Ok(verdict) } else { Err(crash_error()) }
@@ -160,7 +167,18 @@ impl SimulatedFiles {
         path: &Path,
         effect: impl FnOnce(&mut Disk) -> io::Result<T>,
     ) -> io::Result<T> {
-        let verdict = self.begin(kind, path, 0, 0)?;
+        self.atomic_from(kind, None, path, effect)
+    }
+
+    /// The same, of two names.
+    fn atomic_from<T>(
+        &self,
+        kind: OperationKind,
+        from: Option<&Path>,
+        path: &Path,
+        effect: impl FnOnce(&mut Disk) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let verdict = self.begin(kind, (path, from), 0, 0)?;
         self.drain();
         self.finish(verdict, |disk, random, extent| match extent {
             Extent::Failed => Err(ErrorKind::Other.into()),
@@ -215,6 +233,11 @@ fn apply_faults(
             Action::Fail(kind) => *verdict = Verdict::Fail(*kind),
             Action::Crash(crash) => *verdict = Verdict::Crash(*crash),
             Action::Stall(duration) => hooks.push(Action::Stall(*duration)),
+            Action::Take(takes) => {
+                hooks.push(Action::Stall(takes(operation)));
+                index += 1;
+                continue;
+            }
             // A hook acts once: it cannot stay in the list while it runs.
             Action::Call(_) => {
                 let Fault { action, matching, .. } = state.faults.remove(index);
@@ -255,11 +278,11 @@ impl FileSystem for SimulatedFiles {
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.atomic(OperationKind::HardLink, to, |disk| disk.hard_link(from, to))
+        self.atomic_from(OperationKind::HardLink, Some(from), to, |disk| disk.hard_link(from, to))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.atomic(OperationKind::Rename, to, |disk| disk.rename(from, to))
+        self.atomic_from(OperationKind::Rename, Some(from), to, |disk| disk.rename(from, to))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
@@ -384,7 +407,7 @@ impl SimulatedFile {
         length: u64,
         effect: impl FnOnce(&mut Disk, &mut Random, Extent) -> io::Result<T>,
     ) -> io::Result<T> {
-        let verdict = self.handle.files.begin(kind, &self.handle.path, offset, length)?;
+        let verdict = self.handle.files.begin(kind, (&self.handle.path, None), offset, length)?;
         self.handle.files.drain();
         if kind.is_mutation() && kind != OperationKind::Sync && !self.is_writable() {
             return Err(ErrorKind::PermissionDenied.into());
@@ -552,7 +575,7 @@ impl SimulatedMapping {
             self.length
         );
         let files = &self.handle.files;
-        let Ok(verdict) = files.begin(kind, &self.handle.path, offset as u64, length as u64) else {
+        let Ok(verdict) = files.begin(kind, (&self.handle.path, None), offset as u64, length as u64) else {
             return T::default();
         };
         let crash = match verdict {
@@ -684,8 +707,12 @@ impl Mapping for SimulatedMapping {
             self.length
         );
         let files = &self.handle.files;
-        let verdict =
-            files.begin(OperationKind::MapPopulate, &self.handle.path, offset as u64, length as u64)?;
+        let verdict = files.begin(
+            OperationKind::MapPopulate,
+            (&self.handle.path, None),
+            offset as u64,
+            length as u64,
+        )?;
         files.finish(verdict, |_, _, _| Ok(()))
     }
 

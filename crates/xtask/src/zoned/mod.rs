@@ -5,6 +5,8 @@
 //! cut by one. Writes that reached the device survive that: lost caches are the emulated device's
 //! to try (`cargo test -p tombolo-zoned`).
 
+mod measure;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,6 +25,10 @@ use crate::guest::{Kept, build};
 /// Options of `zoned`.
 #[derive(Args)]
 pub struct Arguments {
+    /// Boots nothing: counts what the engine does to flash, on zones and on a file system over a
+    /// translation layer, and RocksDB beside it, in virtual time.
+    #[arg(long)]
+    measure: bool,
     /// Install nothing and download nothing; a missing part is named, and all is skipped.
     #[arg(long)]
     cached: bool,
@@ -213,6 +219,9 @@ impl Wires {
 
 /// Runs it.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
+    if arguments.measure {
+        return measure::run(root);
+    }
     let kept = match Kept::prepare(arguments.cached, &[]) {
         Ok(kept) => kept,
         Err(why) => {

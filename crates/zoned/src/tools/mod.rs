@@ -18,7 +18,7 @@ use crate::device::{Counts, Device};
 use crate::instance::{FormatOptions, Handle};
 pub use crate::space::Space;
 use crate::space::space;
-use crate::uri::{Target, target};
+use crate::uri::{Shared, Target, target};
 use crate::volume::{Core, Counters};
 use crate::zones::{Slot, Use};
 
@@ -35,17 +35,23 @@ impl Tool {
     /// # Errors
     /// `Invalid`, and says why.
     pub fn open(env: &Env, uri: &Uri) -> Result<Tool> {
+        if env.is_simulated() {
+            return Tool::with(&Shared::default(), env, uri);
+        }
+        Tool::with(&Shared::of_process(), env, uri)
+    }
+
+    /// The same, of devices that a registry opens, too: it sees what their databases have.
+    ///
+    /// # Errors
+    /// As [`Tool::open`].
+    pub fn with(devices: &Shared, env: &Env, uri: &Uri) -> Result<Tool> {
         if ![crate::uri::BLOCK_SCHEME, crate::uri::FILE_SCHEME].contains(&uri.scheme.as_str()) {
             return Err(Error::new(ErrorKind::Invalid, format!("{} is no zoned device", uri.shown()))
                 .advice("write zoned:///dev/nvme0n1, or zoned+file:///path for zones made of a file"));
         }
         let Target { place, prefix, make } = target(env, uri)?;
-        let shared = crate::uri::Shared::of_process();
-        let device = if env.is_simulated() {
-            crate::instance::Zoned::new(env, place, make)
-        } else {
-            shared.device(env, place, make)
-        };
+        let device = devices.device(env, place, make);
         Ok(Tool { device, prefix })
     }
 

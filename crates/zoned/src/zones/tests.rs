@@ -74,3 +74,12 @@ fn free_zones_are_kept_for_those_who_make_room() {
         "log that was taken in has its zones"
     );
 }
+
+#[cfg(feature = "mutants")]
+#[test]
+fn lives_that_are_ignored_are_noticed() {
+    tombolo_storage::mutant::notices(
+        Mutant::ZonedIgnoresLife,
+        a_class_follows_what_was_learned_once_that_is_enough,
+    );
+}

@@ -6,4 +6,5 @@ mod crash;
 mod faults;
 mod harness;
 mod holders;
+mod mount;
 mod mutants;
