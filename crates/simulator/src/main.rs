@@ -33,7 +33,7 @@ The whole engine:           cargo xtask simulate --histories 20000
 One failure again:          cargo xtask simulate --scenario random --seed 17 --runs 1
 Every byte of bit-rot:      cargo xtask simulate --scenario bit-rot --whole
 Rules taken out:            cargo xtask simulate --mutants
-What is done to flash:      cargo xtask zoned --measure
+Wear of flash:              cargo xtask zoned --measure
 All others, by tests:       cargo xtask check --only tests
 How one is noticed:         cargo xtask simulate --mutant SegmentTakesShortest --shrink
 The scenario `metamorphic` on a real store, in real time:

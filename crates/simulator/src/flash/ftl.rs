@@ -7,7 +7,7 @@ use super::{PAGE_BYTES, Timing, Wear};
 const NOWHERE: u32 = u32::MAX;
 /// Of a hundred pages of flash, those that no host can fill.
 const SPARE_PERCENT: u64 = 7;
-/// Blocks that are free when collection begins: one for what is written, one for what is moved.
+/// Blocks that are free when collection begins: one for the host, one for moved pages.
 const FREE_MIN: usize = 2;
 
 /// Flash behind a translation layer.
@@ -24,7 +24,7 @@ pub struct Ftl {
     free: Vec<u32>,
     /// Blocks that are full, or were.
     is_closed: Vec<bool>,
-    /// The next page for what the host writes, and for what is moved.
+    /// The next page for the host, and for moved pages.
     open: [Option<u32>; 2],
     wear: Wear,
 }

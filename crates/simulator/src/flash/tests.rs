@@ -17,8 +17,8 @@ fn what_is_written_in_order_is_never_moved() {
     assert!(wear.erased >= 3 * 64 - 8 && wear.amplification() == 1.0);
 }
 
-/// Greedy collection of 7 % spare under writes at random: between what is known of 7 % over
-/// provisioning, about 7, and half of it, as the two blocks kept free are many of few.
+/// Greedy collection of 7 % spare under writes at random is known to write each page about seven
+/// times; the two blocks that are always free add a little room.
 #[test]
 fn writes_at_random_to_a_full_device_are_amplified() {
     let blocks = 1024_u64;
