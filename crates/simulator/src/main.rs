@@ -88,7 +88,8 @@ struct Arguments {
     /// layer, in virtual time. A minute or two.
     #[arg(long, conflicts_with_all = ["scenario", "runs", "whole", "mutants", "mutant", "shrink", "store"])]
     flash: bool,
-    /// With `--flash`: also of a program that was traced: `strace -ff -ttt -y -s 0 -o DIR/t PROGRAM`.
+    /// With `--flash`: also of a program that was traced with
+    /// `strace -ff -ttt -y -s 0 -o DIR/t PROGRAM`.
     #[arg(long, value_name = "DIR", requires_all = ["flash", "below"])]
     traced: Option<PathBuf>,
     /// With `--traced`: the directory that the program wrote to.
