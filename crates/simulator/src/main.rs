@@ -326,18 +326,20 @@ fn make_small(scenario: &Scenario, failure: &Failure) {
     }
 }
 
-/// Most bytes of a file with a tape.
-const TAPE_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of a file that is read as a whole.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// What a file holds.
+fn read_file(env: &Env, path: &Path) -> std::io::Result<String> {
+    let file = env.files().open(path, Access::Read)?;
+    let mut bytes = vec![0; usize::try_from(file.length()?.min(FILE_BYTES_MAX)).unwrap_or(0)];
+    tombolo_env::file::read_exact_at(file.as_ref(), &mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
 
 /// What a file of that name holds; without one, the words themselves.
 fn text_of(words: &str) -> String {
-    let read = || -> std::io::Result<String> {
-        let file = Env::real().files().open(Path::new(words), Access::Read)?;
-        let mut bytes = vec![0; usize::try_from(file.length()?.min(TAPE_BYTES_MAX)).unwrap_or(0)];
-        tombolo_env::file::read_exact_at(file.as_ref(), &mut bytes, 0)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    read().unwrap_or_else(|_| words.to_owned())
+    read_file(&Env::real(), Path::new(words)).unwrap_or_else(|_| words.to_owned())
 }
 
 /// Plays a history from its tape.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tombolo_env::Env;
 use tombolo_simulator::flash::{
     self, FileSystemOnFlash, Ftl, JOURNAL_PART, Outcome, PAGE_BYTES, Setting, Sizes, Timing, Wear,
 };
@@ -105,10 +106,13 @@ fn line(name: &str, outcome: &Outcome) {
 /// A program's file operations, on a device that they fill to four fifths.
 fn replay(traced: &Path, below: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", traced.display());
-    let mut threads = Vec::new();
-    for entry in std::fs::read_dir(traced).map_err(failed)? {
-        threads.push(std::fs::read_to_string(entry.map_err(failed)?.path()).map_err(failed)?);
-    }
+    let env = Env::real();
+    let entries = env.files().list_atomically(traced).map_err(failed)?;
+    let threads: Vec<String> = entries
+        .iter()
+        .map(|entry| crate::read_file(&env, &traced.join(&entry.name)))
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
     for discards in [true, false] {
         let play = |bytes: u64| {
             let ftl = Ftl::new(Timing::default(), bytes, SIZES.block_bytes);

@@ -1,7 +1,7 @@
 //! File operations of a program that `strace` wrote down, on a file system on flash.
 //!
-//! `strace -ff -ttt -y -s 0 -e trace=file,desc -o OUT PROGRAM` writes a file for each thread, with a
-//! line for each call:
+//! `strace -ff -ttt -y -s 0 -e trace=file,desc -o OUT PROGRAM` writes a file for each thread, with
+//! a line for each call:
 //!
 //! ```text
 //! 1764345600.123456 openat(AT_FDCWD</tmp>, "/db/000004.log", O_WRONLY|O_CREAT|O_TRUNC, 0644) = 5</db/000004.log>
