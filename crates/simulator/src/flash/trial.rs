@@ -86,7 +86,7 @@ impl Outcome {
 #[derive(Debug)]
 enum Medium {
     Zones(ZonesOnFlash),
-    FileSystem(FileSystemOnFlash),
+    FileSystem(Box<FileSystemOnFlash>),
 }
 
 impl Medium {
@@ -164,7 +164,7 @@ pub fn run(setting: Setting, sizes: Sizes, seed: u64) -> Result<Outcome> {
         }
         Setting::FileSystem { discards } => {
             let ftl = Ftl::new(Timing::default(), sizes.device_bytes, sizes.block_bytes);
-            Medium::FileSystem(FileSystemOnFlash::new(ftl, discards))
+            Medium::FileSystem(Box::new(FileSystemOnFlash::new(ftl, discards)))
         }
     };
     let medium = Arc::new(Mutex::new(medium));
