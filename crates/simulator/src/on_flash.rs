@@ -125,8 +125,9 @@ fn replay(traced: &Path, below: &Path) -> Result<(), String> {
         if calls == 0 {
             return Err(format!("no call of {} is about a file below {}", traced.display(), below.display()));
         }
-        let part = 0.8 - 1.0 / f64::from(JOURNAL_PART);
-        let bytes = (plenty.data_most_bytes() as f64 / part) as u64;
+        // Four fifths, of which the journal is a part.
+        let part = u64::from(JOURNAL_PART);
+        let bytes = plenty.data_most_bytes() * 5 * part / (4 * part - 5);
         let (_, files) = play(bytes.next_multiple_of(SIZES.block_bytes));
         let name = format!("traced, file system{}", if discards { ", discard" } else { "" });
         let busy = Duration::as_secs_f64(&files.wear().busy);
