@@ -35,6 +35,10 @@ pub struct HowArguments {
     /// them all.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub settings: Vec<String>,
+    /// A second store, as a URI, for what has gone cold (`cold_after` of a keyspace). The database
+    /// keeps it: say it once, or where the store has moved.
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
+    pub cold_store: Option<String>,
 }
 
 /// A database that a command changes.
@@ -284,8 +288,12 @@ pub fn open(store: &str, how: &HowArguments, mode: OpenMode) -> Result<Db> {
 pub fn builder(store: &str, how: &HowArguments) -> Result<Builder> {
     let options = Options::parse(how.settings.iter().map(String::as_str))?;
     let builder = Db::builder(store).env(Env::real()).registry(registry()).options(options);
-    Ok(match &how.log {
+    let builder = match &how.log {
         Some(log) => builder.log(log),
+        None => builder,
+    };
+    Ok(match &how.cold_store {
+        Some(cold) => builder.cold_store(cold),
         None => builder,
     })
 }

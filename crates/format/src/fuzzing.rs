@@ -9,6 +9,7 @@ use crate::batch::Operations;
 use crate::block::{Block, Cursor};
 use crate::checkpoint::CheckpointHeader;
 use crate::codec::Reader;
+use crate::cold::{decode_marker, encode_marker};
 use crate::collected::{decode_collected, encode_collected};
 use crate::compaction::{
     Urgency, WorkerStatus, decode_job, decode_job_answer, encode_job, encode_job_answer,
@@ -225,7 +226,8 @@ pub fn question(bytes: &[u8]) {
     }
 }
 
-/// Pins, headers of checkpoints and incarnation records; what decodes must encode to an equal one.
+/// Pins, headers of checkpoints, incarnation records and markers of cold stores; what decodes must
+/// encode to an equal one.
 pub fn pin(bytes: &[u8]) {
     if let Ok(pin) = decode_pin(bytes) {
         let again = encode_pin(&pin).and_then(|bytes| decode_pin(&bytes));
@@ -237,6 +239,9 @@ pub fn pin(bytes: &[u8]) {
     }
     if let Ok(incarnation) = decode_incarnation(bytes) {
         assert_eq!(decode_incarnation(&encode_incarnation(incarnation)), Ok(incarnation));
+    }
+    if let Ok(marker) = decode_marker(bytes) {
+        assert_eq!(decode_marker(&encode_marker(marker)), Ok(marker));
     }
 }
 

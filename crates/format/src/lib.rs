@@ -20,6 +20,7 @@ pub mod block;
 pub mod checkpoint;
 pub mod checksum;
 pub mod codec;
+pub mod cold;
 pub mod collected;
 pub mod compaction;
 pub mod compression;

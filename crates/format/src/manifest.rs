@@ -58,6 +58,8 @@
 //! | 23 staged table live | name, level u8, sequence u64 |
 //! | 24 keyspace emptied | id u32 |
 //! | 25 time | {reached u64, bound u64, settled u64} in milliseconds, {set back u8}: [`Times`] |
+//! | 26 | cold store named | id u64, database u64, own u8, place |
+//! | 27 | aged | stream u32, sequence u64, seconds since the Unix epoch u64: all up to there was written by then |
 //!
 //! **Properties** of a table's description are a list ([`crate::property`]) with its length (u32)
 //! before it. It refuses a critical one that it does not know, and keeps the others wherever the
@@ -69,12 +71,13 @@
 //! | 1 | yes | range deletes: their number u32, at least 1; their bytes in the table u32; flags u8: 1 the table ends before its last key, where a range ends |
 //! | 2 | no | when its newest data was written |
 //! | 3 | yes | when its entries expire ([`crate::expiry`]) |
-//! | 4 | no | the tier that it is in |
+//! | 4 | yes | its object lies in a cold store: the store's id u64 ([`crate::cold`]) |
 //! | 5 | yes | objects with values of its entries ([`crate::value_object`]) |
 //! | 6 | no | sum of the hashes of its entries, as they are stored: u64, modulo 2^64 |
 //! | 7 | yes | the sequence number that takes the place of all in it: u64. It has one version of each key |
 //! | 8 | yes | the bounds of the keys that count |
 //! | 9 | no | what a program's own collectors said of it ([`crate::collected`]) |
+//! | 11 | no | the sequence numbers that cut its entries into eighths ([`crate::cold`]) |
 //!
 //! Feature bits of a description are those of the table's footer. First and last key are those of
 //! entries and range deletes together.
@@ -88,7 +91,9 @@
 //! Records and snapshots with edits 17 to 19 have the incompatible feature bit 0,
 //! [`FEATURE_SOURCES`]: who does not know it would take tables of other databases for this one's.
 //! Those with an edit 2, 10 or 14 of another stream than the main one have bit 1,
-//! [`FEATURE_STREAMS`]: who does not know it would pass over the logs of those streams.
+//! [`FEATURE_STREAMS`]: who does not know it would pass over the logs of those streams. Those with
+//! edits 26 and 27 have bit 2, [`FEATURE_COLD`]: who does not know it would look for tables in the
+//! wrong store.
 //!
 //! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and
 //! decoded chunk by chunk ([`snapshot`]).
@@ -97,6 +102,7 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
+use crate::cold::{Aged, ColdStore, EIGHTHS, PROPERTY_EIGHTHS, decode_eighths};
 use crate::expiry::{Expiry, PROPERTY_EXPIRY, Times};
 use crate::key::{ENTRY_FEATURES_ENDING, SequenceNumber};
 pub use crate::keyspace::KeyspaceOptions;
@@ -127,6 +133,9 @@ pub const FEATURE_SOURCES: u64 = 1;
 /// Incompatible feature bit of records and snapshots: keyspaces have streams of their own, whose
 /// logs are named.
 pub const FEATURE_STREAMS: u64 = 2;
+/// Incompatible feature bit of records and snapshots: tables lie in a cold store, or samples say
+/// how old sequence numbers are.
+pub const FEATURE_COLD: u64 = 4;
 /// The stream of keyspaces that have none of their own, and of the database itself.
 pub const MAIN_STREAM: u32 = 0;
 /// Most bytes of a place.
@@ -218,6 +227,17 @@ impl TableDescription {
     pub fn entry_sum(&self) -> Option<u64> {
         let value = self.properties.get(PROPERTY_ENTRY_SUM)?;
         value.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    /// The id of the cold store in which its object lies, if it lies in one.
+    #[inline]
+    pub fn cold(&self) -> Option<u64> {
+        self.properties.known().cold
+    }
+
+    /// The sequence numbers that cut its entries into eighths, if it was written with them.
+    pub fn eighths(&self) -> Option<[u64; EIGHTHS]> {
+        self.properties.get(PROPERTY_EIGHTHS).and_then(|value| decode_eighths(value).ok())
     }
 
     /// To which value objects the table refers, by identity, ascending.
@@ -475,6 +495,16 @@ pub enum Edit {
         /// Somebody has set it back: else no time goes back.
         is_set: bool,
     },
+    /// Tables may lie in a part of another store from here on; or its place, or who writes there,
+    /// has changed.
+    ColdStoreNamed(ColdStore),
+    /// Everything of a stream up to a sequence number was written by a time.
+    Aged {
+        /// Its number.
+        stream: u32,
+        /// Up to where, and by when.
+        aged: Aged,
+    },
 }
 
 impl Edit {
@@ -483,6 +513,7 @@ impl Edit {
         match self {
             Edit::SourceNamed(_) | Edit::SourceUnnamed { .. } => FEATURE_SOURCES,
             Edit::TableAdded(table) if table.source.is_some() => FEATURE_SOURCES,
+            Edit::ColdStoreNamed(_) | Edit::Aged { .. } => FEATURE_COLD,
             Edit::LogNamed { role: LogRole::Stream(_), .. } => FEATURE_STREAMS,
             Edit::KeyspaceCreated { stream, .. } | Edit::StreamReached { stream, .. }
                 if *stream != MAIN_STREAM =>

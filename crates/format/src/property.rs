@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use crate::codec::Reader;
+use crate::cold::{PROPERTY_COLD, PROPERTY_EIGHTHS, decode_cold, decode_eighths};
 use crate::error::{FormatError, Result};
 use crate::expiry::{Expiry, PROPERTY_EXPIRY};
 use crate::key::SequenceNumber;
@@ -166,6 +167,8 @@ pub struct KnownProperties {
     pub range_deletes: Option<RangeDeletes>,
     /// The sequence number that takes the place of all in the table.
     pub sequence_override: Option<SequenceNumber>,
+    /// The id of the cold store in which the table lies.
+    pub cold: Option<u64>,
 }
 
 impl PropertyList {
@@ -249,6 +252,22 @@ impl PropertyList {
         PropertyList::new(&out, known.unwrap_or_default())
     }
 
+    /// The list without a property.
+    #[must_use]
+    pub fn without(&self, id: u16) -> PropertyList {
+        let mut out = Vec::with_capacity(self.bytes().len());
+        let read = read_properties(self.bytes(), |known, _| {
+            if known.id != id {
+                put_property(&mut out, known);
+            }
+            Ok(true)
+        });
+        debug_assert!(read.is_ok(), "the list was checked: {read:?}");
+        let known = known_of(&out, false);
+        debug_assert!(known.is_ok(), "what is written is sound: {known:?}");
+        PropertyList::new(&out, known.unwrap_or_default())
+    }
+
     /// The ids in it, ascending.
     pub fn ids(&self) -> Vec<u16> {
         let mut ids = Vec::new();
@@ -273,6 +292,8 @@ fn known_of(bytes: &[u8], is_all: bool) -> Result<KnownProperties> {
             SEQUENCE_OVERRIDE => {
                 sequence(property.value).map(|number| known.sequence_override = Some(number))
             }
+            PROPERTY_COLD => decode_cold(property.value).map(|id| known.cold = Some(id)),
+            PROPERTY_EIGHTHS => decode_eighths(property.value).map(drop),
             PROPERTY_EXPIRY => Expiry::decode(property.value).map(drop),
             PROPERTY_VALUE_OBJECTS => decode_referred(property.value).map(drop),
             _ => return Ok(!is_all),

@@ -52,6 +52,15 @@ pub enum Mutant {
     TableSilenceStaysLong,
     // Invariant 4 of the design's section 5
     CompactionForgetsSnapshots,
+    // Tiers by age
+    ColdStoreUnmarked,
+    ColdTableUnsaid,
+    ColdTablesLeft,
+    ColdKeysMoveUp,
+    ColdJobForAgeAlone,
+    HotGoesCold,
+    UnknownAgeIsCold,
+    CloneWritesToColdStoreOfSource,
     // Compaction on other machines
     RemoteJobForgetsSnapshots,
     RemoteJobForgetsBelow,

@@ -126,6 +126,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let how = HowArguments {
         log,
         settings: vec!["memory_bytes=8388608".to_owned(), "memtable_bytes=262144".to_owned()],
+        cold_store: None,
     };
     let mut test = Test::new(store.clone(), how, seed, "crash-writer", script::KEYS, 0..=arguments.life_ms);
     for round in 1..=arguments.rounds {

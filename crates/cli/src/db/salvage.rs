@@ -44,7 +44,8 @@ pub fn run(arguments: &Salvage, output: &Output) -> Result<()> {
     let salvaging = match &arguments.to {
         None => source.survey_damage(mode),
         Some(target) => {
-            let how = HowArguments { log: arguments.target_log.clone(), settings: Vec::new() };
+            let how =
+                HowArguments { log: arguments.target_log.clone(), settings: Vec::new(), cold_store: None };
             source.salvage_to(database::builder(target, &how)?, mode)
         }
     };

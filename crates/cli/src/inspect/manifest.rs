@@ -398,6 +398,23 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
             ];
             ("time", fields)
         }
+        Edit::ColdStoreNamed(cold) => {
+            let fields = vec![
+                ("id", json!(format!("{:016x}", cold.id))),
+                ("database", json!(format!("{:016x}", cold.database))),
+                ("place", json!(cold.place)),
+                ("own", json!(cold.is_own)),
+            ];
+            ("cold store named", fields)
+        }
+        Edit::Aged { stream, aged } => {
+            let fields = vec![
+                ("stream", json!(stream)),
+                ("sequence", json!(aged.sequence)),
+                ("unix_seconds", json!(aged.unix_seconds)),
+            ];
+            ("aged", fields)
+        }
         Edit::StreamReached { stream, sequence } => {
             ("stream reached", vec![("stream", json!(stream)), ("sequence", json!(sequence.0))])
         }

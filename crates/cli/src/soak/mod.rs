@@ -76,6 +76,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let how = HowArguments {
         log,
         settings: vec![format!("memory_bytes={BUDGET_BYTES}"), "memtable_bytes=1048576".to_owned()],
+        cold_store: None,
     };
     let shortest = arguments.life_ms / 6;
     let mut test =

@@ -258,3 +258,20 @@ fn inspect_shows_each_kind_of_entry() {
     assert_eq!((&table["range_deletes"], &table["expiring"]), (&1.into(), &3.into()), "{table}");
     assert_eq!(table["value_objects"][0]["identity"], of("value object added", &manifest)["identity"]);
 }
+
+#[test]
+fn a_database_has_a_cold_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, cold) = (uri(&folder.path().join("db")), uri(&folder.path().join("cold")));
+    ok(&["db", "create", &store, "--cold-store", &cold]);
+    ok(&["db", "keyspace", "create", &store, "events", "cold_after=30d"]);
+    ok(&["db", "put", &store, "--keyspace", "events", "1", "one"]);
+    let stats = json(&ok(&["--json", "db", "stats", &store]));
+    assert_eq!(stats["cold-tables"], 0, "{stats}");
+    let other = uri(&folder.path().join("other"));
+    fails(
+        &["db", "put", &store, "2", "two", "--cold-store", &other],
+        2,
+        &["holds no cold tables", "mount or name"],
+    );
+}

@@ -7,6 +7,7 @@ use super::{
     WRITER_TEXT_BYTES_MAX, Writer,
 };
 use crate::codec::{Reader, put_prefixed};
+use crate::cold::{Aged, ColdStore};
 use crate::error::{FormatError, Result};
 use crate::expiry::Times;
 use crate::key::{KEY_BYTES_MAX, SequenceNumber, check_entry_features};
@@ -48,7 +49,9 @@ const TABLE_STAGED: u8 = 22;
 const STAGED_TABLE_LIVE: u8 = 23;
 const KEYSPACE_EMPTIED: u8 = 24;
 const TIME: u8 = 25;
-const TAG_MAX: u8 = TIME;
+const COLD_STORE_NAMED: u8 = 26;
+const AGED: u8 = 27;
+const TAG_MAX: u8 = AGED;
 
 const ROLE_MAIN: u8 = 1;
 const ROLE_APPLICATION: u8 = 2;
@@ -191,6 +194,19 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             body.u64(times.settled_ms);
             body.0.push(u8::from(*is_set));
             TIME
+        }
+        Edit::ColdStoreNamed(ColdStore { id, database, place, is_own }) => {
+            body.u64(*id);
+            body.u64(*database);
+            body.0.push(u8::from(*is_own));
+            body.bytes(place.as_bytes(), PLACE_BYTES_MAX, "a cold store's place")?;
+            COLD_STORE_NAMED
+        }
+        Edit::Aged { stream, aged } => {
+            body.u32(*stream);
+            body.u64(aged.sequence);
+            body.u64(aged.unix_seconds);
+            AGED
         }
         Edit::StreamReached { stream, sequence } => {
             body.u32(*stream);
@@ -383,6 +399,12 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         WRITER_NAMED => Edit::WriterNamed { epoch: reader.u64()?, writer: decode_writer(&mut reader)? },
         WRITER_CLOSED => Edit::WriterClosed,
         TIME => time(&mut reader)?,
+        COLD_STORE_NAMED => cold_store(&mut reader)?,
+        AGED => {
+            let stream = reader.u32()?;
+            let (sequence, unix_seconds) = (sequence(&mut reader)?.0, reader.u64()?);
+            Edit::Aged { stream, aged: Aged { sequence, unix_seconds } }
+        }
         TABLE_OF_SOURCE_ADDED => {
             let table = table(&mut reader)?;
             let source = Some(TableSource { source: reader.u32()?, name: name(&mut reader)? });
@@ -392,6 +414,18 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
     };
     reader.end()?;
     Ok(edit)
+}
+
+fn cold_store(reader: &mut Reader<'_>) -> Result<Edit> {
+    let (id, database) = (reader.u64()?, reader.u64()?);
+    let at = reader.position();
+    let is_own = match reader.u8()? {
+        0 => false,
+        1 => true,
+        other => return Err(FormatError::newer(at, format!("a cold store with unknown use {other}"))),
+    };
+    let place = reader.text(PLACE_BYTES_MAX)?.to_owned();
+    Ok(Edit::ColdStoreNamed(ColdStore { id, database, place, is_own }))
 }
 
 fn role(reader: &mut Reader<'_>) -> Result<LogRole> {

@@ -4,13 +4,14 @@ use super::snapshot::{SnapshotDecoder, SnapshotEncoder, SnapshotEnd, SnapshotIde
 use super::*;
 use crate::FormatError;
 use crate::checksum::crc32c;
+use crate::cold::{Aged, ColdStore};
 use crate::property::{Property, put_property};
 
 /// Of a later version, which this one may ignore.
 fn properties() -> PropertyList {
     let mut out = Vec::new();
     put_property(&mut out, Property { id: 2, is_critical: false, value: b"newest" });
-    put_property(&mut out, Property { id: 4, is_critical: false, value: b"" });
+    put_property(&mut out, Property { id: 12, is_critical: false, value: b"" });
     PropertyList::decode(&out).unwrap()
 }
 
@@ -79,6 +80,8 @@ fn all_edits() -> Vec<Edit> {
             ..table(5)
         }),
         Edit::SourceUnnamed { number: 1 },
+        Edit::ColdStoreNamed(ColdStore { id: 5, database: 6, place: "file:///cold".into(), is_own: true }),
+        Edit::Aged { stream: 0, aged: Aged { sequence: 44, unix_seconds: 55 } },
         Edit::WriterNamed { epoch: 3, writer: writer() },
         Edit::WriterClosed,
         Edit::TableStaged(table(6)),
@@ -197,14 +200,14 @@ fn a_manifest_with_streams_is_a_newer_one() {
 /// What names tables of other databases, or logs of streams, is not read by who does not know of
 /// them.
 #[test]
-fn edits_about_sources_and_streams_have_feature_bits() {
+fn edits_that_nobody_may_pass_over_have_feature_bits() {
     let of = |edits: Vec<Edit>| encode_record(&record(RecordKind::Edits(edits))).unwrap();
     for edit in all_edits().into_iter().chain(edits_of_streams()) {
         assert_eq!(of(vec![edit.clone()])[16], u8::try_from(edit.features()).unwrap(), "{edit:?}");
     }
     let bytes = of(all_edits());
     let mut without = bytes[..bytes.len() - 4].to_vec();
-    assert_eq!(without[16], 1);
+    assert_eq!(u64::from(without[16]), RECORD_FEATURES_KNOWN);
     without[16] = 0;
     without.extend_from_slice(&crc32c(&without).to_le_bytes());
     assert!(matches!(decode_record(&without), Err(FormatError::Damaged { offset: 16, .. })));
@@ -232,7 +235,7 @@ fn every_flipped_byte_and_every_truncation_of_a_record_is_damage() {
 fn newer_records_are_told_from_damaged_ones() {
     let bytes = encode_record(&record(RecordKind::Edits(all_edits()))).unwrap();
     // Version, feature bits, kind, an edit's tag, an edit's flags.
-    for (at, value) in [(8, 2), (16, 4), (96, 8), (104, 99), (105, 1)] {
+    for (at, value) in [(8, 2), (16, 64), (96, 8), (104, 99), (105, 1)] {
         let mut newer = bytes[..bytes.len() - 4].to_vec();
         newer[at] = value;
         newer.extend_from_slice(&crc32c(&newer).to_le_bytes());

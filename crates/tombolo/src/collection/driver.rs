@@ -13,11 +13,14 @@ use tombolo_format::manifest::{Edit, TableDescription, TableName, TableSource};
 use tombolo_format::pin::{PIN_BYTES_MAX, Pin, PinKind, PinnedFor, decode_pin};
 use tombolo_storage::backoff::Backoff;
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectStore, Purpose, Result};
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, Incarnation, Life, ObjectKind, ObjectName, ObjectStore, Purpose, Result,
+};
 
 use super::lease::{Lease, LeaseWatch, Seen};
 use super::machine::{Answer, Collect, Effect, ListedPin, Machine, PinOutcome, PutPin, Step, free_orphans};
 use crate::manifest::chain::{PutAnswer, Tip, undecodable};
+use crate::manifest::cold::ColdObjects;
 use crate::manifest::driver::io::{Io, RetryLimit};
 use crate::manifest::state::{State, TableStatus};
 use crate::manifest::{Manifest, Place, load, names};
@@ -52,6 +55,12 @@ struct Memory {
     undeleted: Vec<(TableName, Error)>,
     /// Tables of this pass whose objects lie under a source: they are the source's to delete.
     foreign: BTreeMap<TableName, TableSource>,
+    /// Tables whose objects lie in a cold store, until they are deleted.
+    cold: BTreeMap<TableName, u64>,
+    /// The cold stores, once they were asked.
+    cold_stores: BTreeMap<u64, Arc<dyn ObjectStore>>,
+    /// What a cold store has failed with in this pass: the rest waits for the next.
+    cold_failed: Option<Error>,
     running: bool,
 }
 
@@ -113,7 +122,13 @@ impl Collector {
         let condemned = of(TableStatus::Condemned).take(TABLES_PER_PASS_MAX).collect();
         let foreign =
             state.unneeded().filter_map(|table| Some((table.description.name, table.description.source?)));
-        self.memory.lock().foreign = foreign.collect();
+        let cold = state.unneeded().filter(|table| table.description.source.is_none());
+        let cold = cold.filter_map(|table| Some((table.description.name, table.description.cold()?)));
+        {
+            let mut memory = self.memory.lock();
+            memory.foreign = foreign.collect();
+            memory.cold.extend(cold);
+        }
         let pass = self.run(&mut Collect::new(obsolete, condemned)).await.flatten()?;
         for id in pass.expired {
             self.delete_pin(id).await?;
@@ -223,6 +238,7 @@ impl Collector {
     }
 
     async fn delete_leftovers(&self) {
+        self.memory.lock().cold_failed = None;
         let leftovers = std::mem::take(&mut self.memory.lock().undeleted);
         for (name, _) in leftovers {
             self.delete_table(name).await;
@@ -238,10 +254,66 @@ impl Collector {
             return;
         }
         let object = names::table(self.manifest.incarnation(), name);
-        if let Err(error) = self.io.delete(&object).await {
+        let cold = self.memory.lock().cold.get(&name).copied();
+        let deleted = match cold.filter(|_| !is_enabled(Mutant::ColdTablesLeft)) {
+            None => self.io.delete(&object).await,
+            Some(id) => self.delete_cold(id, &object).await,
+        };
+        if deleted.is_ok() {
+            self.memory.lock().cold.remove(&name);
+        }
+        if let Err(error) = deleted {
             tracing::warn!(%error, %object, "an unneeded table could not be deleted; it is tried again");
             self.memory.lock().undeleted.push((name, error));
         }
+    }
+
+    /// Deletes an object of a cold store. One that is out of reach is asked once in a pass.
+    async fn delete_cold(&self, id: u64, object: &ObjectName) -> Result<()> {
+        let failed = self.memory.lock().cold_failed.clone();
+        failed.map_or(Ok(()), Err)?;
+        let deleted = match self.cold_store(id) {
+            Ok(store) => Io { store, ..self.io.clone() }.delete(object).await,
+            Err(error) => Err(error),
+        };
+        deleted.inspect_err(|error| self.memory.lock().cold_failed = Some(error.clone()))
+    }
+
+    fn cold_store(&self, id: u64) -> Result<Arc<dyn ObjectStore>> {
+        let state = self.manifest.state();
+        let cold = state.cold_stores().find(|cold| cold.id == id);
+        let cold =
+            cold.ok_or_else(|| Error::new(ErrorKind::Bug, format!("cold store {id:016x} is not named")))?;
+        let mut memory = self.memory.lock();
+        let store = memory.cold_stores.entry(id);
+        Ok(Arc::clone(store.or_insert_with(|| Arc::new(ColdObjects::new(&self.io.store, cold)))))
+    }
+
+    /// As [`Collector::collect_orphans`] and [`Collector::discard`], of the database's cold store:
+    /// what earlier epochs left there, once, and `left` of this one.
+    ///
+    /// # Errors
+    /// Of the cold store.
+    pub(crate) async fn collect_cold_orphans(&self, left: &[TableName], is_first: bool) -> Result<()> {
+        let state = self.manifest.state();
+        let Some(cold) = state.own_cold_store().filter(|_| is_first || !left.is_empty()) else {
+            return Ok(());
+        };
+        let io = Io { store: self.cold_store(cold.id)?, ..self.io.clone() };
+        let incarnation = self.manifest.incarnation();
+        let mut doomed: Vec<_> = left.iter().filter(|name| state.table(**name).is_none()).copied().collect();
+        if is_first {
+            let objects = io.list_all(&names::table_prefix(incarnation)).await?;
+            let tables = objects.iter().filter_map(|name| names::parse_table(incarnation, name));
+            doomed.extend(free_orphans(&state, tables));
+        }
+        for name in doomed {
+            io.delete(&names::table(incarnation, name)).await?;
+        }
+        if is_first {
+            io.store.sweep(io.request()).await?;
+        }
+        Ok(())
     }
 
     /// What no clone does.

@@ -15,7 +15,7 @@ use crate::manifest::names;
 /// background work, so that an idle database makes no request; one that fails is tried again.
 pub(crate) async fn collect(background: &Background) {
     let collector = Collector::new(background.manifest.clone());
-    let (mut retries, mut has_swept) = (Retries::default(), false);
+    let (mut retries, mut has_swept) = (Retries::default(), (false, false));
     loop {
         // Subscribed before it looks: a stop in between is not missed.
         let work = background.work.subscribe();
@@ -46,7 +46,11 @@ fn repeatable(error: Error) -> Error {
 
 /// What may fail for long, by a pin that cannot be read or a source that refuses, comes last, and
 /// keeps nothing else from being done.
-async fn pass(background: &Background, collector: &Collector, has_swept: &mut bool) -> Result<()> {
+async fn pass(
+    background: &Background,
+    collector: &Collector,
+    (has_swept, has_swept_cold): &mut (bool, bool),
+) -> Result<()> {
     away::sweep(background).await?;
     while let Some(table) = background.left_behind.next() {
         if let Err(error) = collector.discard(table).await {
@@ -74,6 +78,12 @@ async fn pass(background: &Background, collector: &Collector, has_swept: &mut bo
             background.events.tell(|| Event::TableDeleted { object: object() });
         }
     }
+    let left: Vec<_> = std::iter::from_fn(|| background.left_behind.next_cold()).collect();
+    if let Err(error) = collector.collect_cold_orphans(&left, !*has_swept_cold).await {
+        left.into_iter().for_each(|table| background.left_behind.add_cold(table));
+        return Err(error);
+    }
+    *has_swept_cold = true;
     collector.check_deleted()?;
     // Of which no table is named any more, by this pass or by an epoch before, whose last steps
     // they are.

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tombolo_env::{Completion, Task, TaskClass, completion};
 use tombolo_format::checksum::entry_hash;
 use tombolo_format::compaction::Tally;
-use tombolo_format::key::InternalKey;
+use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::ranges::{Covered, RANGE_HEADER_BYTES, RangeLayers};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -32,7 +32,7 @@ use crate::budget::Category;
 use crate::filter::{FilterJob, Filtered, Filtering, Offered};
 use crate::flush::finish;
 use crate::resolve::{Hiding, Retention, Taken, apart};
-use crate::version::{Below, Output, SortedRun, TableHandle, TableWriter};
+use crate::version::{Below, Output, SortedRun, TableHandle, TableWriter, Tables};
 
 /// Most parts of one job.
 const PARTS_MAX: u64 = 4;
@@ -56,6 +56,8 @@ pub(super) struct Run {
     outputs: Mutex<Vec<TableDescription>>,
     /// The range deletes of all inputs, once they are known.
     ranges: OnceLock<Hiding>,
+    /// Of a job whose outputs lie on two levels, those of what came from above, and of the others.
+    ranges_apart: OnceLock<(Hiding, Hiding)>,
     /// Those tables that hold older versions of keys, which snapshots see.
     older: Mutex<Vec<TableName>>,
     /// What the keyspace's merge operator failed with first.
@@ -91,6 +93,7 @@ impl Run {
             failed: AtomicBool::new(false),
             outputs: Mutex::default(),
             ranges: OnceLock::new(),
+            ranges_apart: OnceLock::new(),
             older: Mutex::default(),
             trouble: Mutex::default(),
             filtered: Mutex::default(),
@@ -238,12 +241,19 @@ impl Run {
     /// Reads the range deletes of the inputs, of those that have any.
     async fn gather_ranges(&self) -> Merged<()> {
         let mut hiding = Hiding::new(self.terms.moments.numbers());
+        let (mut above, mut below) = (hiding.clone(), hiding.clone());
         for table in self.job.inputs().filter(|table| table.has_ranges()) {
             let opened = table.open().await;
             opened.map_err(|error| Failure { error, table: Some(table.description().name) })?;
-            table.ranges().into_iter().flat_map(RangeLayers::iter).for_each(|range| hiding.add(range));
+            let is_above = self.job.upper.iter().any(|upper| Arc::ptr_eq(upper, table));
+            let apart = if is_above { &mut above } else { &mut below };
+            for range in table.ranges().into_iter().flat_map(RangeLayers::iter) {
+                hiding.add(range);
+                apart.add(range);
+            }
         }
         let _first = self.ranges.set(hiding);
+        let _first = self.ranges_apart.set((above, below));
         Ok(())
     }
 
@@ -297,24 +307,24 @@ impl Run {
         let mut merge = Merge::open(inputs, range.0.as_ref(), range.1.as_ref()).await?;
         let mut retention = Retention::new(self.terms.moments.clone(), self.terms.judge.clone());
         let mut below = Below::new(self.job.older_runs.clone(), &self.job.deeper);
-        let ranges = Ending::new(self.ranges_of(&hiding, &range, &below), self.job.to);
-        let mut outputs = Outputs::new(Cutter::new(&self.job, self.job.bytes() / parts), ranges);
-        outputs.sums = self.world.tables().naming.has_sums();
+        let mut two = Two::new(self, &hiding, &range, &below, self.job.bytes() / parts)?;
         let mut filtering = self.begin_filtering();
         let mut entries = 0;
         // Of what is held: whether it is the newest of its key, and its block was in a cache.
         let (mut held_new, mut held_hot) = (false, false);
         // The table of an entry that is held, if its value lies apart.
         let mut held_apart = None;
+        // Whether the key of held entries comes from above.
+        let mut held_above = false;
         loop {
             let entry = merge.entry();
             if let Some((key, _)) = &entry
                 && hiding.hides(key.user_key, key.trailer)
             {
                 if let Some((key, value)) = &entry {
-                    outputs.read(*key, value);
-                    outputs.tally.hidden += 1;
-                    outputs.gone(*key, value);
+                    two.low.read(*key, value);
+                    two.low.tally.hidden += 1;
+                    two.low.gone(*key, value);
                 }
                 if let Some(step) = merge.advance()? {
                     merge.settle(step).await?;
@@ -337,16 +347,16 @@ impl Run {
                 for (trailer, value) in released {
                     let key = InternalKey::new(retention.key(), trailer);
                     let place = Place { is_new: held_new && is_first, is_older: !held_new, is_hot: held_hot };
+                    let (outputs, place) = two.of(held_above, trailer, place);
                     outputs.tally.made += 1;
                     outputs.made(key, &value);
-                    match filtering.as_mut().filter(|_| place.is_new && is_whole) {
+                    match filtering.as_mut().filter(|_| held_new && is_first && is_whole) {
                         Some(filtering) => {
                             let entry = (key, &value[..]);
                             let table = held_apart.take();
-                            self.add_filtered(&mut outputs, entry, place, filtering, table, &mut below)
-                                .await?;
+                            self.add_filtered(outputs, entry, place, filtering, table, &mut below).await?;
                         }
-                        None => self.add(&mut outputs, key, &value, place).await?,
+                        None => self.add(outputs, key, &value, place).await?,
                     }
                     is_first = false;
                 }
@@ -355,7 +365,10 @@ impl Run {
             }
             let Some((key, value)) = entry else { break };
             let (is_new, was_held) = (retention.is_new(key.user_key), retention.holds());
-            outputs.read(key, value);
+            if is_new {
+                two.begin_key(merge.is_of_first());
+            }
+            two.low.read(key, value);
             let bytes = || Bytes::copy_from_slice(value);
             let taken = retention
                 .take(key.user_key, key.trailer, bytes, |key| !below.may_hold(key))
@@ -363,26 +376,27 @@ impl Run {
             match taken {
                 Taken::Kept => {
                     let place = Place { is_new, is_older: !is_new, is_hot: merge.is_hot() };
+                    let (outputs, place) = two.of(two.is_above, key.trailer, place);
                     match filtering.as_mut().filter(|_| is_new) {
                         Some(filtering) => {
                             let is_apart = apart(key.trailer, value).is_some();
                             let table = if is_apart { merge.table().cloned() } else { None };
                             let entry = (key, value);
-                            self.add_filtered(&mut outputs, entry, place, filtering, table, &mut below)
-                                .await?;
+                            self.add_filtered(outputs, entry, place, filtering, table, &mut below).await?;
                         }
-                        None => self.add(&mut outputs, key, value, place).await?,
+                        None => self.add(outputs, key, value, place).await?,
                     }
                 }
                 Taken::Dropped => {
-                    outputs.tally.superseded += 1;
-                    outputs.gone(key, value);
+                    two.low.tally.superseded += 1;
+                    two.low.gone(key, value);
                 }
                 Taken::Held => {
-                    outputs.tally.folded += 1;
-                    outputs.gone(key, value);
+                    two.low.tally.folded += 1;
+                    two.low.gone(key, value);
                     if !was_held {
                         (held_new, held_hot) = (is_new, merge.is_hot());
+                        held_above = two.is_above;
                         let is_apart = filtering.is_some() && apart(key.trailer, value).is_some();
                         held_apart = if is_apart { merge.table().cloned() } else { None };
                     }
@@ -404,12 +418,14 @@ impl Run {
         if let Some(error) = retention.take_trouble() {
             self.trouble.lock().get_or_insert(error);
         }
-        Box::pin(self.write_waiting(&mut outputs)).await?;
-        while let Some(cut) = outputs.ranges.cut_before(None) {
-            Box::pin(self.finish(&mut outputs, Some(&cut))).await?;
+        for mut outputs in two.into_both() {
+            Box::pin(self.write_waiting(&mut outputs)).await?;
+            while let Some(cut) = outputs.ranges.cut_before(None) {
+                Box::pin(self.finish(&mut outputs, Some(&cut))).await?;
+            }
+            Box::pin(self.finish(&mut outputs, None)).await?;
+            self.tally.lock().add(&outputs.tally);
         }
-        Box::pin(self.finish(&mut outputs, None)).await?;
-        self.tally.lock().add(&outputs.tally);
         Ok(())
     }
 
@@ -474,7 +490,7 @@ impl Run {
         outputs.older |= place.is_older;
         let writer = match &mut outputs.writer {
             Some(writer) => writer,
-            None => outputs.writer.insert(Box::pin(self.begin_output()).await?),
+            None => outputs.writer.insert(Box::pin(self.begin_output(outputs.level, &outputs.cold)).await?),
         };
         if writer.add_from(key, value, place.is_hot)? {
             let bytes = Box::pin(writer.flush()).await?;
@@ -505,17 +521,18 @@ impl Run {
         self.world.pace().take(&self.world.tables().env, bytes).await;
     }
 
-    async fn begin_output(&self) -> Result<TableWriter> {
+    async fn begin_output(&self, level: u8, cold: &Option<Tables>) -> Result<TableWriter> {
         let output = Output {
             name: self.world.fresh_name(),
             keyspace: self.job.keyspace,
-            level: self.job.to,
-            lowest: self.job.to == LEVEL_LAST,
+            level,
+            lowest: level == LEVEL_LAST,
             oldest_unix_seconds: Some(self.oldest_unix_seconds),
             table_bytes: self.terms.table_bytes,
             purpose: Purpose::Compaction,
         };
-        TableWriter::create(self.world.tables(), output, &self.terms.options).await
+        let tables = cold.as_ref().unwrap_or_else(|| self.world.tables());
+        TableWriter::create(tables, output, &self.terms.options).await
     }
 
     /// Ends an output before `cut`, with the range deletes up to there.
@@ -528,7 +545,7 @@ impl Run {
         if !ranges.is_empty() {
             let writer = match &mut outputs.writer {
                 Some(writer) => writer,
-                None => outputs.writer.insert(self.begin_output().await?),
+                None => outputs.writer.insert(self.begin_output(outputs.level, &outputs.cold).await?),
             };
             writer.set_ranges(ranges)?;
         }
@@ -546,8 +563,73 @@ impl Run {
     }
 }
 
-/// Where a part of a job writes to.
+/// Where a part of a job writes to: most often one level. One that moves to a cold store what has
+/// gone cold leaves the rest on the level that it came from.
+///
+/// Invariants:
+/// 1. What stays above has come from above: so it lies within the keys of what was there, and no
+///    key moves up.
+/// 2. Of each key, all that stays above is newer than all that goes down.
+struct Two {
+    low: Outputs,
+    /// Newer entries, of keys that come from above, stay there.
+    high: Option<(SequenceNumber, Outputs)>,
+    /// Of the key at which the merge is: whether its newest entry comes from above.
+    is_above: bool,
+    /// Of that key: whether nothing went down yet.
+    is_new_below: bool,
+}
+
+impl Two {
+    fn new(run: &Run, hiding: &Hiding, range: &Range, below: &Below, part_bytes: u64) -> Result<Two> {
+        let (job, tables) = (&run.job, run.world.tables());
+        let outputs = |hiding: &Hiding, level, cold| {
+            let ranges = Ending::new(run.ranges_of(hiding, range, below), level);
+            let mut outputs = Outputs::new(Cutter::new(job, part_bytes), ranges, (level, cold));
+            outputs.sums = tables.naming.has_sums();
+            outputs
+        };
+        let cold = job.tier.is_cold.then(|| tables.cold()).transpose()?;
+        let apart = run.ranges_apart.get().filter(|_| job.tier.stays_after.is_some());
+        let low = outputs(apart.map_or(hiding, |(_, below)| below), job.to, cold);
+        let high = job
+            .tier
+            .stays_after
+            .zip(apart)
+            .map(|(after, (above, _))| (after, outputs(above, job.from, None)));
+        Ok(Two { low, high, is_above: false, is_new_below: true })
+    }
+
+    /// The merge comes to another key.
+    #[inline]
+    fn begin_key(&mut self, is_above: bool) {
+        self.is_above = is_above || is_enabled(Mutant::ColdKeysMoveUp);
+        self.is_new_below = true;
+    }
+
+    /// Where an entry goes, and how it lies there.
+    #[inline]
+    fn of(&mut self, is_above: bool, trailer: Trailer, place: Place) -> (&mut Outputs, Place) {
+        match &mut self.high {
+            None => (&mut self.low, place),
+            Some((after, high)) if is_above && trailer.sequence() > *after => (high, place),
+            Some(_) => {
+                let is_new = std::mem::replace(&mut self.is_new_below, false);
+                (&mut self.low, Place { is_new, ..place })
+            }
+        }
+    }
+
+    fn into_both(self) -> impl Iterator<Item = Outputs> {
+        std::iter::once(self.low).chain(self.high.map(|(_, high)| high))
+    }
+}
+
+/// Where a part of a job writes to, on one level.
 struct Outputs {
+    level: u8,
+    /// Where, if that is the cold store.
+    cold: Option<Tables>,
     writer: Option<TableWriter>,
     /// Whether the table of `writer` holds older versions of keys.
     older: bool,
@@ -560,9 +642,9 @@ struct Outputs {
 }
 
 impl Outputs {
-    fn new(cutter: Cutter, ranges: Ending) -> Outputs {
+    fn new(cutter: Cutter, ranges: Ending, (level, cold): (u8, Option<Tables>)) -> Outputs {
         let (waiting, tally) = (Waiting::default(), Tally::default());
-        Outputs { writer: None, older: false, cutter, ranges, waiting, tally, sums: false }
+        Outputs { level, cold, writer: None, older: false, cutter, ranges, waiting, tally, sums: false }
     }
 
     /// An entry was read.

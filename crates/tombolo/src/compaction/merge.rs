@@ -164,6 +164,12 @@ impl Merge {
         input.tables.get(input.at)
     }
 
+    /// Whether the entry at which it stands is of the first of the runs.
+    #[inline]
+    pub(super) fn is_of_first(&self) -> bool {
+        self.order.first() == Some(&0)
+    }
+
     /// The trouble with the entry at which it stands, said of its table.
     #[cold]
     pub(super) fn failed(&self, error: impl FnOnce(&ObjectName) -> Error) -> Failure {

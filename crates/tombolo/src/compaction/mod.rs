@@ -17,6 +17,7 @@ mod garbage;
 mod job;
 mod merge;
 mod pick;
+mod read_back;
 mod relocation;
 mod world;
 
@@ -92,7 +93,7 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
         let Some(begun) = compactor.begin(&engine, is_idle) else {
             is_idle = false;
             if !compactor.waits_for_rest(&engine) {
-                let _woken = work.await;
+                wait(&engine, work, engine.cold_again()).await;
                 continue;
             }
             let writes = engine.stream.writes();
@@ -115,6 +116,16 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
             Err(_) => return,
         }
     }
+}
+
+/// Waits until there may be work, or so long.
+async fn wait(engine: &Store, mut work: Completion<()>, again: Option<Duration>) {
+    let mut sleep = again.map(|again| engine.env.sleep(again));
+    std::future::poll_fn(|context| {
+        let rings = sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready());
+        if rings { Poll::Ready(()) } else { Pin::new(&mut work).poll(context).map(drop) }
+    })
+    .await;
 }
 
 /// Waits a while; `false` when there may be work before that is over.
@@ -254,6 +265,7 @@ impl Shared {
             snapshots_judged_ms: snapshots.iter().map(|(_, judged_ms)| *judged_ms).min().unwrap_or(u64::MAX),
             operands_ms: operands_ms(view.memtables().map(|memtable| memtable.ends())),
             collected: collected(background, keyspace.id),
+            cold_up_to: background.cold_up_to(keyspace),
             is_idle: false,
         }
     }
@@ -345,7 +357,8 @@ fn settings_of(background: &Background, keyspace: &KeyspaceInfo) -> Settings {
     let options = keyspace.options();
     let same_compression = options.compression_of_lowest() == options.compression;
     let settings = Settings::new(background.options.memtable_bytes(), same_compression);
-    settings.shaped(options.shape, options.fifo_bytes)
+    let settings = settings.shaped(options.shape, options.fifo_bytes);
+    Settings { is_cold: background.is_cold(keyspace), ..settings }
 }
 
 /// Bytes that wait to be merged, of all keyspaces.
@@ -459,7 +472,15 @@ async fn replace(engine: &Arc<Engine>, job: &Job, outputs: Vec<TableDescription>
         let bytes = tables.iter().map(|table| table.description().length).sum();
         count_of_level(&counters.level_bytes_read, level, bytes);
     }
-    count_of_level(&counters.level_bytes_written, job.to, written);
+    let cold: u64 = outputs.iter().filter(|table| table.cold().is_some()).map(|table| table.length).sum();
+    engine.counters.cold_bytes_written.fetch_add(cold, Ordering::Relaxed);
+    for output in outputs.iter().filter(|output| !output.is_values()) {
+        count_of_level(&counters.level_bytes_written, output.level, output.length);
+    }
+    if let Err(error) = read_back::read_back(engine, &outputs).await {
+        delete_unnamed(engine, &outputs).await;
+        return Err(error);
+    }
     install(engine, job, edits, outputs).await
 }
 

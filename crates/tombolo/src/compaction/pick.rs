@@ -16,9 +16,9 @@
 //!    `version::read_cost`. So does one with many deletes once nobody writes.
 //!
 //! What has expired comes before all that ([`expired`]), and garbage of values that lie apart after
-//! it ([`apart`]). That is the shape `leveled`. [`tiered`]
-//! and [`fifo`] say what the other shapes of a keyspace do instead; asked compactions are the same
-//! in all.
+//! it ([`apart`]), and so does what has gone cold ([`cold`]). That is the shape `leveled`.
+//! [`tiered`] and [`fifo`] say what the other shapes of a keyspace do instead; asked compactions
+//! are the same in all.
 //!
 //! Invariants of a job:
 //! 1. None of its inputs is an input of another job.
@@ -42,6 +42,7 @@ pub(crate) use asked::{Asked, Turn};
 
 mod apart;
 mod asked;
+mod cold;
 mod dropped;
 mod expired;
 mod fifo;
@@ -88,6 +89,8 @@ pub(crate) struct Settings {
     pub(crate) shape: Shape,
     /// Of [`Shape::Fifo`]: the keyspace's tables are at most so large in all.
     pub(crate) fifo_bytes: u64,
+    /// What has gone cold lies in a cold store: of the shape `leveled` all of the last level.
+    pub(crate) is_cold: bool,
 }
 
 impl Settings {
@@ -100,12 +103,18 @@ impl Settings {
             same_compression,
             shape: Shape::Leveled,
             fifo_bytes: u64::MAX,
+            is_cold: false,
         }
     }
 
     /// The same, for a keyspace of another shape.
     pub(crate) fn shaped(self, shape: Shape, fifo_bytes: Option<u64>) -> Settings {
         Settings { shape, fifo_bytes: fifo_bytes.unwrap_or(u64::MAX), ..self }
+    }
+
+    /// The last level of hot data.
+    pub(crate) fn last(&self) -> u8 {
+        if self.is_cold && self.shape == Shape::Leveled { LEVEL_LAST - 1 } else { LEVEL_LAST }
     }
 
     /// A table of `level` ends at this many bytes: larger further down, where there is more.
@@ -139,6 +148,8 @@ pub(crate) enum Reason {
     Ingested,
     /// It refers to value objects of which much is garbage.
     Garbage,
+    /// Much of it has gone cold.
+    Cold,
 }
 
 impl Reason {
@@ -156,6 +167,7 @@ impl Reason {
             Reason::Asked => "asked",
             Reason::Ingested => "ingested",
             Reason::Garbage => "garbage of values",
+            Reason::Cold => "gone cold",
         }
     }
 }
@@ -169,6 +181,16 @@ pub(crate) enum Means {
     Move,
     /// They go, unread.
     Drop,
+}
+
+/// Whether a job writes into the cold store, and what stays out of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tier {
+    /// What it writes to its output level goes there.
+    pub(crate) is_cold: bool,
+    /// Entries that come from above, and are newer than that, stay on the level that they come
+    /// from.
+    pub(crate) stays_after: Option<SequenceNumber>,
 }
 
 /// What to merge, and where to.
@@ -187,6 +209,7 @@ pub(crate) struct Job {
     pub(crate) means: Means,
     /// Outputs end at this many bytes.
     pub(crate) table_bytes: u64,
+    pub(crate) tier: Tier,
     /// Runs of level 0 that are older than the inputs: deletes stay for them.
     pub(crate) older_runs: Vec<Arc<TableHandle>>,
     /// Levels below the output, from top to bottom: deletes stay for them, and outputs end where
@@ -244,6 +267,8 @@ pub(crate) struct Busy {
 struct Output {
     keyspace: u32,
     level: u8,
+    /// The level on which some of it stays.
+    stays: Option<u8>,
     first: Bytes,
     last: Bytes,
 }
@@ -254,7 +279,8 @@ impl Busy {
         self.next += 1;
         self.tables.extend(job.inputs().map(|table| table.description().name));
         if let Some((first, last)) = job.range() {
-            self.outputs.insert(self.next, Output { keyspace: job.keyspace, level: job.to, first, last });
+            let (keyspace, level, stays) = (job.keyspace, job.to, job.tier.stays_after.map(|_| job.from));
+            self.outputs.insert(self.next, Output { keyspace, level, stays, first, last });
         }
         self.next
     }
@@ -328,7 +354,8 @@ impl Busy {
     fn may_write(&self, keyspace: u32, level: u8, first: &Bytes, last: &Bytes) -> bool {
         level == 0
             || !self.outputs.values().any(|output| {
-                (output.keyspace, output.level) == (keyspace, level)
+                output.keyspace == keyspace
+                    && (output.level == level || output.stays == Some(level))
                     && output.first <= *last
                     && *first <= output.last
             })
@@ -362,6 +389,8 @@ pub(crate) struct Picking<'a> {
     pub(crate) operands_ms: u64,
     /// The value objects to collect.
     pub(crate) collected: Collected,
+    /// Everything up to there has gone cold.
+    pub(crate) cold_up_to: SequenceNumber,
     /// Nobody has written for a while.
     pub(crate) is_idle: bool,
 }
@@ -378,6 +407,8 @@ impl Picking<'_> {
 pub(crate) struct Targets {
     /// The level that takes what comes from level 0.
     pub(crate) base: u8,
+    /// The last level of hot data.
+    pub(crate) last: u8,
     /// Of levels from the base on; the last has none.
     bytes: [u64; LEVEL_LAST as usize],
 }
@@ -385,19 +416,21 @@ pub(crate) struct Targets {
 impl Targets {
     /// For levels of these sizes.
     pub(crate) fn new(levels: &Levels, settings: &Settings) -> Targets {
-        let largest = levels.sorted.iter().map(|(_, run)| run.bytes()).max().unwrap_or(0);
+        let last = settings.last();
+        let hot = levels.sorted.iter().filter(|(level, _)| *level <= last);
+        let largest = hot.map(|(_, run)| run.bytes()).max().unwrap_or(0);
         let ratio = largest / settings.base_bytes.max(1);
         let mut steps: u32 = 0;
         let mut reach = DIRECT_MAX;
-        while ratio > reach && steps < u32::from(LEVEL_LAST) - 1 {
+        while ratio > reach && steps < u32::from(last) - 1 {
             steps += 1;
             reach = reach.saturating_mul(10);
         }
         let factor = (FACTOR_MIN..=10).find(|factor| factor.saturating_pow(steps + 1) >= ratio).unwrap_or(10);
         let mut targets =
-            Targets { base: LEVEL_LAST - u8::try_from(steps).unwrap_or(0), bytes: [0; LEVEL_LAST as usize] };
+            Targets { base: last - u8::try_from(steps).unwrap_or(0), last, bytes: [0; LEVEL_LAST as usize] };
         let mut bytes = largest;
-        for level in (usize::from(targets.base)..usize::from(LEVEL_LAST)).rev() {
+        for level in (usize::from(targets.base)..usize::from(last)).rev() {
             bytes /= factor;
             targets.bytes[level] = bytes.max(settings.base_bytes);
         }
@@ -406,7 +439,7 @@ impl Targets {
 
     /// The bytes that a level may hold; `None` when it may hold anything.
     pub(crate) fn of(&self, level: u8) -> Option<u64> {
-        self.bytes.get(usize::from(level)).copied()
+        self.bytes.get(usize::from(level)).copied().filter(|_| level < self.last)
     }
 }
 
@@ -424,7 +457,8 @@ pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
         Shape::Fifo => fifo::pick(levels, picking),
     };
     let garbage = || apart::pick(levels, picking);
-    if picking.collected.is_urgent { garbage().or_else(shaped) } else { shaped().or_else(garbage) }
+    let job = if picking.collected.is_urgent { garbage().or_else(shaped) } else { shaped().or_else(garbage) };
+    job.or_else(|| cold::pick(levels, picking))
 }
 
 fn leveled(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
@@ -433,7 +467,7 @@ fn leveled(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
         return Some(job);
     }
     let mut scores = vec![(score_of_level_0(levels, picking), 0)];
-    for (level, run) in levels.sorted.iter().filter(|(level, _)| *level < LEVEL_LAST) {
+    for (level, run) in levels.sorted.iter().filter(|(level, _)| *level < targets.last) {
         let target = targets.of(*level).unwrap_or(u64::MAX).max(1);
         // What lies above the base has to go: it is in the way of all that comes.
         let score = if *level < targets.base {
@@ -566,6 +600,9 @@ fn job(
         return None;
     }
     let mut job = assemble(levels, picking, reason, (from, upper), (to, lower), table_bytes);
+    if job.tier.stays_after.is_some() && !picking.busy.may_write(picking.keyspace, from, &first, &last) {
+        return None;
+    }
     if can_move(&job, picking) {
         job.means = Means::Move;
     }
@@ -590,6 +627,7 @@ fn assemble(
     let older_runs = levels.runs.iter().filter(older).cloned().collect();
     let deeper =
         levels.sorted.iter().filter(|(level, _)| *level > to).map(|(_, run)| Arc::clone(run)).collect();
+    let tier = cold::tier(picking, reason, (from, &upper), to);
     Job {
         keyspace: picking.keyspace,
         reason,
@@ -600,6 +638,7 @@ fn assemble(
         lower,
         means: Means::Merge,
         table_bytes,
+        tier,
         older_runs,
         deeper,
     }
@@ -643,6 +682,7 @@ fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
     // Who asks may want new settings to take effect, or all entries offered to a filter.
     if (job.reason == Reason::Asked && (job.from == 0 || picking.is_filtered))
         || job.from == job.to
+        || job.tier.is_cold
         || !job.lower.is_empty()
     {
         return false;
@@ -790,8 +830,10 @@ fn for_deletes(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Opt
 /// The same, of one level.
 fn for_deletes_at(levels: &Levels, picking: &Picking<'_>, targets: &Targets, level: u8) -> Option<Job> {
     let to = next_level(levels, targets, level);
+    // Above cold data, deletes that somebody needs stay where they are.
+    let goes = to != level && level != picking.settings.last();
     let droppable =
-        |table: &TableHandle| to != level || table.description().last_sequence <= picking.oldest_snapshot;
+        |table: &TableHandle| goes || table.description().last_sequence <= picking.oldest_snapshot;
     let mut heavy = levels
         .level(level)?
         .iter()
@@ -842,7 +884,9 @@ fn held_with_deletes(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceN
     let held = |table: &&Arc<TableHandle>| {
         has_many_deletes(table) && table.description().last_sequence > picking.oldest_snapshot
     };
-    levels.level(LEVEL_LAST)?.iter().filter(held).map(|table| table.description().last_sequence).min()
+    let lowest = levels.sorted.iter().filter(|(level, _)| *level >= picking.settings.last());
+    let held = lowest.flat_map(|(_, run)| run.iter()).filter(held);
+    held.map(|table| table.description().last_sequence).min()
 }
 
 /// Bytes that wait to be merged: level 0 once its runs start a compaction, and what sorted levels

@@ -59,6 +59,7 @@ pub struct Builder {
     pub(crate) operators: Operators,
     pub(crate) application_logs: u32,
     pub(crate) extensions: Extensions,
+    pub(crate) cold_store: Option<String>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -101,6 +102,7 @@ impl Builder {
             operators: Operators::default(),
             application_logs: 0,
             extensions: Extensions::default(),
+            cold_store: None,
         }
     }
 
@@ -300,6 +302,31 @@ impl Builder {
     /// their entries' hashes, by which answers are checked.
     pub fn compaction_workers(mut self, workers: Arc<dyn CompactionWorkers>) -> Builder {
         self.extensions.workers = Some(Workers(workers));
+        self
+    }
+
+    /// A second store, where bytes cost less, for what has gone cold: keyspaces say by
+    /// [`crate::KeyspaceOptions::cold_after`] what has. The database keeps its URI, so that it is
+    /// to be said once, or where the store has moved; it must hold no secret. Several databases may
+    /// share one store.
+    ///
+    /// While the cold store is out of reach the database opens, is written and is read where its
+    /// data is hot; reads of cold data end with the store's error.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tombolo::{Db, KeyspaceOptions};
+    ///
+    /// # fn main() -> tombolo::Result<()> {
+    /// let db = Db::builder("file:///fast/events").cold_store("s3://archive/events").open().wait()?;
+    /// let cold_after = Some(Duration::from_secs(30 * 86_400));
+    /// let options = KeyspaceOptions { cold_after, ..KeyspaceOptions::default() };
+    /// let events = db.create_keyspace("events", options).wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cold_store(mut self, uri: impl Into<String>) -> Builder {
+        self.cold_store = Some(uri.into());
         self
     }
 
@@ -843,6 +870,7 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
         operators,
         application_logs,
         extensions,
+        cold_store,
         ..
     } = builder;
     extensions.check()?;
@@ -862,6 +890,7 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
         operators,
         application_logs,
         extensions,
+        cold_store,
     })
 }
 

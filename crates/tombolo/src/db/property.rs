@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use tombolo_storage::price::PriceClass;
-use tombolo_storage::{Counted, Error, ErrorKind, Purpose, Result};
+use tombolo_storage::{Counted, Error, ErrorKind, ObjectStore, Purpose, Result};
 
 use crate::budget::Category;
 use crate::cache::CacheStats;
@@ -366,6 +366,21 @@ fn value_objects(state: &State, list: &mut List) {
     );
 }
 
+/// What lies in the cold store, and what was asked of it.
+fn cold(store: &Store, state: &State, list: &mut List) {
+    let all = state.keyspaces().flat_map(|keyspace| keyspace.tables());
+    let (mut tables, mut bytes) = (0, 0);
+    for table in all.filter(|table| table.cold().is_some()) {
+        (tables, bytes) = (tables + 1, bytes + table.length);
+    }
+    list.count("cold-tables", tables, "of all tables, those in the cold store");
+    list.bytes("cold-table-bytes", bytes, "their bytes");
+    let places = store.versions.tables().places.lock().clone();
+    let counted = places.cold().filter_map(|cold| cold.meter()).flat_map(|meter| meter.counted());
+    let reads = counted.filter(|one| PriceClass::of(one.kind) == PriceClass::B).map(|one| one.requests);
+    list.count("cold-reads", reads.sum(), "requests that read in the cold store");
+}
+
 fn tables(store: &Store, list: &mut List) {
     let state = store.manifest.state();
     let (mut counts, mut bytes) = (Vec::new(), Vec::new());
@@ -398,6 +413,7 @@ fn tables(store: &Store, list: &mut List) {
         held,
         "their bytes; when it stays high: old scans and snapshots, or checkpoints, hold space",
     );
+    cold(store, &state, list);
     let (shared, shared_bytes) = state.shared_tables();
     list.count(
         "tables-shared",
@@ -537,6 +553,8 @@ fn work(engine: &Engine, list: &mut List) {
     let delayed = of(&engine.stalls.delayed_nanos);
     list.nanos("write-delay", delayed, "time that writers were asked to wait for background work, in all");
     list.bytes("flushed-bytes", flushed, "bytes of the tables that flushes made");
+    let help = "bytes of the tables that compactions put into the cold store";
+    list.bytes("cold-bytes-written", of(&counters.cold_bytes_written), help);
     list.bytes(
         "compacted-bytes-read",
         of(&counters.compacted_bytes_read),

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tombolo_storage::Counted;
+use tombolo_storage::{Counted, ObjectStore};
 
 use super::Db;
 
@@ -43,8 +43,9 @@ impl Db {
         let mut counted = meter.counted();
         // A clone reads most of what it names under its sources.
         let places = engine.versions.tables().places.lock().clone();
-        for more in places.sources().filter_map(|place| place.store.meter()).flat_map(|meter| meter.counted())
-        {
+        let sources = places.sources().filter_map(|place| place.store.meter());
+        let cold = places.cold().filter_map(|cold| cold.meter());
+        for more in sources.chain(cold).flat_map(|meter| meter.counted()) {
             match counted.iter_mut().find(|of| (of.purpose, of.kind) == (more.purpose, more.kind)) {
                 Some(of) => of.add(&more),
                 None => counted.push(more),

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tombolo_env::Task;
+use tombolo_format::cold::Aged;
 use tombolo_storage::{Error, ErrorKind};
 
 use super::{
-    BackgroundError, Catalog, CompactionRequest, Counters, Health, Questions, ReadOnly, Snapshots, Troubles,
-    Work, steady_ms, took_no_effect, unix_ms,
+    BackgroundError, Catalog, CompactionRequest, Counters, Health, MAIN_STREAM, Questions, ReadOnly,
+    Snapshots, Troubles, Work, steady_ms, took_no_effect, unix_ms,
 };
 use crate::budget::{Membership, MemoryBudget};
 use crate::event::Event;
@@ -41,6 +42,13 @@ pub(crate) struct Background {
     pub(crate) catalog: Catalog,
     /// By which entries expire.
     pub(crate) time: DatabaseTime,
+    /// The host's clock, and the one that does not jump, when the database was opened; in
+    /// milliseconds.
+    pub(super) opened_at: (u64, u64),
+    /// The greatest sequence number that was in tables then.
+    pub(super) opened_with: u64,
+    /// The last that was flushed, and by when.
+    pub(super) last_aged: Mutex<Option<Aged>>,
     pub(crate) snapshots: Snapshots,
     /// Failures that are retried.
     pub(crate) troubles: Troubles,
@@ -87,6 +95,9 @@ impl Background {
         let times = health.manifest.state().times();
         let time = DatabaseTime::begin(times, unix_ms(&health.env), steady_ms(&health.env));
         Background {
+            opened_at: (unix_ms(&health.env), steady_ms(&health.env)),
+            opened_with: health.manifest.state().streams().get(&MAIN_STREAM).map_or(0, |reached| reached.0),
+            last_aged: Mutex::default(),
             health,
             time,
             pace: Paces::new(options.background_bytes_per_second_max, rate),

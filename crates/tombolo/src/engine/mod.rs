@@ -17,6 +17,7 @@
 //!    and memtables is a consistent cut.
 //! 2. Locks, from outer to inner: `commit`, `view_lock`, all others; none is held across an await.
 
+mod ages;
 mod background;
 mod catalog;
 mod commit_queue;
@@ -224,6 +225,8 @@ pub(crate) struct Counters {
     /// Bytes of the tables that compactions merged, and of those that they made.
     pub(crate) compacted_bytes_read: AtomicU64,
     pub(crate) compacted_bytes_written: AtomicU64,
+    /// Bytes of the tables that compactions put into the cold store.
+    pub(crate) cold_bytes_written: AtomicU64,
     pub(crate) compactions_running: AtomicU64,
     /// Single deletes that met anything but one put.
     pub(crate) single_deletes_misused: AtomicU64,

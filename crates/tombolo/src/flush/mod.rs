@@ -266,7 +266,8 @@ async fn flush(
             return Err(error);
         }
     };
-    let edits = edits(engine, sealed, &tables, replay_point);
+    let mut edits = edits(engine, sealed, &tables, replay_point);
+    edits.extend(engine.age_samples(sealed.last_sequence));
     if is_enabled(Mutant::LogFreeBeforeReplayPointDurable) {
         free_logs(engine, sealed).await;
     }
@@ -420,7 +421,10 @@ pub(crate) fn never_named(error: Error) -> Error {
 
 /// Deletes tables of this epoch that no record names or will name.
 pub(crate) async fn delete_unnamed(store: &Store, tables: &[TableDescription]) {
-    delete_unnamed_by_name(store, tables.iter().map(|table| table.name)).await;
+    let (cold, home): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.cold().is_some());
+    // Nobody waits for a store that may be out of reach: collection deletes them.
+    cold.into_iter().for_each(|table| store.left_behind.add_cold(table.name));
+    delete_unnamed_by_name(store, home.into_iter().map(|table| table.name)).await;
 }
 
 /// As [`delete_unnamed`], of tables that may not be there.

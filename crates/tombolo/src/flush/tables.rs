@@ -250,10 +250,10 @@ async fn write_entry(
 /// Completes a table and its value objects. One of unknown outcome is remembered: it may be there,
 /// and is never named.
 pub(crate) async fn finish(left_behind: &LeftBehind, writer: TableWriter) -> Result<Option<Written>> {
-    let name = writer.name();
+    let (name, is_cold) = (writer.name(), writer.is_cold());
     let finished = writer.finish().await;
     if matches!(&finished, Err(error) if error.kind() == ErrorKind::OutcomeUnknown) {
-        left_behind.add(name);
+        if is_cold { left_behind.add_cold(name) } else { left_behind.add(name) }
     }
     finished
 }

@@ -67,6 +67,11 @@ pub fn table(incarnation: Incarnation, table: TableName) -> ObjectName {
     name(format!("{:016x}/table/{:016x}-{:016x}", incarnation.0, table.epoch, table.random))
 }
 
+/// `cold`: says, in a database's part of a cold store, whose it is.
+pub fn cold_marker() -> ObjectName {
+    name("cold")
+}
+
 /// Prefix of the checkpoints of an incarnation.
 pub fn checkpoint_prefix(incarnation: Incarnation) -> String {
     format!("{:016x}/checkpoint/", incarnation.0)

@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tombolo_format::cold::{Aged, ColdStore};
 use tombolo_format::expiry::Times;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{
@@ -32,6 +33,9 @@ use tombolo_storage::{Epoch, LogId, LogOffset, LogRecord};
 
 use super::values::Values;
 use crate::chunked::{Chunk, ChunkedMap};
+
+mod elsewhere;
+mod logs;
 
 /// Levels of a keyspace: 0 to 63.
 pub const LEVEL_MAX: u8 = 63;
@@ -227,6 +231,10 @@ pub struct State {
     streams: Arc<BTreeMap<u32, SequenceNumber>>,
     times: Times,
     sources: Arc<BTreeMap<u32, SourceState>>,
+    /// By id; one at most is its own.
+    cold: Arc<BTreeMap<u64, ColdStore>>,
+    /// By when what was written, of each stream; both numbers ascend.
+    ages: Arc<BTreeMap<u32, Vec<Aged>>>,
     /// Parts of edits that take effect with their last one; forgotten when something else comes
     /// before it.
     begun: Vec<Arc<Vec<Edit>>>,
@@ -527,6 +535,8 @@ impl State {
                 *reached = *sequence;
                 Ok(())
             }
+            Edit::ColdStoreNamed(cold) => self.name_cold_store(cold),
+            Edit::Aged { stream, aged } => self.add_age(*stream, *aged),
             Edit::Time { times, is_set } => {
                 let goes_back =
                     times.reached_ms < self.times.reached_ms || times.settled_ms < self.times.settled_ms;
@@ -676,6 +686,12 @@ impl State {
                 table.name, of.source
             ));
         }
+        if let Some(id) = table.cold().filter(|id| !self.cold.contains_key(id)) {
+            return refuse(format!(
+                "table {:?} lies in cold store {id:016x}, which is not named",
+                table.name
+            ));
+        }
         let description = Arc::new(table.clone());
         let keyspace = self.live_keyspace(table.keyspace)?;
         if status == TableStatus::Staged {
@@ -821,75 +837,6 @@ impl State {
         }
     }
 
-    fn apply_log_edit(&mut self, edit: &Edit, origin: Origin) -> Result<(), EditError> {
-        let (epoch, lane) = match edit {
-            Edit::LogNamed { epoch, lane, .. }
-            | Edit::LogSealed { epoch, lane, .. }
-            | Edit::LogReplayPoint { epoch, lane, .. }
-            | Edit::LogTrimmed { epoch, lane, .. }
-            | Edit::LogUnnamed { epoch, lane } => (*epoch, *lane),
-            _ => return Ok(()),
-        };
-        let id = LogId { epoch: Epoch(epoch), lane };
-        let logs = Arc::make_mut(&mut self.logs);
-        match (edit, logs.get_mut(&id)) {
-            (Edit::LogNamed { role, .. }, Some(log)) if *role != log.role => {
-                return refuse(format!("log {epoch}/{lane} is of {:?}, now of {role:?}", log.role));
-            }
-            (Edit::LogNamed { configuration, .. }, Some(log)) => log.configuration = configuration.clone(),
-            (Edit::LogNamed { role, configuration, .. }, None) => {
-                if matches!(origin, Origin::Record(writer) if writer != id.epoch) {
-                    return refuse(format!("a record of another epoch names a new log of epoch {epoch}"));
-                }
-                let log = LogState {
-                    role: *role,
-                    configuration: configuration.clone(),
-                    sealed: None,
-                    replay_point: LogOffset::ZERO,
-                    trimmed: 0,
-                };
-                logs.insert(id, log);
-            }
-            (_, None) => return refuse(format!("log {epoch}/{lane} is not named")),
-            (Edit::LogSealed { length, .. }, Some(log)) => match log.sealed {
-                Some(sealed) if sealed.0 != *length => {
-                    return refuse(format!(
-                        "log {epoch}/{lane} was sealed at {sealed}, now at {}",
-                        LogOffset(*length)
-                    ));
-                }
-                _ if log.replay_point.0 > *length => {
-                    return refuse(format!(
-                        "log {epoch}/{lane} is sealed at {} below its replay point",
-                        LogOffset(*length)
-                    ));
-                }
-                _ => log.sealed = Some(LogOffset(*length)),
-            },
-            (Edit::LogReplayPoint { offset, .. }, Some(log)) => {
-                if *offset < log.replay_point.0 || log.sealed.is_some_and(|sealed| sealed.0 < *offset) {
-                    return refuse(format!(
-                        "log {epoch}/{lane}: replay point {} does not fit {log:?}",
-                        LogOffset(*offset)
-                    ));
-                }
-                log.replay_point = LogOffset(*offset);
-            }
-            (Edit::LogTrimmed { entries, .. }, Some(log)) => {
-                if *entries < log.trimmed {
-                    return refuse(format!(
-                        "log {epoch}/{lane}: {entries} entries given up do not fit {log:?}"
-                    ));
-                }
-                log.trimmed = *entries;
-            }
-            (_, Some(_)) => {
-                logs.remove(&id);
-            }
-        }
-        Ok(())
-    }
-
     /// The edits that build this state from nothing: what a snapshot holds.
     pub fn edits(&self) -> Vec<Edit> {
         let mut edits = Vec::with_capacity(self.tables.len() + 2 * self.unneeded.len() + 64);
@@ -910,6 +857,10 @@ impl State {
             edits.push(Edit::Time { times: self.times, is_set: false });
         }
         edits.extend(self.sources().cloned().map(Edit::SourceNamed));
+        edits.extend(self.cold_stores().cloned().map(Edit::ColdStoreNamed));
+        for (stream, samples) in &*self.ages {
+            edits.extend(samples.iter().map(|aged| Edit::Aged { stream: *stream, aged: *aged }));
+        }
         self.keyspace_edits(&mut edits);
         for (id, log) in &*self.logs {
             let (epoch, lane) = (id.epoch.0, id.lane);

@@ -463,6 +463,9 @@ pub struct KeyspaceOptions {
     pub types: Option<String>,
     /// Where its compactions run. Default `None`: as [`Options::compaction`] says.
     pub compaction: Option<CompactionPlace>,
+    /// From which age on data goes into the database's cold store ([`crate::Builder::cold_store`]):
+    /// at least a second, of the shapes leveled and fifo. Default `None`: never.
+    pub cold_after: Option<Duration>,
 }
 
 impl Default for KeyspaceOptions {
@@ -481,6 +484,7 @@ impl Default for KeyspaceOptions {
             separate_bytes: 0,
             types: None,
             compaction: None,
+            cold_after: None,
         }
     }
 }
@@ -549,6 +553,11 @@ impl KeyspaceOptions {
             help: "local, remote, remote_or_local or database (default database: as the database's setting \
                 says): where its compactions run",
         },
+        Setting {
+            name: "cold_after",
+            help: "none, or the age from which on data goes into the database's cold store, such as 30d \
+                (default none): of the shapes leveled and fifo",
+        },
     ];
 
     /// Sets one setting by name.
@@ -613,6 +622,11 @@ impl KeyspaceOptions {
                 }
                 self.types = Some(value.to_owned());
             }
+            "cold_after" if value == "none" => self.cold_after = None,
+            "cold_after" => {
+                let age = parse_duration(value).filter(|age| *age >= Duration::from_secs(1));
+                self.cold_after = Some(age.ok_or_else(|| bad_value(name, value, AGE_WANTED))?);
+            }
             "compaction" if value == "database" => self.compaction = None,
             "compaction" => self.compaction = Some(compaction_place(name, value)?),
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
@@ -646,6 +660,11 @@ impl KeyspaceOptions {
                 "the setting fifo_bytes bounds nothing but a keyspace with shape=fifo",
             )
             .advice("set shape=fifo, or fifo_bytes=none")),
+            (Shape::Tiered | Shape::Auto, None) if self.cold_after.is_some() => Err(Error::new(
+                ErrorKind::Invalid,
+                "the setting cold_after is of keyspaces with shape=leveled or shape=fifo",
+            )
+            .advice("set shape=leveled, or cold_after=none")),
             _ => Ok(()),
         }
     }
@@ -674,14 +693,15 @@ impl KeyspaceOptions {
             ("separate_bytes", self.separate_bytes.to_string()),
             ("types", self.types.clone().unwrap_or_else(|| "none".to_owned())),
             ("compaction", self.compaction.map_or("database", CompactionPlace::name).to_owned()),
+            ("cold_after", self.cold_after.map_or("none".to_owned(), show_duration)),
         ]
     }
 
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
-        // Most keyspaces have no types: thousands of them pay nothing for it.
+        // Most keyspaces have neither: thousands of them pay nothing for it.
         let settings =
-            self.settings().into_iter().filter(|(name, _)| *name != "types" || self.types.is_some());
+            self.settings().into_iter().filter(|(name, value)| !OF_FEW.contains(name) || value != "none");
         let settings = settings.map(|(name, value)| (name.into(), value));
         manifest::KeyspaceOptions { features: self.features(), ..manifest::KeyspaceOptions::of(settings) }
     }
@@ -753,6 +773,10 @@ impl KeyspaceOptions {
 
 /// Fewest bytes of a keyspace that drops its oldest: below, tables are too few.
 const FIFO_BYTES_MIN: u64 = 1 << 20;
+/// Settings that are kept where they say something.
+const OF_FEW: [&str; 2] = ["types", "cold_after"];
+/// What an age looks like, for messages.
+const AGE_WANTED: &str = "none, or at least 1s: a whole number with s, m, h or d behind it, such as 30d";
 /// What a time to live looks like, for messages.
 const TTL_WANTED: &str = "none, or a whole number above 0 with ms, s, m, h or d behind it, such as 10m";
 

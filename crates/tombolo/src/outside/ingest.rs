@@ -219,7 +219,7 @@ async fn bring_all(
 async fn bring(engine: &Background, given: &Given, options: IngestOptions) -> Result<TableDescription> {
     let to = names::table(engine.context.incarnation, given.name);
     let copy = Copy {
-        source: &given.store,
+        source: Arc::clone(&given.store),
         target: &engine.objects,
         epoch: engine.context.epoch,
         level: 0,

@@ -547,6 +547,7 @@ impl Bench {
             objects,
             naming: crate::version::Naming::default(),
             left_behind: Arc::default(),
+            cold: None,
         };
         Bench { process, versions: Versions::new(tables), made: Mutex::new(0) }
     }

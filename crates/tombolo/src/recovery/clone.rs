@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::Env;
+use tombolo_format::cold::ColdStore;
 use tombolo_format::manifest::{Edit, Source, TableDescription, TableName, TableSource};
 use tombolo_format::pin::PinnedFor;
 use tombolo_storage::location::location_of;
@@ -199,6 +200,11 @@ impl CloneRequest {
                         source: of,
                         ..table
                     }));
+                }
+                // It is that of the source, and stays so.
+                Edit::ColdStoreNamed(cold) => {
+                    let is_own = is_enabled(Mutant::CloneWritesToColdStoreOfSource);
+                    named.push(Edit::ColdStoreNamed(ColdStore { is_own, ..cold }));
                 }
                 other => named.push(other),
             }

@@ -58,6 +58,7 @@ use crate::guard::guarded;
 use crate::liveness::presence::{self, Presence};
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::open::check_log;
+use crate::manifest::cold::{self, ColdObjects};
 use crate::manifest::driver::follow::ChainFollower;
 use crate::manifest::driver::housekeeping::{delete_chain, delete_named};
 use crate::manifest::driver::io::Io;
@@ -98,6 +99,8 @@ pub(crate) struct Request {
     /// Logs of the application's own.
     pub(crate) application_logs: u32,
     pub(crate) extensions: Extensions,
+    /// Where what has gone cold goes; `None`: as the manifest says.
+    pub(crate) cold_store: Option<String>,
 }
 
 /// Opens a database, taking it over from others as far as the request says.
@@ -127,6 +130,7 @@ pub(crate) async fn open_on(
         operators,
         application_logs,
         extensions,
+        cold_store,
     } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
@@ -145,6 +149,12 @@ pub(crate) async fn open_on(
     {
         manifest.leave().await;
         return Err(judge(&context, error).await);
+    }
+    if let Some(place) = &cold_store
+        && let Err(error) = name_cold_store(&manifest, place).await
+    {
+        manifest.leave().await;
+        return Err(error);
     }
     let (old_logs, replayed, log) =
         match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
@@ -191,6 +201,22 @@ pub(crate) async fn open_on(
     }
     unhandled.0 = None;
     Ok(engine)
+}
+
+/// Has the manifest name the cold store at `place`, if it does not yet.
+///
+/// # Errors
+/// `Invalid` for another store than the one that it names; those of both stores.
+async fn name_cold_store(manifest: &Manifest, place: &str) -> Result<()> {
+    let state = manifest.state();
+    let named = state.own_cold_store();
+    if named.is_some_and(|named| named.place == place) {
+        return Ok(());
+    }
+    let database = state.database().map_or(0, |database| database.id);
+    let (own, random) = (&manifest.io().store, manifest.io().env.random_u64());
+    let cold = cold::prepare(own, place, database, named.map(|named| named.id), random).await?;
+    manifest.committed_in_time(vec![Edit::ColdStoreNamed(cold)]).await.map(drop)
 }
 
 /// A claim, and from whom it may take the database.
@@ -449,6 +475,10 @@ async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Des
     }
     // Nobody looks at what it named any more.
     let mut deleted = delete_named(&io, *incarnation).await?;
+    if let Some(cold) = state.iter().find_map(|state| state.own_cold_store()) {
+        let io = Io { store: Arc::new(ColdObjects::new(objects, cold)), ..io.clone() };
+        deleted += cold::delete_all(&io, *incarnation).await?;
+    }
     for source in state.iter().flat_map(|state| state.sources()) {
         release_source(&io, &Place::of(objects, source)?).await?;
     }
@@ -668,6 +698,7 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
         silence: Arc::default(),
         naming: if workers.is_some() { Naming::FreshWithSums } else { Naming::Fresh },
         left_behind: Arc::default(),
+        cold: None,
         collectors: Arc::new(collectors),
     };
     let state = manifest.state();

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use tombolo_env::{BoxFuture, Env, all};
+use tombolo_format::cold::PROPERTY_COLD;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::{
     Epoch, Error, ErrorKind, Life, LogStore, ObjectKind, ObjectName, ObjectStore, Placement, Purpose,
@@ -103,7 +104,7 @@ pub(crate) async fn copy_tables(
     let mut copies: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
     for edit in named {
         match edit {
-            Edit::DatabaseCreated { .. } | Edit::SourceNamed(_) => {}
+            Edit::DatabaseCreated { .. } | Edit::SourceNamed(_) | Edit::ColdStoreNamed(_) => {}
             Edit::TableAdded(table) => {
                 let name = manifest.fresh_table_name();
                 let (source, from) = places.locate(&table);
@@ -125,7 +126,8 @@ pub(crate) async fn copy_tables(
                         copied => copied,
                     }
                 }));
-                edits.push(Edit::TableAdded(TableDescription { name, source: None, ..table }));
+                let properties = table.properties.without(PROPERTY_COLD);
+                edits.push(Edit::TableAdded(TableDescription { name, source: None, properties, ..table }));
             }
             other => edits.push(other),
         }
@@ -156,7 +158,7 @@ pub(crate) enum HowToCopy {
 
 /// An object of one store gets a fresh name in another.
 pub(crate) struct Copy<'a> {
-    pub(crate) source: &'a Arc<dyn ObjectStore>,
+    pub(crate) source: Arc<dyn ObjectStore>,
     pub(crate) target: &'a Arc<dyn ObjectStore>,
     pub(crate) epoch: Epoch,
     pub(crate) level: u8,

@@ -111,7 +111,7 @@ impl Tables {
 
     fn open(&self, description: &TableDescription) -> Table {
         let (store, object) = self.places.locate(description);
-        Table::new(description.clone(), object, Arc::clone(store), Arc::clone(&self.cache))
+        Table::new(description.clone(), object, store, Arc::clone(&self.cache))
     }
 
     /// Writes what can be had of a damaged table as one of the database that `manifest` has
@@ -190,7 +190,7 @@ impl Tables {
         }
         let verified = if description.is_values() {
             let (store, object) = self.places.locate(description);
-            let (store, cache) = (Arc::clone(store), Arc::clone(&self.cache));
+            let cache = Arc::clone(&self.cache);
             ValueObject::new((**description).clone(), object, store, cache, None, Epoch::NONE).verify().await
         } else {
             self.open(description).verify(Request::new(Purpose::Verify, Epoch::NONE)).await

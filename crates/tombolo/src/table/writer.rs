@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use tombolo_format::FormatError;
 use tombolo_format::checksum::entry_hash;
+use tombolo_format::cold::{EIGHTHS, PROPERTY_EIGHTHS, encode_eighths};
 use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY};
 use tombolo_format::flash::FlashKey;
 use tombolo_format::key::{InternalKey, SequenceNumber, kind_name};
@@ -69,6 +70,53 @@ pub struct TableWriter {
     collecting: Option<Collecting>,
     /// Of the entries' hashes, where it is wanted.
     sum: Option<u64>,
+    /// Of the entries' sequence numbers, where it is wanted.
+    eighths: Option<Eighths>,
+}
+
+/// Sequence numbers of entries, a few hundred of them at even distances.
+#[derive(Debug, Default)]
+struct Eighths {
+    kept: Vec<u64>,
+    seen: u64,
+    /// One in two to the power of so many entries is kept.
+    skipped: u32,
+}
+
+/// Most numbers that are kept for that.
+const EIGHTHS_KEPT_MAX: usize = 512;
+
+impl Eighths {
+    #[inline]
+    fn add(&mut self, number: u64) {
+        if self.seen & ((1 << self.skipped) - 1) == 0 {
+            self.keep(number);
+        }
+        self.seen += 1;
+    }
+
+    #[cold]
+    fn keep(&mut self, number: u64) {
+        if self.kept.len() == EIGHTHS_KEPT_MAX {
+            self.skipped += 1;
+            let mut at = 0;
+            self.kept.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
+            if self.seen & ((1 << self.skipped) - 1) != 0 {
+                return;
+            }
+        }
+        self.kept.push(number);
+    }
+
+    /// `None` of a table without entries.
+    fn finish(mut self) -> Option<[u64; EIGHTHS]> {
+        self.kept.sort_unstable();
+        let last = self.kept.len().checked_sub(1)?;
+        Some(std::array::from_fn(|eighth| self.kept[(eighth + 1) * last / (EIGHTHS + 1)]))
+    }
 }
 
 /// Puts blocks of the table into the flash cache where what they were made of was in a cache. The
@@ -109,7 +157,7 @@ impl TableWriter {
         let placement = Placement { level: new.level, ..Placement::new(ObjectKind::Table, life) };
         let object = store.create(request, &new.object, placement).await?;
         let builder = TableBuilder::new(new.options, new.identity);
-        Ok(TableWriter { new, builder, object, hot: None, collecting: None, sum: None })
+        Ok(TableWriter { new, builder, object, hot: None, collecting: None, sum: None, eighths: None })
     }
 
     /// Puts blocks into `flash` where most of their bytes came out of cached blocks:
@@ -131,6 +179,12 @@ impl TableWriter {
     #[must_use]
     pub fn with_sum(self, is_wanted: bool) -> TableWriter {
         TableWriter { sum: is_wanted.then_some(0), ..self }
+    }
+
+    /// Has the description say which sequence numbers cut its entries into eighths.
+    #[must_use]
+    pub fn with_eighths(self, is_wanted: bool) -> TableWriter {
+        TableWriter { eighths: is_wanted.then(Eighths::default), ..self }
     }
 
     /// As [`TableWriter::add`]; `is_hot` says that the entry came out of a block that a cache had.
@@ -174,6 +228,9 @@ impl TableWriter {
         }
         if let Some(sum) = &mut self.sum {
             *sum = sum.wrapping_add(entry_hash(key.user_key, key.trailer.0, value));
+        }
+        if let Some(eighths) = &mut self.eighths {
+            eighths.add(key.trailer.sequence().0);
         }
         Ok(())
     }
@@ -257,7 +314,11 @@ impl TableWriter {
         let collected = collected.as_ref().map(|value| Property { id: PROPERTY, is_critical: false, value });
         let sum = self.sum.map(u64::to_le_bytes);
         let sum = sum.as_ref().map(|value| Property { id: PROPERTY_ENTRY_SUM, is_critical: false, value });
-        let properties = PropertyList::of(ranges.into_iter().chain(expiry).chain(sum).chain(collected));
+        let eighths = self.eighths.and_then(Eighths::finish).map(encode_eighths);
+        let eighths =
+            eighths.as_ref().map(|value| Property { id: PROPERTY_EIGHTHS, is_critical: false, value });
+        let properties = ranges.into_iter().chain(expiry).chain(sum).chain(collected).chain(eighths);
+        let properties = PropertyList::of(properties);
         Ok(Some(TableDescription {
             name,
             offset: 0,

@@ -471,6 +471,7 @@ pub(crate) struct TableWriter {
     env: Env,
     silence: Arc<Silence>,
     apart: Separating,
+    tables: Tables,
     /// For the reference of an entry.
     room: EntryApart,
     object: ObjectName,
@@ -504,7 +505,7 @@ impl TableWriter {
         let budget_bytes = tables.cache.budget().bytes();
         let (blocks, bytes) = (block_bytes(table_bytes, budget_bytes), piece_bytes(budget_bytes));
         let oldest = oldest_unix_seconds.unwrap_or_else(|| tables.env.unix_time().as_secs());
-        let separate_bytes = options.separate_bytes;
+        let (separate_bytes, says_ages) = (options.separate_bytes, options.cold_after.is_some());
         let options = table_options(options, keyspace, lowest, oldest, blocks, bytes);
         let apart = Separating::new(tables, (keyspace, purpose), options.compression, oldest, separate_bytes);
         let object = names::table(tables.incarnation, name);
@@ -520,10 +521,16 @@ impl TableWriter {
             writer
         };
         let writer = writer.with_collecting(tables.collectors.begin(keyspace, level));
-        let writer = writer.with_sum(tables.naming.has_sums());
+        let writer = writer.with_sum(tables.naming.has_sums()).with_eighths(says_ages);
         let memory = tables.cache.budget().charge(Category::Compactions, writer.memory_bytes());
         let (name, room) = (output.name, [0; size_of::<EntryApart>()]);
-        Ok(TableWriter { name, writer, flushed_bytes: 0, memory, env, silence, apart, room, object })
+        let tables = tables.clone();
+        Ok(TableWriter { name, writer, flushed_bytes: 0, memory, env, silence, apart, tables, room, object })
+    }
+
+    /// Whether it is written into the cold store.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.tables.cold.is_some()
     }
 
     /// Its name.
@@ -594,6 +601,8 @@ impl TableWriter {
         self.silence.answered(bytes);
         let Some(mut table) = table else { return Ok(None) };
         let values = self.apart.describe(&mut table);
+        let values: Vec<_> = values.into_iter().map(|object| self.tables.placed(object)).collect();
+        let table = self.tables.placed(table);
         let length = table.length + values.iter().map(|object| object.length).sum::<u64>();
         let bytes = length - self.flushed_bytes.min(length);
         Ok(Some(Written { table, values, bytes }))

@@ -5,9 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tombolo_env::Env;
+use tombolo_format::cold::PROPERTY_COLD;
 use tombolo_format::compaction::Attempt;
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_storage::{Epoch, Incarnation, ObjectName, ObjectStore, Purpose, Request};
+use tombolo_format::property::Property;
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{
+    Epoch, Error, ErrorKind, Incarnation, ObjectName, ObjectStore, Purpose, Request, Result,
+};
 
 use super::LeftBehind;
 use super::silence::Silence;
@@ -15,6 +20,7 @@ use crate::cache::BlockCache;
 use crate::collector::Collectors;
 use crate::flash::FlashUse;
 use crate::manifest::Places;
+use crate::manifest::cold::ColdObjects;
 
 /// Where tables are read from and written to.
 #[derive(Clone, Debug)]
@@ -35,6 +41,8 @@ pub(crate) struct Tables {
     pub(crate) collectors: Arc<Collectors>,
     /// How those that are written are named, and whether they say sums of their entries' hashes.
     pub(crate) naming: Naming,
+    /// The cold store that `objects` is, if those that are written go there.
+    pub(crate) cold: Option<u64>,
 }
 
 /// How tables are named that are written.
@@ -83,8 +91,37 @@ impl Tables {
     /// The object of a table that the manifest names, and the store that has it.
     pub(crate) fn locate(&self, table: &TableDescription) -> (Arc<dyn ObjectStore>, ObjectName) {
         let places = self.places.lock();
-        let (store, object) = places.locate(table);
-        (Arc::clone(store), object)
+        places.locate(table)
+    }
+
+    /// The same place, but for tables that are written into the database's cold store.
+    ///
+    /// # Errors
+    /// `Unsupported` when it has none.
+    pub(crate) fn cold(&self) -> Result<Tables> {
+        let places = self.places.lock();
+        let Some(cold) = places.own_cold() else {
+            return Err(Error::new(ErrorKind::Unsupported, "the database has no cold store")
+                .advice("open it with Builder::cold_store"));
+        };
+        let id = Some(cold.named().id);
+        let objects = Arc::<ColdObjects>::clone(cold);
+        Ok(Tables { objects, cold: id, flash: FlashUse::None, ..self.clone() })
+    }
+
+    /// Takes note of an object that may be there, and that nothing will name.
+    pub(super) fn leave_behind(&self, name: TableName) {
+        match self.cold {
+            Some(_) => self.left_behind.add_cold(name),
+            None => self.left_behind.add(name),
+        }
+    }
+
+    /// A description of what was written here.
+    pub(super) fn placed(&self, table: TableDescription) -> TableDescription {
+        let Some(id) = self.cold.filter(|_| !is_enabled(Mutant::ColdTableUnsaid)) else { return table };
+        let property = Property { id: PROPERTY_COLD, is_critical: true, value: &id.to_le_bytes() };
+        TableDescription { properties: table.properties.with(property), ..table }
     }
 
     pub(super) fn request(&self, purpose: Purpose) -> Request {

@@ -51,6 +51,7 @@ fn versions() -> (World, Versions) {
         silence: Arc::default(),
         naming: crate::version::Naming::default(),
         left_behind: Arc::default(),
+        cold: None,
         collectors: Arc::default(),
     };
     (world, Versions::new(tables))

@@ -128,7 +128,7 @@ pub(super) struct Separating {
 impl Drop for Separating {
     fn drop(&mut self) {
         let complete = self.complete.iter().map(|object| object.name);
-        complete.chain(self.completing).for_each(|name| self.tables.left_behind.add(name));
+        complete.chain(self.completing).for_each(|name| self.tables.leave_behind(name));
     }
 }
 
@@ -268,7 +268,7 @@ impl Separating {
         let finished = writer.finish(&*self.tables.objects, self.tables.request(self.purpose)).await;
         self.completing = None;
         if matches!(&finished, Err(error) if error.kind() == ErrorKind::OutcomeUnknown) {
-            self.tables.left_behind.add(name);
+            self.tables.leave_behind(name);
         }
         self.complete.push(finished?);
         Ok(())

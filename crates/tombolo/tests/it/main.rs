@@ -60,6 +60,7 @@ mod standby;
 mod stores;
 mod sweep;
 mod threads;
+mod tiers;
 mod transactions;
 mod two_phase;
 mod verification;

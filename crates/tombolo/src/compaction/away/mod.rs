@@ -100,7 +100,9 @@ pub(super) async fn run(
     terms: &Terms,
 ) -> Result<Option<Away>> {
     let place = keyspace.options().compaction.unwrap_or(engine.options.load().compaction);
-    if place == CompactionPlace::Local {
+    // Workers know one store alone.
+    let is_cold = job.tier.is_cold || job.inputs().any(|table| table.description().cold().is_some());
+    if place == CompactionPlace::Local || is_cold {
         return Ok(None);
     }
     let workers = engine.workers.as_ref().map(|workers| Arc::clone(&workers.0));

@@ -23,7 +23,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, ObjectStore, Registr
 
 use super::super::job::Run;
 use super::super::merge::Failure;
-use super::super::pick::{Job, Means, Reason};
+use super::super::pick::{Job, Means, Reason, Tier};
 use super::super::world::{JobWorld, Terms};
 use super::encoded::{collector_need, filter_need, operator_need, version_need};
 use super::picture::levels_of;
@@ -243,6 +243,7 @@ impl CompactionWorker {
             silence: Arc::default(),
             naming: Naming::Attempt(Arc::clone(names)),
             left_behind: Arc::default(),
+            cold: None,
             collectors: Arc::clone(&self.collectors),
         })
     }
@@ -375,6 +376,7 @@ fn picked(tables: &Tables, job: &CompactionJob) -> Result<Job> {
         lower: of(Role::Lower).map(found).collect::<Result<_>>()?,
         means: Means::Merge,
         table_bytes: job.output_bytes,
+        tier: Tier::default(),
         older_runs: others.runs.clone(),
         deeper,
     })

@@ -9,7 +9,7 @@ use tombolo_storage::{Epoch, Incarnation, ObjectStore};
 use super::*;
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
-use crate::compaction::pick::{Means, Reason};
+use crate::compaction::pick::{Means, Reason, Tier};
 use crate::flush::OutputWorld;
 use crate::manifest::{Places, State};
 use crate::options::KeyspaceOptions;
@@ -73,6 +73,7 @@ fn plain(world: &World, plan: &FaultPlan) -> Arc<Plain> {
         silence: Arc::default(),
         naming: crate::version::Naming::default(),
         left_behind: Arc::default(),
+        cold: None,
     };
     Arc::new(Plain {
         tables,
@@ -148,6 +149,7 @@ async fn job(world: &Plain) -> Arc<Job> {
         means: Means::Merge,
         passed: Vec::new(),
         table_bytes: 1 << 20,
+        tier: Tier::default(),
         older_runs: Vec::new(),
         deeper: Vec::new(),
     })

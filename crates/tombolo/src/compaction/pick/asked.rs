@@ -177,7 +177,9 @@ impl Asked {
                 .iter()
                 .map(|(number, _)| *number)
                 .find(|number| *number > level)
-                .unwrap_or(LEVEL_LAST),
+                .unwrap_or(LEVEL_LAST)
+                // Nothing goes to the cold store but from the level above it.
+                .min(if level < targets.last { targets.last } else { LEVEL_LAST }),
         };
         let run = levels.level(self.level)?;
         let bytes_max = picking.settings.table_bytes_at(to, targets.base).saturating_mul(8);

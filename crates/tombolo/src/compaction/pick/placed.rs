@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use super::{Job, LEVEL_LAST, Means, Picking, Reason, Targets, meets, range_of};
+use super::{Job, Means, Picking, Reason, Targets, Tier, meets, range_of};
 use crate::version::{Levels, TableHandle};
 
 /// The lowest level to which a table may go without passing, or meeting, anything older; `None`: it
 /// stays in level 0.
-fn level_of(levels: &Levels, table: &TableHandle) -> Option<u8> {
+fn level_of(levels: &Levels, table: &TableHandle, last: u8) -> Option<u8> {
     let description = table.description();
     let met = levels
         .sorted
@@ -16,7 +16,7 @@ fn level_of(levels: &Levels, table: &TableHandle) -> Option<u8> {
         .find(|(_, run)| !run.overlapping(&description.first_key, &description.last_key).is_empty());
     match met {
         Some((level, _)) => level.checked_sub(1).filter(|level| *level > 0),
-        None => Some(LEVEL_LAST),
+        None => Some(last),
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn pick(levels: &Levels, picking: &Picking<'_>, targets: &Targets) ->
         if levels.runs[place + 1..].iter().any(|older| meets(older, table)) {
             continue;
         }
-        let Some(level) = level_of(levels, table) else { continue };
+        let Some(level) = level_of(levels, table, targets.last) else { continue };
         let (to, tables) = chosen.get_or_insert((level, Vec::new()));
         if level == *to && !tables.iter().any(|other| meets(other, table)) {
             tables.push(Arc::clone(table));
@@ -52,6 +52,7 @@ pub(super) fn pick(levels: &Levels, picking: &Picking<'_>, targets: &Targets) ->
         lower: Vec::new(),
         means: Means::Move,
         table_bytes: picking.settings.table_bytes_at(to, targets.base),
+        tier: Tier::default(),
         older_runs: Vec::new(),
         deeper: Vec::new(),
     })

@@ -64,6 +64,7 @@ impl Case {
             silence: Arc::default(),
             naming: crate::version::Naming::default(),
             left_behind: Arc::default(),
+            cold: None,
             collectors: Arc::default(),
         };
         Case {
@@ -186,6 +187,7 @@ impl Case {
             snapshots_judged_ms: u64::MAX,
             operands_ms: u64::MAX,
             collected: Collected::default(),
+            cold_up_to: SequenceNumber::ZERO,
             is_idle: false,
         }
     }
@@ -328,6 +330,7 @@ impl Case {
                     lower: Vec::new(),
                     means: Means::Merge,
                     table_bytes: 1,
+                    tier: Tier::default(),
                     older_runs: Vec::new(),
                     deeper: Vec::new(),
                 };

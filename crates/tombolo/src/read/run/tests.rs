@@ -76,6 +76,7 @@ impl Fixture {
             silence: Arc::default(),
             naming: crate::version::Naming::default(),
             left_behind: Arc::default(),
+            cold: None,
             collectors: Arc::default(),
         });
         let version = versions.build(&state, &Version::default(), &[]);
