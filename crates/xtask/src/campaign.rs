@@ -51,7 +51,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign {
         name: "plain",
         protects: "clippy, rustdoc and all tests on the crates as people build them, without mutants, cloud, \
-            rdma; rustdoc on programs; clippy and rustdoc on HDFS",
+            rdma; rustdoc on programs; clippy and rustdoc on HDFS; traces as Parquet",
         minutes: 14,
         runs: &[
             Deep(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
@@ -66,6 +66,20 @@ const CAMPAIGNS: &[Campaign] = &[
                 "-D",
                 "warnings",
             ]),
+            Deep(&[
+                "clippy",
+                "-p",
+                "tombolo-cli",
+                "-p",
+                "tombolo-lab",
+                "--all-targets",
+                "--features",
+                "tombolo-cli/parquet",
+                "--",
+                "-D",
+                "warnings",
+            ]),
+            Deep(&["test", "-p", "tombolo-lab", "--features", "parquet", "--lib", "--", "export::"]),
             Deep(&["doc", "--no-deps", "--workspace"]),
             Deep(&["doc", "--no-deps", "-p", "tombolo-storage", "--features", "hdfs"]),
             Deep(&["test", "--workspace", "--no-fail-fast"]),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tombolo_format::trace::{Event, EventBlock, Header};
-use tombolo_lab::export::{CSV_HEAD, csv_line, oracle_general};
-use tombolo_lab::import::{Columns, import_csv, import_rocksdb};
+use tombolo_lab::export::{CACHE_HEAD, CSV_HEAD, cache_line, csv_line, object, oracle_general};
+use tombolo_lab::import::{Columns, Counted, import_csv, import_rocksdb, import_ycsb};
 use tombolo_lab::{TraceError, TraceReader};
 
 use crate::failure::{Failure, Result};
@@ -93,11 +93,16 @@ pub fn walk(
 /// Where a trace comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum From {
-    /// A query trace of RocksDB, version 0.1 or 0.2 (`db_bench --trace_file`, `DB::StartTrace`).
+    /// A trace of RocksDB: of queries (`DB::StartTrace`, `db_bench --trace_file`), of its block cache
+    /// (`DB::StartBlockCacheTrace`, `--block_cache_trace_file`) or of its IO (`DB::StartIOTrace`).
     Rocksdb,
+    /// What YCSB prints when its database `basic` is verbose: one line of each operation.
+    Ycsb,
     /// Twitter's cache traces (CSV without a head).
     Twitter,
-    /// Lines with a head that names the columns: Meta's cache traces, and our own export.
+    /// Meta's cache traces (CSV with a head; a line stands for `op_count` operations).
+    Meta,
+    /// Lines with a head that names the columns: any of your own, and our own export.
     Csv,
 }
 
@@ -107,10 +112,12 @@ pub enum From {
 Examples:
   tombolo workload import --from rocksdb db_bench.trace my.trace
   tombolo workload import --from twitter cluster52.sort my.trace
+  tombolo workload import --from ycsb ycsb.out my.trace
 
 Named columns of a CSV: key or key_hex; time_ns, time_us, time_ms, time or timestamp; operation or op; keyspace;
-key_size; value_size or size; entries; ttl. RocksDB's traces have column families by number only, no lengths of scans,
-and no mark of sampling.")]
+key_size; value_size or size; entries; ttl; end or end_hex; found; joined; thread; blocks_read; blocks_hit;
+latency_ns or latency_us; op_count and cache_hits. RocksDB's query traces have column families by number only,
+no lengths of scans, and no mark of sampling. YCSB's lines have no times.")]
 pub struct ImportArguments {
     /// What the file is.
     #[arg(long, value_enum)]
@@ -130,33 +137,41 @@ pub fn import(arguments: &ImportArguments, output: &Output) -> Result<()> {
     let input = BufReader::with_capacity(1 << 20, open(&arguments.input)?);
     let made = create(&arguments.trace)?;
     let imported = match arguments.from {
-        From::Rocksdb => import_rocksdb(input, made, arguments.salvage).map(|(_, counted)| {
+        From::Rocksdb => import_rocksdb(input, made, arguments.salvage).map(|(_, counted)| counted),
+        From::Ycsb => import_ycsb(input, made, arguments.salvage).map(|(_, counted)| counted),
+        From::Twitter | From::Meta | From::Csv => {
+            let (columns, origin) = match arguments.from {
+                From::Twitter => (Some(Columns::twitter()), "twitter"),
+                From::Meta => (None, "meta"),
+                _ => (None, "csv"),
+            };
+            import_csv(input, made, columns, origin, arguments.salvage).map(|(_, events, passed_over)| {
+                let mut counted = Counted::default();
+                counted.events.insert("events", events);
+                if passed_over > 0 {
+                    counted.passed_over.insert("lines that are no events".to_owned(), passed_over);
+                }
+                counted
+            })
+        }
+    };
+    match imported {
+        Ok(counted) => {
             if let Some(at) = counted.cut_at {
                 output.note(&format!("the file is damaged at byte {at}, and nothing behind it was read"));
             }
             for (why, count) in &counted.passed_over {
                 output.note(&format!("passed over: {count} {why}"));
             }
-            counted.events.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect::<Vec<_>>()
-        }),
-        From::Twitter | From::Csv => {
-            let (columns, origin) = match arguments.from {
-                From::Twitter => (Some(Columns::twitter()), "twitter"),
-                _ => (None, "csv"),
-            };
-            import_csv(input, made, columns, origin, arguments.salvage).map(|(_, events, passed_over)| {
-                if passed_over > 0 {
-                    output.note(&format!("passed over: {passed_over} lines that are no events"));
-                }
-                vec![("events".to_owned(), events)]
-            })
+            for (what, count) in &counted.told {
+                output.note(&format!("{what}: {count}"));
+            }
+            let line = |(name, count): (&&str, &u64)| format!("{name:14} {count}");
+            output.result(
+                || json!(counted.events),
+                || counted.events.iter().map(line).collect::<Vec<_>>().join("\n"),
+            )
         }
-    };
-    match imported {
-        Ok(counts) => output.result(
-            || json!(counts.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()),
-            || counts.iter().map(|(name, count)| format!("{name:14} {count}")).collect::<Vec<_>>().join("\n"),
-        ),
         Err(error) => {
             // What was made is no whole trace.
             let _ = std::fs::remove_file(&arguments.trace);
@@ -170,8 +185,13 @@ pub fn import(arguments: &ImportArguments, output: &Output) -> Result<()> {
 pub enum To {
     /// Lines of text, keys as hexadecimal digits.
     Csv,
+    /// Parquet, for DuckDB and pandas.
+    #[cfg(feature = "parquet")]
+    Parquet,
     /// libCacheSim's oracleGeneral: 24 bytes an access.
     OracleGeneral,
+    /// Lines that libCacheSim reads: time, object and bytes.
+    CacheCsv,
 }
 
 /// Arguments of `export`.
@@ -190,45 +210,85 @@ pub struct ExportArguments {
 /// `export`.
 pub fn export(arguments: &ExportArguments, output: &Output) -> Result<()> {
     let mut file = arguments.out.as_deref().map(create).transpose()?;
-    let doing = || match &arguments.out {
-        Some(path) => format!("writing {}", path.display()),
-        None => "writing output".to_owned(),
+    let done = match arguments.to {
+        #[cfg(feature = "parquet")]
+        To::Parquet => match file {
+            Some(file) => rows(&arguments.trace, file, output),
+            None => return Err(Failure::Usage("a Parquet file needs its name: --out".to_owned())),
+        },
+        To::Csv | To::OracleGeneral | To::CacheCsv => lines(arguments, &mut file, output),
     };
-    let mut put = |bytes: &[u8]| match &mut file {
-        Some(file) => file.write_all(bytes).map_err(|error| Failure::io(error, doing())),
-        None => output.bytes(bytes),
-    };
-    if arguments.to == To::Csv {
-        put(CSV_HEAD.as_bytes())?;
+    if let (Err(_), Some(path)) = (&done, &arguments.out) {
+        // What was made is no whole file: a disk may be full of it.
+        let _ = std::fs::remove_file(path);
     }
-    let (mut line, mut record) = (String::new(), Vec::new());
-    let nexts =
-        if arguments.to == To::OracleGeneral { next_accesses(&arguments.trace, output)? } else { Vec::new() };
-    let mut nexts = nexts.into_iter();
-    walk(&arguments.trace, output, |_, event| match arguments.to {
-        To::Csv => {
-            csv_line(event, &mut line);
-            put(line.as_bytes())
-        }
-        To::OracleGeneral => {
-            record.clear();
-            let next = nexts.next().unwrap_or(-1);
-            oracle_general(event, next, &mut record)
-                .map_err(|error| failed(&arguments.trace.trace, error))?;
-            put(&record)
-        }
-    })?;
-    match file {
-        Some(mut file) => file.flush().map_err(|error| Failure::io(error, doing())),
-        None => Ok(()),
-    }
+    done
 }
 
-/// Of each event the number of the next access of its key, from 1 on; -1 where there is none.
+/// Lines of text, and records of a fixed size.
+fn lines(arguments: &ExportArguments, file: &mut Option<BufWriter<File>>, output: &Output) -> Result<()> {
+    let writing = |error| match &arguments.out {
+        Some(path) => Failure::io(error, format!("writing {}", path.display())),
+        None => Failure::io(error, "writing output".to_owned()),
+    };
+    let mut put = |bytes: &[u8]| match file {
+        Some(file) => file.write_all(bytes).map_err(writing),
+        None => output.bytes(bytes),
+    };
+    let (trace, mut line) = (&arguments.trace, String::new());
+    match arguments.to {
+        To::OracleGeneral => {
+            let (mut nexts, mut record) = (next_accesses(trace, output)?.into_iter(), Vec::new());
+            walk(trace, output, |_, event| {
+                let next = if object(event).is_some() { nexts.next().unwrap_or(-1) } else { -1 };
+                record.clear();
+                oracle_general(event, next, &mut record).map_err(|error| failed(&trace.trace, error))?;
+                put(&record)
+            })?;
+        }
+        To::CacheCsv => {
+            put(CACHE_HEAD.as_bytes())?;
+            walk(trace, output, |_, event| {
+                cache_line(event, &mut line);
+                put(line.as_bytes())
+            })?;
+        }
+        _ => {
+            put(CSV_HEAD.as_bytes())?;
+            walk(trace, output, |_, event| {
+                csv_line(event, &mut line);
+                put(line.as_bytes())
+            })?;
+        }
+    }
+    file.as_mut().map_or(Ok(()), |file| file.flush().map_err(writing))
+}
+
+/// Rows of Parquet.
+#[cfg(feature = "parquet")]
+fn rows(trace: &TraceArguments, file: BufWriter<File>, output: &Output) -> Result<()> {
+    let exporting = |error| failed(&trace.trace, error);
+    let mut rows = tombolo_lab::export::ParquetExport::new(file, &header(trace)?).map_err(exporting)?;
+    walk(trace, output, |reader, event| {
+        let name = reader.names().get(&event.keyspace).map(String::as_str);
+        rows.push(event, name).map_err(exporting)
+    })?;
+    let mut file = rows.finish().map_err(exporting)?;
+    file.flush().map_err(|error| Failure::io(error, "writing the Parquet file".to_owned()))
+}
+
+/// What a trace is.
+#[cfg(feature = "parquet")]
+fn header(trace: &TraceArguments) -> Result<Header> {
+    let reader = TraceReader::new(BufReader::new(open(&trace.trace)?), trace.salvage);
+    Ok(reader.map_err(|error| failed(&trace.trace, error))?.header().clone())
+}
+
+/// Of each access the number of the next one of its object, from 1 on; -1 where there is none.
 fn next_accesses(trace: &TraceArguments, output: &Output) -> Result<Vec<i64>> {
     let mut hashes = Vec::new();
     walk(trace, output, |_, event| {
-        hashes.push(tombolo_format::checksum::key_hash(event.key));
+        hashes.extend(object(event));
         Ok(())
     })?;
     let mut seen = tombolo_workload::sketch::HashedMap::default();

@@ -1,9 +1,11 @@
 //! Lines of text: our own export, public cache traces, and whatever names its columns.
 
-use std::io::{BufRead, Read, Write};
+use std::borrow::Cow;
+use std::io::{BufRead, Write};
 
 use tombolo_format::trace::{Asked, Event, Found, Header, TracedKeys};
 
+use super::lines::{KEY_BYTES_MAX, fields, next_line, wrong_line};
 use crate::trace::{TraceError, TraceWriter};
 
 /// Which column has what, from 0 on.
@@ -25,6 +27,22 @@ pub struct Columns {
     pub entries: Option<usize>,
     /// Seconds that a value lives.
     pub ttl_seconds: Option<usize>,
+    /// Number of the thread that asked.
+    pub thread: Option<usize>,
+    /// End of a range, exclusive.
+    pub end: Option<usize>,
+    /// Whether something was found: yes or no.
+    pub found: Option<usize>,
+    /// Whether the event belongs to the batch of the one before it: 1 or 0.
+    pub joined: Option<usize>,
+    /// Blocks that were read, and blocks that a cache had.
+    pub blocks: [Option<usize>; 2],
+    /// Latency, and how many nanoseconds one of it is.
+    pub latency: Option<(usize, u64)>,
+    /// How many equal operations a line stands for.
+    pub repeats: Option<usize>,
+    /// How many of them a cache had.
+    pub hits: Option<usize>,
     /// Whether keys are hexadecimal.
     pub is_hexadecimal: bool,
 }
@@ -52,19 +70,29 @@ impl Columns {
     pub fn named(first: &str) -> Result<Columns, TraceError> {
         let mut columns = Columns { key: usize::MAX, ..Columns::default() };
         for (index, name) in first.trim().split(',').enumerate() {
-            match name.trim().to_ascii_lowercase().as_str() {
+            match name.trim().trim_matches('"').to_ascii_lowercase().as_str() {
                 "time_ns" => columns.time = Some((index, 1)),
                 "time_us" => columns.time = Some((index, 1000)),
                 "time_ms" => columns.time = Some((index, 1_000_000)),
                 "time" | "timestamp" | "op_time" => columns.time = Some((index, 1_000_000_000)),
-                "operation" | "op" | "verb" => columns.operation = Some(index),
+                "operation" | "op" | "optype" | "verb" => columns.operation = Some(index),
                 "keyspace" => columns.keyspace = Some(index),
-                "key" => columns.key = index,
+                "key" | "cachekey" => columns.key = index,
                 "key_hex" => (columns.key, columns.is_hexadecimal) = (index, true),
                 "key_size" | "key_bytes" => columns.key_bytes = Some(index),
-                "size" | "value_size" | "value_bytes" => columns.value_bytes = Some(index),
+                "size" | "objectsize" | "value_size" | "value_bytes" => columns.value_bytes = Some(index),
                 "entries" | "scan_length" => columns.entries = Some(index),
                 "ttl" => columns.ttl_seconds = Some(index),
+                "thread" => columns.thread = Some(index),
+                "end" | "end_hex" => columns.end = Some(index),
+                "found" => columns.found = Some(index),
+                "joined" => columns.joined = Some(index),
+                "blocks_read" => columns.blocks[0] = Some(index),
+                "blocks_hit" => columns.blocks[1] = Some(index),
+                "latency_ns" => columns.latency = Some((index, 1)),
+                "latency_us" => columns.latency = Some((index, 1000)),
+                "op_count" => columns.repeats = Some(index),
+                "cache_hits" => columns.hits = Some(index),
                 _ => {}
             }
         }
@@ -88,7 +116,7 @@ fn asked(name: &str) -> Option<Asked> {
     })
 }
 
-fn number(fields: &[&str], column: Option<usize>) -> Option<u64> {
+fn number(fields: &[Cow<'_, str>], column: Option<usize>) -> Option<u64> {
     let text = fields.get(column?)?.trim();
     text.parse::<u64>().ok().or_else(|| {
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0)?;
@@ -103,31 +131,6 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
-/// Most bytes of a line, and of a key of it.
-const LINE_BYTES_MAX: u64 = 1 << 20;
-const KEY_BYTES_MAX: usize = 1 << 16;
-
-/// Reads the next line without its end into `line`; false behind the last one. Of a line that is
-/// too long, or no text, `line` is `None`.
-fn next_line(input: &mut impl BufRead, line: &mut Option<String>) -> Result<bool, TraceError> {
-    let reading = |error| TraceError::Io { doing: "read", error };
-    let mut bytes = line.take().unwrap_or_default().into_bytes();
-    bytes.clear();
-    let read = Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', &mut bytes).map_err(reading)?;
-    if read as u64 == LINE_BYTES_MAX && !bytes.ends_with(b"\n") {
-        input.skip_until(b'\n').map_err(reading)?;
-        return Ok(true);
-    }
-    if bytes.last() == Some(&b'\n') {
-        bytes.pop();
-    }
-    if bytes.last() == Some(&b'\r') {
-        bytes.pop();
-    }
-    *line = String::from_utf8(bytes).ok();
-    Ok(read > 0)
 }
 
 /// Reads lines into a trace; gives the file back, and how many lines had no event. Without columns,
@@ -162,23 +165,26 @@ pub fn import_csv<W: Write>(
         if line.as_deref().is_some_and(|line| line.trim().is_empty()) {
             continue;
         }
-        let fields = line.as_deref().map(|line| line.split(',').collect::<Vec<_>>());
-        match fields.and_then(|fields| event_of(columns, &fields)) {
-            Some((mut event, key)) => {
+        match line.as_deref().and_then(fields).and_then(|fields| line_of(columns, &fields)) {
+            Some(Line { mut event, key, end, repeats, hits }) => {
                 let first = *first_time.get_or_insert(event.time_ns);
                 event.time_ns = event.time_ns.saturating_sub(first);
-                writer.push(&Event { key: &key, ..event })?;
+                for time in 0..repeats {
+                    let mut event = Event { key: &key, end: &end, ..event };
+                    if let Some(hits) = hits.filter(|_| !event.asked.is_write()) {
+                        event.found = Found::from(time < hits);
+                    }
+                    writer.push(&event)?;
+                }
             }
             None if salvages => passed_over += 1,
             None => {
-                let message = format!(
-                    "line {} is no event of the named columns, after {} events: {:?}; \
-                    --salvage goes on behind it",
+                return Err(wrong_line(
                     number,
+                    line.as_deref(),
+                    "event of the named columns",
                     writer.events(),
-                    line.as_deref().unwrap_or("no text, or too long").chars().take(100).collect::<String>()
-                );
-                return Err(TraceError::Invalid(message));
+                ));
             }
         }
     }
@@ -186,12 +192,29 @@ pub fn import_csv<W: Write>(
     Ok((writer.finish()?, events, passed_over))
 }
 
-fn event_of(columns: &Columns, fields: &[&str]) -> Option<(Event<'static>, Vec<u8>)> {
-    let text = *fields.get(columns.key)?;
-    let mut key = if columns.is_hexadecimal { from_hexadecimal(text)? } else { text.as_bytes().to_vec() };
-    if key.len() > KEY_BYTES_MAX {
-        return None;
-    }
+/// Most operations of a line: a second of a very hot key.
+const REPEATS_MAX: u64 = 1 << 20;
+
+/// What a line says.
+struct Line {
+    event: Event<'static>,
+    key: Vec<u8>,
+    end: Vec<u8>,
+    /// Equal operations, and how many of them found something.
+    repeats: u64,
+    hits: Option<u64>,
+}
+
+fn line_of(columns: &Columns, fields: &[Cow<'_, str>]) -> Option<Line> {
+    let bytes = |text: &str| {
+        let bytes = if columns.is_hexadecimal { from_hexadecimal(text)? } else { text.as_bytes().to_vec() };
+        (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
+    };
+    let mut key = bytes(fields.get(columns.key)?)?;
+    let end = match columns.end {
+        Some(column) => bytes(fields.get(column)?)?,
+        None => Vec::new(),
+    };
     if let Some(bytes) = number(fields, columns.key_bytes) {
         // The key's own bytes, as many as it had: longer ones are filled up.
         key.resize(usize::try_from(bytes).ok()?.clamp(key.len(), KEY_BYTES_MAX), b'.');
@@ -223,6 +246,20 @@ fn event_of(columns: &Columns, fields: &[&str]) -> Option<(Event<'static>, Vec<u
     event.entries =
         number(fields, columns.entries).map_or(0, |entries| u32::try_from(entries).unwrap_or(u32::MAX));
     event.ttl_ms = number(fields, columns.ttl_seconds).unwrap_or(0).saturating_mul(1000);
-    event.found = Found::Unknown;
-    Some((event, key))
+    let small = |column| number(fields, column).map_or(0, |number| u32::try_from(number).unwrap_or(u32::MAX));
+    (event.thread, event.joined) = (small(columns.thread), small(columns.joined) != 0);
+    [event.blocks_read, event.blocks_hit] = columns.blocks.map(small);
+    if let Some((column, scale)) = columns.latency {
+        event.latency_ns = number(fields, Some(column)).unwrap_or(0).saturating_mul(scale);
+    }
+    event.found = match columns.found.and_then(|column| fields.get(column)).map(|text| text.trim()) {
+        Some("yes" | "1" | "true") => Found::Yes,
+        Some("no" | "0" | "false") => Found::No,
+        _ => Found::Unknown,
+    };
+    let repeats = match columns.repeats {
+        Some(column) => number(fields, Some(column)).filter(|count| (1..=REPEATS_MAX).contains(count))?,
+        None => 1,
+    };
+    Some(Line { event, key, end, repeats, hits: number(fields, columns.hits) })
 }
