@@ -5,22 +5,37 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use tombolo_lab::analysis::Bounds;
-use tombolo_lab::fitting::fit;
+use tombolo_lab::analysis::{Analyser, Bounds};
+use tombolo_lab::fitting::{fit, fit_among, held_out, keys_there};
 use tombolo_lab::flags::mixgraph_flags;
 use tombolo_lab::presets::{self, PRESETS};
+use tombolo_lab::report::shown;
 use tombolo_lab::{Generator, TraceWriter, figures};
 
-use super::files::{TraceArguments, create, failed};
+use super::files::{TraceArguments, create, failed, walk};
 use super::load::{analysed, model_header, read_model, wrong_model};
+use crate::database::{self, HowArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
 /// Arguments of `model`.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo workload model my.trace --out my.toml
+  tombolo workload model my.trace --among file:///data/orders --out my.toml
+  tombolo workload model my.trace --held-out")]
 pub struct ModelArguments {
     #[command(flatten)]
     trace: TraceArguments,
+    /// The database that was asked, or a copy of it: the model then also has the keys that nobody
+    /// asked for. It walks over all of them.
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
+    among: Option<String>,
+    /// Makes no model, but fits one to the first half of the trace and says how far what it makes is
+    /// from the second half.
+    #[arg(long, conflicts_with_all = ["out", "among"])]
+    held_out: bool,
     /// The model that is made; standard output when not given.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -28,11 +43,22 @@ pub struct ModelArguments {
 
 /// `model`.
 pub fn model(arguments: &ModelArguments, output: &Output) -> Result<()> {
+    if arguments.held_out {
+        return second_half(&arguments.trace, output);
+    }
     let seen = analysed(&arguments.trace, Bounds::default(), output)?;
     if seen.events == 0 {
         return Err(Failure::Usage("the trace has no events, and nothing can be fitted".to_owned()));
     }
-    let model = fit(&seen);
+    let model = match &arguments.among {
+        Some(store) => {
+            let db = database::builder(store, &HowArguments::default())?.open_read_only().wait()?;
+            let there = keys_there(&db, &seen);
+            db.close().wait()?;
+            fit_among(&seen, &there?)
+        }
+        None => fit(&seen),
+    };
     let text = model.to_toml().map_err(|error| Failure::Usage(error.to_string()))?;
     for keyspace in &model.keyspaces {
         for (what, sizes) in [("keys", &keyspace.key_bytes), ("values", &keyspace.value_bytes)] {
@@ -51,6 +77,54 @@ pub fn model(arguments: &ModelArguments, output: &Output) -> Result<()> {
     output.result(
         || json!({ "model": path.display().to_string(), "bytes": text.len() }),
         || format!("{}: {} bytes", path.display(), text.len()),
+    )
+}
+
+/// Fits a model to the first half of a trace, and compares what it makes with the second.
+fn second_half(trace: &TraceArguments, output: &Output) -> Result<()> {
+    let mut events = 0_u64;
+    walk(trace, output, |_, _| {
+        events += 1;
+        Ok(())
+    })?;
+    if events < 2 {
+        return Err(Failure::Usage(format!("the trace has {events} events, and no two halves")));
+    }
+    let (mut halves, mut at) = ([None, None], 0);
+    walk(trace, output, |reader, event| {
+        let half = &mut halves[usize::from(at >= events / 2)];
+        let analyser = half.get_or_insert_with(|| Analyser::new(reader.header().clone(), Bounds::default()));
+        analyser.name(reader.names());
+        analyser.add(event);
+        at += 1;
+        Ok(())
+    })?;
+    let [Some(first), Some(second)] = halves.map(|half: Option<Analyser>| half.map(Analyser::finish)) else {
+        return Err(Failure::Usage("the trace has no two halves".to_owned()));
+    };
+    let all = held_out(&first, &second, &fit(&first));
+    output.result(
+        || {
+            let one = |one: &tombolo_lab::fitting::HeldOut| {
+                json!({ "what": one.model.what, "second_half": one.model.first, "model": one.model.second,
+                    "distance": one.model.distance, "distance_of_first_half": one.itself })
+            };
+            json!(all.iter().map(one).collect::<Vec<_>>())
+        },
+        || {
+            let mut text = format!(
+                "{:50} {:>12} {:>12} {:>9} {:>11}",
+                "of", "second half", "model", "distance", "first half"
+            );
+            for one in &all {
+                let (first, second) = (shown(one.model.first), shown(one.model.second));
+                text.push_str(&format!(
+                    "\n{:50} {first:>12} {second:>12} {:9.3} {:11.3}",
+                    one.model.what, one.model.distance, one.itself
+                ));
+            }
+            text
+        },
     )
 }
 

@@ -1,13 +1,19 @@
 //! From an analysis to a model.
 
+mod bursts;
+mod ranges;
+
+use tombolo::{Db, ErrorKind};
 use tombolo_format::trace::Asked;
 use tombolo_workload::fit::{fit_sine, fit_sizes};
 use tombolo_workload::sketch::Counts;
 
+use self::bursts::fit_bursts;
+pub use self::ranges::KeysThere;
 use crate::analysis::{Analysis, Bounds, KeyspaceAnalysis, SampledKey};
-use crate::comparison::reuse_distance;
+use crate::comparison::{Compared, compare, reuse_distance};
 use crate::generate::Generator;
-use crate::model::{Access, CLASSES, FORM, KeyspaceModel, Model, RangeModel, Rate, Share, SizesModel};
+use crate::model::{Access, FORM, KeyspaceModel, MODEL_BYTES_MAX, Model, Rate, Share, SizesModel};
 
 /// Ranges of keys, of all keyspaces together.
 const RANGES: usize = 640;
@@ -15,6 +21,8 @@ const RANGES: usize = 640;
 const EXPLAINED_MIN: f64 = 0.5;
 /// Accesses by recency that are tried.
 const RECENT_TRIED: [f64; 7] = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9];
+/// Room for what is fitted after the ranges.
+const ROOM_BYTES: usize = 64;
 /// Most events that are made to try one.
 const TRIAL_EVENTS_MAX: u64 = 500_000;
 
@@ -24,28 +32,54 @@ const TRIAL_EVENTS_MAX: u64 = 500_000;
 /// miss-ratio curve and access counts are nearest to the measured ones.
 #[must_use]
 pub fn fit(seen: &Analysis) -> Model {
+    fit_among(seen, &[])
+}
+
+/// Fits a model to what was seen, where the keys that were there are known: of each keyspace, in the
+/// order of the analysis. So the model has the keys that nobody asked for, where they lay.
+#[must_use]
+pub fn fit_among(seen: &Analysis, there: &[KeysThere]) -> Model {
+    let mut ranges = RANGES / seen.keyspaces.len().max(1);
+    loop {
+        let model = with_ranges(seen, there, ranges.max(8));
+        // A page has room for so many: fewer ranges with longer lines.
+        let fits = toml::to_string(&model).is_ok_and(|text| text.len() + ROOM_BYTES <= MODEL_BYTES_MAX);
+        if fits || ranges <= 8 {
+            return with_recency(seen, model);
+        }
+        ranges = ranges * 3 / 4;
+    }
+}
+
+fn with_ranges(seen: &Analysis, there: &[KeysThere], ranges: usize) -> Model {
     let total = seen.events.max(1) as f64;
-    let ranges = (RANGES / seen.keyspaces.len().max(1)).max(8);
     let distances = cumulative(&seen.reuse.distances());
-    let keyspaces: Vec<KeyspaceModel> = seen
-        .keyspaces
-        .iter()
-        .enumerate()
-        .map(|(index, keyspace)| KeyspaceModel {
+    let keyspaces = seen.keyspaces.iter().enumerate().map(|(index, keyspace)| {
+        let access = Access {
+            distances: distances.clone(),
+            ..ranges::access(keyspace, seen, ranges, there.get(index))
+        };
+        KeyspaceModel {
             name: format!("k{index}"),
             share: keyspace.events() as f64 / total,
-            access: access(keyspace, seen.sampled, ranges, &distances),
+            size_with_hotness: ranges::size_with_hotness(keyspace),
+            access,
             ..sizes_and_mix(keyspace)
-        })
-        .collect();
-    let mut model = Model {
+        }
+    });
+    let (rate, points) = rate(seen);
+    Model {
         form: FORM,
         origin: seen.header.origin.clone(),
         events: seen.events,
         seconds: seen.seconds(),
-        rate: rate(seen),
-        keyspaces,
-    };
+        rate,
+        bursts: fit_bursts(&points, rate),
+        keyspaces: keyspaces.collect(),
+    }
+}
+
+fn with_recency(seen: &Analysis, mut model: Model) -> Model {
     let mut best = (f64::INFINITY, 0.0);
     let events = seen.events.min(TRIAL_EVENTS_MAX);
     for recent in RECENT_TRIED {
@@ -58,6 +92,48 @@ pub fn fit(seen: &Analysis) -> Model {
     }
     model.keyspaces.iter_mut().for_each(|keyspace| keyspace.access.recent = best.1);
     model
+}
+
+/// The keys that a database has now, of each keyspace of an analysis; none of a keyspace that it
+/// does not have. Walks over all of them.
+///
+/// # Errors
+/// The database's.
+pub fn keys_there(db: &Db, seen: &Analysis) -> tombolo::Result<Vec<KeysThere>> {
+    let of = |keyspace: &KeyspaceAnalysis| {
+        let mut there = KeysThere::new();
+        let found = match db.keyspace(&keyspace.name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(there),
+            found => found?,
+        };
+        let mut cursor = found.cursor::<&[u8]>(..);
+        let mut stands = cursor.seek(b"")?;
+        while stands {
+            there.add(keyspace, cursor.key());
+            stands = cursor.next()?;
+        }
+        Ok(there)
+    };
+    seen.keyspaces.iter().map(of).collect()
+}
+
+/// A figure of the part of a trace that a model was not fitted to.
+#[derive(Clone, Debug)]
+pub struct HeldOut {
+    /// The figure of that part and of what the model makes.
+    pub model: Compared,
+    /// How far the part that the model was fitted to is from it: what nobody can do much better.
+    pub itself: f64,
+}
+
+/// Says how far what a model makes is from the part of a trace that it was not fitted to.
+#[must_use]
+pub fn held_out(fitted_to: &Analysis, rest: &Analysis, model: &Model) -> Vec<HeldOut> {
+    let made = Generator::trial(model, 9, rest.events, rest.header.clone(), Bounds::default());
+    let itself = compare(rest, fitted_to);
+    let far = |what: &str| itself.iter().find(|one| one.what == what).map_or(1.0, |one| one.distance);
+    let all = compare(rest, &made).into_iter();
+    all.map(|model| HeldOut { itself: far(&model.what), model }).collect()
 }
 
 /// How far access counts are apart, on the mean of keyspaces by their events. Counts of a part of a
@@ -98,49 +174,13 @@ fn sizes_and_mix(keyspace: &KeyspaceAnalysis) -> KeyspaceModel {
         key_bytes: model(&keyspace.key_bytes),
         value_bytes: model(values),
         scan_entries: model(&keyspace.scan_entries),
-        access: Access { ranges: Vec::new(), class_means: Vec::new(), recent: 0.0, distances: Vec::new() },
+        size_with_hotness: 0.0,
+        access: Access::default(),
     }
 }
 
 fn rounded(number: f64) -> f64 {
     (number * 1e6).round() / 1e6
-}
-
-/// The class of a number of accesses.
-fn class(accesses: u64) -> usize {
-    (63 - accesses.max(1).leading_zeros() as usize).min(CLASSES - 1)
-}
-
-fn access(keyspace: &KeyspaceAnalysis, sampled: f64, ranges: usize, distances: &[(u64, f64)]) -> Access {
-    let mut sums = [(0.0, 0.0); CLASSES];
-    for key in &keyspace.keys {
-        let sum = &mut sums[class(key.accesses())];
-        sum.0 += key.accesses() as f64;
-        sum.1 += 1.0;
-    }
-    let used = sums.iter().rposition(|(_, keys)| *keys > 0.0).map_or(0, |last| last + 1);
-    let means = sums[..used].iter().map(|(sum, keys)| if *keys > 0.0 { rounded(sum / keys) } else { 0.0 });
-    let width = keyspace.keys.len().div_ceil(ranges).max(1);
-    let lines = keyspace.keys.chunks(width).map(|part| range(part, used, sampled).line());
-    Access {
-        ranges: lines.collect(),
-        class_means: means.collect(),
-        recent: 0.0,
-        distances: distances.to_vec(),
-    }
-}
-
-fn range(part: &[SampledKey], classes: usize, sampled: f64) -> RangeModel {
-    let (mut keys, mut sums) = (vec![0_u64; classes], [0_u64; 4]);
-    for key in part {
-        keys[class(key.accesses())] += 1;
-        let kinds = [key.reads, key.writes, key.deletes, key.scans];
-        sums.iter_mut().zip(kinds).for_each(|(sum, count)| *sum += u64::from(count));
-    }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of keys")]
-    keys.iter_mut().for_each(|keys| *keys = (*keys as f64 / sampled).round() as u64);
-    let whole = sums.iter().sum::<u64>().max(1);
-    RangeModel { keys, mix: sums.map(|sum| (sum * 100 + whole / 2) / whole) }
 }
 
 /// Shares that rise to 1, of at most some sixty distances.
@@ -160,7 +200,8 @@ fn cumulative(shares: &[(u64, f64)]) -> Vec<(u64, f64)> {
     points
 }
 
-fn rate(seen: &Analysis) -> Option<Rate> {
+/// The rate where a sine fits, and what it was over time.
+fn rate(seen: &Analysis) -> (Option<Rate>, Vec<(f64, f64)>) {
     let mut all: Vec<(f64, f64)> = Vec::new();
     for keyspace in &seen.keyspaces {
         for series in [&keyspace.reads, &keyspace.writes] {
@@ -174,8 +215,15 @@ fn rate(seen: &Analysis) -> Option<Rate> {
             }
         }
     }
-    let sine = fit_sine(&all).filter(|sine| sine.explained >= EXPLAINED_MIN)?;
-    Some(Rate { a: sine.a, b: sine.b, c: sine.c, d: sine.d, explained: rounded(sine.explained) })
+    let sine = fit_sine(&all).filter(|sine| sine.explained >= EXPLAINED_MIN);
+    let rate = sine.map(|sine| Rate {
+        a: sine.a,
+        b: sine.b,
+        c: sine.c,
+        d: sine.d,
+        explained: rounded(sine.explained),
+    });
+    (rate, all)
 }
 
 #[cfg(test)]

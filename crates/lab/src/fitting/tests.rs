@@ -7,6 +7,7 @@ use crate::analysis::{Analyser, Analysis, Bounds};
 use crate::comparison::{compare, reuse_distance};
 use crate::flags::mixgraph_flags;
 use crate::generate::Generator;
+use crate::model::RangeModel;
 
 fn analyser() -> Analyser {
     let header = Header {
@@ -91,4 +92,72 @@ fn flags_of_mixgraph_say_what_they_lose() {
         assert!(flags.contains(flag), "{flag} of {flags}");
     }
     assert!(lost.iter().any(|lost| lost.contains("no memory")), "{lost:?}");
+}
+
+/// Keys of which neighbours are asked for together, in a window that moves; hotter ones have larger
+/// values; a third of the keys is never asked for.
+fn drifting(events: u32) -> (Analysis, Vec<Vec<u8>>) {
+    use rand::Rng;
+    let key = |number: u32| format!("user:{number:08}").into_bytes();
+    let (mut analyser, mut random) = (analyser(), random(5, 0));
+    for number in 0..events {
+        let window = number * 8 / events * 2000;
+        let run = window + random.random_range(0..25_u32) * random.random_range(0..25) / 25 * 24;
+        let at = run + random.random_range(0..16);
+        let asked = if number % 4 == 0 { Asked::Put } else { Asked::Get };
+        let key = key(at);
+        let mut event = Event::new(u64::from(number) * 20_000, asked, 0, &key);
+        if asked == Asked::Put {
+            // The nearer to the beginning of a window, the hotter.
+            event.value_bytes = 20 + random.random_range(0..10) + (600 + window - run) / 10;
+        }
+        analyser.add(&event);
+    }
+    (analyser.finish(), (0..24_000).map(key).collect())
+}
+
+#[test]
+fn a_model_keeps_what_drifts_and_what_lies_beside_each_other() {
+    let (seen, keys) = drifting(80_000);
+    let mut there = KeysThere::new();
+    keys.iter().for_each(|key| there.add(&seen.keyspaces[0], key));
+    let model = fit_among(&seen, &[there]);
+    let keyspace = &model.keyspaces[0];
+    let lines: Vec<_> = keyspace.access.ranges.iter().map(|line| RangeModel::parse(line).unwrap()).collect();
+    // All keys are in some range, and those that nobody asked for are most.
+    let (asked, cold) = lines
+        .iter()
+        .fold((0, 0), |(asked, cold), line| (asked + line.keys.iter().sum::<u64>(), cold + line.cold));
+    assert_eq!((asked + cold, asked), (24_000, keyspace.keys));
+    assert!((2..64).contains(&keyspace.access.run), "{}", keyspace.access.run);
+    assert!(keyspace.size_with_hotness > 0.4, "{}", keyspace.size_with_hotness);
+    // What is made moves as well: a range is asked for in one part of the time.
+    assert!(lines.iter().all(|line| line.phases.len() == crate::model::PHASES));
+    let again = generated(&Model::from_toml(&model.to_toml().unwrap()).unwrap(), 1, seen.events);
+    for analysis in [&seen, &again] {
+        let map = analysis.keyspaces[0].heat_map(32);
+        let busiest: f64 = map
+            .accesses
+            .iter()
+            .map(|row| {
+                let quarter = row.chunks(4).map(|part| part.iter().sum::<u64>()).max().unwrap_or(0);
+                quarter as f64 / row.iter().sum::<u64>().max(1) as f64
+            })
+            .sum();
+        assert!(busiest / map.accesses.len() as f64 > 0.4, "{busiest}");
+    }
+    let refitted = fit(&again);
+    let far = refitted.keyspaces[0].size_with_hotness - keyspace.size_with_hotness;
+    assert!(far.abs() < 0.25, "{far}");
+}
+
+#[test]
+fn a_workload_that_stays_has_no_phases_and_the_second_half_is_near() {
+    let seen = reference(40_000);
+    let model = fit(&seen);
+    assert!(model.keyspaces[0].access.ranges.iter().all(|line| line.matches('|').count() == 1));
+    assert_eq!((model.bursts, model.keyspaces[0].size_with_hotness), (None, 0.0));
+    for one in held_out(&seen, &reference(40_000), &model) {
+        assert!(one.itself < 1e-9 && one.model.distance < 0.25, "{one:?}");
+    }
 }

@@ -1,5 +1,5 @@
+use super::placement::Placement;
 use super::recent::Recent;
-use super::scattered;
 
 #[test]
 fn the_key_at_a_distance_is_the_one_of_a_plain_list() {
@@ -26,10 +26,19 @@ fn only_the_newest_keys_are_remembered() {
 }
 
 #[test]
-fn every_rank_has_a_place_of_its_own() {
-    for count in [1, 2, 7, 100, 1024] {
-        let mut places: Vec<u64> = (0..count).map(|rank| scattered(rank, count, 9)).collect();
-        places.sort_unstable();
-        assert!(places.iter().copied().eq(0..count), "{count}");
+fn every_rank_has_a_place_of_its_own_and_runs_stay_together() {
+    for (count, run) in [(1, 1), (2, 1), (7, 3), (100, 1), (1024, 16), (1000, 7), (5, 9)] {
+        let placement = Placement::new(count, run, 9);
+        let places: Vec<u64> = (0..count).map(|rank| placement.place(rank)).collect();
+        for (rank, place) in (0..).zip(&places) {
+            assert_eq!(placement.rank(*place), rank, "{count}, {run}");
+        }
+        let mut sorted = places.clone();
+        sorted.sort_unstable();
+        assert!(sorted.iter().copied().eq(0..count), "{count}, {run}");
+        let whole = usize::try_from(count / run * run).unwrap();
+        for run in places[..whole].chunks(usize::try_from(run).unwrap()) {
+            assert!(run.windows(2).all(|pair| pair[1] == pair[0] + 1), "{run:?}");
+        }
     }
 }

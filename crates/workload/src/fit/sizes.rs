@@ -16,6 +16,8 @@ pub enum Family {
     Lognormal,
     /// Weibull; with shape 1, the exponential distribution.
     Weibull,
+    /// Two lognormals.
+    Mixture,
     /// The measured quantiles.
     Quantiles,
 }
@@ -29,6 +31,7 @@ impl Family {
             Family::Pareto => "pareto",
             Family::Lognormal => "lognormal",
             Family::Weibull => "weibull",
+            Family::Mixture => "mixture",
             Family::Quantiles => "quantiles",
         }
     }
@@ -72,6 +75,19 @@ pub enum Sizes {
         /// The greatest number.
         most: u64,
     },
+    /// Two lognormals; never above `most`.
+    Mixture {
+        /// Where both begin.
+        location: f64,
+        /// The share of the first, above 0 and below 1.
+        share: f64,
+        /// Mean and standard deviation of the logarithm of the first.
+        first: [f64; 2],
+        /// Those of the second.
+        second: [f64; 2],
+        /// The greatest number.
+        most: u64,
+    },
     /// Steps: the share of numbers up to each number, ascending; the last share is 1.
     Quantiles(Vec<(u64, f64)>),
 }
@@ -103,6 +119,7 @@ impl Sizes {
             Sizes::Pareto { .. } => Family::Pareto,
             Sizes::Lognormal { .. } => Family::Lognormal,
             Sizes::Weibull { .. } => Family::Weibull,
+            Sizes::Mixture { .. } => Family::Mixture,
             Sizes::Quantiles(_) => Family::Quantiles,
         }
     }
@@ -127,6 +144,9 @@ impl Sizes {
             }
             Sizes::Weibull { location, scale, shape, most } => {
                 (1.0 - (-((at - location).max(0.0) / scale).powf(*shape)).exp(), most)
+            }
+            Sizes::Mixture { location, share, first, second, most } => {
+                (mixed_share(at - location, *share, *first, *second), most)
             }
         };
         if number >= *most { 1.0 } else { share }
@@ -156,6 +176,15 @@ impl Sizes {
             }
             Sizes::Weibull { location, scale, shape, most } => {
                 (location + scale * (-(1.0 - share).ln()).powf(1.0 / shape), most)
+            }
+            Sizes::Mixture { location, share: of_first, first, second, most } => {
+                let (mut low, mut high) = (-30.0, 45.0);
+                for _ in 0..50 {
+                    let middle: f64 = f64::midpoint(low, high);
+                    let below = mixed_share(middle.exp(), *of_first, *first, *second) < share;
+                    if below { low = middle } else { high = middle }
+                }
+                (location + f64::midpoint(low, high).exp(), most)
             }
         };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by `most`")]
@@ -211,6 +240,13 @@ pub fn fit_sizes(counts: &Counts) -> Fitted {
         })
         .filter(|(_, distance)| distance.is_finite())
         .collect();
+    // Two of a kind fit almost anything: they are taken where no one of a kind does.
+    if near.iter().all(|(_, distance)| *distance > FAR) {
+        near.extend(mixture(counts).map(|sizes| {
+            let distance = sizes.distance(counts);
+            (sizes, distance)
+        }));
+    }
     near.sort_by(|first, second| first.1.total_cmp(&second.1));
     let tried = near.iter().map(|(sizes, distance)| (sizes.family(), *distance)).collect();
     let (sizes, distance) = match near.into_iter().next() {
@@ -274,6 +310,72 @@ fn lognormal(counts: &Counts) -> Option<Sizes> {
     let square = numbers.iter().map(|(number, weight)| (number.ln() - mean).powi(2) * weight).sum::<f64>();
     let (deviation, most) = ((square / whole).sqrt(), counts.most());
     (deviation > 0.0).then_some(Sizes::Lognormal { location, mean, deviation, most })
+}
+
+/// Two lognormals by expectation and maximisation, from the halves below and above the median on.
+fn mixture(counts: &Counts) -> Option<Sizes> {
+    /// The least standard deviation of a logarithm: a single size has it.
+    const DEVIATION_MIN: f64 = 2e-3;
+    let (location, numbers) = excesses(counts);
+    let whole: f64 = numbers.iter().map(|(_, weight)| weight).sum();
+    let numbers: Vec<(f64, f64)> = numbers.iter().map(|(number, weight)| (number.ln(), *weight)).collect();
+    let half = {
+        let mut seen = 0.0;
+        let at = numbers.iter().position(|(_, weight)| {
+            seen += weight;
+            seen >= whole / 2.0
+        })?;
+        numbers[at].0
+    };
+    let part = |of_first: &dyn Fn(f64) -> f64| {
+        let mut sums = [[0.0; 3]; 2];
+        for (number, weight) in &numbers {
+            let first = of_first(*number);
+            for (sum, share) in sums.iter_mut().zip([first, 1.0 - first]) {
+                let weight = weight * share;
+                sum[0] += weight;
+                sum[1] += weight * number;
+                sum[2] += weight * number * number;
+            }
+        }
+        sums.map(|[weight, sum, square]| {
+            let mean = sum / weight.max(1e-12);
+            (
+                weight / whole,
+                mean,
+                (square / weight.max(1e-12) - mean * mean).max(0.0).sqrt().max(DEVIATION_MIN),
+            )
+        })
+    };
+    let mut parts = part(&|number| f64::from(u8::from(number <= half)));
+    for _ in 0..80 {
+        let likely = |number: f64, (share, mean, deviation): (f64, f64, f64)| {
+            share / deviation * (-0.5 * ((number - mean) / deviation).powi(2)).exp()
+        };
+        let [first, second] = parts;
+        parts = part(&|number| {
+            let (one, other) = (likely(number, first), likely(number, second));
+            // Far from both, the nearer one has it.
+            if one + other > 0.0 {
+                one / (one + other)
+            } else {
+                f64::from(u8::from((number - first.1).abs() / first.2 < (number - second.1).abs() / second.2))
+            }
+        });
+    }
+    let [(share, mean, deviation), (_, other_mean, other_deviation)] = parts;
+    let (first, second) = ([mean, deviation], [other_mean, other_deviation]);
+    let is_two = share > 1e-3 && share < 1.0 - 1e-3 && first.iter().chain(&second).all(|one| one.is_finite());
+    is_two.then_some(Sizes::Mixture { location, share, first, second, most: counts.most() })
+}
+
+/// The share of two lognormals below `over`.
+fn mixed_share(over: f64, share: f64, first: [f64; 2], second: [f64; 2]) -> f64 {
+    if over <= 0.0 {
+        return 0.0;
+    }
+    let of = |[mean, deviation]: [f64; 2]| normal_share((over.ln() - mean) / deviation);
+    share * of(first) + (1.0 - share) * of(second)
 }
 
 /// The shape solves one equation, which falls in it.
@@ -357,7 +459,8 @@ fn pareto_share(over: f64, scale: f64, shape: f64) -> f64 {
 }
 
 /// The normal distribution function, right to 1.2 · 10⁻⁷ (Numerical Recipes, `erfcc`).
-pub(super) fn normal_share(z: f64) -> f64 {
+#[must_use]
+pub fn normal_share(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.5 * x);
     let series = -1.265_512_23
@@ -372,8 +475,9 @@ pub(super) fn normal_share(z: f64) -> f64 {
     if z >= 0.0 { 1.0 - tail } else { tail }
 }
 
-/// Its inverse, by bisection.
-pub(super) fn normal_quantile(share: f64) -> f64 {
+/// The inverse of [`normal_share`], by bisection.
+#[must_use]
+pub fn normal_quantile(share: f64) -> f64 {
     let (mut low, mut high) = (-9.0, 9.0);
     for _ in 0..50 {
         let middle = f64::midpoint(low, high);

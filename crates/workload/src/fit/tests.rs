@@ -28,13 +28,30 @@ fn each_family_is_found_again() {
 }
 
 #[test]
+fn two_kinds_of_sizes_are_told_apart() {
+    let sizes =
+        Sizes::Mixture { location: 3.0, share: 0.7, first: [3.0, 0.3], second: [6.0, 0.2], most: 100_000 };
+    let counts = drawn(&sizes, 1, 100_000);
+    let fitted = fit_sizes(&counts);
+    assert_eq!(fitted.family, Family::Mixture, "{fitted:?}");
+    assert!(fitted.distance < FAR && fitted.sizes.distance(&drawn(&sizes, 2, 100_000)) < 2.0 * FAR);
+    // Two single sizes are two as well.
+    let mut counts = Counts::default();
+    counts.add_many(48, 600);
+    counts.add_many(90, 400);
+    let fitted = fit_sizes(&counts);
+    assert!(fitted.distance < FAR, "{fitted:?}");
+    assert!(drawn(&fitted.sizes, 3, 10_000).iter().all(|(size, _)| [48, 90].contains(&size)), "{fitted:?}");
+}
+
+#[test]
 fn what_no_family_fits_keeps_its_quantiles() {
     let mut counts = Counts::default();
     counts.add_many(10, 500);
     counts.add_many(4000, 300);
     counts.add_many(90_000, 200);
     let fitted = fit_sizes(&counts);
-    assert_eq!((fitted.family, fitted.tried.len()), (Family::Quantiles, 3));
+    assert_eq!((fitted.family, fitted.tried.len()), (Family::Quantiles, 4));
     assert!(fitted.distance < 0.02, "{fitted:?}");
     let again = drawn(&fitted.sizes, 3, 100_000);
     assert!(again.distance(&counts) < 0.01, "{again:?}");
