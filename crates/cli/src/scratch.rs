@@ -1,6 +1,6 @@
 //! A database for a while: temporary and removed, or where the user wants it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Result};
 use crate::note::note;
@@ -37,6 +37,11 @@ impl Scratch {
     /// The database's URI.
     pub fn uri(&self) -> &str {
         &self.uri
+    }
+
+    /// Its directory, where it goes when the command ends.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// Whether it goes when the command ends.

@@ -9,6 +9,7 @@ pub mod analysis;
 pub mod caches;
 pub mod comparison;
 pub mod export;
+pub mod figure14;
 pub mod figures;
 pub mod fitting;
 pub mod flags;

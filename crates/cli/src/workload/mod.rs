@@ -3,6 +3,7 @@
 //! `trace → analyse, report → model → generate → score`. The work is `tombolo_lab`'s; files,
 //! threads and clocks are here.
 
+mod figure14;
 mod files;
 mod load;
 mod make;
@@ -21,16 +22,21 @@ pub enum Command {
     Analyse(show::AnalyseArguments),
     /// Makes one page of HTML of a trace, with all figures; of two, side by side.
     Report(show::ReportArguments),
-    /// Makes a trace of RocksDB's query traces, of public cache traces, or of lines of text.
+    /// Makes a trace of RocksDB's traces, of public cache traces, of what YCSB prints, or of lines of
+    /// text.
     Import(files::ImportArguments),
-    /// Makes lines of text of a trace, or libCacheSim's binary form.
+    /// Makes lines of text of a trace, Parquet, or what libCacheSim reads.
     Export(files::ExportArguments),
     /// Does the events of a trace on a database: as they came, faster, or as fast as it goes.
     Replay(replay::Arguments),
     /// Fits a model to a trace: one page of TOML, without a key of anybody's.
     Model(make::ModelArguments),
-    /// Prints the model of a published workload: UDB, ZippyDB, UP2X, YCSB A to F.
+    /// Prints the model of a published workload: UDB, ZippyDB and four of its applications, UP2X, YCSB
+    /// A to F.
     Preset(make::PresetArguments),
+    /// Makes the paper's figure 14 again: eight benchmarks and a model, by what they cost against a
+    /// replay.
+    Figure14(figure14::Arguments),
     /// Makes the paper's figure 15 again: a workload, its model, and how far they are apart.
     Figure15(make::FigureArguments),
     /// Makes a trace from a model, of as many events as asked.
@@ -55,6 +61,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Replay(arguments) => replay::run(arguments, output),
         Command::Model(arguments) => make::model(arguments, output),
         Command::Preset(arguments) => make::preset(arguments, output),
+        Command::Figure14(arguments) => figure14::run(arguments, output),
         Command::Figure15(arguments) => make::figure15(arguments, output),
         Command::Generate(arguments) => make::generate(arguments, output),
         Command::Flags(arguments) => make::flags(arguments, output),

@@ -35,7 +35,7 @@ enum Survives {
 
 /// How it is replayed.
 #[derive(Args, Clone, Debug)]
-struct PaceArguments {
+pub(super) struct PaceArguments {
     /// At the trace's own times, so many times as fast; latencies then count from when an event
     /// should have begun. As fast as it goes when not given.
     #[arg(long, value_name = "TIMES", value_parser = positive)]
@@ -50,6 +50,13 @@ struct PaceArguments {
     /// Entries that a scan reads whose length the trace does not say.
     #[arg(long, value_name = "N", default_value_t = 10)]
     scan_entries: u32,
+}
+
+impl PaceArguments {
+    /// One operation after the other, in one thread.
+    pub(super) fn closed() -> PaceArguments {
+        PaceArguments { speed: None, threads: 1, durability: Survives::Accepted, scan_entries: 10 }
+    }
 }
 
 fn positive(text: &str) -> std::result::Result<f64, String> {
@@ -112,10 +119,10 @@ impl Owned {
 }
 
 /// What a replay did and cost.
-struct Outcome {
+pub(super) struct Outcome {
     replayed: Replayed,
     took: Duration,
-    requests: Vec<(String, f64)>,
+    pub(super) requests: Vec<(String, f64)>,
 }
 
 /// Bytes and requests of a database, by name.
@@ -161,7 +168,7 @@ fn thread(
 }
 
 /// Events that `feed` gives, on a database.
-fn on_database(
+pub(super) fn on_database(
     db: &Db,
     names: &BTreeMap<u32, String>,
     how: &PaceArguments,

@@ -71,6 +71,13 @@ fn lines_go_out_and_come_in_again() {
     let [first, second] = [&trace, &again].map(|trace| json(&ok(&["--json", "workload", "analyse", trace])));
     assert_eq!(first["keyspaces"][0]["operations"], second["keyspaces"][0]["operations"]);
     assert_eq!(first["keyspaces"][0]["value_bytes"], second["keyspaces"][0]["value_bytes"]);
+    let objects = path(folder.path(), "objects.csv");
+    ok(&["workload", "export", &trace, "--to", "cache-csv", "--out", &objects]);
+    let objects = std::fs::read_to_string(&objects).unwrap();
+    assert_eq!(
+        (objects.lines().count(), objects.lines().next()),
+        (6001, Some("time,object,bytes,operation"))
+    );
     let binary = path(folder.path(), "a.bin");
     ok(&["workload", "export", &trace, "--to", "oracle-general", "--out", &binary]);
     assert_eq!(std::fs::metadata(&binary).unwrap().len(), 6000 * 24);
@@ -113,6 +120,49 @@ fn bad_traces_are_told_with_their_place() {
     fails(&["bench", "--record", &trace, "--benchmarks", "fillseq", "--num", "10"], 2, &["File exists"]);
 }
 
+#[test]
+fn a_model_knows_the_database_and_is_tried_on_the_half_that_it_has_not_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, store) = (recorded(folder.path()), path(folder.path(), "db"));
+    let all = json(&ok(&["--json", "workload", "model", &trace, "--held-out"]));
+    let gets = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["what"].as_str().unwrap().ends_with(": share of get"))
+        .unwrap();
+    assert!(gets["distance"].as_f64().unwrap() < 0.05, "{gets}");
+    // What is replayed is there; a key more is known to be one that nobody asked for.
+    ok(&["workload", "replay", &trace, &store]);
+    ok(&["db", "put", &store, "zzz", "never asked for"]);
+    let model = ok(&["workload", "model", &trace, "--among", &store]);
+    let has_cold_keys = |line: &str| line.matches('|').count() >= 2;
+    assert!(model.contains("run = ") && model.lines().any(has_cold_keys), "{model}");
+    fails(&["workload", "model", &trace, "--held-out", "--out", "x"], 2, &["cannot be used with"]);
+}
+
+#[test]
+fn what_ycsb_prints_comes_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let (lines, trace) = (path(folder.path(), "ycsb.out"), path(folder.path(), "a.trace"));
+    std::fs::write(&lines, "INSERT usertable user1 [ field0=abc ]\nREAD usertable user1 [ <all fields>]\n")
+        .unwrap();
+    let counts = json(&ok(&["--json", "workload", "import", "--from", "ycsb", &lines, &trace]));
+    assert_eq!((&counts["put"], &counts["get"]), (&1.into(), &1.into()));
+    let again = path(folder.path(), "again.trace");
+    fails(&["workload", "import", "--from", "rocksdb", &lines, &again], 2, &["no trace"]);
+    assert!(!Path::new(&again).exists(), "a part stays");
+}
+
+#[test]
+fn benchmarks_are_compared_with_a_replay() {
+    let arguments =
+        ["--json", "workload", "figure14", "--keys", "3000", "--operations", "2000", "--caches", "10"];
+    let figure = json(&ok(&arguments));
+    let workloads = figure["caches"][0]["workloads"].as_array().unwrap();
+    assert_eq!((workloads.len(), &workloads[0]["costs"]["read bytes"]["by_replay"]), (10, &1.0.into()));
+}
+
 /// A real RocksDB writes a trace, where Debian's `rocksdb-tools` is installed.
 #[test]
 fn a_trace_that_rocksdb_writes_comes_in() {
@@ -128,6 +178,16 @@ fn a_trace_that_rocksdb_writes_comes_in() {
         return;
     };
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let (raw_blocks, blocks) = (path(folder.path(), "raw_blocks"), path(folder.path(), "blocks.trace"));
+    let traced = std::process::Command::new("db_bench")
+        .args(["--benchmarks=readrandom", "--use_existing_db", "--num=500"])
+        .args([format!("--db={database}"), format!("--block_cache_trace_file={raw_blocks}")])
+        .output()
+        .unwrap();
+    assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    let counts = json(&ok(&["--json", "workload", "import", "--from", "rocksdb", &raw_blocks, &blocks]));
+    let seen = json(&ok(&["--json", "workload", "analyse", &blocks]));
+    assert_eq!((&seen["events"], &seen["keyspaces"][0]["name"]), (&counts["block"], &"default".into()));
     ok(&["workload", "import", "--from", "rocksdb", &raw, &trace]);
     let seen = json(&ok(&["--json", "workload", "analyse", &trace]));
     let operations = &seen["keyspaces"][0]["operations"];
