@@ -120,7 +120,7 @@ impl<W: Write + Send> ParquetExport<W> {
     /// Those of the file.
     pub fn push(&mut self, event: &Event<'_>, keyspace: Option<&str>) -> Result<(), TraceError> {
         let rows = &mut self.rows;
-        let name = self.names.entry(event.keyspace).or_default();
+        let name = self.names.entry(event.keyspace).or_insert_with(|| ByteArray::from(Vec::new()));
         if let Some(keyspace) =
             keyspace.filter(|keyspace| name.is_empty() || name.data() != keyspace.as_bytes())
         {

@@ -118,7 +118,7 @@ fn drifting(events: u32) -> (Analysis, Vec<Vec<u8>>) {
 
 #[test]
 fn a_model_keeps_what_drifts_and_what_lies_beside_each_other() {
-    let (seen, keys) = drifting(80_000);
+    let (seen, keys) = drifting(40_000);
     let mut there = KeysThere::new();
     keys.iter().for_each(|key| there.add(&seen.keyspaces[0], key));
     let model = fit_among(&seen, &[there]);
@@ -153,11 +153,11 @@ fn a_model_keeps_what_drifts_and_what_lies_beside_each_other() {
 
 #[test]
 fn a_workload_that_stays_has_no_phases_and_the_second_half_is_near() {
-    let seen = reference(40_000);
+    let seen = reference(30_000);
     let model = fit(&seen);
     assert!(model.keyspaces[0].access.ranges.iter().all(|line| line.matches('|').count() == 1));
     assert_eq!((model.bursts, model.keyspaces[0].size_with_hotness), (None, 0.0));
-    for one in held_out(&seen, &reference(40_000), &model) {
+    for one in held_out(&seen, &reference(30_000), &model) {
         assert!(one.itself < 1e-9 && one.model.distance < 0.25, "{one:?}");
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct KeyspaceGenerator {
     mix: [f64; 4],
     /// Operations of each kind so far.
     done: [f64; 4],
-    pub(super) missing: f64,
+    missing: f64,
     key_bytes: Sizes,
     pub(super) value_bytes: Sizes,
     pub(super) scan_entries: Sizes,
@@ -244,6 +244,12 @@ impl KeyspaceGenerator {
         let score = sized.scores.get(class).copied().unwrap_or(0.0);
         let chance = normal_quantile(random.random());
         self.value_bytes.quantile(normal_share(sized.slope * score + sized.rest * chance))
+    }
+
+    /// Whether reads of a key ask for one beside it, which is not there.
+    pub(super) fn is_missing(&self, number: u64) -> bool {
+        let share = (mix64(number ^ 0x6d69_7373) >> 11) as f64 / (1_u64 << 53) as f64;
+        share < self.missing
     }
 
     /// A key's bytes: its number, in a size that the key always has.

@@ -145,8 +145,9 @@ impl Generator {
             None => keyspace.key(number, &mut self.key),
         }
         let is_read = matches!(asked, Asked::Get | Asked::MultiGet);
-        if is_read && self.random.random::<f64>() < keyspace.missing {
-            // A key between two others, which nobody writes.
+        if is_read && keyspace.is_missing(number) {
+            // A key between two others, which nobody writes: who finds nothing once, asks again for
+            // the same.
             match self.key.last_mut() {
                 Some(last) if keyspace.has_tails => *last ^= 0xff,
                 _ => self.key.push(0),

@@ -394,7 +394,12 @@ pub fn comparison(first: (&Analysis, &str), second: (&Analysis, &str), compared:
             ("hotness", KeyspaceAnalysis::hotness as fn(&KeyspaceAnalysis) -> Line),
             ("value-bytes", |keyspace: &KeyspaceAnalysis| shares(&keyspace.value_bytes)),
         ] {
-            let chart = Chart::new(what, "share").line(first.1, of(one)).line(second.1, of(other));
+            let (one_line, other_line) = (of(one), of(other));
+            // Nothing was written: no figure.
+            if one_line.is_empty() && other_line.is_empty() {
+                continue;
+            }
+            let chart = Chart::new(what, "share").line(first.1, one_line).line(second.1, other_line);
             page.chart(&format!("k{}-{what}", one.id), &format!("{}: {what}", one.name), &chart, "");
         }
     }
