@@ -16,9 +16,9 @@ use serde_json::Value;
 use crate::compiler;
 use crate::log::{self, Log};
 
-/// Every feature of every crate but `hdfs` and `etcd`, which `cargo xtask real` tests, and `parquet`,
-/// which the campaign `plain` does: their crates would take a minute more to compile, and `etcd`
-/// needs protoc. Tests of RDMA skip themselves where no card is named.
+/// Every feature of every crate but `hdfs` and `etcd`, which `cargo xtask real` tests, and
+/// `parquet`, which the campaign `plain` does: their crates would take a minute more to compile,
+/// and `etcd` needs protoc. Tests of RDMA skip themselves where no card is named.
 pub const FEATURES: &str = "tombolo-storage/mutants,tombolo-storage/cloud,tombolo/mutants,\
     tombolo-segment/mutants,tombolo-segment/rdma,tombolo-near-compute-log/mutants,\
     tombolo-compactor/mutants,tombolo-preload/mutants,tombolo-files/mutants,\

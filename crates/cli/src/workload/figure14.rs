@@ -30,7 +30,7 @@ const COSTS: [(&str, &str); 4] = [
 Example, a quarter of an hour on two cores:
   tombolo workload figure14 --keys 2000000 --operations 2000000 --runs 3
 
-All run on copies of one loaded database. A cache is the memory that the database may take in all, at least 1 MiB.")]
+All run on copies of one loaded database. A cache is the memory that the database may take, at least 1 MiB.")]
 pub struct Arguments {
     /// Keys of the database.
     #[arg(long, value_name = "N", default_value_t = 1_200_000,
@@ -45,7 +45,8 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=100))]
     caches: Vec<u32>,
     /// Runs of each, of which the mean is told.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=100))]
     runs: u64,
     /// Of the reference workload: the same seed makes the same one.
     #[arg(long, default_value_t = 1)]

@@ -93,8 +93,9 @@ pub fn walk(
 /// Where a trace comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum From {
-    /// A trace of RocksDB: of queries (`DB::StartTrace`, `db_bench --trace_file`), of its block cache
-    /// (`DB::StartBlockCacheTrace`, `--block_cache_trace_file`) or of its IO (`DB::StartIOTrace`).
+    /// A trace of RocksDB: of queries (`DB::StartTrace`, `db_bench --trace_file`), of its block
+    /// cache (`DB::StartBlockCacheTrace`, `--block_cache_trace_file`) or of its IO
+    /// (`DB::StartIOTrace`).
     Rocksdb,
     /// What YCSB prints when its database `basic` is verbose: one line of each operation.
     Ycsb,
@@ -114,10 +115,10 @@ Examples:
   tombolo workload import --from twitter cluster52.sort my.trace
   tombolo workload import --from ycsb ycsb.out my.trace
 
-Named columns of a CSV: key or key_hex; time_ns, time_us, time_ms, time or timestamp; operation or op; keyspace;
-key_size; value_size or size; entries; ttl; end or end_hex; found; joined; thread; blocks_read; blocks_hit;
-latency_ns or latency_us; op_count and cache_hits. RocksDB's query traces have column families by number only,
-no lengths of scans, and no mark of sampling. YCSB's lines have no times.")]
+Named columns of a CSV: key or key_hex; time_ns, time_us, time_ms, time or timestamp; operation or op;
+keyspace; key_size; value_size or size; entries; ttl; end or end_hex; found; joined; thread; blocks_read;
+blocks_hit; latency_ns or latency_us; op_count and cache_hits. RocksDB's query traces have column families
+by number only, no lengths of scans, and no mark of sampling. YCSB's lines have no times.")]
 pub struct ImportArguments {
     /// What the file is.
     #[arg(long, value_enum)]

@@ -32,8 +32,8 @@ pub struct ModelArguments {
     /// asked for. It walks over all of them.
     #[arg(long, value_name = "URI", value_parser = crate::place::place)]
     among: Option<String>,
-    /// Makes no model, but fits one to the first half of the trace and says how far what it makes is
-    /// from the second half.
+    /// Makes no model, but fits one to the first half of the trace and says how far what it makes
+    /// is from the second half.
     #[arg(long, conflicts_with_all = ["out", "among"])]
     held_out: bool,
     /// The model that is made; standard output when not given.

@@ -22,8 +22,8 @@ pub enum Command {
     Analyse(show::AnalyseArguments),
     /// Makes one page of HTML of a trace, with all figures; of two, side by side.
     Report(show::ReportArguments),
-    /// Makes a trace of RocksDB's traces, of public cache traces, of what YCSB prints, or of lines of
-    /// text.
+    /// Makes a trace of RocksDB's traces, of public cache traces, of what YCSB prints, or of lines
+    /// of text.
     Import(files::ImportArguments),
     /// Makes lines of text of a trace, Parquet, or what libCacheSim reads.
     Export(files::ExportArguments),
@@ -31,8 +31,8 @@ pub enum Command {
     Replay(replay::Arguments),
     /// Fits a model to a trace: one page of TOML, without a key of anybody's.
     Model(make::ModelArguments),
-    /// Prints the model of a published workload: UDB, ZippyDB and four of its applications, UP2X, YCSB
-    /// A to F.
+    /// Prints the model of a published workload: UDB, ZippyDB and four of its applications, UP2X,
+    /// YCSB A to F.
     Preset(make::PresetArguments),
     /// Makes the paper's figure 14 again: eight benchmarks and a model, by what they cost against a
     /// replay.

@@ -49,8 +49,8 @@ pub fn csv_line(event: &Event<'_>, line: &mut String) {
     );
 }
 
-/// The number of what an event accesses, for tools that know numbers only: a hash of the key and its
-/// keyspace. `None` for events that are no access of one object.
+/// The number of what an event accesses, for tools that know numbers only: a hash of the key and
+/// its keyspace. `None` for events that are no access of one object.
 #[must_use]
 pub fn object(event: &Event<'_>) -> Option<u64> {
     (event.asked != Asked::RangeDelete).then(|| mix64(key_hash(event.key) ^ u64::from(event.keyspace)))

@@ -1,5 +1,5 @@
-//! Figure 14 of the paper: how far benchmarks are from the workload that they stand for, by what they
-//! cost on the same database.
+//! Figure 14 of the paper: how far benchmarks are from the workload that they stand for, by what
+//! they cost on the same database.
 //!
 //! A reference workload is made, its first half is recorded, and a model and eight baselines are
 //! fitted to it. Then its second half and each of them are done on equal databases with equal

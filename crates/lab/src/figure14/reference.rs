@@ -36,7 +36,7 @@ pub(super) fn key(number: u32, key: &mut Vec<u8>) {
     }
 }
 
-/// What is asked next.
+/// The next thing that is asked.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     asked: Asked,
@@ -158,7 +158,7 @@ impl Reference {
         let object = match asked {
             Asked::Get | Asked::Scan => self.read(),
             Asked::Put => {
-                // New objects are at the head of the window, which moves by what is written.
+                // New objects are at the head of the window, which moves with writes.
                 self.window = (self.window + 0.7) % f64::from(self.count());
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an object")]
                 let head = self.window as u32;

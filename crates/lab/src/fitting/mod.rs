@@ -21,7 +21,7 @@ const RANGES: usize = 640;
 const EXPLAINED_MIN: f64 = 0.5;
 /// Accesses by recency that are tried.
 const RECENT_TRIED: [f64; 7] = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9];
-/// Room for what is fitted after the ranges.
+/// Room for the parts that are fitted after the ranges.
 const ROOM_BYTES: usize = 64;
 /// Most events that are made to try one.
 const TRIAL_EVENTS_MAX: u64 = 500_000;
@@ -35,8 +35,8 @@ pub fn fit(seen: &Analysis) -> Model {
     fit_among(seen, &[])
 }
 
-/// Fits a model to what was seen, where the keys that were there are known: of each keyspace, in the
-/// order of the analysis. So the model has the keys that nobody asked for, where they lay.
+/// Fits a model to what was seen, where the keys that were there are known: of each keyspace, in
+/// the order of the analysis. So the model has the keys that nobody asked for, where they lay.
 #[must_use]
 pub fn fit_among(seen: &Analysis, there: &[KeysThere]) -> Model {
     let mut ranges = RANGES / seen.keyspaces.len().max(1);

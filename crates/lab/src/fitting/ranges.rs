@@ -188,8 +188,8 @@ impl Drift {
     }
 }
 
-/// How many neighbours are of like hotness: twice the distance at which what is alike of direct
-/// neighbours, beyond what their range has, has halved.
+/// How many neighbours are of like hotness: twice the distance at which the likeness of direct
+/// neighbours, beyond that of their range, has halved.
 fn run(keyspace: &KeyspaceAnalysis, starts: &[usize], sampled: f64, there: Option<&KeysThere>) -> u64 {
     const LAGS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
     let (mut variance, mut alike) = (0.0, [(0.0, 0.0); LAGS.len()]);
@@ -234,8 +234,9 @@ fn run(keyspace: &KeyspaceAnalysis, starts: &[usize], sampled: f64, there: Optio
     run.clamp(1, RUN_MAX)
 }
 
-/// The correlation of the ranks of hotness and of the size of the value, over keys that were written.
-/// Of a key only its newest size is known: weighted by writes, a few hot keys would say it all.
+/// The correlation of the ranks of hotness and of the size of the value, over keys that were
+/// written. Of a key only its newest size is known: weighted by writes, a few hot keys would say it
+/// all.
 pub(super) fn size_with_hotness(keyspace: &KeyspaceAnalysis) -> f64 {
     let written = keyspace.keys.iter().filter(|key| key.value_bytes > 0 && key.writes > 0);
     let mut sized: Vec<(u32, usize)> = written.map(|key| (key.value_bytes, class(key.accesses()))).collect();

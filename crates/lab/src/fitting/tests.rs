@@ -131,7 +131,7 @@ fn a_model_keeps_what_drifts_and_what_lies_beside_each_other() {
     assert_eq!((asked + cold, asked), (24_000, keyspace.keys));
     assert!((2..64).contains(&keyspace.access.run), "{}", keyspace.access.run);
     assert!(keyspace.size_with_hotness > 0.4, "{}", keyspace.size_with_hotness);
-    // What is made moves as well: a range is asked for in one part of the time.
+    // The made workload moves as well: a range is asked for in one part of the time.
     assert!(lines.iter().all(|line| line.phases.len() == crate::model::PHASES));
     let again = generated(&Model::from_toml(&model.to_toml().unwrap()).unwrap(), 1, seen.events);
     for analysis in [&seen, &again] {

@@ -3,7 +3,7 @@
 use tombolo_format::checksum::mix64;
 
 /// A mapping of ranks to places, each `0..count`, every one once: runs of so many ranks stay beside
-/// each other, and the runs are mixed. What is left behind the last whole run stays at the end.
+/// each other, and the runs are mixed. Keys behind the last whole run stay at the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placement {
     run: u64,

@@ -30,8 +30,8 @@ pub(super) fn next_line(input: &mut impl BufRead, line: &mut Option<String>) -> 
     Ok(read > 0)
 }
 
-/// The fields of a line with commas between them. A field in quotes may have commas, and quotes that
-/// are doubled; `None` for quotes that do not end.
+/// The fields of a line with commas between them. A field in quotes may have commas, and quotes
+/// that are doubled; `None` for quotes that do not end.
 pub(super) fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
     if !line.contains('"') {
         return Some(line.split(',').map(Cow::Borrowed).collect());

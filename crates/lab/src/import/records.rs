@@ -168,8 +168,8 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, TraceError> {
     Ok(have)
 }
 
-/// Gives each record from this place on to `one`, which says `None` when its fields cannot be read. Ends
-/// at the last record, or at the first damage when it salvages.
+/// Gives each record from this place on to `one`, which says `None` when its fields cannot be read.
+/// Ends at the last record, or at the first damage when it salvages.
 pub(super) fn each<W: Write>(
     input: &mut impl Read,
     sink: &mut Sink<W>,

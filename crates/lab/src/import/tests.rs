@@ -277,7 +277,7 @@ fn damage_of_blocks_and_calls_is_told_with_its_place() {
                 Ok(_) => {}
                 Err(error) => panic!("{cut}: {error}"),
             }
-            // What is whole comes in.
+            // Whole records come in.
             assert!(cut < 38 || import_rocksdb(&whole[..cut], Vec::new(), true).is_ok());
         }
     }

@@ -3,9 +3,9 @@
 //! Of each keyspace: the mix of operations, sizes, and how the accesses spread over the keys. For
 //! that the keys, in their order, are cut into ranges of equally many. In each range they are
 //! counted by how often they were accessed, in classes of powers of two. So hot keys lie where they
-//! lay, and hot ranges are as hot, for as long as they were: a range's activity is told by eighths of
-//! the time where it changes. How soon keys come again is kept as reuse distances, and which share
-//! of accesses goes by them.
+//! lay, and hot ranges are as hot, for as long as they were: a range's activity is told by eighths
+//! of the time where it changes. How soon keys come again is kept as reuse distances, and which
+//! share of accesses goes by them.
 
 use serde::{Deserialize, Serialize};
 use tombolo_format::trace::Asked;
@@ -129,8 +129,8 @@ pub struct Share {
 #[serde(deny_unknown_fields)]
 pub struct Access {
     /// Of each range of keys, in their order: keys of each class; shares of its accesses that read,
-    /// write, delete and scan, in percent; keys that nobody asked for, where they are known; and its
-    /// activity in eighths of the time, in percent of its mean, where it changes.
+    /// write, delete and scan, in percent; keys that nobody asked for, where they are known; and
+    /// its activity in eighths of the time, in percent of its mean, where it changes.
     pub ranges: Vec<String>,
     /// How many neighbouring keys of a range are of like hotness.
     #[serde(default = "one")]

@@ -1,7 +1,8 @@
 //! Distributions and curves fitted to what was measured, and how well they fit.
 //!
 //! `counts → every family by maximum likelihood → distance of each → the nearest, else two
-//! lognormals, else the measured quantiles themselves`. Curves of rates and of ranks are fitted by least squares.
+//! lognormals, else the measured quantiles themselves`. Curves of rates and of ranks are fitted by
+//! least squares.
 
 mod curve;
 mod sine;

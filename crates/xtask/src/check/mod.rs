@@ -170,14 +170,14 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "build",
-        protects: "all crates, tests and examples compile with every feature but `hdfs`, `etcd` and `parquet`",
+        protects: "all crates, tests and examples compile with every feature but hdfs, etcd, parquet",
         limit_seconds: 210,
         when: Scope::has_code,
         work: Work::First(tests_run::compile),
     },
     Step {
         name: "clippy",
-        protects: "no warning of compiler or clippy in any target, with every feature but `hdfs`, `etcd` and `parquet`",
+        protects: "no warning of compiler or clippy in any target; every feature but hdfs, etcd, parquet",
         limit_seconds: 5,
         when: Scope::has_code,
         work: Work::First(clippy),
