@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::progress;
 use crate::scratch::Scratch;
 
-/// What is compared: the heading, and the property of a database.
+/// The compared costs: the heading, and the property of a database.
 const COSTS: [(&str, &str); 4] = [
     ("block reads", "cache-misses"),
     ("cache hits", "cache-hits"),

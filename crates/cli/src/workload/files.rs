@@ -220,7 +220,7 @@ pub fn export(arguments: &ExportArguments, output: &Output) -> Result<()> {
         To::Csv | To::OracleGeneral | To::CacheCsv => lines(arguments, &mut file, output),
     };
     if let (Err(_), Some(path)) = (&done, &arguments.out) {
-        // What was made is no whole file: a disk may be full of it.
+        // A part is no whole file: a disk may be full of it.
         let _ = std::fs::remove_file(path);
     }
     done

@@ -132,7 +132,7 @@ fn a_model_knows_the_database_and_is_tried_on_the_half_that_it_has_not_seen() {
         .find(|one| one["what"].as_str().unwrap().ends_with(": share of get"))
         .unwrap();
     assert!(gets["distance"].as_f64().unwrap() < 0.05, "{gets}");
-    // What is replayed is there; a key more is known to be one that nobody asked for.
+    // Replayed keys are there; a key more is known to be one that nobody asked for.
     ok(&["workload", "replay", &trace, &store]);
     ok(&["db", "put", &store, "zzz", "never asked for"]);
     let model = ok(&["workload", "model", &trace, "--among", &store]);
