@@ -27,7 +27,7 @@ pub(super) fn key(number: u32, key: &mut Vec<u8>) {
     key.clear();
     key.extend_from_slice(b"objects/");
     key.extend_from_slice(format!("{number:012}/").as_bytes());
-    let bytes = if mix64(u64::from(number / 16)) % 40 == 0 { 90 } else { 48 };
+    let bytes = if mix64(u64::from(number / 16)).is_multiple_of(40) { 90 } else { 48 };
     let mut word = u64::from(number);
     while key.len() < bytes {
         word = mix64(word.wrapping_add(1));
@@ -93,7 +93,7 @@ impl Reference {
         };
         for object in 0..reference.count() {
             // Some objects are gone at first.
-            if mix64(u64::from(object) ^ seed) % 20 > 0 {
+            if !mix64(u64::from(object) ^ seed).is_multiple_of(20) {
                 let (from, to) = reference.span(object);
                 (from..to)
                     .for_each(|number| reference.sizes[number as usize] = reference.size(object, number));
@@ -121,7 +121,7 @@ impl Reference {
         let (one, other) =
             (u32::try_from(dice % 24).unwrap_or(0), u32::try_from(dice >> 32).unwrap_or(0) % 24);
         let is_first = self.objects[object as usize] == number;
-        let popular = if mix64(u64::from(object)) % 9 == 0 { 30 } else { 0 };
+        let popular = if mix64(u64::from(object)).is_multiple_of(9) { 30 } else { 0 };
         10 + one + other + popular + if is_first { 40 } else { 0 }
     }
 

@@ -309,7 +309,7 @@ impl Model {
             return Err(ModelError(format!("its form is {}, and this version knows {FORM}", model.form)));
         }
         if let Some(Bursts { factor, seconds, every }) = model.bursts
-            && !(factor >= 1.0 && factor <= 1e6 && seconds > 0.0 && every >= seconds && every.is_finite())
+            && !((1.0..=1e6).contains(&factor) && seconds > 0.0 && every >= seconds && every.is_finite())
         {
             return Err(ModelError(format!("bursts of {factor}, for {seconds} s every {every} s")));
         }
