@@ -270,7 +270,7 @@ fn damage_of_blocks_and_calls_is_told_with_its_place() {
         for cut in 0..whole.len() {
             match import_rocksdb(&whole[..cut], Vec::new(), false) {
                 Err(TraceError::Truncated { at, .. } | TraceError::Damaged { at, .. }) => {
-                    assert!(at <= cut as u64)
+                    assert!(at <= cut as u64);
                 }
                 Err(TraceError::Foreign(_)) => assert_eq!(cut, 0),
                 // Cut between two records.
