@@ -17,6 +17,7 @@ compile_error!("sizes in files are 64 bits wide: Tombolo needs a 64-bit target")
 pub mod aligned;
 pub mod batch;
 pub mod block;
+pub mod change;
 pub mod checkpoint;
 pub mod checksum;
 pub mod codec;

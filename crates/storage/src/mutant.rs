@@ -118,6 +118,12 @@ pub enum Mutant {
     DecidedOperandKeepsItsTime,
     LateLockEndsPrepared,
     TransactionFoldsWhatHasEnded,
+    // Changes that are followed
+    ChangesOfUnloggedWrites,
+    ChangesGoUntold,
+    ChangesToldEarly,
+    FollowedForgotten,
+    BeforeImageAcrossGap,
     // Compaction filters
     FilterIgnoresSnapshots,
     FilterDropsOverOlder,

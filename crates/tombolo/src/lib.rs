@@ -68,10 +68,11 @@ pub use condition::{Condition, Decision, Versioned};
 pub use db::MetricsServer;
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjectWriter, ApplicationObjects,
-    BackgroundError, Batch, Blocking, BlockingKeyspace, BlockingTransaction, Builder, CollectedProperty,
-    Cursor, Db, EarlierLogs, Finding, InDoubt, Ingest, Keyspace, LogPosition, PreparedHandle, Property,
-    PropertyValue, RangeSize, Reader, Recording, Rejected, Requests, Savepoint, Scan, ScanStream, Snapshot,
-    Standby, Stats, TableProperties, Transaction, TransactionCursor, TransactionOutcome, Unit, VerifyReport,
+    BackgroundError, Batch, Before, Blocking, BlockingKeyspace, BlockingTransaction, Builder, Change,
+    ChangeEvent, ChangeKind, Changes, CollectedProperty, Cursor, Db, EarlierLogs, Finding, InDoubt, Ingest,
+    Keyspace, LogPosition, PreparedHandle, Property, PropertyValue, RangeSize, Reader, Recording, Rejected,
+    Requests, Savepoint, Scan, ScanStream, Snapshot, Standby, Stats, Subscription, TableProperties,
+    Transaction, TransactionCursor, TransactionOutcome, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use filter::{

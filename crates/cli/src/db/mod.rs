@@ -11,6 +11,7 @@ mod tables;
 mod time;
 mod transactions;
 mod transfer;
+mod watch;
 mod write;
 mod writer;
 
@@ -98,6 +99,11 @@ pub enum Command {
     /// Lists transactions that are prepared and not decided, and decides them.
     #[command(subcommand)]
     Transactions(transactions::Command),
+    /// Follows what is written, batch by batch; disturbs nobody.
+    Watch(watch::Watch),
+    /// Subscribes to what is written, so that changes are kept, and ends that.
+    #[command(subcommand)]
+    Subscriptions(watch::Command),
     /// Says who has the database open, and since when; disturbs nobody.
     Writer(writer::Arguments),
     /// Reads every byte and checks it; exit code 1 when something is damaged.
@@ -269,6 +275,8 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Properties(arguments) => look::properties(arguments, output),
         Command::Time(arguments) => time::run(arguments, output),
         Command::Transactions(command) => transactions::run(command, output),
+        Command::Watch(arguments) => watch::run(arguments, output),
+        Command::Subscriptions(command) => watch::subscriptions(command, output),
         Command::Writer(arguments) => writer::run(arguments, output),
         Command::Levels(arguments) => look::levels(arguments, output),
         Command::Verify(arguments) => verify(arguments, output),

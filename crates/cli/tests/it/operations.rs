@@ -97,6 +97,30 @@ fn prepared_transactions_are_listed_and_decided() {
 }
 
 #[test]
+fn what_is_written_is_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    ok(&["db", "create", &store]);
+    fails(&["db", "watch", &store, "--count", "1"], 2, &["subscri"]);
+    let made = json(&ok(&["--json", "db", "subscriptions", "create", &store, "mirror", "--keep", "1MiB"]));
+    let place = made["place"].as_u64().unwrap().to_string();
+    ok(&["db", "put", &store, "a", "1"]);
+    ok(&["db", "delete", &store, "a"]);
+    let text = ok(&["db", "watch", &store, "--after", &place, "--count", "2"]);
+    assert!(text.contains("default: put a = 1") && text.contains("default: delete a"), "{text}");
+    let lines = ok(&["--json", "db", "watch", &store, "--subscription", "mirror", "--count", "1"]);
+    let change = json(&lines);
+    assert_eq!((&change["changes"][0]["op"], &change["changes"][0]["key"]), (&"put".into(), &"a".into()));
+    fails(&["db", "watch", &store, "--subscription", "none", "--count", "1"], 3, &["none"]);
+    assert!(ok(&["db", "subscriptions", "list", &store]).contains("mirror: has taken all up to"));
+    assert!(ok(&["db", "subscriptions", "list", &store, "--all"]).contains("no subscriptions"));
+    ok(&["db", "subscriptions", "create", &store, "everything", "--all"]);
+    ok(&["db", "subscriptions", "end", &store, "everything", "--all"]);
+    ok(&["db", "subscriptions", "end", &store, "mirror"]);
+    fails(&["db", "subscriptions", "end", &store, "mirror"], 3, &["mirror"]);
+}
+
+#[test]
 fn the_time_is_told_and_set() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));

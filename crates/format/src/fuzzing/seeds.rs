@@ -391,6 +391,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("batch", a_batch()),
         ("batch", a_single_entry()),
         ("batch", crate::prepared::example()),
+        ("batch", crate::change::example()),
         ("log_segment", a_segment()),
         (
             "log_segment",

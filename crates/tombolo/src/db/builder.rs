@@ -372,7 +372,7 @@ impl Builder {
             return Op::ready(Err(not_without_logs()));
         }
         self.start(TaskClass::Foreground, "open", CLAIMED, async |builder, env| {
-            Db::of_writer(open(builder, env).await?).hold_prepared().await
+            Db::of_writer(open(builder, env).await?).hold_prepared().await?.follow_again().await
         })
     }
 

@@ -9,6 +9,7 @@ mod application;
 mod batch;
 mod blocking;
 mod builder;
+mod changes;
 mod conditional;
 mod cursor;
 mod delete_files;
@@ -27,6 +28,7 @@ mod requests;
 mod scan;
 mod snapshot;
 mod standby;
+mod subscriptions;
 mod tables;
 mod transaction;
 mod transaction_blocking;
@@ -40,6 +42,7 @@ pub use application::{
 pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
+pub use changes::{Before, Change, ChangeEvent, ChangeKind, Changes};
 pub use cursor::Cursor;
 #[cfg(feature = "metrics")]
 pub use endpoint::MetricsServer;
@@ -52,6 +55,7 @@ pub use requests::Requests;
 pub use scan::{Scan, ScanStream};
 pub use snapshot::Snapshot;
 pub use standby::Standby;
+pub use subscriptions::Subscription;
 pub use tables::{CollectedProperty, TableProperties};
 pub use transaction::{Savepoint, Transaction};
 pub use transaction_blocking::BlockingTransaction;
@@ -71,7 +75,7 @@ use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use crate::checkpoint::Checkpoint;
 use crate::deadline::{self, Limit};
-use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, unix_ms};
+use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, OWN_NAMES, is_own_name, unix_ms};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::reader::ReaderOptions;
@@ -921,13 +925,10 @@ impl Db {
     }
 }
 
-/// What the names of keyspaces begin with that are the database's own.
-const OWN_NAMES: &str = "tombolo.";
-
 /// # Errors
 /// `Invalid` for the name of a keyspace of the database's own.
 fn check_own(name: &str) -> Result<()> {
-    if name.starts_with(OWN_NAMES) {
+    if is_own_name(name) {
         let error = Error::new(ErrorKind::Invalid, format!("the keyspace {name:?} is the database's own"));
         return Err(error.advice(format!("use a name that does not begin with {OWN_NAMES:?}")));
     }

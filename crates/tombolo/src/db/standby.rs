@@ -56,7 +56,7 @@ impl Standby {
     pub fn take_over(self) -> Op<Db> {
         let Standby { env, watch } = self;
         Op::start_read(&env, "stand by", async move {
-            Db::of_writer(watch.take_over().await?).hold_prepared().await
+            Db::of_writer(watch.take_over().await?).hold_prepared().await?.follow_again().await
         })
     }
 }

@@ -15,6 +15,14 @@ use crate::operator::Operators;
 use crate::options::{KeyspaceOptions, ttl_ms};
 use crate::resolve::Judge;
 
+/// What the names of keyspaces begin with that are the database's own.
+pub(crate) const OWN_NAMES: &str = "tombolo.";
+
+/// Whether a keyspace of this name is the database's own.
+pub(crate) fn is_own_name(name: &str) -> bool {
+    name.starts_with(OWN_NAMES)
+}
+
 /// A keyspace.
 #[derive(Debug)]
 pub(crate) struct KeyspaceInfo {

@@ -22,6 +22,7 @@ mod background;
 mod catalog;
 mod commit_queue;
 mod dead_runs;
+mod feed;
 mod filtering;
 mod following;
 mod health;
@@ -53,9 +54,10 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Log, LogContext, LogOffset, LogRecord, LogStore, ObjectStore, Result};
 
 pub(crate) use background::Background;
-pub(crate) use catalog::{Catalog, KeyspaceInfo};
+pub(crate) use catalog::{Catalog, KeyspaceInfo, OWN_NAMES, is_own_name};
 pub(crate) use commit_queue::{CommitQueue, Committed, POSTED_BYTES_MAX, Posted};
 pub(crate) use dead_runs::{DeadRun, LooksFrom};
+pub(crate) use feed::{Feed, FeedState};
 pub(crate) use filtering::FilteringJob;
 pub(crate) use following::Following;
 pub(crate) use health::Health;
@@ -126,6 +128,7 @@ pub(crate) struct Engine {
     sight: Sight,
     pub(crate) stream: Stream,
     pub(crate) transactions: Transactions,
+    pub(crate) feed: Feed,
 }
 
 impl Deref for Engine {
@@ -308,7 +311,7 @@ impl Engine {
         let mut background = Background::new(health, settings, parts.membership, parts.catalog, parts.rate);
         background.workers = parts.workers;
         let (sight, transactions) = (Sight::new(background, parts.view), Transactions::default());
-        Arc::new(Engine { sight, stream: parts.stream, transactions })
+        Arc::new(Engine { sight, stream: parts.stream, transactions, feed: Feed::default() })
     }
 
     /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.

@@ -171,6 +171,32 @@ impl Prepared {
         self.invalid.get_or_insert(error);
     }
 
+    /// Adds another one; a broken limit is remembered.
+    ///
+    /// # Errors
+    /// `Invalid` when there are too many operations then.
+    #[cold]
+    fn append(&mut self, other: &Prepared) -> Result<()> {
+        self.batch.append(&other.batch).map_err(|error| beyond_limit(&error))?;
+        self.memtable_bytes += other.memtable_bytes;
+        self.range_key_bytes += other.range_key_bytes;
+        self.earliest_end = self.earliest_end.min(other.earliest_end);
+        self.earliest_written = self.earliest_written.min(other.earliest_written);
+        self.transaction = other.transaction;
+        for keyspace in &other.keyspaces {
+            if !self.keyspaces.iter().any(|known| Arc::ptr_eq(known, keyspace)) {
+                self.keyspaces.push(Arc::clone(keyspace));
+            }
+        }
+        let bytes = self.batch.payload_bytes();
+        if bytes > BATCH_BYTES_MAX || self.memtable_bytes > MEMTABLE_BYTES_MAX {
+            let error = Error::new(ErrorKind::Invalid, format!("a batch of {bytes} bytes"))
+                .expected(format!("at most {BATCH_BYTES_MAX} bytes"));
+            self.refuse(error.advice("write smaller batches to keyspaces that are followed"));
+        }
+        Ok(())
+    }
+
     /// Adds an entry; a broken limit is remembered.
     pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInfo>, kind: EntryKind, key: &[u8], value: &[u8]) {
         if self.invalid.is_some() {
@@ -457,6 +483,45 @@ impl Content<'_> {
                 }
             }
         }
+    }
+
+    /// Gives each operation to `each`, with its place.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    #[cold]
+    pub(super) fn for_each(self, mut each: impl FnMut(u64, Operation<'_>) -> Result<()>) -> Result<()> {
+        let mut one = |at, one: &One<'_>| {
+            let (kind, keyspace) = (one.kind, one.keyspace.id);
+            each(at, Operation::Entry { kind, keyspace, key: one.key, value: one.value })
+        };
+        match self {
+            Content::One(content) => one(0, content),
+            Content::Several(several) => (0..).zip(several).try_for_each(|(at, content)| one(at, content)),
+            Content::Batch(prepared) => {
+                for (at, operation) in (0..).zip(prepared.batch.operations()) {
+                    let Ok(operation) = operation else { unreachable!("a batch reads back what it wrote") };
+                    each(at, operation)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds it to a batch, in which a broken limit is remembered.
+    ///
+    /// # Errors
+    /// `Invalid` when the batch has too many operations then.
+    #[cold]
+    pub(super) fn join(self, prepared: &mut Prepared) -> Result<()> {
+        match self {
+            Content::One(one) => prepared.push(one.keyspace, one.kind, one.key, one.value),
+            Content::Several(several) => {
+                several.iter().for_each(|one| prepared.push(one.keyspace, one.kind, one.key, one.value));
+            }
+            Content::Batch(own) => prepared.append(own)?,
+        }
+        Ok(())
     }
 
     /// Puts it into the memtable and the catalog, with numbers from `first` on.

@@ -23,6 +23,7 @@
 mod change;
 mod conditions;
 mod content;
+mod following;
 mod ingest;
 mod ingesting;
 mod keyspaces;
@@ -284,7 +285,7 @@ fn others_wait(waiting: usize) -> Error {
 }
 
 /// What follows the commit section: wakers run outside it.
-fn finish_commit(engine: &Background, committed: Result<Committed>) -> Result<Committed> {
+fn finish_commit(engine: &Engine, committed: Result<Committed>) -> Result<Committed> {
     match &committed {
         Ok(committed) => tell_of_commit(engine, committed),
         Err(error) => tell_of_refusal(engine, error),
@@ -293,7 +294,10 @@ fn finish_commit(engine: &Background, committed: Result<Committed>) -> Result<Co
 }
 
 #[inline]
-fn tell_of_commit(engine: &Background, committed: &Committed) {
+fn tell_of_commit(engine: &Engine, committed: &Committed) {
+    if engine.feed.is_on() {
+        engine.feed.news.raise();
+    }
     if !(committed.rotated | committed.stall_changed | committed.wants_time) {
         return;
     }
@@ -320,7 +324,7 @@ fn tell_of_refusal(engine: &Background, error: &Error) {
 
 /// The same, of a check and a commit in one stay. `committed` says what of the verdict is one.
 fn finish_checked<T>(
-    engine: &Background,
+    engine: &Engine,
     verdict: Result<T>,
     committed: impl FnOnce(&T) -> Option<&Committed>,
 ) -> Result<T> {
@@ -371,6 +375,20 @@ fn commit_guarded(
     durability: Durability,
 ) -> Result<Committed> {
     content.check()?;
+    if engine.feed.is_on() {
+        return following::commit(engine, commit, content, durability);
+    }
+    commit_checked(engine, commit, content, durability)
+}
+
+/// Commits content that keeps the limits.
+#[inline]
+fn commit_checked(
+    engine: &Engine,
+    commit: &mut Commit,
+    content: Content<'_>,
+    durability: Durability,
+) -> Result<Committed> {
     if engine.transactions.locks.has_prepared() {
         content.check_prepared(&engine.transactions.locks)?;
     }

@@ -5,6 +5,7 @@ mod allocator;
 mod application;
 mod basics;
 mod bucket;
+mod changes;
 mod checkpoint;
 mod clock;
 mod clones;
