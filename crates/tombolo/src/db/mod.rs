@@ -33,6 +33,7 @@ mod tables;
 mod transaction;
 mod transaction_blocking;
 mod transaction_cursor;
+mod transaction_merge;
 mod two_phase;
 
 pub use application::{

@@ -600,24 +600,6 @@ impl Transaction {
         self.write(keyspace, EntryKind::SingleDelete, key.as_ref(), &[])
     }
 
-    /// Adds a [`Keyspace::merge`]. It reads nothing by itself; as any write it conflicts with
-    /// others' writes of the key.
-    ///
-    /// # Errors
-    /// As [`Transaction::put`] and [`Keyspace::merge`].
-    pub fn merge(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Op<()> {
-        let (key, operand) = (key.as_ref(), operand.as_ref());
-        let stored = match keyspace.info().ttl_ms() {
-            0 => keyspace.info().check_operand(operand).map(|()| None),
-            ttl_ms => keyspace.expiring_operand(operand, keyspace.end_of(ttl_ms)).map(Some),
-        };
-        match stored {
-            Ok(None) => self.write(keyspace, EntryKind::Merge, key, operand),
-            Ok(Some(stored)) => self.write(keyspace, EntryKind::ExpiringMerge, key, &stored),
-            Err(error) => Op::ready(Err(error)),
-        }
-    }
-
     /// Adds a [`Keyspace::delete_range`]: it conflicts with others' writes of all keys in the
     /// range.
     ///
@@ -627,7 +609,7 @@ impl Transaction {
         self.write(keyspace, EntryKind::RangeDelete, from.as_ref(), to.as_ref())
     }
 
-    fn write(&self, keyspace: &Keyspace, kind: EntryKind, key: &[u8], value: &[u8]) -> Op<()> {
+    pub(super) fn write(&self, keyspace: &Keyspace, kind: EntryKind, key: &[u8], value: &[u8]) -> Op<()> {
         // Before anything is locked for it.
         let checked =
             self.shared.check(keyspace).and_then(|()| Cost::of(keyspace.info(), kind, key, value).map(drop));

@@ -15,6 +15,10 @@ pub struct BlockingTransaction(Transaction);
 
 #[allow(clippy::missing_errors_doc, reason = "each verb's errors are those of the verb that it waits for")]
 impl BlockingTransaction {
+    pub(super) fn inner(&self) -> &Transaction {
+        &self.0
+    }
+
     pub(super) fn into_inner(self) -> Transaction {
         self.0
     }
@@ -89,16 +93,6 @@ impl BlockingTransaction {
     /// As [`Transaction::single_delete`].
     pub fn single_delete(&self, keyspace: &BlockingKeyspace, key: impl AsRef<[u8]>) -> Result<()> {
         self.0.single_delete(keyspace.keyspace(), key).wait()
-    }
-
-    /// As [`Transaction::merge`].
-    pub fn merge(
-        &self,
-        keyspace: &BlockingKeyspace,
-        key: impl AsRef<[u8]>,
-        operand: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.0.merge(keyspace.keyspace(), key, operand).wait()
     }
 
     /// As [`Transaction::delete_range`].

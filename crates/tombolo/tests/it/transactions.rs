@@ -69,6 +69,32 @@ fn walk(mut cursor: TransactionCursor) -> Vec<(String, String)> {
 }
 
 #[test]
+fn operands_that_end_are_part_of_transactions() {
+    let db = open("ending operands");
+    let keys = with_appends(&db, "keys");
+    keys.put("a", "1").wait().unwrap();
+    let transaction = db.transaction();
+    transaction.merge_ttl(&keys, "a", "2", Duration::from_secs(100)).wait().unwrap();
+    let end = db.time_ms() + 100_000;
+    transaction.merge_until(&keys, "b", "3", end).wait().unwrap();
+    let error = transaction.merge_until(&keys, "b", "4", 1).wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "it has passed");
+    let get = |key: &str| text(transaction.get(&keys, key).wait().unwrap());
+    assert_eq!((get("a").as_deref(), get("b").as_deref()), (Some("12"), Some("3")));
+    transaction.commit().wait().unwrap();
+    let mut cursor = keys.cursor::<&str>(..);
+    assert!(cursor.next().unwrap() && cursor.value() == b"12" && cursor.expires_ms().is_some());
+    assert!(cursor.next().unwrap() && cursor.value() == b"3" && cursor.expires_ms() == Some(end));
+    let blocking = db.blocking();
+    let keys = blocking.keyspace("keys").unwrap();
+    let transaction = blocking.transaction();
+    transaction.merge_ttl(&keys, "b", "5", Duration::from_secs(100)).unwrap();
+    transaction.merge_until(&keys, "b", "6", end).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(text(keys.get("b").unwrap()).as_deref(), Some("356"));
+}
+
+#[test]
 fn a_transaction_reads_its_own_writes_and_nobody_else_does() {
     let db = open("own");
     let keys = with_appends(&db, "keys");
