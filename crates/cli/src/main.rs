@@ -5,6 +5,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic on a closed pipe: see `output`")]
 
+mod backup;
 mod bench;
 mod compactor;
 mod cost;
@@ -113,6 +114,9 @@ enum Command {
     /// Creates, writes, reads, scans and verifies databases.
     #[command(subcommand)]
     Db(db::Command),
+    /// Makes, verifies, restores and deletes backups in another store.
+    #[command(subcommand)]
+    Backup(backup::Command),
     /// Waits beside a writer, and takes the database over once that is gone.
     Standby(standby::Arguments),
     /// Runs a node that lends memory to near-compute logs, or asks one what it does.
@@ -295,6 +299,7 @@ fn main() -> ExitCode {
         Command::Standby(arguments) => standby::run(&arguments, &output),
         Command::Migrate(command) => migrate::run(&command, &output),
         Command::Gc(arguments) => gc::run(&arguments, &output),
+        Command::Backup(command) => backup::run(&command, &output),
         Command::Db(command) => db::run(&command, &output),
         Command::Workload(command) => workload::run(&command, &output),
         Command::Explain(arguments) => explain::run(&arguments, &output),

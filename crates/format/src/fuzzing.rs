@@ -72,10 +72,12 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("zoned", zoned),
 ];
 
-/// Payloads of log entries; prepared transactions and changes, which have one in them.
+/// Payloads of log entries; prepared transactions, changes and archives of them, which have some in
+/// them.
 pub fn batch(bytes: &[u8]) {
     crate::prepared::check_any(bytes);
     crate::change::check_any(bytes);
+    crate::backup::check_any(bytes);
     let Ok(operations) = Operations::new(bytes) else { return };
     let promised = operations.remaining() as usize;
     assert!(operations.take(promised + 2).count() <= promised + 1);

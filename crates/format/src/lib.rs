@@ -15,6 +15,7 @@
 compile_error!("sizes in files are 64 bits wide: Tombolo needs a 64-bit target");
 
 pub mod aligned;
+pub mod backup;
 pub mod batch;
 pub mod block;
 pub mod change;

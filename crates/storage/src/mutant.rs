@@ -124,6 +124,12 @@ pub enum Mutant {
     ChangesToldEarly,
     FollowedForgotten,
     BeforeImageAcrossGap,
+    // Backups
+    BackupChecksumIgnored,
+    BackupsUnlocked,
+    PruneDeletesNamed,
+    RestoreAcrossGap,
+    RestoreAppliesTwice,
     // Compaction filters
     FilterIgnoresSnapshots,
     FilterDropsOverOlder,

@@ -10,6 +10,7 @@
 //! - Compaction: `pick (pure) → run (anywhere) → install (writer only)`.
 //! - Open: `read manifest → claim → fence the logs → replay → serve`.
 
+mod backup;
 mod budget;
 mod cache;
 mod checkpoint;
@@ -57,6 +58,7 @@ mod version;
 mod workers;
 mod write;
 
+pub use backup::{Archived, Backup, BackupReport, Backups, Keep, Pruned, RestorePoint, Restored};
 pub use budget::{Category as MemoryCategory, MemoryBudget};
 pub use checkpoint::Checkpoint;
 pub use clones::{CloneState, SharedClone};

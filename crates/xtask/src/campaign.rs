@@ -109,6 +109,23 @@ const CAMPAIGNS: &[Campaign] = &[
         ])],
     },
     Campaign {
+        name: "feed",
+        protects: "the change feed through a thousand takeovers, two hundred points restored of backups",
+        minutes: 4,
+        runs: &[Deep(&[
+            "test",
+            "-p",
+            "tombolo",
+            "--features",
+            "mutants",
+            "--test",
+            "it",
+            "--",
+            "changes::",
+            "backups::",
+        ])],
+    },
+    Campaign {
         name: "model",
         protects: "models of the manifest chain and of deletion, searched deeper than by the tests",
         minutes: 20,

@@ -9,14 +9,13 @@ use std::time::Duration;
 use clap::Args;
 use tombolo::{Batch, Keyspace, OpenMode};
 use tombolo_format::key::VALUE_BYTES_MAX;
-use tombolo_storage::duration::{DURATION_WANTED, parse_duration};
 
 use super::condition::{self, ConditionArguments};
 use super::{Common, Survives, finish_write};
 use crate::database::{NewArguments, TakeOverArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
-use crate::text::Form;
+use crate::text::{self, Form};
 
 /// Arguments of `put`.
 #[derive(Args)]
@@ -105,7 +104,7 @@ pub struct Delete {
 struct LifeArguments {
     /// What the key has ends after this time, such as 10m or 36h. Default: the keyspace's setting
     /// ttl.
-    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    #[arg(long, value_name = "TIME", value_parser = text::length_of_time)]
     ttl: Option<Duration>,
     /// What the key has ends at this moment: milliseconds since 1970 of the database's time, which
     /// `db time` says.
@@ -129,11 +128,6 @@ impl LifeArguments {
             (None, None) => batch.merge(keyspace, key, operand),
         };
     }
-}
-
-/// Reads an argument that is a length of time.
-fn ttl(text: &str) -> std::result::Result<Duration, String> {
-    parse_duration(text).ok_or_else(|| format!("write {DURATION_WANTED}"))
 }
 
 /// Arguments of `delete-range`.

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tombolo::Stats;
 pub use tombolo_env::clock::date;
+use tombolo_storage::duration::{DURATION_WANTED, parse_duration};
 use tombolo_storage::size::{SIZE_WANTED, parse_size};
 
 use crate::failure::{Failure, Result};
@@ -243,6 +244,55 @@ pub fn duration(duration: Duration) -> String {
         _ if seconds >= 1e-3 => format!("{:.2} ms", seconds * 1e3),
         _ => format!("{:.0} µs", seconds * 1e6),
     }
+}
+
+/// Reads an argument that is a moment: seconds since 1970, or a date and a time of UTC as
+/// [`date`] writes them.
+///
+/// # Errors
+/// What was expected.
+pub fn unix_seconds(text: &str) -> std::result::Result<u64, String> {
+    let wanted = || "write seconds since 1970, or a date and a time of UTC: 2026-11-28 14:30:00".to_owned();
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let text = text.trim_end_matches(" UTC").trim_end_matches('Z');
+    let (day, time) = text.split_once([' ', 'T']).ok_or_else(wanted)?;
+    let numbers =
+        |text: &str, by| -> Option<Vec<u64>> { text.split(by).map(|part| part.parse().ok()).collect() };
+    let (day, time) = numbers(day, '-').zip(numbers(time, ':')).ok_or_else(wanted)?;
+    let ([year, month, day], [hour, minute, rest @ ..]) = (&day[..], &time[..]) else { return Err(wanted()) };
+    let second = match rest {
+        [] => 0,
+        [second] => *second,
+        _ => return Err(wanted()),
+    };
+    let is_right = (1970..=9999).contains(year)
+        && (1..=12).contains(month)
+        && (1..=31).contains(day)
+        && *hour < 24
+        && *minute < 60
+        && second < 60;
+    if !is_right {
+        return Err(wanted());
+    }
+    // Years that begin in March, so that a leap day is the last of one.
+    let (from_march, months) = if *month > 2 { (*year, month - 3) } else { (year - 1, month + 9) };
+    let years = from_march * 365 + from_march / 4 - from_march / 100 + from_march / 400;
+    // From 1 March of the year 0 to 1970 there are as many days.
+    let days = (years + (months * 153 + 2) / 5 + day - 1).checked_sub(719_468).ok_or_else(wanted)?;
+    let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+    // A month has its days.
+    let is_there = date(seconds).starts_with(&format!("{year:04}-{month:02}-{day:02} "));
+    if is_there { Ok(seconds) } else { Err(wanted()) }
+}
+
+/// Reads an argument that is a length of time.
+///
+/// # Errors
+/// What was expected.
+pub fn length_of_time(text: &str) -> std::result::Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| format!("write {DURATION_WANTED}"))
 }
 
 /// What tables hold, for people.

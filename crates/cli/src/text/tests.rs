@@ -107,5 +107,19 @@ fn dates_are_of_the_calendar() {
         (4_107_542_400, "2100-03-01 00:00:00 UTC"),
     ] {
         assert_eq!(date(seconds), shown);
+        assert_eq!(unix_seconds(shown), Ok(seconds));
+    }
+    assert_eq!(unix_seconds("1970-01-02T00:01Z"), Ok(86_460));
+    assert_eq!(unix_seconds("17"), Ok(17));
+    for wrong in [
+        "",
+        "today",
+        "2026-02-30 00:00",
+        "2026-11-28",
+        "2026-11-28 24:00",
+        "1960-01-01 00:00",
+        "1-1-1 1:1:1:1",
+    ] {
+        assert!(unix_seconds(wrong).is_err(), "{wrong}");
     }
 }

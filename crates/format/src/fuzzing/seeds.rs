@@ -392,6 +392,8 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("batch", a_single_entry()),
         ("batch", crate::prepared::example()),
         ("batch", crate::change::example()),
+        ("batch", crate::backup::examples()[1].clone()),
+        ("batch", crate::backup::examples()[2].clone()),
         ("log_segment", a_segment()),
         (
             "log_segment",

@@ -436,7 +436,7 @@ pub(crate) fn edits(state: &State) -> Vec<Edit> {
     state.edits().into_iter().filter(kept).collect()
 }
 
-fn encode(
+pub(crate) fn encode(
     edits: &[Edit],
     identity: tombolo_format::manifest::snapshot::SnapshotIdentity,
     mut take: impl FnMut(Vec<u8>),

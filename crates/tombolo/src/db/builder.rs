@@ -761,7 +761,7 @@ impl Builder {
     }
 }
 
-pub(super) fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)> {
+pub(crate) fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStore>, Arc<dyn LogStore>)> {
     if let Some((objects, log)) = &builder.stores {
         return Ok((MeterObjectStore::wrap(Arc::clone(objects)), Arc::clone(log)));
     }
@@ -773,7 +773,7 @@ pub(super) fn stores(builder: &Builder, env: &Env) -> Result<(Arc<dyn ObjectStor
     Ok((objects, log_store))
 }
 
-fn objects(builder: &Builder, env: &Env) -> Result<Arc<dyn ObjectStore>> {
+pub(crate) fn objects(builder: &Builder, env: &Env) -> Result<Arc<dyn ObjectStore>> {
     match &builder.stores {
         Some((objects, _)) => Ok(MeterObjectStore::wrap(Arc::clone(objects))),
         None => {

@@ -43,6 +43,7 @@ pub use application::{
 pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
+pub(crate) use builder::{objects, stores};
 pub use changes::{Before, Change, ChangeEvent, ChangeKind, Changes};
 pub use cursor::Cursor;
 #[cfg(feature = "metrics")]

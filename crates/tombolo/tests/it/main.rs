@@ -3,6 +3,7 @@
 
 mod allocator;
 mod application;
+mod backups;
 mod basics;
 mod bucket;
 mod changes;

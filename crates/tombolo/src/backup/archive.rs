@@ -1,0 +1,122 @@
+//! Changes of a database, kept beside its backups for as long as they are wanted.
+//!
+//! Invariant: an object of changes says after which number it comes; between that number and its
+//! first change there is none. So a place knows where changes are missing.
+
+use tombolo_format::backup::ArchivedChanges;
+use tombolo_storage::{ErrorKind, Result};
+
+use super::store::Place;
+use super::{BackupReport, Backups, is_damage};
+use crate::db::{Changes, Db};
+use crate::op::Op;
+
+/// Bytes of changes that are put at once, about.
+const AT_ONCE_BYTES: usize = 8 << 20;
+
+/// What one look has brought into the archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Archived {
+    /// Changes.
+    pub changes: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// All changes up to this number are in the archive, but for gaps.
+    pub last: u64,
+    /// Changes between these numbers were gone before they came here.
+    pub gap: Option<(u64, u64)>,
+}
+
+impl Backups {
+    /// The name of the subscription by which an archive keeps its changes at the database:
+    /// [`Backups::archive`].
+    pub const SUBSCRIPTION: &str = "archive";
+
+    /// Brings all changes that the database keeps ([`Db::subscribe`]) and that are not here yet
+    /// into the archive, up to now. With the backups, any later point can be restored of them:
+    /// [`Backups::restore`]. `db` is a writer, or that of a reader. A writer then lets go of what
+    /// is kept for the subscription [`Backups::SUBSCRIPTION`]; by a reader, its bytes bound that.
+    /// Changes that were gone before they came here are told as a gap, now and by
+    /// [`Backups::verify`].
+    ///
+    /// # Errors
+    /// `Unsupported` when the database keeps no changes as a whole; `Invalid` for a place of
+    /// another database; those of [`Changes::try_next`] and of the store.
+    pub fn archive(&self, db: &Db) -> Op<Archived> {
+        let (this, db) = (self.clone(), db.clone());
+        self.start("archive of changes", async move {
+            let database = db.engine().manifest.state().database().map_or(0, |database| database.id);
+            this.place.claim(database).await?;
+            let archived = archive(&this.place, &db, database).await?;
+            if !db.engine().is_read_only() {
+                db.took(Backups::SUBSCRIPTION, archived.last).await?;
+            }
+            Ok(archived)
+        })
+    }
+
+    pub(super) async fn verify_changes(&self, report: &mut BackupReport) -> Result<()> {
+        let mut reached = None::<u64>;
+        for (after, last) in self.place.changes().await? {
+            match self.place.read_changes(after, last).await {
+                Ok(found) => report.changes += found.changes.len() as u64,
+                Err(error) if is_damage(&error) => report.damage.push(error.to_string()),
+                Err(error) => return Err(error),
+            }
+            if let Some(reached) = reached.filter(|reached| *reached < after) {
+                report.gaps.push((reached, after));
+            }
+            reached = Some(reached.map_or(last, |reached| reached.max(last)));
+        }
+        Ok(())
+    }
+}
+
+async fn archive(place: &Place, db: &Db, database: u64) -> Result<Archived> {
+    let mut archived = Archived::default();
+    let reached = place.changes().await?.into_iter().map(|(_, last)| last).max();
+    let mut changes = match reached {
+        Some(reached) => db.changes(reached)?,
+        None => begin(db).await?,
+    };
+    loop {
+        let (after, mut bytes) = (changes.sequence(), 0);
+        let mut found = Vec::new();
+        while bytes < AT_ONCE_BYTES {
+            match changes.try_next_async().await {
+                Ok(Some(change)) => {
+                    bytes += ArchivedChanges::bytes_of(change.raw());
+                    found.push((change.sequence, change.raw().to_vec()));
+                }
+                Ok(None) => break,
+                Err(error) if error.kind() == ErrorKind::NotFound && found.is_empty() => {
+                    // The archive has not come in time: it goes on with what there is.
+                    changes = begin(db).await?;
+                    if changes.sequence() <= after {
+                        return Err(error);
+                    }
+                    archived.gap = Some((archived.gap.map_or(after, |(from, _)| from), changes.sequence()));
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        archived.last = changes.sequence();
+        if found.is_empty() {
+            if archived.gap.is_some_and(|(_, to)| to == archived.last) && archived.last > after {
+                continue;
+            }
+            return Ok(archived);
+        }
+        archived.changes += found.len() as u64;
+        archived.bytes += bytes as u64;
+        place.put_changes(&ArchivedChanges { database, after, changes: found }).await?;
+    }
+}
+
+/// A walk over all changes that are kept.
+async fn begin(db: &Db) -> Result<Changes> {
+    let after = db.changes_kept_after().await?;
+    db.changes(after)
+}

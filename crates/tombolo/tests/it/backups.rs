@@ -1,0 +1,393 @@
+//! Backups in another store, archived changes, and databases restored of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo::{
+    Backups, Batch, Builder, Db, Durability, Env, ErrorKind, Ingest, Keep, KeyspaceOptions, OpenMode,
+    Options, ReaderOptions, Registry, RestorePoint, Restored, Result, TableFileBuilder, TablePlace, TakeOver,
+};
+use tombolo_env::simulated::World;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::{Epoch, LogStore, ObjectName, ObjectStore, Placement, Purpose, Request};
+
+type Contents = BTreeMap<(String, Vec<u8>), Vec<u8>>;
+
+struct Places {
+    env: Env,
+    objects: Arc<dyn ObjectStore>,
+    log: Arc<dyn LogStore>,
+    kept: Arc<dyn ObjectStore>,
+}
+
+impl Places {
+    fn builder_of(&self, objects: &Arc<dyn ObjectStore>, log: &Arc<dyn LogStore>) -> Builder {
+        let settings = ["memory_bytes=2097152", "memtable_bytes=65536", "automatic_compaction=false"];
+        let options = Options::parse(settings).unwrap();
+        let builder = Db::builder("mem://backups").env(self.env.clone()).take_over(TakeOver::Always);
+        builder.stores(Arc::clone(objects), Arc::clone(log)).options(options)
+    }
+
+    fn builder(&self) -> Builder {
+        self.builder_of(&self.objects, &self.log)
+    }
+
+    /// An empty place.
+    fn elsewhere(&self) -> Builder {
+        let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&self.env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&self.env));
+        self.builder_of(&objects, &log)
+    }
+
+    fn backups(&self) -> Backups {
+        Backups::of(&self.env, Arc::clone(&self.kept))
+    }
+
+    async fn back_up(&self, db: &Db) -> Result<tombolo::Backup> {
+        db.checkpoint("moment").await.unwrap();
+        let backup = self.backups().create(self.builder().at_checkpoint("moment")).await;
+        db.delete_checkpoint("moment").await.unwrap();
+        backup
+    }
+
+    /// What a restore of a point holds.
+    async fn restored(&self, point: RestorePoint) -> Result<(Restored, Contents)> {
+        let target = self.elsewhere();
+        let restored = self.backups().restore(point, target.clone()).await?;
+        let db = target.mode(OpenMode::Open).open().await?;
+        Ok((restored, contents(&db).await))
+    }
+
+    async fn names(&self, prefix: &str) -> Vec<ObjectName> {
+        let request = Request::new(Purpose::Manifest, Epoch::NONE);
+        let listed = self.kept.list(request, prefix, None, 1000).await.unwrap();
+        listed.objects.into_iter().map(|object| object.name).collect()
+    }
+
+    /// Changes a byte of an object of backups.
+    async fn damage(&self, object: &ObjectName) {
+        let request = Request::new(Purpose::Manifest, Epoch::NONE);
+        let mut bytes = self.kept.read(request, object, 0..1 << 30).await.unwrap().to_vec();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        self.kept.delete(request, object).await.unwrap();
+        let placement = Placement::new(tombolo_storage::ObjectKind::Table, tombolo_storage::Life::Long);
+        self.kept.put_if_absent(request, object, placement, bytes.into()).await.unwrap();
+    }
+}
+
+async fn contents(db: &Db) -> Contents {
+    let mut all = Contents::new();
+    for keyspace in db.keyspaces() {
+        let mut scan = keyspace.scan::<&[u8]>(..);
+        while let Some((key, value)) = scan.next_async().await.unwrap() {
+            all.insert((keyspace.name().to_owned(), key.to_vec()), value.to_vec());
+        }
+    }
+    all
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Places) -> F + Send + 'static) {
+    let world = World::new(1);
+    let process = world.process("process");
+    let env = process.env();
+    let objects = Arc::new(MemoryObjectStore::unnamed(&env));
+    let log = Arc::new(MemoryLogStore::unnamed(&env));
+    let kept = Arc::new(MemoryObjectStore::unnamed(&env));
+    process.run(async move { test(Places { env, objects, log, kept }).await }).unwrap();
+}
+
+async fn fill(db: &Db, from: u32, to: u32) {
+    for number in from..to {
+        // Bytes that hardly compress.
+        let mut seed = u64::from(number) + 1;
+        let mut byte = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 56) as u8
+        };
+        let value: Vec<u8> = (0..2000).map(|_| byte()).collect();
+        db.default_keyspace().put_with(number.to_be_bytes(), value, Durability::Accepted).await.unwrap();
+    }
+}
+
+/// Tables are copied once, and go with the last backup that names them.
+fn backups_share_tables() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        let backups = places.backups();
+        assert_eq!(
+            backups.restore(RestorePoint::Newest, places.elsewhere()).await.unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+        fill(&db, 0, 100).await;
+        let first = places.back_up(&db).await.unwrap();
+        assert_eq!((first.number, first.copied_bytes), (1, Some(first.bytes)));
+        let before = contents(&db).await;
+        fill(&db, 100, 120).await;
+        let second = places.back_up(&db).await.unwrap();
+        assert!(second.copied_bytes.unwrap() < second.bytes / 2, "{second:?}");
+        fill(&db, 110, 130).await;
+        db.compact().await.unwrap();
+        let third = places.back_up(&db).await.unwrap();
+        let unchanged = places.back_up(&db).await.unwrap();
+        assert_eq!((unchanged.number, unchanged.copied_bytes), (4, Some(0)));
+        assert_eq!(backups.list().await.unwrap().len(), 4);
+        let report = backups.verify().await.unwrap();
+        assert_eq!((report.backups, &report.damage[..], &report.gaps[..]), (4, &[][..], &[][..]));
+        assert_eq!(places.restored(RestorePoint::Backup(1)).await.unwrap().1, before);
+        let (restored, found) = places.restored(RestorePoint::Newest).await.unwrap();
+        assert_eq!((restored.backup, restored.changes, restored.is_complete), (4, 0, true));
+        assert_eq!(found, contents(&db).await);
+        // Onto one that is not empty.
+        let error = backups.restore(RestorePoint::Newest, places.builder()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        let pruned = backups.prune(Keep { newest: 2, younger_than: None }).await.unwrap();
+        assert_eq!(pruned.backups, [1, 2]);
+        assert!(pruned.tables > 0, "{pruned:?}");
+        assert!(places.restored(RestorePoint::Backup(3)).await.unwrap().1 == found, "{third:?}");
+        assert_eq!(places.restored(RestorePoint::Backup(1)).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let all = Keep { newest: 0, younger_than: Some(Duration::from_secs(3600)) };
+        assert!(backups.prune(all).await.unwrap().backups.is_empty(), "they are young");
+        assert_eq!(backups.prune(Keep { newest: 0, younger_than: None }).await.unwrap().backups, [3]);
+        assert_eq!(backups.verify().await.unwrap().damage, [""; 0]);
+        // Another database.
+        let other = places.elsewhere();
+        let db = other.clone().open().await.unwrap();
+        db.checkpoint("moment").await.unwrap();
+        let error = backups.create(other.clone().at_checkpoint("moment")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(backups.create(other).await.unwrap_err().kind(), ErrorKind::Invalid, "without a name");
+    });
+}
+
+#[test]
+fn backups_are_incremental_and_go_one_by_one() {
+    backups_share_tables();
+}
+
+/// Damage is told by a check, and not restored.
+fn damaged_backups() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        fill(&db, 0, 50).await;
+        places.back_up(&db).await.unwrap();
+        let table = places.names("tables/").await.remove(0);
+        places.damage(&table).await;
+        let report = places.backups().verify().await.unwrap();
+        assert_eq!(report.damage.len(), 1, "{report:?}");
+        let error = places.restored(RestorePoint::Newest).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains(table.as_str()), "{error}");
+        let backup = places.names("backups/").await.remove(0);
+        places.damage(&backup).await;
+        assert!(places.backups().list().await.unwrap()[0].damage.is_some());
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    });
+}
+
+#[test]
+fn what_is_damaged_is_not_restored() {
+    damaged_backups();
+}
+
+/// One at a time makes or deletes backups; of one that died the lock can be broken, and what it
+/// left is deleted.
+fn locked_backups() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        fill(&db, 0, 10).await;
+        places.back_up(&db).await.unwrap();
+        let request = Request::new(Purpose::Manifest, Epoch::NONE);
+        let placement = Placement::new(tombolo_storage::ObjectKind::Pin, tombolo_storage::Life::Long);
+        for name in ["locks/00000000000000aa", "tables/00000000000000aa-00000000000000bb"] {
+            let object = ObjectName::new(name).unwrap();
+            places.kept.put_if_absent(request, &object, placement, b"left".to_vec().into()).await.unwrap();
+        }
+        let keep = Keep { newest: 1, younger_than: None };
+        assert_eq!(places.backups().prune(keep).await.unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(places.back_up(&db).await.unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(places.backups().break_locks().await.unwrap(), 1);
+        assert_eq!(places.backups().prune(keep).await.unwrap().tables, 1);
+        assert!(places.names("locks/").await.is_empty());
+    });
+}
+
+#[test]
+fn one_at_a_time_is_at_work() {
+    locked_backups();
+}
+
+/// Against an oracle: what the database held after each write.
+fn points_between_backups() {
+    run(|places| async move {
+        let mut db = places.builder().open().await.unwrap();
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        let backups = places.backups();
+        let mut held: Vec<(u64, u64, Contents)> = Vec::new();
+        let mut dropped = 0;
+        let rounds: u32 = if crate::is_deep() { 400 } else { 60 };
+        for round in 0..rounds {
+            let keys = db.default_keyspace();
+            let number = |salt: u32| (round * 7 + salt) as u8 % 16;
+            match round % 10 {
+                3 => {
+                    let name = format!("more-{round}");
+                    db.create_keyspace(&name, KeyspaceOptions::default()).await.unwrap();
+                }
+                6 => keys.delete_range([number(0)], [number(0) + 3]).await.unwrap(),
+                8 if round % 20 == 18 => {
+                    db.drop_keyspace(&format!("more-{}", round - 5)).await.unwrap();
+                    dropped += 1;
+                }
+                _ => {
+                    let mut batch = Batch::new();
+                    batch.put(&keys, [number(1)], format!("{round}")).delete(&keys, [number(2)]);
+                    if let Some(other) = db.keyspaces().iter().find(|other| other.name() != "default") {
+                        batch.put(other, [number(3)], format!("{round}"));
+                    }
+                    db.write(batch).await.unwrap();
+                }
+            }
+            let last = db.snapshot().sequence();
+            let time = u64::try_from(places.env.unix_time().as_millis()).unwrap();
+            held.push((last, time, contents(&db).await));
+            places.env.sleep(Duration::from_millis(1500)).await;
+            if round % 15 == 5 {
+                places.back_up(&db).await.unwrap();
+            }
+            if round % 4 == 1 {
+                let archived = backups.archive(&db).await.unwrap();
+                assert_eq!((archived.last, archived.gap), (last, None));
+            }
+            if round % 13 == 12 {
+                db = places.builder().open().await.unwrap();
+            }
+        }
+        assert!(dropped > 0);
+        // By a reader as well; nothing comes twice.
+        let reader = places.builder().open_reader(ReaderOptions::default()).await.unwrap();
+        backups.archive(reader.db()).await.unwrap();
+        assert_eq!(backups.archive(reader.db()).await.unwrap().changes, 0);
+        let first = backups.list().await.unwrap()[0].clone();
+        let behind = held.iter().filter(|(last, ..)| *last >= first.last_sequence);
+        for (at, (last, time, expected)) in behind.enumerate().filter(|(at, _)| at % 3 == 0) {
+            let (restored, found) = places.restored(RestorePoint::Sequence(*last)).await.unwrap();
+            assert_eq!(found, *expected, "{at}: write {last} by {restored:?}");
+            if *time < first.created_unix_ms {
+                continue;
+            }
+            let (restored, found) = places.restored(RestorePoint::UnixMs(*time)).await.unwrap();
+            assert_eq!(found, *expected, "{at}: time {time} by {restored:?}");
+        }
+        let (restored, found) = places.restored(RestorePoint::Newest).await.unwrap();
+        assert_eq!((&found, restored.is_complete), (&held.last().unwrap().2, true));
+        let (restored, _) = places.restored(RestorePoint::UnixMs(u64::MAX - 1)).await.unwrap();
+        assert!(!restored.is_complete, "nobody knows what came after the archive");
+        for point in [RestorePoint::Sequence(0), RestorePoint::Sequence(1 << 40), RestorePoint::UnixMs(1)] {
+            assert_eq!(places.restored(point).await.unwrap_err().kind(), ErrorKind::NotFound, "{point:?}");
+        }
+    });
+}
+
+#[test]
+fn every_point_between_backups_is_as_it_was() {
+    points_between_backups();
+}
+
+/// Two that archive at once leave changes twice, and each is applied once.
+fn changes_that_were_archived_twice() {
+    run(|places| async move {
+        let operator = Some(tombolo::OperatorName::parse("append").unwrap());
+        let db = places.builder().open().await.unwrap();
+        let keys =
+            db.create_keyspace("keys", KeyspaceOptions { operator, ..Default::default() }).await.unwrap();
+        db.subscribe("other", 1 << 20).await.unwrap();
+        places.back_up(&db).await.unwrap();
+        let kept: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&places.env));
+        let aside = Backups::of(&places.env, Arc::clone(&kept));
+        for number in 0..3 {
+            keys.merge("k", number.to_string()).await.unwrap();
+            if number > 0 {
+                // Another that began before, and comes later with more.
+                let backups = if number == 1 { places.backups() } else { aside.clone() };
+                backups.archive(&db).await.unwrap();
+            }
+        }
+        let request = Request::new(Purpose::Manifest, Epoch::NONE);
+        for object in kept.list(request, "changes/", None, 10).await.unwrap().objects {
+            let bytes = kept.read(request, &object.name, 0..1 << 20).await.unwrap();
+            let placement = Placement::new(tombolo_storage::ObjectKind::Table, tombolo_storage::Life::Long);
+            places.kept.put_if_absent(request, &object.name, placement, bytes).await.unwrap();
+        }
+        assert_eq!(places.names("changes/").await.len(), 2);
+        let (_, found) = places.restored(RestorePoint::Newest).await.unwrap();
+        assert_eq!(found[&("keys".to_owned(), b"k".to_vec())], b"012");
+    });
+}
+
+#[test]
+fn changes_are_applied_once() {
+    changes_that_were_archived_twice();
+}
+
+/// Changes that were gone before they were archived are told, and nothing is restored over them.
+fn an_archive_that_came_too_late() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        db.subscribe("other", 64 << 10).await.unwrap();
+        fill(&db, 0, 5).await;
+        places.back_up(&db).await.unwrap();
+        let backups = places.backups();
+        let archived = backups.archive(&db).await.unwrap();
+        assert_eq!((archived.changes, archived.gap), (5, None));
+        fill(&db, 5, 200).await;
+        let late = backups.archive(&db).await.unwrap();
+        assert_eq!(late.gap.unwrap().0, archived.last);
+        let report = backups.verify().await.unwrap();
+        assert_eq!(report.gaps, [late.gap.unwrap()]);
+        assert_eq!(report.damage, [""; 0]);
+        assert!(places.restored(RestorePoint::Sequence(archived.last)).await.is_ok(), "before the gap");
+        let error = places.restored(RestorePoint::Newest).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("not in the archive"), "{error}");
+        let error = places.restored(RestorePoint::Sequence(late.last)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        places.back_up(&db).await.unwrap();
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, contents(&db).await);
+        // Tables from outside are in backups, and not in changes.
+        let place = TablePlace::object(Arc::clone(&places.objects), "part").unwrap();
+        let (registry, options) = (Registry::with_defaults(), KeyspaceOptions::default());
+        let mut table = TableFileBuilder::create_with(places.env.clone(), registry, place.clone(), options)
+            .await
+            .unwrap();
+        table.put("c", "3").await.unwrap();
+        table.finish().await.unwrap();
+        db.ingest(Ingest::new().table(&db.default_keyspace(), place)).await.unwrap();
+        backups.archive(&db).await.unwrap();
+        let error = places.restored(RestorePoint::Newest).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        places.back_up(&db).await.unwrap();
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, contents(&db).await);
+        // Changes older than the oldest backup go.
+        let pruned = backups.prune(Keep { newest: 1, younger_than: None }).await.unwrap();
+        assert!(pruned.changes > 0 && backups.verify().await.unwrap().gaps.is_empty(), "{pruned:?}");
+    });
+}
+
+#[test]
+fn a_gap_in_the_archive_is_told() {
+    an_archive_that_came_too_late();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn backups_that_are_kept_wrongly_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    notices(Mutant::BackupChecksumIgnored, damaged_backups);
+    notices(Mutant::BackupsUnlocked, locked_backups);
+    notices(Mutant::PruneDeletesNamed, backups_share_tables);
+    notices(Mutant::RestoreAcrossGap, an_archive_that_came_too_late);
+    notices(Mutant::RestoreAppliesTwice, changes_that_were_archived_twice);
+}
