@@ -3,6 +3,7 @@
 mod checkpoint;
 pub mod clones;
 mod condition;
+mod explain_get;
 mod files;
 mod keyspaces;
 mod look;
@@ -56,6 +57,8 @@ pub enum Command {
     Merge(write::Merge),
     /// Prints the value of a key; exit code 3 when it has none.
     Get(Get),
+    /// Does a get, and says what it asked: memtables, filters, tables and blocks, and why.
+    ExplainGet(explain_get::ExplainGet),
     /// Deletes a key, there or not.
     Delete(write::Delete),
     /// Deletes all keys from one on and before another: one write, however many there are.
@@ -99,9 +102,9 @@ pub enum Command {
     /// Lists transactions that are prepared and not decided, and decides them.
     #[command(subcommand)]
     Transactions(transactions::Command),
-    /// Follows what is written, batch by batch; disturbs nobody.
+    /// Follows the writes of others, batch by batch; disturbs nobody.
     Watch(watch::Watch),
-    /// Subscribes to what is written, so that changes are kept, and ends that.
+    /// Subscribes to changes, so that they are kept, and ends that.
     #[command(subcommand)]
     Subscriptions(watch::Command),
     /// Says who has the database open, and since when; disturbs nobody.
@@ -258,6 +261,7 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Put(arguments) => write::put(arguments, output),
         Command::Merge(arguments) => write::merge(arguments, output),
         Command::Get(arguments) => get(arguments, output),
+        Command::ExplainGet(arguments) => explain_get::run(arguments, output),
         Command::Delete(arguments) => write::delete(arguments, output),
         Command::DeleteRange(arguments) => write::delete_range(arguments, output),
         Command::DeleteFilesInRange(arguments) => files::run(arguments, output),

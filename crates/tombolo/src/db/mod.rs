@@ -15,6 +15,7 @@ mod cursor;
 mod delete_files;
 #[cfg(feature = "metrics")]
 mod endpoint;
+mod explain;
 mod ingest;
 mod joins;
 mod keyspace;
@@ -48,6 +49,7 @@ pub use changes::{Before, Change, ChangeEvent, ChangeKind, Changes};
 pub use cursor::Cursor;
 #[cfg(feature = "metrics")]
 pub use endpoint::MetricsServer;
+pub use explain::{GetExplanation, GetPiece, GetStep, GetVersion, GetWhence, NotAsked};
 pub use ingest::Ingest;
 pub use keyspace::Keyspace;
 pub use property::{Property, PropertyValue, Unit};

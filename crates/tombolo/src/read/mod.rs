@@ -13,6 +13,7 @@
 //!    the newest. Where what was ingested lies over a keyspace's memtables, numbers say which is.
 
 mod changed;
+mod explain;
 mod hides;
 mod merge;
 mod over;
@@ -31,6 +32,8 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 pub(crate) use changed::{Changed, Reach, Since, Touched, changed_in_memory, first_changed};
+pub(crate) use explain::explain;
+pub use explain::{GetStep, GetVersion, NotAsked};
 use hides::{Cover, cover_of, open_for_ranges};
 pub(crate) use merge::{Merge, Source};
 pub(crate) use range::RangeCursor;

@@ -20,6 +20,7 @@
 mod ahead;
 mod approximate;
 mod damage;
+mod explain;
 mod flight;
 mod iterator;
 mod older;
@@ -55,6 +56,7 @@ use crate::flash::FlashCache;
 use flight::Flights;
 
 pub use ahead::{AtEnd, Habit, KeyRange, Pace};
+pub use explain::{Met, Piece, Whence};
 pub use iterator::{Step, TableIterator};
 pub use parts::Part;
 pub use several::{Near, NearProbe};

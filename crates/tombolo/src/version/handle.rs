@@ -205,6 +205,11 @@ impl TableHandle {
         self.table.get(self.request(Purpose::Get), lookup).await
     }
 
+    /// Looks a key up, and says what it asked.
+    pub(crate) async fn explain(&self, lookup: &Lookup<'_>) -> Result<crate::table::Met> {
+        self.table.explain(self.request(Purpose::Get), lookup).await
+    }
+
     /// Reads and checks all of it; tells all that is damaged.
     pub(crate) async fn damages(&self) -> Result<Vec<tombolo_storage::Error>> {
         self.table.damages(self.request(Purpose::Verify)).await

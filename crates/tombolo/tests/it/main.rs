@@ -23,6 +23,7 @@ mod destroy;
 mod ended_log;
 mod ending;
 mod expiry;
+mod explained;
 mod far_logs;
 mod filters;
 mod flash;
