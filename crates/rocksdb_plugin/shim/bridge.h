@@ -91,8 +91,9 @@ TomboloStatus* tombolo_fs_list(TomboloFs*, TomboloPath, void* to,
 TomboloStatus* tombolo_fs_delete(TomboloFs*, TomboloPath);
 TomboloStatus* tombolo_fs_create_directory(TomboloFs*, TomboloPath);
 TomboloStatus* tombolo_fs_delete_directory(TomboloFs*, TomboloPath);
-// Size in bytes, seconds since 1970 of the last change, names, and the number of the file.
-TomboloStatus* tombolo_fs_look(TomboloFs*, TomboloPath, uint64_t facts[4]);
+// Size in bytes, seconds since 1970 of the last change, and names; of a directory as well.
+TomboloStatus* tombolo_fs_look(TomboloFs*, TomboloPath, uint64_t facts[3]);
+TomboloStatus* tombolo_fs_are_same(TomboloFs*, TomboloPath one, TomboloPath other, int32_t* same);
 TomboloStatus* tombolo_fs_rename(TomboloFs*, TomboloPath from, TomboloPath to);
 TomboloStatus* tombolo_fs_link(TomboloFs*, TomboloPath from, TomboloPath to);
 TomboloStatus* tombolo_fs_lock(TomboloFs*, TomboloPath);

@@ -22,6 +22,7 @@ use tombolo::{Db, Env, Error, ErrorKind, Registry, Result};
 use tombolo_files::ahead::Ahead;
 use tombolo_files::door::Door;
 use tombolo_files::kind::FileKind;
+use tombolo_files::path::normal;
 use tombolo_files::{File, Files, Hints, Reading};
 use uri::Settings;
 
@@ -111,6 +112,29 @@ impl Fs {
     fn there(&self, path: &[u8]) -> Result<Arc<Files>> {
         self.look()?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no {}", path.escape_ascii())))
+    }
+
+    /// Size in bytes, seconds since 1970 of the last change, and names of the file or directory. A
+    /// directory has no bytes, and changes with the files in it.
+    fn facts(&self, path: &[u8]) -> Result<[u64; 3]> {
+        if self.door.is_directory(path)? {
+            let newest = self.look()?.and_then(|files| {
+                let children = files.list(path).ok()?.into_iter();
+                children.filter_map(|(_, file)| Some(file?.modified_ms())).max()
+            });
+            return Ok([0, newest.unwrap_or(0) / 1000, 1]);
+        }
+        let file = self.there(path)?.open(path)?;
+        Ok([file.size(), file.modified_ms() / 1000, file.links()])
+    }
+
+    /// Whether two paths lead to one file, or are those of one directory.
+    fn are_same(&self, one: &[u8], other: &[u8]) -> Result<bool> {
+        if self.door.is_directory(one)? || self.door.is_directory(other)? {
+            return Ok(normal(one)? == normal(other)?);
+        }
+        let files = self.there(one)?;
+        Ok(files.open(one)?.number() == files.open(other)?.number())
     }
 
     /// A file system for this URI, the one that is open if there is one.
@@ -410,13 +434,26 @@ unsafe extern "C" fn tombolo_fs_delete_directory(fs: &TomboloFs, path: TomboloPa
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tombolo_fs_look(fs: &TomboloFs, path: TomboloPath, facts: *mut [u64; 4]) -> Given {
+unsafe extern "C" fn tombolo_fs_look(fs: &TomboloFs, path: TomboloPath, facts: *mut [u64; 3]) -> Given {
     status_of(|| {
-        // SAFETY: the shim hands over a string, and four numbers.
-        let path = unsafe { path.get() };
-        let file = fs.0.there(path)?.open(path)?;
-        let found = [file.size(), file.modified_ms() / 1000, file.links(), file.number()];
+        // SAFETY: the shim hands over a string, and three numbers.
+        let found = fs.0.facts(unsafe { path.get() })?;
         unsafe { give(facts, found) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tombolo_fs_are_same(
+    fs: &TomboloFs,
+    one: TomboloPath,
+    other: TomboloPath,
+    same: *mut i32,
+) -> Given {
+    status_of(|| {
+        // SAFETY: the shim hands over strings, and a number.
+        let are_same = fs.0.are_same(unsafe { one.get() }, unsafe { other.get() })?;
+        unsafe { give(same, i32::from(are_same)) };
         Ok(())
     })
 }

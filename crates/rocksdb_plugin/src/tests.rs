@@ -80,6 +80,30 @@ fn statistics_are_told_by_kind_of_file() {
     assert!(told.starts_with('{') && told.ends_with('}'));
 }
 
+/// RocksDB asks for the time and the size of directories too, and whether two are one.
+#[test]
+fn directories_have_facts() {
+    let fs = Fs::of(b"tombolo://?store=mem://facts&claim=change").unwrap();
+    fs.door.create_directory(b"/db/sub").unwrap();
+    let files = fs.door.mounted().unwrap();
+    fs.env.block_on(files.create(b"/db/CURRENT")).unwrap();
+    fs.env.block_on(files.link(b"/db/CURRENT", b"/db/too")).unwrap();
+    let [size, seconds, names] = fs.facts(b"/db").unwrap();
+    assert!(size == 0 && seconds > 0 && names == 1);
+    assert_eq!(fs.facts(b"/db/sub").unwrap(), [0, 0, 1]);
+    assert_eq!(fs.facts(b"/db/CURRENT").unwrap()[2], 2);
+    assert_eq!(fs.facts(b"/db/none").unwrap_err().kind(), ErrorKind::NotFound);
+    for (one, other, same) in [
+        ("/db", "/db/", true),
+        ("/db", "/db/sub", false),
+        ("/db/CURRENT", "/db/too", true),
+        ("/db/CURRENT", "/db", false),
+    ] {
+        assert_eq!(fs.are_same(one.as_bytes(), other.as_bytes()).unwrap(), same, "{one} {other}");
+    }
+    assert_eq!(fs.are_same(b"/db/none", b"/db/too").unwrap_err().kind(), ErrorKind::NotFound);
+}
+
 /// A disk has an end; a store of objects has none that anybody knows.
 #[test]
 fn free_space_is_that_of_the_disk() {
