@@ -44,8 +44,11 @@ pub(super) fn crash_test(site: &Loaded<'_>, source: &Source, seconds: u64) -> Re
         command.args(SETTINGS).arg(format!("--fs_uri={}&takeover=always&claim=change", site.uri()));
         let text = printed(command)?;
         let runs = text.matches("Running db_stress with pid").count();
-        let verified = text.matches("Verification successful").count();
-        println!("  db_crashtest.py {kind}: {runs} runs, {verified} verified to their end, nothing lost");
+        if !text.contains("Crash-recovery verification passed") {
+            return Err(format!("db_crashtest.py {kind} does not say that its database is whole: {text}"));
+        }
+        // It ends with an error where a run finds less, or else, than was acknowledged before.
+        println!("  db_crashtest.py {kind}: {runs} runs of db_stress, of which each verified the one before");
     }
     Ok(())
 }
@@ -62,7 +65,8 @@ fn wrapped(site: &Loaded<'_>, program: &Path, directory: &Path) -> Result<PathBu
 }
 
 /// Tests of RocksDB's that do not apply to files of ours; the page on RocksDB says why.
-const NOT_FOR_US: [&str; 1] = ["CustomEnv/EnvMoreTestWithParam.GetChildrenIgnoresDotAndDotDot/0"];
+const NOT_FOR_US: [&str; 2] =
+    ["CustomEnv/EnvMoreTestWithParam.GetChildrenIgnoresDotAndDotDot/0", "DBBasicTest.LockFileRecovery"];
 
 /// `env_basic_test` on our files, and `db_basic_test`.
 pub(super) fn tests(site: &Loaded<'_>, source: &Source) -> Result<(), String> {
@@ -72,7 +76,6 @@ pub(super) fn tests(site: &Loaded<'_>, source: &Source) -> Result<(), String> {
         command.arg(format!("--gtest_filter={only}-{without}")).envs(site.environment());
         command.env("LD_PRELOAD", site.plugin());
         command.env("TEST_FS_URI", format!("{}&takeover=always&claim=change", site.uri()));
-        command.env("TEST_TMPDIR", format!("/{program}"));
         let text = printed(command)?;
         let passed = text.matches("[       OK ]").count();
         println!("  {program}: {passed} tests pass");
