@@ -11,6 +11,10 @@ pub const KEYSPACE_OPTIONS_MAX: u32 = 256;
 /// Most bytes of the name or value of an option.
 pub const KEYSPACE_OPTION_BYTES_MAX: usize = 4096;
 
+/// Feature bit of a keyspace that keeps its last level for tables that are ingested behind: an
+/// older version would let deletes go that hide those.
+pub const KEYSPACE_FEATURE_BEHIND: u64 = 1 << 16;
+
 /// Options of a keyspace that shape its bytes. Settings are kept as name and value: those that a
 /// version does not know it ignores, and keeps as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +63,7 @@ pub(crate) fn put_options(out: &mut Vec<u8>, options: &KeyspaceOptions) -> Resul
 pub(crate) fn read_options(reader: &mut Reader<'_>) -> Result<KeyspaceOptions> {
     let at = reader.position();
     let features = reader.u64()?;
-    check_entry_features(at, features)?;
+    check_entry_features(at, features & !KEYSPACE_FEATURE_BEHIND)?;
     let at = reader.position();
     let count = reader.u32()?;
     if count > KEYSPACE_OPTIONS_MAX {

@@ -54,7 +54,7 @@
 //! | 19 table of a source added | as 5, then source u32, the table's name there {epoch u64, random u64} |
 //! | 20 writer named | epoch u64, writer; in snapshots only: records name writers by their claims |
 //! | 21 writer closed | (empty) |
-//! | 22 table staged | as 5: level and sequence numbers mean nothing yet |
+//! | 22 table staged | as 5: sequence numbers mean nothing yet; a level above 0: it comes to lie there, behind all that is older |
 //! | 23 staged table live | name, level u8, sequence u64 |
 //! | 24 keyspace emptied | id u32 |
 //! | 25 time | {reached u64, bound u64, settled u64} in milliseconds, {set back u8}: [`Times`] |
@@ -246,6 +246,13 @@ impl TableDescription {
         let referred = value.map(decode_referred).transpose();
         debug_assert!(referred.is_ok(), "the list was checked: {referred:?}");
         referred.ok().flatten().unwrap_or_default()
+    }
+
+    /// A staged table as the operation of this number makes it part of the database: over all that
+    /// is older, or, where it was staged for a sorted level, behind all that is there.
+    #[must_use]
+    pub fn ingested_at(&self, number: SequenceNumber) -> TableDescription {
+        self.at_sequence(if self.level == 0 { number } else { SequenceNumber::ZERO })
     }
 
     /// The same table, all of it under one sequence number.

@@ -147,6 +147,13 @@ pub enum Mutant {
     SingleDeleteRevives,
     DroppedFilesForgetSnapshots,
     DroppedFilesUncovered,
+    // Tables that are ingested behind
+    BehindDeletesDropped,
+    BehindLiesOver,
+    BehindMeetsBehind,
+    BehindUnderSnapshots,
+    ExpiredGoesOverBehind,
+    IngestIgnoresOperator,
     // Stretches of dead keys that cursors go past
     DeadRunKeptOverPut,
     DeadRunKeptOverIngest,
@@ -167,6 +174,7 @@ pub enum Mutant {
     ExpiredTableDroppedOverOlder,
     ExpiryOfTableTooEarly,
     OperandJudgedAtTheRead,
+    TrustedEndsUnread,
     ExpiredForgetsOperandsAbove,
     SnapshotJudgesByNow,
     // Invariant 5 of the same
@@ -178,6 +186,7 @@ pub enum Mutant {
     ValueReferenceUnchecked,
     UnreadableValueDropped,
     MovedReferencesUncounted,
+    SalvageForgetsDamagedValues,
     // Rule 7
     LogReplayBeforeSealRecorded,
     LogIgnoreRecordedSeal,

@@ -75,7 +75,7 @@ pub use db::{
     GetPiece, GetStep, GetVersion, GetWhence, InDoubt, Ingest, Keyspace, LogPosition, NotAsked,
     PreparedHandle, Property, PropertyValue, RangeSize, Reader, Recording, Rejected, Requests, Savepoint,
     Scan, ScanStream, Snapshot, Standby, Stats, Subscription, TableProperties, Transaction,
-    TransactionCursor, TransactionOutcome, Unit, VerifyReport,
+    TransactionCursor, TransactionOutcome, Unfolded, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use filter::{

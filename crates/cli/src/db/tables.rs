@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tombolo::{
-    Bring, Db, Env, ErrorKind, Ingest, IngestOptions, IngestReport, Keyspace, KeyspaceOptions, OpenMode,
+    Bring, Db, Env, ErrorKind, Ingest, IngestOptions, IngestReport, Keyspace, KeyspaceOptions, Op, OpenMode,
     TableFile, TableFileBuilder, TablePlace,
 };
 use tombolo_storage::object::read_whole;
@@ -61,6 +61,10 @@ pub struct IngestArguments {
     /// All that the keyspace holds ends, and the tables take its place.
     #[arg(long)]
     exchange: bool,
+    /// The tables come to lie behind all that the keyspace holds, which was made with
+    /// ingest_behind=true: a key has what a table says only where the keyspace has nothing for it.
+    #[arg(long, conflicts_with_all = ["ordered", "exchange"])]
+    behind: bool,
 }
 
 #[derive(Args)]
@@ -91,7 +95,7 @@ impl HowToIngest {
             How::Copy => Bring::Copy,
             How::Move => Bring::Move,
         };
-        IngestOptions { bring, ordered, trusted: self.trusted }
+        IngestOptions { bring, ordered, trusted: self.trusted, ..IngestOptions::default() }
     }
 }
 
@@ -118,6 +122,10 @@ pub struct ExportTables {
     /// A table ends at about this many bytes.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = text::size)]
     table_bytes: u64,
+    /// Writes operands as they are, in tables of their own, and folds none: where the keyspace's
+    /// merge operator is not there. What imports them needs the same one.
+    #[arg(long)]
+    keep_merges: bool,
 }
 
 /// Arguments of `import-tables`.
@@ -146,6 +154,9 @@ struct Index {
     format: String,
     keyspace: String,
     settings: Vec<(String, String)>,
+    /// Tables may hold the same keys: later ones lie over earlier ones.
+    #[serde(default)]
+    ordered: bool,
     tables: Vec<Part>,
 }
 
@@ -211,7 +222,8 @@ pub fn ingest(arguments: &IngestArguments, output: &Output) -> Result<()> {
 
 fn ingest_into(db: &Db, arguments: &IngestArguments, output: &Output) -> Result<IngestReport> {
     let keyspace = db.keyspace(&arguments.keyspace)?;
-    let mut ingest = Ingest::new().options(arguments.how.options(arguments.ordered));
+    let options = arguments.how.options(arguments.ordered);
+    let mut ingest = Ingest::new().options(IngestOptions { behind: arguments.behind, ..options });
     if arguments.exchange {
         ingest = ingest.exchange(&keyspace);
     }
@@ -234,7 +246,8 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
     }
     arguments.database.look(&arguments.look, output, |db| {
         let keyspace = db.keyspace(&arguments.keyspace)?;
-        let parts = export_parts(&keyspace, arguments, &env, (output, &interrupted))?;
+        let parts = export_parts(&keyspace, arguments, &env, (output, &interrupted))
+            .map_err(|failure| without_operator(&keyspace, failure))?;
         let (tables, entries) = (parts.len() as u64, parts.iter().map(|part| part.entries).sum::<u64>());
         let bytes = parts.iter().map(|part| part.bytes).sum::<u64>();
         let settings = keyspace.options().settings();
@@ -242,6 +255,7 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
             format: FORMAT.into(),
             keyspace: keyspace.name().into(),
             settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            ordered: arguments.keep_merges,
             tables: parts,
         };
         let text = serde_json::to_vec_pretty(&said)
@@ -273,7 +287,65 @@ fn store(place: &str) -> Result<(Env, Arc<dyn ObjectStore>)> {
     Ok((env, store))
 }
 
-/// Writes all entries of a keyspace, table after table.
+/// Says what to do about a keyspace whose merges nobody here can fold.
+pub(super) fn without_operator(keyspace: &Keyspace, failure: Failure) -> Failure {
+    let names_operator = keyspace.options().operator.is_some();
+    match failure {
+        Failure::Engine(error) if error.kind() == ErrorKind::Unsupported && names_operator => {
+            Failure::Engine(error.advice("export operands as they are, with --keep-merges"))
+        }
+        failure => failure,
+    }
+}
+
+/// Tables that an export writes, one after the other.
+struct Parts<'a> {
+    keyspace: &'a Keyspace,
+    arguments: &'a ExportTables,
+    env: &'a Env,
+    /// Before the number, in the names of the objects.
+    name: &'static str,
+    made: Vec<Part>,
+    open: Option<(String, TableFileBuilder)>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(
+        keyspace: &'a Keyspace,
+        arguments: &'a ExportTables,
+        env: &'a Env,
+        name: &'static str,
+    ) -> Parts<'a> {
+        Parts { keyspace, arguments, env, name, made: Vec::new(), open: None }
+    }
+
+    /// Adds an entry to the table that is open, or to another.
+    fn add(&mut self, entry: impl FnOnce(&mut TableFileBuilder) -> Op<()>) -> Result<()> {
+        let (_, table) = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let name = format!("{}-{:05}.table", self.name, self.made.len() + 1);
+                let place: TablePlace = object_at(&self.arguments.place, &name)?.into();
+                let options = KeyspaceOptions::clone(&self.keyspace.options());
+                let (env, registry) = (self.env.clone(), database::registry());
+                let table = TableFileBuilder::create_with(env, registry, place, options).wait()?;
+                self.open.insert((name, table))
+            }
+        };
+        entry(table).wait()?;
+        if table.bytes() >= self.arguments.table_bytes { self.end() } else { Ok(()) }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if let Some((name, table)) = self.open.take() {
+            self.made.push(part(name, &table.finish().wait()?));
+        }
+        Ok(())
+    }
+}
+
+/// Writes all entries of a keyspace, table after table; with operands that are kept, those in
+/// tables that lie over the others.
 fn export_parts(
     keyspace: &Keyspace,
     arguments: &ExportTables,
@@ -281,40 +353,45 @@ fn export_parts(
     (output, interrupted): (&Output, &AtomicBool),
 ) -> Result<Vec<Part>> {
     let bar = progress::bar("exported", output);
-    let begin = |number: usize| -> Result<(String, TableFileBuilder)> {
-        let name = format!("part-{:05}.table", number + 1);
-        let place: TablePlace = object_at(&arguments.place, &name)?.into();
-        let options = KeyspaceOptions::clone(&keyspace.options());
-        let table =
-            TableFileBuilder::create_with(env.clone(), database::registry(), place, options).wait()?;
-        Ok((name, table))
-    };
-    let (mut parts, mut open): (Vec<Part>, Option<(String, TableFileBuilder)>) = (Vec::new(), None);
-    let mut cursor = keyspace.cursor::<&[u8]>(..);
+    let mut parts = Parts::new(keyspace, arguments, env, "part");
+    let mut merges = Parts::new(keyspace, arguments, env, "merges");
+    let cursor = keyspace.cursor::<&[u8]>(..);
+    let mut cursor = if arguments.keep_merges { cursor.unfolded() } else { cursor };
     while cursor.next()? {
-        let (_, table) = match &mut open {
-            Some(open) => open,
-            None => open.insert(begin(parts.len())?),
-        };
-        match cursor.expires_ms() {
-            None => table.put(cursor.key(), cursor.value()).wait()?,
-            Some(end) => table.put_until(cursor.key(), cursor.value(), end).wait()?,
+        let (key, value, end) = (cursor.key(), cursor.value(), cursor.expires_ms());
+        match (cursor.operands(), end) {
+            (None, None) => parts.add(|table| table.put(key, value))?,
+            (None, Some(end)) => parts.add(|table| table.put_until(key, value, end))?,
+            (Some(_), Some(_)) => return Err(ends(key)),
+            (Some(unfolded), None) => {
+                // Over nothing they lie over nothing where they are imported, too.
+                match &unfolded.value {
+                    Some(value) => parts.add(|table| table.put(key, value))?,
+                    None => parts.add(|table| table.delete(key))?,
+                }
+                merges.add(|table| table.merge(key, &unfolded.operands))?;
+                bar.inc(unfolded.operands.iter().map(|operand| operand.len() as u64).sum());
+            }
         }
-        bar.inc((cursor.key().len() + cursor.value().len()) as u64);
-        if table.bytes() >= arguments.table_bytes
-            && let Some((name, table)) = open.take()
-        {
-            parts.push(part(name, &table.finish().wait()?));
-        }
+        bar.inc((key.len() + value.len()) as u64);
         if interrupted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
     }
-    if let Some((name, table)) = open {
-        parts.push(part(name, &table.finish().wait()?));
-    }
+    parts.end()?;
+    merges.end()?;
     bar.finish_and_clear();
-    Ok(parts)
+    parts.made.append(&mut merges.made);
+    Ok(parts.made)
+}
+
+/// Of merges that end it matters when each was written, which a table from outside does not say.
+pub(super) fn ends(key: &[u8]) -> Failure {
+    Failure::Usage(format!(
+        "the merges of key {} end, and their operands cannot be kept: export without --keep-merges, by a program \
+         that has the merge operator",
+        text::shown(key)
+    ))
 }
 
 fn part(name: String, table: &TableFile) -> Part {
@@ -347,7 +424,7 @@ fn import_into(db: &Db, arguments: &ImportTables, index: &Index, output: &Output
         }
         found => found?,
     };
-    let mut ingest = Ingest::new().options(arguments.how.options(false));
+    let mut ingest = Ingest::new().options(arguments.how.options(index.ordered));
     if arguments.exchange || index.tables.is_empty() {
         ingest = ingest.exchange(&keyspace);
     }

@@ -22,6 +22,7 @@ use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions};
 use self::lines::{Change, Entry, Lines};
 use self::source::Source;
 use super::look::AsOf;
+use super::tables::{ends, without_operator};
 use super::{Survives, close_after, range};
 use crate::database::{DatabaseArguments, LookArguments, NewArguments, WriterArguments};
 use crate::failure::{Failure, Result};
@@ -108,6 +109,10 @@ pub struct Export {
     /// Keys before this one.
     #[arg(long)]
     to: Option<OsString>,
+    /// Writes operands as they are, as lines that merge, and folds none: where the keyspace's merge
+    /// operator is not there.
+    #[arg(long)]
+    keep_merges: bool,
     #[command(flatten)]
     bounds: FormArguments,
 }
@@ -356,7 +361,9 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     arguments.database.look(&arguments.look, output, |db| {
         let keyspace = db.keyspace(&arguments.keyspace)?;
-        write_out(&keyspace, range.clone(), form, arguments.file.as_deref(), (output, &interrupted))?
+        let shape = (form, arguments.keep_merges);
+        write_out(&keyspace, range.clone(), shape, arguments.file.as_deref(), (output, &interrupted))
+            .map_err(|failure| without_operator(&keyspace, failure))?
             .end(&AsOf::of(db))
     })
 }
@@ -365,7 +372,7 @@ pub fn export(arguments: &Export, output: &Output) -> Result<()> {
 fn write_out<'a>(
     keyspace: &Keyspace,
     range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    form: Lines,
+    (form, keeps_merges): (Lines, bool),
     file: Option<&'a Path>,
     (output, interrupted): (&'a Output, &AtomicBool),
 ) -> Result<Exported<'a>> {
@@ -375,7 +382,8 @@ fn write_out<'a>(
     };
     let mut progress = Progress::new("exported", output.is_watched());
     let mut line = Vec::new();
-    let mut cursor = keyspace.cursor::<Vec<u8>>(range);
+    let cursor = keyspace.cursor::<Vec<u8>>(range);
+    let mut cursor = if keeps_merges { cursor.unfolded() } else { cursor };
     while cursor.next()? {
         let (key, value) = (cursor.key(), cursor.value());
         line.clear();
@@ -385,7 +393,15 @@ fn write_out<'a>(
                 "values of this keyspace end, which lines of tsv cannot say: export as ndjson".to_owned(),
             ));
         }
-        form.show(key, value, end, &mut line);
+        match cursor.operands() {
+            None => form.show(key, value, end, &mut line),
+            Some(_) if end.is_some() => return Err(ends(key)),
+            Some(unfolded) if form.says_merges() => form.show_unfolded(key, &unfolded, &mut line),
+            Some(_) => {
+                let message = "lines of tsv cannot say what was merged: export as ndjson, or fold operands";
+                return Err(Failure::Usage(message.to_owned()));
+            }
+        }
         sink.write(&line)?;
         progress.count(key, value);
         if interrupted.load(Ordering::Relaxed) {

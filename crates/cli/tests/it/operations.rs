@@ -299,3 +299,33 @@ fn a_database_has_a_cold_store() {
         &["holds no cold tables", "mount or name"],
     );
 }
+
+/// What a keyspace says of a key stays, and tables behind it say the rest.
+#[test]
+fn tables_are_ingested_behind_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, old) = (uri(&folder.path().join("db")), uri(&folder.path().join("old")));
+    let parts = folder.path().join("parts").to_str().unwrap().to_owned();
+    for (key, value) in [("a", "old"), ("b", "old"), ("c", "old")] {
+        ok(&["db", "put", &old, key, value]);
+    }
+    ok(&["db", "export-tables", &old, &parts]);
+    let part = format!("{parts}/part-00001.table");
+    ok(&["db", "put", &store, "a", "new"]);
+    fails(&["db", "ingest", &store, &part, "--behind"], 2, &["ingest_behind=true"]);
+    let kept = ["--keyspace-setting", "ingest_behind=true"];
+    ok(&[&["db", "keyspace", "create", &store, "history"][..], &kept].concat());
+    let here = ["--keyspace", "history"];
+    ok(&[&["db", "put", &store, "a", "new"][..], &here].concat());
+    ok(&[&["db", "delete", &store, "b"][..], &here].concat());
+    ok(&["db", "flush", &store]);
+    let ingest = [&["db", "ingest", &store, &part, "--behind"][..], &here].concat();
+    fails(&[&ingest[..], &["--exchange"]].concat(), 2, &["--exchange"]);
+    ok(&ingest);
+    fails(&ingest, 2, &["ingested behind before"]);
+    let scan = || ok(&[&["db", "scan", &store][..], &here].concat());
+    assert_eq!(scan(), "a\tnew\nc\told\n");
+    ok(&["db", "keyspace", "set", &store, "history", "ingest_behind=false"]);
+    assert_eq!(scan(), "a\tnew\nc\told\n");
+    fails(&["db", "keyspace", "set", &store, "history", "ingest_behind=true"], 2, &["another keyspace"]);
+}

@@ -330,3 +330,81 @@ fn a_keyspace_is_exported_as_tables_and_imported_elsewhere() {
     assert_eq!(json(&ok(&["--json", "db", "writer", &to]))["state"], "closed");
     fails(&["db", "import-tables", &to, &path("nowhere")], 3, &["tables.json"]);
 }
+
+/// Keeps the longest.
+struct Longest;
+
+impl tombolo::AssociativeOperator for Longest {
+    fn join(&self, _key: &[u8], older: &mut Vec<u8>, newer: &[u8]) -> Result<(), tombolo::OperatorError> {
+        if newer.len() > older.len() {
+            newer.clone_into(older);
+        }
+        Ok(())
+    }
+}
+
+/// Merges whose operator only some program has are exported as they are, and are what they were
+/// where that program reads them.
+#[test]
+fn merges_are_exported_without_their_operator() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| uri(&folder.path().join(name));
+    let parts = folder.path().join("parts").to_str().unwrap().to_owned();
+    let (from, to, lines_to) = (place("a"), place("b"), place("c"));
+    let name = tombolo::OperatorName::new("longest", 1).unwrap();
+    let open = |place: &str| {
+        let longest = tombolo::Operator::associative(Longest);
+        tombolo::Db::builder(place).operator(name.clone(), longest).open().wait().unwrap()
+    };
+    let options =
+        tombolo::KeyspaceOptions { operator: Some(name.clone()), ..tombolo::KeyspaceOptions::default() };
+    let db = open(&from);
+    let keys = db.create_keyspace("k", options.clone()).wait().unwrap();
+    for number in 0..300 {
+        keys.put(format!("{number:03}"), "value").wait().unwrap();
+    }
+    keys.merge("000", "longer value").wait().unwrap();
+    keys.merge("000", "short").wait().unwrap();
+    keys.merge("new", "alone").wait().unwrap();
+    db.close().wait().unwrap();
+    let export = ["db", "export-tables", &from, &parts, "--keyspace", "k"];
+    fails(&export, 2, &["--keep-merges"]);
+    let export = [&export[..], &["--keep-merges", "--table-bytes", "2KiB"]].concat();
+    ok(&export);
+    // Who makes the keyspace has the operator; who brings tables into it need not.
+    fails(&["db", "import-tables", &place("d"), &parts], 2, &["longest"]);
+    let db = open(&to);
+    db.create_keyspace("k", options.clone()).wait().unwrap();
+    db.close().wait().unwrap();
+    ok(&["db", "import-tables", &to, &parts]);
+    let lines_from = ["db", "export", &from, "--keyspace", "k"];
+    fails(&lines_from, 2, &["--keep-merges"]);
+    let lines = ok(&[&lines_from[..], &["--keep-merges"]].concat());
+    assert!(
+        lines.contains(r#"{"key":"new","delete":true}"#) && lines.contains(r#""merge":"alone""#),
+        "{lines}"
+    );
+    fails(&[&lines_from[..], &["--keep-merges", "--format", "tsv"]].concat(), 2, &["ndjson"]);
+    let check = |place: &str| {
+        let db = open(place);
+        let keys = db.keyspace("k").unwrap();
+        let value = |key: &str| keys.get(key).wait().unwrap().map(|value| value.to_vec());
+        assert_eq!(value("000").as_deref(), Some(&b"longer value"[..]));
+        assert_eq!(value("001").as_deref(), Some(&b"value"[..]));
+        assert_eq!(value("new").as_deref(), Some(&b"alone"[..]));
+        assert_eq!(keys.scan::<&[u8]>(..).count(), 301);
+        db.close().wait().unwrap();
+    };
+    check(&to);
+    // Another operator is refused, and nothing is taken.
+    ok(&["db", "keyspace", "create", &to, "other", "--keyspace-setting", "operator=max@1"]);
+    fails(&["db", "import-tables", &to, &parts, "--keyspace", "other"], 2, &["longest@1"]);
+    assert_eq!(ok(&["db", "export", &to, "--keyspace", "other"]), "");
+    // Lines of merges are for whom has the operator: this command has not.
+    let db = open(&lines_to);
+    db.create_keyspace("k", options).wait().unwrap();
+    db.close().wait().unwrap();
+    let import = ["db", "import", &lines_to, "--keyspace", "k"];
+    let (code, _, message) = with_input(&import, lines.as_bytes());
+    assert!(code != 0 && message.contains("longest"), "{message}");
+}

@@ -292,8 +292,8 @@ fn what_a_later_version_needs_is_refused_by_feature_bits() {
     let created =
         Edit::KeyspaceCreated { id: 1, name: "k".into(), stream: 0, options: KeyspaceOptions::default() };
     newer(
-        changed(&created, |bytes| bytes[6 + 8 + 5 + 2] = 1),
-        "keyspace \"k\": unknown incompatible feature bits 0x10000",
+        changed(&created, |bytes| bytes[6 + 8 + 5 + 2] = 2),
+        "keyspace \"k\": unknown incompatible feature bits 0x20000",
     );
     let other = Edit::KeyspaceChanged { id: 9, options: KeyspaceOptions::default() };
     newer(

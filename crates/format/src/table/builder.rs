@@ -9,7 +9,7 @@ use crate::error::{FormatError, Result};
 use crate::expiry::Expiry;
 use crate::filter::{BITS_PER_KEY_DEFAULT, FilterBuilder};
 use crate::index::{PartitionHandle, separator};
-use crate::key::{EntryKind, InternalKey, SequenceNumber, Trailer, check_limits};
+use crate::key::{ENTRY_FEATURES_OPERANDS, EntryKind, InternalKey, SequenceNumber, Trailer, check_limits};
 use crate::property::RangeDeletes;
 use crate::ranges::{RANGES_BYTES_MAX, RangeLayers};
 use crate::stored::{self, BlockHandle};
@@ -226,6 +226,12 @@ impl TableBuilder {
         }
     }
 
+    /// Has the table say which merge operator its operands are for, if it gets any: of tables that
+    /// are made outside of a database.
+    pub fn set_operator(&mut self, operator: String) {
+        self.properties.operator = operator;
+    }
+
     /// Adds an entry.
     ///
     /// # Errors
@@ -428,6 +434,9 @@ impl TableBuilder {
         self.put_ranges();
         self.raw = top;
         let top_index = self.seal_raw(Compression::None);
+        if self.features & ENTRY_FEATURES_OPERANDS == 0 {
+            self.properties.operator.clear();
+        }
         self.properties.first_sequence = self.sequences.first.0;
         self.properties.last_sequence = self.sequences.last.0;
         self.properties.dictionary = Bytes::copy_from_slice(self.compressor.dictionary());

@@ -17,10 +17,11 @@
 //! | 12 | 4 | keyspace |
 //! | 13 | 8 | seconds since the Unix epoch of the oldest data |
 //! | 14 | 12 | where the block of range deletes lies: offset u64, length u32; missing without any |
+//! | 15 | | the merge operator of its operands, `name@version`; of tables that were made outside of a database |
 //! | 20 | | dictionary of ZSTD, with which data blocks may be compressed; none for no bytes |
 //!
-//! Value alignment, range deletes and dictionary are critical. An id that this version does not
-//! know is skipped, unless it is critical.
+//! Value alignment, range deletes, operator and dictionary are critical. An id that this version
+//! does not know is skipped, unless it is critical.
 
 use bytes::Bytes;
 
@@ -32,7 +33,11 @@ use crate::stored::BlockHandle;
 
 const VALUE_ALIGNMENT: u16 = 10;
 const RANGES: u16 = 14;
+const OPERATOR: u16 = 15;
 const DICTIONARY: u16 = 20;
+
+/// Most bytes of the name of an operator with its version.
+const OPERATOR_BYTES_MAX: usize = 128;
 
 /// What a table says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,6 +72,8 @@ pub struct Properties {
     pub dictionary: Bytes,
     /// Where the block of range deletes lies, if there is one.
     pub ranges: Option<BlockHandle>,
+    /// The merge operator of its operands, where the table says it; else empty.
+    pub operator: String,
 }
 
 impl Properties {
@@ -76,7 +83,11 @@ impl Properties {
         let mut put = |id: u16, value: &[u8]| {
             put_property(
                 &mut out,
-                Property { id, is_critical: [VALUE_ALIGNMENT, RANGES, DICTIONARY].contains(&id), value },
+                Property {
+                    id,
+                    is_critical: [VALUE_ALIGNMENT, RANGES, OPERATOR, DICTIONARY].contains(&id),
+                    value,
+                },
             );
         };
         let words = [
@@ -99,6 +110,9 @@ impl Properties {
         put(13, &self.oldest_unix_seconds.to_le_bytes());
         if let Some(ranges) = self.ranges {
             put(RANGES, &ranges.encode());
+        }
+        if !self.operator.is_empty() {
+            put(OPERATOR, self.operator.as_bytes());
         }
         if !self.dictionary.is_empty() {
             put(DICTIONARY, &self.dictionary);
@@ -136,6 +150,15 @@ impl Properties {
             11 => self.compression = reader.u8()?,
             12 => self.keyspace = reader.u32()?,
             13 => self.oldest_unix_seconds = reader.u64()?,
+            OPERATOR => {
+                let name = std::str::from_utf8(value).ok().filter(|name| name.len() <= OPERATOR_BYTES_MAX);
+                let Some(name) = name else {
+                    let expected = format!("the name of an operator, of at most {OPERATOR_BYTES_MAX} bytes");
+                    return Err(FormatError::damaged(0, expected, format!("{} bytes", value.len())));
+                };
+                name.clone_into(&mut self.operator);
+                return Ok(true);
+            }
             DICTIONARY => {
                 self.dictionary = Bytes::copy_from_slice(value);
                 return Ok(true);

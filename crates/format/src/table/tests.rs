@@ -247,6 +247,10 @@ fn properties_skip_what_they_do_not_know() {
     assert_eq!(Properties::decode(&bytes), Ok(properties.clone()));
     bytes[own + 2] = 1;
     assert_eq!(Properties::decode(&bytes), Err(FormatError::newer(own, "unknown critical property 200")));
+    let merged = Properties { operator: "sum@3".into(), ..properties.clone() };
+    assert_eq!(Properties::decode(&merged.encode()), Ok(merged.clone()));
+    let long = Properties { operator: "x".repeat(200), ..merged };
+    assert!(matches!(Properties::decode(&long.encode()), Err(FormatError::Damaged { .. })));
     let aligned = Properties { value_alignment: 8192, ..properties };
     assert!(matches!(Properties::decode(&aligned.encode()), Err(FormatError::Newer { .. })));
 }

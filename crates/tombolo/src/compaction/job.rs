@@ -25,7 +25,7 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::again::Again;
 use super::merge::{Failure, Merge, Merged};
-use super::pick::{Job, LEVEL_LAST, Reason};
+use super::pick::{Job, Reason};
 use super::relocation::{Moving, Place, Waiting};
 use super::world::{JobWorld, Terms};
 use crate::budget::Category;
@@ -306,7 +306,8 @@ impl Run {
         }
         let mut merge = Merge::open(inputs, range.0.as_ref(), range.1.as_ref()).await?;
         let mut retention = Retention::new(self.terms.moments.clone(), self.terms.judge.clone());
-        let mut below = Below::new(self.job.older_runs.clone(), &self.job.deeper);
+        let below = Below::new(self.job.older_runs.clone(), &self.job.deeper);
+        let mut below = below.kept(self.job.keeps_last);
         let mut two = Two::new(self, &hiding, &range, &below, self.job.bytes() / parts)?;
         let mut filtering = self.begin_filtering();
         let mut entries = 0;
@@ -526,7 +527,7 @@ impl Run {
             name: self.world.fresh_name(),
             keyspace: self.job.keyspace,
             level,
-            lowest: level == LEVEL_LAST,
+            lowest: level == self.job.bottom(),
             oldest_unix_seconds: Some(self.oldest_unix_seconds),
             table_bytes: self.terms.table_bytes,
             purpose: Purpose::Compaction,

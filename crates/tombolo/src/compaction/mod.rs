@@ -246,9 +246,9 @@ impl Shared {
         busy: &'a Busy,
         cursors: &'a Cursors,
         (background, view): (&Background, &View),
-        keyspace: &KeyspaceInfo,
+        (keyspace, levels): (&KeyspaceInfo, &Levels),
     ) -> Picking<'a> {
-        let settings = settings_of(background, keyspace);
+        let settings = settings_of(background, keyspace, levels);
         // Before the snapshots are listed: one that is opened meanwhile judges by no earlier time.
         let settled_ms = background.time.settled();
         let snapshots = background.snapshots.moments();
@@ -280,9 +280,8 @@ impl Shared {
             }
             let keyspace = background.catalog.by_id(asked.keyspace);
             let turn = match (&keyspace, view.version.levels(asked.keyspace)) {
-                (Some(keyspace), Some(levels)) => {
-                    asked.next(levels, &Shared::picking(busy, cursors, (background, view), keyspace))
-                }
+                (Some(keyspace), Some(levels)) => asked
+                    .next(levels, &Shared::picking(busy, cursors, (background, view), (keyspace, levels))),
                 // Dropped or empty.
                 _ => Turn::Done,
             };
@@ -315,7 +314,7 @@ impl Shared {
             let keyspace = background.catalog.by_id(id)?;
             pick::held_by_snapshots(
                 levels,
-                &Shared::picking(&self.busy, &self.cursors, (background, view), &keyspace),
+                &Shared::picking(&self.busy, &self.cursors, (background, view), (&keyspace, levels)),
             )
         });
         // They may have closed since they were listed.
@@ -339,7 +338,7 @@ impl Shared {
         keyspaces.sort_by_key(|(_, levels)| std::cmp::Reverse(levels.runs.len()));
         keyspaces.into_iter().find_map(|(id, levels)| {
             let keyspace = background.catalog.by_id(id)?;
-            let picking = Shared::picking(&self.busy, &self.cursors, (background, view), &keyspace);
+            let picking = Shared::picking(&self.busy, &self.cursors, (background, view), (&keyspace, levels));
             let job = pick::pick(levels, &Picking { is_idle, ..picking })?;
             Some((job, keyspace))
         })
@@ -352,20 +351,22 @@ fn collected(background: &Background, keyspace: u32) -> Collected {
     state.keyspace(keyspace).map_or_else(Collected::default, |keyspace| keyspace.values.collected())
 }
 
-/// What picking in a keyspace goes by.
-fn settings_of(background: &Background, keyspace: &KeyspaceInfo) -> Settings {
+/// What picking in a keyspace goes by. Whether its last level is kept the levels say, and not the
+/// settings: those may have changed since the levels were looked at.
+fn settings_of(background: &Background, keyspace: &KeyspaceInfo, levels: &Levels) -> Settings {
     let options = keyspace.options();
     let same_compression = options.compression_of_lowest() == options.compression;
     let settings = Settings::new(background.options.memtable_bytes(), same_compression);
-    let settings = settings.shaped(options.shape, options.fifo_bytes);
-    Settings { is_cold: background.is_cold(keyspace), ..settings }
+    let settings = settings.shaped(options.shape, options.fifo_bytes).keeping_last(levels.keeps_last);
+    // Where the last level is kept, nothing goes there.
+    Settings { is_cold: background.is_cold(keyspace) && !levels.keeps_last, ..settings }
 }
 
 /// Bytes that wait to be merged, of all keyspaces.
 pub(crate) fn bytes_pending(background: &Background, version: &Version) -> u64 {
     let pending = |(id, levels): (u32, &Arc<Levels>)| {
         let keyspace = background.catalog.by_id(id)?;
-        Some(pick::bytes_pending(levels, &settings_of(background, &keyspace)))
+        Some(pick::bytes_pending(levels, &settings_of(background, &keyspace, levels)))
     };
     version.keyspaces().filter_map(pending).sum()
 }
@@ -410,7 +411,9 @@ async fn compact(engine: &Arc<Engine>, compactor: &Compactor, begun: &Begun) -> 
         }
     }
     let (terms, _filtering) = Terms::now(engine, &begun.keyspace, job);
-    if let Some(away) = away::run(engine, job, &begun.keyspace, &terms).await? {
+    // A worker goes by the settings alone.
+    let is_said = job.keeps_last == terms.options.ingest_behind;
+    if is_said && let Some(away) = away::run(engine, job, &begun.keyspace, &terms).await? {
         return install_away(engine, compactor, job, away).await;
     }
     let world: Arc<dyn JobWorld> = Arc::<Engine>::clone(engine);

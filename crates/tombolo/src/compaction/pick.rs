@@ -37,6 +37,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::manifest::Collected;
 use crate::options::Shape;
+pub(crate) use crate::version::LEVEL_LAST;
 use crate::version::{Levels, SortedRun, TableHandle};
 pub(crate) use asked::{Asked, Turn};
 
@@ -48,9 +49,6 @@ mod expired;
 mod fifo;
 mod placed;
 mod tiered;
-
-/// The last level.
-pub(crate) const LEVEL_LAST: u8 = 6;
 
 /// Runs of level 0 that start a compaction.
 const RUNS_TRIGGER: usize = 4;
@@ -91,6 +89,9 @@ pub(crate) struct Settings {
     pub(crate) fifo_bytes: u64,
     /// What has gone cold lies in a cold store: of the shape `leveled` all of the last level.
     pub(crate) is_cold: bool,
+    /// The last level is kept for tables that are ingested behind: compaction does not write there,
+    /// and deletes stay.
+    pub(crate) keeps_last: bool,
 }
 
 impl Settings {
@@ -104,7 +105,18 @@ impl Settings {
             shape: Shape::Leveled,
             fifo_bytes: u64::MAX,
             is_cold: false,
+            keeps_last: false,
         }
+    }
+
+    /// The same, for a keyspace that perhaps keeps its last level.
+    pub(crate) fn keeping_last(self, keeps_last: bool) -> Settings {
+        Settings { keeps_last, ..self }
+    }
+
+    /// The last level that compaction writes to.
+    pub(crate) fn bottom(&self) -> u8 {
+        if self.keeps_last { LEVEL_LAST - 1 } else { LEVEL_LAST }
     }
 
     /// The same, for a keyspace of another shape.
@@ -114,7 +126,7 @@ impl Settings {
 
     /// The last level of hot data.
     pub(crate) fn last(&self) -> u8 {
-        if self.is_cold && self.shape == Shape::Leveled { LEVEL_LAST - 1 } else { LEVEL_LAST }
+        if self.is_cold && self.shape == Shape::Leveled { LEVEL_LAST - 1 } else { self.bottom() }
     }
 
     /// A table of `level` ends at this many bytes: larger further down, where there is more.
@@ -215,12 +227,19 @@ pub(crate) struct Job {
     /// Levels below the output, from top to bottom: deletes stay for them, and outputs end where
     /// the first of them asks for it.
     pub(crate) deeper: Vec<Arc<SortedRun>>,
+    /// Tables may come to lie below all: deletes stay for them.
+    pub(crate) keeps_last: bool,
 }
 
 impl Job {
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         let passed = self.passed.iter().flat_map(|(_, tables)| tables);
         self.upper.iter().chain(passed).chain(self.lower.iter())
+    }
+
+    /// The last level that compaction writes to.
+    pub(crate) fn bottom(&self) -> u8 {
+        if self.keeps_last { LEVEL_LAST - 1 } else { LEVEL_LAST }
     }
 
     /// Bytes of all inputs.
@@ -445,6 +464,8 @@ impl Targets {
 
 /// Chooses the next job; `None` when nothing needs one, or what does must wait for a job that runs.
 pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
+    let trimmed = kept_aside(levels, &picking.settings);
+    let levels = trimmed.as_ref().unwrap_or(levels);
     if let Some(job) = expired::pick(levels, picking) {
         return Some(job);
     }
@@ -459,6 +480,11 @@ pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     let garbage = || apart::pick(levels, picking);
     let job = if picking.collected.is_urgent { garbage().or_else(shaped) } else { shaped().or_else(garbage) };
     job.or_else(|| cold::pick(levels, picking))
+}
+
+/// The levels that compaction knows of, if one is kept that holds something: nobody merges it.
+fn kept_aside(levels: &Levels, settings: &Settings) -> Option<Levels> {
+    (settings.keeps_last && levels.level(LEVEL_LAST).is_some()).then(|| levels.without_last())
 }
 
 fn leveled(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
@@ -558,7 +584,7 @@ fn meets(one: &TableHandle, other: &TableHandle) -> bool {
 /// Where tables of `level` go: the next level that holds something, or the base.
 fn next_level(levels: &Levels, targets: &Targets, level: u8) -> u8 {
     if level >= targets.base {
-        return (level + 1).min(LEVEL_LAST);
+        return (level + 1).min(targets.last);
     }
     levels
         .sorted
@@ -641,6 +667,7 @@ fn assemble(
         tier,
         older_runs,
         deeper,
+        keeps_last: picking.settings.keeps_last,
     }
 }
 
@@ -687,7 +714,7 @@ fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
     {
         return false;
     }
-    if job.to == LEVEL_LAST && !picking.settings.same_compression {
+    if job.to == job.bottom() && !picking.settings.same_compression {
         return false;
     }
     // Of several small tables one is made.
@@ -704,7 +731,8 @@ fn can_move(job: &Job, picking: &Picking<'_>) -> bool {
     };
     in_order.iter().all(|table| {
         // Deletes of nothing would go to the bottom and stay there.
-        let deletes_something = (table.description().deletes == 0 && !table.has_ranges())
+        let deletes_something = job.keeps_last
+            || (table.description().deletes == 0 && !table.has_ranges())
             || job.deeper.iter().any(|run| overlap(run, table) > 0);
         deletes_something
             && job.deeper.first().is_none_or(|run| overlap(run, table) <= job.grandparent_bytes_max())
@@ -830,6 +858,10 @@ fn for_deletes(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Opt
 /// The same, of one level.
 fn for_deletes_at(levels: &Levels, picking: &Picking<'_>, targets: &Targets, level: u8) -> Option<Job> {
     let to = next_level(levels, targets, level);
+    // Where the last level is kept no delete goes, and the job would be done again and again.
+    if level == picking.settings.bottom() && picking.settings.keeps_last {
+        return None;
+    }
     // Above cold data, deletes that somebody needs stay where they are.
     let goes = to != level && level != picking.settings.last();
     let droppable =
@@ -881,6 +913,9 @@ fn held_with_deletes(levels: &Levels, picking: &Picking<'_>) -> Option<SequenceN
     if picking.settings.shape == Shape::Fifo {
         return fifo::held(levels, picking);
     }
+    if picking.settings.keeps_last {
+        return None;
+    }
     let held = |table: &&Arc<TableHandle>| {
         has_many_deletes(table) && table.description().last_sequence > picking.oldest_snapshot
     };
@@ -899,6 +934,8 @@ pub(crate) fn bytes_pending(levels: &Levels, settings: &Settings) -> u64 {
         Shape::Tiered | Shape::Auto => return runs,
         Shape::Fifo => return 0,
     }
+    let trimmed = kept_aside(levels, settings);
+    let levels = trimmed.as_ref().unwrap_or(levels);
     let targets = Targets::new(levels, settings);
     let beyond = |(level, run): &(u8, Arc<SortedRun>)| match targets.of(*level) {
         _ if *level < targets.base => run.bytes(),

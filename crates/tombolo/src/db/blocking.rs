@@ -7,7 +7,7 @@ use tombolo_storage::Result;
 use crate::checkpoint::Checkpoint;
 use crate::db::{Batch, Db, Ingest, Keyspace, VerifyReport};
 use crate::options::{Durability, KeyspaceOptions};
-use crate::outside::{IngestReport, TablePlace};
+use crate::outside::{IngestOptions, IngestReport, TablePlace};
 use crate::value::Value;
 
 /// A database whose verbs wait. Must not be used inside a task.
@@ -247,6 +247,15 @@ impl BlockingKeyspace {
     /// As [`Keyspace::ingest`].
     pub fn ingest<P: Into<TablePlace>>(&self, tables: impl IntoIterator<Item = P>) -> Result<IngestReport> {
         self.0.ingest(tables).wait()
+    }
+
+    /// As [`Keyspace::ingest_with`].
+    pub fn ingest_with<P: Into<TablePlace>>(
+        &self,
+        tables: impl IntoIterator<Item = P>,
+        options: IngestOptions,
+    ) -> Result<IngestReport> {
+        self.0.ingest_with(tables, options).wait()
     }
 
     /// As [`Keyspace::get`].

@@ -53,6 +53,16 @@ pub struct Cursor {
     held: Held,
 }
 
+/// What a key has that was merged, as it is: see [`Cursor::unfolded`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unfolded {
+    /// The value under the operands; `None`: they lie over nothing.
+    pub value: Option<Bytes>,
+    /// The operands, oldest first. Those that were joined already are one.
+    pub operands: Vec<Bytes>,
+}
+
 /// What an open cursor is charged for.
 #[derive(Debug)]
 struct Held {
@@ -157,6 +167,42 @@ impl Cursor {
             inner.keys_only();
         }
         self
+    }
+
+    /// The same cursor, for a walk that needs no merge operator: operands are not folded from here
+    /// on. Of a key that was merged, [`Cursor::operands`] says what there is, and its value is
+    /// empty.
+    ///
+    /// ```
+    /// # fn main() -> tombolo::Result<()> {
+    /// use tombolo::{Db, KeyspaceOptions, OperatorName};
+    ///
+    /// let db = Db::builder("mem://unfolded").open().wait()?;
+    /// let operator = Some(OperatorName::parse("append_comma")?);
+    /// let options = KeyspaceOptions { operator, ..KeyspaceOptions::default() };
+    /// let tags = db.create_keyspace("tags", options).wait()?;
+    /// tags.put("a", "1").wait()?;
+    /// tags.merge("a", "2").wait()?;
+    /// let mut cursor = tags.cursor::<&str>(..).unfolded();
+    /// assert!(cursor.next()?);
+    /// let unfolded = cursor.operands().unwrap();
+    /// assert_eq!((unfolded.value.as_deref(), &unfolded.operands[0][..]), (Some(&b"1"[..]), &b"2"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn unfolded(mut self) -> Cursor {
+        if let Ok(inner) = &mut self.inner {
+            inner.keep_operands();
+        }
+        self
+    }
+
+    /// What the entry has at which it stands, if it was merged and the cursor folds nothing
+    /// ([`Cursor::unfolded`]).
+    pub fn operands(&self) -> Option<Unfolded> {
+        let (value, operands) = self.inner.as_ref().ok()?.operands()?;
+        Some(Unfolded { value: value.cloned(), operands: operands.to_vec() })
     }
 
     /// Whether it stands at an entry.

@@ -116,8 +116,9 @@ impl Db {
     /// tables that meet without [`IngestOptions::ordered`], and for nothing at all; `Corrupt` for a
     /// damaged table; `Unsupported` for one of a newer version, or with entries that the keyspace
     /// does not take; `NotFound` for a table that is not there or a keyspace that was dropped;
-    /// `Conflict` for an exchange while this process has snapshots open; those of the stores and of
-    /// a write. Nothing was taken then, after `OutcomeUnknown` and `Fenced` perhaps all of it.
+    /// `Conflict` for an exchange, and for tables [behind](IngestOptions::behind), while this
+    /// process has snapshots open; those of the stores and of a write. Nothing was taken then,
+    /// after `OutcomeUnknown` and `Fenced` perhaps all of it.
     pub fn ingest(&self, tables: Ingest) -> Op<IngestReport> {
         let engine = Arc::clone(self.engine());
         let request = match engine.check_writable().and_then(|()| tables.of(&engine)) {

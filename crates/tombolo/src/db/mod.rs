@@ -46,7 +46,7 @@ pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
 pub(crate) use builder::{objects, stores};
 pub use changes::{Before, Change, ChangeEvent, ChangeKind, Changes};
-pub use cursor::Cursor;
+pub use cursor::{Cursor, Unfolded};
 #[cfg(feature = "metrics")]
 pub use endpoint::MetricsServer;
 pub use explain::{GetExplanation, GetPiece, GetStep, GetVersion, GetWhence, NotAsked};

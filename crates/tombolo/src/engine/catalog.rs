@@ -48,6 +48,8 @@ pub(crate) struct KeyspaceInfo {
     filter_failed: AtomicBool,
     /// It has had a filter that is there: jobs may go on that ask one which it names no more.
     was_filtered: AtomicBool,
+    /// Its settings are about to let compaction have its last level.
+    ends_behind: AtomicBool,
 }
 
 impl KeyspaceInfo {
@@ -67,6 +69,7 @@ impl KeyspaceInfo {
             filter: ArcSwapOption::empty(),
             filter_failed: AtomicBool::new(false),
             was_filtered: AtomicBool::new(false),
+            ends_behind: AtomicBool::new(false),
         })
     }
 
@@ -92,7 +95,23 @@ impl KeyspaceInfo {
         }
         self.filter.store(filter.map(Arc::new));
         let operator = self.options.load().operator.as_ref().map(|name| catalog.operators.named(name));
-        self.judge.store(Arc::new(Judge { operator, judged_ms: 0 }));
+        self.judge.store(Arc::new(Judge { operator, ..Judge::default() }));
+    }
+
+    /// In the commit section: nothing is ingested behind it any more, or again.
+    pub(crate) fn end_behind(&self, ends: bool) {
+        self.ends_behind.store(ends, Ordering::Relaxed);
+    }
+
+    /// # Errors
+    /// `Invalid` when nothing can be ingested behind what it holds.
+    pub(crate) fn check_behind(&self) -> Result<()> {
+        if self.options.load().ingest_behind && !self.ends_behind.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let message = format!("keyspace {:?} keeps no room behind what it holds", self.name);
+        Err(Error::new(ErrorKind::Invalid, message)
+            .advice("make the keyspace with the setting ingest_behind=true, or ingest over what it holds"))
     }
 
     /// What resolving its entries needs to know.

@@ -381,7 +381,7 @@ fn ingested_edits(ingested: &Ingested, last: SequenceNumber) -> Vec<Edit> {
     let mut edits: Vec<_> = ingested.exchanged.iter().map(|id| Edit::KeyspaceEmptied { id: *id }).collect();
     edits.extend(ingested.tables.iter().map(|table| Edit::StagedTableLive {
         name: table.name,
-        level: 0,
+        level: table.level,
         sequence: table.last_sequence,
     }));
     let flushed = |id| Edit::KeyspaceFlushed { id, sequence: last };

@@ -139,7 +139,8 @@ impl Writing {
         let mut retention = Retention::new(world.moments.clone(), world.outputs.judge(keyspace));
         let mut filtering = world.begin_filtering(keyspace);
         let rules = (&mut hiding, &mut retention, &mut filtering);
-        let buried = write_list(world, (keyspace, list), &mut writer, rules).await?;
+        let bottom = world.bottom(keyspace, options.ingest_behind);
+        let buried = write_list(world, (keyspace, list, bottom), &mut writer, rules).await?;
         self.buried.lock().extend(buried);
         if let Some(filtering) = filtering {
             world.outputs.filtered(keyspace, &filtering.finish());
@@ -158,14 +159,13 @@ impl Writing {
 
 async fn write_list(
     world: &FlushWorld,
-    (keyspace, list): (u32, &List),
+    (keyspace, list, mut bottom): (u32, &List, Bottom),
     writer: &mut TableWriter,
     (hiding, retention, filtering): (&mut Hiding, &mut Retention, &mut Option<Filtering>),
 ) -> Result<Vec<Buried>> {
     let mut burying = Burying::new(keyspace);
     let mut cursor = list.cursor();
     cursor.first();
-    let mut bottom = world.bottom(keyspace);
     // Whether entries that are held begin with the newest of their key.
     let mut held_new = false;
     loop {

@@ -130,6 +130,9 @@ impl FlushWorld {
         } else {
             (engine.moments(), None)
         };
+        // Before the view: where a keyspace keeps no room behind any more, what was ingested there
+        // until then is in the view.
+        let state = engine.manifest.state();
         let view = engine.view_owned();
         // Looked at after the settled time: operands that come later were written later.
         let others = view.memtables().filter(|memtable| !Arc::ptr_eq(memtable, &sealed.memtable));
@@ -139,7 +142,7 @@ impl FlushWorld {
         let is_oldest = view.waiting.last().is_some_and(|oldest| Arc::ptr_eq(oldest, sealed));
         FlushWorld {
             outputs: Arc::<Engine>::clone(engine),
-            state: engine.manifest.state(),
+            state,
             moments,
             filtering,
             time_ms: engine.judged_ms(),
@@ -149,14 +152,15 @@ impl FlushWorld {
         }
     }
 
-    /// Says of keys of a keyspace whether nothing older of them lies anywhere. Keys must ascend
-    /// from call to call.
-    pub(super) fn bottom(&self, keyspace: u32) -> Bottom {
+    /// Says of keys of a keyspace whether nothing older of them lies anywhere, nor, with
+    /// `keeps_last`, may come to lie. Keys must ascend from call to call.
+    pub(super) fn bottom(&self, keyspace: u32, keeps_last: bool) -> Bottom {
         let levels = match &self.older {
             Some(version) if !version.is_over(keyspace) => version.levels(keyspace).cloned(),
             _ => return Bottom(None),
         };
-        Bottom(Some(Below::of_levels(levels.as_deref())))
+        let keeps_last = keeps_last || levels.as_ref().is_some_and(|levels| levels.keeps_last);
+        Bottom(Some(Below::of_levels(levels.as_deref()).kept(keeps_last)))
     }
 
     /// The filter of a keyspace, if flushes are filtered.

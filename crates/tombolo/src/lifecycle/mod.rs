@@ -153,13 +153,21 @@ pub(crate) async fn set_keyspace_options(
     let changed = options.to_manifest_over(&before.unwrap_or_default());
     let features = changed.features;
     let edit = Edit::KeyspaceChanged { id: keyspace.id, options: changed };
+    // No view may say that the last level is not kept, before nothing more is ingested behind.
+    write::end_behind(engine, keyspace, !options.ingest_behind);
     if let Err(error) = engine.manifest.committed_in_time(vec![edit]).await {
         engine.note(&error);
+        write::end_behind(engine, keyspace, !keyspace.options().ingest_behind);
         // The manifest refuses what does not fit it: the keyspace was dropped meanwhile.
         keyspace.check()?;
         return Err(error);
     }
+    let ends_behind = keyspace.options().ingest_behind && !options.ingest_behind;
     keyspace.set_options(options, features);
+    if ends_behind {
+        engine.install(None);
+        engine.work.raise();
+    }
     Ok(())
 }
 

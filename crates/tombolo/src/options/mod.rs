@@ -7,7 +7,7 @@ use tombolo_format::expiry::EXPIRY_MS_MAX;
 use tombolo_format::key::{
     ENTRY_FEATURES_APART, ENTRY_FEATURES_OF_KEYSPACES, ENTRY_FEATURES_OPERANDS, VALUE_BYTES_MAX,
 };
-use tombolo_format::keyspace::KEYSPACE_OPTION_BYTES_MAX;
+use tombolo_format::keyspace::{KEYSPACE_FEATURE_BEHIND, KEYSPACE_OPTION_BYTES_MAX};
 use tombolo_format::manifest;
 use tombolo_storage::duration::{parse_duration, show_duration};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -466,6 +466,11 @@ pub struct KeyspaceOptions {
     /// From which age on data goes into the database's cold store ([`crate::Builder::cold_store`]):
     /// at least a second, of the shapes leveled and fifo. Default `None`: never.
     pub cold_after: Option<Duration>,
+    /// The last level stays free for tables that are ingested behind all that the keyspace holds
+    /// ([`crate::IngestOptions::behind`]), and deletes stay told above it. Default
+    /// `false`: deletes would never go. For a keyspace whose history is filled in while it is
+    /// written. It is set when the keyspace is made, or never; it can be taken back.
+    pub ingest_behind: bool,
 }
 
 impl Default for KeyspaceOptions {
@@ -485,6 +490,7 @@ impl Default for KeyspaceOptions {
             types: None,
             compaction: None,
             cold_after: None,
+            ingest_behind: false,
         }
     }
 }
@@ -558,6 +564,11 @@ impl KeyspaceOptions {
             help: "none, or the age from which on data goes into the database's cold store, such as 30d \
                 (default none): of the shapes leveled and fifo",
         },
+        Setting {
+            name: "ingest_behind",
+            help: "true or false (default false): true, when the keyspace is made, lets tables be ingested \
+                behind what it holds; deletes stay until it is false",
+        },
     ];
 
     /// Sets one setting by name.
@@ -629,6 +640,7 @@ impl KeyspaceOptions {
             }
             "compaction" if value == "database" => self.compaction = None,
             "compaction" => self.compaction = Some(compaction_place(name, value)?),
+            INGEST_BEHIND => self.ingest_behind = truth(name, value)?,
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -665,6 +677,16 @@ impl KeyspaceOptions {
                 "the setting cold_after is of keyspaces with shape=leveled or shape=fifo",
             )
             .advice("set shape=leveled, or cold_after=none")),
+            (Shape::Fifo, Some(_)) if self.ingest_behind => Err(Error::new(
+                ErrorKind::Invalid,
+                "the setting ingest_behind keeps what shape=fifo drops: the oldest data",
+            )
+            .advice("take another shape, or ingest_behind=false")),
+            _ if self.cold_after.is_some() && self.ingest_behind => Err(Error::new(
+                ErrorKind::Invalid,
+                "the settings cold_after and ingest_behind both want the last level",
+            )
+            .advice("take one of them: set cold_after=none, or ingest_behind=false")),
             _ => Ok(()),
         }
     }
@@ -694,14 +716,18 @@ impl KeyspaceOptions {
             ("types", self.types.clone().unwrap_or_else(|| "none".to_owned())),
             ("compaction", self.compaction.map_or("database", CompactionPlace::name).to_owned()),
             ("cold_after", self.cold_after.map_or("none".to_owned(), show_duration)),
+            (INGEST_BEHIND, self.ingest_behind.to_string()),
         ]
     }
 
     /// As the manifest and the log keep them.
     pub(crate) fn to_manifest(&self) -> manifest::KeyspaceOptions {
-        // Most keyspaces have neither: thousands of them pay nothing for it.
-        let settings =
-            self.settings().into_iter().filter(|(name, value)| !OF_FEW.contains(name) || value != "none");
+        // Most keyspaces have neither of these: thousands of them pay nothing for it.
+        let is_said = |name: &str, value: &str| match name {
+            INGEST_BEHIND => self.ingest_behind,
+            _ => !OF_FEW.contains(&name) || value != "none",
+        };
+        let settings = self.settings().into_iter().filter(|(name, value)| is_said(name, value));
         let settings = settings.map(|(name, value)| (name.into(), value));
         manifest::KeyspaceOptions { features: self.features(), ..manifest::KeyspaceOptions::of(settings) }
     }
@@ -711,6 +737,7 @@ impl KeyspaceOptions {
         ENTRY_FEATURES_OF_KEYSPACES
             | if self.operator.is_some() { ENTRY_FEATURES_OPERANDS } else { 0 }
             | if self.separate_bytes > 0 { ENTRY_FEATURES_APART } else { 0 }
+            | if self.ingest_behind { KEYSPACE_FEATURE_BEHIND } else { 0 }
     }
 
     /// Whether these may take the place of those `before`, in a keyspace that has entries.
@@ -728,6 +755,12 @@ impl KeyspaceOptions {
                 .expected(types)
                 .found(self.types.as_deref().unwrap_or("none"))
                 .advice("write to another keyspace with the other types"));
+        }
+        if self.ingest_behind && !before.ingest_behind {
+            let error = Error::new(ErrorKind::Invalid, "the keyspace may have let deletes go already");
+            return Err(error.advice(
+                "make another keyspace with ingest_behind=true, and bring into it what this one holds",
+            ));
         }
         match &before.operator {
             Some(operator) if self.operator.as_ref() != Some(operator) => {
@@ -789,6 +822,14 @@ const SEPARATE_BYTES_MIN: u32 = 512;
 /// The largest value.
 #[allow(clippy::cast_possible_truncation, reason = "64 MiB")]
 const SEPARATE_BYTES_MAX: u32 = VALUE_BYTES_MAX as u32;
+
+/// The setting of [`KeyspaceOptions::ingest_behind`].
+const INGEST_BEHIND: &str = "ingest_behind";
+
+/// Whether a keyspace with these options keeps its last level for tables that are ingested behind.
+pub(crate) fn keeps_last(options: &manifest::KeyspaceOptions) -> bool {
+    options.settings.iter().any(|(name, value)| name == INGEST_BEHIND && value == "true")
+}
 
 /// Whether a keyspace has such a setting.
 fn is_known(name: &str) -> bool {

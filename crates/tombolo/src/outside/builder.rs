@@ -9,18 +9,17 @@ use tombolo_env::{Env, TaskClass};
 use tombolo_format::expiry::{EXPIRY_MS_MAX, join_expiring};
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::TableName;
+use tombolo_format::operands::OperandList;
 use tombolo_storage::{Epoch, Error, ErrorKind, Purpose, Registry, Request};
 
 use super::TablePlace;
 use crate::op::Op;
 use crate::options::KeyspaceOptions;
 use crate::table::{NewTable, TableWriter};
-use crate::version::{BLOCK_BYTES_BEYOND, table_options};
+use crate::version::{BLOCK_BYTES_BEYOND, LEVEL_LAST, table_options};
 
 /// Output is handed to the store in pieces of so many bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// As those of the last level: that is where most tables from outside stay.
-const LEVEL: u8 = 6;
 
 /// A table that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,11 +114,14 @@ impl TableFileBuilder {
                 name: TableName { epoch: 0, random: 0 },
                 object,
                 identity: env.random_u64(),
-                level: LEVEL,
+                // That is where most tables from outside stay.
+                level: LEVEL_LAST,
                 options: table_options(&options, 0, true, oldest, BLOCK_BYTES_BEYOND, PIECE_BYTES),
             };
             let request = Request::new(Purpose::Flush, Epoch::NONE);
-            let writer = Arc::new(Mutex::new(Some(TableWriter::create(&*store, request, new).await?)));
+            let operator = options.operator.as_ref().map(ToString::to_string);
+            let writer = TableWriter::create(&*store, request, new).await?.with_operator(operator);
+            let writer = Arc::new(Mutex::new(Some(writer)));
             Ok(TableFileBuilder { env, place, writer, last: None, options })
         })
     }
@@ -148,6 +150,38 @@ impl TableFileBuilder {
             return Op::ready(Err(error.advice(format!("the latest end is {EXPIRY_MS_MAX} ms"))));
         }
         self.add(EntryKind::ExpiringPut, key.as_ref(), &join_expiring(value.as_ref(), expires_ms))
+    }
+
+    /// The next entry: these operands, oldest first, are merged into what a database has for `key`.
+    /// The table says for which operator they are, that of its options
+    /// ([`KeyspaceOptions::operator`]), and no keyspace with another takes it.
+    ///
+    /// # Errors
+    /// As [`TableFileBuilder::put`]; `Invalid` without an operator, and without an operand.
+    pub fn merge<O: AsRef<[u8]>>(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        operands: impl IntoIterator<Item = O>,
+    ) -> Op<()> {
+        let refused = |what: &str, advice: &str| {
+            let error = Error::new(ErrorKind::Invalid, what.to_owned()).object(&self.place);
+            Op::ready(Err(error.advice(advice.to_owned())))
+        };
+        if self.options.operator.is_none() {
+            return refused("operands of no operator", "name it in the options of the table");
+        }
+        let mut operands = operands.into_iter();
+        let Some(first) = operands.next() else {
+            return refused("a merge without an operand", "give one at least, or leave the key out");
+        };
+        let Some(second) = operands.next() else {
+            return self.add(EntryKind::Merge, key.as_ref(), first.as_ref());
+        };
+        let mut list = OperandList::default();
+        list.push(first.as_ref());
+        list.push(second.as_ref());
+        operands.for_each(|operand| list.push(operand.as_ref()));
+        self.add(EntryKind::MergeList, key.as_ref(), &list.finish())
     }
 
     /// The next entry: `key` has no value, whatever a database had for it.

@@ -11,6 +11,7 @@ use tombolo_format::batch::INGESTED_TABLES_MAX;
 use tombolo_format::key::ENTRY_FEATURES_APART;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::location::location_of;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, ObjectName, ObjectStore, Purpose, Request, Result, Uri};
 
 use super::TablePlace;
@@ -21,6 +22,7 @@ use crate::lifecycle;
 use crate::manifest::names;
 use crate::recovery::{Copy, HowToCopy};
 use crate::table::Table;
+use crate::version::LEVEL_LAST;
 use crate::write::{self, Ingestion};
 
 /// Tables that are brought and checked at once.
@@ -56,6 +58,12 @@ pub struct IngestOptions {
     /// Only the ends of each table are looked at, and not every byte. Damage that a whole look
     /// would have refused is found by the reads that come to it. Default: every byte is checked.
     pub trusted: bool,
+    /// The tables come to lie behind all that their keyspaces hold, as if they had been there
+    /// first: a key has what a table says only where the keyspace has nothing for it, not even a
+    /// delete. Needs [`KeyspaceOptions::ingest_behind`](crate::KeyspaceOptions::ingest_behind);
+    /// such tables meet neither each other nor those that were ingested behind before. Default:
+    /// over it.
+    pub behind: bool,
 }
 
 /// What was ingested, so far.
@@ -102,11 +110,32 @@ impl IngestRequest {
         if self.tables.is_empty() && self.exchanged.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "no table to ingest").advice("name one at least"));
         }
+        self.check_places()?;
         if self.tables.len() > INGESTED_TABLES_MAX {
             let message = format!("{} tables at once; at most {INGESTED_TABLES_MAX}", self.tables.len());
             return Err(Error::new(ErrorKind::Invalid, message).advice("make larger tables"));
         }
         self.keyspaces().iter().try_for_each(|keyspace| keyspace.check())
+    }
+}
+
+impl IngestRequest {
+    /// # Errors
+    /// `Invalid` where tables cannot lie behind, or take the place of, what a keyspace holds.
+    fn check_places(&self) -> Result<()> {
+        if self.options.behind {
+            self.tables.iter().try_for_each(|(keyspace, _)| keyspace.check_behind())?;
+            if self.exchanged.is_empty() {
+                return Ok(());
+            }
+            let error = Error::new(ErrorKind::Invalid, "nothing is behind what an exchange ends");
+            return Err(error.advice("exchange the keyspace, or ingest behind what it holds"));
+        }
+        let kept = self.exchanged.iter().find(|keyspace| keyspace.options().ingest_behind);
+        let Some(keyspace) = kept else { return Ok(()) };
+        let message = format!("keyspace {:?} keeps all deletes, which an exchange would end", keyspace.name);
+        Err(Error::new(ErrorKind::Invalid, message)
+            .advice("set ingest_behind=false first, after which nothing can be ingested behind it"))
     }
 }
 
@@ -135,7 +164,7 @@ pub(crate) async fn ingest(engine: Arc<Engine>, mut request: IngestRequest) -> R
     let telling = Mutex::new((report, &mut progress));
     let brought = bring_all(&engine, &given, request.options, &telling).await;
     let (mut report, _) = telling.into_inner();
-    let layered = brought.and_then(|tables| layers(tables, &given, request.options.ordered));
+    let layered = brought.and_then(|tables| layers(tables, &given, request.options));
     let layers = match layered {
         Ok(layers) => layers,
         Err(error) => {
@@ -222,7 +251,7 @@ async fn bring(engine: &Background, given: &Given, options: IngestOptions) -> Re
         source: Arc::clone(&given.store),
         target: &engine.objects,
         epoch: engine.context.epoch,
-        level: 0,
+        level: if options.behind { LEVEL_LAST } else { 0 },
         bytes: 0,
         how: if options.bring == Bring::Copy { HowToCopy::Bytes } else { HowToCopy::ByReference },
     };
@@ -230,10 +259,12 @@ async fn bring(engine: &Background, given: &Given, options: IngestOptions) -> Re
     let tables = engine.versions.tables();
     let request = engine.request(Purpose::Verify);
     let place = (given.name, given.keyspace.id);
-    let table =
+    let (table, operator) =
         Table::describe_outside(&engine.objects, &tables.cache, request, &to, place, options.trusted).await?;
     check_features(engine, given, &table)?;
-    Ok(table)
+    check_operator(given, operator.as_deref())?;
+    let is_behind = options.behind && !is_enabled(Mutant::BehindLiesOver);
+    Ok(TableDescription { level: if is_behind { LEVEL_LAST } else { 0 }, ..table })
 }
 
 /// # Errors
@@ -264,16 +295,34 @@ fn check_features(engine: &Store, given: &Given, table: &TableDescription) -> Re
         .advice("change the keyspace's settings with `tombolo db keyspace set`, which lets it take them"))
 }
 
+/// # Errors
+/// `Invalid` for operands that mean something else than those of the keyspace.
+fn check_operator(given: &Given, operator: Option<&str>) -> Result<()> {
+    let Some(operator) = operator.filter(|_| !is_enabled(Mutant::IngestIgnoresOperator)) else {
+        return Ok(());
+    };
+    let own = given.keyspace.options().operator.as_ref().map(ToString::to_string);
+    if own.as_deref() == Some(operator) {
+        return Ok(());
+    }
+    let message = format!("the table has operands for another merge operator than {:?}", given.keyspace.name);
+    Err(Error::new(ErrorKind::Invalid, message)
+        .expected(own.unwrap_or_else(|| "none, as the keyspace names no operator".to_owned()))
+        .found(operator)
+        .advice("ingest it into a keyspace with that operator, or make the table of whole values"))
+}
+
 /// Sorts tables into layers: those of one meet nowhere within a keyspace, and a later one lies over
-/// what it meets of the earlier ones.
+/// what it meets of the earlier ones. Behind is one layer.
 ///
 /// # Errors
-/// `Invalid` when tables meet and nobody said that their order counts.
+/// `Invalid` when tables meet and nobody said that their order counts, or all come to lie behind.
 fn layers(
     tables: Vec<TableDescription>,
     given: &[Given],
-    ordered: bool,
+    options: IngestOptions,
 ) -> Result<Vec<Vec<TableDescription>>> {
+    let ordered = options.ordered && !options.behind;
     /// By keyspace and first key: the last key, and which table.
     type Layer = BTreeMap<(u32, Bytes), (Bytes, usize)>;
     let mut spans: Vec<Layer> = Vec::new();
@@ -329,8 +378,8 @@ async fn stage(engine: &Background, layers: &[Vec<TableDescription>]) -> Result<
     Err(error)
 }
 
-/// Has the log show the tables. An exchange waits a moment for snapshots that operations of the
-/// database itself have open.
+/// Has the log show the tables. An exchange, and tables behind, wait a moment for snapshots that
+/// operations of the database itself have open.
 async fn show(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Result<()> {
     let mut attempt = 1;
     loop {

@@ -147,6 +147,16 @@ pub(crate) struct RangeCursor {
     fetches: bool,
     /// Once it has met values that lie apart.
     apart: Option<Box<ValuesApart>>,
+    /// Operands are not folded: those of the last key that has some.
+    kept: Option<Box<Kept>>,
+}
+
+/// What a key has that was merged, as it is.
+#[derive(Debug, Default)]
+struct Kept {
+    key: Vec<u8>,
+    value: Option<Bytes>,
+    operands: Vec<Bytes>,
 }
 
 impl RangeCursor {
@@ -200,12 +210,25 @@ impl RangeCursor {
             scratch: Vec::new(),
             fetches: true,
             apart: None,
+            kept: None,
         }
     }
 
     /// Fetches no values from here on that lie apart: they are empty.
     pub(crate) fn keys_only(&mut self) {
         self.fetches = false;
+    }
+
+    /// Folds no operands from here on: the value is empty of a key that has some.
+    pub(crate) fn keep_operands(&mut self) {
+        self.kept.get_or_insert_default();
+    }
+
+    /// Of an entry whose operands were kept, the value under them, and those, oldest first.
+    pub(crate) fn operands(&self) -> Option<(Option<&Bytes>, &[Bytes])> {
+        let is_set_aside = self.place == Place::Entry && self.stands != Some(Stand::Forward);
+        let kept = self.kept.as_ref().filter(|kept| is_set_aside && kept.key == self.anchor)?;
+        (!kept.operands.is_empty()).then_some((kept.value.as_ref(), &kept.operands[..]))
     }
 
     /// Looks at another moment from here on; stands in the gap before the entry at which it stood.
@@ -237,6 +260,7 @@ impl RangeCursor {
         let (view, keyspace) = (Arc::clone(&self.view), Arc::clone(&self.keyspace));
         let mut twin = RangeCursor::new(view, keyspace, (self.sequence, self.judged_ms), range);
         twin.fetches = self.fetches;
+        twin.kept = self.kept.as_ref().map(|_| Box::default());
         twin
     }
 
@@ -730,14 +754,21 @@ impl RangeCursor {
     }
 
     fn judge(&self) -> Judge {
-        Judge { judged_ms: self.judged_ms, ..self.keyspace.judge() }
+        Judge { judged_ms: self.judged_ms, keeps_operands: self.kept.is_some(), ..self.keyspace.judge() }
     }
 
     /// Ends the fold of `anchor`: stands at it if it has a value.
     fn end_fold(&mut self) -> Result<bool> {
         let Some(fold) = self.fold.take() else { return Ok(false) };
         self.expires_ms = fold.expires_ms();
-        let value = fold.finish(&self.judge(), &self.anchor)?;
+        let value = match &mut self.kept {
+            Some(kept) if fold.operands() > 0 => {
+                kept.key.clone_from(&self.anchor);
+                (kept.value, kept.operands) = fold.into_parts();
+                Some(Bytes::new())
+            }
+            _ => fold.finish(&self.judge(), &self.anchor)?,
+        };
         self.has_value = value.is_some();
         self.saved.copied.clear();
         self.saved.shared = value;

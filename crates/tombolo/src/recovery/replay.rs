@@ -413,7 +413,7 @@ impl Replay {
                 for (name, keyspace) in tables {
                     if self.is_new(keyspace, sequence)? {
                         let Some(staged) = self.staged.get(&name) else { return Err(not_staged(name)) };
-                        ingested.tables.push(Arc::new(staged.at_sequence(sequence)));
+                        ingested.tables.push(Arc::new(staged.ingested_at(sequence)));
                     }
                 }
             }

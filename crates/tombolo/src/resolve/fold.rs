@@ -25,6 +25,8 @@ pub(crate) struct Judge {
     pub(crate) operator: Option<Named>,
     /// The time by which it is judged what has expired.
     pub(crate) judged_ms: u64,
+    /// Operands are not folded, so that nobody needs the operator: [`Fold::into_parts`].
+    pub(crate) keeps_operands: bool,
 }
 
 impl Judge {
@@ -214,6 +216,12 @@ fn not_fetched(place: String) -> Error {
     Error::new(ErrorKind::Bug, "a reference where its value is needed").object(place)
 }
 
+#[cold]
+fn too_long() -> Error {
+    let message = format!("a chain of merge operands of more than {HELD_BYTES_MAX} bytes");
+    Error::new(ErrorKind::Unsupported, message).advice("put or delete the key")
+}
+
 /// Takes the entries of one key that a moment sees, newest first, until they have an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
@@ -276,9 +284,10 @@ impl Fold {
                     }
                     self.written_ms = Some(written_ms);
                 }
-                let operator = judge.operator()?;
+                let operator = if judge.keeps_operands { None } else { Some(judge.operator()?) };
                 self.operands.push_entry(trailer.kind(), operand)?;
                 if self.operands.bytes.len() > HELD_BYTES_MAX {
+                    let Some(operator) = operator else { return Err(too_long()) };
                     self.shorten(operator, key)?;
                 }
                 Ok(Answer::More)
@@ -328,8 +337,7 @@ impl Fold {
     /// Joins the operands that are held.
     fn shorten(&mut self, operator: &Named, key: &[u8]) -> Result<()> {
         let Some(joined) = operator.join(key, self.operands.oldest_first())? else {
-            let message = format!("a chain of merge operands of more than {HELD_BYTES_MAX} bytes");
-            return Err(Error::new(ErrorKind::Unsupported, message).advice("put or delete the key"));
+            return Err(too_long());
         };
         (self.operands, self.is_shortened) = (Operands::default(), true);
         self.operands.push(&joined);
@@ -339,6 +347,12 @@ impl Fold {
     /// When what the key has ends, if its newest entry does.
     pub(crate) fn expires_ms(&self) -> Option<u64> {
         self.expires_ms
+    }
+
+    /// The value under the operands, and those, oldest first.
+    pub(crate) fn into_parts(self) -> (Option<Bytes>, Vec<Bytes>) {
+        let operands = self.operands.oldest_first().map(Bytes::copy_from_slice).collect();
+        (self.base, operands)
     }
 
     /// What the key has, once an answer has come or nothing is left.

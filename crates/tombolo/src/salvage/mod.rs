@@ -315,6 +315,9 @@ fn sound_edits(state: &State, tables: &Tables, rests: &[Rest]) -> Vec<Edit> {
     let referred: BTreeSet<u64> =
         kept.flat_map(|table| table.referred()).map(|referred| referred.object).collect();
     let is_taken = |edit: &Edit| match edit {
+        Edit::TableAdded(object) if object.is_values() && is_enabled(Mutant::SalvageForgetsDamagedValues) => {
+            referred.contains(&object.identity) && is_sound(object)
+        }
         Edit::TableAdded(object) if object.is_values() => referred.contains(&object.identity),
         Edit::TableAdded(table) => is_sound(table),
         _ => true,

@@ -184,6 +184,17 @@ impl Tables {
         self.known.get(&name).is_some_and(Option::is_some)
     }
 
+    /// Says of what lies under a source where that is: there it can be restored.
+    fn placed(&self, description: &TableDescription, error: Error) -> Error {
+        match description.source {
+            Some(_) => {
+                let (store, _) = self.places.locate(description);
+                error.context(format!("under the source at {}", store.describe()))
+            }
+            None => error,
+        }
+    }
+
     async fn check(&self, description: &Arc<TableDescription>) -> Result<Checked> {
         if let Err(error) = check_description(description, &self.places.locate(description).1) {
             return Ok((description.name, Some(error)));
@@ -197,7 +208,7 @@ impl Tables {
         };
         match verified {
             Ok(()) => Ok((description.name, None)),
-            Err(error) if is_damage(&error) => Ok((description.name, Some(error))),
+            Err(error) if is_damage(&error) => Ok((description.name, Some(self.placed(description, error)))),
             Err(error) => Err(error),
         }
     }

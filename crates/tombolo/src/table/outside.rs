@@ -8,10 +8,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo_format::FormatError;
 use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY};
-use tombolo_format::key::{ENTRY_FEATURES_ENDING, EntryKind, InternalKey, SequenceNumber};
+use tombolo_format::key::{
+    ENTRY_FEATURES_ENDING, ENTRY_FEATURES_OPERANDS, EntryKind, InternalKey, SequenceNumber,
+};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::property::{Property, PropertyList};
 use tombolo_format::table::{FOOTER_BYTES, Footer, TABLE_MAGIC, TAIL_BYTES_MAX, Top, Verification};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
 use super::damage::Pieces;
@@ -64,8 +67,9 @@ fn foreign(object: &ObjectName, why: impl std::fmt::Display) -> Error {
 }
 
 impl Table {
-    /// Describes the table from outside that `object` holds, as table `name` of a keyspace. Reads
-    /// and checks all of it, or, with `is_trusted` and without values that end, its ends only.
+    /// Describes the table from outside that `object` holds, as table `name` of a keyspace, and
+    /// says for which merge operator its operands are, if it has any. Reads and checks all of it,
+    /// or, with `is_trusted` and without values that end, its ends only.
     ///
     /// # Errors
     /// `Invalid` when it is no such table; `Corrupt` when it is damaged; `Unsupported` for one of a
@@ -77,7 +81,7 @@ impl Table {
         object: &ObjectName,
         (name, keyspace): (TableName, u32),
         is_trusted: bool,
-    ) -> Result<TableDescription> {
+    ) -> Result<(TableDescription, Option<String>)> {
         let length = store.length(request, object).await?;
         let Some(at) = length.checked_sub(FOOTER_BYTES as u64) else {
             return Err(foreign(object, format!("{length} bytes")));
@@ -119,7 +123,8 @@ impl Table {
         let (tail, at, top, _charge) = table.tail(request).await?;
         let mut found = Found::default();
         // Its ends do not say when its values end, which decides when it may go.
-        let is_trusted = is_trusted && footer.features & ENTRY_FEATURES_ENDING == 0;
+        let ends = footer.features & ENTRY_FEATURES_ENDING != 0;
+        let is_trusted = is_trusted && (!ends || is_enabled(Mutant::TrustedEndsUnread));
         let looked = if is_trusted {
             Arc::new(table).look_at_ends(request, &mut found).await
         } else {
@@ -135,9 +140,14 @@ impl Table {
             return Err(Error::corrupt(object, at, expected, format!("{:#x}", footer.features)));
         }
         let properties = top.properties;
+        let has_operands = footer.features & ENTRY_FEATURES_OPERANDS != 0;
+        if has_operands && properties.operator.is_empty() {
+            return Err(foreign(object, "it does not say for which merge operator its operands are"));
+        }
+        let operator = has_operands.then_some(properties.operator);
         let expiry = found.expiry.map(Expiry::encode);
         let expiry = expiry.as_ref().map(|value| Property { id: PROPERTY_EXPIRY, is_critical: true, value });
-        Ok(TableDescription {
+        let description = TableDescription {
             properties: PropertyList::of(expiry),
             first_key,
             last_key: found.last.into(),
@@ -145,7 +155,8 @@ impl Table {
             deletes: properties.deletes,
             oldest_unix_seconds: properties.oldest_unix_seconds,
             ..table
-        })
+        };
+        Ok((description, operator))
     }
 
     /// Checks every byte.

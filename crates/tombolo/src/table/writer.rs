@@ -175,6 +175,15 @@ impl TableWriter {
         TableWriter { collecting, ..self }
     }
 
+    /// Has the table say which merge operator its operands are for, if it gets any.
+    #[must_use]
+    pub fn with_operator(mut self, operator: Option<String>) -> TableWriter {
+        if let Some(operator) = operator {
+            self.builder.set_operator(operator);
+        }
+        self
+    }
+
     /// Has the description say the sum of its entries' hashes.
     #[must_use]
     pub fn with_sum(self, is_wanted: bool) -> TableWriter {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tombolo_storage::mutant::{Mutant, is_enabled};
+
 use super::{Levels, SortedRun, TableHandle};
 
 /// A place in a sorted run that moves with ascending keys.
@@ -26,13 +28,21 @@ impl Spot {
 pub(crate) struct Below {
     runs: Vec<Arc<TableHandle>>,
     levels: Vec<Spot>,
+    /// Something may come to lie below everything.
+    is_kept: bool,
 }
 
 impl Below {
     /// These runs of level 0, and these sorted ones.
     pub(crate) fn new(runs: Vec<Arc<TableHandle>>, sorted: &[Arc<SortedRun>]) -> Below {
         let levels = sorted.iter().map(|run| Spot { run: Arc::clone(run), at: 0 }).collect();
-        Below { runs, levels }
+        Below { runs, levels, is_kept: false }
+    }
+
+    /// The same, where with `is_kept` tables may be ingested behind all of it: any key may be in
+    /// one.
+    pub(crate) fn kept(self, is_kept: bool) -> Below {
+        Below { is_kept: is_kept && !is_enabled(Mutant::BehindDeletesDropped), ..self }
     }
 
     /// All tables of a keyspace that are in a level; `None`: it has none.
@@ -44,7 +54,8 @@ impl Below {
 
     /// Whether something of `key` may lie below. Keys must ascend from call to call.
     pub(crate) fn may_hold(&mut self, key: &[u8]) -> bool {
-        self.runs.iter().any(|table| table.covers(key))
+        self.is_kept
+            || self.runs.iter().any(|table| table.covers(key))
             || self.levels.iter_mut().any(|level| level.may_hold(key))
     }
 }
@@ -56,7 +67,8 @@ impl Below {
             let description = table.description();
             *description.first_key < *to && !description.ends_before(from)
         };
-        self.runs.iter().any(meets)
+        self.is_kept
+            || self.runs.iter().any(meets)
             || self.levels.iter().any(|level| level.run.range(level.run.overlapping(from, to)).any(meets))
     }
 }

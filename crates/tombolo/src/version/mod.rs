@@ -31,6 +31,7 @@ use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_storage::Result;
 
 use crate::manifest::{KeyspaceState, Level, State};
+use crate::options::keeps_last;
 use crate::signal::Signal;
 use crate::table::Habit;
 pub(crate) use below::Below;
@@ -46,6 +47,9 @@ pub(crate) use read_cost::{Owed, ReadCost};
 use run::Chunk;
 pub(crate) use run::SortedRun;
 pub(crate) use values::{Apart, ValueHandle};
+
+/// The last level.
+pub(crate) const LEVEL_LAST: u8 = 6;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -69,6 +73,9 @@ pub(crate) struct Levels {
     pub(crate) sorted: Vec<(u8, Arc<SortedRun>)>,
     /// Whether some table holds range deletes: as a rule none does.
     pub(crate) has_ranges: bool,
+    /// The last level is left to tables that are ingested behind, and deletes stay told
+    /// above it.
+    pub(crate) keeps_last: bool,
     /// What reads pay for there being several.
     pub(crate) read_cost: ReadCost,
     /// What it was made of. Held, so that its address tells it from others.
@@ -87,6 +94,33 @@ impl Levels {
         let runs = self.over.iter().chain(&self.runs);
         let runs = runs.map(|table| table.description().length).sum::<u64>();
         runs + self.sorted.iter().map(|(_, run)| run.bytes()).sum::<u64>()
+    }
+
+    /// These without the last level: what there is for compaction, where that level is kept.
+    pub(crate) fn without_last(&self) -> Levels {
+        let above = |(level, _): &&(u8, Arc<SortedRun>)| *level < LEVEL_LAST;
+        Levels {
+            over: self.over.clone(),
+            is_over: self.is_over,
+            runs: self.runs.clone(),
+            sorted: self.sorted.iter().filter(above).cloned().collect(),
+            has_ranges: self.has_ranges,
+            keeps_last: self.keeps_last,
+            read_cost: self.read_cost.as_paid(),
+            source: self.source.clone(),
+        }
+    }
+
+    /// The tables that were ingested behind a keyspace that keeps its last level and that meet
+    /// others there, from a key to a key.
+    pub(crate) fn behind(&self, first: &[u8], last: &[u8]) -> Option<&Arc<TableHandle>> {
+        let over = self.over.iter().filter(|table| table.description().level > 0);
+        let met = |table: &&Arc<TableHandle>| {
+            let description = table.description();
+            description.first_key[..] <= *last && !description.ends_before(first)
+        };
+        let run = self.level(LEVEL_LAST);
+        over.chain(run.into_iter().flat_map(|run| run.range(run.overlapping(first, last)))).find(met)
     }
 
     /// The sorted run of a level, if it is not empty.
@@ -243,11 +277,15 @@ impl Versions {
     /// The levels of a keyspace with what lies over them.
     fn levels_under(&self, keyspace: &Arc<KeyspaceState>, before: Option<&Levels>, over: &Over) -> Levels {
         let levels = if over.is_exchanged {
-            Levels { source: Some(Arc::clone(keyspace)), ..Levels::default() }
+            let keeps_last = keeps_last(&keyspace.options);
+            Levels { source: Some(Arc::clone(keyspace)), keeps_last, ..Levels::default() }
         } else {
             self.levels(keyspace, before)
         };
+        // What waits to enter the last level is kept room for, whatever the settings have become.
+        let waits = over.tables.iter().any(|table| table.level > 0);
         Levels {
+            keeps_last: levels.keeps_last || waits,
             over: over.tables.iter().map(|table| self.handle(None, table)).collect(),
             is_over: true,
             ..levels
@@ -255,7 +293,8 @@ impl Versions {
     }
 
     fn levels(&self, keyspace: &Arc<KeyspaceState>, before: Option<&Levels>) -> Levels {
-        let mut levels = Levels { source: Some(Arc::clone(keyspace)), ..Levels::default() };
+        let keeps_last = keeps_last(&keyspace.options);
+        let mut levels = Levels { source: Some(Arc::clone(keyspace)), keeps_last, ..Levels::default() };
         for (number, level) in &keyspace.levels {
             if *number == 0 {
                 levels.runs = level.tables().map(|table| self.handle(Some(keyspace), table)).collect();

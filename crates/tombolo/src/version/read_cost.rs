@@ -65,6 +65,12 @@ impl ReadCost {
         ReadCost { price, saved: saved as u64, salt, paid: AtomicU64::new(0), work: Some(Arc::clone(work)) }
     }
 
+    /// The same for levels of which some do not count: as much has been paid. Reads pay the other.
+    pub(super) fn as_paid(&self) -> ReadCost {
+        let paid = AtomicU64::new(self.paid.load(Ordering::Relaxed));
+        ReadCost { price: self.price, saved: self.saved, salt: self.salt, paid, work: None }
+    }
+
     /// Whether reads have paid what merging costs.
     pub(crate) fn is_paid(&self) -> bool {
         self.saved > 0 && self.paid.load(Ordering::Relaxed) >= self.price

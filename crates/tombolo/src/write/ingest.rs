@@ -7,6 +7,8 @@
 //!    flush makes the tables live. So level 0 keeps its order.
 //! 3. The visible number is raised before the view is shown: a read sees what the exchange of a
 //!    keyspace ended, or looks at a number that needs none of it. No snapshot is opened in between.
+//! 4. Tables that are ingested behind have number 0: every snapshot would see them, so none is
+//!    open then, and they meet no other that was.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -51,6 +53,38 @@ impl Ingestion {
         Ingestion { layers, keyspaces, exchanged, taken, may_be_logged }
     }
 
+    /// The tables that come to lie behind all that their keyspaces hold.
+    fn behind(&self) -> impl Iterator<Item = &TableDescription> {
+        self.layers.iter().flatten().filter(|table| table.level > 0)
+    }
+
+    /// # Errors
+    /// `Invalid` when something cannot lie behind what its keyspace holds.
+    fn check_behind(&self, engine: &Engine) -> Result<()> {
+        let view = engine.view();
+        for table in self.behind() {
+            let Some(keyspace) = self.keyspaces.iter().find(|known| known.id == table.keyspace) else {
+                continue;
+            };
+            keyspace.check_behind()?;
+            let levels = view.version.levels(keyspace.id);
+            let met = levels.and_then(|levels| levels.behind(&table.first_key, &table.last_key));
+            if let Some(met) = met.filter(|_| !is_enabled(Mutant::BehindMeetsBehind)) {
+                let message = format!(
+                    "keys from {:?} to {:?} meet those of a table that was ingested behind before",
+                    table.first_key, table.last_key
+                );
+                let met = met.description();
+                return Err(Error::new(ErrorKind::Invalid, message)
+                    .found(format!("{:?} to {:?} there", met.first_key, met.last_key))
+                    .advice(
+                        "leave out of the table what is there, or ingest it over what the keyspace holds",
+                    ));
+            }
+        }
+        Ok(())
+    }
+
     /// The number of its last operation, once it is part of the database.
     pub(crate) fn taken(&self) -> Option<SequenceNumber> {
         self.taken.get().copied()
@@ -78,22 +112,26 @@ impl Ingestion {
     fn ingested(&self, last: SequenceNumber) -> Ingested {
         let first = last.0 + 1 - self.layers.len() as u64;
         let tables = (first..).zip(&self.layers).flat_map(|(number, layer)| {
-            layer.iter().map(move |table| Arc::new(table.at_sequence(SequenceNumber(number))))
+            layer.iter().map(move |table| Arc::new(table.ingested_at(SequenceNumber(number))))
         });
         let exchanged = self.exchanged.iter().map(|keyspace| keyspace.id).collect();
         Ingested { tables: tables.collect(), exchanged, last }
     }
 
     /// # Errors
-    /// `NotFound` when a keyspace was dropped; `Conflict` for an exchange while snapshots are open,
-    /// and for keys that a prepared transaction holds;
-    /// `Busy` without room; those of a commit.
+    /// `NotFound` when a keyspace was dropped; `Conflict` for an exchange, and for tables behind,
+    /// while snapshots are open, and for keys that a prepared transaction holds; `Invalid` for
+    /// tables that cannot lie behind; `Busy` without room; those of a commit.
     pub(super) fn commit(&self, engine: &Engine, commit: &mut Commit) -> Result<Committed> {
         engine.check_writable()?;
         self.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
         let waiting = engine.view().waiting.len();
         if waiting >= waiting_max(engine) {
             return Err(no_room(engine, waiting));
+        }
+        let is_behind = self.behind().next().is_some();
+        if is_behind {
+            self.check_behind(engine)?;
         }
         if engine.transactions.locks.has_prepared() {
             self.check_prepared(&engine.transactions.locks)?;
@@ -104,6 +142,10 @@ impl Ingestion {
         engine.snapshots.while_none_is_opened(|are_open| {
             if are_open && !self.exchanged.is_empty() {
                 let error = Error::new(ErrorKind::Conflict, "snapshots see what the exchange would end");
+                return Err(error.advice("close the snapshots and cursors of this process, and try again"));
+            }
+            if are_open && is_behind && !is_enabled(Mutant::BehindUnderSnapshots) {
+                let error = Error::new(ErrorKind::Conflict, "snapshots would see what comes to lie behind");
                 return Err(error.advice("close the snapshots and cursors of this process, and try again"));
             }
             self.commit_prepared(engine, commit, &prepared)
@@ -157,6 +199,12 @@ impl Ingestion {
         let wants_time = committed.wants_time || ends.min().is_some_and(|end| engine.time.is_news(end));
         Ok(Committed { rotated: true, wants_time, ..committed })
     }
+}
+
+/// From here on nothing is ingested behind a keyspace, or is again.
+pub(crate) fn end_behind(engine: &Engine, keyspace: &KeyspaceInfo, ends: bool) {
+    let _commit = engine.stream.commit.lock();
+    keyspace.end_behind(ends);
 }
 
 /// A mutant: the tables are taken for those of the memtable before, so that the one that takes the

@@ -56,7 +56,7 @@ use crate::version::Ingested;
 pub(crate) use conditions::{Conditional, Requirements, write_if};
 use content::{Content, One};
 pub(crate) use content::{Cost, Prepared};
-pub(crate) use ingest::Ingestion;
+pub(crate) use ingest::{Ingestion, end_behind};
 pub(crate) use ingesting::ingest;
 pub(crate) use keyspaces::{create_keyspace, drop_keyspace};
 pub(crate) use line::advance_line;

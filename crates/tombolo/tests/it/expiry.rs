@@ -116,6 +116,28 @@ fn values_of_tables_from_outside_end() {
     }
 }
 
+/// Neither its first nor its last entry ends.
+#[test]
+fn a_trusted_table_is_read_for_what_ends_in_it() {
+    let world = World::new(1);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    let (env, registry) = (process.env(), Registry::with_defaults());
+    let made = TableFileBuilder::create_with(env, registry, "file:///parts/1.table", keys.options());
+    let mut table = made.wait().unwrap();
+    table.put("a", "stays").wait().unwrap();
+    table.put_until("short", "value", db.time_ms() + 60_000).wait().unwrap();
+    table.put("z", "stays").wait().unwrap();
+    table.finish().wait().unwrap();
+    let options = IngestOptions { trusted: true, ..IngestOptions::default() };
+    keys.ingest_with(["file:///parts/1.table"], options).wait().unwrap();
+    assert_eq!(get(&db, "short").as_deref(), Some(&b"value"[..]));
+    world.run_for(2 * MINUTE);
+    assert_eq!(get(&db, "short"), None);
+    assert_eq!(get(&db, "z").as_deref(), Some(&b"stays"[..]));
+}
+
 #[test]
 fn a_clock_that_jumps_ahead_hides_and_can_be_set_back() {
     let world = World::new(2);
@@ -235,4 +257,5 @@ fn snapshots_without_a_time_and_tables_that_end_too_early_are_noticed() {
 
     notices(Mutant::SnapshotJudgesByNow, values_end_at_their_time_in_memory_and_in_tables_and_for_successors);
     notices(Mutant::ExpiryOfTableTooEarly, a_table_with_a_value_that_lives_on_is_not_dropped);
+    notices(Mutant::TrustedEndsUnread, a_trusted_table_is_read_for_what_ends_in_it);
 }

@@ -117,6 +117,7 @@ async fn ingest_step(db: &Db, env: &Env, random: &mut Random, number: usize, sta
         bring: [Bring::Link, Bring::Copy, Bring::Move][random.below(3) as usize],
         ordered: true,
         trusted: random.below(3) == 0,
+        behind: false,
     };
     let mut ingest = Ingest::new().options(options);
     for name in NAMES {

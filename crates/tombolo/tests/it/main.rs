@@ -5,6 +5,7 @@ mod allocator;
 mod application;
 mod backups;
 mod basics;
+mod behind;
 mod bucket;
 mod changes;
 mod checkpoint;
@@ -66,6 +67,7 @@ mod threads;
 mod tiers;
 mod transactions;
 mod two_phase;
+mod unfolded;
 mod verification;
 
 /// Whether tests shall look at everything, as `cargo xtask campaign deep` has them do.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tombolo::internals::{Manifest, ManifestOptions, OpenMode};
 use tombolo::{Db, Error, ErrorKind, ReaderOptions, SalvageMode};
-use tombolo_format::key::SequenceNumber;
+use tombolo_format::key::{EntryKind, SequenceNumber};
 use tombolo_format::manifest::{Edit, KeyspaceOptions, LogRole, TableDescription};
 use tombolo_format::property::PropertyList;
 use tombolo_storage::log_memory::Uncounted;
@@ -84,11 +84,45 @@ fn a_keyspace_with_what_nobody_may_ignore_is_refused_by_its_bit() {
     run(&[], |stores| async move {
         created(&stores).await;
         let manifest = newer(&stores).await;
-        let options = KeyspaceOptions { features: 1 << 16, ..KeyspaceOptions::default() };
+        let options = KeyspaceOptions { features: 1 << 17, ..KeyspaceOptions::default() };
         let edit = Edit::KeyspaceCreated { id: 1, name: "coloured".into(), stream: 0, options };
         manifest.commit(vec![edit]).await.unwrap().unwrap();
         manifest.close().await;
-        refused(&stores, &["coloured", "0x10000"]).await;
+        refused(&stores, &["coloured", "0x20000"]).await;
+    });
+}
+
+/// A keyspace of a version that knew no merges that end takes them once its settings were written
+/// by this one, whichever they are; the error says so.
+#[test]
+fn a_keyspace_of_an_older_version_takes_newer_kinds_once_its_settings_were_set() {
+    run(&[], |stores| async move {
+        created(&stores).await;
+        let manifest = newer(&stores).await;
+        let settings = [("operator".into(), "add_u64@1".into())];
+        let features = EntryKind::Merge.feature() | EntryKind::MergeList.feature();
+        let options = KeyspaceOptions { features, ..KeyspaceOptions::of(settings) };
+        let edit = Edit::KeyspaceCreated { id: 1, name: "older".into(), stream: 0, options };
+        manifest.commit(vec![edit]).await.unwrap().unwrap();
+        manifest.close().await;
+        let db = stores.open(&[]).await;
+        let keys = db.keyspace("older").unwrap();
+        keys.merge(b"k", 1u64.to_le_bytes()).await.unwrap();
+        let hour = std::time::Duration::from_secs(3600);
+        let error = keys.merge_ttl(b"k", 2u64.to_le_bytes(), hour).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("keyspace set"), "{error}");
+        let error = keys.put_ttl(b"e", b"v", hour).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        keys.set_options([("filter_bits", "10")]).await.unwrap();
+        keys.merge_ttl(b"k", 2u64.to_le_bytes(), hour).await.unwrap();
+        keys.put_ttl(b"e", b"v", hour).await.unwrap();
+        assert_eq!(keys.get(b"k").await.unwrap().unwrap(), 3u64.to_le_bytes()[..]);
+        db.close().await.unwrap();
+        let db = stores.open(&[]).await;
+        let keys = db.keyspace("older").unwrap();
+        keys.merge_ttl(b"k", 4u64.to_le_bytes(), hour).await.unwrap();
+        db.close().await.unwrap();
     });
 }
 

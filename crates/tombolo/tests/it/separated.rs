@@ -518,6 +518,48 @@ fn salvage_tells_of_values_that_are_lost() {
     salvage_tells_of_values();
 }
 
+/// A value object that a checkpoint needs and that is lost fails the restore, by its name. One that
+/// a restored database has lost, or a clone at its source, is told by reads, by verification and by
+/// salvage, with the place where it should be: nothing is silent.
+#[test]
+fn restored_databases_and_clones_tell_of_a_value_object_that_is_lost() {
+    run(|bucket| async move {
+        let source = bucket.open("source").await;
+        source.create_keyspace("apart", apart()).await.unwrap();
+        fill(&source, 0..10, 1).await;
+        source.checkpoint("monday").await.unwrap();
+        source.share_to(bucket.builder("clone")).await.unwrap();
+        source.close().await.unwrap();
+        let restore = async |to: &str| {
+            bucket.builder("source").at_checkpoint("monday").restore_to(bucket.builder(to)).await
+        };
+        restore("restored").await.unwrap();
+        let at_source = bucket.value_objects("source").await.remove(0);
+        let at_restored = bucket.value_objects("restored").await.remove(0);
+        bucket.delete("source", &at_source).await;
+        bucket.delete("restored", &at_restored).await;
+        let error = restore("again").await.unwrap_err();
+        assert!(error.to_string().contains(at_source.as_str()), "{error}");
+        for (name, place, object) in [("restored", "", &at_restored), ("clone", "source", &at_source)] {
+            let db = bucket.open(name).await;
+            let keyspace = db.keyspace("apart").unwrap();
+            let error = keyspace.get(key(0)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
+            assert!(error.to_string().contains(object.as_str()), "{name}: {error}");
+            assert_eq!(keyspace.get(key(3)).await.unwrap().unwrap(), value(3, 1)[..], "small ones are there");
+            let damage = db.verify().await.unwrap().damage;
+            assert!(damage.iter().any(|damage| damage.contains(object.as_str())), "{name}: {damage:?}");
+            db.close().await.unwrap();
+            let to = format!("{name} saved");
+            let saved = bucket.builder(name).salvage_to(bucket.builder(&to), SalvageMode::WithHoles).await;
+            let losses = saved.unwrap().losses;
+            let told =
+                |loss: &tombolo::Loss| loss.what.contains(object.as_str()) && loss.what.contains(place);
+            assert!(losses.iter().any(told), "{name}: {losses:?}");
+        }
+    });
+}
+
 /// The setting may be changed: compaction then puts the values apart that lie in tables. Listeners
 /// hear of one table and of one value object.
 #[test]
@@ -644,6 +686,11 @@ mod mutants {
     #[test]
     fn pins_without_values_are_noticed() {
         notices(Mutant::ValuesUnpinned, super::checkpoints_keep_values);
+    }
+
+    #[test]
+    fn damaged_values_that_salvage_forgets_are_noticed() {
+        notices(Mutant::SalvageForgetsDamagedValues, super::salvage_tells_of_values);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use serde_json::Value;
+use tombolo::Unfolded;
 use tombolo_format::key::check_limits;
 
 use crate::text;
@@ -91,6 +92,31 @@ impl Lines {
     /// Whether a line of a value that ends says when.
     pub fn says_ends(self) -> bool {
         self == Lines::Ndjson
+    }
+
+    /// Whether lines say what was merged into a key.
+    pub fn says_merges(self) -> bool {
+        self == Lines::Ndjson
+    }
+
+    /// Appends the lines of a key whose operands are not folded: its value, or that it has none,
+    /// and each operand.
+    pub fn show_unfolded(self, key: &[u8], unfolded: &Unfolded, line: &mut Vec<u8>) {
+        match &unfolded.value {
+            Some(value) => self.show(key, value, None, line),
+            None => {
+                line.extend_from_slice(b"{\"key\":");
+                show_json(key, line);
+                line.extend_from_slice(b",\"delete\":true}\n");
+            }
+        }
+        for operand in &unfolded.operands {
+            line.extend_from_slice(b"{\"key\":");
+            show_json(key, line);
+            line.extend_from_slice(b",\"merge\":");
+            show_json(operand, line);
+            line.extend_from_slice(b"}\n");
+        }
     }
 
     /// Appends a line, its newline included.

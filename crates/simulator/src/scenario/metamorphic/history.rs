@@ -1,6 +1,6 @@
 //! Operations by chance, and what an ordered map answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tombolo::Durability;
 use tombolo_env::simulated::Crash;
@@ -55,6 +55,8 @@ pub(super) enum Action {
     Write(Vec<Write>, Durability, bool),
     /// A put of so many bytes where the key is absent, or else where it is present.
     PutIf(String, Vec<u8>, usize, bool),
+    /// Takes in a table from outside that puts a value of so many bytes under each of the keys.
+    Ingest(String, Vec<Vec<u8>>, usize),
     Create(String),
     Drop(String),
     Flush,
@@ -147,6 +149,10 @@ impl Model {
                     map.insert(key.clone(), value(number, *bytes));
                 }
                 return Answer::Met(is_met);
+            }
+            Action::Ingest(keyspace, keys, bytes) => {
+                let Some(map) = self.content.get_mut(keyspace) else { return Answer::None };
+                map.extend(keys.iter().map(|key| (key.clone(), value(number, *bytes))));
             }
             Action::Create(name) => {
                 self.content.entry(name.clone()).or_default();
@@ -249,7 +255,12 @@ fn action(random: &mut Random) -> Action {
         }
         50..=56 => Action::Get(keyspace(random), key(random)),
         57 => Action::PutIf(keyspace(random), key(random), random.index(200), random.percent(50)),
-        58..=60 => Action::MultiGet(keyspace(random), (0..random.below(9)).map(|_| key(random)).collect()),
+        58 => {
+            // Ascending, each once.
+            let keys: BTreeSet<_> = (0..1 + random.index(12)).map(|_| key(random)).collect();
+            Action::Ingest(keyspace(random), keys.into_iter().collect(), random.index(1500))
+        }
+        59..=60 => Action::MultiGet(keyspace(random), (0..random.below(9)).map(|_| key(random)).collect()),
         61..=66 => Action::Scan(keyspace(random), key(random), key(random), random.percent(50)),
         67..=69 => Action::Prefix(
             keyspace(random),

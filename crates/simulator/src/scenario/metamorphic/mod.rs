@@ -24,7 +24,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo::{
     Batch, Condition, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry,
-    Snapshot, TakeOver,
+    Snapshot, TableFileBuilder, TakeOver,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::Crash;
@@ -260,6 +260,11 @@ impl Life {
                 let decision = keyspace.put_if(key, value(number, *bytes), condition).await?;
                 return Ok(Answer::Met(decision.sequence.is_some()));
             }
+            Action::Ingest(keyspace, keys, bytes) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                let world = (self.env.clone(), self.shared.registry.clone());
+                return ingest(world, &keyspace, keys, &value(number, *bytes), number).await;
+            }
             Action::Snapshot => self.snapshots.push(self.db.snapshot()),
             Action::DropSnapshot => {
                 if !self.snapshots.is_empty() {
@@ -385,6 +390,25 @@ impl Life {
         }
         Ok(())
     }
+}
+
+/// Makes a table elsewhere, and takes it in.
+async fn ingest(
+    (env, registry): (Env, Registry),
+    keyspace: &Keyspace,
+    keys: &[Vec<u8>],
+    value: &[u8],
+    number: usize,
+) -> Result<Answer, Error> {
+    let place = format!("mem://outside/{number}.table");
+    let options = KeyspaceOptions::clone(&keyspace.options());
+    let mut table = TableFileBuilder::create_with(env, registry, &place[..], options).await?;
+    for key in keys {
+        table.put(key, value).await?;
+    }
+    table.finish().await?;
+    keyspace.ingest([&place[..]]).await?;
+    Ok(Answer::Done)
 }
 
 async fn entries(mut scan: tombolo::Scan, forward: bool) -> Result<Answer, Error> {

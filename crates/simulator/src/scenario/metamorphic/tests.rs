@@ -9,7 +9,7 @@ use super::sets::SETS;
 
 #[test]
 fn there_are_many_sets_and_no_two_are_equal() {
-    assert!(SETS.len() >= 24);
+    assert!(SETS.len() >= 40);
     let names: BTreeSet<_> = SETS.iter().map(|set| set.name).collect();
     let contents: BTreeSet<_> = SETS.iter().map(|set| (set.stores, set.options, set.keyspace)).collect();
     assert_eq!((names.len(), contents.len()), (SETS.len(), SETS.len()));
@@ -36,7 +36,7 @@ fn histories_have_every_kind_of_operation() {
         .flat_map(|seed| history(seed, 200))
         .map(|action| format!("{action:?}").split('(').next().unwrap_or_default().into())
         .collect();
-    assert_eq!(kinds.len(), 17, "{kinds:?}");
+    assert_eq!(kinds.len(), 18, "{kinds:?}");
     let writes = |action| if let Action::Write(writes, ..) = action { writes } else { Vec::new() };
     let done: BTreeSet<String> = (0..20)
         .flat_map(|seed| history(seed, 200))

@@ -190,7 +190,7 @@ impl CompactionWorker {
             running: running.clone(),
         });
         let terms = self.terms(&job)?;
-        let picked = Arc::new(picked(&world.tables, &job)?);
+        let picked = Arc::new(picked(&world.tables, &job, terms.options.ingest_behind)?);
         let run = Run::new(Arc::clone(&world) as Arc<dyn JobWorld>, &picked, terms);
         run.run().await?;
         if names.taken() > job.names_max {
@@ -262,7 +262,7 @@ impl CompactionWorker {
             moments: Moments { snapshots: job.snapshots.clone(), settled_ms: job.settled_ms },
             judge: Judge {
                 operator: options.operator.as_ref().map(|name| self.operators.named(name)),
-                judged_ms: 0,
+                ..Judge::default()
             },
             filter: filter.filter(|filter| filter.is_there()),
             time_ms: job.time_ms,
@@ -348,7 +348,7 @@ fn described(job: &CompactionJob, at: usize, other: &Reach) -> TableDescription 
 }
 
 /// The job, with handles of its tables.
-fn picked(tables: &Tables, job: &CompactionJob) -> Result<Job> {
+fn picked(tables: &Tables, job: &CompactionJob, keeps_last: bool) -> Result<Job> {
     let levels = levels_of(tables, job.keyspace, &job.edits)?;
     let by_name: BTreeMap<TableName, &Arc<TableHandle>> =
         levels.tables().map(|table| (table.description().name, table)).collect();
@@ -379,6 +379,7 @@ fn picked(tables: &Tables, job: &CompactionJob) -> Result<Job> {
         tier: Tier::default(),
         older_runs: others.runs.clone(),
         deeper,
+        keeps_last,
     })
 }
 

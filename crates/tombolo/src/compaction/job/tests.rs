@@ -14,6 +14,7 @@ use crate::flush::OutputWorld;
 use crate::manifest::{Places, State};
 use crate::options::KeyspaceOptions;
 use crate::pace::Paces;
+use crate::version::LEVEL_LAST;
 use crate::version::{LeftBehind, Levels, Tables, Version, Versions};
 
 const KEYSPACE: u32 = 1;
@@ -152,6 +153,7 @@ async fn job(world: &Plain) -> Arc<Job> {
         tier: Tier::default(),
         older_runs: Vec::new(),
         deeper: Vec::new(),
+        keeps_last: false,
     })
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Job, LEVEL_LAST, Picking, Reason, Shape, Targets, assemble, range_of};
+use super::{Job, Picking, Reason, Shape, Targets, assemble, range_of};
 use crate::version::{Levels, TableHandle};
 
 /// See the module's documentation. A table that refers to the oldest object comes first. Runs of
@@ -19,7 +19,7 @@ pub(super) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     }
     let lowest = match picking.settings.shape {
         Shape::Leveled => 0,
-        Shape::Tiered | Shape::Auto => LEVEL_LAST,
+        Shape::Tiered | Shape::Auto => picking.settings.bottom(),
         // Its tables go whole, and their objects with them.
         Shape::Fifo => return None,
     };

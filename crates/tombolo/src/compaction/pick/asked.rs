@@ -9,7 +9,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::TableName;
 
 use super::dropped;
-use super::{Job, LEVEL_LAST, Picking, Reason, Targets, job, next_level, runs_that_may_go};
+use super::{Job, Picking, Reason, Targets, job, kept_aside, next_level, runs_that_may_go};
 use crate::engine::DroppedRange;
 use crate::version::{Levels, TableHandle};
 
@@ -84,13 +84,16 @@ impl Asked {
                 Err(false) => Turn::Done,
             };
         }
+        let trimmed = kept_aside(levels, &picking.settings);
+        let levels = trimmed.as_ref().unwrap_or(levels);
+        let last = picking.settings.bottom();
         let targets = Targets::new(levels, &picking.settings);
         if self.last_level.is_none() {
-            let all = levels.level(LEVEL_LAST).filter(|_| picking.is_filtered);
+            let all = levels.level(last).filter(|_| picking.is_filtered);
             let names = all.into_iter().flat_map(|run| run.iter()).map(|table| table.description().name);
             self.last_level = Some(names.collect());
         }
-        while self.level <= LEVEL_LAST {
+        while self.level <= last {
             let tables: Vec<_> = match self.level {
                 0 => levels.runs.clone(),
                 level => levels.level(level).map_or_else(Vec::new, |run| run.iter().cloned().collect()),
@@ -134,7 +137,7 @@ impl Asked {
     /// The tables of this level, which is not level 0, that take part.
     fn turn(&self, tables: &[Arc<TableHandle>], picking: &Picking<'_>) -> BTreeSet<TableName> {
         let takes_part = |table: &&Arc<TableHandle>| match self.level {
-            LEVEL_LAST => {
+            level if level == picking.settings.bottom() => {
                 let description = table.description();
                 let has_expired =
                     description.expiry().is_some_and(|expiry| expiry.earliest_ms <= picking.expired_ms());
@@ -170,16 +173,17 @@ impl Asked {
             let newest = runs.iter().position(wanted)?;
             return job(levels, picking, targets, Reason::Asked, (0, runs[newest..].to_vec()), to);
         }
+        let last = picking.settings.bottom();
         let to = match self.level {
-            LEVEL_LAST => LEVEL_LAST,
+            level if level == last => level,
             level => levels
                 .sorted
                 .iter()
                 .map(|(number, _)| *number)
                 .find(|number| *number > level)
-                .unwrap_or(LEVEL_LAST)
+                .unwrap_or(last)
                 // Nothing goes to the cold store but from the level above it.
-                .min(if level < targets.last { targets.last } else { LEVEL_LAST }),
+                .min(if level < targets.last { targets.last } else { last }),
         };
         let run = levels.level(self.level)?;
         let bytes_max = picking.settings.table_bytes_at(to, targets.base).saturating_mul(8);
@@ -193,7 +197,7 @@ impl Asked {
                     && here.iter().any(|other| Arc::ptr_eq(next, other))
             };
             let mut upper: Vec<_> = run.range(at..run.len()).take_while(fits).cloned().collect();
-            if upper.is_empty() || self.level == LEVEL_LAST {
+            if upper.is_empty() || self.level == picking.settings.bottom() {
                 upper = vec![Arc::clone(table)];
             }
             if let Some(job) = job(levels, picking, targets, Reason::Asked, (self.level, upper), to) {

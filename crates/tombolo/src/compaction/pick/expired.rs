@@ -16,8 +16,7 @@ use tombolo_format::key::{ENTRY_FEATURES_ENDING, SequenceNumber};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::{
-    Job, LEVEL_LAST, Means, Picking, Reason, Shape, Targets, assemble, job, meets, next_level,
-    runs_that_may_go,
+    Job, Means, Picking, Reason, Shape, Targets, assemble, job, meets, next_level, runs_that_may_go,
 };
 use crate::time::middle;
 use crate::version::{Levels, TableHandle};
@@ -73,6 +72,10 @@ fn is_whole(table: &TableHandle, gone_ms: u64) -> bool {
 
 /// Tables that go unread: all of a level that may.
 fn whole(levels: &Levels, picking: &Picking<'_>, operands: &Operands) -> Option<Job> {
+    // Something older may come to be there, and must stay hidden.
+    if picking.settings.keeps_last && !is_enabled(Mutant::ExpiredGoesOverBehind) {
+        return None;
+    }
     let goes = |table: &TableHandle| {
         picking.busy.is_free(table) && is_whole(table, operands.gone_ms(table, picking))
     };
@@ -123,7 +126,7 @@ fn half(levels: &Levels, picking: &Picking<'_>, operands: &Operands) -> Option<J
     // Fifo merges nothing, and of tiers only the last may be written again by itself.
     let lowest = match picking.settings.shape {
         Shape::Leveled => 0,
-        Shape::Tiered | Shape::Auto => LEVEL_LAST,
+        Shape::Tiered | Shape::Auto => picking.settings.bottom(),
         Shape::Fifo => return None,
     };
     let due = |table: &&Arc<TableHandle>| {

@@ -55,5 +55,6 @@ pub(super) fn pick(levels: &Levels, picking: &Picking<'_>, targets: &Targets) ->
         tier: Tier::default(),
         older_runs: Vec::new(),
         deeper: Vec::new(),
+        keeps_last: picking.settings.keeps_last,
     })
 }

@@ -2,7 +2,8 @@
 //! into the file.
 //!
 //! `level N NAME=FIRST-LAST*KIB[!DELETES%] …` (level 0 newest first), `running FROM TO NAME …`,
-//! `damaged NAME …`, `snapshot N`, `memtable KIB`, `compressed lowest`, `shape NAME [KIB]`; then
+//! `damaged NAME …`, `snapshot N`, `memtable KIB`, `compressed lowest`, `shape NAME [KIB]`,
+//! `kept` (the last level is for tables that are ingested behind); then
 //! `pick` (and take what was picked), `finish` (the oldest job that runs; its outputs are put in
 //! place) and `ask FIRST-LAST`, which does all jobs of an asked compaction, and with `through`
 //! finishes those that it waits for; `drop FIRST-END AFTER BY` does so with what a range delete
@@ -243,7 +244,7 @@ impl Case {
         {
             for key in [&table.description().first_key, &table.description().last_key] {
                 assert!(
-                    Below::new(job.older_runs.clone(), &job.deeper).may_hold(key),
+                    Below::new(job.older_runs.clone(), &job.deeper).kept(job.keeps_last).may_hold(key),
                     "{} lies below, and deletes of its keys would go",
                     self.name(table)
                 );
@@ -304,6 +305,7 @@ impl Case {
                 self.settings = self.settings.shaped(shape, bytes);
             }
             "compressed" => self.settings.same_compression = false,
+            "kept" => self.settings = self.settings.keeping_last(true),
             "snapshot" => self.snapshot = SequenceNumber(words[0].parse().unwrap()),
             "filtered" => self.is_filtered = true,
             "settled" => self.settled_ms = words[0].parse().unwrap(),
@@ -328,6 +330,7 @@ impl Case {
                     to,
                     passed: Vec::new(),
                     lower: Vec::new(),
+                    keeps_last: false,
                     means: Means::Merge,
                     table_bytes: 1,
                     tier: Tier::default(),

@@ -39,7 +39,7 @@ pub(super) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
             return job;
         }
     }
-    for_deletes_at(levels, picking, &targets, LEVEL_LAST)
+    for_deletes_at(levels, picking, &targets, picking.settings.bottom())
 }
 
 /// Level 0 and the tiers that it has outgrown, as one tier.
@@ -48,13 +48,13 @@ fn down(levels: &Levels, picking: &Picking<'_>, targets: &Targets) -> Option<Job
     if picking.busy.writes_below_level_0(picking.keyspace) || picking.busy.has_damage(picking.keyspace) {
         return None;
     }
-    let upper = runs_that_may_go(levels, picking.busy, LEVEL_LAST);
+    let upper = runs_that_may_go(levels, picking.busy, picking.settings.bottom());
     let (first, last) = range_of(upper.iter())?;
     if levels.sorted.iter().all(|(_, run)| run.overlapping(&first, &last).is_empty()) {
-        return job(levels, picking, targets, Reason::Tiers, (0, upper), LEVEL_LAST);
+        return job(levels, picking, targets, Reason::Tiers, (0, upper), picking.settings.bottom());
     }
     let taken = tiers_taken(levels, sum(upper.iter()));
-    let to = levels.sorted.get(taken).map_or(LEVEL_LAST, |(level, _)| level - 1);
+    let to = levels.sorted.get(taken).map_or(picking.settings.bottom(), |(level, _)| level - 1);
     let mut passed: Vec<(u8, Vec<Arc<TableHandle>>)> =
         levels.sorted[..taken].iter().map(|(level, run)| (*level, run.iter().cloned().collect())).collect();
     let lower = passed.pop_if(|(level, _)| *level == to).map_or_else(Vec::new, |(_, tables)| tables);

@@ -33,7 +33,7 @@ fn tables_beside_those_of_a_dropped_keyspace_are_given_up_too() {
         let mut progress: Progress = Box::new(|_report| ());
         let telling = Mutex::new((IngestReport::default(), &mut progress));
         let brought = bring_all(engine, &given, IngestOptions::default(), &telling).await.unwrap();
-        let layers = layers(brought, &given, false).unwrap();
+        let layers = layers(brought, &given, IngestOptions::default()).unwrap();
         stage(engine, &layers).await.unwrap();
         assert_eq!(engine.manifest.state().staged().count(), 2);
         let dropped = engine.manifest.commit(vec![Edit::KeyspaceDropped { id: tables[0].0.id }]);
