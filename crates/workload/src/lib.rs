@@ -10,6 +10,7 @@ pub mod cache;
 pub mod distribution;
 pub mod fit;
 pub mod generator;
+pub mod in_flight;
 pub mod key;
 pub mod mixgraph;
 pub mod reuse;
@@ -21,6 +22,7 @@ pub mod ycsb;
 
 pub use distribution::{Distribution, Keys};
 pub use generator::{Generator, Mix, Operation, Source, Verb};
+pub use in_flight::InFlight;
 pub use key::KeyEncoding;
 pub use statistics::{Latencies, Summary};
 pub use target::{Durability, Session, Target, TargetError, run};

@@ -13,14 +13,16 @@ use tombolo::{
     Batch, BlockingKeyspace, Bring, Cursor, Db, ErrorKind, Ingest, IngestOptions, Keyspace, KeyspaceOptions,
     Op, OpenMode, OperatorName, Options, TableFileBuilder,
 };
+use tombolo_env::Env;
 use tombolo_storage::layer::RequestKind;
-use tombolo_workload::target::{NextEntry, Seen};
-use tombolo_workload::{Durability, Session, Target, TargetError};
+use tombolo_workload::target::{NextEntry, NextKey, ReadEnded, Seen};
+use tombolo_workload::{Durability, InFlight, Session, Target, TargetError};
 
 use super::{BLOCK_BYTES, Config, Engine, LARGE_BYTES, Outside, Turn};
 
 /// An open database.
 pub struct Tombolo {
+    env: Env,
     db: Db,
     spaces: Vec<(String, Keyspace)>,
     turn: Turn,
@@ -56,8 +58,9 @@ impl Engine for Tombolo {
         let options = Options { memory_bytes: config.memory_bytes(), ..Options::default() };
         let store =
             config.bucket.clone().unwrap_or_else(|| format!("file://{}{io}", config.directory.display()));
-        let db =
-            Db::builder(store).mode(OpenMode::CreateOrOpen).options(options).open().wait().map_err(failed)?;
+        let env = Env::real();
+        let builder = Db::builder(store).env(env.clone()).mode(OpenMode::CreateOrOpen);
+        let db = builder.options(options).open().wait().map_err(failed)?;
         let space = |number| {
             let name = format!("space-{number}");
             let keyspace = match db.keyspace(&name) {
@@ -70,6 +73,7 @@ impl Engine for Tombolo {
         };
         let spaces = (0..config.spaces).map(space).collect::<Result<_, TargetError>>()?;
         Ok(Tombolo {
+            env,
             db,
             spaces,
             turn: Turn::default(),
@@ -290,6 +294,29 @@ impl Session for Thread<'_> {
             }
         }
         Ok(found)
+    }
+
+    fn get_in_flight(
+        &mut self,
+        in_flight: usize,
+        next: NextKey<'_>,
+        ended: ReadEnded<'_>,
+    ) -> Result<(), TargetError> {
+        let (env, mut flight, mut key) = (&self.engine.env, InFlight::default(), Vec::new());
+        loop {
+            while flight.len() < in_flight
+                && let Some(number) = next(&mut key)
+            {
+                flight.push(number, self.keyspace.get(&key));
+            }
+            if flight.is_empty() {
+                return Ok(());
+            }
+            let poll = std::future::poll_fn(|context| flight.poll_ended(context));
+            for (number, value) in env.block_on(poll) {
+                ended(number, value.as_ref().map(Option::as_deref).map_err(|error| failed(error.clone())));
+            }
+        }
     }
 
     fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {

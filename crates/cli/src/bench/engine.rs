@@ -12,8 +12,8 @@ use tombolo::{
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::trace::{TraceObjectStore, Tracer};
 use tombolo_storage::{Epoch, ObjectStore, Purpose, Request, Uri};
-use tombolo_workload::target::{NextEntry, Seen};
-use tombolo_workload::{Durability, Session, Target, TargetError};
+use tombolo_workload::target::{NextEntry, NextKey, ReadEnded, Seen};
+use tombolo_workload::{Durability, InFlight, Session, Target, TargetError};
 
 use crate::failure::{Failure, Result};
 use crate::machine;
@@ -207,7 +207,15 @@ impl Target for Engine {
         };
         let blocking = self.db.blocking().keyspace(&self.place.keyspace).ok();
         let outside = &self.outside;
-        Thread { db: &self.db, keyspace: &self.keyspace, blocking, durability, merges: false, outside }
+        Thread {
+            env: &self.env,
+            db: &self.db,
+            keyspace: &self.keyspace,
+            blocking,
+            durability,
+            merges: false,
+            outside,
+        }
     }
 
     fn flush(&self) -> std::result::Result<(), TargetError> {
@@ -241,6 +249,7 @@ impl Target for Engine {
 
 /// One thread's handle.
 pub struct Thread<'a> {
+    env: &'a Env,
     db: &'a Db,
     keyspace: &'a Keyspace,
     /// `None` when the keyspace was dropped meanwhile: then every read says so.
@@ -349,6 +358,32 @@ impl Session for Thread<'_> {
             }
         }
         Ok(found)
+    }
+
+    fn get_in_flight(
+        &mut self,
+        in_flight: usize,
+        next: NextKey<'_>,
+        ended: ReadEnded<'_>,
+    ) -> std::result::Result<(), TargetError> {
+        let (env, mut flight, mut key) = (self.env, InFlight::default(), Vec::new());
+        loop {
+            while flight.len() < in_flight
+                && let Some(number) = next(&mut key)
+            {
+                flight.push(number, self.keyspace.get(&key));
+            }
+            if flight.is_empty() {
+                return Ok(());
+            }
+            let poll = std::future::poll_fn(|context| flight.poll_ended(context));
+            for (number, value) in env.block_on(poll) {
+                ended(
+                    number,
+                    value.as_ref().map(Option::as_deref).map_err(|error| target_error(error.clone())),
+                );
+            }
+        }
     }
 
     fn scan(

@@ -310,7 +310,10 @@ impl Row {
         if self.benchmark.is_reading() || self.benchmark.is_mixed() {
             fields.insert("found".to_owned(), json!(self.outcome.found));
         }
-        if matches!(self.benchmark.work, Work::WriteBatches | Work::WriteRandomBatches | Work::MultiRead) {
+        if matches!(
+            self.benchmark.work,
+            Work::WriteBatches | Work::WriteRandomBatches | Work::MultiRead | Work::ReadInFlight
+        ) {
             fields.insert("batch_size".to_owned(), json!(plan.batch_size));
         }
         if self.benchmark.work == Work::MultiRead {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{fails, json, ok, tombolo, uri};
 
 /// Every benchmark, over and over: the fills begin anew, the rest works on what is there.
-const ALL: &str = "fillseq,fillrandom,filluniquerandom,overwrite,flush,wait,readrandom,readmissing,multireadrandom,seekrandom,readseq,readreverse,\
+const ALL: &str = "fillseq,fillrandom,filluniquerandom,overwrite,flush,wait,readrandom,readmissing,multireadrandom,readasync,seekrandom,readseq,readreverse,\
                    readwhilewriting,deleterandom,singledelete,mergerandom,readrandom,compact,readrandom,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,mixgraph,deletescan,fillttl,fill100K,fillbig,ingest,deleterange,deleterangeget,\
                    mergerandom,checkmerged,getmerged,queue,seekdeleted,fillsync,fillrandombatch,fillbatch,stats";
 
@@ -61,9 +61,13 @@ fn every_benchmark_runs_and_its_figures_hold_together() {
         assert!(text.contains(name), "{text}");
     }
     // filluniquerandom wrote every key, and none of them is one that readmissing asks for.
-    for (name, found) in
-        [("readrandom", 1000), ("readmissing", 0), ("multireadrandom", 1000), ("seekrandom", 1000)]
-    {
+    for (name, found) in [
+        ("readrandom", 1000),
+        ("readmissing", 0),
+        ("multireadrandom", 1000),
+        ("readasync", 1000),
+        ("seekrandom", 1000),
+    ] {
         assert_eq!(row(&rows, name)["found"].as_u64(), Some(found), "{name}");
     }
     for row in rows.as_array().unwrap() {

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::target::{Durability, NextEntry, Seen, Session, Target, TargetError};
+use crate::target::{Durability, NextEntry, NextKey, ReadEnded, Seen, Session, Target, TargetError};
 
 /// An ordered map in memory.
 #[derive(Debug, Default)]
@@ -90,6 +90,31 @@ impl Session for &Map {
         let sum = number.unwrap_or(0).wrapping_add(operand);
         map.insert(key.to_vec(), sum.to_le_bytes().to_vec());
         Ok(())
+    }
+
+    /// Nothing waits here: reads on their way end in the opposite order.
+    fn get_in_flight(
+        &mut self,
+        in_flight: usize,
+        next: NextKey<'_>,
+        ended: ReadEnded<'_>,
+    ) -> Result<(), TargetError> {
+        loop {
+            let mut begun = Vec::new();
+            let mut key = Vec::new();
+            while begun.len() < in_flight
+                && let Some(number) = next(&mut key)
+            {
+                begun.push((number, key.clone()));
+            }
+            if begun.is_empty() {
+                return Ok(());
+            }
+            let map = self.entries();
+            for (number, key) in begun.into_iter().rev() {
+                ended(number, Ok(map.get(&key).map(Vec::as_slice)));
+            }
+        }
     }
 
     fn scan(&mut self, from: &[u8], entries: usize, seen: Seen<'_>) -> Result<usize, TargetError> {

@@ -42,6 +42,8 @@ pub enum Work {
     ReadMissing,
     /// Reads several keys with one call.
     MultiRead,
+    /// Reads keys drawn at random, several of them on their way at a time from one thread.
+    ReadInFlight,
     /// Seeks a key drawn at random and reads on from it.
     Seek,
     /// Reads in ascending order from the first entry on.
@@ -159,6 +161,11 @@ impl Benchmark {
             Work::MultiRead,
             "read --reads keys, --batch-size at a time (see --multiread-stride)",
         ),
+        benchmark(
+            "readasync",
+            Work::ReadInFlight,
+            "read --reads keys, --batch-size of them on their way at a time from each thread",
+        ),
         benchmark("seekrandom", Work::Seek, "seek --reads keys and read --seek-nexts entries from each"),
         benchmark("readseq", Work::ReadSequential, "read --reads entries in order, from the first"),
         benchmark(
@@ -258,6 +265,7 @@ impl Benchmark {
             Work::ReadRandom
                 | Work::ReadMissing
                 | Work::MultiRead
+                | Work::ReadInFlight
                 | Work::Seek
                 | Work::ReadSequential
                 | Work::ReadReverse

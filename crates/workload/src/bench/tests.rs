@@ -58,9 +58,13 @@ fn fills_write_what_they_say() {
 fn reads_find_what_is_there() {
     let map = Map::default();
     run(&map, "fillseq");
-    for (name, found) in
-        [("readrandom", 500), ("readmissing", 0), ("multireadrandom", 500), ("seekrandom", 500)]
-    {
+    for (name, found) in [
+        ("readrandom", 500),
+        ("readmissing", 0),
+        ("multireadrandom", 500),
+        ("readasync", 500),
+        ("seekrandom", 500),
+    ] {
         let outcome = run(&map, name);
         assert_eq!((outcome.operations, outcome.found), (500, found), "{name}");
     }

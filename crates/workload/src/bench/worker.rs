@@ -124,6 +124,7 @@ impl Worker {
                 self.get(&mut session, meter, timed)
             }
             Work::MultiRead => self.multi_get(&mut session, meter, timed),
+            Work::ReadInFlight => self.get_in_flight(&mut session, meter, timed),
             Work::Seek => self.seek(&mut session, meter, timed),
             Work::ReadSequential | Work::ReadReverse => self.read_all(&mut session, meter, part),
             Work::Queue => self.queue(&mut session, meter, timed),

@@ -80,6 +80,13 @@ pub type NextEntry<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool;
 /// Is given an entry's key and value; returns whether to go on.
 pub type Seen<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
+/// Puts the next key to read into the buffer, and gives the number by which its end is told;
+/// `None`: there is none.
+pub type NextKey<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> Option<u64>;
+
+/// Is told of a read that ended: its number, and the value, if there is one.
+pub type ReadEnded<'a> = &'a mut dyn FnMut(u64, Result<Option<&[u8]>, TargetError>);
+
 /// One thread's handle.
 pub trait Session {
     /// Writes a key; returns when the write has the durability of the session.
@@ -156,6 +163,20 @@ pub trait Session {
             found += usize::from(self.get(key, &mut |value| seen(index, value))?);
         }
         Ok(found)
+    }
+
+    /// Reads the keys that `next` gives, as many as `in_flight` on their way at a time, from this
+    /// thread alone; returns when all have ended.
+    ///
+    /// # Errors
+    /// That the engine cannot, where its reads wait each for itself.
+    fn get_in_flight(
+        &mut self,
+        _in_flight: usize,
+        _next: NextKey<'_>,
+        _ended: ReadEnded<'_>,
+    ) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("reads of which several are on their way from one thread"))
     }
 
     /// Reads at most `entries` entries from `from` on, ascending, while `seen` says so; returns how

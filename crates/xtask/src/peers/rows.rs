@@ -273,11 +273,21 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
     }
     // A sixteenth of the data or less in memory, and nothing in the page cache.
     let cache = (size.num * 120 / 16).max(1 << 20);
-    let direct = Scene::new("direct IO")
-        .setup("open direct=1")
-        .setup("run filluniquerandom")
-        .setup("compact")
-        .setup(format!("open direct=1 cache={cache} memtable=1048576"))
+    let past_cache = |name: &str| {
+        Scene::new(name)
+            .setup("open direct=1")
+            .setup("run filluniquerandom")
+            .setup("compact")
+            .setup(format!("open direct=1 cache={cache} memtable=1048576"))
+    };
+    // RocksDB's library has no such call from C.
+    let text = format!("run readasync batch=1000 seconds={seconds}");
+    scenes.push(
+        past_cache("direct IO, 1,000 on their way from one thread")
+            .read("readasync 1000", DIRECT_IO, 1, text)
+            .only(&["tombolo"]),
+    );
+    let direct = past_cache("direct IO")
         .read("readrandom", DIRECT_IO, 1, format!("run readrandom seconds={seconds}"))
         .read("readrandom", DIRECT_IO, 8, format!("run readrandom threads=8 seconds={seconds}"))
         .read(
@@ -367,6 +377,7 @@ mod tests {
             "ingest",
             "queue",
             "seekdeleted all",
+            "readasync 1000",
             "fillbatch random 1000",
         ] {
             assert!(keys.iter().any(|key| key.workload == workload), "{workload} is missing");

@@ -1,12 +1,13 @@
 //! Loops of operations beside put, get and delete: merges, range deletes, values that end, tables
 //! from outside.
 
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::time::Duration;
 
 use rand::Rng;
 
-use super::Worker;
+use super::{Worker, digest};
 use crate::bench::{Meter, Outcome};
 use crate::distribution::shuffled;
 use crate::{Distribution, Keys, Random, Session, TargetError};
@@ -19,6 +20,51 @@ const TABLE_BYTES: usize = 64 << 20;
 const READS_BESIDE: u64 = 100;
 
 impl Worker {
+    /// One read at a time is a sample: a meter measures calls that follow each other.
+    pub(super) fn get_in_flight<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        meter: Meter<'_, C>,
+        mut part: Range<u64>,
+    ) -> Outcome {
+        let (encoding, num, key_bytes) = (self.encoding(), self.plan.num, self.plan.key_bytes as u64);
+        let (random, in_flight) = (&mut self.random, self.plan.batch_size);
+        let meter = RefCell::new(meter);
+        let sampled: Cell<Option<(u64, Duration)>> = Cell::new(None);
+        let goes_on = Cell::new(true);
+        let read = session.get_in_flight(
+            in_flight,
+            &mut |key| {
+                let number = part.next().filter(|_| goes_on.get())?;
+                encoding.encode(random.random_range(0..num), key);
+                if sampled.get().is_none() {
+                    sampled.set(meter.borrow_mut().begin().map(|begun| (number, begun)));
+                }
+                Some(number)
+            },
+            &mut |number, value| {
+                let mut meter = meter.borrow_mut();
+                let begun = sampled.get().filter(|(sample, _)| *sample == number).map(|(_, begun)| begun);
+                if begun.is_some() {
+                    sampled.set(None);
+                }
+                let result = value.map(|value| {
+                    if let Some(value) = value {
+                        meter.outcome.bytes += key_bytes + value.len() as u64;
+                        meter.outcome.digest ^= digest(value);
+                        meter.outcome.found += 1;
+                    }
+                });
+                goes_on.set(meter.end(begun, 1, result) && goes_on.get());
+            },
+        );
+        let meter = meter.into_inner();
+        match read {
+            Ok(()) => meter.finish(),
+            Err(error) => meter.failed(error.message),
+        }
+    }
+
     pub(super) fn merge<S: Session, C: Fn() -> Duration>(
         &mut self,
         session: &mut S,
