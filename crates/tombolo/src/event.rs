@@ -15,6 +15,7 @@ use tombolo_env::Completion;
 use tombolo_storage::Error;
 
 use crate::signal::Signal;
+use crate::slow::SlowOperation;
 use crate::stalls::StallReason;
 
 /// Events that wait for a listener; beyond it the oldest is forgotten.
@@ -99,6 +100,8 @@ pub enum Event {
         /// The object that held it.
         object: String,
     },
+    /// An operation took long: [`crate::Options::slow_operation`].
+    SlowOperation(SlowOperation),
     /// Writers are slowed from here on, or for another reason than before:
     /// [`crate::Stats::write_stall`].
     StallBegan {

@@ -186,8 +186,7 @@ pub fn import(arguments: &ImportArguments, output: &Output) -> Result<()> {
 pub enum To {
     /// Lines of text, keys as hexadecimal digits.
     Csv,
-    /// Parquet, for DuckDB and pandas.
-    #[cfg(feature = "parquet")]
+    /// Parquet, for DuckDB and pandas; of a command built with `--features parquet`.
     Parquet,
     /// libCacheSim's oracleGeneral: 24 bytes an access.
     OracleGeneral,
@@ -210,6 +209,12 @@ pub struct ExportArguments {
 
 /// `export`.
 pub fn export(arguments: &ExportArguments, output: &Output) -> Result<()> {
+    #[cfg(not(feature = "parquet"))]
+    if arguments.to == To::Parquet {
+        let what =
+            "this command was built without Parquet: build it with `--features parquet`, or export csv";
+        return Err(Failure::Usage(what.to_owned()));
+    }
     let mut file = arguments.out.as_deref().map(create).transpose()?;
     let done = match arguments.to {
         #[cfg(feature = "parquet")]
@@ -217,7 +222,7 @@ pub fn export(arguments: &ExportArguments, output: &Output) -> Result<()> {
             Some(file) => rows(&arguments.trace, file, output),
             None => return Err(Failure::Usage("a Parquet file needs its name: --out".to_owned())),
         },
-        To::Csv | To::OracleGeneral | To::CacheCsv => lines(arguments, &mut file, output),
+        _ => lines(arguments, &mut file, output),
     };
     if let (Err(_), Some(path)) = (&done, &arguments.out) {
         // A part is no whole file: a disk may be full of it.

@@ -288,7 +288,7 @@ fn a_database_has_a_cold_store() {
     let folder = tempfile::tempdir().unwrap();
     let (store, cold) = (uri(&folder.path().join("db")), uri(&folder.path().join("cold")));
     ok(&["db", "create", &store, "--cold-store", &cold]);
-    ok(&["db", "keyspace", "create", &store, "events", "cold_after=30d"]);
+    ok(&["db", "keyspace", "create", &store, "events", "--keyspace-setting", "cold_after=30d"]);
     ok(&["db", "put", &store, "--keyspace", "events", "1", "one"]);
     let stats = json(&ok(&["--json", "db", "stats", &store]));
     assert_eq!(stats["cold-tables"], 0, "{stats}");

@@ -34,6 +34,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, Result};
+use tracing::Instrument;
 
 pub use away::{CompactionRun, CompactionWorker};
 pub(crate) use garbage::collect;
@@ -46,6 +47,7 @@ use crate::event::Event;
 use crate::flush::{Retries, count, delete_unnamed, never_named, tell_of_tables};
 use crate::manifest::{Collected, TableStatus, names};
 use crate::resolve::operands_ms;
+use crate::slow::work_span;
 use crate::version::{Levels, TableHandle, Version};
 use crate::write;
 use away::Away;
@@ -101,7 +103,7 @@ pub(crate) async fn run(engine: Arc<Engine>, compactor: Arc<Compactor>) {
             continue;
         };
         is_idle = false;
-        let result = compact(&engine, &compactor, &begun).await;
+        let result = compact(&engine, &compactor, &begun).instrument(work_span("compaction")).await;
         let result = compactor.judge(&engine, &begun, result).await;
         // What fails is kept through the pause: the other workers go on with what does not, instead
         // of failing with the same.

@@ -8,6 +8,7 @@ use tombolo_env::{Env, TaskClass};
 use tombolo_format::question::Verb as Ask;
 use tombolo_storage::layer::meter::MeterObjectStore;
 use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Registry, Result, Uri};
+use tracing::Instrument;
 
 use crate::budget::MemoryBudget;
 use crate::checkpoint::{Checkpoint, Checkpoints};
@@ -28,6 +29,7 @@ use crate::options::{OpenMode, Options, TakeOver};
 use crate::pace::BackgroundRate;
 use crate::reader::{self, ReaderOptions};
 use crate::salvage::{self, SalvageMode, SalvageReport};
+use crate::slow::work_span;
 use crate::standby::{StandbyOptions, Watch};
 use crate::workers::CompactionWorkers;
 use crate::{lifecycle, manifest, recovery};
@@ -387,7 +389,8 @@ impl Builder {
         let env = self.env.clone().unwrap_or_else(Env::real);
         let deadline = self.deadline.map(|deadline| env.now() + deadline);
         let (world, work) = (env.clone(), verb(self, env.clone()));
-        Op::start(&env, class, name, async move { lifecycle::until(&world, deadline, advice, work).await })
+        let within = async move { lifecycle::until(&world, deadline, advice, work).await };
+        Op::start(&env, class, name, within.instrument(work_span(name)))
     }
 
     /// Names a checkpoint: for [`Builder::open_read_only`] and [`Builder::restore_to`].

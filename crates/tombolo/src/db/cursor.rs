@@ -479,6 +479,9 @@ impl Cursor {
     }
 
     pub(crate) async fn finish_async(&mut self, step: Result<Step>) -> Result<bool> {
+        // What memory could not answer, where somebody wants to know of it.
+        let is_watched = self.held.handle.engine.recording.is_on();
+        let noted = is_watched.then(|| self.keyspace.noted("cursor", &[], 1)).flatten();
         let inner = self.inner.as_mut().map_err(|error| error.clone())?;
         let ended = match step {
             Ok(Step::Done) => Ok(()),
@@ -490,6 +493,9 @@ impl Cursor {
             }
             Err(error) => Err(error),
         };
+        if let Some(noted) = noted {
+            noted.ended(&ended);
+        }
         match ended {
             Ok(()) => {
                 self.stand();

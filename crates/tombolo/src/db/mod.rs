@@ -20,6 +20,7 @@ mod ingest;
 mod joins;
 mod keyspace;
 mod metrics;
+mod noting;
 mod outcomes;
 mod prefix;
 mod property;

@@ -205,6 +205,14 @@ fn trouble(engine: &Engine, list: &mut List) {
         rate,
         "bytes per second that writers are slowed to, all together; 0 when they are not",
     );
+    let slow = engine.recording.slow();
+    list.count(
+        "slow-operations",
+        slow.count(),
+        "operations that took as long as the setting slow_operation says, or longer",
+    );
+    let newest: Vec<_> = slow.kept().iter().rev().take(8).map(ToString::to_string).collect();
+    list.text("slow-operation", newest.join("; "), "the newest of them, newest first; empty without any");
     let (snapshots, oldest) = engine.snapshots.ages(engine.env.now());
     list.count("snapshots", snapshots, "open snapshots; compaction keeps what they see");
     let behind = engine.readers.behind(&view, engine.env.now());

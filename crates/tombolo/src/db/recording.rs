@@ -9,6 +9,7 @@ use tombolo_format::trace::{Asked, Event, Found};
 use tombolo_storage::Result;
 
 use super::{Batch, Db, Handle, Keyspace};
+use crate::db::noting::Noted;
 use crate::op::Op;
 use crate::recording::{RecordOptions, RecordReport, Recorder};
 use crate::value::Value;
@@ -92,6 +93,10 @@ impl Db {
         write: impl FnOnce(Batch) -> Op<T>,
         is_met: impl Fn(&T) -> bool + Send + 'static,
     ) -> Op<T> {
+        let write = |batch: Batch| {
+            let asked: (&[u8], usize) = (&[], batch.len());
+            Noted::later(Noted::begin(self.engine(), "write", None, asked), || write(batch))
+        };
         let Some(recorder) = self.engine().recording.any() else { return write(batch) };
         let entries = batch_entries(&recorder, &batch);
         let begun = recorder.now();
@@ -201,6 +206,12 @@ fn bytes_of(length: usize) -> u32 {
 }
 
 impl Keyspace {
+    /// An operation of this keyspace that begins now, if somebody wants to know of it.
+    #[cold]
+    pub(super) fn noted(&self, operation: &'static str, key: &[u8], entries: usize) -> Option<Noted> {
+        Noted::begin(&self.handle().engine, operation, Some(&self.info().name), (key, entries))
+    }
+
     /// A write of one entry, recorded if it took effect.
     #[cold]
     pub(super) fn recorded_one<T: Send + 'static>(
@@ -211,6 +222,8 @@ impl Keyspace {
         write: impl FnOnce() -> Op<T>,
         is_met: impl Fn(&T) -> bool + Send + 'static,
     ) -> Op<T> {
+        let operation = written(kind, value).map_or("write", |(asked, _, _)| asked.name());
+        let write = || Noted::later(self.noted(operation, key, 1), write);
         let Some(recorder) = self.handle().engine.recording.of(key) else { return write() };
         let Some(entry) = pending(&recorder, self.id(), kind, key, value) else { return write() };
         let begun = recorder.now();
@@ -230,6 +243,7 @@ impl Keyspace {
         read: impl FnOnce() -> Result<Option<T>>,
         bytes: impl FnOnce(&T) -> usize,
     ) -> Result<Option<T>> {
+        let read = || Noted::here(self.noted("get", key, 1), read);
         let Some(recorder) = self.handle().engine.recording.of(key) else { return read() };
         let begun = recorder.now();
         let value = read()?;
@@ -248,6 +262,7 @@ impl Keyspace {
         read: impl FnOnce() -> Op<Option<T>>,
         bytes: impl Fn(&T) -> usize + Send + 'static,
     ) -> Op<Option<T>> {
+        let read = || Noted::later(self.noted("get", key, 1), read);
         let Some(recorder) = self.handle().engine.recording.of(key) else { return read() };
         let entry = Pending::read(Asked::Get, self.id(), key);
         let begun = recorder.now();
@@ -263,6 +278,7 @@ impl Keyspace {
         keys: &[K],
         read: impl FnOnce() -> Result<Vec<Option<Value>>>,
     ) -> Result<Vec<Option<Value>>> {
+        let read = || Noted::here(self.noted("multi_get", &[], keys.len()), read);
         let Some(recorder) = self.handle().engine.recording.any() else { return read() };
         let begun = recorder.now();
         let values = read()?;
@@ -285,6 +301,7 @@ impl Keyspace {
         keys: &[K],
         read: impl FnOnce() -> Op<Vec<Option<Value>>>,
     ) -> Op<Vec<Option<Value>>> {
+        let read = || Noted::later(self.noted("multi_get", &[], keys.len()), read);
         let Some(recorder) = self.handle().engine.recording.any() else { return read() };
         let entry = |key: &[u8]| Pending::read(Asked::MultiGet, self.id(), key);
         let sampled = keys.iter().map(AsRef::as_ref).enumerate().filter(|(_, key)| recorder.samples(key));

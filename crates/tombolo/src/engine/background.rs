@@ -64,7 +64,7 @@ pub(crate) struct Background {
     pub(crate) checkpointing: Turn,
     /// Questions that somebody at the prompt asks of this process.
     pub(crate) questions: Questions,
-    /// Records operations, when that is wanted.
+    /// Records operations, and notes slow ones, when that is wanted.
     pub(crate) recording: Switch,
     /// Who runs compactions elsewhere.
     pub(crate) workers: Option<Workers>,
@@ -101,6 +101,7 @@ impl Background {
             health,
             time,
             pace: Paces::new(options.background_bytes_per_second_max, rate),
+            recording: Switch::new(options.slow_operation),
             options: LiveOptions::new(options),
             configuring: Turn::default(),
             replay_rate,
@@ -115,7 +116,6 @@ impl Background {
             stalls: Stalls::default(),
             checkpointing: Turn::default(),
             questions: Questions::default(),
-            recording: Switch::default(),
             workers: None,
             offered: AtomicU64::new(0),
             void_attempts: Mutex::default(),

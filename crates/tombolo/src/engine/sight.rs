@@ -126,6 +126,7 @@ impl Sight {
             self.log_bytes_max.store(log_bytes_max(options, self.replay_rate), Ordering::Relaxed);
             self.readers.settle();
             self.pace.set(options.background_bytes_per_second_max);
+            self.recording.set_slow_from(options.slow_operation);
             Ok(())
         })
     }

@@ -27,6 +27,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Purpose, Result};
+use tracing::Instrument;
 
 use ahead::Ahead;
 pub(crate) use tables::finish;
@@ -39,6 +40,7 @@ use crate::engine::{
 };
 use crate::event::Event;
 use crate::manifest::names;
+use crate::slow::work_span;
 use crate::version::Ingested;
 use crate::write;
 
@@ -73,7 +75,8 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                 let mut retries = Retries::default();
                 loop {
                     let next = Ahead::begin(&engine, &sealed);
-                    let flushed = flush(&engine, &sealed, ahead.take(), last_ended).await;
+                    let flushing = flush(&engine, &sealed, ahead.take(), last_ended);
+                    let flushed = flushing.instrument(work_span("flush")).await;
                     match (next, &flushed) {
                         (Some(next), Ok(())) => ahead = next.if_begun(),
                         // Nobody flushes it any more, here: what it has written is garbage, as

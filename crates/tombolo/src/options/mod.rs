@@ -142,6 +142,10 @@ pub struct Options {
     /// Where compactions run, of keyspaces that do not say it themselves. Default `Local`; the
     /// others need [`crate::Builder::compaction_workers`], and take compaction off this machine.
     pub compaction: CompactionPlace,
+    /// From when on an operation is slow: noted in [`crate::Db::slow_operations`], told to the
+    /// listener, and a warning of `tracing` without its key. Default: none is. Only the program
+    /// knows how slow is too slow; two looks at the clock for each operation.
+    pub slow_operation: Option<Duration>,
 }
 
 impl Default for Options {
@@ -155,6 +159,7 @@ impl Default for Options {
             flash_cache_directory: None,
             flash_cache_bytes: None,
             compaction: CompactionPlace::Local,
+            slow_operation: None,
         }
     }
 }
@@ -206,6 +211,11 @@ impl Options {
             help: "local, remote or remote_or_local (default local): where compactions run, of keyspaces that \
                 do not say it; others than local need workers",
         },
+        Setting {
+            name: "slow_operation",
+            help: "none, or from when on an operation is slow, such as 50ms (default none): it is noted and \
+                warned of",
+        },
     ];
 
     /// Sets one setting by name, as command lines give it. Bytes are a number, or one with KiB,
@@ -223,6 +233,11 @@ impl Options {
             "flash_cache_directory" => self.flash_cache_directory = (!value.is_empty()).then(|| value.into()),
             "flash_cache_bytes" => self.flash_cache_bytes = Some(size(name, value)?),
             "compaction" => self.compaction = compaction_place(name, value)?,
+            "slow_operation" if value == "none" => self.slow_operation = None,
+            "slow_operation" => {
+                let from = parse_duration(value).filter(|from| !from.is_zero());
+                self.slow_operation = Some(from.ok_or_else(|| bad_value(name, value, SLOW_WANTED))?);
+            }
             _ => return Err(unknown(name, Options::SETTINGS)),
         }
         Ok(())
@@ -811,6 +826,7 @@ const OF_FEW: [&str; 2] = ["types", "cold_after"];
 /// What an age looks like, for messages.
 const AGE_WANTED: &str = "none, or at least 1s: a whole number with s, m, h or d behind it, such as 30d";
 /// What a time to live looks like, for messages.
+const SLOW_WANTED: &str = "none, or a whole number above 0 with ms, s, m or h behind it, such as 50ms";
 const TTL_WANTED: &str = "none, or a whole number above 0 with ms, s, m, h or d behind it, such as 10m";
 
 /// A time to live in milliseconds.

@@ -4,7 +4,7 @@
 //! own. A full buffer goes to a queue, and a background task makes blocks of it and writes them.
 //!
 //! Invariants:
-//! 1. A database that is not recorded pays one load and a branch for each operation.
+//! 1. A database that is not recorded pays two loads and a branch for each operation.
 //! 2. Memory is bounded: what finds the queue full is dropped and counted. No caller waits for the
 //!    file.
 //! 3. A file that cannot be written ends the recording, and the database goes on.
@@ -26,8 +26,10 @@ use tombolo_env::{Env, Instant, TaskClass};
 use tombolo_format::checksum::{key_hash, mix64};
 use tombolo_format::trace::{Asked, Event, Found, TracedKeys};
 use tombolo_storage::{Error, ErrorKind, Result};
+use tracing::level_filters::LevelFilter;
 
 use self::writer::Writer;
+use crate::slow::SlowOperations;
 
 /// Events of a thread's buffer.
 const BUFFER_EVENTS: usize = 512;
@@ -440,21 +442,48 @@ fn count(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Whether a database is recorded, and by which recorder.
+/// Whether somebody wants to know of each operation: a recording, the log of slow ones, or a
+/// subscriber of their spans.
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     is_on: AtomicBool,
     recorder: ArcSwapOption<Recorder>,
+    slow: SlowOperations,
     /// Held while a recording begins or ends, so that both fields change together. No operation of
     /// the database takes it.
     changes: Mutex<()>,
 }
 
 impl Switch {
-    /// Whether operations are recorded: a load, and a branch for the caller.
+    /// Of a database in which operations that take so long are slow.
+    pub(crate) fn new(slow_from: Option<Duration>) -> Switch {
+        let switch = Switch::default();
+        switch.set_slow_from(slow_from);
+        switch
+    }
+
+    /// Whether somebody wants to know of operations: two loads, and a branch for the caller.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+        self.is_on.load(Ordering::Relaxed) | (LevelFilter::current() >= LevelFilter::DEBUG)
+    }
+
+    /// The operations that took long.
+    pub(crate) fn slow(&self) -> &SlowOperations {
+        &self.slow
+    }
+
+    /// Says from when on an operation is slow.
+    pub(crate) fn set_slow_from(&self, from: Option<Duration>) {
+        let _changes = self.changes.lock();
+        self.slow.set_from(from);
+        self.turn();
+    }
+
+    /// Turns it on or off; within `changes`.
+    fn turn(&self) {
+        let is_on = self.slow.is_on() || self.recorder.load().is_some();
+        self.is_on.store(is_on, Ordering::Relaxed);
     }
 
     /// The recorder, if it records `key`.
@@ -481,7 +510,7 @@ impl Switch {
         }
         let recorder = begin()?;
         self.recorder.store(Some(Arc::clone(&recorder)));
-        self.is_on.store(true, Ordering::Relaxed);
+        self.turn();
         Ok(recorder)
     }
 
@@ -490,7 +519,7 @@ impl Switch {
         let changes = self.changes.lock();
         if self.recorder.load().as_ref().is_some_and(|current| Arc::ptr_eq(current, recorder)) {
             self.recorder.store(None);
-            self.is_on.store(false, Ordering::Relaxed);
+            self.turn();
         }
         drop(changes);
         recorder.end()

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use tombolo_format::FormatError;
-use tombolo_format::checksum::entry_hash;
+use tombolo_format::checksum::{entry_hash, mix64};
 use tombolo_format::cold::{EIGHTHS, PROPERTY_EIGHTHS, encode_eighths};
 use tombolo_format::expiry::{Expiry, PROPERTY_EXPIRY};
 use tombolo_format::flash::FlashKey;
@@ -74,10 +74,12 @@ pub struct TableWriter {
     eighths: Option<Eighths>,
 }
 
-/// Sequence numbers of entries, a few hundred of them at even distances.
+/// Sequence numbers of entries, a few hundred of them. Hashes of their places choose: a pattern of
+/// the keys, such as each fourth being old, has no part in it.
 #[derive(Debug, Default)]
 struct Eighths {
-    kept: Vec<u64>,
+    /// With the hashes of their places.
+    kept: Vec<(u64, u64)>,
     seen: u64,
     /// One in two to the power of so many entries is kept.
     skipped: u32,
@@ -89,33 +91,35 @@ const EIGHTHS_KEPT_MAX: usize = 512;
 impl Eighths {
     #[inline]
     fn add(&mut self, number: u64) {
-        if self.seen & ((1 << self.skipped) - 1) == 0 {
-            self.keep(number);
-        }
+        let place = mix64(self.seen);
         self.seen += 1;
+        if self.is_kept(place) {
+            self.keep(place, number);
+        }
+    }
+
+    fn is_kept(&self, place: u64) -> bool {
+        place & ((1 << self.skipped) - 1) == 0
     }
 
     #[cold]
-    fn keep(&mut self, number: u64) {
-        if self.kept.len() == EIGHTHS_KEPT_MAX {
+    fn keep(&mut self, place: u64, number: u64) {
+        while self.kept.len() == EIGHTHS_KEPT_MAX {
             self.skipped += 1;
-            let mut at = 0;
-            self.kept.retain(|_| {
-                at += 1;
-                at % 2 == 1
-            });
-            if self.seen & ((1 << self.skipped) - 1) != 0 {
-                return;
-            }
+            let mut kept = std::mem::take(&mut self.kept);
+            kept.retain(|(_, place)| self.is_kept(*place));
+            self.kept = kept;
         }
-        self.kept.push(number);
+        if self.is_kept(place) {
+            self.kept.push((number, place));
+        }
     }
 
     /// `None` of a table without entries.
     fn finish(mut self) -> Option<[u64; EIGHTHS]> {
         self.kept.sort_unstable();
         let last = self.kept.len().checked_sub(1)?;
-        Some(std::array::from_fn(|eighth| self.kept[(eighth + 1) * last / (EIGHTHS + 1)]))
+        Some(std::array::from_fn(|eighth| self.kept[(eighth + 1) * last / (EIGHTHS + 1)].0))
     }
 }
 

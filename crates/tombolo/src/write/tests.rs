@@ -456,7 +456,8 @@ fn what_the_log_keeps_until_a_sync_is_charged_to_the_budget() {
             }
             assert!((200_000..=(2 << 20) + (256 << 10)).contains(&most), "{most} bytes of log in memory");
             keys.put_with(b"last", b"", Durability::Durable).await.unwrap();
-            assert!(logged() <= 128 << 10, "{} bytes of log in memory with nothing to sync", logged());
+            // A sixteenth of those two MiB is kept for the copies to come, beside one piece.
+            assert!(logged() <= 192 << 10, "{} bytes of log in memory with nothing to sync", logged());
             db.close().await.unwrap();
             drop((keys, db));
             env.sleep(Duration::from_secs(1)).await;

@@ -58,6 +58,7 @@ mod separated;
 mod shapes;
 mod simulation;
 mod single_delete;
+mod slow;
 mod small_cache;
 mod stalls;
 mod standby;

@@ -242,10 +242,14 @@ pub fn fit_sizes(counts: &Counts) -> Fitted {
         .collect();
     // Two of a kind fit almost anything: they are taken where no one of a kind does.
     if near.iter().all(|(_, distance)| *distance > FAR) {
-        near.extend(mixture(counts).map(|sizes| {
+        // Where both begin is not seen: the least number may lie far above it.
+        let origins = [1, 2, 4].map(|part| counts.least().saturating_sub(1) / part).into_iter().chain([0]);
+        let mixtures = origins.filter_map(|origin| mixture(counts, origin));
+        let nearest = mixtures.map(|sizes| {
             let distance = sizes.distance(counts);
             (sizes, distance)
-        }));
+        });
+        near.extend(nearest.min_by(|first, second| first.1.total_cmp(&second.1)));
     }
     near.sort_by(|first, second| first.1.total_cmp(&second.1));
     let tried = near.iter().map(|(sizes, distance)| (sizes.family(), *distance)).collect();
@@ -261,9 +265,14 @@ pub fn fit_sizes(counts: &Counts) -> Fitted {
 }
 
 /// Numbers above the least one, in the middle of the step that rounding up made, with weights.
-#[allow(clippy::cast_precision_loss, reason = "sizes")]
 fn excesses(counts: &Counts) -> (f64, Vec<(f64, f64)>) {
-    let location = counts.least().saturating_sub(1) as f64;
+    excesses_over(counts, counts.least().saturating_sub(1))
+}
+
+/// The same above `origin`, which is below the least number.
+#[allow(clippy::cast_precision_loss, reason = "sizes")]
+fn excesses_over(counts: &Counts, origin: u64) -> (f64, Vec<(f64, f64)>) {
+    let location = origin as f64;
     let middle = |(number, times): (u64, u64)| {
         let width = if number < 4096 { -0.5 } else { number as f64 / 130.0 };
         (number as f64 + width - location, times as f64)
@@ -313,10 +322,10 @@ fn lognormal(counts: &Counts) -> Option<Sizes> {
 }
 
 /// Two lognormals by expectation and maximisation, from the halves below and above the median on.
-fn mixture(counts: &Counts) -> Option<Sizes> {
+fn mixture(counts: &Counts, origin: u64) -> Option<Sizes> {
     /// The least standard deviation of a logarithm: a single size has it.
     const DEVIATION_MIN: f64 = 2e-3;
-    let (location, numbers) = excesses(counts);
+    let (location, numbers) = excesses_over(counts, origin);
     let whole: f64 = numbers.iter().map(|(_, weight)| weight).sum();
     let numbers: Vec<(f64, f64)> = numbers.iter().map(|(number, weight)| (number.ln(), *weight)).collect();
     let half = {

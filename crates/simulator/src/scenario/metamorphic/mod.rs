@@ -24,7 +24,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tombolo::{
     Batch, Condition, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry,
-    Snapshot, TableFileBuilder, TakeOver,
+    Snapshot, TableFileBuilder, TakeOver, Uri,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::Crash;
@@ -176,6 +176,13 @@ async fn open(env: &Env, shared: &Shared) -> Result<Db, Error> {
     let (store, log) = &shared.stores;
     let builder = Db::builder(store).env(env.clone()).registry(shared.registry.clone());
     let builder = builder.compaction_filter(Same::name()?, Same);
+    let builder = if shared.set.keyspace.iter().any(|setting| setting.starts_with("cold_after")) {
+        let mut cold = Uri::parse(store)?;
+        cold.rest.push_str("-cold");
+        builder.cold_store(cold.to_string())
+    } else {
+        builder
+    };
     let builder =
         builder.options(shared.options.clone()).mode(OpenMode::CreateOrOpen).take_over(TakeOver::Always);
     match log {

@@ -56,7 +56,8 @@ const FLASH: &[&str] = &[
     "flash_cache_directory=/cache/flash",
     "flash_cache_bytes=4194304",
 ];
-const FEW_IN_FLIGHT: &[&str] = &["memory_bytes=1048576", "memtable_bytes=8192", "writes_in_flight_max=1"];
+const FEW_IN_FLIGHT: &[&str] =
+    &["memory_bytes=1048576", "memtable_bytes=8192", "writes_in_flight_max=1", "slow_operation=1ms"];
 
 pub(super) const SETS: &[OptionSet] = &[
     set("defaults of 4 MiB", MAPPED, &["memory_bytes=4194304"], &[]),
@@ -134,6 +135,7 @@ pub(super) const SETS: &[OptionSet] = &[
         &["ingest_behind=true", "shape=tiered", "ttl=8760h"],
     ),
     set("a filter that is not there", WRITTEN, SMALL, &["compaction_filter=none_such"]),
+    set("what is a second old in a cold store", MAPPED, TINY, &["cold_after=1s", "compression=none"]),
     set("tiers", MAPPED, TINY, &["shape=tiered"]),
     set("tiers, written log", WRITTEN, SMALL, &["shape=tiered", "compression=zstd"]),
     set("tiers until reads have paid", MAPPED, TINY, &["shape=auto"]),
