@@ -31,6 +31,7 @@ mod flash;
 mod flush_ahead;
 mod full_disk;
 mod garbage;
+mod golden;
 mod ingest;
 mod isolation;
 mod large_records;
