@@ -81,6 +81,7 @@ pub enum Mutant {
     MergeAnswersAlone,
     MergeLostOnMiss,
     MergeOrderReversed,
+    MergeLostAtCut,
     JoinedOperandsSeenBefore,
     OlderVersionsEndWithTheBlock,
     ViewKeepsFlushedMemtables,

@@ -72,11 +72,11 @@ pub use db::MetricsServer;
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjectWriter, ApplicationObjects,
     BackgroundError, Batch, Before, Blocking, BlockingKeyspace, BlockingTransaction, Builder, Change,
-    ChangeEvent, ChangeKind, Changes, CollectedProperty, Cursor, Db, EarlierLogs, Finding, GetExplanation,
-    GetPiece, GetStep, GetVersion, GetWhence, InDoubt, Ingest, Keyspace, LogPosition, NotAsked,
-    PreparedHandle, Property, PropertyValue, RangeSize, Reader, Recording, Rejected, Requests, Savepoint,
-    Scan, ScanStream, Snapshot, Standby, Stats, Subscription, TableProperties, Transaction,
-    TransactionCursor, TransactionOutcome, Unfolded, Unit, VerifyReport,
+    ChangeEvent, ChangeKind, Changes, CollectedProperty, Cursor, Db, EarlierLogs, Export, ExportReport,
+    Exported, ExportedTable, Finding, GetExplanation, GetPiece, GetStep, GetVersion, GetWhence, InDoubt,
+    Ingest, Keyspace, LogPosition, NotAsked, PreparedHandle, Property, PropertyValue, RangeSize, Reader,
+    Recording, Rejected, Requests, Savepoint, Scan, ScanStream, Snapshot, Standby, Stats, Subscription,
+    TableProperties, Transaction, TransactionCursor, TransactionOutcome, Unfolded, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use filter::{

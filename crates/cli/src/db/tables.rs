@@ -4,15 +4,15 @@
 //! it nothing is imported. Import: `tables.json → keyspace → ingest of all tables at once`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tombolo::{
-    Bring, Db, Env, ErrorKind, Ingest, IngestOptions, IngestReport, Keyspace, KeyspaceOptions, Op, OpenMode,
-    TableFile, TableFileBuilder, TablePlace,
+    Bring, Db, Env, ErrorKind, Export, Exported, ExportedTable, Ingest, IngestOptions, IngestReport,
+    Keyspace, KeyspaceOptions, OpenMode,
 };
 use tombolo_storage::object::read_whole;
 use tombolo_storage::{
@@ -246,8 +246,9 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
     }
     arguments.database.look(&arguments.look, output, |db| {
         let keyspace = db.keyspace(&arguments.keyspace)?;
-        let parts = export_parts(&keyspace, arguments, &env, (output, &interrupted))
+        let exported = export_parts(db, &keyspace, arguments, (output, &interrupted))
             .map_err(|failure| without_operator(&keyspace, failure))?;
+        let parts: Vec<Part> = exported.tables.iter().map(part).collect();
         let (tables, entries) = (parts.len() as u64, parts.iter().map(|part| part.entries).sum::<u64>());
         let bytes = parts.iter().map(|part| part.bytes).sum::<u64>();
         let settings = keyspace.options().settings();
@@ -255,7 +256,7 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
             format: FORMAT.into(),
             keyspace: keyspace.name().into(),
             settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            ordered: arguments.keep_merges,
+            ordered: exported.ordered,
             tables: parts,
         };
         let text = serde_json::to_vec_pretty(&said)
@@ -298,91 +299,28 @@ pub(super) fn without_operator(keyspace: &Keyspace, failure: Failure) -> Failure
     }
 }
 
-/// Tables that an export writes, one after the other.
-struct Parts<'a> {
-    keyspace: &'a Keyspace,
-    arguments: &'a ExportTables,
-    env: &'a Env,
-    /// Before the number, in the names of the objects.
-    name: &'static str,
-    made: Vec<Part>,
-    open: Option<(String, TableFileBuilder)>,
-}
-
-impl<'a> Parts<'a> {
-    fn new(
-        keyspace: &'a Keyspace,
-        arguments: &'a ExportTables,
-        env: &'a Env,
-        name: &'static str,
-    ) -> Parts<'a> {
-        Parts { keyspace, arguments, env, name, made: Vec::new(), open: None }
-    }
-
-    /// Adds an entry to the table that is open, or to another.
-    fn add(&mut self, entry: impl FnOnce(&mut TableFileBuilder) -> Op<()>) -> Result<()> {
-        let (_, table) = match &mut self.open {
-            Some(open) => open,
-            None => {
-                let name = format!("{}-{:05}.table", self.name, self.made.len() + 1);
-                let place: TablePlace = object_at(&self.arguments.place, &name)?.into();
-                let options = KeyspaceOptions::clone(&self.keyspace.options());
-                let (env, registry) = (self.env.clone(), database::registry());
-                let table = TableFileBuilder::create_with(env, registry, place, options).wait()?;
-                self.open.insert((name, table))
-            }
-        };
-        entry(table).wait()?;
-        if table.bytes() >= self.arguments.table_bytes { self.end() } else { Ok(()) }
-    }
-
-    fn end(&mut self) -> Result<()> {
-        if let Some((name, table)) = self.open.take() {
-            self.made.push(part(name, &table.finish().wait()?));
-        }
-        Ok(())
-    }
-}
-
-/// Writes all entries of a keyspace, table after table; with operands that are kept, those in
-/// tables that lie over the others.
+/// Writes all entries of a keyspace, table after table.
 fn export_parts(
+    db: &Db,
     keyspace: &Keyspace,
     arguments: &ExportTables,
-    env: &Env,
     (output, interrupted): (&Output, &AtomicBool),
-) -> Result<Vec<Part>> {
+) -> Result<Exported> {
     let bar = progress::bar("exported", output);
-    let mut parts = Parts::new(keyspace, arguments, env, "part");
-    let mut merges = Parts::new(keyspace, arguments, env, "merges");
-    let cursor = keyspace.cursor::<&[u8]>(..);
-    let mut cursor = if arguments.keep_merges { cursor.unfolded() } else { cursor };
-    while cursor.next()? {
-        let (key, value, end) = (cursor.key(), cursor.value(), cursor.expires_ms());
-        match (cursor.operands(), end) {
-            (None, None) => parts.add(|table| table.put(key, value))?,
-            (None, Some(end)) => parts.add(|table| table.put_until(key, value, end))?,
-            (Some(_), Some(_)) => return Err(ends(key)),
-            (Some(unfolded), None) => {
-                // Over nothing they lie over nothing where they are imported, too.
-                match &unfolded.value {
-                    Some(value) => parts.add(|table| table.put(key, value))?,
-                    None => parts.add(|table| table.delete(key))?,
-                }
-                merges.add(|table| table.merge(key, &unfolded.operands))?;
-                bar.inc(unfolded.operands.iter().map(|operand| operand.len() as u64).sum());
-            }
+    let (told, newest) = std::sync::mpsc::channel();
+    let export = Export::new(keyspace).table_bytes(arguments.table_bytes).progress(move |report| {
+        // Nobody listens after Ctrl-C.
+        let _ = told.send(report.bytes);
+    });
+    let export = if arguments.keep_merges { export.keep_merges() } else { export };
+    let exported = interrupt::wait(db.export_tables(export, &arguments.place[..]), interrupted, || {
+        if let Some(bytes) = newest.try_iter().last() {
+            bar.set_position(bytes);
         }
-        bar.inc((key.len() + value.len()) as u64);
-        if interrupted.load(Ordering::Relaxed) {
-            return Err(Failure::Interrupted);
-        }
-    }
-    parts.end()?;
-    merges.end()?;
+        bar.tick();
+    });
     bar.finish_and_clear();
-    parts.made.append(&mut merges.made);
-    Ok(parts.made)
+    exported
 }
 
 /// Of merges that end it matters when each was written, which a table from outside does not say.
@@ -394,9 +332,9 @@ pub(super) fn ends(key: &[u8]) -> Failure {
     ))
 }
 
-fn part(name: String, table: &TableFile) -> Part {
+fn part(ExportedTable { name, table, .. }: &ExportedTable) -> Part {
     Part {
-        name,
+        name: name.clone(),
         bytes: table.bytes,
         entries: table.entries,
         first_key: text::to_json(&table.first_key),

@@ -395,7 +395,7 @@ fn write_out<'a>(
         }
         match cursor.operands() {
             None => form.show(key, value, end, &mut line),
-            Some(_) if end.is_some() => return Err(ends(key)),
+            Some(unfolded) if unfolded.operands_end => return Err(ends(key)),
             Some(unfolded) if form.says_merges() => form.show_unfolded(key, &unfolded, &mut line),
             Some(_) => {
                 let message = "lines of tsv cannot say what was merged: export as ndjson, or fold operands";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tombolo_storage::Result;
 
 use crate::checkpoint::Checkpoint;
-use crate::db::{Batch, Db, Ingest, Keyspace, VerifyReport};
+use crate::db::{Batch, Db, Export, Exported, Ingest, Keyspace, VerifyReport};
 use crate::options::{Durability, KeyspaceOptions};
 use crate::outside::{IngestOptions, IngestReport, TablePlace};
 use crate::value::Value;
@@ -66,6 +66,11 @@ impl Blocking {
     /// As [`Db::ingest`].
     pub fn ingest(&self, tables: Ingest) -> Result<IngestReport> {
         self.0.ingest(tables).wait()
+    }
+
+    /// As [`Db::export_tables`].
+    pub fn export_tables(&self, export: Export, place: impl Into<TablePlace>) -> Result<Exported> {
+        self.0.export_tables(export, place).wait()
     }
 
     /// As [`Db::sync`].
@@ -256,6 +261,11 @@ impl BlockingKeyspace {
         options: IngestOptions,
     ) -> Result<IngestReport> {
         self.0.ingest_with(tables, options).wait()
+    }
+
+    /// As [`Keyspace::export_tables`].
+    pub fn export_tables(&self, place: impl Into<TablePlace>) -> Result<Exported> {
+        self.0.export_tables(place).wait()
     }
 
     /// As [`Keyspace::get`].

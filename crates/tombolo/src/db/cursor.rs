@@ -59,8 +59,13 @@ pub struct Cursor {
 pub struct Unfolded {
     /// The value under the operands; `None`: they lie over nothing.
     pub value: Option<Bytes>,
+    /// When that value ends, in milliseconds of the database's time: operands that do not end lie
+    /// over it until then, and over nothing from then on. `None`: it stays.
+    pub value_expires_ms: Option<u64>,
     /// The operands, oldest first. Those that were joined already are one.
     pub operands: Vec<Bytes>,
+    /// Whether one of the operands ends. When each was written counts then, and is not said here.
+    pub operands_end: bool,
 }
 
 /// What an open cursor is charged for.
@@ -201,8 +206,13 @@ impl Cursor {
     /// What the entry has at which it stands, if it was merged and the cursor folds nothing
     /// ([`Cursor::unfolded`]).
     pub fn operands(&self) -> Option<Unfolded> {
-        let (value, operands) = self.inner.as_ref().ok()?.operands()?;
-        Some(Unfolded { value: value.cloned(), operands: operands.to_vec() })
+        let parts = self.inner.as_ref().ok()?.operands()?;
+        Some(Unfolded {
+            value: parts.value.clone(),
+            value_expires_ms: parts.value_expires_ms,
+            operands: parts.operands.clone(),
+            operands_end: parts.operands_end,
+        })
     }
 
     /// Whether it stands at an entry.

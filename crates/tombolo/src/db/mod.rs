@@ -16,6 +16,7 @@ mod delete_files;
 #[cfg(feature = "metrics")]
 mod endpoint;
 mod explain;
+mod export;
 mod ingest;
 mod joins;
 mod keyspace;
@@ -51,6 +52,7 @@ pub use cursor::{Cursor, Unfolded};
 #[cfg(feature = "metrics")]
 pub use endpoint::MetricsServer;
 pub use explain::{GetExplanation, GetPiece, GetStep, GetVersion, GetWhence, NotAsked};
+pub use export::{Export, ExportReport, Exported, ExportedTable};
 pub use ingest::Ingest;
 pub use keyspace::Keyspace;
 pub use property::{Property, PropertyValue, Unit};

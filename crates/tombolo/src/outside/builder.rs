@@ -10,7 +10,7 @@ use tombolo_format::expiry::{EXPIRY_MS_MAX, join_expiring};
 use tombolo_format::key::{EntryKind, InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::TableName;
 use tombolo_format::operands::OperandList;
-use tombolo_storage::{Epoch, Error, ErrorKind, Purpose, Registry, Request};
+use tombolo_storage::{Epoch, Error, ErrorKind, ObjectName, ObjectStore, Purpose, Registry, Request};
 
 use super::TablePlace;
 use crate::op::Op;
@@ -96,6 +96,7 @@ impl TableFileBuilder {
     ///
     /// # Errors
     /// As there.
+    #[allow(clippy::needless_pass_by_value, reason = "clones of one registry are as good as it")]
     pub fn create_with(
         env: Env,
         registry: Registry,
@@ -106,9 +107,22 @@ impl TableFileBuilder {
         if let Err(error) = options.check() {
             return Op::ready(Err(error));
         }
+        let opened = match place.resolve(|uri| registry.open_object_store(&env, uri)) {
+            Ok(opened) => opened,
+            Err(error) => return Op::ready(Err(error)),
+        };
+        TableFileBuilder::begin(env, place, opened, options)
+    }
+
+    /// As [`TableFileBuilder::create_with`], where the store is open and the object has a name.
+    pub(crate) fn begin(
+        env: Env,
+        place: TablePlace,
+        (store, object): (Arc<dyn ObjectStore>, ObjectName),
+        options: KeyspaceOptions,
+    ) -> Op<TableFileBuilder> {
         let world = env.clone();
         Op::start(&world, TaskClass::Foreground, "begin a table", async move {
-            let (store, object) = place.resolve(|uri| registry.open_object_store(&env, uri))?;
             let oldest = env.unix_time().as_secs();
             let new = NewTable {
                 name: TableName { epoch: 0, random: 0 },

@@ -28,6 +28,24 @@ impl TablePlace {
         Ok(TablePlace(Place::Object(store, ObjectName::new(name)?)))
     }
 
+    /// An object below it, where it is the place of several.
+    ///
+    /// # Errors
+    /// `Invalid` for a place that is no URI, and for a name that is no object's.
+    pub(crate) fn below(&self, name: &str) -> Result<TablePlace> {
+        Ok(TablePlace(match &self.0 {
+            Place::Object(store, prefix) => {
+                Place::Object(Arc::clone(store), ObjectName::new(format!("{prefix}/{name}"))?)
+            }
+            Place::Uri(uri) => {
+                let mut uri = Uri::parse(uri)?;
+                uri.rest = format!("{}/{name}", uri.rest.trim_end_matches('/'));
+                Place::Uri(uri.to_string())
+            }
+            Place::Path(path) => Place::Path(path.join(name)),
+        }))
+    }
+
     /// The store and the object's name; `open` opens the store of a URI.
     ///
     /// # Errors

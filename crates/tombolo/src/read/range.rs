@@ -28,7 +28,7 @@ use dead::DeadKeys;
 use super::Merge;
 use super::hides::Hides;
 use crate::engine::{KeyspaceInfo, View};
-use crate::resolve::{Answer, Fold, Judge, Moment, Unresolved};
+use crate::resolve::{Answer, Fold, Judge, Moment, Parts, Unresolved};
 use crate::table::{KeyRange, Step};
 use crate::version::Owed;
 use ahead::ValuesApart;
@@ -155,8 +155,7 @@ pub(crate) struct RangeCursor {
 #[derive(Debug, Default)]
 struct Kept {
     key: Vec<u8>,
-    value: Option<Bytes>,
-    operands: Vec<Bytes>,
+    parts: Parts,
 }
 
 impl RangeCursor {
@@ -224,11 +223,11 @@ impl RangeCursor {
         self.kept.get_or_insert_default();
     }
 
-    /// Of an entry whose operands were kept, the value under them, and those, oldest first.
-    pub(crate) fn operands(&self) -> Option<(Option<&Bytes>, &[Bytes])> {
+    /// Of an entry whose operands were kept, those and the value under them.
+    pub(crate) fn operands(&self) -> Option<&Parts> {
         let is_set_aside = self.place == Place::Entry && self.stands != Some(Stand::Forward);
         let kept = self.kept.as_ref().filter(|kept| is_set_aside && kept.key == self.anchor)?;
-        (!kept.operands.is_empty()).then_some((kept.value.as_ref(), &kept.operands[..]))
+        (!kept.parts.operands.is_empty()).then_some(&kept.parts)
     }
 
     /// Looks at another moment from here on; stands in the gap before the entry at which it stood.
@@ -764,7 +763,7 @@ impl RangeCursor {
         let value = match &mut self.kept {
             Some(kept) if fold.operands() > 0 => {
                 kept.key.clone_from(&self.anchor);
-                (kept.value, kept.operands) = fold.into_parts();
+                kept.parts = fold.into_parts();
                 Some(Bytes::new())
             }
             _ => fold.finish(&self.judge(), &self.anchor)?,

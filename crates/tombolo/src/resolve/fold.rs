@@ -222,11 +222,25 @@ fn too_long() -> Error {
     Error::new(ErrorKind::Unsupported, message).advice("put or delete the key")
 }
 
+/// What a [`Fold`] holds, unfolded.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// The value under the operands, and when it ends, if it does.
+    pub(crate) value: Option<Bytes>,
+    pub(crate) value_expires_ms: Option<u64>,
+    /// Oldest first.
+    pub(crate) operands: Vec<Bytes>,
+    /// Whether an operand ends.
+    pub(crate) operands_end: bool,
+}
+
 /// Takes the entries of one key that a moment sees, newest first, until they have an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
     operands: Operands,
     base: Option<Bytes>,
+    /// When the base ends, if it does.
+    base_expires_ms: Option<u64>,
     /// When the newest entry ends, if it does.
     expires_ms: Option<u64>,
     /// When the oldest operand so far was written that ends: the time by which older entries count.
@@ -315,7 +329,7 @@ impl Fold {
 
     /// Takes a value, which nothing older counts below.
     pub(crate) fn feed_value(&mut self, value: Bytes, expires_ms: Option<u64>) -> Answer {
-        self.base = Some(value);
+        (self.base, self.base_expires_ms) = (Some(value), expires_ms);
         if self.operands.count() == 0 {
             self.expires_ms = expires_ms;
         }
@@ -349,10 +363,15 @@ impl Fold {
         self.expires_ms
     }
 
-    /// The value under the operands, and those, oldest first.
-    pub(crate) fn into_parts(self) -> (Option<Bytes>, Vec<Bytes>) {
+    /// What it holds, unfolded.
+    pub(crate) fn into_parts(self) -> Parts {
         let operands = self.operands.oldest_first().map(Bytes::copy_from_slice).collect();
-        (self.base, operands)
+        Parts {
+            value: self.base,
+            value_expires_ms: self.base_expires_ms,
+            operands,
+            operands_end: self.written_ms.is_some(),
+        }
     }
 
     /// What the key has, once an answer has come or nothing is left.

@@ -30,7 +30,7 @@ use tombolo_format::key::{EntryKind, SequenceNumber, Trailer, kind_name};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind};
 
-pub(crate) use fold::{Fold, Judge, OperandEnds, operand_times};
+pub(crate) use fold::{Fold, Judge, OperandEnds, Parts, operand_times};
 pub(crate) use hiding::Hiding;
 pub(crate) use retention::{Moments, Retention, Taken, operands_ms};
 

@@ -25,6 +25,7 @@ mod ended_log;
 mod ending;
 mod expiry;
 mod explained;
+mod export;
 mod far_logs;
 mod filters;
 mod flash;

@@ -134,3 +134,32 @@ fn what_is_public_stands_in_a_list() {
         before.difference(&now).collect::<Vec<_>>()
     );
 }
+
+/// Tests that the page about RocksDB names are there, so that it says nothing that no test shows.
+#[test]
+fn tests_that_a_page_names_are_there() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(crates.join("../docs/rocksdb.md")).unwrap();
+    let mut missing = Vec::new();
+    let mut named = 0;
+    for quoted in page.split('`').skip(1).step_by(2) {
+        let (package, test) = match quoted.strip_prefix("cli ") {
+            Some(test) => ("cli", test),
+            None => ("tombolo", quoted),
+        };
+        let Some((module, test)) = test.strip_prefix("it ").and_then(|test| test.split_once("::")) else {
+            continue;
+        };
+        named += 1;
+        let folder = crates.join(package).join("tests/it");
+        let files = [format!("{module}.rs"), format!("{module}/mod.rs")];
+        let text: String =
+            files.iter().filter_map(|file| fs::read_to_string(folder.join(file)).ok()).collect();
+        let is_of_others = ["registry", "layers"].contains(&module);
+        if !is_of_others && !text.contains(&format!("fn {test}")) {
+            missing.push(quoted);
+        }
+    }
+    assert!(named > 80, "{named}");
+    assert!(missing.is_empty(), "docs/rocksdb.md names {missing:?}");
+}

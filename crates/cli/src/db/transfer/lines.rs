@@ -103,7 +103,7 @@ impl Lines {
     /// and each operand.
     pub fn show_unfolded(self, key: &[u8], unfolded: &Unfolded, line: &mut Vec<u8>) {
         match &unfolded.value {
-            Some(value) => self.show(key, value, None, line),
+            Some(value) => self.show(key, value, unfolded.value_expires_ms, line),
             None => {
                 line.extend_from_slice(b"{\"key\":");
                 show_json(key, line);
