@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
-    Registry, Snapshot, TakeOver,
+    Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Op, OpenMode, OperatorName,
+    Options, Registry, Snapshot, TakeOver,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::Process;
@@ -23,7 +23,7 @@ use tombolo_storage::{ObjectStore, Uri};
 use crate::failure::Violation;
 use crate::oracle::{Change, SessionId, Shared, State, View, WriteId};
 
-pub use step::{Entry, Step, key, large_write, random_step, random_steps};
+pub use step::{Entry, Step, key, large_write, random_step, random_steps, richer};
 
 /// Why a client cannot go on.
 #[derive(Debug)]
@@ -142,6 +142,8 @@ pub struct Setup {
     pub store: Option<SharedStore>,
     /// Logs of the application's own.
     pub application_logs: u32,
+    /// From which size on values of keyspaces that are created lie apart.
+    pub separate_bytes: u32,
 }
 
 /// A store in memory that all hosts reach, and what goes wrong on the way to it.
@@ -180,7 +182,21 @@ impl SharedStore {
 impl Setup {
     /// Small memtables, so that few writes meet flush and compaction.
     pub fn small(form: Form) -> Setup {
-        Setup { form, memtable_bytes: 4 << 10, automatic_compaction: true, store: None, application_logs: 0 }
+        Setup {
+            form,
+            memtable_bytes: 4 << 10,
+            automatic_compaction: true,
+            store: None,
+            application_logs: 0,
+            separate_bytes: 0,
+        }
+    }
+
+    /// How keyspaces are created: their operator appends.
+    fn created(&self) -> Result<KeyspaceOptions, Stop> {
+        let operator = OperatorName::parse("append").map_err(Stop::Error)?;
+        let separate_bytes = self.separate_bytes;
+        Ok(KeyspaceOptions { operator: Some(operator), separate_bytes, ..KeyspaceOptions::default() })
     }
 
     /// Where the database lies.
@@ -243,6 +259,8 @@ pub struct Client {
     in_flight: Mutex<Vec<(WriteId, Op<()>)>>,
     /// Whether errors other than the end of the session are to be expected: a faulty or full disk.
     tolerant: bool,
+    /// How keyspaces are made.
+    created: KeyspaceOptions,
 }
 
 impl Client {
@@ -274,6 +292,7 @@ impl Client {
             snapshots: Vec::new(),
             in_flight: Mutex::new(Vec::new()),
             tolerant: false,
+            created: setup.created()?,
         };
         client.keyspaces = client
             .db
@@ -340,6 +359,11 @@ impl Client {
             match change {
                 Change::Put(keyspace, key, value) => batch.put(&self.keyspaces[keyspace], key, value),
                 Change::Delete(keyspace, key) => batch.delete(&self.keyspaces[keyspace], key),
+                Change::Merge(keyspace, key, operand) => batch.merge(&self.keyspaces[keyspace], key, operand),
+                Change::SingleDelete(keyspace, key) => batch.single_delete(&self.keyspaces[keyspace], key),
+                Change::DeleteRange(keyspace, from, to) => {
+                    batch.delete_range(&self.keyspaces[keyspace], from, to)
+                }
                 Change::Create(_) | Change::Drop(_) => continue,
             };
         }
@@ -384,6 +408,15 @@ impl Client {
         let op = match &changes[..] {
             [Change::Put(keyspace, key, value)] => self.keyspaces[keyspace].put_with(key, value, durability),
             [Change::Delete(keyspace, key)] => self.keyspaces[keyspace].delete_with(key, durability),
+            [Change::Merge(keyspace, key, operand)] => {
+                self.keyspaces[keyspace].merge_with(key, operand, durability)
+            }
+            [Change::SingleDelete(keyspace, key)] => {
+                self.keyspaces[keyspace].single_delete_with(key, durability)
+            }
+            [Change::DeleteRange(keyspace, from, to)] => {
+                self.keyspaces[keyspace].delete_range_with(from, to, durability)
+            }
             changes => self.db.write_with(self.batch(changes), durability),
         };
         self.in_flight.get_mut().push((write, op));
@@ -420,7 +453,7 @@ impl Client {
         self.settle().await?;
         let write =
             self.oracle.lock().begin(self.id, vec![Change::Create(name.to_owned())], Durability::Durable)?;
-        let result = self.db.create_keyspace(name, KeyspaceOptions::default()).await;
+        let result = self.db.create_keyspace(name, self.created.clone()).await;
         self.alive()?;
         self.oracle.lock().end(write, result.as_ref().map(drop).map_err(Error::kind))?;
         match result {

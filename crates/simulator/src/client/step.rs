@@ -17,27 +17,66 @@ pub enum Entry {
     Put(String, Vec<u8>, usize),
     /// No value.
     Delete(String, Vec<u8>),
+    /// An operand of that many bytes, appended to what the key has: of keyspaces that were created.
+    Merge(String, Vec<u8>, usize),
+    /// No value, of a key that was put once: or as a delete.
+    SingleDelete(String, Vec<u8>),
+    /// No value for all keys from the first to the second, without that.
+    DeleteRange(String, Vec<u8>, Vec<u8>),
 }
 
 impl Entry {
     pub(super) fn keyspace(&self) -> &str {
         match self {
-            Entry::Put(keyspace, ..) | Entry::Delete(keyspace, _) => keyspace,
+            Entry::Put(keyspace, ..)
+            | Entry::Delete(keyspace, _)
+            | Entry::Merge(keyspace, ..)
+            | Entry::SingleDelete(keyspace, _)
+            | Entry::DeleteRange(keyspace, ..) => keyspace,
         }
     }
 
     pub(super) fn change(&self, session: SessionId, place: usize, nth: usize) -> Change {
-        match self {
-            Entry::Put(keyspace, key, length) => {
-                let mut value = format!("{}.{place}.{nth}:", session.0).into_bytes();
-                let mut filler = Random::fixed(session.0, (place * 64 + nth) as u64);
-                while value.len() < *length {
-                    value.extend_from_slice(&filler.next().to_le_bytes());
-                }
-                value.truncate((*length).max(8));
-                Change::Put(keyspace.clone(), key.clone(), value)
+        let value = |length: usize| {
+            let mut value = format!("{}.{place}.{nth}:", session.0).into_bytes();
+            let mut filler = Random::fixed(session.0, (place * 64 + nth) as u64);
+            while value.len() < length {
+                value.extend_from_slice(&filler.next().to_le_bytes());
             }
+            value.truncate(length.max(8));
+            value
+        };
+        match self {
+            Entry::Put(keyspace, key, length) => Change::Put(keyspace.clone(), key.clone(), value(*length)),
             Entry::Delete(keyspace, key) => Change::Delete(keyspace.clone(), key.clone()),
+            Entry::Merge(keyspace, key, length) => {
+                Change::Merge(keyspace.clone(), key.clone(), value(*length))
+            }
+            Entry::SingleDelete(keyspace, key) => Change::SingleDelete(keyspace.clone(), key.clone()),
+            Entry::DeleteRange(keyspace, from, to) => {
+                Change::DeleteRange(keyspace.clone(), from.clone(), to.clone())
+            }
+        }
+    }
+
+    /// Some puts and deletes become what else there is, by a chance of their own.
+    fn richer(self, random: &mut Random) -> Entry {
+        match self {
+            Entry::Put(keyspace, key, length) if keyspace != "default" && random.percent(40) => {
+                Entry::Merge(keyspace, key, length.min(300))
+            }
+            Entry::Delete(keyspace, key) => match random.below(4) {
+                0 => Entry::SingleDelete(keyspace, key),
+                1 => {
+                    let (one, other) = (key, self::key(random));
+                    let (from, to) = if one < other { (one, other) } else { (other, one) };
+                    // Most are short, so that they do not empty the keyspace.
+                    let to = if random.percent(20) { to } else { from.clone() };
+                    Entry::DeleteRange(keyspace, from, [&to[..], b"\xff"].concat())
+                }
+                _ => Entry::Delete(keyspace, key),
+            },
+            entry => entry,
         }
     }
 }
@@ -87,6 +126,15 @@ impl fmt::Display for Entry {
                 write!(formatter, "put {keyspace}/{} of {length} bytes", show(key))
             }
             Entry::Delete(keyspace, key) => write!(formatter, "delete {keyspace}/{}", show(key)),
+            Entry::Merge(keyspace, key, length) => {
+                write!(formatter, "merge {length} bytes into {keyspace}/{}", show(key))
+            }
+            Entry::SingleDelete(keyspace, key) => {
+                write!(formatter, "delete once {keyspace}/{}", show(key))
+            }
+            Entry::DeleteRange(keyspace, from, to) => {
+                write!(formatter, "delete {keyspace}/{}..{}", show(from), show(to))
+            }
         }
     }
 }
@@ -232,4 +280,16 @@ pub fn large_write(random: &mut Random) -> Step {
 /// Some steps by chance.
 pub fn random_steps(random: &mut Random, count: usize) -> Vec<Step> {
     (0..count).map(|_| random_step(random)).collect()
+}
+
+/// The same steps, of which some writes merge, delete ranges, or delete what was put once. What
+/// `random` draws has no part in the steps themselves.
+pub fn richer(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+    let mut all = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.richer(random)).collect();
+    let one = |step| match step {
+        Step::Begin(entries, durability) => Step::Begin(all(entries), durability),
+        Step::Write(entries, durability) => Step::Write(all(entries), durability),
+        step => step,
+    };
+    steps.into_iter().map(one).collect()
 }

@@ -15,6 +15,12 @@ pub enum Change {
     Put(String, Vec<u8>, Vec<u8>),
     /// A key goes.
     Delete(String, Vec<u8>),
+    /// A key gets more at the end of its value.
+    Merge(String, Vec<u8>, Vec<u8>),
+    /// A key goes that was put once; any other goes as well.
+    SingleDelete(String, Vec<u8>),
+    /// All keys from the first to the second go, without that.
+    DeleteRange(String, Vec<u8>, Vec<u8>),
 }
 
 /// Keyspaces with their entries.
@@ -98,19 +104,37 @@ impl State {
                     }
                 }
             }
-            Change::Put(keyspace, key, value) => {
-                if let Some(entries) = self.content.get_mut(keyspace) {
-                    if let Some(before) = entries.insert(key.clone(), value.clone()) {
-                        self.fingerprint = self.fingerprint.wrapping_sub(hash(keyspace, key, &before));
-                    }
-                    self.fingerprint = self.fingerprint.wrapping_add(hash(keyspace, key, value));
-                }
+            Change::Put(keyspace, key, value) => self.put(keyspace, key, value.clone()),
+            Change::Merge(keyspace, key, operand) => {
+                let before = self.get(keyspace, key).unwrap_or_default();
+                self.put(keyspace, key, [before, operand].concat());
             }
-            Change::Delete(keyspace, key) => {
-                if let Some(before) = self.content.get_mut(keyspace).and_then(|entries| entries.remove(key)) {
-                    self.fingerprint = self.fingerprint.wrapping_sub(hash(keyspace, key, &before));
-                }
+            Change::Delete(keyspace, key) | Change::SingleDelete(keyspace, key) => {
+                self.delete(keyspace, key);
             }
+            Change::DeleteRange(keyspace, from, to) => {
+                let entries = self.content.get(keyspace).into_iter();
+                let keys: Vec<Vec<u8>> = entries
+                    .flat_map(|entries| entries.range(from.clone()..to.clone()))
+                    .map(|(key, _)| key.clone())
+                    .collect();
+                keys.iter().for_each(|key| self.delete(keyspace, key));
+            }
+        }
+    }
+
+    fn put(&mut self, keyspace: &str, key: &[u8], value: Vec<u8>) {
+        if let Some(entries) = self.content.get_mut(keyspace) {
+            self.fingerprint = self.fingerprint.wrapping_add(hash(keyspace, key, &value));
+            if let Some(before) = entries.insert(key.to_vec(), value) {
+                self.fingerprint = self.fingerprint.wrapping_sub(hash(keyspace, key, &before));
+            }
+        }
+    }
+
+    fn delete(&mut self, keyspace: &str, key: &[u8]) {
+        if let Some(before) = self.content.get_mut(keyspace).and_then(|entries| entries.remove(key)) {
+            self.fingerprint = self.fingerprint.wrapping_sub(hash(keyspace, key, &before));
         }
     }
 

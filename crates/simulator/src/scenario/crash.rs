@@ -7,7 +7,7 @@ use tombolo::Durability::{Accepted, Durable, Unlogged};
 use tombolo_env::simulated::{Crash, Process};
 
 use super::{Run, crash_of, form_of, guarded, mix, needed};
-use crate::client::{Entry, Setup, Step, random_steps};
+use crate::client::{Entry, Setup, Step, random_steps, richer};
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
 
@@ -310,7 +310,8 @@ pub(super) fn scripted() -> (Vec<Step>, Vec<Step>) {
 pub(super) fn drawn(seed: u64) -> (Vec<Step>, Vec<Step>) {
     let mut random = Random::new(seed, 11);
     let mut first = first_part();
-    first.extend(random_steps(&mut random, 25));
-    let second = random_steps(&mut random, 40);
+    let mut kinds = Random::new(seed, 12);
+    first.extend(richer(random_steps(&mut random, 25), &mut kinds));
+    let second = richer(random_steps(&mut random, 40), &mut kinds);
     (first, second)
 }

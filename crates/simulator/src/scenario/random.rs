@@ -8,7 +8,7 @@ use tombolo::Durability;
 use tombolo_env::simulated::{Action, Crash, Fault, Operation, OperationKind, Process};
 
 use super::{HEALING, Run, form_of, guarded, mix};
-use crate::client::{Client, Entry, Setup, Step, Stop, random_steps};
+use crate::client::{Client, Entry, Setup, Step, Stop, random_steps, richer};
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
 
@@ -123,9 +123,10 @@ fn life(
     setup: &Setup,
     fate: Fate,
     random: &mut Random,
+    kinds: &mut Random,
 ) -> Result<(), Violation> {
     let count = 20 + random.index(80);
-    let steps = random_steps(random, count);
+    let steps = richer(random_steps(random, count), kinds);
     let (inside, setup, oracle, world) =
         (process.clone(), setup.clone(), run.oracle.clone(), run.world.clone());
     let abandoned = random.percent(50);
@@ -191,6 +192,9 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
         if random.percent(20) {
             setup.memtable_bytes = 64 << 10;
         }
+        if Random::new(seed, 2000).percent(40) {
+            setup.separate_bytes = 512;
+        }
         let mut process = run.world.process("life 0");
         for number in 1..3 + random.below(6) {
             // The form may change from one open to the next.
@@ -202,7 +206,8 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
             fates.push(fate);
             run.world.note(&format!("life {number}: {fate:?}"));
             arm(run, &process, fate, &mut random);
-            life(run, &process, &setup, fate, &mut random)?;
+            let kinds = &mut Random::new(seed, 2000 + number);
+            life(run, &process, &setup, fate, &mut random, kinds)?;
             let crashed = !process.is_alive();
             if fate == Fate::Drop && !crashed {
                 continue;

@@ -1,4 +1,4 @@
-//! Operations by chance, and what an ordered map answers.
+//! Operations by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,12 @@ pub(super) struct Write {
 pub(super) enum Does {
     /// Puts a value of so many bytes.
     Put(usize),
+    /// The same, which is there for so many steps of time after this one.
+    PutUntil(usize, u64),
     /// Appends an operand of so many bytes: [`OPERATOR`].
     Merge(usize),
+    /// The same, which ends as [`Does::PutUntil`] does.
+    MergeUntil(usize, u64),
     Delete,
     SingleDelete,
     /// Deletes all from the key to this one, without it.
@@ -48,6 +52,45 @@ pub(super) fn value(number: usize, bytes: usize) -> Vec<u8> {
     value
 }
 
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    RollBack,
+    Commit,
+    /// Prepared, and then rolled back or committed.
+    Prepare {
+        commits: bool,
+    },
+    /// Prepared, and decided after another opening.
+    PrepareReopen {
+        commits: bool,
+    },
+}
+
+impl Way {
+    pub(super) fn commits(self) -> bool {
+        matches!(self, Way::Commit | Way::Prepare { commits: true } | Way::PrepareReopen { commits: true })
+    }
+}
+
+/// Where else the database is read whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// By a reader that follows: the same one each time while the handle lives.
+    Reader,
+    /// Once, without a claim.
+    Look,
+    /// In a checkpoint.
+    Checkpoint,
+    /// In a copy, which is then written and compacted.
+    Copy,
+    /// In a clone that shares its tables, the same.
+    Share,
+}
+
+/// Keys of a table from outside, and for how many steps their values are there.
+pub(super) type Puts = Vec<(Vec<u8>, Option<u64>)>;
+
 /// An operation.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
@@ -55,8 +98,22 @@ pub(super) enum Action {
     Write(Vec<Write>, Durability, bool),
     /// A put of so many bytes where the key is absent, or else where it is present.
     PutIf(String, Vec<u8>, usize, bool),
+    /// A transaction of these writes, which reads the first of its keys; pessimistic or not.
+    Transact(Vec<Write>, Way, bool),
     /// Takes in a table from outside that puts a value of so many bytes under each of the keys.
-    Ingest(String, Vec<Vec<u8>>, usize),
+    Ingest(String, Puts, usize),
+    /// The same, in the place of all that is there.
+    Exchange(String, Puts, usize),
+    /// The same, behind all that is there.
+    Behind(String, Vec<Vec<u8>>, usize),
+    /// Exports a keyspace as tables, and exchanges it for them.
+    Export(String),
+    /// Drops what tables hold from one key to another.
+    DeleteFiles(String, Vec<u8>, Vec<u8>),
+    /// Lets a step of time pass.
+    Pass,
+    /// Reads all elsewhere.
+    Beside(Beside),
     Create(String),
     Drop(String),
     Flush,
@@ -85,6 +142,8 @@ pub(super) enum Answer {
     None,
     /// Two ways to read gave two answers.
     Disagree,
+    /// What was read elsewhere is wrong.
+    Differs(String),
     /// Whether a condition held.
     Met(bool),
     /// Whether the old handle learned of the takeover.
@@ -94,9 +153,11 @@ pub(super) enum Answer {
     Entries(Vec<(Vec<u8>, Vec<u8>)>),
 }
 
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
-
 impl Answer {
+    pub(super) fn or_none(is_there: bool) -> Answer {
+        if is_there { Answer::Done } else { Answer::None }
+    }
+
     pub(super) fn entries<'a>(
         entries: impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
         forward: bool,
@@ -110,118 +171,19 @@ impl Answer {
     }
 }
 
-/// What the database must hold.
-#[derive(Clone, Debug)]
-pub(super) struct Model {
-    pub(super) content: BTreeMap<String, Map>,
-    pub(super) snapshots: Vec<BTreeMap<String, Map>>,
-}
-
-impl Default for Model {
-    fn default() -> Model {
-        Model { content: BTreeMap::from([("default".to_owned(), Map::new())]), snapshots: Vec::new() }
-    }
-}
-
-impl Model {
-    /// Does operation `number`, and says what it answers.
-    pub(super) fn apply(&mut self, action: &Action, number: usize) -> Answer {
-        match action {
-            Action::Write(writes, ..) => {
-                for write in writes {
-                    let Some(map) = self.content.get_mut(&write.keyspace) else { continue };
-                    match &write.does {
-                        Does::Put(bytes) => drop(map.insert(write.key.clone(), value(number, *bytes))),
-                        Does::Merge(bytes) => {
-                            map.entry(write.key.clone()).or_default().extend(value(number, *bytes));
-                        }
-                        Does::Delete | Does::SingleDelete => drop(map.remove(&write.key)),
-                        Does::DeleteRange(to) => {
-                            map.retain(|key, _| *key < write.key || key >= to);
-                        }
-                    }
-                }
-            }
-            Action::PutIf(keyspace, key, bytes, absent) => {
-                let Some(map) = self.content.get_mut(keyspace) else { return Answer::None };
-                let is_met = map.contains_key(key) != *absent;
-                if is_met {
-                    map.insert(key.clone(), value(number, *bytes));
-                }
-                return Answer::Met(is_met);
-            }
-            Action::Ingest(keyspace, keys, bytes) => {
-                let Some(map) = self.content.get_mut(keyspace) else { return Answer::None };
-                map.extend(keys.iter().map(|key| (key.clone(), value(number, *bytes))));
-            }
-            Action::Create(name) => {
-                self.content.entry(name.clone()).or_default();
-            }
-            Action::Drop(name) => {
-                self.content.remove(name);
-                self.snapshots.iter_mut().for_each(|snapshot| drop(snapshot.remove(name)));
-            }
-            Action::Flush | Action::Compact | Action::Crash(_) => {}
-            Action::Snapshot => self.snapshots.push(self.content.clone()),
-            Action::DropSnapshot => {
-                if !self.snapshots.is_empty() {
-                    self.snapshots.remove(0);
-                }
-            }
-            Action::Reopen => self.snapshots.clear(),
-            Action::TakeOver => {
-                self.snapshots.clear();
-                return Answer::Fenced(true);
-            }
-            Action::ReadSnapshot(keyspace, nth) => {
-                return match (self.content.contains_key(keyspace), self.snapshots.get(*nth)) {
-                    (true, Some(snapshot)) => {
-                        // One that was created after the snapshot holds nothing at it.
-                        let empty = Map::new();
-                        Answer::entries(snapshot.get(keyspace).unwrap_or(&empty).iter(), nth % 2 == 0)
-                    }
-                    _ => Answer::None,
-                };
-            }
-            read => return self.read(read),
-        }
-        Answer::Done
-    }
-
-    fn read(&self, action: &Action) -> Answer {
-        let (Action::Get(keyspace, _)
-        | Action::MultiGet(keyspace, _)
-        | Action::Scan(keyspace, ..)
-        | Action::Prefix(keyspace, ..)
-        | Action::Walk(keyspace, _)) = action
-        else {
-            return Answer::Done;
-        };
-        let Some(map) = self.content.get(keyspace) else { return Answer::None };
-        match action {
-            Action::Get(_, key) => Answer::Value(map.get(key).cloned()),
-            Action::MultiGet(_, keys) => {
-                Answer::Values(keys.iter().map(|key| map.get(key).cloned()).collect())
-            }
-            Action::Scan(_, from, to, _) if from >= to => Answer::Entries(Vec::new()),
-            Action::Scan(_, from, to, forward) => {
-                Answer::entries(map.range(from.clone()..to.clone()), *forward)
-            }
-            Action::Prefix(_, prefix, forward) => {
-                Answer::entries(map.iter().filter(|(key, _)| key.starts_with(prefix)), *forward)
-            }
-            Action::Walk(_, key) => {
-                let on = map.range(key.clone()..).take(WALK_ENTRIES);
-                let back = map.range(..=key.clone()).rev().take(WALK_ENTRIES);
-                Answer::Entries(on.chain(back).map(|(key, value)| (key.clone(), value.clone())).collect())
-            }
-            _ => Answer::Done,
-        }
-    }
-}
-
 fn keyspace(random: &mut Random) -> String {
     ["default", "default", "orders", "users"][random.index(4)].to_owned()
+}
+
+/// Whether values of a key may end. Operands of such a key always do, and of no other: what an
+/// operand without an end lies over would depend on whether its keyspace gives it one.
+fn may_end(key: &[u8]) -> bool {
+    key.last().is_some_and(|last| last % 2 == 1)
+}
+
+/// For how many steps of time after this one something is there.
+fn steps(random: &mut Random) -> u64 {
+    random.below(3)
 }
 
 fn write(random: &mut Random) -> Write {
@@ -233,33 +195,68 @@ fn write(random: &mut Random) -> Write {
         5..=8 => Does::Put(random.index(700)),
         9..=13 if keyspace != "default" => {
             let most = if random.percent(10) { 2000 } else { 40 };
-            Does::Merge(random.index(most))
+            let bytes = random.index(most);
+            if may_end(&key) { Does::MergeUntil(bytes, steps(random)) } else { Does::Merge(bytes) }
         }
         // Most are short, so that they do not empty the keyspace.
         14 if key < other && random.percent(20) => Does::DeleteRange(other),
         14 | 15 => Does::DeleteRange([&key[..], b"\xff"].concat()),
+        16..=18 if may_end(&key) => {
+            let most = if random.percent(20) { 2000 } else { 70 };
+            Does::PutUntil(random.index(most), steps(random))
+        }
         _ => Does::Put(random.index(70)),
     };
     Write { keyspace, key, does }
 }
 
+/// Keys in ascending order, each once.
+fn puts(random: &mut Random) -> Puts {
+    let keys: BTreeSet<_> = (0..1 + random.index(12)).map(|_| key(random)).collect();
+    let ends = |key: Vec<u8>| {
+        let ends = may_end(&key) && random.percent(40);
+        (key, ends.then(|| steps(random)))
+    };
+    keys.into_iter().map(ends).collect()
+}
+
+fn transact(random: &mut Random) -> Action {
+    // One write of a key: what two single deletes come to depends on the flushes between.
+    let writes: BTreeMap<_, _> = (0..1 + random.index(5))
+        .map(|_| write(random))
+        .map(|write| ((write.keyspace.clone(), write.key.clone()), write))
+        .collect();
+    let commits = random.percent(70);
+    let way = match random.below(4) {
+        0 => Way::RollBack,
+        1 => Way::Commit,
+        2 => Way::Prepare { commits },
+        _ => Way::PrepareReopen { commits },
+    };
+    Action::Transact(writes.into_values().collect(), way, random.percent(50))
+}
+
+fn behind(random: &mut Random) -> Action {
+    let place = random.below(20) * 10;
+    let keys = (place..place + 10).filter(|_| random.percent(60));
+    let keys = keys.map(|number| format!("other-{number:04}").into_bytes()).collect();
+    Action::Behind(["orders", "users"][random.index(2)].to_owned(), keys, random.index(1500))
+}
+
+fn durability(random: &mut Random) -> Durability {
+    [Durability::Unlogged, Durability::Accepted, Durability::Accepted, Durability::Durable][random.index(4)]
+}
+
 fn action(random: &mut Random) -> Action {
-    match random.below(100) {
+    match random.below(120) {
         0..=49 => {
             let count = if random.percent(30) { 2 + random.index(8) } else { 1 };
             let writes = (0..count).map(|_| write(random)).collect();
-            let durability =
-                [Durability::Unlogged, Durability::Accepted, Durability::Accepted, Durability::Durable]
-                    [random.index(4)];
-            Action::Write(writes, durability, random.percent(30))
+            Action::Write(writes, durability(random), random.percent(30))
         }
         50..=56 => Action::Get(keyspace(random), key(random)),
         57 => Action::PutIf(keyspace(random), key(random), random.index(200), random.percent(50)),
-        58 => {
-            // Ascending, each once.
-            let keys: BTreeSet<_> = (0..1 + random.index(12)).map(|_| key(random)).collect();
-            Action::Ingest(keyspace(random), keys.into_iter().collect(), random.index(1500))
-        }
+        58 => Action::Ingest(keyspace(random), puts(random), random.index(1500)),
         59..=60 => Action::MultiGet(keyspace(random), (0..random.below(9)).map(|_| key(random)).collect()),
         61..=66 => Action::Scan(keyspace(random), key(random), key(random), random.percent(50)),
         67..=69 => Action::Prefix(
@@ -278,7 +275,23 @@ fn action(random: &mut Random) -> Action {
         91..=93 => Action::Reopen,
         94..=95 => Action::TakeOver,
         96..=97 => Action::Crash(Crash::Kill),
-        _ => Action::Crash(Crash::PowerLoss),
+        98..=99 => Action::Crash(Crash::PowerLoss),
+        100..=103 => transact(random),
+        104..=105 => behind(random),
+        106 => Action::Exchange(keyspace(random), puts(random), random.index(700)),
+        107 => Action::Export(keyspace(random)),
+        108 => {
+            let (one, other) = (key(random), key(random));
+            let (from, to) = if one < other { (one, other) } else { (other, one) };
+            Action::DeleteFiles(keyspace(random), from, [&to[..], b"\xff"].concat())
+        }
+        109..=111 => Action::Pass,
+        112..=114 => Action::Beside(Beside::Reader),
+        115 => Action::Beside(Beside::Look),
+        116 => Action::Beside(Beside::Checkpoint),
+        117 => Action::Beside(Beside::Copy),
+        118 => Action::Beside(Beside::Share),
+        _ => Action::DropSnapshot,
     }
 }
 

@@ -5,7 +5,9 @@
 //!             └──────▶ engine × sets  (what it answers)
 //! ```
 //!
-//! - `history` draws the operations, and says what an ordered map answers.
+//! - `history` draws the operations.
+//! - `model` says what an ordered map answers.
+//! - `elsewhere` reads by readers, looks, checkpoints and clones, and gives tables out and in.
 //! - `sets` has the option sets: memory, blocks, compression, filters, forms of the log, stores.
 //! - `filter` is asked by compaction, and leaves answers as they are.
 //! - `real` runs histories on a real store, in real time.
@@ -14,17 +16,20 @@
 //! before it: unlogged writes are flushed, and a durable write ends the time of merely accepted
 //! ones. The other scenarios crash anywhere.
 
+mod elsewhere;
 mod filter;
 mod history;
+mod model;
 mod real;
 mod sets;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Batch, Condition, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options, Registry,
-    Snapshot, TableFileBuilder, TakeOver, Uri,
+    Batch, Builder, Condition, Db, Durability, Error, Keyspace, KeyspaceOptions, Op, OpenMode, Options,
+    Reader, Registry, Snapshot, TakeOver, Transaction, TransactionOptions, Uri,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::Crash;
@@ -33,7 +38,8 @@ use super::{Run, guarded, mix};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::show;
 use filter::Same;
-use history::{Action, Answer, Does, Model, OPERATOR, Write, history, value};
+use history::{Action, Answer, Does, OPERATOR, Way, Write, history, value};
+use model::Model;
 use sets::{OptionSet, SETS};
 
 pub use real::{Ran, Real, on_store};
@@ -46,11 +52,24 @@ const ACTIONS: usize = 160;
 /// Writes called and not waited for, at most.
 const PIPELINED_MAX: usize = 12;
 
+/// A step of time: what ends does so in its middle. Half of it is longer than a history takes, and
+/// than the database's time may run ahead; what has ended is destroyed within the next one.
+const STEP: Duration = Duration::from_secs(3 * 3600);
+
 /// Runs a seed: its history under every set.
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
+    run_some(seed, 1)
+}
+
+/// Runs a seed: its history under every so manieth set, another one of them for each seed.
+///
+/// # Errors
+/// The first answer that is not that of an ordered map, or an error.
+pub fn run_some(seed: u64, every: usize) -> Result<Report, Failure> {
     let actions = Arc::new(history(seed, ACTIONS));
     let mut report = Report::default();
-    for set in SETS {
+    let first = usize::try_from(seed).map_or(0, |seed| seed % every.max(1));
+    for set in SETS.iter().skip(first).step_by(every.max(1)) {
         let place = || format!("option set {:?}", set.name);
         // The same world for every set: what differs is the set alone.
         report.add(&guarded(NAME, seed, place, mix(seed, 6), |run| run_set(run, set, &actions))?);
@@ -68,6 +87,8 @@ struct Shared {
     registry: Registry,
     actions: Arc<Vec<Action>>,
     model: Arc<Mutex<Model>>,
+    /// By the host's clock, when the history began.
+    began: Duration,
 }
 
 impl Shared {
@@ -76,10 +97,17 @@ impl Shared {
         stores: (String, Option<String>),
         options: Options,
         actions: &Arc<Vec<Action>>,
+        began: Duration,
     ) -> Shared {
         let (mut registry, model) = (Registry::with_defaults(), Arc::new(Mutex::new(Model::default())));
         tombolo_zoned::register(&mut registry);
-        Shared { set, stores, options, registry, actions: Arc::clone(actions), model }
+        Shared { set, stores, options, registry, actions: Arc::clone(actions), model, began }
+    }
+
+    /// The middle of a step, in milliseconds: a value ends then that no later step has.
+    fn end_ms(&self, step: u64) -> u64 {
+        let end = self.began + STEP * u32::try_from(step).unwrap_or(u32::MAX) + STEP / 2;
+        u64::try_from(end.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -93,7 +121,7 @@ fn run_set(run: &Run, set: &'static OptionSet, actions: &Arc<Vec<Action>>) -> Re
     let stores = (set.stores.0.to_owned(), Some(set.stores.1.to_owned()));
     let options =
         Options::parse(set.options.iter().copied()).map_err(|error| unexpected("the set", &error))?;
-    let shared = Shared::new(set, stores, options, actions);
+    let shared = Shared::new(set, stores, options, actions, run.world.process("clock").env().unix_time());
     let mut next = 0;
     loop {
         let process = run.world.process("user");
@@ -129,6 +157,7 @@ async fn live(env: Env, shared: Shared, first: usize) -> Result<Ended, Violation
         shared,
         pending: Vec::new(),
         snapshots: Vec::new(),
+        reader: None,
         unlogged: false,
     };
     life.check_all()
@@ -163,7 +192,7 @@ async fn live(env: Env, shared: Shared, first: usize) -> Result<Ended, Violation
             report.damage.join("; ")
         )));
     }
-    life.snapshots.clear();
+    life.let_go();
     life.db.close().await.map_err(|error| unexpected("closing", &error))?;
     Ok(Ended { next: life.shared.actions.len(), crash: None })
 }
@@ -172,23 +201,30 @@ fn unexpected(place: &str, error: &Error) -> Violation {
     Violation::new(format!("{place}: {error}"))
 }
 
-async fn open(env: &Env, shared: &Shared) -> Result<Db, Error> {
-    let (store, log) = &shared.stores;
-    let builder = Db::builder(store).env(env.clone()).registry(shared.registry.clone());
-    let builder = builder.compaction_filter(Same::name()?, Same);
-    let builder = if shared.set.keyspace.iter().any(|setting| setting.starts_with("cold_after")) {
-        let mut cold = Uri::parse(store)?;
-        cold.rest.push_str("-cold");
-        builder.cold_store(cold.to_string())
-    } else {
-        builder
-    };
-    let builder =
-        builder.options(shared.options.clone()).mode(OpenMode::CreateOrOpen).take_over(TakeOver::Always);
-    match log {
-        Some(log) => builder.log(log).open().await,
-        None => builder.open().await,
+impl Shared {
+    /// Of a database on these stores.
+    fn builder(&self, env: &Env, (store, log): &(String, Option<String>)) -> Result<Builder, Error> {
+        let builder = Db::builder(store).env(env.clone()).registry(self.registry.clone());
+        let builder = builder.compaction_filter(Same::name()?, Same).take_over(TakeOver::Always);
+        let is_aged = self.set.keyspace.iter().any(|setting| setting.starts_with("cold_after"));
+        // A clone finds the cold store of its source by itself.
+        let builder = if is_aged && *store == self.stores.0 {
+            let mut cold = Uri::parse(store)?;
+            cold.rest.push_str("-cold");
+            builder.cold_store(cold.to_string())
+        } else {
+            builder
+        };
+        Ok(match log {
+            Some(log) => builder.log(log),
+            None => builder,
+        })
     }
+}
+
+async fn open(env: &Env, shared: &Shared) -> Result<Db, Error> {
+    let builder = shared.builder(env, &shared.stores)?;
+    builder.options(shared.options.clone()).mode(OpenMode::CreateOrOpen).open().await
 }
 
 /// An open database and the calls made on it.
@@ -199,6 +235,7 @@ struct Life {
     pending: Vec<Op<()>>,
     /// As many as the model has, in its order.
     snapshots: Vec<Snapshot>,
+    reader: Option<Reader>,
     /// Whether there are writes that a crash would lose.
     unlogged: bool,
 }
@@ -213,16 +250,31 @@ impl Life {
 
     /// Makes sure of what a crash may or may not keep.
     async fn settle_for(&mut self, crash: Crash) -> Result<(), Error> {
-        self.settle().await?;
-        if std::mem::take(&mut self.unlogged) {
-            self.db.flush().await?;
-        }
         if crash == Crash::PowerLoss || !self.shared.set.keeps_accepted() {
-            // A delete of nothing, durable with all before it.
-            self.db.default_keyspace().delete_with(b"\xffnever", Durability::Durable).await?;
+            self.make_durable().await?;
+        } else {
+            self.settle().await?;
+            self.flush_unlogged().await?;
         }
-        self.snapshots.clear();
+        self.let_go();
         Ok(())
+    }
+
+    async fn flush_unlogged(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.unlogged) { self.db.flush().await } else { Ok(()) }
+    }
+
+    async fn make_durable(&mut self) -> Result<(), Error> {
+        self.settle().await?;
+        self.flush_unlogged().await?;
+        // A delete of nothing, durable with all before it.
+        self.db.default_keyspace().delete_with(b"\xffnever", Durability::Durable).await
+    }
+
+    /// What outlives no handle.
+    fn let_go(&mut self) {
+        self.snapshots.clear();
+        self.reader = None;
     }
 
     async fn act(&mut self, action: &Action, number: usize) -> Result<Answer, Error> {
@@ -267,10 +319,23 @@ impl Life {
                 let decision = keyspace.put_if(key, value(number, *bytes), condition).await?;
                 return Ok(Answer::Met(decision.sequence.is_some()));
             }
-            Action::Ingest(keyspace, keys, bytes) => {
+            Action::Transact(writes, way, pessimistic) => {
+                return self.transact(writes, *way, *pessimistic, number).await;
+            }
+            Action::DeleteFiles(keyspace, from, to) => {
                 let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
-                let world = (self.env.clone(), self.shared.registry.clone());
-                return ingest(world, &keyspace, keys, &value(number, *bytes), number).await;
+                keyspace.delete_files_in_range(from, to).await?;
+            }
+            Action::Ingest(..) | Action::Exchange(..) | Action::Behind(..) | Action::Export(_) => {
+                return self.take_tables(action, number).await;
+            }
+            Action::Beside(beside) => return self.beside(*beside, number).await,
+            Action::Pass => {
+                // It would look every second.
+                self.reader = None;
+                let step = u32::try_from(self.shared.model.lock().step).unwrap_or(u32::MAX);
+                let at = self.shared.began + STEP * step;
+                self.env.sleep(at.saturating_sub(self.env.unix_time())).await;
             }
             Action::Snapshot => self.snapshots.push(self.db.snapshot()),
             Action::DropSnapshot => {
@@ -279,10 +344,7 @@ impl Life {
                 }
             }
             Action::Reopen => {
-                self.snapshots.clear();
-                self.db.close().await?;
-                self.db = open(&self.env, &self.shared).await?;
-                self.unlogged = false;
+                self.reopen().await?;
             }
             Action::TakeOver => {
                 self.settle_for(Crash::Kill).await?;
@@ -333,6 +395,80 @@ impl Life {
         Ok(Answer::Done)
     }
 
+    async fn reopen(&mut self) -> Result<(), Error> {
+        self.let_go();
+        self.db.close().await?;
+        self.db = open(&self.env, &self.shared).await?;
+        self.unlogged = false;
+        Ok(())
+    }
+
+    /// Writes in a transaction, reads the first key in it, and ends it.
+    async fn transact(
+        &mut self,
+        writes: &[Write],
+        way: Way,
+        pessimistic: bool,
+        number: usize,
+    ) -> Result<Answer, Error> {
+        let options =
+            if pessimistic { TransactionOptions::pessimistic() } else { TransactionOptions::serializable() };
+        let transaction = self.db.transaction_with(options);
+        let mut first = None;
+        for write in writes {
+            let Some(keyspace) = self.keyspace(&write.keyspace) else { continue };
+            self.write_in(&transaction, &keyspace, write, number).await?;
+            first.get_or_insert((keyspace, &write.key));
+        }
+        let Some((keyspace, key)) = first else { return Ok(Answer::None) };
+        let read = transaction.get(&keyspace, key).await?;
+        let id = format!("transaction {number}");
+        match way {
+            Way::RollBack => transaction.roll_back(),
+            Way::Commit => drop(transaction.commit().await?),
+            Way::Prepare { commits } => {
+                let prepared = transaction.prepare(&id).await?;
+                if commits { prepared.commit().await? } else { prepared.roll_back().await? }
+            }
+            Way::PrepareReopen { commits } => {
+                drop(transaction.prepare(&id).await?);
+                // The handle of the keyspace is of the one that closes.
+                drop(keyspace);
+                self.reopen().await?;
+                self.db.decide(&id, commits).await?;
+            }
+        }
+        Ok(Answer::Value(read.map(|value| value.to_vec())))
+    }
+
+    fn write_in(
+        &self,
+        transaction: &Transaction,
+        keyspace: &Keyspace,
+        Write { key, does, .. }: &Write,
+        number: usize,
+    ) -> Op<()> {
+        let end = |steps: u64| self.end_ms(steps);
+        match does {
+            Does::Put(bytes) => transaction.put(keyspace, key, value(number, *bytes)),
+            Does::PutUntil(bytes, steps) => {
+                transaction.put_until(keyspace, key, value(number, *bytes), end(*steps))
+            }
+            Does::Merge(bytes) => transaction.merge(keyspace, key, value(number, *bytes)),
+            Does::MergeUntil(bytes, steps) => {
+                transaction.merge_until(keyspace, key, value(number, *bytes), end(*steps))
+            }
+            Does::Delete => transaction.delete(keyspace, key),
+            Does::SingleDelete => transaction.single_delete(keyspace, key),
+            Does::DeleteRange(to) => transaction.delete_range(keyspace, key, to),
+        }
+    }
+
+    /// When that ends which is there for so many steps after this one.
+    fn end_ms(&self, steps: u64) -> u64 {
+        self.shared.end_ms(self.shared.model.lock().step + steps)
+    }
+
     fn keyspace(&self, name: &str) -> Option<Keyspace> {
         self.db.keyspace(name).ok()
     }
@@ -348,7 +484,13 @@ impl Life {
             [] => return Ok(()),
             [(keyspace, Write { key, does, .. })] => match does {
                 Does::Put(bytes) => keyspace.put_with(key, value(number, *bytes), durability),
+                Does::PutUntil(bytes, steps) => {
+                    keyspace.put_until_with(key, value(number, *bytes), self.end_ms(*steps), durability)
+                }
                 Does::Merge(bytes) => keyspace.merge_with(key, value(number, *bytes), durability),
+                Does::MergeUntil(bytes, steps) => {
+                    keyspace.merge_until_with(key, value(number, *bytes), self.end_ms(*steps), durability)
+                }
                 Does::Delete => keyspace.delete_with(key, durability),
                 Does::SingleDelete => keyspace.single_delete_with(key, durability),
                 Does::DeleteRange(to) => keyspace.delete_range_with(key, to, durability),
@@ -358,7 +500,13 @@ impl Life {
                 for (keyspace, Write { key, does, .. }) in many {
                     match does {
                         Does::Put(bytes) => batch.put(keyspace, key, value(number, *bytes)),
+                        Does::PutUntil(bytes, steps) => {
+                            batch.put_until(keyspace, key, value(number, *bytes), self.end_ms(*steps))
+                        }
                         Does::Merge(bytes) => batch.merge(keyspace, key, value(number, *bytes)),
+                        Does::MergeUntil(bytes, steps) => {
+                            batch.merge_until(keyspace, key, value(number, *bytes), self.end_ms(*steps))
+                        }
                         Does::Delete => batch.delete(keyspace, key),
                         Does::SingleDelete => batch.single_delete(keyspace, key),
                         Does::DeleteRange(to) => batch.delete_range(keyspace, key, to),
@@ -373,18 +521,28 @@ impl Life {
 
     /// Reads everything, both ways.
     async fn check_all(&mut self) -> Result<(), Violation> {
-        let content = self.shared.model.lock().content.clone();
-        let names: Vec<String> =
-            self.db.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect();
+        self.shared.check(&self.db).await
+    }
+}
+
+impl Shared {
+    /// Reads everything of a handle, both ways.
+    async fn check(&self, db: &Db) -> Result<(), Violation> {
+        let (content, step) = {
+            let model = self.model.lock();
+            (model.content.clone(), model.step)
+        };
+        let names: Vec<String> = db.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect();
         if !names.iter().eq(content.keys()) {
             return Err(Violation::new(format!("keyspaces are {names:?}, expected {:?}", content.keys())));
         }
-        for keyspace in self.db.keyspaces() {
+        for keyspace in db.keyspaces() {
+            let shown = content[keyspace.name()].shown(step);
             for forward in [true, false] {
                 let found = entries(keyspace.scan::<&[u8]>(..), forward)
                     .await
                     .map_err(|error| unexpected("reading all", &error))?;
-                let expected = Answer::entries(content[keyspace.name()].iter(), forward);
+                let expected = Answer::entries(shown.iter(), forward);
                 if found != expected {
                     return Err(Violation::new(format!(
                         "keyspace {} holds {}, expected {}",
@@ -397,25 +555,6 @@ impl Life {
         }
         Ok(())
     }
-}
-
-/// Makes a table elsewhere, and takes it in.
-async fn ingest(
-    (env, registry): (Env, Registry),
-    keyspace: &Keyspace,
-    keys: &[Vec<u8>],
-    value: &[u8],
-    number: usize,
-) -> Result<Answer, Error> {
-    let place = format!("mem://outside/{number}.table");
-    let options = KeyspaceOptions::clone(&keyspace.options());
-    let mut table = TableFileBuilder::create_with(env, registry, &place[..], options).await?;
-    for key in keys {
-        table.put(key, value).await?;
-    }
-    table.finish().await?;
-    keyspace.ingest([&place[..]]).await?;
-    Ok(Answer::Done)
 }
 
 async fn entries(mut scan: tombolo::Scan, forward: bool) -> Result<Answer, Error> {

@@ -55,7 +55,10 @@ pub fn on_store(env: &Env, real: Real<'_>) -> Result<Ran, Violation> {
     let end = env.now() + real.limit;
     let mut ran = Ran::default();
     for seed in real.seed.. {
-        let actions = Arc::new(history(seed, ACTIONS));
+        // Nobody waits for hours to pass: nothing ends here.
+        let passes = |action: &Action| matches!(action, Action::Pass);
+        let actions: Vec<_> = history(seed, ACTIONS).into_iter().filter(|action| !passes(action)).collect();
+        let actions = Arc::new(actions);
         ran.histories += 1;
         for set in SETS {
             if env.now() >= end && ran.sets > 0 {
@@ -85,7 +88,7 @@ fn run_set(
         set.options.iter().map(|option| option.replace(SIMULATED_CACHE, &cache)).collect();
     let options =
         Options::parse(options.iter().map(String::as_str)).map_err(|error| unexpected("the set", &error))?;
-    let shared = Shared::new(set, (store.to_string(), None), options, actions);
+    let shared = Shared::new(set, (store.to_string(), None), options, actions, env.unix_time());
     let (mut next, mut opened) = (0, 0);
     while next < actions.len() {
         opened += 1;
@@ -113,7 +116,8 @@ mod tests {
         let ran = on_store(&env, real);
         std::fs::remove_dir_all(&directory).unwrap();
         let ran = ran.unwrap();
-        assert_eq!((ran.histories, ran.sets, ran.operations), (1, 1, ACTIONS as u64));
+        assert_eq!((ran.histories, ran.sets), (1, 1));
+        assert!(ran.operations > ACTIONS as u64 * 9 / 10);
         assert!(ran.opened >= 1);
     }
 }

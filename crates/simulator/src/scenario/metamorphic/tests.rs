@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use tombolo::{KeyspaceOptions, Options};
 
-use super::history::{Action, Answer, Does, Model, Write, history};
+use super::history::{Action, Answer, Does, Write, history};
+use super::model::Model;
 use super::sets::SETS;
 
 #[test]
@@ -15,7 +16,6 @@ fn there_are_many_sets_and_no_two_are_equal() {
     assert_eq!((names.len(), contents.len()), (SETS.len(), SETS.len()));
 }
 
-/// A setting that no two sets have differently is not shown to leave answers as they are.
 /// A setting that no set has is not shown to leave answers as they are.
 #[test]
 fn every_setting_is_in_some_set() {
@@ -32,18 +32,25 @@ fn every_setting_is_in_some_set() {
 
 #[test]
 fn histories_have_every_kind_of_operation() {
-    let kinds: BTreeSet<String> = (0..20)
-        .flat_map(|seed| history(seed, 200))
-        .map(|action| format!("{action:?}").split('(').next().unwrap_or_default().into())
+    let all = || (0..20).flat_map(|seed| history(seed, 200));
+    let kind = |shown: String| shown.split('(').next().unwrap_or_default().to_owned();
+    let kinds: BTreeSet<String> = all().map(|action| kind(format!("{action:?}"))).collect();
+    assert_eq!(kinds.len(), 25, "{kinds:?}");
+    let writes = |action| match action {
+        Action::Write(writes, ..) | Action::Transact(writes, ..) => writes,
+        _ => Vec::new(),
+    };
+    let done: BTreeSet<String> =
+        all().flat_map(writes).map(|write| kind(format!("{:?}", write.does))).collect();
+    assert_eq!(done.len(), 7, "{done:?}");
+    let ways: BTreeSet<String> = all()
+        .filter_map(|action| match action {
+            Action::Transact(_, way, _) => Some(format!("{way:?}")),
+            Action::Beside(beside) => Some(format!("{beside:?}")),
+            _ => None,
+        })
         .collect();
-    assert_eq!(kinds.len(), 18, "{kinds:?}");
-    let writes = |action| if let Action::Write(writes, ..) = action { writes } else { Vec::new() };
-    let done: BTreeSet<String> = (0..20)
-        .flat_map(|seed| history(seed, 200))
-        .flat_map(writes)
-        .map(|write| format!("{:?}", write.does).split('(').next().unwrap_or_default().into())
-        .collect();
-    assert_eq!(done.len(), 5, "{done:?}");
+    assert_eq!(ways.len(), 6 + 5, "{ways:?}");
 }
 
 #[test]
