@@ -58,6 +58,12 @@ pub enum Mutant {
     ColdTablesLeft,
     ColdKeysMoveUp,
     ColdJobForAgeAlone,
+    // Streams
+    StreamServedBeforeCreation,
+    StreamFlushGoesByCatalog,
+    StreamLanesNotReplayed,
+    ForeignEntryReplayed,
+    CutFixedTwice,
     HotGoesCold,
     UnknownAgeIsCold,
     CloneWritesToColdStoreOfSource,

@@ -215,6 +215,11 @@ impl Events {
         Events { listener, ..Events::default() }
     }
 
+    /// Another queue for the same listener.
+    pub(crate) fn another(&self) -> Events {
+        Events::new(self.listener.clone())
+    }
+
     /// Whether anybody listens.
     pub(crate) fn has_listener(&self) -> bool {
         self.listener.is_some()

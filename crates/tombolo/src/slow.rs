@@ -10,7 +10,7 @@ use tombolo_storage::ErrorKind;
 use tracing::Span;
 
 /// Operations that are kept; beyond it the oldest goes.
-const KEPT_MAX: usize = 128;
+pub(crate) const KEPT_MAX: usize = 128;
 /// Bytes of a key that are kept.
 pub(crate) const KEY_BYTES_KEPT: usize = 64;
 

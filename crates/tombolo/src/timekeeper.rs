@@ -52,7 +52,7 @@ async fn wait(engine: &Store, mut work: Completion<()>, mut wanted: Completion<(
 ///
 /// # Errors
 /// Those of the manifest.
-pub(crate) async fn look(engine: &Sight) -> Result<Option<Duration>> {
+pub(crate) async fn look(engine: &Engine) -> Result<Option<Duration>> {
     let settled = engine.time.settled();
     engine.time.step(unix_ms(&engine.env), steady_ms(&engine.env));
     let mut plan = engine.time.plan(ends(engine).into_iter(), unix_ms(&engine.env), steady_ms(&engine.env));
@@ -66,12 +66,19 @@ pub(crate) async fn look(engine: &Sight) -> Result<Option<Duration>> {
     if engine.time.settled() > settled {
         // What has ended by then may be destroyed.
         engine.work.raise();
+        engine.streams.all().iter().for_each(|stream| stream.work.raise());
     }
     Ok(plan.again_ms.map(Duration::from_millis))
 }
 
 /// When entries end, of each memtable and table that has such.
-fn ends(engine: &Sight) -> Vec<Expiry> {
+fn ends(engine: &Engine) -> Vec<Expiry> {
+    let mut ends = ends_of(engine);
+    engine.streams.all().iter().for_each(|stream| ends.extend(ends_of(stream)));
+    ends
+}
+
+fn ends_of(engine: &Sight) -> Vec<Expiry> {
     let view = engine.view_owned();
     let memtables = view.memtables().filter_map(|memtable| memtable.ends());
     let tables = view.version.keyspaces().flat_map(|(_, levels)| levels.tables());
@@ -96,6 +103,7 @@ pub(crate) async fn reset(engine: &Engine) -> Result<()> {
     engine.manifest.committed(vec![Edit::Time { times, is_set: true }]).await?;
     engine.time.reset(times, steady_ms(&engine.env));
     engine.forget_dead_runs();
+    engine.streams.all().iter().for_each(|stream| stream.forget_dead_runs());
     Ok(())
 }
 

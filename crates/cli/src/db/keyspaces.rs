@@ -17,6 +17,7 @@ Examples:
   tombolo db keyspace create file:///data/orders archive --keyspace-setting compression=zstd
   tombolo db keyspace create file:///data/orders sessions --ttl 30m
   tombolo db keyspace create file:///data/orders images --separate-from 16KiB
+  tombolo db keyspace create file:///data/orders state-3 --stream 3
   tombolo db keyspace set file:///data/orders archive filter_bits=0
   tombolo db keyspace drop file:///data/orders archive")]
 pub enum Command {
@@ -78,6 +79,10 @@ pub struct CreateKeyspace {
     /// them all.
     #[arg(long = "keyspace-setting", value_name = "NAME=VALUE")]
     keyspace_settings: Vec<String>,
+    /// The stream that orders its writes, 1 to 255, with a log and memtables of its own: for
+    /// threads that write side by side. It stays.
+    #[arg(long, value_name = "NUMBER")]
+    stream: Option<u32>,
     #[command(flatten)]
     short: Short,
     #[command(flatten)]
@@ -129,6 +134,9 @@ fn create_keyspace(arguments: &CreateKeyspace, output: &Output) -> Result<()> {
     let mut options = keyspace_options(&arguments.keyspace_settings)?;
     for (name, value) in arguments.short.settings() {
         options.set(name, value)?;
+    }
+    if let Some(stream) = arguments.stream {
+        options.set("stream", &stream.to_string())?;
     }
     let WriterArguments { database, take_over } = &arguments.writer;
     let (db, created) = database.open_or_create(take_over, &arguments.new)?;

@@ -167,8 +167,8 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn get_versioned(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Op<Option<Versioned>> {
-        match self.check(keyspace) {
-            Ok(()) => keyspace.get_versioned_at(self.moment(), key.as_ref()),
+        match self.of(keyspace) {
+            Ok(here) => keyspace.get_versioned_at(here.moment(), key.as_ref()),
             Err(error) => Op::ready(Err(error)),
         }
     }
@@ -210,11 +210,13 @@ impl Db {
             let error = Error::new(ErrorKind::Invalid, "a batch without conditions");
             return Op::ready(Err(error.advice("write it with Db::write, or add Batch::require")));
         }
-        if let Err(error) = self.check_batch(&batch) {
-            return Op::ready(Err(error));
-        }
+        let engine = match self.check_batch(&batch) {
+            Ok(engine) => engine,
+            Err(error) => return Op::ready(Err(error)),
+        };
+        let engine = engine.as_ref().unwrap_or(self.engine());
         let write = |Batch { prepared, requirements }: Batch| {
-            write::write_if(self.engine(), Conditional { prepared, requirements, durability }, self.limit)
+            write::write_if(engine, Conditional { prepared, requirements, durability }, self.limit)
         };
         if self.engine().recording.is_on() {
             return self.recorded_write(batch, write, Decision::is_met);

@@ -174,12 +174,12 @@ impl Db {
     /// dropped.
     fn check_export(&self, export: &Export) -> Result<()> {
         let Export { keyspace, snapshot, .. } = export;
-        if !std::sync::Arc::ptr_eq(&keyspace.handle().engine, self.engine()) {
+        if !std::sync::Arc::ptr_eq(&keyspace.handle().root().engine, self.engine()) {
             let message = format!("keyspace {:?} is of another database", keyspace.name());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         keyspace.info().check()?;
-        snapshot.as_ref().map_or(Ok(()), |snapshot| snapshot.check(keyspace))
+        snapshot.as_ref().map_or(Ok(()), |snapshot| snapshot.of(keyspace).map(drop))
     }
 }
 

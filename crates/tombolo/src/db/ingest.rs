@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tombolo_storage::{Error, ErrorKind};
 
-use crate::db::{Db, Keyspace};
+use crate::db::{Db, Keyspace, check_stream};
 use crate::engine::{Engine, KeyspaceInfo};
 use crate::op::Op;
 use crate::outside::ingest::{IngestRequest, Progress, ingest};
@@ -84,6 +84,7 @@ impl Ingest {
             if Arc::ptr_eq(&keyspace.handle().engine, engine) {
                 return Ok(Arc::clone(keyspace.info()));
             }
+            check_stream(keyspace.info(), "tables from outside")?;
             let message = format!("keyspace {:?} is of another database", keyspace.name());
             Err(Error::new(ErrorKind::Invalid, message)
                 .advice("take the keyspace of the database's own handle"))

@@ -31,6 +31,7 @@ mod requests;
 mod scan;
 mod snapshot;
 mod standby;
+mod stats;
 mod subscriptions;
 mod tables;
 mod transaction;
@@ -62,6 +63,7 @@ pub use requests::Requests;
 pub use scan::{Scan, ScanStream};
 pub use snapshot::Snapshot;
 pub use standby::Standby;
+pub use stats::Stats;
 pub use subscriptions::Subscription;
 pub use tables::{CollectedProperty, TableProperties};
 pub use transaction::{Savepoint, Transaction};
@@ -74,31 +76,50 @@ pub use crate::lifecycle::{Finding, RangeSize, VerifyReport};
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tombolo_env::TaskClass;
+use tombolo_format::key::SequenceNumber;
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
 use crate::checkpoint::Checkpoint;
 use crate::deadline::{self, Limit};
-use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, OWN_NAMES, is_own_name, unix_ms};
+use crate::engine::{CompactionRequest, Engine, KeyspaceInfo, MAIN_STREAM, OWN_NAMES, is_own_name, unix_ms};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::reader::ReaderOptions;
 use crate::recovery::{self, DEFAULT_KEYSPACE};
-use crate::stalls::StallReason;
-use crate::{compaction, lifecycle, standby as standing_by, timekeeper, write};
+use crate::{lifecycle, standby as standing_by, timekeeper, write};
 
 /// Stops the background work when the last handle goes.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
+    /// Of a keyspace of another stream than the main one: that of the database.
+    of: Option<Arc<Handle>>,
+}
+
+impl Handle {
+    /// The database's own.
+    pub(crate) fn root(self: &Arc<Handle>) -> &Arc<Handle> {
+        self.of.as_ref().unwrap_or(self)
+    }
+
+    /// That of a keyspace, whose stream is served.
+    fn of_keyspace(self: &Arc<Handle>, info: &KeyspaceInfo) -> Arc<Handle> {
+        let root = self.root();
+        match root.engine.streams.get(info.stream) {
+            Some(engine) => Arc::new(Handle { engine, of: Some(Arc::clone(root)) }),
+            None => Arc::clone(root),
+        }
+    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.engine.abandon();
+        if self.of.is_none() {
+            self.engine.abandon_all();
+        }
     }
 }
 
@@ -128,79 +149,6 @@ pub struct Rejected {
     pub error: Error,
     /// The batch, unchanged.
     pub batch: Batch,
-}
-
-/// What an open database is doing and holds. Counts are since opening.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Bytes in memtables.
-    pub memtable_bytes: u64,
-    /// Memtables that wait for their flush.
-    pub memtables_waiting: u64,
-    /// Tables in the version.
-    pub tables: u64,
-    /// Their bytes.
-    pub table_bytes: u64,
-    /// Tables that the manifest names and that lie under other databases, with which they are
-    /// shared; those that left the version included.
-    pub tables_shared: u64,
-    /// Their bytes.
-    pub table_bytes_shared: u64,
-    /// Tables of each level, from level 0.
-    pub tables_by_level: Vec<u64>,
-    /// Writes begun.
-    pub writes: u64,
-    /// Flushes installed.
-    pub flushes: u64,
-    /// Compactions installed.
-    pub compactions: u64,
-    /// Compactions that run.
-    pub compactions_running: u64,
-    /// Bytes of the tables that flushes made.
-    pub flushed_bytes: u64,
-    /// Bytes of the tables that compactions merged. What was moved unwritten does not count.
-    pub compacted_bytes_read: u64,
-    /// Bytes of the tables that compactions made.
-    pub compacted_bytes_written: u64,
-    /// Bytes that wait to be compacted.
-    pub compaction_bytes_pending: u64,
-    /// Why writers are slowed, if they are: smoothly, by the rate at which background work goes.
-    pub write_stall: Option<StallReason>,
-    /// The bytes per second that writers are slowed to, all together; 0 when they are not.
-    pub write_bytes_per_second_max: u64,
-    /// Time that writers were asked to wait for background work, in nanoseconds.
-    pub write_delay_nanos: u64,
-    /// Bytes of the log not yet freed.
-    pub log_bytes: u64,
-    /// The newest sequence number that reads see.
-    pub last_sequence: u64,
-    /// Bytes that opening replayed from logs.
-    pub replayed_bytes: u64,
-    /// Time that opening took, in nanoseconds.
-    pub open_nanos: u64,
-    /// What background work last failed with and still retries, as a person would read it.
-    pub background_error: Option<String>,
-    /// Cursors and reads that look at something which flush or compaction has replaced since,
-    /// counted by what they look at.
-    pub readers_behind: u64,
-    /// How long ago that of the oldest of them was replaced, in nanoseconds; 0 when there is none.
-    pub oldest_reader_nanos: u64,
-    /// Bytes of memtables that were flushed and that readers keep.
-    pub reader_memtable_bytes: u64,
-    /// Of a [`Reader`] or a look: how old what it shows may be, in nanoseconds.
-    pub reader_lag_nanos: Option<u64>,
-    /// Transactions that have begun and not ended.
-    pub transactions_open: u64,
-    /// How long ago the oldest of them began, in nanoseconds; 0 when there is none. Until it ends,
-    /// all versions stay that it sees.
-    pub oldest_transaction_nanos: u64,
-    /// Transactions that were committed.
-    pub transactions_committed: u64,
-    /// Transactions that ended with `Conflict`, as others had written what they rest on.
-    pub transaction_conflicts: u64,
-    /// Requests of transactions that wait for a lock.
-    pub transaction_locks_waiting: u64,
 }
 
 impl Db {
@@ -311,8 +259,16 @@ impl Db {
         if let Err(error) = check_name(name).and_then(|()| options.check()) {
             return Op::ready(Err(error));
         }
-        let (handle, limit) = (Arc::clone(&self.handle), self.limit);
-        let to_handle = move |info| Keyspace::new(handle, info, limit);
+        let db = self.clone();
+        let to_handle = move |info| db.handle_of(info);
+        if options.stream != MAIN_STREAM && !(opens && self.engine().catalog.by_name(name).is_some()) {
+            let (engine, name) = (Arc::clone(self.engine()), name.to_owned());
+            let options = options.clone();
+            return self.begin("creation of a keyspace", async move {
+                recovery::ensure_stream(&engine, options.stream).await?;
+                write::create_keyspace(&engine, &name, &options, opens, to_handle).await
+            });
+        }
         self.limited("creation of a keyspace", || {
             write::create_keyspace(self.engine(), name, options, opens, to_handle)
         })
@@ -325,7 +281,24 @@ impl Db {
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         check_own(name)?;
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"));
-        self.engine().catalog.by_name(name).map(|info| self.handle_of(info)).ok_or_else(missing)
+        let info = self.engine().catalog.by_name(name).ok_or_else(missing)?;
+        if !self.is_created(&info) {
+            let what = format!("keyspace {name:?} is being created, which is not durable yet");
+            return Err(Error::new(ErrorKind::NotFound, what)
+                .advice("wait for the operation that creates it, or open it with open_or_create_keyspace"));
+        }
+        Ok(self.handle_of(info))
+    }
+
+    /// Whether a keyspace's creation is as durable as writes to it may be: the log of another
+    /// stream must hold nothing of a keyspace that the main log may lose.
+    fn is_created(&self, info: &KeyspaceInfo) -> bool {
+        let Some((lane, end)) = info.created() else { return true };
+        let log = self.engine().main_log();
+        // All of an earlier log is in tables.
+        log.id.lane != lane
+            || log.durable_through() >= end
+            || info.id < self.engine().manifest.state().next_keyspace_id()
     }
 
     /// The keyspace `default`, which every database has.
@@ -341,7 +314,8 @@ impl Db {
     /// All keyspaces, sorted by name.
     pub fn keyspaces(&self) -> Vec<Keyspace> {
         let all = self.engine().catalog.all().into_iter();
-        all.filter(|info| check_own(&info.name).is_ok()).map(|info| self.handle_of(info)).collect()
+        let all = all.filter(|info| check_own(&info.name).is_ok() && self.is_created(info));
+        all.map(|info| self.handle_of(info)).collect()
     }
 
     /// Drops a keyspace with all in it. Writes to its handles fail with `NotFound` from here on.
@@ -377,11 +351,12 @@ impl Db {
     /// # Errors
     /// As [`Db::write`].
     pub fn write_with(&self, batch: Batch, durability: Durability) -> Op<()> {
-        if let Err(error) = self.check_unconditional(&batch) {
-            return Op::ready(Err(error));
-        }
-        let write =
-            |batch: Batch| self.limited("write", || write::write(self.engine(), batch.prepared, durability));
+        let engine = match self.check_unconditional(&batch) {
+            Ok(engine) => engine,
+            Err(error) => return Op::ready(Err(error)),
+        };
+        let engine = engine.as_ref().unwrap_or(self.engine());
+        let write = |batch: Batch| self.limited("write", || write::write(engine, batch.prepared, durability));
         if self.engine().recording.is_on() {
             return self.recorded_write(batch, write, |()| true);
         }
@@ -397,10 +372,11 @@ impl Db {
         batch: Batch,
         durability: Durability,
     ) -> std::result::Result<Op<()>, Box<Rejected>> {
-        if let Err(error) = self.check_unconditional(&batch) {
-            return Ok(Op::ready(Err(error)));
-        }
-        match write::try_write(self.engine(), batch.prepared, durability) {
+        let engine = match self.check_unconditional(&batch) {
+            Ok(engine) => engine,
+            Err(error) => return Ok(Op::ready(Err(error))),
+        };
+        match write::try_write(engine.as_ref().unwrap_or(self.engine()), batch.prepared, durability) {
             Ok(op) => Ok(self.limited("write", || op)),
             Err((error, prepared)) => {
                 Err(Box::new(Rejected { error, batch: Batch { prepared, ..Batch::default() } }))
@@ -426,7 +402,19 @@ impl Db {
     /// # Errors
     /// As the durable writes of [`Db::write`].
     pub fn sync(&self) -> Op<()> {
-        self.limited("sync", || write::sync(self.engine()))
+        if !self.engine().streams.is_any() {
+            return self.limited("sync", || write::sync(self.engine()));
+        }
+        // All are begun before the first is waited for.
+        let syncs: Vec<_> = self.engine().with_streams().iter().map(write::sync).collect();
+        self.limited("sync", || {
+            Op::start(&self.engine().env, TaskClass::Foreground, "sync of all streams", async move {
+                for sync in syncs {
+                    sync.await?;
+                }
+                Ok(())
+            })
+        })
     }
 
     /// A handle of which every verb ends within `limit` of its call, and those of keyspaces, logs
@@ -487,13 +475,16 @@ impl Db {
         if let Err(error) = engine.check_writable() {
             return Op::ready(Err(error));
         }
-        let last = write::seal(&engine);
+        let sealed = sealed_all(&engine);
         let env = engine.env.clone();
         let start = || {
             Op::start(&env, TaskClass::Flush, "wait for flush", async move {
                 deadline::waits_for(format_args!("tables to be written, which goes on"));
-                lifecycle::flushed(&engine, last).await?;
-                lifecycle::walked(&engine, last).await
+                for (engine, last) in sealed {
+                    lifecycle::flushed(&engine, last).await?;
+                    lifecycle::walked(&engine, last).await?;
+                }
+                Ok(())
             })
         };
         self.limited("flush", start)
@@ -511,19 +502,22 @@ impl Db {
         if let Err(error) = engine.check_writable() {
             return Op::ready(Err(error));
         }
-        let last = write::seal(&engine);
+        let sealed = sealed_all(&engine);
         let env = engine.env.clone();
         let start = || {
             Op::start(&env, TaskClass::Background, "wait for compaction", async move {
                 deadline::waits_for(format_args!("a flush"));
-                lifecycle::flushed(&engine, last).await?;
+                for (engine, last) in &sealed {
+                    lifecycle::flushed(engine, *last).await?;
+                }
                 deadline::waits_for(format_args!("the compaction, which goes on"));
-                let keyspaces = engine.catalog.all().into_iter().map(|keyspace| keyspace.id);
-                lifecycle::compacted(
-                    &engine,
-                    keyspaces.map(|id| CompactionRequest::new(id, None, None)).collect(),
-                )
-                .await
+                for (engine, _) in sealed {
+                    let all = engine.catalog.all().into_iter();
+                    let keyspaces = all.filter(|keyspace| keyspace.stream == engine.stream_id());
+                    let requests = keyspaces.map(|keyspace| CompactionRequest::new(keyspace.id, None, None));
+                    lifecycle::compacted(&engine, requests.collect()).await?;
+                }
+                Ok(())
             })
         };
         self.limited("compaction", start)
@@ -730,70 +724,6 @@ impl Db {
         self.begin("hand-over", async move { standing_by::hand_over(&engine).await })
     }
 
-    /// What the database is doing and holds.
-    pub fn stats(&self) -> Stats {
-        let engine = self.engine();
-        let view = engine.view_owned();
-        let slowed = write::slowed_now(engine);
-        let behind = engine.readers.behind(&view, engine.env.now());
-        let (tables_shared, table_bytes_shared) = engine.manifest.state().shared_tables();
-        let transactions = &engine.transactions;
-        let (transactions_open, oldest_transaction_nanos) = transactions.ages(engine.env.now());
-        let mut stats = Stats {
-            transactions_open,
-            oldest_transaction_nanos,
-            transactions_committed: transactions.committed.load(Ordering::Relaxed),
-            transaction_conflicts: transactions.conflicts.load(Ordering::Relaxed),
-            transaction_locks_waiting: transactions.locks.waiting() as u64,
-            tables_shared,
-            table_bytes_shared,
-            readers_behind: behind.views,
-            oldest_reader_nanos: behind.oldest_nanos,
-            reader_memtable_bytes: behind.memtable_bytes,
-            memtable_bytes: view.active.memory_bytes()
-                + view.waiting.iter().map(|sealed| sealed.memtable.memory_bytes()).sum::<u64>(),
-            memtables_waiting: view.waiting.len() as u64,
-            writes: engine.stream.writes(),
-            flushes: engine.counters.flushes.load(Ordering::Relaxed),
-            compactions: engine.counters.compactions.load(Ordering::Relaxed),
-            compactions_running: engine.counters.compactions_running.load(Ordering::Relaxed),
-            flushed_bytes: engine.counters.flushed_bytes.load(Ordering::Relaxed),
-            compacted_bytes_read: engine.counters.compacted_bytes_read.load(Ordering::Relaxed),
-            compacted_bytes_written: engine.counters.compacted_bytes_written.load(Ordering::Relaxed),
-            compaction_bytes_pending: compaction::bytes_pending(engine, &view.version),
-            write_stall: slowed.map(|slowed| slowed.reason),
-            write_bytes_per_second_max: slowed.map_or(0, |slowed| slowed.bytes_per_second),
-            write_delay_nanos: engine.stalls.delayed_nanos.load(Ordering::Relaxed),
-            // Without a claim: what was read of the writer's.
-            log_bytes: match engine.is_read_only() {
-                true => engine.counters.replayed_bytes.load(Ordering::Relaxed),
-                false => engine.main_log().pressure().live_bytes,
-            },
-            last_sequence: engine.stream.visible().0,
-            replayed_bytes: engine.counters.replayed_bytes.load(Ordering::Relaxed),
-            open_nanos: engine.counters.open_nanos.load(Ordering::Relaxed),
-            background_error: engine.background_errors().first().map(|known| known.error.to_string()),
-            reader_lag_nanos: self.age().map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)),
-            ..Stats::default()
-        };
-        for (_, levels) in view.version.keyspaces() {
-            let runs = std::iter::once((
-                0,
-                levels.runs.len(),
-                levels.runs.iter().map(|table| table.description().length).sum(),
-            ));
-            let sorted = levels.sorted.iter().map(|(level, tables)| (*level, tables.len(), tables.bytes()));
-            for (level, tables, bytes) in runs.chain(sorted) {
-                let level = usize::from(level);
-                stats.tables_by_level.resize(stats.tables_by_level.len().max(level + 1), 0);
-                stats.tables_by_level[level] += tables as u64;
-                stats.tables += tables as u64;
-                stats.table_bytes += bytes;
-            }
-        }
-        stats
-    }
-
     /// The memory budget that the database is charged to, with what each category takes.
     pub fn memory(&self) -> &std::sync::Arc<crate::MemoryBudget> {
         self.engine().budget()
@@ -889,7 +819,7 @@ impl Db {
     }
 
     pub(crate) fn new(engine: Arc<Engine>) -> Db {
-        Db { handle: Arc::new(Handle { engine }), limit: Limit::default() }
+        Db { handle: Arc::new(Handle { engine, of: None }), limit: Limit::default() }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -898,16 +828,16 @@ impl Db {
 
     /// The database of a keyspace's handle.
     pub(crate) fn of_keyspace(keyspace: &Keyspace) -> Db {
-        Db { handle: Arc::clone(keyspace.handle()), limit: keyspace.limit() }
+        Db { handle: Arc::clone(keyspace.handle().root()), limit: keyspace.limit() }
     }
 
     fn handle_of(&self, info: Arc<KeyspaceInfo>) -> Keyspace {
-        Keyspace::new(Arc::clone(&self.handle), info, self.limit)
+        Keyspace::new(self.handle.of_keyspace(&info), info, self.limit)
     }
 
     /// # Errors
     /// As [`Db::check_batch`]; `Invalid` for conditions, whose answer would have no place.
-    fn check_unconditional(&self, batch: &Batch) -> Result<()> {
+    fn check_unconditional(&self, batch: &Batch) -> Result<Option<Arc<Engine>>> {
         if !batch.requirements.is_empty() {
             let error = Error::new(ErrorKind::Invalid, "a batch with conditions");
             return Err(error.advice("write it with Db::write_if, which says what was found"));
@@ -915,21 +845,64 @@ impl Db {
         self.check_batch(batch)
     }
 
+    /// The stream that a batch is of; `None`: the main one.
+    ///
     /// # Errors
-    /// `NotFound` for a dropped keyspace, `Invalid` for one of another database.
-    fn check_batch(&self, batch: &Batch) -> Result<()> {
+    /// `NotFound` for a dropped keyspace, `Invalid` for one of another database, and for keyspaces
+    /// of several streams.
+    fn check_batch(&self, batch: &Batch) -> Result<Option<Arc<Engine>>> {
         let required = batch.requirements.all.iter().map(|required| &required.keyspace);
+        let mut stream = None;
         for keyspace in batch.prepared.keyspaces.iter().chain(required) {
             keyspace.check()?;
-            if !self.engine().catalog.knows(keyspace) {
+            if *stream.get_or_insert(keyspace.stream) != keyspace.stream {
+                return Err(several_streams(keyspace, stream.unwrap_or_default()));
+            }
+            let knows = match keyspace.stream {
+                MAIN_STREAM => self.engine().catalog.knows(keyspace),
+                stream => self.engine().streams.get(stream).is_some_and(|of| of.catalog.knows(keyspace)),
+            };
+            if !knows {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!("keyspace {:?} belongs to another open database", keyspace.name),
                 ));
             }
         }
-        Ok(())
+        Ok(stream.and_then(|stream| self.engine().streams.get(stream)))
     }
+}
+
+#[cold]
+fn several_streams(keyspace: &KeyspaceInfo, stream: u32) -> Error {
+    let message = format!(
+        "a batch over two streams: keyspace {:?} is of stream {}, others of stream {stream}",
+        keyspace.name, keyspace.stream
+    );
+    Error::new(ErrorKind::Invalid, message)
+        .advice("write one batch for each stream: each is whole or absent, and they are not in order")
+}
+
+/// # Errors
+/// `Unsupported` for a keyspace of another stream than the main one, of what does not know streams.
+pub(crate) fn check_stream(keyspace: &KeyspaceInfo, what: &str) -> Result<()> {
+    if keyspace.stream == MAIN_STREAM {
+        return Ok(());
+    }
+    let message =
+        format!("keyspace {:?} is of stream {}, and {what} are not", keyspace.name, keyspace.stream);
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .expected("a keyspace of the database's own stream")
+        .advice("use a keyspace that was made without a stream"))
+}
+
+/// Seals the memtables of all streams: up to where each must be flushed.
+fn sealed_all(engine: &Arc<Engine>) -> Vec<(Arc<Engine>, SequenceNumber)> {
+    let seal = |engine: Arc<Engine>| {
+        let last = write::seal(&engine);
+        (engine, last)
+    };
+    engine.with_streams().into_iter().map(seal).collect()
 }
 
 /// # Errors

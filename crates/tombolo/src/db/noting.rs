@@ -16,7 +16,7 @@ use crate::db::Db;
 use crate::engine::{Engine, unix_ms};
 use crate::event::Event;
 use crate::op::Op;
-use crate::slow::{KEY_BYTES_KEPT, SlowOperation};
+use crate::slow::{KEPT_MAX, KEY_BYTES_KEPT, SlowOperation};
 
 /// An operation that has begun.
 pub(super) struct Noted {
@@ -129,6 +129,13 @@ impl Db {
     /// # }
     /// ```
     pub fn slow_operations(&self) -> Vec<SlowOperation> {
-        self.engine().recording.slow().kept()
+        let mut all = self.engine().recording.slow().kept();
+        let streams = self.engine().streams.all();
+        if !streams.is_empty() {
+            all.extend(streams.iter().flat_map(|stream| stream.recording.slow().kept()));
+            all.sort_by_key(|slow| slow.began_ms);
+            all.drain(..all.len().saturating_sub(KEPT_MAX));
+        }
+        all
     }
 }

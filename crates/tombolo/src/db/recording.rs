@@ -10,6 +10,7 @@ use tombolo_storage::Result;
 
 use super::{Batch, Db, Handle, Keyspace};
 use crate::db::noting::Noted;
+use crate::lifecycle;
 use crate::op::Op;
 use crate::recording::{RecordOptions, RecordReport, Recorder};
 use crate::value::Value;
@@ -76,6 +77,7 @@ impl Db {
     pub fn record(&self, options: RecordOptions) -> Result<Recording> {
         let engine = self.engine();
         engine.check_open()?;
+        lifecycle::check_no_streams(engine, "a recording")?;
         let weak = Arc::downgrade(engine);
         let names = move |id| {
             let info = weak.upgrade()?.catalog.by_id(id)?;

@@ -28,6 +28,10 @@ struct Open {
     /// Of a reader: the writer, which flushes and compacts, knows nothing of its snapshots. And of
     /// one that was opened while a compaction filter was at work, which knows nothing of it.
     view: Option<Arc<View>>,
+    /// What it sees of other streams.
+    cut: Option<u64>,
+    /// Of what a snapshot sees of another stream: that snapshot, which keeps it.
+    of: Option<Snapshot>,
 }
 
 /// When a read looks.
@@ -48,7 +52,13 @@ impl Moment<'_> {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        if self.of.is_some() {
+            return;
+        }
         let kept_view = self.view.take().is_some();
+        if let Some(cut) = self.cut {
+            self.handle.engine.streams.close_cut(cut);
+        }
         if self.handle.engine.snapshots.close(self.sequence) || kept_view {
             self.handle.engine.work.raise();
         }
@@ -61,12 +71,26 @@ impl Snapshot {
         let visible = || engine.stream.visible();
         // Of a reader the view comes first, as its rounds replace view and number together.
         let view = engine.is_read_only().then(|| engine.view_owned());
-        let Opened { sequence, judged_ms, keeps_view } =
-            engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms());
+        let open = || engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms());
+        let (mut opened, mut cut) = (open(), None);
+        // Looked at after the number was taken: a stream that begins meanwhile holds nothing that a
+        // write up to there has followed.
+        if engine.streams.is_any() {
+            let before = opened.sequence;
+            {
+                let _commit = engine.stream.commit.lock();
+                opened = open();
+                cut = Some(engine.streams.cuts.raise(opened.judged_ms));
+            }
+            if engine.snapshots.close(before) {
+                engine.work.raise();
+            }
+        }
+        let Opened { sequence, judged_ms, keeps_view } = opened;
         // It holds all up to the number, which was taken before.
         let keeps_view = keeps_view && !is_enabled(Mutant::FilterForgetsNewSnapshots);
         let view = view.or_else(|| keeps_view.then(|| engine.view_owned()));
-        Snapshot(Arc::new(Open { handle, sequence, judged_ms, view }))
+        Snapshot(Arc::new(Open { handle, sequence, judged_ms, view, cut, of: None }))
     }
 
     /// What it looks at, if not at the newest.
@@ -100,14 +124,30 @@ impl Snapshot {
         self.0.sequence
     }
 
-    pub(super) fn check(&self, keyspace: &Keyspace) -> Result<()> {
-        if Arc::ptr_eq(&keyspace.handle().engine, &self.0.handle.engine) {
-            return Ok(());
+    /// What it sees of the stream of a keyspace.
+    ///
+    /// # Errors
+    /// `Invalid` for a keyspace of another database.
+    pub(super) fn of(&self, keyspace: &Keyspace) -> Result<Snapshot> {
+        let (handle, own) = (keyspace.handle(), &self.0.handle);
+        if Arc::ptr_eq(&handle.engine, &own.engine) {
+            return Ok(self.clone());
         }
-        Err(Error::new(
-            ErrorKind::Invalid,
-            format!("keyspace {:?} is of another database than the snapshot", keyspace.name()),
-        ))
+        if !Arc::ptr_eq(&handle.root().engine, &own.engine) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("keyspace {:?} is of another database than the snapshot", keyspace.name()),
+            ));
+        }
+        let cuts = handle.engine.snapshots.cuts();
+        // Without a cut it was opened before there was any stream.
+        let fixed = self.0.cut.and_then(|cut| cuts.and_then(|cuts| cuts.at(cut)));
+        let (sequence, view) = match fixed {
+            Some(fixed) => (fixed.sequence, fixed.view),
+            None => (SequenceNumber::ZERO, None),
+        };
+        let (handle, judged_ms, of) = (Arc::clone(handle), self.0.judged_ms, Some(self.clone()));
+        Ok(Snapshot(Arc::new(Open { handle, sequence, judged_ms, view, cut: None, of })))
     }
 
     /// As [`Keyspace::get`].
@@ -115,8 +155,8 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`]; `Invalid` for a keyspace of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
-        match self.check(keyspace) {
-            Ok(()) => keyspace.get_at(self.moment(), key.as_ref()),
+        match self.of(keyspace) {
+            Ok(here) => keyspace.get_at(here.moment(), key.as_ref()),
             Err(error) => Op::ready(Err(error)),
         }
     }
@@ -136,8 +176,8 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         read: impl FnOnce(&[u8]) -> R + Send + 'static,
     ) -> Op<Option<R>> {
-        match self.check(keyspace) {
-            Ok(()) => keyspace.get_with_at(self.moment(), key.as_ref(), read),
+        match self.of(keyspace) {
+            Ok(here) => keyspace.get_with_at(here.moment(), key.as_ref(), read),
             Err(error) => Op::ready(Err(error)),
         }
     }
@@ -147,16 +187,16 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Op<Vec<Option<Value>>> {
-        match self.check(keyspace) {
-            Ok(()) => keyspace.multi_get_at(self.moment(), keys),
+        match self.of(keyspace) {
+            Ok(here) => keyspace.multi_get_at(here.moment(), keys),
             Err(error) => Op::ready(Err(error)),
         }
     }
 
     /// As [`Keyspace::scan`]; keeps the snapshot open.
     pub fn scan<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Scan {
-        match self.check(keyspace) {
-            Ok(()) => Scan::new(keyspace.cursor_at(Some(self.clone()), range)),
+        match self.of(keyspace) {
+            Ok(here) => Scan::new(keyspace.cursor_at(Some(here), range)),
             Err(error) => Scan::refused(keyspace, error),
         }
     }
@@ -168,8 +208,8 @@ impl Snapshot {
 
     /// As [`Keyspace::cursor`]; keeps the snapshot open.
     pub fn cursor<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Cursor {
-        match self.check(keyspace) {
-            Ok(()) => keyspace.cursor_at(Some(self.clone()), range),
+        match self.of(keyspace) {
+            Ok(here) => keyspace.cursor_at(Some(here), range),
             Err(error) => Cursor::refused(keyspace, error),
         }
     }

@@ -18,8 +18,9 @@ use tombolo_storage::{Error, ErrorKind, Result};
 use crate::condition::Condition;
 use crate::db::changes::{CHANGES, Change, Changes, Followed, damaged};
 use crate::db::transaction::then;
-use crate::db::{Batch, Blocking, BlockingKeyspace, Db, Keyspace};
+use crate::db::{Batch, Blocking, BlockingKeyspace, Db, Keyspace, check_stream};
 use crate::engine::Engine;
+use crate::lifecycle;
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
 
@@ -144,7 +145,8 @@ fn check(name: &str, bytes_max: u64) -> Result<()> {
 impl Followed {
     fn subscribe(self, name: &str, bytes_max: u64) -> Op<Subscription> {
         let engine = Arc::clone(self.db.engine());
-        if let Err(error) = check(name, bytes_max).and_then(|()| engine.check_writable()) {
+        let checked = check(name, bytes_max).and_then(|()| engine.check_writable());
+        if let Err(error) = checked.and_then(|()| self.check_streams()) {
             return Op::ready(Err(error));
         }
         let made = self.db.make_keyspace(CHANGES, &KeyspaceOptions::default(), true);
@@ -155,10 +157,22 @@ impl Followed {
         })
     }
 
+    /// # Errors
+    /// `Unsupported` of another stream than the main one: its batches keep no changes.
+    fn check_streams(&self) -> Result<()> {
+        match &self.keyspace {
+            Some(keyspace) => check_stream(keyspace.info(), "followed keyspaces"),
+            None => lifecycle::check_no_streams(self.db.engine(), "a subscription to all keyspaces"),
+        }
+    }
+
     async fn add(self, kept_in: Keyspace, name: String, bytes_max: u64) -> Result<Subscription> {
         let engine = Arc::clone(self.db.engine());
         let _turn = engine.feed.changing.take().await;
+        // None begins before this is followed.
+        let _streams = engine.streams.beginning.take().await;
         self.check()?;
+        self.check_streams()?;
         let id = self.id();
         let key = subscription_key(id, &name);
         let (place, bytes_max) = match kept_in.get(&key).await? {

@@ -26,7 +26,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::budget::{Category, Charge};
 use crate::db::outcomes::push_outcome;
-use crate::db::{Batch, Db, Handle, Keyspace, Snapshot};
+use crate::db::{Batch, Db, Handle, Keyspace, Snapshot, check_stream};
 use crate::deadline::Limit;
 use crate::engine::{Engine, KeyspaceInfo};
 use crate::locks::{Asked, Span};
@@ -251,6 +251,7 @@ impl Shared {
     /// `Invalid` for a keyspace of another database; `NotFound` for one that was dropped.
     pub(super) fn check(&self, keyspace: &Keyspace) -> Result<()> {
         if !Arc::ptr_eq(&keyspace.handle().engine, self.engine()) {
+            check_stream(keyspace.info(), "transactions")?;
             let message =
                 format!("keyspace {:?} is of another database than the transaction", keyspace.name());
             return Err(Error::new(ErrorKind::Invalid, message));

@@ -12,7 +12,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::{Background, KeyspaceInfo, MAIN_STREAM, steady_ms};
+use super::{Background, KeyspaceInfo, steady_ms};
 use crate::manifest::written_by;
 
 /// An age is told to one in so many parts of it.
@@ -40,7 +40,7 @@ impl Background {
         let Some(age) = keyspace.options().cold_after else { return SequenceNumber::ZERO };
         let state = self.manifest.state();
         let before = self.aging_now().checked_sub(age.as_secs());
-        let recorded = before.and_then(|before| written_by(state.ages(MAIN_STREAM), before));
+        let recorded = before.and_then(|before| written_by(state.ages(self.stream_id()), before));
         let last = self.last_aged().filter(|last| before.is_some_and(|before| last.unix_seconds <= before));
         let cold = recorded.max(last.map(|last| last.sequence));
         let unknown = if is_enabled(Mutant::UnknownAgeIsCold) { SequenceNumber::MAX.0 } else { 0 };
@@ -60,7 +60,7 @@ impl Background {
     /// is said with the next: so what comes after a pause is told from what came before.
     pub(crate) fn age_samples(&self, sequence: SequenceNumber) -> Vec<Edit> {
         let Some(shortest) = self.cold_ages().into_iter().min() else { return Vec::new() };
-        let mut last = self.manifest.state().ages(MAIN_STREAM).last().copied();
+        let mut last = self.manifest.state().ages(self.stream_id()).last().copied();
         let now = Aged { sequence: sequence.0, unix_seconds: self.aging_now() };
         let before = self.last_aged.lock().replace(now).or_else(|| self.aged_at_opening());
         let mut edits = Vec::new();
@@ -73,7 +73,7 @@ impl Background {
                     && (aged != now || last.unix_seconds.saturating_add(step(shortest)) <= aged.unix_seconds)
             });
             if is_pause && is_due && aged.sequence > 0 {
-                edits.push(Edit::Aged { stream: MAIN_STREAM, aged });
+                edits.push(Edit::Aged { stream: self.stream_id(), aged });
                 last = Some(aged);
             }
         }

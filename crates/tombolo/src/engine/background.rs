@@ -11,8 +11,8 @@ use tombolo_format::cold::Aged;
 use tombolo_storage::{Error, ErrorKind};
 
 use super::{
-    BackgroundError, Catalog, CompactionRequest, Counters, Health, MAIN_STREAM, Questions, ReadOnly,
-    Snapshots, Troubles, Work, steady_ms, took_no_effect, unix_ms,
+    BackgroundError, Catalog, CompactionRequest, Counters, Health, Questions, ReadOnly, Snapshots, Troubles,
+    Work, steady_ms, took_no_effect, unix_ms,
 };
 use crate::budget::{Membership, MemoryBudget};
 use crate::event::Event;
@@ -41,7 +41,7 @@ pub(crate) struct Background {
     pub(super) membership: Membership,
     pub(crate) catalog: Catalog,
     /// By which entries expire.
-    pub(crate) time: DatabaseTime,
+    pub(crate) time: Arc<DatabaseTime>,
     /// The host's clock, and the one that does not jump, when the database was opened; in
     /// milliseconds.
     pub(super) opened_at: (u64, u64),
@@ -57,7 +57,7 @@ pub(crate) struct Background {
     /// Compactions that were asked for and that nobody has taken up.
     pub(crate) compaction_requests: Mutex<Vec<CompactionRequest>>,
     /// Bounds what background work moves.
-    pub(crate) pace: Paces,
+    pub(crate) pace: Arc<Paces>,
     /// How fast background work goes, and how writers are slowed by it.
     pub(crate) stalls: Stalls,
     /// Whose turn it is to make, delete or sweep checkpoints.
@@ -69,9 +69,9 @@ pub(crate) struct Background {
     /// Who runs compactions elsewhere.
     pub(crate) workers: Option<Workers>,
     /// Numbers of jobs that were offered to them.
-    pub(crate) offered: AtomicU64,
+    pub(crate) offered: Arc<AtomicU64>,
     /// Attempts of theirs that came to nothing.
-    pub(crate) void_attempts: Mutex<Vec<Void>>,
+    pub(crate) void_attempts: Arc<Mutex<Vec<Void>>>,
 }
 
 impl Deref for Background {
@@ -94,13 +94,14 @@ impl Background {
     ) -> Background {
         let times = health.manifest.state().times();
         let time = DatabaseTime::begin(times, unix_ms(&health.env), steady_ms(&health.env));
+        let stream = health.stream_id();
         Background {
             opened_at: (unix_ms(&health.env), steady_ms(&health.env)),
-            opened_with: health.manifest.state().streams().get(&MAIN_STREAM).map_or(0, |reached| reached.0),
+            opened_with: health.manifest.state().streams().get(&stream).map_or(0, |reached| reached.0),
             last_aged: Mutex::default(),
             health,
-            time,
-            pace: Paces::new(options.background_bytes_per_second_max, rate),
+            time: Arc::new(time),
+            pace: Arc::new(Paces::new(options.background_bytes_per_second_max, rate)),
             recording: Switch::new(options.slow_operation),
             options: LiveOptions::new(options),
             configuring: Turn::default(),
@@ -117,9 +118,19 @@ impl Background {
             checkpointing: Turn::default(),
             questions: Questions::default(),
             workers: None,
-            offered: AtomicU64::new(0),
-            void_attempts: Mutex::default(),
+            offered: Arc::default(),
+            void_attempts: Arc::default(),
         }
+    }
+
+    /// Of another stream of a database: what streams share is that of the main one.
+    pub(super) fn share(&mut self, main: &Background) {
+        self.time = Arc::clone(&main.time);
+        self.pace = Arc::clone(&main.pace);
+        self.offered = Arc::clone(&main.offered);
+        self.void_attempts = Arc::clone(&main.void_attempts);
+        self.workers.clone_from(&main.workers);
+        self.opened_at = main.opened_at;
     }
 
     /// The time by which reads judge what has expired: of a reader that of the state that it shows.

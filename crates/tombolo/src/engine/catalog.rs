@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::RwLock;
 use tombolo_format::key::{EntryKind, kind_name};
-use tombolo_storage::{Error, ErrorKind, Result};
+use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
 use super::dead_runs::DeadRuns;
 use crate::filter::{Filters, NamedFilter};
@@ -28,6 +28,11 @@ pub(crate) fn is_own_name(name: &str) -> bool {
 pub(crate) struct KeyspaceInfo {
     pub(crate) id: u32,
     pub(crate) name: Arc<str>,
+    /// The stream that orders its writes.
+    pub(crate) stream: u32,
+    /// Where the main log ended with its creation, and that log's lane: of one that is of another
+    /// stream, and that this process has made.
+    created: OnceLock<(u32, LogOffset)>,
     options: ArcSwap<KeyspaceOptions>,
     /// That of `options`, for reads: one load.
     value_alignment: AtomicU16,
@@ -58,6 +63,8 @@ impl KeyspaceInfo {
         Arc::new(KeyspaceInfo {
             id,
             name: name.into(),
+            stream: options.stream,
+            created: OnceLock::new(),
             value_alignment: AtomicU16::new(options.value_alignment),
             ttl_ms: AtomicU64::new(options.ttl.map_or(0, ttl_ms)),
             options: ArcSwap::from_pointee(options),
@@ -71,6 +78,16 @@ impl KeyspaceInfo {
             was_filtered: AtomicBool::new(false),
             ends_behind: AtomicBool::new(false),
         })
+    }
+
+    /// In the commit section: its creation is in the main log, up to there.
+    pub(crate) fn set_created(&self, lane: u32, end: LogOffset) {
+        let _first = self.created.set((lane, end));
+    }
+
+    /// Where the main log must be durable before anybody may write to it; `None`: nowhere.
+    pub(crate) fn created(&self) -> Option<(u32, LogOffset)> {
+        self.created.get().copied()
     }
 
     /// What tables made from now on follow.
@@ -250,6 +267,11 @@ impl Catalog {
         Catalog { shared, ..Catalog::default() }
     }
 
+    /// An empty one of a stream of the same database.
+    pub(crate) fn of_stream(&self) -> Catalog {
+        Catalog::new(self.shared.operators.clone(), self.shared.filters.clone())
+    }
+
     /// The operators that the database was opened with.
     pub(crate) fn operators(&self) -> &Operators {
         &self.shared.operators
@@ -263,7 +285,7 @@ impl Catalog {
 
     /// Adds a keyspace. Of one that had its name before, the removal comes first.
     pub(crate) fn insert(&self, keyspace: &Arc<KeyspaceInfo>) {
-        // A keyspace is of one catalog.
+        // A keyspace is of one catalog, that of its stream, which is told first.
         let _first = keyspace.catalog.set(Arc::clone(&self.shared));
         keyspace.find_named();
         let mut all = self.all.write();

@@ -12,7 +12,7 @@ use tombolo_env::{Completion, Instant, completion};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
-use super::{ApplicationLogs, Following, MAIN_LANE, MainLog, ReadOnly, Store, View};
+use super::{ApplicationLogs, Following, Kin, MAIN_LANE, MainLog, ReadOnly, Store, View};
 use crate::event::{Event, Events, Listener};
 use crate::manifest;
 use crate::signal::Signal;
@@ -47,6 +47,8 @@ pub(crate) struct Health {
     pub(super) read_only: OnceLock<ReadOnly>,
     /// An event for a listener.
     pub(crate) events: Events,
+    /// The engines of a database with several streams; not set where there is one.
+    pub(super) kin: OnceLock<Arc<Kin>>,
 }
 
 impl Deref for Health {
@@ -82,6 +84,7 @@ impl Health {
             untold: AtomicBool::new(false),
             read_only: OnceLock::new(),
             events: Events::new(listener),
+            kin: OnceLock::new(),
         }
     }
 
@@ -147,6 +150,9 @@ impl Health {
         if self.untold.swap(false, Ordering::AcqRel) {
             tracing::warn!(error = %error, "the handle is finished for writing");
             self.events.tell(|| Event::Finished { error: error.clone() });
+            if let Some(kin) = self.kin.get() {
+                kin.tell(&error);
+            }
         }
         self.work.raise();
         self.progress.raise();

@@ -38,4 +38,9 @@ impl ApplicationLogs {
         let lanes = (1..log.lanes()).map(|_| OwnLane::default()).collect();
         ApplicationLogs { log: (log.lanes() > 1).then_some(log), lanes }
     }
+
+    /// None: of a stream's lane.
+    pub(super) fn none() -> ApplicationLogs {
+        ApplicationLogs { log: None, lanes: Vec::new() }
+    }
 }

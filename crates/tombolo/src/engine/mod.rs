@@ -11,6 +11,9 @@
 //! | [`Sight`] | what reads see: the view, and what cursors keep of earlier ones |
 //! | [`Engine`] | the order of writes |
 //!
+//! All of it is about one stream. Where a database has several, each has an engine, and [`Streams`]
+//! says what they share.
+//!
 //! Invariants:
 //! 1. A [`View`] never changes; a new one replaces it under `view_lock`. Readers load the view
 //!    first and the visible sequence number after: all that is visible by then in the view's tables
@@ -21,6 +24,7 @@ mod ages;
 mod background;
 mod catalog;
 mod commit_queue;
+mod cuts;
 mod dead_runs;
 mod feed;
 mod filtering;
@@ -36,6 +40,7 @@ mod sight;
 mod snapshots;
 mod store;
 mod stream;
+mod streams;
 mod transactions;
 mod trouble;
 
@@ -56,6 +61,7 @@ use tombolo_storage::{Log, LogContext, LogOffset, LogRecord, LogStore, ObjectSto
 pub(crate) use background::Background;
 pub(crate) use catalog::{Catalog, KeyspaceInfo, OWN_NAMES, is_own_name};
 pub(crate) use commit_queue::{CommitQueue, Committed, POSTED_BYTES_MAX, Posted};
+pub(crate) use cuts::{Cuts, StreamCuts};
 pub(crate) use dead_runs::{DeadRun, LooksFrom};
 pub(crate) use feed::{Feed, FeedState};
 pub(crate) use filtering::FilteringJob;
@@ -71,6 +77,7 @@ pub(crate) use sight::{Sight, View, ingested_of};
 pub(crate) use snapshots::{Opened, Snapshots};
 pub(crate) use store::Store;
 pub(crate) use stream::{Commit, InLine, Stream};
+pub(crate) use streams::{Kin, Streams};
 pub(crate) use transactions::Transactions;
 pub use trouble::BackgroundError;
 pub(crate) use trouble::{Troubles, Work};
@@ -117,8 +124,8 @@ pub(crate) struct Buried {
 impl Sealed {
     /// Whether the tables of a state hold all that it does. One that holds nothing hides nothing,
     /// and waits until its flush ends.
-    fn is_in_tables(&self, state: &State) -> bool {
-        let reached = state.streams().get(&MAIN_STREAM);
+    fn is_in_tables(&self, state: &State, stream: u32) -> bool {
+        let reached = state.streams().get(&stream);
         !self.memtable.is_empty() && reached.is_some_and(|reached| self.last_sequence <= *reached)
     }
 }
@@ -129,6 +136,8 @@ pub(crate) struct Engine {
     pub(crate) stream: Stream,
     pub(crate) transactions: Transactions,
     pub(crate) feed: Feed,
+    /// The others; of another than the main one, which is that.
+    pub(crate) streams: Streams,
 }
 
 impl Deref for Engine {
@@ -273,6 +282,18 @@ pub(crate) struct Parts {
     pub(crate) workers: Option<Workers>,
 }
 
+/// What the engine of another stream is made of, beside what it shares with the main one's.
+pub(crate) struct StreamParts {
+    pub(crate) options: Options,
+    pub(crate) log: Arc<MainLog>,
+    pub(crate) versions: Versions,
+    pub(crate) stream: Stream,
+    pub(crate) catalog: Catalog,
+    pub(crate) view: View,
+    pub(crate) membership: Membership,
+    pub(crate) replay_rate: u64,
+}
+
 impl fmt::Debug for Engine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -304,14 +325,48 @@ impl Engine {
             manifest: parts.manifest,
             left_behind: Arc::clone(&parts.versions.tables().left_behind),
             versions: parts.versions,
-            lanes: LaneNumbers::default(),
+            lanes: Arc::default(),
         };
         let health = Health::new(store, parts.main, ApplicationLogs::new(parts.log), parts.listener);
         let settings = (parts.options, parts.replay_rate);
         let mut background = Background::new(health, settings, parts.membership, parts.catalog, parts.rate);
         background.workers = parts.workers;
         let (sight, transactions) = (Sight::new(background, parts.view), Transactions::default());
-        Arc::new(Engine { sight, stream: parts.stream, transactions, feed: Feed::default() })
+        let (feed, streams) = (Feed::default(), Streams::default());
+        Arc::new(Engine { sight, stream: parts.stream, transactions, feed, streams })
+    }
+
+    /// The engine of another stream of the database of `main`. [`Streams::add`] shows it.
+    pub(crate) fn beside(main: &Arc<Engine>, parts: StreamParts) -> Arc<Engine> {
+        let store = Store {
+            env: main.env.clone(),
+            place: main.place.clone(),
+            objects: Arc::clone(&main.objects),
+            log_store: Arc::clone(&main.log_store),
+            context: main.context.clone(),
+            manifest: main.manifest.clone(),
+            left_behind: Arc::clone(&main.left_behind),
+            versions: parts.versions,
+            lanes: Arc::clone(&main.lanes),
+        };
+        let mut health = Health::new(store, parts.log, ApplicationLogs::none(), None);
+        health.events = main.events.another();
+        let kin = main.kin.get_or_init(|| {
+            let kin = Arc::new(Kin::default());
+            kin.add(main);
+            kin
+        });
+        let _first = health.kin.set(Arc::clone(kin));
+        let settings = (parts.options, parts.replay_rate);
+        let mut background = Background::new(health, settings, parts.membership, parts.catalog, None);
+        background.share(main);
+        let (sight, transactions) = (Sight::new(background, parts.view), Transactions::default());
+        let (feed, streams) = (Feed::default(), Streams::default());
+        let _first = streams.main.set(Arc::downgrade(main));
+        let engine = Arc::new(Engine { sight, stream: parts.stream, transactions, feed, streams });
+        engine.snapshots.set_cuts(StreamCuts::new(&main.streams.cuts, &engine));
+        kin.add(&engine);
+        engine
     }
 
     /// Puts the tables of the manifest's newest state into the view, and takes `flushed` out of it.

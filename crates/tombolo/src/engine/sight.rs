@@ -66,7 +66,10 @@ impl View {
         state: &State,
         mut waiting: Vec<Arc<Sealed>>,
     ) -> View {
-        waiting.retain(|sealed| !sealed.is_in_tables(state) || is_enabled(Mutant::ViewKeepsFlushedMemtables));
+        let stream = versions.stream();
+        waiting.retain(|sealed| {
+            !sealed.is_in_tables(state, stream) || is_enabled(Mutant::ViewKeepsFlushedMemtables)
+        });
         let version = versions.build(state, &self.version, &ingested_of(&waiting));
         View {
             active: Arc::clone(&self.active),

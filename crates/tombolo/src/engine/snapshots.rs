@@ -1,11 +1,14 @@
 //! Which sequence numbers readers still look from, so that flush and compaction keep what they see.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tombolo_env::Instant;
 use tombolo_format::key::SequenceNumber;
+
+use super::StreamCuts;
 
 /// The open snapshots.
 ///
@@ -16,6 +19,8 @@ pub(crate) struct Snapshots {
     all: Mutex<All>,
     /// Jobs at work that ask a filter. They begin under the lock.
     filtering: AtomicU64,
+    /// Of a stream beside the main one: the cuts whose numbers it fixes.
+    cuts: OnceLock<StreamCuts>,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +63,24 @@ struct Open {
 }
 
 impl Snapshots {
+    /// The cuts that a stream beside the main one knows of; none of the main one.
+    #[inline]
+    pub(crate) fn cuts(&self) -> Option<&StreamCuts> {
+        self.cuts.get()
+    }
+
+    /// These are of a stream that meets these cuts.
+    pub(super) fn set_cuts(&self, cuts: StreamCuts) {
+        let _first = self.cuts.set(cuts);
+    }
+
+    /// Before snapshots are listed, or looked for.
+    fn meet_cuts(&self) {
+        if let Some(cuts) = self.cuts() {
+            cuts.meet();
+        }
+    }
+
     /// Opens one at what `visible` and `judged_ms` say.
     pub(crate) fn open(
         &self,
@@ -67,7 +90,10 @@ impl Snapshots {
     ) -> Opened {
         let mut all = self.all.lock();
         let (sequence, judged_ms) = (visible(), judged_ms());
-        all.open.entry(sequence).or_insert(Open { count: 0, judged_ms, since: now }).count += 1;
+        let open = all.open.entry(sequence).or_insert(Open { count: 0, judged_ms, since: now });
+        open.count += 1;
+        // A cut may have been raised before others were opened, and met after.
+        open.judged_ms = open.judged_ms.min(judged_ms);
         Opened { sequence, judged_ms, keeps_view: self.is_filtering() }
     }
 
@@ -75,6 +101,7 @@ impl Snapshots {
     /// [`Snapshots::end_filtering`]. It knows nothing of snapshots that are opened meanwhile: each
     /// keeps the view that it begins with, and sees all of what the job makes, or nothing.
     pub(crate) fn begin_filtering(&self) -> Vec<(SequenceNumber, u64)> {
+        self.meet_cuts();
         let all = self.all.lock();
         self.filtering.fetch_add(1, Ordering::AcqRel);
         all.moments()
@@ -117,6 +144,7 @@ impl Snapshots {
     /// [`Snapshots::close`] tells when the oldest looks from `awaited` or later; whether it does
     /// already.
     pub(crate) fn wake_at(&self, awaited: Option<SequenceNumber>) -> bool {
+        self.meet_cuts();
         let mut all = self.all.lock();
         all.awaited = awaited;
         all.has_come()
@@ -132,11 +160,13 @@ impl Snapshots {
     /// The sequence numbers that are looked from, ascending, each with the earliest time by which
     /// somebody there judges what has expired.
     pub(crate) fn moments(&self) -> Vec<(SequenceNumber, u64)> {
+        self.meet_cuts();
         self.all.lock().moments()
     }
 
     /// The sequence numbers that are looked from, ascending.
     pub(crate) fn list(&self) -> Vec<SequenceNumber> {
+        self.meet_cuts();
         self.all.lock().open.keys().copied().collect()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tombolo_env::Env;
-use tombolo_format::manifest::TableDescription;
+use tombolo_format::manifest::{LogRole, MAIN_STREAM, TableDescription};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogStore, ObjectStore, Request};
 
 use super::LaneNumbers;
@@ -24,10 +24,24 @@ pub(crate) struct Store {
     /// Tables of this epoch that nothing names, and that could not be deleted yet.
     pub(crate) left_behind: Arc<LeftBehind>,
     /// Those of this epoch.
-    pub(crate) lanes: LaneNumbers,
+    pub(crate) lanes: Arc<LaneNumbers>,
 }
 
 impl Store {
+    /// The stream whose order of writes this is.
+    #[inline]
+    pub(crate) fn stream_id(&self) -> u32 {
+        self.versions.stream()
+    }
+
+    /// What its lanes are for.
+    pub(crate) fn log_role(&self) -> LogRole {
+        match self.stream_id() {
+            MAIN_STREAM => LogRole::Main,
+            stream => LogRole::Stream(stream),
+        }
+    }
+
     /// A request of this epoch.
     pub(crate) fn request(&self, purpose: tombolo_storage::Purpose) -> Request {
         Request::new(purpose, self.context.epoch)

@@ -19,7 +19,7 @@ use tombolo_format::manifest::TableDescription;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use super::{FlushWorld, delete_unnamed, write_tables};
+use super::{FlushWorld, delete_unnamed, streams, write_tables};
 use crate::engine::{Engine, FilteringJob, Sealed, Store, View};
 
 /// No memtable is sealed after the one before yet.
@@ -80,9 +80,14 @@ impl Ahead {
                     return;
                 }
                 let (began, mut tables) = (engine.env.now(), Vec::new());
-                let world = FlushWorld::now(&engine, &sealed);
-                let filtering = world.filtering.clone();
-                let result = write_tables(world, &sealed, &mut tables).await;
+                let (result, filtering) = match streams::wait_until_known(&engine, &sealed).await {
+                    Ok(()) => {
+                        let world = FlushWorld::now(&engine, &sealed);
+                        let filtering = world.filtering.clone();
+                        (write_tables(world, &sealed, &mut tables).await, filtering)
+                    }
+                    Err(error) => (Err(error), None),
+                };
                 let sealed = Arc::downgrade(&sealed);
                 completer.complete(Written { sealed, began, tables, filtering, result });
             }

@@ -9,12 +9,15 @@
 //!    a crash of the host takes from the log. Of a log that has ended, the replay point stays where
 //!    it is until the record of the last memtable that it was for un-names it.
 //! 3. The log is trimmed, and old logs are freed, only after the record that says so is durable.
-//! 4. An attempt's tables have fresh names; those of a failed attempt are deleted, unless the
+//! 4. The memtable of a stream beside the main one is flushed once the manifest knows the keyspaces
+//!    in it, and by what the manifest says of them (`streams`).
+//! 5. An attempt's tables have fresh names; those of a failed attempt are deleted, unless the
 //!    outcome of naming them is unknown.
 
 mod ahead;
 mod buried;
 mod renewal;
+mod streams;
 mod tables;
 mod world;
 
@@ -35,11 +38,9 @@ use tables::{living, write_tables};
 use world::FlushWorld;
 pub(crate) use world::OutputWorld;
 
-use crate::engine::{
-    Background, Engine, Health, MAIN_LANE, MAIN_STREAM, Sealed, Sight, Store, Work, count_of_level,
-};
+use crate::engine::{Background, Engine, Health, MAIN_LANE, Sealed, Sight, Store, Work, count_of_level};
 use crate::event::Event;
-use crate::manifest::names;
+use crate::manifest::{State, names};
 use crate::slow::work_span;
 use crate::version::Ingested;
 use crate::write;
@@ -251,6 +252,7 @@ async fn flush(
             (written, filtering)
         }
         None => {
+            streams::wait_until_known(engine, sealed).await?;
             let world = FlushWorld::now(engine, sealed);
             let filtering = world.filtering.clone();
             (write_tables(world, sealed, &mut tables).await, filtering)
@@ -269,12 +271,18 @@ async fn flush(
             return Err(error);
         }
     };
-    let mut edits = edits(engine, sealed, &tables, replay_point);
-    edits.extend(engine.age_samples(sealed.last_sequence));
     if is_enabled(Mutant::LogFreeBeforeReplayPointDurable) {
         free_logs(engine, sealed).await;
     }
-    if let Err(error) = engine.manifest.committed(edits).await {
+    loop {
+        streams::leave_dropped(engine, &mut tables).await;
+        let state = engine.manifest.state();
+        let mut edits = edits(engine, &state, sealed, &tables, replay_point);
+        edits.extend(engine.age_samples(sealed.last_sequence));
+        let Err(error) = engine.manifest.committed(edits).await else { break };
+        if error.kind() == ErrorKind::Bug && streams::drops_meanwhile(engine, &state, sealed) {
+            continue;
+        }
         let may_be_named =
             matches!(error.kind(), ErrorKind::Fenced | ErrorKind::OutcomeUnknown | ErrorKind::Closed);
         if !may_be_named || is_enabled(Mutant::UnknownEditTablesDeleted) {
@@ -351,15 +359,15 @@ pub(crate) fn count(tables: &[TableDescription]) -> u64 {
 /// What the manifest is told of a flush: all at once.
 fn edits(
     store: &Store,
+    state: &State,
     sealed: &Sealed,
     tables: &[TableDescription],
     replay_point: Option<(LogId, LogOffset)>,
 ) -> Vec<Edit> {
-    let state = store.manifest.state();
     let mut edits = sealed.keyspace_edits.clone();
     // A keyspace may have no table of it, where all came to nothing.
     let has_table = |id: &u32| tables.iter().any(|table| table.keyspace == *id);
-    let flushed = living(&state, sealed).into_iter().map(|(id, ..)| id);
+    let flushed = living(state, sealed).into_iter().map(|(id, ..)| id);
     let flushed = flushed.filter(|id| !is_enabled(Mutant::FlushToNothingUnsaid) || has_table(id));
     edits.extend(flushed.map(|id| Edit::KeyspaceFlushed { id, sequence: sealed.last_sequence }));
     edits.extend(tables.iter().cloned().map(Edit::TableAdded));
@@ -372,9 +380,9 @@ fn edits(
     for log in &sealed.old_logs {
         edits.push(Edit::LogUnnamed { epoch: log.id.epoch.0, lane: log.id.lane });
     }
-    let reached = state.streams().get(&MAIN_STREAM).copied().unwrap_or(SequenceNumber::ZERO);
+    let reached = state.streams().get(&store.stream_id()).copied().unwrap_or(SequenceNumber::ZERO);
     if sealed.last_sequence > reached {
-        edits.push(Edit::StreamReached { stream: MAIN_STREAM, sequence: sealed.last_sequence });
+        edits.push(Edit::StreamReached { stream: store.stream_id(), sequence: sealed.last_sequence });
     }
     edits
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo_env::Instant;
-use tombolo_format::manifest::{Edit, LogRole};
+use tombolo_format::manifest::Edit;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Result};
 
@@ -95,7 +95,7 @@ fn passing(store: &Store, error: Error) -> Error {
 async fn begin(store: &Store) -> Result<Arc<MainLog>> {
     end_attempts(store).await?;
     let lane = store.lanes.next()?;
-    store.manifest.assign_lanes([(lane, LogRole::Main)]);
+    store.manifest.assign_lanes([(lane, store.log_role())]);
     let mut context = store.context.clone();
     if is_enabled(Mutant::RenewedLogServedBeforeNamed) {
         context.chain = store.manifest.without_waiting();
@@ -107,7 +107,8 @@ async fn begin(store: &Store) -> Result<Arc<MainLog>> {
 /// Un-names lanes of attempts that failed after all: nothing was ever appended to them.
 async fn end_attempts(store: &Store) -> Result<()> {
     let state = store.manifest.state();
-    let mine = |(id, log): &(&LogId, &LogState)| id.epoch == store.context.epoch && log.role == LogRole::Main;
+    let mine =
+        |(id, log): &(&LogId, &LogState)| id.epoch == store.context.epoch && log.role == store.log_role();
     let ended: Vec<LogId> = state.logs().iter().filter(mine).map(|(id, _)| *id).collect();
     if ended.is_empty() || is_enabled(Mutant::EndedLogStaysNamed) {
         return Ok(());

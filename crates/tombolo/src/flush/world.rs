@@ -6,6 +6,7 @@ use tombolo_format::manifest::TableName;
 use tombolo_storage::Error;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
+use super::streams;
 use crate::engine::{Background, Engine, FilteringJob, Sealed};
 use crate::filter::{FilterJob, Filtered, Filtering, NamedFilter};
 use crate::manifest::State;
@@ -112,6 +113,8 @@ pub(super) struct FlushWorld {
     pub(super) moments: Moments,
     /// Some keyspace's filter filters flushes: until what it made is seen, or never will be.
     pub(super) filtering: Option<Arc<FilteringJob>>,
+    /// Keyspaces that are passed over: none.
+    pub(super) left_out: Vec<u32>,
     /// The database's time.
     pub(super) time_ms: u64,
     /// Bytes of all tables of the database, which the size of blocks goes by.
@@ -145,6 +148,7 @@ impl FlushWorld {
             state,
             moments,
             filtering,
+            left_out: streams::left_out(engine, sealed),
             time_ms: engine.judged_ms(),
             table_bytes: engine.table_bytes(),
             older: (is_oldest || is_enabled(Mutant::FlushAheadTakenForBottom))

@@ -20,9 +20,14 @@ use crate::{timekeeper, write};
 
 /// Makes what was accepted durable, flushes what no log holds or only one that is lost sooner than
 /// the store, and ends background work. Who comes second waits for the first.
-pub(crate) async fn close(engine: &Engine) -> Result<()> {
+pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
     if engine.set_closed() {
         return closed(engine).await;
+    }
+    // Nobody begins another stream meanwhile, or again.
+    let _turn = engine.streams.beginning.take().await;
+    for stream in engine.streams.all() {
+        stream.set_closed();
     }
     let result = shut(engine).await;
     *engine.closed_with.lock() = Some(result.clone());
@@ -42,17 +47,13 @@ async fn closed(background: &Background) -> Result<()> {
     }
 }
 
-async fn shut(engine: &Engine) -> Result<()> {
+async fn shut(engine: &Arc<Engine>) -> Result<()> {
+    let streams = engine.streams.all();
     let leaves_log = is_log_lost_sooner(engine);
     let mut result = match engine.failure() {
         Some(_) if engine.is_read_only() => Ok(()),
         Some(error) => Err(error),
-        None if leaves_log || write::has_unlogged(engine) => {
-            write::seal_ended_log(engine);
-            let last = write::seal(engine);
-            flushed(engine, last).await.map_err(|error| not_written(engine, error))
-        }
-        None => Ok(()),
+        None => write_rest(engine, &streams, leaves_log).await,
     };
     let main = engine.main_log();
     // One that has ended, and could not be put into tables, is among what went wrong already.
@@ -64,8 +65,16 @@ async fn shut(engine: &Engine) -> Result<()> {
     {
         result = result.and(log.close().await);
     }
+    for stream in &streams {
+        let lane = stream.main_log();
+        if lane.ended().is_none() {
+            result = result.and(lane.log().close().await);
+        }
+    }
+    streams.iter().for_each(|stream| stream.stop());
     engine.stop();
-    let tasks = std::mem::take(&mut *engine.tasks.lock());
+    let mut tasks = std::mem::take(&mut *engine.tasks.lock());
+    streams.iter().for_each(|stream| tasks.append(&mut stream.tasks.lock()));
     let ended = async {
         for task in tasks {
             task.await;
@@ -74,7 +83,7 @@ async fn shut(engine: &Engine) -> Result<()> {
     // What has no answer goes on, and nobody waits for it: what was acknowledged is in the log.
     result = result.and(engine.manifest.in_time(ended).await);
     if leaves_log && result.is_ok() {
-        result = leave_log(engine).await.map_err(|error| not_written(engine, error));
+        result = leave_log(engine, &streams).await.map_err(|error| not_written(engine, error));
     }
     if result.is_ok() && !engine.is_read_only() {
         result = timekeeper::close(engine).await;
@@ -87,6 +96,21 @@ async fn shut(engine: &Engine) -> Result<()> {
     result = result.and(engine.manifest.check_answered());
     engine.versions.tables().flash.end();
     result
+}
+
+/// Flushes the streams that hold what no log does, or only one that is lost sooner than the store.
+async fn write_rest(engine: &Arc<Engine>, streams: &[Arc<Engine>], leaves_log: bool) -> Result<()> {
+    let mut sealed = Vec::new();
+    for stream in std::iter::once(engine).chain(streams) {
+        if leaves_log || write::has_unlogged(stream) {
+            write::seal_ended_log(stream);
+            sealed.push((stream, write::seal(stream)));
+        }
+    }
+    for (stream, last) in sealed {
+        flushed(stream, last).await.map_err(|error| not_written(stream, error))?;
+    }
+    Ok(())
 }
 
 /// Whether durable writes in the log are lost with less than those in the store.
@@ -111,13 +135,14 @@ fn not_written(health: &Health, error: Error) -> Error {
 /// Un-names the log of this epoch, of which tables hold everything, and those of the application
 /// that hold nothing, and frees them. What the application has in its logs is in no table: they
 /// stay.
-async fn leave_log(health: &Health) -> Result<()> {
-    let main = health.main_log().id;
+async fn leave_log(health: &Health, streams: &[Arc<Engine>]) -> Result<()> {
+    let mut own: Vec<LogId> = streams.iter().map(|stream| stream.main_log().id).collect();
+    own.push(health.main_log().id);
     let state = health.manifest.state();
     let (mut left, mut stay) = (Vec::new(), 0);
     for (id, log) in state.logs() {
         let is_application = log.role == LogRole::Application;
-        if *id == main || (is_application && holds_nothing(health, id, log)) {
+        if own.contains(id) || (is_application && holds_nothing(health, id, log)) {
             left.push(LogRecord { id: *id, configuration: log.configuration.clone() });
         } else if is_application {
             stay += 1;

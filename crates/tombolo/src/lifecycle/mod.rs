@@ -127,6 +127,19 @@ pub(crate) fn set_options<'a>(
     engine.change_options(change, write::log_bytes_max)?;
     engine.work.raise();
     write::advance_line(engine);
+    for stream in engine.streams.all() {
+        let now = crate::Options::clone(&engine.options.load());
+        let change = |options: &mut crate::Options| {
+            // That of a stream follows from how many there were when it began.
+            *options = crate::Options { memtable_bytes: options.memtable_bytes, ..now };
+            Ok(())
+        };
+        if let Err(error) = stream.change_options(change, write::log_bytes_max) {
+            tracing::warn!(%error, stream = stream.stream_id(), "a stream keeps the settings it had");
+        }
+        stream.work.raise();
+        write::advance_line(&stream);
+    }
     Ok(())
 }
 
@@ -139,9 +152,10 @@ pub(crate) async fn set_keyspace_options(
 ) -> Result<()> {
     let _turn = engine.configuring.take().await;
     if engine.manifest.state().keyspace(keyspace.id).is_none() {
-        // Its creation is in the log only: the flush tells the manifest.
-        let last = write::seal(engine);
-        flushed(engine, last).await?;
+        // Its creation is in the main log only: the flush tells the manifest.
+        let main = engine.main_engine();
+        let last = write::seal(&main);
+        flushed(&main, last).await?;
     }
     keyspace.check()?;
     let options = KeyspaceOptions::clone(&keyspace.options()).with(settings)?;
@@ -176,6 +190,7 @@ pub(crate) async fn set_keyspace_options(
 pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Checkpoint> {
     let _turn = engine.checkpointing.take().await;
     engine.check_writable()?;
+    check_no_streams(engine, "a checkpoint")?;
     let checkpoints = engine.checkpoints();
     let known = checkpoints.list().await?;
     for (unreadable, error) in
@@ -210,6 +225,12 @@ pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Check
     );
     engine.events.tell(|| Event::CheckpointMade { name: name.to_owned() });
     Ok(made)
+}
+
+/// # Errors
+/// `Unsupported` with streams beside the main one: `what` would not show them as they are.
+pub(crate) fn check_no_streams(engine: &Engine, what: &str) -> Result<()> {
+    engine.manifest.state().check_no_streams(what)
 }
 
 /// All checkpoints, oldest first.

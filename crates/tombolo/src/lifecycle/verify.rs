@@ -101,11 +101,12 @@ pub(crate) async fn verify(
     for error in contradictions(engine, &state) {
         report.note(&error)?;
     }
-    let tables: Vec<_> = view
-        .version
-        .keyspaces()
-        .flat_map(|(_, levels)| levels.tables().cloned().collect::<Vec<_>>())
-        .collect();
+    let of = |view: &View| {
+        let all = view.version.keyspaces();
+        all.flat_map(|(_, levels)| levels.tables().cloned().collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let mut tables = of(&view);
+    engine.streams.all().iter().for_each(|stream| tables.extend(of(&stream.view())));
     report.tables_all = tables.len() as u64;
     let values: BTreeMap<_, _> = tables
         .iter()
@@ -249,7 +250,7 @@ fn contradictions(store: &Store, state: &State) -> Vec<Error> {
 }
 
 /// Reads what opening would replay. A log that a flush frees meanwhile is needed no more.
-async fn logs(engine: &Health, report: &mut VerifyReport) -> Result<()> {
+async fn logs(engine: &Engine, report: &mut VerifyReport) -> Result<()> {
     let state = engine.manifest.state();
     for (id, log) in state.logs() {
         let record = LogRecord { id: *id, configuration: log.configuration.clone() };
@@ -288,10 +289,13 @@ async fn newest(health: &Health) -> Result<Arc<State>> {
 
 /// How far a log of this epoch is durable; nothing of one that has ended, and is about to be
 /// un-named.
-fn durable_through(health: &Health, id: LogId) -> Option<LogOffset> {
+fn durable_through(health: &Engine, id: LogId) -> Option<LogOffset> {
     let main = health.main_log();
     if id == main.id {
         return main.ended().is_none().then(|| main.durable_through());
+    }
+    if let Some(lane) = health.streams.all().iter().map(|of| of.main_log()).find(|lane| lane.id == id) {
+        return lane.ended().is_none().then(|| lane.durable_through());
     }
     let state = health.manifest.state();
     let is_application = state.logs().get(&id).is_some_and(|log| log.role == LogRole::Application);

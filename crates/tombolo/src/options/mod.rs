@@ -486,7 +486,16 @@ pub struct KeyspaceOptions {
     /// `false`: deletes would never go. For a keyspace whose history is filled in while it is
     /// written. It is set when the keyspace is made, or never; it can be taken back.
     pub ingest_behind: bool,
+    /// The stream that orders its writes: 0, the database's own, or one of 1 to 255, which is made
+    /// with its first keyspace. Default 0. Streams share no log, no lock and no numbers, so that
+    /// threads which write to keyspaces of different streams do not meet; each takes memory for
+    /// memtables of its own. A batch is of one stream. It is set when the keyspace is made, and
+    /// stays.
+    pub stream: u32,
 }
+
+/// The greatest number of a stream.
+const STREAM_MAX: u32 = 255;
 
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
@@ -506,6 +515,7 @@ impl Default for KeyspaceOptions {
             compaction: None,
             cold_after: None,
             ingest_behind: false,
+            stream: 0,
         }
     }
 }
@@ -584,6 +594,11 @@ impl KeyspaceOptions {
             help: "true or false (default false): true, when the keyspace is made, lets tables be ingested \
                 behind what it holds; deletes stay until it is false",
         },
+        Setting {
+            name: "stream",
+            help: "0 to 255 (default 0, the database's own): the stream that orders its writes, with a log \
+                and memtables of its own; set when the keyspace is made",
+        },
     ];
 
     /// Sets one setting by name.
@@ -656,6 +671,13 @@ impl KeyspaceOptions {
             "compaction" if value == "database" => self.compaction = None,
             "compaction" => self.compaction = Some(compaction_place(name, value)?),
             INGEST_BEHIND => self.ingest_behind = truth(name, value)?,
+            STREAM => {
+                let stream = number(name, value)?;
+                self.stream = match u32::try_from(stream) {
+                    Ok(stream @ 0..=STREAM_MAX) => stream,
+                    _ => return Err(bad_value(name, value, "0 to 255")),
+                }
+            }
             _ => return Err(unknown(name, KeyspaceOptions::SETTINGS)),
         }
         Ok(())
@@ -676,6 +698,9 @@ impl KeyspaceOptions {
     pub(crate) fn check(&self) -> Result<()> {
         let mut again = KeyspaceOptions::default();
         self.to_manifest().settings.iter().try_for_each(|(name, value)| again.set(name, value))?;
+        if self.stream > STREAM_MAX {
+            return Err(bad_value(STREAM, &self.stream.to_string(), "0 to 255"));
+        }
         match (self.shape, self.fifo_bytes) {
             (Shape::Fifo, None) => Err(Error::new(
                 ErrorKind::Invalid,
@@ -732,6 +757,7 @@ impl KeyspaceOptions {
             ("compaction", self.compaction.map_or("database", CompactionPlace::name).to_owned()),
             ("cold_after", self.cold_after.map_or("none".to_owned(), show_duration)),
             (INGEST_BEHIND, self.ingest_behind.to_string()),
+            (STREAM, self.stream.to_string()),
         ]
     }
 
@@ -740,6 +766,8 @@ impl KeyspaceOptions {
         // Most keyspaces have neither of these: thousands of them pay nothing for it.
         let is_said = |name: &str, value: &str| match name {
             INGEST_BEHIND => self.ingest_behind,
+            // The log and the manifest have it beside the settings.
+            STREAM => false,
             _ => !OF_FEW.contains(&name) || value != "none",
         };
         let settings = self.settings().into_iter().filter(|(name, value)| is_said(name, value));
@@ -771,6 +799,12 @@ impl KeyspaceOptions {
                 .found(self.types.as_deref().unwrap_or("none"))
                 .advice("write to another keyspace with the other types"));
         }
+        if self.stream != before.stream {
+            let message = format!("the keyspace is of stream {}, which orders its writes", before.stream);
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .found(format!("stream {}", self.stream))
+                .advice("make another keyspace with that stream, and bring into it what this one holds"));
+        }
         if self.ingest_behind && !before.ingest_behind {
             let error = Error::new(ErrorKind::Invalid, "the keyspace may have let deletes go already");
             return Err(error.advice(
@@ -785,6 +819,14 @@ impl KeyspaceOptions {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Those of a keyspace of a stream, as the log and the manifest have them.
+    ///
+    /// # Errors
+    /// As [`KeyspaceOptions::from_manifest`].
+    pub(crate) fn of_stream(options: &manifest::KeyspaceOptions, stream: u32) -> Result<KeyspaceOptions> {
+        Ok(KeyspaceOptions { stream, ..KeyspaceOptions::from_manifest(options)? })
     }
 
     /// As they take the place of those `before`: what this version does not know stays, and all
@@ -838,6 +880,9 @@ const SEPARATE_BYTES_MIN: u32 = 512;
 /// The largest value.
 #[allow(clippy::cast_possible_truncation, reason = "64 MiB")]
 const SEPARATE_BYTES_MAX: u32 = VALUE_BYTES_MAX as u32;
+
+/// The setting of [`KeyspaceOptions::stream`].
+const STREAM: &str = "stream";
 
 /// The setting of [`KeyspaceOptions::ingest_behind`].
 const INGEST_BEHIND: &str = "ingest_behind";

@@ -246,6 +246,7 @@ impl Follower {
             kept.pin.iter().for_each(|pin| self.pins.add(pin));
             kept
         };
+        kept.state.check_no_streams("a reader")?;
         let flushed = |state: &State| {
             state.keyspaces().map(|keyspace| (keyspace.id, keyspace.flushed)).collect::<Vec<_>>()
         };

@@ -71,6 +71,8 @@ impl CloneRequest {
     /// The state to clone, and the life that it is of.
     async fn choose(&self) -> Result<(Incarnation, Arc<State>)> {
         let loaded = manifest::load(&self.env, &self.source).await?;
+        // Tables of several streams are of no one moment.
+        loaded.state.check_no_streams("a clone")?;
         let Some(checkpoint) = &self.checkpoint else { return Ok((loaded.incarnation, loaded.state)) };
         let checkpoints = Checkpoints::new(&self.env, &self.source, loaded.incarnation, Epoch::NONE);
         let header = checkpoints.find(checkpoint).await?;

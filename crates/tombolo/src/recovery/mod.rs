@@ -23,11 +23,13 @@ mod clone;
 mod read_only;
 mod replay;
 mod restore;
+mod streams;
 
 pub(crate) use clone::{CloneRequest, share};
 pub(crate) use read_only::{CheckpointRequest, WithoutClaim, open_checkpoint, refused, without_claim};
 pub(crate) use replay::Replay;
 pub(crate) use restore::{Copy, HowToCopy, RestoreRequest, claim_empty, copy_tables, restore};
+pub(crate) use streams::ensure as ensure_stream;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -156,7 +158,7 @@ pub(crate) async fn open_on(
         manifest.leave().await;
         return Err(error);
     }
-    let (old_logs, replayed, log) =
+    let (Recovered { replayed, old_logs, streams }, log) =
         match recover(&options, &budget, &manifest, &*log_store, &context, 1 + application_logs).await {
             Ok(recovered) => recovered,
             Err(error) => {
@@ -164,7 +166,7 @@ pub(crate) async fn open_on(
                 return Err(judge(&context, error).await);
             }
         };
-    let old_count = old_logs.len();
+    let old_count = old_logs.len().max(streams.iter().map(|found| found.old_logs.len()).max().unwrap_or(0));
     let kept_by = None;
     let engine = assemble(Assembly {
         env,
@@ -190,6 +192,11 @@ pub(crate) async fn open_on(
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     note_opened(&engine);
     let mut unhandled = Unhandled(Some(Arc::clone(&engine)));
+    if let Err(error) = streams::serve_found(&engine, streams).await {
+        engine.abandon_all();
+        engine.manifest.leave().await;
+        return Err(judge(&engine.context, error).await);
+    }
     // Its reads then judge by the time of now, and not by that of a writer before. What fails is
     // tried again by the keeper.
     if let Err(error) = timekeeper::look(&engine).await {
@@ -197,7 +204,9 @@ pub(crate) async fn open_on(
     }
     serve(&engine);
     if old_count >= OLD_LOGS_WAIT {
-        first_flush(&engine).await;
+        for engine in engine.with_streams() {
+            first_flush(&engine).await;
+        }
     }
     unhandled.0 = None;
     Ok(engine)
@@ -323,7 +332,7 @@ struct Unhandled(Option<Arc<Engine>>);
 impl Drop for Unhandled {
     fn drop(&mut self) {
         if let Some(engine) = &self.0 {
-            engine.abandon();
+            engine.abandon_all();
         }
     }
 }
@@ -349,18 +358,17 @@ async fn recover(
     log_store: &dyn LogStore,
     context: &LogContext,
     lanes: u32,
-) -> Result<(Vec<LogRecord>, Replay, Arc<dyn Log>)> {
+) -> Result<(Recovered, Arc<dyn Log>)> {
     create_default_keyspace(manifest).await?;
     let old_logs = seal_logs(manifest, log_store, context, budget).await?;
     let state = manifest.state();
-    let (replayed, old_logs, empty) =
-        replay_logs(options, budget, &state, log_store, context, old_logs).await?;
+    let (recovered, empty) = replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, empty).await?;
-    give_up_staged(manifest, &replayed).await?;
+    give_up_staged(manifest, &recovered.replayed).await?;
     let applications = (1..lanes).map(|lane| (lane, LogRole::Application));
     manifest.assign_lanes(applications.chain([(MAIN_LANE, LogRole::Main)]));
     let log = log_store.open(context, lanes).await?;
-    Ok((old_logs, replayed, log))
+    Ok((recovered, log))
 }
 
 /// Gives up tables that were staged and that no log entry has made part of the database: all logs
@@ -547,13 +555,14 @@ async fn seal_logs(
 ) -> Result<Vec<OldLog>> {
     let state = manifest.state();
     let is_known = |log: &LogState| log.sealed.is_some() && !is_enabled(Mutant::LogIgnoreRecordedSeal);
-    let replayed = state.logs().iter().filter(|(_, log)| log.role == LogRole::Main && !is_known(log)).count();
+    let is_read = |log: &LogState| log.role != LogRole::Application;
+    let replayed = state.logs().iter().filter(|(_, log)| is_read(log) && !is_known(log)).count();
     // What fences read of a log that is about to be replayed they keep, together as much as one
     // lane may hold; of the application's nothing.
     let keeping = LogContext { memory: Arc::new(LogBooks::shared(budget, replayed)), ..context.clone() };
     let looking = LogContext { memory: Arc::new(LogBooks::least(budget)), ..context.clone() };
     let fences = state.logs().iter().map(|(id, log)| -> BoxFuture<'_, Result<OldLog>> {
-        let context = if log.role == LogRole::Main { &keeping } else { &looking };
+        let context = if is_read(log) { &keeping } else { &looking };
         let mut record = LogRecord { id: *id, configuration: log.configuration.clone() };
         Box::pin(async move {
             if let Some(sealed) = log.sealed.filter(|_| is_known(log)) {
@@ -600,8 +609,8 @@ fn chain(manifest: &Manifest) -> Arc<dyn ConfigurationChain> {
     }
 }
 
-/// Replays logs, oldest first. Returns those that hold something, and those that hold nothing
-/// beyond their replay points.
+/// Replays logs, oldest first: those of the main stream, then those of the others. Returns those
+/// that hold nothing beyond their replay points beside.
 async fn replay_logs(
     options: &Options,
     budget: &Arc<MemoryBudget>,
@@ -609,51 +618,78 @@ async fn replay_logs(
     log_store: &dyn LogStore,
     context: &LogContext,
     old_logs: Vec<OldLog>,
-) -> Result<(Replay, Vec<LogRecord>, Vec<LogRecord>)> {
+) -> Result<(Recovered, Vec<LogRecord>)> {
     let mut replay = Replay::new(state, budget, options.memtable_bytes())?.helped_by(&context.env);
-    let (mut holding, mut empty) = (Vec::new(), Vec::new());
+    let (mut holding, mut empty, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let began = context.env.now();
-    for OldLog { record, sealed } in old_logs {
-        let Some(log) = state.logs().get(&record.id) else { continue };
-        // The application's stay named until it releases them.
-        if log.role == LogRole::Application {
-            if is_enabled(Mutant::ApplicationLogEndedByOpening) {
-                empty.push(record);
+    for log in old_logs {
+        match state.logs().get(&log.record.id).map(|known| known.role) {
+            Some(LogRole::Main) => {
+                let before = replay.bytes();
+                replay_log(&mut replay, state, (log_store, context), &log).await?;
+                if replay.bytes() > before { holding.push(log.record) } else { empty.push(log.record) }
             }
-            continue;
-        }
-        let before = replay.bytes();
-        if log.replay_point < sealed {
-            replay.begin_log();
-            let mut reader = log_store.read(context, &record, log.replay_point, sealed).await?;
-            while let Some(run) = reader.next_run().await? {
-                let mut at = 0;
-                while at < run.entries.len() {
-                    replay.make_way().await?;
-                    let (count, failed) = replay.some_of(&run, at);
-                    at += count;
-                    if let Some(error) = failed {
-                        // The state is the newest that will ever name what this log is about.
-                        let error = match error.kind() {
-                            ErrorKind::NotFound => {
-                                Error::new(ErrorKind::Corrupt, "a log entry has no tables").source(error)
-                            }
-                            _ => error,
-                        };
-                        let end = run.entries[at].end;
-                        return Err(error
-                            .context(format!("replaying the log of epoch {} up to {end}", record.id.epoch)));
-                    }
-                }
+            Some(LogRole::Stream(stream)) => others.push((stream, log)),
+            // The application's stay named until it releases them.
+            Some(LogRole::Application) if is_enabled(Mutant::ApplicationLogEndedByOpening) => {
+                empty.push(log.record);
             }
+            Some(LogRole::Application) | None => {}
         }
-        if replay.bytes() > before { holding.push(record) } else { empty.push(record) }
     }
     replay.rejoin().await?;
     replay.make_room()?;
     replay.settle()?;
     replay.took = context.env.now().since(began);
-    Ok((replay, holding, empty))
+    let (settings, logs) = ((options, budget), (&replay, others));
+    let streams = streams::replay(settings, state, (log_store, context), logs, &mut empty).await?;
+    Ok((Recovered { replayed: replay, old_logs: holding, streams }, empty))
+}
+
+/// What a claim has found.
+struct Recovered {
+    replayed: Replay,
+    /// Logs of the main stream that hold something.
+    old_logs: Vec<LogRecord>,
+    /// The other streams.
+    streams: Vec<streams::Found>,
+}
+
+/// Replays one log, from its replay point to its recorded length.
+async fn replay_log(
+    replay: &mut Replay,
+    state: &State,
+    (log_store, context): (&dyn LogStore, &LogContext),
+    OldLog { record, sealed }: &OldLog,
+) -> Result<()> {
+    let Some(log) = state.logs().get(&record.id).filter(|log| log.replay_point < *sealed) else {
+        return Ok(());
+    };
+    replay.begin_log();
+    let mut reader = log_store.read(context, record, log.replay_point, *sealed).await?;
+    while let Some(run) = reader.next_run().await? {
+        let mut at = 0;
+        while at < run.entries.len() {
+            replay.make_way().await?;
+            let (count, failed) = replay.some_of(&run, at);
+            at += count;
+            if let Some(error) = failed {
+                // The state is the newest that will ever name what this log is about.
+                let error = match error.kind() {
+                    ErrorKind::NotFound => {
+                        Error::new(ErrorKind::Corrupt, "a log entry has no tables").source(error)
+                    }
+                    _ => error,
+                };
+                let end = run.entries[at].end;
+                return Err(error.context(format!(
+                    "replaying lane {} of the log of epoch {} up to {end}",
+                    record.id.lane, record.id.epoch
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What an engine is put together from, with a claim or without.
@@ -704,7 +740,8 @@ fn assemble(assembly: Assembly) -> Result<Arc<Engine>> {
     let state = manifest.state();
     let last = replayed.last_sequence(&state);
     let catalog = Catalog::new(operators, filters);
-    for keyspace in replayed.keyspaces()? {
+    // Those of other streams come with their engines.
+    for keyspace in replayed.keyspaces()?.into_iter().filter(|keyspace| keyspace.stream == MAIN_STREAM) {
         catalog.insert(&keyspace);
     }
     let next_keyspace = replayed.next_keyspace();
@@ -850,6 +887,7 @@ fn info(
     id: u32,
     name: &str,
     options: &tombolo_format::manifest::KeyspaceOptions,
+    stream: u32,
 ) -> Result<Arc<KeyspaceInfo>> {
-    Ok(KeyspaceInfo::new(id, name, KeyspaceOptions::from_manifest(options)?, options.features))
+    Ok(KeyspaceInfo::new(id, name, KeyspaceOptions::of_stream(options, stream)?, options.features))
 }

@@ -87,6 +87,7 @@ pub(crate) struct WithoutClaim {
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     let WithoutClaim { env, place, objects, log_store, incarnation, state, options, .. } = parts;
     let WithoutClaim { budget, membership, kept_by, flash, operators, .. } = parts;
+    state.check_no_streams("a handle without a claim")?;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
     let context = LogContext {
         epoch: Epoch::NONE,

@@ -33,12 +33,15 @@ use crate::version::Ingested;
 struct Known {
     name: String,
     options: tombolo_format::manifest::KeyspaceOptions,
+    stream: u32,
     flushed: SequenceNumber,
 }
 
 /// What was replayed so far.
 #[derive(Debug)]
 pub(crate) struct Replay {
+    /// The stream of all entries. Those of the main one create and drop keyspaces of all.
+    stream: u32,
     memtable: Arc<Memtable>,
     /// Of the active memtable, with what another thread puts into it.
     writer: Beside,
@@ -131,16 +134,42 @@ fn damaged(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::D
 
 impl Replay {
     pub(crate) fn new(state: &State, budget: &Arc<MemoryBudget>, memtable_bytes: u64) -> Result<Replay> {
-        let (memtable, writer) = Memtable::create(budget, memtable_bytes);
         let known = |keyspace: &Arc<crate::manifest::KeyspaceState>| {
             let known = Known {
                 name: keyspace.name.to_string(),
                 options: (*keyspace.options).clone(),
+                stream: keyspace.stream,
                 flushed: keyspace.flushed,
             };
             (keyspace.id, known)
         };
         Ok(Replay {
+            keyspaces: state.keyspaces().map(known).collect(),
+            staged: staged_of(state),
+            next_keyspace: state.next_keyspace_id(),
+            manifest_keyspaces: state.next_keyspace_id(),
+            ..Replay::none_of(MAIN_STREAM, budget, memtable_bytes)
+        })
+    }
+
+    /// That of another stream, whose keyspaces are those that the logs of the main one have left,
+    /// all of which were replayed here.
+    pub(super) fn of_stream(&self, stream: u32, memtable_bytes: u64) -> Replay {
+        let is_of_it = |(_, known): &(&u32, &Known)| known.stream == stream;
+        let keyspaces = self.keyspaces.iter().filter(is_of_it).map(|(id, known)| (*id, known.clone()));
+        Replay {
+            keyspaces: keyspaces.collect(),
+            next_keyspace: self.next_keyspace,
+            manifest_keyspaces: self.next_keyspace,
+            ..Replay::none_of(stream, &self.budget, memtable_bytes)
+        }
+    }
+
+    /// Nothing of a stream that has no keyspace.
+    pub(super) fn none_of(stream: u32, budget: &Arc<MemoryBudget>, memtable_bytes: u64) -> Replay {
+        let (memtable, writer) = Memtable::create(budget, memtable_bytes);
+        Replay {
+            stream,
             memtable,
             writer: Beside::new(writer),
             pending: Pending::default(),
@@ -148,18 +177,23 @@ impl Replay {
             budget: Arc::clone(budget),
             memtable_bytes,
             full: Vec::new(),
-            keyspaces: state.keyspaces().map(known).collect(),
+            keyspaces: BTreeMap::new(),
             keyspace_edits: Vec::new(),
             ingested: None,
-            staged: staged_of(state),
+            staged: BTreeMap::new(),
             used: BTreeSet::new(),
-            next_keyspace: state.next_keyspace_id(),
-            manifest_keyspaces: state.next_keyspace_id(),
+            next_keyspace: 0,
+            manifest_keyspaces: 0,
             last: 0,
             contiguous: false,
             bytes: 0,
             took: std::time::Duration::ZERO,
-        })
+        }
+    }
+
+    /// The other streams that have keyspaces.
+    pub(super) fn streams(&self) -> BTreeSet<u32> {
+        self.keyspaces.values().map(|known| known.stream).filter(|stream| *stream != MAIN_STREAM).collect()
     }
 
     /// The same, with threads of `env` that make memory ready and put into it what waits, once
@@ -342,12 +376,8 @@ impl Replay {
     }
 
     fn put(&mut self, entry: &RunEntry, memory: &Bytes) -> Result<()> {
-        if entry.stream != MAIN_STREAM {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("a log entry of stream {}", entry.stream),
-            )
-            .advice("use a newer Tombolo"));
+        if entry.stream != self.stream && !is_enabled(Mutant::ForeignEntryReplayed) {
+            return Err(damaged("a log entry of another stream than its lane's", self.stream, entry.stream));
         }
         let end = entry
             .first_sequence
@@ -425,6 +455,10 @@ impl Replay {
             Operation::Entry { kind: EntryKind::RangeDelete, .. }
                 if is_enabled(Mutant::RangeDeleteLostInReplay) => {}
             Operation::Entry { kind, keyspace, key, value } => match self.keyspaces.get(&keyspace) {
+                Some(known) if known.stream != self.stream => {
+                    let what = "a write to a keyspace of another stream than its lane's";
+                    return Err(damaged(what, self.stream, known.stream));
+                }
                 Some(known) if sequence > known.flushed => {
                     self.pending.push(keyspace, key, Trailer::new(sequence, kind), value);
                 }
@@ -439,14 +473,20 @@ impl Replay {
                     ));
                 }
             },
+            Operation::CreateKeyspace { keyspace, .. } | Operation::DropKeyspace { keyspace }
+                if self.stream != MAIN_STREAM =>
+            {
+                let what = format!("a keyspace is created or dropped in the lane of stream {}", self.stream);
+                return Err(damaged(&what, "in the main log alone", keyspace));
+            }
             // Those that the manifest knew by then were created, or dropped, before.
             Operation::CreateKeyspace { keyspace, .. } if keyspace < self.manifest_keyspaces => {}
             Operation::CreateKeyspace { keyspace, name, stream, options } => {
                 if keyspace < self.next_keyspace {
                     return Err(damaged("a keyspace is created twice", self.next_keyspace, keyspace));
                 }
-                let known =
-                    Known { name: name.to_owned(), options: options.clone(), flushed: SequenceNumber::ZERO };
+                let flushed = SequenceNumber::ZERO;
+                let known = Known { name: name.to_owned(), options: options.clone(), stream, flushed };
                 self.keyspaces.insert(keyspace, known);
                 self.next_keyspace = keyspace + 1;
                 self.keyspace_edits.push(Edit::KeyspaceCreated {
@@ -534,15 +574,16 @@ impl Replay {
 
     /// The last sequence number that was ever given out, as far as anybody knows.
     pub(crate) fn last_sequence(&self, state: &State) -> SequenceNumber {
-        let reached = state.streams().get(&MAIN_STREAM).copied().unwrap_or(SequenceNumber::ZERO);
-        let flushed =
-            state.keyspaces().map(|keyspace| keyspace.flushed).max().unwrap_or(SequenceNumber::ZERO);
+        let reached = state.streams().get(&self.stream).copied().unwrap_or(SequenceNumber::ZERO);
+        let of_it = state.keyspaces().filter(|keyspace| keyspace.stream == self.stream);
+        let flushed = of_it.map(|keyspace| keyspace.flushed).max().unwrap_or(SequenceNumber::ZERO);
         reached.max(flushed).max(SequenceNumber(self.last))
     }
 
     /// The keyspaces that live.
     pub(crate) fn keyspaces(&self) -> Result<Vec<Arc<KeyspaceInfo>>> {
-        self.keyspaces.iter().map(|(id, known)| info(*id, &known.name, &known.options)).collect()
+        let info = |(id, known): (&u32, &Known)| info(*id, &known.name, &known.options, known.stream);
+        self.keyspaces.iter().map(info).collect()
     }
 
     pub(crate) fn next_keyspace(&self) -> u32 {

@@ -126,6 +126,8 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     let budget = MemoryBudget::private(options.memory_bytes)?;
     let mut tables = Tables::new(&objects, &budget, history.incarnation);
     let Choice { candidate: chosen, mut report, rests } = choose(&history, &mut tables, mode).await?;
+    chosen.state.check_no_streams("salvage")?;
+    history.newest_state().map_or(Ok(()), |state| state.check_no_streams("salvage"))?;
     let context = context(&env, &objects, &history, chosen, &budget);
     let found = logs::survey(
         &context,

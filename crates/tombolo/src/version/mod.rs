@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tombolo_format::manifest::{TableDescription, TableName};
+use tombolo_format::manifest::{MAIN_STREAM, TableDescription, TableName};
 use tombolo_storage::Result;
 
 use crate::manifest::{KeyspaceState, Level, State};
@@ -207,12 +207,26 @@ pub(crate) struct Versions {
     handles: Arc<Handles>,
     /// Background work; raised when reads have paid for a merge.
     work: Arc<Signal>,
+    /// The stream whose keyspaces they show.
+    stream: u32,
 }
 
 impl Versions {
     /// Versions whose tables are read through `tables`.
     pub(crate) fn new(tables: Tables) -> Versions {
-        Versions { tables, handles: Arc::default(), work: Arc::default() }
+        Versions { tables, handles: Arc::default(), work: Arc::default(), stream: MAIN_STREAM }
+    }
+
+    /// Those of another stream, which know of each other's tables.
+    pub(crate) fn of_stream(&self, stream: u32) -> Versions {
+        let handles = Arc::clone(&self.handles);
+        Versions { tables: self.tables.clone(), handles, work: Arc::default(), stream }
+    }
+
+    /// The stream whose keyspaces they show.
+    #[inline]
+    pub(crate) fn stream(&self) -> u32 {
+        self.stream
     }
 
     /// What tells that there may be background work.
@@ -250,7 +264,7 @@ impl Versions {
     /// `newest_first` was ingested and is in no level yet.
     pub(crate) fn build(&self, state: &State, old: &Version, newest_first: &[&Ingested]) -> Arc<Version> {
         let mut keyspaces = BTreeMap::new();
-        for keyspace in state.keyspaces() {
+        for keyspace in state.keyspaces().filter(|keyspace| keyspace.stream == self.stream) {
             let over = if newest_first.is_empty() { None } else { Over::of(keyspace, newest_first) };
             if over.is_none() && keyspace.levels.is_empty() {
                 continue;

@@ -13,7 +13,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::ingest::Ingestion;
 use super::{Content, Prepared, commit_locked, so_far};
-use crate::engine::{Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_STREAM};
+use crate::engine::{Commit, Committed, Engine, Health, KeyspaceInfo};
 use crate::event::Event;
 use crate::options::{Durability, KeyspaceOptions};
 
@@ -62,7 +62,12 @@ impl Change {
                 }
                 let id = commit.next_keyspace;
                 let options = creation.options.to_manifest();
-                let pushed = prepared.batch.push_create_keyspace(id, &creation.name, MAIN_STREAM, &options);
+                let pushed = prepared.batch.push_create_keyspace(
+                    id,
+                    &creation.name,
+                    creation.options.stream,
+                    &options,
+                );
                 pushed.map_err(invalid)?;
                 let committed =
                     commit_locked(engine, commit, Content::Batch(&prepared), Durability::Durable)?;

@@ -19,7 +19,7 @@ use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, LogOffset, Result};
 
 use super::{BATCH_BYTES_MAX, append};
-use crate::engine::{Background, Commit, Health, KeyspaceInfo, Posted, Sight};
+use crate::engine::{Commit, Engine, Health, KeyspaceInfo, MAIN_STREAM, Posted, Sight};
 use crate::locks::{Locks, Span};
 use crate::memtable::{Entry, MemtableWriter};
 use crate::options::{Durability, KeyspaceOptions};
@@ -526,7 +526,7 @@ impl Content<'_> {
 
     /// Puts it into the memtable and the catalog, with numbers from `first` on.
     #[inline]
-    pub(super) fn apply(self, engine: &Background, commit: &mut Commit, first: u64) {
+    pub(super) fn apply(self, engine: &Engine, commit: &mut Commit, first: u64) {
         match self {
             Content::One(one) => one.apply(commit, first),
             Content::Several(several) => {
@@ -563,7 +563,7 @@ fn append_several(
     append(engine, commit, &parts, narrow(several.len()))
 }
 
-fn apply_batch(engine: &Background, commit: &mut Commit, batch: &BatchBuilder, first: u64) {
+fn apply_batch(engine: &Engine, commit: &mut Commit, batch: &BatchBuilder, first: u64) {
     let mut entries = Vec::with_capacity(ENTRIES_AT_ONCE.min(batch.count() as usize));
     for (index, operation) in batch.operations().enumerate() {
         let Ok(operation) = operation else { unreachable!("a batch reads back what it wrote") };
@@ -577,8 +577,13 @@ fn apply_batch(engine: &Background, commit: &mut Commit, batch: &BatchBuilder, f
                 }
             }
             Operation::CreateKeyspace { keyspace, name, stream, options } => {
-                let settings = KeyspaceOptions::from_manifest(&options).unwrap_or_default();
-                engine.catalog.insert(&KeyspaceInfo::new(keyspace, name, settings, options.features));
+                let settings = KeyspaceOptions::of_stream(&options, stream).unwrap_or_default();
+                let info = KeyspaceInfo::new(keyspace, name, settings, options.features);
+                if let Some(stream) = engine.streams.get(stream) {
+                    info.set_created(commit.log.id.lane, commit.log_end);
+                    stream.catalog.insert(&info);
+                }
+                engine.catalog.insert(&info);
                 commit.keyspace_edits.push(Edit::KeyspaceCreated {
                     id: keyspace,
                     name: name.to_owned(),
@@ -589,7 +594,11 @@ fn apply_batch(engine: &Background, commit: &mut Commit, batch: &BatchBuilder, f
             // Shown with the memtable that is sealed after it: see `ingest`.
             Operation::Ingest { .. } | Operation::Exchange { .. } => {}
             Operation::DropKeyspace { keyspace } => {
+                let stream = engine.catalog.by_id(keyspace).map_or(MAIN_STREAM, |info| info.stream);
                 engine.catalog.remove(keyspace);
+                if let Some(stream) = engine.streams.get(stream) {
+                    stream.catalog.remove(keyspace);
+                }
                 commit.keyspace_edits.push(Edit::KeyspaceDropped { id: keyspace });
             }
         }

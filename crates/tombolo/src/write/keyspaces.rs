@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{ErrorKind, Result};
 
 use super::change::{Change, Creation};
 use super::line::{Wanted, stand_in_line};
 use super::{acknowledge_with, check_in_flight, check_line, finish_commit, stands_in_line};
-use crate::engine::{Committed, Engine, KeyspaceInfo};
+use crate::engine::{Committed, Engine, KeyspaceInfo, MAIN_STREAM};
 use crate::op::Op;
 use crate::options::{Durability, KeyspaceOptions};
 
@@ -23,6 +24,9 @@ pub(crate) fn create_keyspace<T: 'static>(
     let creation = Arc::new(Creation::new(name, options, opens));
     let change = Change::Create(Arc::clone(&creation));
     match commit(engine, &change) {
+        Ok(_) if options.stream != MAIN_STREAM && is_enabled(Mutant::StreamServedBeforeCreation) => {
+            Op::ready(creation.keyspace().map(handle))
+        }
         Ok(committed) => match creation.keyspace() {
             Ok(made) => acknowledge_with(engine, committed, Durability::Durable, handle(made)),
             Err(error) => Op::ready(Err(error)),

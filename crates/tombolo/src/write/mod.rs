@@ -46,8 +46,8 @@ use tombolo_storage::{Error, ErrorKind, LogAppend, LogOffset, LogRecord, Result}
 
 use crate::budget::Room;
 use crate::engine::{
-    Background, Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_LANE, MAIN_STREAM, POSTED_BYTES_MAX,
-    Posted, Sealed, Sight, View, Work, no_log, took_no_effect, unix_ms,
+    Background, Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_LANE, POSTED_BYTES_MAX, Posted, Sealed,
+    Sight, View, Work, no_log, took_no_effect, unix_ms,
 };
 use crate::memtable::Memtable;
 use crate::op::Op;
@@ -400,6 +400,10 @@ fn commit_checked(
     if earliest_end != u64::MAX {
         engine.time.check_written(content.earliest_written(), unix_ms(&engine.env))?;
     }
+    if let Some(cuts) = engine.snapshots.cuts() {
+        // Before it takes a number: a cut that was raised before this write began is without it.
+        cuts.meet();
+    }
     let (bytes, count) = (content.memtable_bytes(), content.count());
     let rotated = make_room(engine, commit, bytes)?;
     commit.writer.reserve(bytes, count as usize)?;
@@ -446,7 +450,8 @@ fn append(health: &Health, commit: &mut Commit, payload: &[&[u8]], count: u32) -
 
 /// Appends an entry that covers the next `count` numbers.
 fn append_entry(health: &Health, commit: &mut Commit, payload: &[&[u8]], count: u32) -> Result<AppendEnd> {
-    let entry = LogAppend { stream: MAIN_STREAM, first_sequence: commit.logged + 1, count, parts: payload };
+    let stream = health.stream_id();
+    let entry = LogAppend { stream, first_sequence: commit.logged + 1, count, parts: payload };
     match commit.log.log().append_parts(MAIN_LANE, &entry) {
         Ok(appended) => {
             commit.log_end = appended.end;

@@ -65,6 +65,7 @@ mod small_cache;
 mod stalls;
 mod standby;
 mod stores;
+mod streams;
 mod sweep;
 mod threads;
 mod tiers;

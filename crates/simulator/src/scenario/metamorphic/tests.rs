@@ -20,7 +20,9 @@ fn there_are_many_sets_and_no_two_are_equal() {
 #[test]
 fn every_setting_is_in_some_set() {
     let settings = Options::SETTINGS.iter().chain(KeyspaceOptions::SETTINGS);
-    for setting in settings {
+    // Batches of histories are of several keyspaces, and so of one stream; those of several streams
+    // are written by `it streams::`.
+    for setting in settings.filter(|setting| setting.name != "stream") {
         let has = |texts: &[&str]| texts.iter().any(|text| text.split('=').next() == Some(setting.name));
         assert!(
             SETS.iter().any(|set| has(set.options) || has(set.keyspace)),

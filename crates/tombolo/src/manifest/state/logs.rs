@@ -2,13 +2,36 @@
 
 use std::sync::Arc;
 
-use tombolo_format::manifest::Edit;
-use tombolo_storage::{Epoch, LogId, LogOffset};
+use tombolo_format::manifest::{Edit, LogRole, MAIN_STREAM};
+use tombolo_storage::{Epoch, Error, ErrorKind, LogId, LogOffset, Result};
 
 use super::{EditError, LogState, Origin, State, refuse};
 
 impl State {
-    pub(super) fn apply_log_edit(&mut self, edit: &Edit, origin: Origin) -> Result<(), EditError> {
+    /// Whether there are streams beside the main one: keyspaces of them, or logs.
+    pub fn has_streams(&self) -> bool {
+        self.keyspaces().any(|keyspace| keyspace.stream != MAIN_STREAM)
+            || self.logs.values().any(|log| matches!(log.role, LogRole::Stream(_)))
+    }
+
+    /// # Errors
+    /// `Unsupported` with streams: `what` would not show them as they are.
+    pub(crate) fn check_no_streams(&self, what: &str) -> Result<()> {
+        if !self.has_streams() {
+            return Ok(());
+        }
+        let message = format!("the database has streams beside the main one, and {what} does not know them");
+        Err(Error::new(ErrorKind::Unsupported, message).advice(
+            "open it for writing, which shows all of it; or move its keyspaces of other streams to one \
+                that was made without a stream, and drop them",
+        ))
+    }
+
+    pub(super) fn apply_log_edit(
+        &mut self,
+        edit: &Edit,
+        origin: Origin,
+    ) -> std::result::Result<(), EditError> {
         let (epoch, lane) = match edit {
             Edit::LogNamed { epoch, lane, .. }
             | Edit::LogSealed { epoch, lane, .. }

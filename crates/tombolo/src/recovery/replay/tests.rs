@@ -19,6 +19,7 @@ fn replay() -> Replay {
     let created = "default".to_owned();
     let known = Known {
         name: created,
+        stream: MAIN_STREAM,
         options: tombolo_format::manifest::KeyspaceOptions::default(),
         flushed: SequenceNumber::ZERO,
     };
@@ -189,6 +190,51 @@ fn an_entry_that_does_not_follow_is_said_and_what_came_before_it_is_there() {
     let (count, error) = replay.some_of(&runs[0], 0);
     assert_eq!((count, error.map(|error| error.kind())), (60, Some(ErrorKind::Corrupt)));
     assert_eq!(found(&mut replay)[0].1.len(), 60);
+}
+
+fn entry(stream: u32, keyspace: u32, creates: bool) -> LogEntry {
+    let mut batch = BatchBuilder::new();
+    let options = tombolo_format::manifest::KeyspaceOptions::default();
+    let pushed = if creates {
+        batch.push_create_keyspace(keyspace, "new", stream, &options)
+    } else {
+        batch.push(EntryKind::Put, keyspace, b"key", b"value")
+    };
+    pushed.expect("within limits");
+    LogEntry { stream, first_sequence: 1, count: 1, payload: Bytes::copy_from_slice(batch.payload()) }
+}
+
+#[test]
+fn what_is_of_another_stream_than_its_lane_is_damage() {
+    let main = || {
+        let mut main = replay();
+        main.keyspaces.insert(1, Known { stream: 7, ..main.keyspaces[&0].clone() });
+        main.next_keyspace = 2;
+        main
+    };
+    let of_seven = || main().of_stream(7, MEMTABLE_BYTES);
+    assert_eq!(main().streams(), [7].into());
+    assert!(main().entry(&entry(0, 0, false)).is_ok() && main().entry(&entry(0, 2, true)).is_ok());
+    assert!(of_seven().entry(&entry(7, 1, false)).is_ok());
+    let damage = [
+        main().entry(&entry(7, 0, false)),
+        main().entry(&entry(0, 1, false)),
+        of_seven().entry(&entry(0, 1, false)),
+        of_seven().entry(&entry(7, 2, true)),
+        of_seven().entry(&entry(7, 2, false)),
+    ];
+    for found in damage {
+        assert_eq!(found.expect_err("of another stream").kind(), ErrorKind::Corrupt);
+    }
+    // Dropped by the main log, and passed over.
+    assert!(of_seven().entry(&entry(7, 0, false)).is_ok());
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn entries_of_another_stream_that_are_replayed() {
+    use tombolo_storage::mutant::notices;
+    notices(Mutant::ForeignEntryReplayed, what_is_of_another_stream_than_its_lane_is_damage);
 }
 
 /// So many entries that another thread has a part of them, and has not begun with it.

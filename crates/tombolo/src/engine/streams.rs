@@ -1,0 +1,101 @@
+//! The streams of a database beside the main one, each of which is an engine of its own.
+//!
+//! They share the manifest, the stores, the cache, the memory budget and the database's time, and
+//! each has what orders and keeps its writes: numbers, commit section, memtables, view, snapshots,
+//! tasks, and one lane of the log at a time. So a write to one touches no word that a write to
+//! another writes. The main stream's engine owns the others; its commit section orders the
+//! creations and drops of all keyspaces.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::RwLock;
+use tombolo_storage::Error;
+
+use super::{Cuts, Engine};
+use crate::signal::Turn;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Streams {
+    all: RwLock<BTreeMap<u32, Arc<Engine>>>,
+    /// Set with the first one, for ever.
+    is_any: AtomicBool,
+    /// Whose turn it is to begin one.
+    pub(crate) beginning: Turn,
+    pub(crate) cuts: Arc<Cuts>,
+    /// Of a stream's engine: the main one.
+    pub(super) main: OnceLock<Weak<Engine>>,
+}
+
+impl Streams {
+    /// Whether there are, or were, any.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::SeqCst)
+    }
+
+    /// That of a number.
+    pub(crate) fn get(&self, stream: u32) -> Option<Arc<Engine>> {
+        self.all.read().get(&stream).cloned()
+    }
+
+    /// All, by number.
+    pub(crate) fn all(&self) -> Vec<Arc<Engine>> {
+        if self.is_any() { self.all.read().values().cloned().collect() } else { Vec::new() }
+    }
+
+    /// Shows one to those who look for it.
+    pub(crate) fn add(&self, stream: &Arc<Engine>) {
+        self.all.write().insert(stream.stream_id(), Arc::clone(stream));
+        self.is_any.store(true, Ordering::SeqCst);
+    }
+
+    /// Nobody holds a cut any more.
+    pub(crate) fn close_cut(&self, cut: u64) {
+        self.cuts.close(cut);
+        for stream in self.all() {
+            if let Some(cuts) = stream.snapshots.cuts() {
+                cuts.close(cut);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// The engine of the main stream, which this one may be.
+    pub(crate) fn main_engine(self: &Arc<Engine>) -> Arc<Engine> {
+        self.streams.main.get().and_then(Weak::upgrade).unwrap_or_else(|| Arc::clone(self))
+    }
+
+    /// This engine, and those of all other streams.
+    pub(crate) fn with_streams(self: &Arc<Engine>) -> Vec<Arc<Engine>> {
+        let mut all = vec![Arc::clone(self)];
+        all.extend(self.streams.all());
+        all
+    }
+
+    /// Nobody has a handle any more: as [`super::Background::abandon`], of all streams.
+    pub(crate) fn abandon_all(&self) {
+        self.streams.all().iter().for_each(|stream| stream.abandon());
+        self.abandon();
+    }
+}
+
+/// The engines of a database, of which each is finished for writing when one is.
+#[derive(Default)]
+pub(crate) struct Kin(RwLock<Vec<Weak<Engine>>>);
+
+impl Kin {
+    /// Another one.
+    pub(super) fn add(&self, engine: &Arc<Engine>) {
+        self.0.write().push(Arc::downgrade(engine));
+    }
+
+    /// One has failed, which all are told.
+    pub(super) fn tell(&self, error: &Error) {
+        let all: Vec<_> = self.0.read().iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|engine| engine.fail(error));
+    }
+}

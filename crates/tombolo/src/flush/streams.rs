@@ -1,0 +1,74 @@
+//! Flushes of streams beside the main one, whose keyspaces the main one makes and drops.
+//!
+//! The manifest learns of that with the main stream's flushes. Until it knows a keyspace, no table
+//! of it can be named; and what lives the manifest says, not the catalog: a drop that is in the
+//! main log alone may be lost, and with it would go what a flush had left out.
+
+use std::sync::Arc;
+
+use tombolo_format::manifest::{MAIN_STREAM, TableDescription};
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use super::delete_unnamed;
+use crate::engine::{Engine, Sealed, Store};
+use crate::manifest::State;
+use crate::write;
+
+/// Waits until the manifest knows, or knew, every keyspace of a memtable: has the main stream's
+/// flush tell it, if need be.
+///
+/// # Errors
+/// `Closed` when the database stops meanwhile.
+pub(super) async fn wait_until_known(engine: &Arc<Engine>, sealed: &Sealed) -> Result<()> {
+    if engine.stream_id() == MAIN_STREAM {
+        return Ok(());
+    }
+    let Some(newest) = sealed.memtable.lists().into_iter().map(|(id, _)| id).max() else { return Ok(()) };
+    let main = engine.main_engine();
+    let mut is_asked = false;
+    loop {
+        // Subscribed before it looks: what comes in between is not missed.
+        let progress = main.progress.subscribe();
+        if newest < engine.manifest.state().next_keyspace_id() {
+            return Ok(());
+        }
+        if engine.is_stopping() || main.is_stopping() {
+            return Err(Error::new(ErrorKind::Closed, "the database stopped before a keyspace was known"));
+        }
+        if !std::mem::replace(&mut is_asked, true) {
+            write::seal(&main);
+        }
+        let _woken = progress.await;
+    }
+}
+
+/// Keyspaces that a flush leaves out though the manifest says that they live: a mutant.
+pub(super) fn left_out(engine: &Engine, sealed: &Sealed) -> Vec<u32> {
+    if engine.stream_id() == MAIN_STREAM || !is_enabled(Mutant::StreamFlushGoesByCatalog) {
+        return Vec::new();
+    }
+    let ids = sealed.memtable.lists().into_iter().map(|(id, _)| id);
+    ids.filter(|id| engine.catalog.by_id(*id).is_none()).collect()
+}
+
+/// Deletes tables of keyspaces that the manifest has dropped since they were written.
+pub(super) async fn leave_dropped(store: &Store, tables: &mut Vec<TableDescription>) {
+    if store.stream_id() == MAIN_STREAM {
+        return;
+    }
+    let state = store.manifest.state();
+    let gone = |table: &mut TableDescription| state.keyspace(table.keyspace).is_none();
+    let dropped: Vec<_> = tables.extract_if(.., gone).collect();
+    if !dropped.is_empty() {
+        delete_unnamed(store, &dropped).await;
+    }
+}
+
+/// Whether a keyspace of a memtable was dropped in the manifest since `state`: then edits of before
+/// do not fit.
+pub(super) fn drops_meanwhile(store: &Store, state: &State, sealed: &Sealed) -> bool {
+    let newest = store.manifest.state();
+    let is_dropped = |(id, _): &(u32, _)| state.keyspace(*id).is_some() && newest.keyspace(*id).is_none();
+    store.stream_id() != MAIN_STREAM && sealed.memtable.lists().iter().any(is_dropped)
+}
