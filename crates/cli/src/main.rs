@@ -26,6 +26,7 @@ mod machine;
 mod manual;
 mod metrics;
 mod migrate;
+mod mirror;
 mod note;
 mod output;
 mod place;
@@ -117,6 +118,8 @@ enum Command {
     /// Makes, verifies, restores and deletes backups in another store.
     #[command(subcommand)]
     Backup(backup::Command),
+    /// Keeps a second database that follows a first one, and may take its place.
+    Mirror(mirror::Arguments),
     /// Waits beside a writer, and takes the database over once that is gone.
     Standby(standby::Arguments),
     /// Runs a node that lends memory to near-compute logs, or asks one what it does.
@@ -296,6 +299,7 @@ fn main() -> ExitCode {
         Command::Compactor(command) => compactor::run(&command, &output),
         Command::Log(command) => log::run(&command, &output),
         Command::Zoned(command) => zoned::run(&command, &output),
+        Command::Mirror(arguments) => mirror::run(&arguments, &output),
         Command::Standby(arguments) => standby::run(&arguments, &output),
         Command::Migrate(command) => migrate::run(&command, &output),
         Command::Gc(arguments) => gc::run(&arguments, &output),

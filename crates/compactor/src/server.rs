@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +14,8 @@ use tombolo_env::{
     Completer, Completion, Connection, Either, Env, Task, TaskClass, completion, either, within,
 };
 use tombolo_format::compaction::WorkerStatus;
+use tombolo_segment::announce::Announcer;
+use tombolo_segment::message::{NodeIncarnation, NodeMedium, NodeStatus};
 use tombolo_segment::wire::credentials::{Credentials, admit};
 use tombolo_segment::wire::hello::{Challenge, Farewell, Hello, PROOF_BYTES};
 use tombolo_segment::wire::inbox::{INBOX_BYTES, Inbox};
@@ -30,6 +32,8 @@ const INTRODUCTION_MAX: Duration = Duration::from_secs(5);
 const BEGIN_MAX: Duration = Duration::from_secs(10);
 /// How often a writer hears that its job goes on.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
+/// How often one that is announced looks whether that is over.
+const ANNOUNCE_LOOK: Duration = Duration::from_millis(250);
 /// Offers that wait at most.
 const WAITING_MAX: usize = 64;
 
@@ -52,6 +56,16 @@ pub struct Compactor {
     shared: Arc<Shared>,
     address: String,
     _accepting: Task,
+    announcing: Option<Announcing>,
+}
+
+/// A worker that is announced.
+#[derive(Debug)]
+struct Announcing {
+    is_over: Arc<AtomicBool>,
+    _task: Task,
+    /// What announces it, once that is over.
+    left: Completion<Announcer>,
 }
 
 #[derive(Debug)]
@@ -94,7 +108,7 @@ pub async fn serve(env: &Env, worker: CompactionWorker, options: CompactorOption
     });
     let accepting =
         env.spawn(TaskClass::Network, "writers of a worker", accept(Arc::clone(&shared), listener));
-    Ok(Compactor { shared, address, _accepting: accepting })
+    Ok(Compactor { shared, address, _accepting: accepting, announcing: None })
 }
 
 impl Compactor {
@@ -114,6 +128,62 @@ impl Compactor {
     /// What it says of itself.
     pub fn status(&self) -> WorkerStatus {
         self.shared.status()
+    }
+
+    /// Announces it again and again, as nodes are, so that writers find it ([`crate::Found`]). A
+    /// place that does not answer is asked again.
+    pub fn announce(&mut self, mut announcer: Announcer) {
+        let is_over = Arc::<AtomicBool>::default();
+        let (ended, left) = completion();
+        let (over, env) = (Arc::clone(&is_over), self.shared.env.clone());
+        let incarnation = NodeIncarnation(env.random_u64());
+        let task = self.shared.env.spawn(TaskClass::Network, "announcements of a worker", async move {
+            let mut next = env.now();
+            while !over.load(Ordering::Acquire) {
+                if env.now() >= next {
+                    let announced = within(&env, INTRODUCTION_MAX, announcer.announce(said_by(incarnation)));
+                    match announced.await {
+                        Some(Ok(())) => {}
+                        Some(Err(error)) => tracing::warn!(%error, "a worker could not be announced"),
+                        None => tracing::warn!("announcing a worker took too long"),
+                    }
+                    next = env.now() + announcer.period();
+                }
+                env.sleep_until(next.min(env.now() + ANNOUNCE_LOOK)).await;
+            }
+            ended.complete(announcer);
+        });
+        self.announcing = Some(Announcing { is_over, _task: task, left });
+    }
+
+    /// Takes its announcements back: it is about to end.
+    ///
+    /// # Errors
+    /// What the place says: the announcement then stays until writers take it for gone.
+    pub async fn withdraw(&mut self) -> Result<()> {
+        let Some(Announcing { is_over, left, _task }) = self.announcing.take() else { return Ok(()) };
+        is_over.store(true, Ordering::Release);
+        match left.await {
+            Some(announcer) => announcer.withdraw().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// A worker, in the words of nodes: it lends no memory.
+fn said_by(incarnation: NodeIncarnation) -> NodeStatus {
+    NodeStatus {
+        incarnation,
+        bytes_max: 0,
+        bytes_taken: 0,
+        regions: 0,
+        names: 0,
+        medium: NodeMedium::Memory,
+        is_draining: true,
+        domain: String::new(),
+        drain_millis_left: None,
+        databases: 0,
+        holdings: Vec::new(),
     }
 }
 

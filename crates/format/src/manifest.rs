@@ -60,6 +60,7 @@
 //! | 25 time | {reached u64, bound u64, settled u64} in milliseconds, {set back u8}: [`Times`] |
 //! | 26 | cold store named | id u64, database u64, own u8, place |
 //! | 27 | aged | stream u32, sequence u64, seconds since the Unix epoch u64: all up to there was written by then |
+//! | 28 | marked | kind u8 (0 no mark, 1 mirror, 2 moving, 3 moved); but of kind 0 {database u64, incarnation u64, epoch u64, slot u64, sequence u64, milliseconds since the Unix epoch u64}, place: [`Mark`] |
 //!
 //! **Properties** of a table's description are a list ([`crate::property`]) with its length (u32)
 //! before it. It refuses a critical one that it does not know, and keeps the others wherever the
@@ -78,6 +79,7 @@
 //! | 8 | yes | the bounds of the keys that count |
 //! | 9 | no | what a program's own collectors said of it ([`crate::collected`]) |
 //! | 11 | no | the sequence numbers that cut its entries into eighths ([`crate::cold`]) |
+//! | 12 | no | of which table of another database it is a copy ([`mark`]) |
 //!
 //! Feature bits of a description are those of the table's footer. First and last key are those of
 //! entries and range deletes together.
@@ -93,7 +95,8 @@
 //! Those with an edit 2, 10 or 14 of another stream than the main one have bit 1,
 //! [`FEATURE_STREAMS`]: who does not know it would pass over the logs of those streams. Those with
 //! edits 26 and 27 have bit 2, [`FEATURE_COLD`]: who does not know it would look for tables in the
-//! wrong store.
+//! wrong store. Those with an edit 28 have bit 3, [`FEATURE_MARKED`]: who does not know it would
+//! write to a mirror, or to a database that has moved.
 //!
 //! **Snapshot object:** a header, then chunks, the last of them with the flag 'end'; encoded and
 //! decoded chunk by chunk ([`snapshot`]).
@@ -110,10 +113,12 @@ use crate::property::{PROPERTY_ENTRY_SUM, Property, PropertyList, RangeDeletes, 
 use crate::value_object::{PROPERTY_VALUE_OBJECTS, Referred, decode_referred};
 
 mod edit;
+pub mod mark;
 mod record;
 pub mod snapshot;
 
 pub use edit::{EDIT_BYTES_MAX, decode_edit, encode_edit};
+use mark::{CopyOf, Mark, PROPERTY_COPY_OF};
 pub use record::{
     RECORD_BYTES_MAX, RECORD_FEATURES_KNOWN, RECORD_HEADER_BYTES, RECORD_MAGIC, RECORD_VERSION,
     decode_record, encode_record, record_hash,
@@ -136,6 +141,8 @@ pub const FEATURE_STREAMS: u64 = 2;
 /// Incompatible feature bit of records and snapshots: tables lie in a cold store, or samples say
 /// how old sequence numbers are.
 pub const FEATURE_COLD: u64 = 4;
+/// Incompatible feature bit of records and snapshots: the database is a mirror, or has moved.
+pub const FEATURE_MARKED: u64 = 8;
 /// The stream of keyspaces that have none of their own, and of the database itself.
 pub const MAIN_STREAM: u32 = 0;
 /// Most bytes of a place.
@@ -233,6 +240,11 @@ impl TableDescription {
     #[inline]
     pub fn cold(&self) -> Option<u64> {
         self.properties.known().cold
+    }
+
+    /// Of which table of another database it is a copy, if it is one.
+    pub fn copy_of(&self) -> Option<CopyOf> {
+        self.properties.get(PROPERTY_COPY_OF).and_then(|value| CopyOf::decode(value).ok())
     }
 
     /// The sequence numbers that cut its entries into eighths, if it was written with them.
@@ -512,6 +524,9 @@ pub enum Edit {
         /// Up to where, and by when.
         aged: Aged,
     },
+    /// Nobody may write to the database from here on but the process that marks it, because of
+    /// another database; or, without a mark, anybody may again.
+    Marked(Option<Mark>),
 }
 
 impl Edit {
@@ -521,6 +536,7 @@ impl Edit {
             Edit::SourceNamed(_) | Edit::SourceUnnamed { .. } => FEATURE_SOURCES,
             Edit::TableAdded(table) if table.source.is_some() => FEATURE_SOURCES,
             Edit::ColdStoreNamed(_) | Edit::Aged { .. } => FEATURE_COLD,
+            Edit::Marked(_) => FEATURE_MARKED,
             Edit::LogNamed { role: LogRole::Stream(_), .. } => FEATURE_STREAMS,
             Edit::KeyspaceCreated { stream, .. } | Edit::StreamReached { stream, .. }
                 if *stream != MAIN_STREAM =>

@@ -34,6 +34,7 @@ mod liveness;
 mod locks;
 mod manifest;
 mod memtable;
+mod mirror;
 mod op;
 mod operator;
 mod options;
@@ -85,6 +86,9 @@ pub use filter::{
 pub use flash::{FlashCache, FlashCacheOptions, FlashCacheStats};
 pub use liveness::asking::Answered;
 pub use liveness::presence::{Presence, Seen, Writer};
+pub use mirror::{
+    Difference, HandedOver, Mirror, MirrorOptions, MirrorState, MirrorStatus, Promoted, Verified,
+};
 pub use op::Op;
 pub use operator::{
     AssociativeOperator, FullOperator, Operator, OperatorError, OperatorName, encode_set, set_elements,

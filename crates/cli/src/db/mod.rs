@@ -30,6 +30,7 @@ use crate::database::{
 };
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::mirror;
 use crate::output::Output;
 use crate::progress;
 use crate::text::{self, Form, FormArguments};
@@ -88,6 +89,10 @@ pub enum Command {
     /// no more.
     #[command(subcommand)]
     Clones(clones::Command),
+    /// Moves a live database to another place, and says how long it took no writes.
+    Move(mirror::Move),
+    /// Makes a mirror a database that is written, and says what it lacks of its source.
+    Promote(mirror::Promote),
     /// Lists, creates, changes and drops keyspaces.
     #[command(subcommand)]
     Keyspace(keyspaces::Command),
@@ -275,6 +280,8 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::Checkpoint(command) => checkpoint::run(command, output),
         Command::Clone(arguments) => checkpoint::clone(arguments, output),
         Command::Clones(command) => clones::run(command, output),
+        Command::Move(arguments) => mirror::move_to(arguments, output),
+        Command::Promote(arguments) => mirror::promote(arguments, output),
         Command::Stats(arguments) => look::stats(arguments, output),
         Command::Properties(arguments) => look::properties(arguments, output),
         Command::Time(arguments) => time::run(arguments, output),

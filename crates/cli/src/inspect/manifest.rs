@@ -415,6 +415,21 @@ fn edit_part(edit: &Edit, at: u64, report: &mut Report) {
             ];
             ("aged", fields)
         }
+        Edit::Marked(mark) => {
+            let fields = mark.as_ref().map_or_else(Vec::new, |mark| {
+                vec![
+                    ("kind", json!(format!("{:?}", mark.kind).to_lowercase())),
+                    ("place", json!(mark.place)),
+                    ("database", json!(format!("{:016x}", mark.database))),
+                    ("incarnation", json!(mark.incarnation)),
+                    ("epoch", json!(mark.epoch)),
+                    ("slot", json!(mark.slot)),
+                    ("sequence", json!(mark.sequence.0)),
+                    ("unix_ms", json!(mark.unix_ms)),
+                ]
+            });
+            ("marked", fields)
+        }
         Edit::StreamReached { stream, sequence } => {
             ("stream reached", vec![("stream", json!(stream)), ("sequence", json!(sequence.0))])
         }

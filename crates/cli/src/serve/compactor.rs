@@ -9,11 +9,13 @@ use tombolo::{CompactionWorker, MemoryBudget, Registry};
 use tombolo_compactor::{Compactor, CompactorOptions};
 use tombolo_env::Env;
 use tombolo_format::compaction::WorkerStatus;
+use tombolo_segment::announce::{Announcer, Place};
 
-use super::node::is_loopback;
+use super::node::{announced_at, is_loopback};
 use super::{SECRET_VARIABLE, Showing};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::note::note;
 use crate::output::Output;
 use crate::text::size;
 
@@ -24,6 +26,8 @@ Examples:
   tombolo serve compactor                                              for writers on this host, without a secret
   openssl rand -hex 32 > secret; chmod 600 secret
   tombolo serve compactor --listen 10.0.0.9:7430 --memory 1GiB --jobs 4 --secret-file secret
+  tombolo serve compactor --announce s3://bucket/registry              writers look for it there
+  tombolo serve compactor --announce etcd://10.0.0.1:2379              or there
 
 A writer opens its database with the addresses of workers and the setting compaction=remote_or_local or remote, and its compactions run here: the worker
 reads a job's tables from the store, merges them, writes the outputs there, and answers. It opens the store by the URI that the job says, with the rights
@@ -47,6 +51,15 @@ pub struct Arguments {
     connections_max: usize,
     #[command(flatten)]
     showing: Showing,
+    /// A store, or an etcd (etcd://host:2379), to announce the worker in, so that writers find it.
+    #[arg(long, value_name = "URI", value_parser = crate::place::place)]
+    announce: Option<String>,
+    /// The name of the registry within it.
+    #[arg(long, value_name = "NAME", default_value = "compactors", requires = "announce")]
+    registry: String,
+    /// Where writers reach the worker, host:port, when that is not where it listens.
+    #[arg(long, value_name = "ADDRESS", requires = "announce")]
+    advertise: Option<String>,
     /// Print figures every so many seconds; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     report_seconds: u64,
@@ -54,6 +67,8 @@ pub struct Arguments {
 
 /// How often it looks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long the place may take to forget a worker that ends.
+const WITHDRAW_MAX: Duration = Duration::from_secs(5);
 
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
@@ -75,7 +90,14 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         jobs_max: arguments.jobs.into(),
         connections_max: arguments.connections_max,
     };
-    let compactor = env.block_on(Compactor::start(&env, worker, options))?;
+    // A wrong command line is told of before anybody offers something here.
+    let announce = arguments.announce.as_deref();
+    let place = announce.map(|uri| Place::open(&env, &Registry::with_defaults(), uri)).transpose()?;
+    let mut compactor = env.block_on(Compactor::start(&env, worker, options))?;
+    if let Some(place) = place {
+        let address = announced_at(arguments.advertise.as_deref(), compactor.address())?.to_owned();
+        compactor.announce(Announcer::new(&env, place, &arguments.registry, &address)?);
+    }
     output.result(
         || json!({ "listening": compactor.address(), "worker": as_json(&compactor.status()) }),
         || format!("listening on {}; {}", compactor.address(), as_text(&compactor.status())),
@@ -91,6 +113,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
             output.result(|| as_json(&status), || as_text(&status))?;
             output.finish()?;
         }
+    }
+    let limit = env.now() + WITHDRAW_MAX;
+    if let Some(Err(error)) = env.block_on_until(compactor.withdraw(), limit) {
+        note(format_args!("the worker's announcement stays until writers take it for gone: {error}"));
     }
     Ok(())
 }

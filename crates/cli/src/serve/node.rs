@@ -143,7 +143,7 @@ pub fn is_loopback(address: &str) -> bool {
 }
 
 /// Where the node is announced to be: where it listens, unless something else is said.
-fn announced_at<'a>(advertised: Option<&'a str>, listening: &'a str) -> Result<&'a str> {
+pub(super) fn announced_at<'a>(advertised: Option<&'a str>, listening: &'a str) -> Result<&'a str> {
     let at_all =
         |address: &str| address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
     let address = advertised.unwrap_or(listening);

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::mark::{Mark, MarkKind};
 use super::{
     Edit, LogRole, MAIN_STREAM, PLACE_BYTES_MAX, Source, TableDescription, TableName, TableSource,
     WRITER_TEXT_BYTES_MAX, Writer,
@@ -51,7 +52,14 @@ const KEYSPACE_EMPTIED: u8 = 24;
 const TIME: u8 = 25;
 const COLD_STORE_NAMED: u8 = 26;
 const AGED: u8 = 27;
-const TAG_MAX: u8 = AGED;
+const MARKED: u8 = 28;
+const TAG_MAX: u8 = MARKED;
+
+const MARK_NONE: u8 = 0;
+const MARK_MIRROR: u8 = 1;
+const MARK_MOVING: u8 = 2;
+const MARK_MOVED: u8 = 3;
+const MARK_MAX: u8 = MARK_MOVED;
 
 const ROLE_MAIN: u8 = 1;
 const ROLE_APPLICATION: u8 = 2;
@@ -208,6 +216,10 @@ fn encode_body(edit: &Edit, out: &mut Vec<u8>) -> Result<u8> {
             body.u64(aged.unix_seconds);
             AGED
         }
+        Edit::Marked(mark) => {
+            body.mark(mark.as_ref())?;
+            MARKED
+        }
         Edit::StreamReached { stream, sequence } => {
             body.u32(*stream);
             body.u64(sequence.0);
@@ -266,6 +278,22 @@ impl Body<'_> {
         };
         self.0.push(role);
         self.u32(stream);
+    }
+
+    fn mark(&mut self, mark: Option<&Mark>) -> Result<()> {
+        let kind = match mark.map(|mark| mark.kind) {
+            None => MARK_NONE,
+            Some(MarkKind::Mirror) => MARK_MIRROR,
+            Some(MarkKind::Moving) => MARK_MOVING,
+            Some(MarkKind::Moved) => MARK_MOVED,
+        };
+        self.0.push(kind);
+        let Some(mark) = mark else { return Ok(()) };
+        let Mark { database, incarnation, epoch, slot, sequence, unix_ms, .. } = mark;
+        [*database, *incarnation, *epoch, *slot, sequence.0, *unix_ms]
+            .into_iter()
+            .for_each(|it| self.u64(it));
+        self.bytes(mark.place.as_bytes(), PLACE_BYTES_MAX, "the place of a mark")
     }
 
     fn log(&mut self, epoch: u64, lane: u32) {
@@ -378,6 +406,7 @@ fn decode_body(tag: u8, body: &[u8]) -> Result<Edit> {
         LOG_UNNAMED => Edit::LogUnnamed { epoch: reader.u64()?, lane: reader.u32()? },
         STREAM_REACHED => Edit::StreamReached { stream: reader.u32()?, sequence: sequence(&mut reader)? },
         LOG_TRIMMED => Edit::LogTrimmed { epoch: reader.u64()?, lane: reader.u32()?, entries: reader.u64()? },
+        MARKED => Edit::Marked(mark(&mut reader)?),
         KEYSPACE_CHANGED => {
             let id = reader.u32()?;
             let options =
@@ -450,6 +479,29 @@ fn time(reader: &mut Reader<'_>) -> Result<Edit> {
         set @ (0 | 1) => Ok(Edit::Time { times, is_set: set == 1 }),
         other => Err(FormatError::damaged(at + 24, "0 or 1", other.to_string())),
     }
+}
+
+fn mark(reader: &mut Reader<'_>) -> Result<Option<Mark>> {
+    let at = reader.position();
+    let kind = match reader.u8()? {
+        MARK_NONE => return Ok(None),
+        MARK_MIRROR => MarkKind::Mirror,
+        MARK_MOVING => MarkKind::Moving,
+        MARK_MOVED => MarkKind::Moved,
+        kind => {
+            return Err(FormatError::newer(at, format!("mark of kind {kind}; {MARK_MAX} is the last known")));
+        }
+    };
+    Ok(Some(Mark {
+        kind,
+        database: reader.u64()?,
+        incarnation: reader.u64()?,
+        epoch: reader.u64()?,
+        slot: reader.u64()?,
+        sequence: sequence(reader)?,
+        unix_ms: reader.u64()?,
+        place: reader.text(PLACE_BYTES_MAX)?.to_owned(),
+    }))
 }
 
 fn sequence(reader: &mut Reader<'_>) -> Result<SequenceNumber> {

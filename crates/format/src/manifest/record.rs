@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::edit::{decode_writer, encode_writer};
 use super::{
-    Edit, FEATURE_COLD, FEATURE_SOURCES, FEATURE_STREAMS, Part, Record, RecordKind, decode_edit, encode_edit,
+    Edit, FEATURE_COLD, FEATURE_MARKED, FEATURE_SOURCES, FEATURE_STREAMS, Part, Record, RecordKind,
+    decode_edit, encode_edit,
 };
 use crate::checksum::{crc32c, hash128};
 use crate::codec::Reader;
@@ -15,7 +16,7 @@ pub const RECORD_MAGIC: [u8; 8] = *b"TMBLOREC";
 /// The version written, and the newest read.
 pub const RECORD_VERSION: u32 = 1;
 /// Incompatible feature bits that this program knows: those of which every path takes account.
-pub const RECORD_FEATURES_KNOWN: u64 = FEATURE_SOURCES | FEATURE_STREAMS | FEATURE_COLD;
+pub const RECORD_FEATURES_KNOWN: u64 = FEATURE_SOURCES | FEATURE_STREAMS | FEATURE_COLD | FEATURE_MARKED;
 /// Bytes before the edits.
 pub const RECORD_HEADER_BYTES: usize = 104;
 /// Most bytes of a record.

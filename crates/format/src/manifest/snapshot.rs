@@ -27,7 +27,10 @@
 //!
 //! The record that names the object holds its length and the checksum of all of it (xxh3, 64 bits).
 
-use super::{EDIT_BYTES_MAX, Edit, FEATURE_COLD, FEATURE_SOURCES, FEATURE_STREAMS, decode_edit, encode_edit};
+use super::{
+    EDIT_BYTES_MAX, Edit, FEATURE_COLD, FEATURE_MARKED, FEATURE_SOURCES, FEATURE_STREAMS, decode_edit,
+    encode_edit,
+};
 use crate::checksum::{StreamHash, crc32c, crc32c_two, stamp};
 use crate::codec::Reader;
 use crate::error::{FormatError, Result, check_features, check_version};
@@ -37,7 +40,7 @@ pub const SNAPSHOT_MAGIC: [u8; 8] = *b"TMBLOSNA";
 /// The version written, and the newest read.
 pub const SNAPSHOT_VERSION: u32 = 1;
 /// Incompatible feature bits that this program knows: those of which every path takes account.
-pub const SNAPSHOT_FEATURES_KNOWN: u64 = FEATURE_SOURCES | FEATURE_STREAMS | FEATURE_COLD;
+pub const SNAPSHOT_FEATURES_KNOWN: u64 = FEATURE_SOURCES | FEATURE_STREAMS | FEATURE_COLD | FEATURE_MARKED;
 /// Bytes before the first chunk.
 pub const SNAPSHOT_HEADER_BYTES: usize = 60;
 /// Bytes of a chunk before its edits.

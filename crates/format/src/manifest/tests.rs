@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::mark::MarkKind;
 use super::snapshot::{SnapshotDecoder, SnapshotEncoder, SnapshotEnd, SnapshotIdentity};
 use super::*;
 use crate::FormatError;
@@ -88,6 +89,17 @@ fn all_edits() -> Vec<Edit> {
         Edit::StagedTableLive { name, level: 5, sequence: SequenceNumber(12) },
         Edit::KeyspaceEmptied { id: 1 },
         Edit::TableAdded(table(7).at_sequence(SequenceNumber(13))),
+        Edit::Marked(None),
+        Edit::Marked(Some(Mark {
+            kind: MarkKind::Moving,
+            place: "s3://bucket/orders".into(),
+            database: 1,
+            incarnation: 2,
+            epoch: 3,
+            slot: 4,
+            sequence: SequenceNumber(5),
+            unix_ms: 6,
+        })),
     ]
 }
 

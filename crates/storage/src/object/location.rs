@@ -3,7 +3,8 @@
 //! A **place** says where another database lies, from one's own on: `../orders`. It holds no
 //! service, no parameter and no secret, so that it may be written down: a process that follows it
 //! asks with the parameters of its own URI. Databases that are moved together find each other
-//! again.
+//! again. Where another store is meant, a place is its URI, without secrets and without how it is
+//! asked.
 
 use std::fmt;
 
@@ -26,6 +27,11 @@ const OF_ASKING: [&str; 9] = [
     "io",
     "timeout_seconds",
 ];
+
+/// Whether a place is on another store than that from which it is seen.
+pub fn is_elsewhere(place: &str) -> bool {
+    place.contains("://")
+}
 
 /// Opens the object store of a URI.
 pub type OpenStore = dyn Fn(&Env, &Uri) -> Result<Arc<dyn ObjectStore>> + Send + Sync;
@@ -114,11 +120,39 @@ impl StoreLocation {
         if place.is_empty() { Err(invalid("are the same place")) } else { Ok(place) }
     }
 
+    /// As [`StoreLocation::place_of`]; of a store of another service its URI.
+    ///
+    /// # Errors
+    /// `Invalid` when it is this one, or its URI holds a secret.
+    pub fn place_anywhere(&self, other: &StoreLocation) -> Result<String> {
+        match self.place_of(other) {
+            Err(error) if self.0.uri.scheme == other.0.uri.scheme && self.path() == other.path() => {
+                Err(error)
+            }
+            Err(_) => other.plain(),
+            place => place,
+        }
+    }
+
+    /// The URI without how it is asked.
+    fn plain(&self) -> Result<String> {
+        let mut uri = self.0.uri.clone();
+        uri.parameters.retain(|name, _| !OF_ASKING.contains(&name.as_str()));
+        if uri.to_string() == uri.shown() {
+            return Ok(uri.to_string());
+        }
+        let error = Error::new(ErrorKind::Invalid, format!("{} holds a secret", uri.shown()));
+        Err(error.advice("both manifests keep the URIs: give the secret by the environment instead"))
+    }
+
     /// The place of this store as seen from the one at `place`.
     ///
     /// # Errors
-    /// `Corrupt` for a place that is none.
+    /// `Corrupt` for a place that is none; `Invalid` for a URI that holds a secret.
     pub fn place_from(&self, place: &str) -> Result<String> {
+        if is_elsewhere(place) {
+            return self.plain();
+        }
         Ok(way(&self.uri_of(place)?.rest, &self.0.uri.rest))
     }
 
@@ -128,11 +162,14 @@ impl StoreLocation {
         segments(&self.0.uri.rest).join("/")
     }
 
-    /// The URI of another place, which is asked as this one is.
+    /// The URI of another place, which is asked as this one is if it is on the same store.
     ///
     /// # Errors
     /// `Corrupt` for a place that is none.
     pub fn uri_of(&self, place: &str) -> Result<Uri> {
+        if is_elsewhere(place) {
+            return Uri::parse(place);
+        }
         let mut uri = self.0.uri.clone();
         let Some(rest) = follow(&uri.rest, place) else {
             return Err(Error::corrupt(

@@ -425,7 +425,7 @@ pub(crate) fn edits(state: &State) -> Vec<Edit> {
         | Edit::LogReplayPoint { .. }
         | Edit::LogTrimmed { .. }
         | Edit::LogUnnamed { .. } => false,
-        Edit::WriterNamed { .. } | Edit::WriterClosed => false,
+        Edit::WriterNamed { .. } | Edit::WriterClosed | Edit::Marked(_) => false,
         Edit::TableStaged(_)
         | Edit::TableObsolete { .. }
         | Edit::TableCondemned { .. }

@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use tombolo_env::Completion;
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
+use tombolo_storage::location::is_elsewhere;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, Result};
 use tracing::Instrument;
@@ -45,7 +46,7 @@ use crate::engine::{
 };
 use crate::event::Event;
 use crate::flush::{Retries, count, delete_unnamed, never_named, tell_of_tables};
-use crate::manifest::{Collected, TableStatus, names};
+use crate::manifest::{Collected, State, TableStatus, names};
 use crate::resolve::operands_ms;
 use crate::slow::work_span;
 use crate::version::{Levels, TableHandle, Version};
@@ -53,7 +54,7 @@ use crate::write;
 use away::Away;
 use job::Run;
 use merge::{Failure, Merged};
-use pick::{Asked, Busy, Cursors, Job, Means, Picking, Settings, Turn};
+use pick::{Asked, Busy, Cursors, Job, Means, Picking, Reason, Settings, Turn};
 use world::{JobWorld, Terms};
 
 /// A database is idle that nobody has written to for so long.
@@ -267,6 +268,7 @@ impl Shared {
             snapshots_judged_ms: snapshots.iter().map(|(_, judged_ms)| *judged_ms).min().unwrap_or(u64::MAX),
             operands_ms: operands_ms(view.memtables().map(|memtable| memtable.ends())),
             collected: collected(background, keyspace.id),
+            far: far_sources(&background.manifest.state()),
             cold_up_to: background.cold_up_to(keyspace),
             is_idle: false,
         }
@@ -347,10 +349,24 @@ impl Shared {
     }
 }
 
-/// The value objects of a keyspace that are to be collected.
+/// The sources on other stores, by number.
+fn far_sources(state: &State) -> BTreeSet<u32> {
+    state.sources().filter(|source| is_elsewhere(&source.place)).map(|source| source.number).collect()
+}
+
+/// The value objects of a keyspace that are to be collected: those that lie on another store, too.
 fn collected(background: &Background, keyspace: u32) -> Collected {
     let state = background.manifest.state();
-    state.keyspace(keyspace).map_or_else(Collected::default, |keyspace| keyspace.values.collected())
+    let Some(keyspace) = state.keyspace(keyspace) else { return Collected::default() };
+    let (mut collected, far) = (keyspace.values.collected(), far_sources(&state));
+    if !far.is_empty() {
+        let is_far =
+            |object: &&Arc<TableDescription>| object.source.is_some_and(|of| far.contains(&of.source));
+        let known: BTreeSet<u64> = collected.objects.iter().map(|(identity, _)| *identity).collect();
+        let more = keyspace.values.objects().filter(is_far).map(|object| (object.identity, object.name));
+        collected.objects.extend(more.filter(|(identity, _)| !known.contains(identity)));
+    }
+    collected
 }
 
 /// What picking in a keyspace goes by. Whether its last level is kept the levels say, and not the
@@ -482,7 +498,7 @@ async fn replace(engine: &Arc<Engine>, job: &Job, outputs: Vec<TableDescription>
     for output in outputs.iter().filter(|output| !output.is_values()) {
         count_of_level(&counters.level_bytes_written, output.level, output.length);
     }
-    if let Err(error) = read_back::read_back(engine, &outputs).await {
+    if let Err(error) = read_back::read_back(engine, &outputs, job.reason == Reason::Pulled).await {
         delete_unnamed(engine, &outputs).await;
         return Err(error);
     }

@@ -48,6 +48,7 @@ mod dropped;
 mod expired;
 mod fifo;
 mod placed;
+mod pulled;
 mod tiered;
 
 /// Runs of level 0 that start a compaction.
@@ -162,6 +163,8 @@ pub(crate) enum Reason {
     Garbage,
     /// Much of it has gone cold.
     Cold,
+    /// It lies under a source on another store.
+    Pulled,
 }
 
 impl Reason {
@@ -180,6 +183,7 @@ impl Reason {
             Reason::Ingested => "ingested",
             Reason::Garbage => "garbage of values",
             Reason::Cold => "gone cold",
+            Reason::Pulled => "pulled from another store",
         }
     }
 }
@@ -408,6 +412,8 @@ pub(crate) struct Picking<'a> {
     pub(crate) operands_ms: u64,
     /// The value objects to collect.
     pub(crate) collected: Collected,
+    /// Sources on other stores, whose tables are pulled.
+    pub(crate) far: BTreeSet<u32>,
     /// Everything up to there has gone cold.
     pub(crate) cold_up_to: SequenceNumber,
     /// Nobody has written for a while.
@@ -464,7 +470,7 @@ impl Targets {
 
 /// Chooses the next job; `None` when nothing needs one, or what does must wait for a job that runs.
 pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
-    let trimmed = kept_aside(levels, &picking.settings);
+    let (all, trimmed) = (levels, kept_aside(levels, &picking.settings));
     let levels = trimmed.as_ref().unwrap_or(levels);
     if let Some(job) = expired::pick(levels, picking) {
         return Some(job);
@@ -479,7 +485,7 @@ pub(crate) fn pick(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     };
     let garbage = || apart::pick(levels, picking);
     let job = if picking.collected.is_urgent { garbage().or_else(shaped) } else { shaped().or_else(garbage) };
-    job.or_else(|| cold::pick(levels, picking))
+    job.or_else(|| cold::pick(levels, picking)).or_else(|| pulled::pick(all, picking))
 }
 
 /// The levels that compaction knows of, if one is kept that holds something: nobody merges it.

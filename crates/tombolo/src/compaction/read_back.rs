@@ -1,17 +1,18 @@
-//! Cold tables are read back before a record names them: what they take the place of goes.
+//! Cold tables, and those that were pulled from another store, are read back before a record names
+//! them: what they take the place of goes.
 
 use tombolo_format::manifest::TableDescription;
 use tombolo_storage::{Error, Purpose, Result};
 
 use crate::engine::Engine;
 
-/// Reads the ends of those among the outputs.
+/// Reads the ends of those among the outputs, or of all.
 ///
 /// # Errors
 /// `Corrupt` when one is not there as it was written; those of the store.
-pub(super) async fn read_back(engine: &Engine, outputs: &[TableDescription]) -> Result<()> {
+pub(super) async fn read_back(engine: &Engine, outputs: &[TableDescription], all: bool) -> Result<()> {
     let tables = engine.versions.tables();
-    for output in outputs.iter().filter(|output| output.cold().is_some()) {
+    for output in outputs.iter().filter(|output| all || output.cold().is_some()) {
         let (store, object) = tables.locate(output);
         let (from, end) = (output.length - u64::from(output.tail_bytes), output.length);
         let request = engine.request(Purpose::Verify);

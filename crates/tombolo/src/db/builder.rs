@@ -598,10 +598,10 @@ impl Builder {
         })
     }
 
-    /// Makes a database at another place of the same store that **shares** this one's tables: its
-    /// manifest names them where they lie, and a pin keeps them there. Nothing is copied, so that
-    /// it takes the same time for a gigabyte and for a terabyte; the clone is written, compacted
-    /// and cloned like any database, and what it writes is its own. Of the checkpoint named by
+    /// Makes a database at another place that **shares** this one's tables: its manifest names them
+    /// where they lie, and a pin keeps them there. Nothing is copied, so that it takes the same
+    /// time for a gigabyte and for a terabyte; the clone is written, compacted and cloned like any
+    /// database, and what it writes is its own. Of the checkpoint named by
     /// [`Builder::at_checkpoint`], or else of what tables hold now (entries only in a log are not
     /// in it: [`Db::share_to`] takes that as well). Disturbs no writer.
     ///
@@ -609,6 +609,10 @@ impl Builder {
     /// Compaction moves a clone away from its sources table by table; destroying it gives back all
     /// it keeps. Both places are stored as the way from one to the other: move them together, or
     /// not at all.
+    ///
+    /// A clone on another store serves reads and writes at once, too. It pulls its tables behind,
+    /// whenever it has nothing else to do, and lets go of its source once it has all: then the
+    /// source may be destroyed. Both manifests keep the other one's URI, which must hold no secret.
     ///
     /// ```no_run
     /// # fn main() -> tombolo::Result<()> {
@@ -622,9 +626,10 @@ impl Builder {
     ///
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; `AlreadyExists` when the target
-    /// holds a database with keyspaces; `Invalid` when it lies on another store; `Unsupported` for
-    /// stores that were not opened by URIs; `Busy` when tables were deleted faster than they could
-    /// be pinned; those of the stores. After `OutcomeUnknown` and `Fenced` the clone may be there.
+    /// holds a database with keyspaces; `Invalid` when it lies on another store and a URI holds a
+    /// secret; `Unsupported` for stores that were not opened by URIs; `Busy` when tables were
+    /// deleted faster than they could be pinned; those of the stores. After `OutcomeUnknown` and
+    /// `Fenced` the clone may be there.
     pub fn share_to(mut self, target: Builder) -> Op<()> {
         self.env = self.env.or_else(|| target.env.clone());
         self.start(
@@ -894,7 +899,29 @@ fn request(builder: Builder, env: Env) -> Result<recovery::Request> {
         application_logs,
         extensions,
         cold_store,
+        passes_mark: false,
     })
+}
+
+/// The settings of a builder, and the memory that it gives.
+///
+/// # Errors
+/// `Invalid`.
+pub(crate) fn memory_of(builder: &Builder) -> Result<(Options, Arc<MemoryBudget>)> {
+    builder.options.check()?;
+    let mut options = builder.options.clone();
+    let budget = budget_of(builder.budget.clone(), &mut options)?;
+    Ok((options, budget))
+}
+
+/// Opens a database whatever its mark.
+///
+/// # Errors
+/// As [`Builder::open`].
+pub(crate) async fn open_marked(mut builder: Builder, env: Env) -> Result<Db> {
+    builder.mode = OpenMode::Open;
+    let request = recovery::Request { passes_mark: true, ..request(builder, env)? };
+    Ok(Db::of_writer(recovery::open(request).await?))
 }
 
 async fn open(builder: Builder, env: Env) -> Result<Arc<Engine>> {

@@ -47,7 +47,7 @@ pub use application::{
 pub use batch::Batch;
 pub use blocking::{Blocking, BlockingKeyspace};
 pub use builder::Builder;
-pub(crate) use builder::{objects, stores};
+pub(crate) use builder::{memory_of, objects, open_marked, stores};
 pub use changes::{Before, Change, ChangeEvent, ChangeKind, Changes};
 pub use cursor::{Cursor, Unfolded};
 #[cfg(feature = "metrics")]

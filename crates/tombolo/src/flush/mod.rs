@@ -16,6 +16,7 @@
 
 mod ahead;
 mod buried;
+mod elsewhere;
 mod renewal;
 mod streams;
 mod tables;
@@ -33,6 +34,7 @@ use tombolo_storage::{Error, ErrorKind, LogId, LogOffset, Purpose, Result};
 use tracing::Instrument;
 
 use ahead::Ahead;
+pub(crate) use elsewhere::{Elsewhere, write_elsewhere};
 pub(crate) use tables::finish;
 use tables::{living, write_tables};
 use world::FlushWorld;

@@ -156,6 +156,18 @@ impl FlushWorld {
         }
     }
 
+    /// That of a memtable under which tables lie that are not looked at.
+    pub(super) fn over_others(
+        outputs: Arc<dyn FlushOutputs>,
+        state: Arc<State>,
+        moments: Moments,
+        engine: &Engine,
+    ) -> FlushWorld {
+        let (time_ms, table_bytes) = (engine.judged_ms(), engine.table_bytes());
+        let left_out = Vec::new();
+        FlushWorld { outputs, state, moments, filtering: None, left_out, time_ms, table_bytes, older: None }
+    }
+
     /// Says of keys of a keyspace whether nothing older of them lies anywhere, nor, with
     /// `keeps_last`, may come to lie. Keys must ascend from call to call.
     pub(super) fn bottom(&self, keyspace: u32, keeps_last: bool) -> Bottom {

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use tombolo_format::cold::{Aged, ColdStore};
 use tombolo_format::expiry::Times;
 use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::mark::{Mark, MarkKind};
 use tombolo_format::manifest::{
     Edit, KeyspaceOptions, LogRole, Part, Record, RecordKind, Source, TableDescription, TableName, Writer,
 };
@@ -235,6 +236,8 @@ pub struct State {
     cold: Arc<BTreeMap<u64, ColdStore>>,
     /// By when what was written, of each stream; both numbers ascend.
     ages: Arc<BTreeMap<u32, Vec<Aged>>>,
+    /// Why nobody may claim it, if so.
+    mark: Option<Arc<Mark>>,
     /// Parts of edits that take effect with their last one; forgotten when something else comes
     /// before it.
     begun: Vec<Arc<Vec<Edit>>>,
@@ -343,6 +346,16 @@ impl State {
     /// How far each stream had come at some time, whatever its tables and logs hold.
     pub fn streams(&self) -> &BTreeMap<u32, SequenceNumber> {
         &self.streams
+    }
+
+    /// What it is to another database, while nobody may write to it.
+    pub fn mark(&self) -> Option<&Mark> {
+        self.mark.as_deref()
+    }
+
+    /// As [`State::mark`], if it is of this kind.
+    pub fn mark_of(&self, kind: MarkKind) -> Option<&Mark> {
+        self.mark().filter(|mark| mark.kind == kind)
     }
 
     /// All that is known of the database's time.
@@ -480,7 +493,9 @@ impl State {
             }
             Edit::TableAdded(table) => self.name_table(table, origin, TableStatus::Live),
             Edit::TableStaged(table) => self.name_table(table, origin, TableStatus::Staged),
-            Edit::StagedTableLive { name, level, sequence } => self.go_live(*name, *level, *sequence),
+            Edit::StagedTableLive { name, level, sequence } => {
+                self.go_live((*name, *level, *sequence), origin)
+            }
             Edit::KeyspaceEmptied { id } => {
                 let keyspace = self.live_keyspace(*id)?;
                 let (levels, values) =
@@ -537,6 +552,10 @@ impl State {
             }
             Edit::ColdStoreNamed(cold) => self.name_cold_store(cold),
             Edit::Aged { stream, aged } => self.add_age(*stream, *aged),
+            Edit::Marked(mark) => {
+                self.mark = mark.clone().map(Arc::new);
+                Ok(())
+            }
             Edit::Time { times, is_set } => {
                 let goes_back =
                     times.reached_ms < self.times.reached_ms || times.settled_ms < self.times.settled_ms;
@@ -671,9 +690,11 @@ impl State {
         let in_order = table.first_key <= table.last_key && table.first_sequence <= table.last_sequence;
         let number = table.properties.sequence_override();
         let is_of_number = |number| (number, number) == (table.first_sequence, table.last_sequence);
+        // A staged copy has been part of another database.
+        let is_new = status == TableStatus::Staged && table.copy_of().is_none();
         if !in_order
-            || number.is_some_and(|number| !is_of_number(number) || status == TableStatus::Staged)
-            || (status == TableStatus::Staged && (table.is_values() || !table.referred().is_empty()))
+            || number.is_some_and(|number| !is_of_number(number) || is_new)
+            || (is_new && (table.is_values() || !table.referred().is_empty()))
             || (table.level > LEVEL_MAX && !table.is_values())
             || u64::from(table.tail_bytes) > table.length
             || table.deletes > table.entries
@@ -693,44 +714,59 @@ impl State {
             ));
         }
         let description = Arc::new(table.clone());
-        let keyspace = self.live_keyspace(table.keyspace)?;
-        if status == TableStatus::Staged {
-            // It is part of nothing yet.
-        } else if table.is_values() {
-            if !keyspace.values.add(&description) {
-                return refuse(format!("value object {:?} has the identity of another", table.name));
-            }
-        } else {
-            // A snapshot tells of tables that left the version before it tells of live ones.
-            let lacks = keyspace.values.lacks(table).filter(|_| origin != Origin::Snapshot);
-            if let Some(object) = lacks.filter(|_| !is_enabled(Mutant::ValuesObsoleteWhileReferred)) {
-                return refuse(format!(
-                    "table {:?} refers to value object {object:#018x}, which is not live",
-                    table.name
-                ));
-            }
-            keyspace.values.refer(table);
-            let level = keyspace.levels.entry(table.level).or_default();
-            level.0.insert(LevelKey::of(table), Arc::clone(&description));
+        // Staged, it is part of nothing yet.
+        if status != TableStatus::Staged {
+            self.enter(&description, origin)?;
         }
-        keyspace.named += 1;
+        self.live_keyspace(table.keyspace)?.named += 1;
         self.tables.insert(table.name, NamedTable { description, status });
         self.sort_in(table.name, status);
         self.count_of_source(table, 1);
         Ok(())
     }
 
-    /// A staged table enters the version.
-    fn go_live(&mut self, name: TableName, level: u8, sequence: SequenceNumber) -> Result<(), EditError> {
+    /// A table becomes part of the version.
+    fn enter(&mut self, table: &Arc<TableDescription>, origin: Origin) -> Result<(), EditError> {
+        let keyspace = self.live_keyspace(table.keyspace)?;
+        if table.is_values() {
+            if !keyspace.values.add(table) {
+                return refuse(format!("value object {:?} has the identity of another", table.name));
+            }
+            return Ok(());
+        }
+        // A snapshot tells of tables that left the version before it tells of live ones.
+        let lacks = keyspace.values.lacks(table).filter(|_| origin != Origin::Snapshot);
+        if let Some(object) = lacks.filter(|_| !is_enabled(Mutant::ValuesObsoleteWhileReferred)) {
+            return refuse(format!(
+                "table {:?} refers to value object {object:#018x}, which is not live",
+                table.name
+            ));
+        }
+        keyspace.values.refer(table);
+        let level = keyspace.levels.entry(table.level).or_default();
+        level.0.insert(LevelKey::of(table), Arc::clone(table));
+        Ok(())
+    }
+
+    /// A staged table enters the version: one that was made outside under the number given, a copy
+    /// as it is.
+    fn go_live(
+        &mut self,
+        (name, level, sequence): (TableName, u8, SequenceNumber),
+        origin: Origin,
+    ) -> Result<(), EditError> {
         let status = self.table_status(name)?;
-        if status != TableStatus::Staged || level > LEVEL_MAX {
+        let Some(table) = self.tables.get(&name) else { return Ok(()) };
+        let is_level = level <= LEVEL_MAX || table.description.is_values();
+        if status != TableStatus::Staged || !is_level {
             return refuse(format!("table {name:?} is {status:?} and cannot enter level {level}"));
         }
-        let Some(table) = self.tables.get(&name) else { return Ok(()) };
-        let staged = table.description.at_sequence(sequence);
+        let staged = match table.description.copy_of() {
+            Some(_) => (*table.description).clone(),
+            None => table.description.at_sequence(sequence),
+        };
         let live = Arc::new(TableDescription { level, ..staged });
-        let keyspace = self.live_keyspace(live.keyspace)?;
-        keyspace.levels.entry(level).or_default().0.insert(LevelKey::of(&live), Arc::clone(&live));
+        self.enter(&live, origin)?;
         self.tables.insert(name, NamedTable { description: live, status: TableStatus::Live });
         self.sort_in(name, TableStatus::Live);
         Ok(())
@@ -856,6 +892,7 @@ impl State {
         if self.times != Times::default() {
             edits.push(Edit::Time { times: self.times, is_set: false });
         }
+        edits.extend(self.mark().map(|mark| Edit::Marked(Some(mark.clone()))));
         edits.extend(self.sources().cloned().map(Edit::SourceNamed));
         edits.extend(self.cold_stores().cloned().map(Edit::ColdStoreNamed));
         for (stream, samples) in &*self.ages {

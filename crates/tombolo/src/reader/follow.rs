@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tombolo_format::manifest::mark::MarkKind;
 use tombolo_format::manifest::{LogRole, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
@@ -20,6 +21,7 @@ use crate::collection::{Pinned, pin_for_reader};
 use crate::engine::{Background, Engine, KeyspaceInfo, Sealed, View, ingested_of};
 use crate::manifest::State;
 use crate::manifest::chain::Tip;
+use crate::manifest::chain::open::marked;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::options::KeyspaceOptions;
 use crate::recovery::Replay;
@@ -131,7 +133,8 @@ pub(super) async fn release(pins: Vec<Arc<Pinned>>) {
 /// See the module's documentation.
 pub(super) struct Follower {
     engine: Arc<Engine>,
-    log_store: Arc<dyn LogStore>,
+    /// Without it only what tables hold is shown.
+    log_store: Option<Arc<dyn LogStore>>,
     context: LogContext,
     chain: ChainFollower,
     lease: Duration,
@@ -157,7 +160,7 @@ pub(super) struct Follower {
 impl Follower {
     pub(super) fn new(
         engine: &Arc<Engine>,
-        log_store: Arc<dyn LogStore>,
+        log_store: Option<Arc<dyn LogStore>>,
         context: LogContext,
         chain: ChainFollower,
         (lease, pinning): (Duration, Pinning),
@@ -198,6 +201,11 @@ impl Follower {
                 return Err(error.clone());
             }
             self.advance().await?;
+            if let Some(moved) = self.chain.tip().state.mark_of(MarkKind::Moved)
+                && self.pinning == Pinning::Needed
+            {
+                return Err(marked(moved));
+            }
             self.keep().await?;
             let slot = self.chain.tip().slot;
             match self.read_logs().await {
@@ -270,6 +278,7 @@ impl Follower {
     /// Reads on in all logs that the state names, oldest first; what the last one lacks.
     async fn read_logs(&mut self) -> Result<Option<Error>> {
         let mut lacks = None;
+        let Some(log_store) = self.log_store.clone() else { return Ok(None) };
         let state = Arc::clone(&self.state);
         self.logs.retain(|id, _| state.logs().contains_key(id));
         for (id, log) in state.logs().iter().filter(|(_, log)| log.role == LogRole::Main) {
@@ -284,8 +293,8 @@ impl Follower {
             }
             let record = LogRecord { id: *id, configuration: log.configuration.clone() };
             let mut reader = match log.sealed {
-                Some(sealed) => self.log_store.read(&self.context, &record, from, sealed).await?,
-                None => self.log_store.tail(&self.context, &record, from).await?,
+                Some(sealed) => log_store.read(&self.context, &record, from, sealed).await?,
+                None => log_store.tail(&self.context, &record, from).await?,
             };
             while let Some((entry, end)) = reader.next().await? {
                 if let Err(error) = self.replay.entry(&entry) {
@@ -334,6 +343,32 @@ impl Follower {
     /// Bytes of the entries that logs hold beyond what tables do.
     pub(super) fn replayed_bytes(&self) -> u64 {
         self.replay.bytes()
+    }
+
+    /// The state whose tables are shown.
+    pub(super) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Whether logs are read.
+    pub(super) fn reads_logs(&self) -> bool {
+        self.log_store.is_some()
+    }
+
+    /// Reads no logs from here on.
+    pub(super) fn without_logs(&mut self) {
+        self.log_store = None;
+    }
+
+    /// The newest that a round has seen of the chain.
+    pub(super) fn tip(&self) -> &Tip {
+        self.chain.tip()
+    }
+
+    /// Whether logs create or drop keyspaces of which the state says nothing.
+    pub(super) fn changes_keyspaces(&self) -> Result<bool> {
+        let shown: BTreeSet<u32> = self.replay.keyspaces()?.iter().map(|keyspace| keyspace.id).collect();
+        Ok(shown != self.state.keyspaces().map(|keyspace| keyspace.id).collect())
     }
 
     /// Gives everything back.

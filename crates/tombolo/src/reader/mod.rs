@@ -2,6 +2,7 @@
 //! `follow the chain → pin its tables → follow the log → show both as one cut`.
 //!
 //! - [`follow`]: one round, which brings the view up to date.
+//! - [`driven`]: a reader whose owner says when.
 //! - [`tasks`]: when rounds are made, and the heartbeats of pins.
 //!
 //! A reader goes on making rounds. A look makes one, and stays at what that shows. It needs no
@@ -18,8 +19,11 @@
 //! 4. Every table of a view is pinned, and the pin proven (rule 12), before the view is shown; the
 //!    view holds the pin. Of a look that cannot pin, no read of a table that is gone is an answer.
 
+mod driven;
 mod follow;
 mod tasks;
+
+pub(crate) use driven::Driven;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,6 +133,37 @@ pub(crate) struct FollowRequest {
 /// Opens a reader that follows, or a look: on return it shows everything that was acknowledged as
 /// durable before the call.
 pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
+    let (how, began) = (request.how, request.env.now());
+    let Begun { engine, following, follower, pins, reader } = begin(request).await?;
+    let Some(mut follower) = follower else {
+        tasks::keep(&engine, &following, pins, reader.lease);
+        return Ok(opened(engine, began));
+    };
+    if let Err(error) = follower.round().await {
+        follower.release_all().await;
+        return Err(error);
+    }
+    tasks::keep(&engine, &following, pins, reader.lease);
+    match how {
+        How::Follow(_) => tasks::follow(&engine, &following, follower, reader.lag / 2),
+        How::Look => {
+            engine.counters.replayed_bytes.store(follower.replayed_bytes(), Ordering::Relaxed);
+        }
+    }
+    Ok(opened(engine, began))
+}
+
+/// A reader that has shown the newest state, and has made no round yet.
+struct Begun {
+    engine: Arc<Engine>,
+    following: Arc<Following>,
+    /// What makes rounds; a look without logs needs none.
+    follower: Option<Follower>,
+    pins: Arc<Pins>,
+    reader: ReaderOptions,
+}
+
+async fn begin(request: FollowRequest) -> Result<Begun> {
     let FollowRequest { env, place, objects, log_store, options, budget, flash, operators, how } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
@@ -167,25 +202,15 @@ pub(crate) async fn open(request: FollowRequest) -> Result<Arc<Engine>> {
         How::Look => ReadOnly::Look { following: shown, tables_only: log_store.is_none() },
     };
     engine.set_read_only(reads, &refused());
-    let Some(log_store) = log_store else {
-        tasks::keep(&engine, &following, Arc::new(Pins::new(tip, kept.pin.as_ref())), reader.lease);
-        return Ok(opened(engine, began));
-    };
+    if log_store.is_none() && matches!(how, How::Look) {
+        let pins = Arc::new(Pins::new(tip, kept.pin.as_ref()));
+        return Ok(Begun { engine, following, follower: None, pins, reader });
+    }
     let context = engine.context.clone();
     let lease = (reader.lease, pinning);
-    let mut follower = Follower::new(&engine, log_store, context, chain, lease, kept, memtable_bytes)?;
-    if let Err(error) = follower.round().await {
-        follower.release_all().await;
-        return Err(error);
-    }
-    tasks::keep(&engine, &following, Arc::clone(&follower.pins), reader.lease);
-    match how {
-        How::Follow(_) => tasks::follow(&engine, &following, follower, reader.lag / 2),
-        How::Look => {
-            engine.counters.replayed_bytes.store(follower.replayed_bytes(), Ordering::Relaxed);
-        }
-    }
-    Ok(opened(engine, began))
+    let follower = Follower::new(&engine, log_store, context, chain, lease, kept, memtable_bytes)?;
+    let pins = Arc::clone(&follower.pins);
+    Ok(Begun { engine, following, follower: Some(follower), pins, reader })
 }
 
 fn opened(engine: Arc<Engine>, began: Instant) -> Arc<Engine> {

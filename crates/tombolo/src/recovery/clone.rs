@@ -50,7 +50,7 @@ pub(crate) struct CloneRequest {
 /// Makes a database that names the tables of another where they lie.
 pub(crate) async fn share(request: CloneRequest) -> Result<()> {
     // What is wrong with the request is told before anything is claimed.
-    location_of(&*request.source)?.place_of(location_of(&*request.target)?)?;
+    location_of(&*request.source)?.place_anywhere(location_of(&*request.target)?)?;
     request.choose().await?;
     let manifest = claim_empty(&request.env, &request.target, &*request.log_store).await?;
     let made = request.make(&manifest).await;
@@ -141,7 +141,7 @@ impl CloneRequest {
         for (number, (key, group)) in groups.iter().enumerate() {
             let there = location_of(&*group.store)?;
             let clone = PinnedFor {
-                place: there.place_of(target)?,
+                place: there.place_anywhere(target)?,
                 incarnation: manifest.incarnation().0,
                 database,
                 epoch: manifest.epoch().0,
@@ -164,7 +164,7 @@ impl CloneRequest {
             };
             let source = Source {
                 number: u32::try_from(number).unwrap_or(u32::MAX),
-                place: target.place_of(there)?,
+                place: target.place_anywhere(there)?,
                 incarnation: group.incarnation.0,
                 database: group.database,
                 pin,

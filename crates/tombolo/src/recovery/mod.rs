@@ -103,6 +103,8 @@ pub(crate) struct Request {
     pub(crate) extensions: Extensions,
     /// Where what has gone cold goes; `None`: as the manifest says.
     pub(crate) cold_store: Option<String>,
+    /// A mark that keeps others from claiming it is passed.
+    pub(crate) passes_mark: bool,
 }
 
 /// Opens a database, taking it over from others as far as the request says.
@@ -133,15 +135,17 @@ pub(crate) async fn open_on(
         application_logs,
         extensions,
         cold_store,
+        passes_mark,
     } = request;
     let membership = budget.join(options.memtable_bytes())?;
     let began = env.now();
     let mode = match mode {
         OpenMode::Create => manifest::OpenMode::Create,
+        OpenMode::Open if passes_mark => manifest::OpenMode::OpenMarked,
         OpenMode::Open => manifest::OpenMode::Open,
         OpenMode::CreateOrOpen => manifest::OpenMode::CreateOrOpen,
     };
-    if mode != manifest::OpenMode::Open {
+    if matches!(mode, manifest::OpenMode::Create | manifest::OpenMode::CreateOrOpen) {
         probe::exclusive::prove(&env, &objects).await?;
     }
     let claiming = Claiming { env: &env, objects: &objects, log_store: &*log_store, mode, take_over };
@@ -229,12 +233,12 @@ async fn name_cold_store(manifest: &Manifest, place: &str) -> Result<()> {
 }
 
 /// A claim, and from whom it may take the database.
-struct Claiming<'a> {
-    env: &'a Env,
-    objects: &'a Arc<dyn ObjectStore>,
-    log_store: &'a dyn LogStore,
-    mode: manifest::OpenMode,
-    take_over: TakeOver,
+pub(crate) struct Claiming<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) objects: &'a Arc<dyn ObjectStore>,
+    pub(crate) log_store: &'a dyn LogStore,
+    pub(crate) mode: manifest::OpenMode,
+    pub(crate) take_over: TakeOver,
 }
 
 /// How often somebody may come first while it is looked whether anybody lives.
@@ -246,7 +250,7 @@ impl Claiming<'_> {
     /// # Errors
     /// `InUse` when somebody has the database open who is not to be disturbed; those of
     /// [`Manifest::claim`].
-    async fn claim(&self, known: Option<Tip>, attempt: &mut Option<Attempt>) -> Result<Manifest> {
+    pub(crate) async fn claim(&self, known: Option<Tip>, attempt: &mut Option<Attempt>) -> Result<Manifest> {
         match self.take_over {
             TakeOver::Always => self.put(self.mode, known, Vec::new(), attempt).await,
             TakeOver::FromOthers => self.put(self.mode, known, opened_here(self.env), attempt).await,
@@ -426,7 +430,7 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
         refuse_with_clones(&clones::places(&env, &objects, loaded.incarnation).await?)
     };
     refuse().await?;
-    let (mode, take_over) = (manifest::OpenMode::Open, request.take_over);
+    let (mode, take_over) = (manifest::OpenMode::OpenMarked, request.take_over);
     let claiming = Claiming { env: &env, objects: &objects, log_store: &*log_store, mode, take_over };
     let manifest = claiming.claim(None, &mut None).await?;
     // Nobody has asked for that one's end, nor whether somebody needs it.

@@ -188,6 +188,7 @@ impl Case {
             snapshots_judged_ms: u64::MAX,
             operands_ms: u64::MAX,
             collected: Collected::default(),
+            far: std::collections::BTreeSet::new(),
             cold_up_to: SequenceNumber::ZERO,
             is_idle: false,
         }

@@ -7,6 +7,7 @@
 //! disturb the writer.
 
 use tombolo_format::manifest::Writer;
+use tombolo_format::manifest::mark::{Mark, MarkKind};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
@@ -24,6 +25,16 @@ pub enum OpenMode {
     Open,
     /// Open it, or create it when there is none.
     CreateOrOpen,
+    /// Open a database that nobody may write to, or any other: `NotFound` when there is none. For
+    /// who made its mark, takes it away, or destroys the database.
+    OpenMarked,
+}
+
+impl OpenMode {
+    /// Whether there must be a database.
+    fn needs_one(self) -> bool {
+        matches!(self, OpenMode::Open | OpenMode::OpenMarked)
+    }
 }
 
 /// What opening checks before it claims.
@@ -47,12 +58,20 @@ impl Policy {
     }
 
     fn check(&self, state: &State) -> Result<()> {
+        if let Some(mark) = state.mark()
+            && self.mode != OpenMode::OpenMarked
+            && !is_enabled(Mutant::MarkIgnored)
+        {
+            return Err(marked(mark));
+        }
         match (state.database(), self.mode) {
             (Some(_), OpenMode::Create) => {
                 Err(Error::new(ErrorKind::AlreadyExists, "there is a database here already")
                     .advice("open it instead, or destroy it first, or choose another place"))
             }
-            (None, OpenMode::Open) => Err(not_found("the creation of the database was never completed")),
+            (None, mode) if mode.needs_one() => {
+                Err(not_found("the creation of the database was never completed"))
+            }
             (Some(database), _) => {
                 self.log_identity.as_ref().map_or(Ok(()), |identity| check_log(state, identity))?;
                 if self.opened.contains(&(database.id, state.epoch())) {
@@ -79,6 +98,25 @@ pub(crate) fn check_log(state: &State, identity: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Nobody writes to a database with a mark.
+pub(crate) fn marked(mark: &Mark) -> Error {
+    let (what, advice) = match mark.kind {
+        MarkKind::Mirror => (
+            format!("the database is a mirror of {}", mark.place),
+            "read it, or let it take the other's place: `Mirror::promote`, `tombolo db promote`",
+        ),
+        MarkKind::Moving => (
+            format!("the database is about to move to {}", mark.place),
+            "end or undo the move: `tombolo db move` again, or with `--back`",
+        ),
+        MarkKind::Moved => (
+            format!("the database has moved to {}", mark.place),
+            "open it there; what lies here is of no use any more, and may be destroyed",
+        ),
+    };
+    Error::new(ErrorKind::Invalid, what).found(&mark.place).advice(advice)
 }
 
 /// This process has the database open.
@@ -145,7 +183,7 @@ impl Open {
             (Some(newest), destroyed) if destroyed.is_none_or(|destroyed| destroyed < newest) => {
                 self.load(newest)
             }
-            _ if self.policy.mode == OpenMode::Open => Step::Done(Err(not_found(match destroyed {
+            _ if self.policy.mode.needs_one() => Step::Done(Err(not_found(match destroyed {
                 Some(_) => "the database was destroyed",
                 None => "there is no database here",
             }))),
@@ -176,9 +214,7 @@ impl Open {
     }
 
     fn claim(&mut self, tip: Tip) -> Step<Result<Tip>> {
-        if tip.state.is_destroyed()
-            && is_enabled(Mutant::IncarnationReused)
-            && self.policy.mode != OpenMode::Open
+        if tip.state.is_destroyed() && is_enabled(Mutant::IncarnationReused) && !self.policy.mode.needs_one()
         {
             // What the mutant does: the life goes on behind its last record.
             let state = State::from_snapshot(tip.slot, tip.epoch(), &[]).unwrap_or_default();

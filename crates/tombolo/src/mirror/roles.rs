@@ -1,0 +1,355 @@
+//! A mirror takes the place of its source: because that is lost ([`promote`]), or in exchange
+//! ([`hand_over`]).
+//!
+//! `the source taken from its writer → all of it in tables → its mark: moving → published, nothing
+//! missing → the mirror's mark taken away → the source's mark: moved`.
+//!
+//! Invariants:
+//! 1. At most one of both can be claimed for writing at any time: the source's mark is there before
+//!    the mirror's goes.
+//! 2. The mirror's mark goes only when it holds all that the source does, at one sequence number.
+//! 3. A move is undone only by who has claimed the target after the mover, and has seen its mark.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo_env::Env;
+use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::Edit;
+use tombolo_format::manifest::mark::{Mark, MarkKind};
+use tombolo_storage::mutant::{Mutant, is_enabled};
+use tombolo_storage::{Error, ErrorKind, Result};
+
+use super::plan;
+use super::work::{Work, reached, shown};
+use crate::db::{Builder, Db, open_marked, stores};
+use crate::engine::unix_ms;
+use crate::manifest::{self, Manifest, State};
+use crate::options::TakeOver;
+use crate::reader::{Driven, FollowRequest, How, ReaderOptions};
+use crate::recovery::Claiming;
+
+/// What a database is that nobody may write to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MirrorState {
+    /// Whether it is a mirror. If not, it has moved, or is about to.
+    pub is_mirror: bool,
+    /// Whether it is about to move, which somebody has to end or undo.
+    pub is_moving: bool,
+    /// Where the other database lies.
+    pub place: String,
+    /// All writes of the other one up to here are in it, and none after; `None`: it has published
+    /// nothing yet.
+    pub sequence: Option<u64>,
+    /// When the other one had nothing newer, in milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// The newest write of the other one; `None`: it could not be asked, see `why`.
+    pub source_sequence: Option<u64>,
+    /// Why the other one could not be asked.
+    pub why: Option<String>,
+}
+
+impl MirrorState {
+    fn of(mark: &Mark) -> MirrorState {
+        let is_mirror = mark.kind == MarkKind::Mirror;
+        MirrorState {
+            is_mirror,
+            is_moving: mark.kind == MarkKind::Moving,
+            place: mark.place.clone(),
+            sequence: (!is_mirror || mark.slot > 0).then_some(mark.sequence.0),
+            unix_ms: mark.unix_ms,
+            source_sequence: None,
+            why: None,
+        }
+    }
+
+    /// Writes of the source that the mirror lacks; `None`: that is not known.
+    pub fn missing(&self) -> Option<u64> {
+        Some(self.source_sequence?.saturating_sub(self.sequence?))
+    }
+}
+
+/// A mirror that is a database of its own now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Promoted {
+    /// All writes of its source up to here are in it, and none after.
+    pub sequence: u64,
+    /// When its source had nothing newer, in milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// Writes of the source after that, which are not in it; `None`: the source could not be asked.
+    pub missing: Option<u64>,
+}
+
+/// What an exchange of roles came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HandedOver {
+    /// All writes up to here are in both.
+    pub sequence: u64,
+    /// How long neither took writes; zero where an earlier call has done all but the last step.
+    pub gap: Duration,
+    /// Where the database lies now.
+    pub place: String,
+}
+
+fn not_marked(at: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{at} is an ordinary database"))
+}
+
+async fn claim(env: &Env, builder: &Builder, take_over: TakeOver) -> Result<Manifest> {
+    let (objects, log_store) = stores(builder, env)?;
+    let mode = manifest::OpenMode::OpenMarked;
+    let claiming = Claiming { env, objects: &objects, log_store: &*log_store, mode, take_over };
+    claiming.claim(None, &mut None).await
+}
+
+/// Commits an edit and leaves the database, however it ends.
+async fn mark(manifest: &Manifest, mark: Option<Mark>) -> Result<()> {
+    let committed = manifest.committed_in_time(vec![Edit::Marked(mark)]).await;
+    manifest.leave().await;
+    committed.map(drop)
+}
+
+/// The newest write of a database that is acknowledged as durable.
+async fn newest_write(env: &Env, source: &Builder, database: u64) -> Result<SequenceNumber> {
+    let (objects, log_store) = stores(source, env)?;
+    let (options, budget) = crate::db::memory_of(source)?;
+    let driven = Driven::open(FollowRequest {
+        env: env.clone(),
+        place: source.uri.clone(),
+        objects,
+        log_store: Some(log_store),
+        options,
+        budget,
+        flash: None,
+        operators: source.operators.clone(),
+        how: How::Follow(ReaderOptions::default()),
+    })
+    .await?;
+    let found = driven.state().database().map_or(0, |database| database.id);
+    let newest = driven.engine().stream.visible();
+    driven.close().await;
+    if found != database {
+        let error = Error::new(ErrorKind::NotFound, format!("another database lies at {}", source.uri));
+        return Err(error.expected(format!("{database:016x}")).found(format!("{found:016x}")));
+    }
+    Ok(newest)
+}
+
+/// What the mark of a database says, and what its source has. `None` without a mark.
+pub(crate) async fn state_of(env: &Env, builder: &Builder) -> Result<Option<MirrorState>> {
+    let (objects, _) = stores(builder, env)?;
+    let loaded = manifest::load(env, &objects).await?;
+    let Some(found) = loaded.state.mark() else { return Ok(None) };
+    let mut state = MirrorState::of(found);
+    if state.is_mirror {
+        let source = Builder { registry: builder.registry.clone(), ..Db::builder(found.place.clone()) };
+        match newest_write(env, &source, found.database).await {
+            Ok(newest) => state.source_sequence = Some(newest.0),
+            Err(error) => state.why = Some(error.to_string()),
+        }
+    }
+    Ok(Some(state))
+}
+
+/// Takes the mark of a mirror away. See [`super::Mirror::promote`].
+pub(crate) async fn promote(env: &Env, builder: &Builder, force: bool) -> Result<Promoted> {
+    let at = shown(&builder.uri);
+    let state = state_of(env, builder).await?.ok_or_else(|| not_marked(&at))?;
+    if !state.is_mirror {
+        let what = if state.is_moving { "is about to move" } else { "has moved" };
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{at} is no mirror: it {what} to {}", state.place),
+        ));
+    }
+    check_made(&state, &at)?;
+    if let Some(missing) = state.missing().filter(|_| !force) {
+        let message = format!("the source of {at} is there, at {}", state.place);
+        return Err(Error::new(ErrorKind::Invalid, message)
+            .found(format!("{missing} writes that the mirror lacks"))
+            .advice(
+                "exchange the roles, which loses nothing: Mirror::hand_over, `tombolo db move`; or force the \
+                promotion, and write to one of both only",
+            ));
+    }
+    let take_over = if builder.take_over == TakeOver::Always { TakeOver::Always } else { TakeOver::Never };
+    let manifest = claim(env, builder, take_over).await?;
+    let found = manifest.state();
+    let Some(found) = found.mark_of(MarkKind::Mirror).cloned() else {
+        manifest.leave().await;
+        return Err(not_marked(&at));
+    };
+    mark(&manifest, None).await?;
+    let missing = state.source_sequence.map(|newest| newest.saturating_sub(found.sequence.0));
+    Ok(Promoted { sequence: found.sequence.0, unix_ms: found.unix_ms, missing })
+}
+
+/// # Errors
+/// `NotFound` of a mirror that has published nothing.
+fn check_made(state: &MirrorState, at: &str) -> Result<()> {
+    if state.sequence.is_some() || is_enabled(Mutant::PromotedUnmade) {
+        return Ok(());
+    }
+    let error =
+        Error::new(ErrorKind::NotFound, format!("the mirror at {at} holds no state of its source yet"));
+    Err(error.advice("mirror until it has published once; what it holds now is of no use by itself"))
+}
+
+/// See [`super::Mirror::hand_over`].
+pub(super) async fn hand_over(mut work: Work) -> Result<HandedOver> {
+    let exchanged = exchange(&mut work).await;
+    match exchanged {
+        Ok(handed) => {
+            work.driven.close().await;
+            work.manifest.leave().await;
+            finish(&work.env, &work.source, &work.target, handed).await
+        }
+        Err(error) => {
+            work.close().await;
+            Err(error)
+        }
+    }
+}
+
+/// Up to the mark of the mirror, which goes.
+async fn exchange(work: &mut Work) -> Result<HandedOver> {
+    // What takes long comes before the gap.
+    work.publish().await?;
+    let own = work.manifest.state();
+    let database = own.database().map_or(0, |database| database.id);
+    let began = work.env.now();
+    let mut source = work.source.clone();
+    source.env = Some(work.env.clone());
+    source.options.automatic_compaction = false;
+    source.take_over = TakeOver::Always;
+    let db = open_marked(source, work.env.clone()).await?;
+    let taken = take(
+        &db,
+        &Mark {
+            kind: MarkKind::Moving,
+            place: shown(&work.target.uri),
+            database,
+            incarnation: work.manifest.incarnation().0,
+            epoch: 0,
+            slot: 0,
+            sequence: SequenceNumber::ZERO,
+            unix_ms: unix_ms(&work.env),
+        },
+    )
+    .await;
+    let closed = db.close().await;
+    taken.and(closed)?;
+    let cut = if is_enabled(Mutant::MoveBehind) { None } else { Some(work.publish().await?) };
+    let (state, sequence) = match &cut {
+        Some(cut) => (Arc::clone(&cut.state), cut.reached),
+        None => (Arc::clone(work.driven.state()), reached(work.driven.state())),
+    };
+    if cut.is_some() {
+        check_equal(&work.manifest.state(), &state)?;
+    }
+    work.manifest.committed_in_time(vec![Edit::Marked(None)]).await?;
+    let gap = work.env.now().since(began);
+    Ok(HandedOver { sequence: sequence.0, gap, place: shown(&work.target.uri) })
+}
+
+/// Puts all of a database into tables, and marks it.
+async fn take(db: &Db, moving: &Mark) -> Result<()> {
+    let manifest = &db.engine().manifest;
+    match manifest.state().mark() {
+        None => {}
+        Some(mark) if mark.kind == MarkKind::Moving && mark.database == moving.database => {}
+        Some(mark) => return Err(crate::manifest::chain::open::marked(mark)),
+    }
+    db.flush().await?;
+    if is_enabled(Mutant::MoveUnmarked) {
+        return Ok(());
+    }
+    let sequence = reached(&manifest.state());
+    manifest.committed_in_time(vec![Edit::Marked(Some(Mark { sequence, ..moving.clone() }))]).await.map(drop)
+}
+
+/// # Errors
+/// `Bug` when the mirror lacks something of a source that nobody writes to.
+fn check_equal(mirror: &State, source: &State) -> Result<()> {
+    let missing = plan::missing(source, &plan::copies(mirror, source));
+    let tables = |state: &State| state.keyspaces().map(|keyspace| keyspace.tables().count()).sum::<usize>();
+    if missing.is_empty() && tables(mirror) == tables(source) && reached(mirror) >= reached(source) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Bug, "the mirror is not what its source is")
+        .expected(format!("{} tables, up to write {}", tables(source), reached(source).0))
+        .found(format!(
+            "{} tables, up to write {}; {} missing",
+            tables(mirror),
+            reached(mirror).0,
+            missing.len()
+        )))
+}
+
+/// The last step: the source's mark says that it has moved.
+async fn finish(env: &Env, source: &Builder, target: &Builder, handed: HandedOver) -> Result<HandedOver> {
+    let manifest = claim(env, source, TakeOver::Always).await?;
+    let found = manifest.state().mark().cloned();
+    let Some(moving) = found.filter(|mark| mark.kind != MarkKind::Mirror) else {
+        manifest.leave().await;
+        return if is_enabled(Mutant::MoveUnmarked) {
+            Ok(handed)
+        } else {
+            Err(not_marked(&shown(&source.uri)))
+        };
+    };
+    let place = shown(&target.uri);
+    mark(&manifest, Some(Mark { kind: MarkKind::Moved, place, ..moving })).await?;
+    Ok(handed)
+}
+
+/// Ends a move of which only the last step is missing; `None` when more is.
+///
+/// # Errors
+/// Those of both stores.
+pub(crate) async fn resume(env: &Env, source: &Builder, target: &Builder) -> Result<Option<HandedOver>> {
+    let (objects, _) = stores(source, env)?;
+    let loaded = manifest::load(env, &objects).await?;
+    let Some(moving) = loaded.state.mark_of(MarkKind::Moving) else { return Ok(None) };
+    let (objects, _) = stores(target, env)?;
+    let there = match manifest::load(env, &objects).await {
+        Ok(there) => there,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let is_it = there.state.database().is_some_and(|database| database.id == moving.database);
+    if !is_it || there.state.mark().is_some() {
+        return Ok(None);
+    }
+    let handed = HandedOver { sequence: moving.sequence.0, gap: Duration::ZERO, place: shown(&target.uri) };
+    finish(env, source, target, handed).await.map(Some)
+}
+
+/// Undoes a move that has not ended. See [`super::Mirror::undo_move`].
+pub(crate) async fn move_back(env: &Env, source: &Builder, target: &Builder) -> Result<()> {
+    let at = shown(&source.uri);
+    let (objects, _) = stores(source, env)?;
+    let loaded = manifest::load(env, &objects).await?;
+    let Some(moving) = loaded.state.mark_of(MarkKind::Moving).cloned() else {
+        return Err(Error::new(ErrorKind::Invalid, format!("{at} is not about to move")));
+    };
+    // A process that mirrors is fenced by this claim: the mark cannot go any more.
+    let there = claim(env, target, TakeOver::Always).await?;
+    let state = there.state();
+    there.leave().await;
+    let is_it = state.database().is_some_and(|database| database.id == moving.database);
+    let is_mirror = is_it && state.mark_of(MarkKind::Mirror).is_some();
+    if !is_mirror && !is_enabled(Mutant::MoveBackAfterwards) {
+        let message = if is_it {
+            format!("{at} has moved: {} is in its place", shown(&target.uri))
+        } else {
+            format!("{} is not the database to which {at} moves", shown(&target.uri))
+        };
+        return Err(Error::new(ErrorKind::Invalid, message).advice("end the move: `tombolo db move` again"));
+    }
+    let manifest = claim(env, source, TakeOver::Always).await?;
+    mark(&manifest, None).await
+}
