@@ -100,7 +100,6 @@ pub enum Mutant {
     MergeAnswersAlone,
     MergeLostOnMiss,
     MergeOrderReversed,
-    MergeLostAtCut,
     JoinedOperandsSeenBefore,
     OlderVersionsEndWithTheBlock,
     ViewKeepsFlushedMemtables,

@@ -337,10 +337,6 @@ impl Run {
                 }
                 continue;
             }
-            // Another part goes on from there.
-            if entry.is_none() && range.1.is_some() && is_enabled(Mutant::MergeLostAtCut) {
-                break;
-            }
             if retention.holds()
                 && entry.as_ref().is_none_or(|(key, _)| retention.is_due(key.user_key, key.trailer))
             {

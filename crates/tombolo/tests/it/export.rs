@@ -63,7 +63,7 @@ fn bytes_of(number: u32) -> Vec<u8> {
 /// merges folded, deletes as nothing. It takes the place of another keyspace's content.
 #[test]
 fn a_keyspace_moves_to_another_database_as_it_was_at_one_moment() {
-    let Two { from, to, .. } = Two::new();
+    let Two { from, to, world: _world } = Two::new();
     let source = from.create_keyspace("k", options()).wait().unwrap();
     for number in 0..300_u32 {
         let (key, value) = (format!("{number:04}"), bytes_of(number));
@@ -156,7 +156,7 @@ fn operands_are_kept_over_a_value_that_ends() {
 /// what was made until then is deleted.
 #[test]
 fn operands_that_end_are_not_kept_and_nothing_stays() {
-    let Two { from, .. } = Two::new();
+    let Two { from, world: _world, .. } = Two::new();
     let source = from.create_keyspace("k", options()).wait().unwrap();
     for number in 0..200_u32 {
         source.put_with(format!("{number:04}"), bytes_of(number), Durability::Accepted).wait().unwrap();

@@ -510,10 +510,9 @@ fn a_value_beyond_the_limit_stays_unfolded() {
 /// operand where a job is cut.
 #[test]
 fn no_operand_is_lost_where_a_compaction_is_cut() {
-    let env = World::new(1).process("p").env();
+    let kept = Kept::new("cut");
     let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=65536"]).unwrap();
-    let builder = Db::builder("mem://cut").env(env).registry(Registry::with_defaults());
-    let db = builder.options(options).open().wait().unwrap();
+    let db = kept.builder().options(options).open().wait().unwrap();
     let keys = db.create_keyspace("keys", self::options("append_comma")).wait().unwrap();
     let mut sums = BTreeMap::<Vec<u8>, Vec<u8>>::new();
     let mut snapshot = None;
@@ -546,14 +545,6 @@ fn no_operand_is_lost_where_a_compaction_is_cut() {
     db.compact().wait().unwrap();
     assert!(found(keys.scan::<&[u8]>(..)) == sums);
     assert!(db.verify().wait().unwrap().damage.is_empty());
-}
-
-#[cfg(feature = "mutants")]
-#[test]
-fn an_operand_that_is_lost_where_a_compaction_is_cut_is_noticed() {
-    use tombolo_storage::mutant::{Mutant, notices};
-
-    notices(Mutant::MergeLostAtCut, no_operand_is_lost_where_a_compaction_is_cut);
 }
 
 /// Operands that a read has joined in memory, and what lies between the reads: range deletes,
