@@ -12,7 +12,7 @@
 // destroy a null pointer does nothing. Memory to be freed is of malloc.
 //
 // Threads: databases, keyspaces, snapshots and values may be used by any number of threads at once;
-// options, batches and cursors by one at a time. Destroy a handle only when no thread uses it. A
+// options, batches, transactions and cursors by one at a time. Destroy a handle only when no thread uses it. A
 // database runs in threads of its own: open it after fork(), not before.
 
 #ifndef TOMBOLO_H
@@ -104,6 +104,30 @@
 // Opening fails with `InUse` when somebody has the database.
 #define TOMBOLO_TAKE_OVER_NEVER 2
 
+// Nobody is kept away: the second of two commits that meet ends with `Conflict`.
+#define TOMBOLO_OPTIMISTIC 0
+
+// Writes and reads for update lock their keys; others that want them wait.
+#define TOMBOLO_PESSIMISTIC 1
+
+// All reads see one state.
+#define TOMBOLO_SNAPSHOT_ISOLATION 0
+
+// As if transactions ran one after the other.
+#define TOMBOLO_SERIALIZABLE 1
+
+// The id says nothing of a commit, or it is a day old.
+#define TOMBOLO_TRANSACTION_UNKNOWN 0
+
+// It was committed.
+#define TOMBOLO_TRANSACTION_COMMITTED 1
+
+// It was rolled back.
+#define TOMBOLO_TRANSACTION_ROLLED_BACK 2
+
+// It is prepared, and waits for its decision.
+#define TOMBOLO_TRANSACTION_IN_DOUBT 3
+
 // An event is usual.
 #define TOMBOLO_LEVEL_INFO 0
 
@@ -130,6 +154,10 @@ typedef struct tombolo_options_t tombolo_options_t;
 
 // A state of all keyspaces, which stays as it is. Any number of threads may use it at once.
 typedef struct tombolo_snapshot_t tombolo_snapshot_t;
+
+// A transaction that has begun. One thread uses it at a time. After its commit, its preparation or
+// an error of these nothing but destroying it is left to do.
+typedef struct tombolo_transaction_t tombolo_transaction_t;
 
 // A value, or a key, that lies in the memory in which it was found.
 typedef struct tombolo_value_t tombolo_value_t;
@@ -509,6 +537,146 @@ const char *tombolo_cursor_value(const tombolo_cursor_t *cursor, size_t *length)
 
 // Looks at the database as it is now, in the gap before the entry where it stood.
 void tombolo_cursor_refresh(tombolo_cursor_t *cursor, char **error);
+
+// Begins a transaction over all keyspaces. `locking` is `TOMBOLO_OPTIMISTIC` or
+// `TOMBOLO_PESSIMISTIC`, `isolation` `TOMBOLO_SNAPSHOT_ISOLATION` or `TOMBOLO_SERIALIZABLE`,
+// `survives` `TOMBOLO_DURABLE` or another, of its commit. A pessimistic one waits for a lock for
+// `lock_wait_ms`; 0 is ten seconds. `id` is null, or a name of the caller's by which
+// `tombolo_transaction_outcome` says for a day what became of it.
+tombolo_transaction_t *tombolo_transaction_begin(const tombolo_t *database,
+                                                 int locking,
+                                                 int isolation,
+                                                 int survives,
+                                                 uint64_t lock_wait_ms,
+                                                 const char *id,
+                                                 size_t id_bytes,
+                                                 char **error);
+
+// Rolls it back if it has not ended, and lets go of it.
+void tombolo_transaction_destroy(tombolo_transaction_t *transaction);
+
+// The value of a key as the transaction sees it, copied: null when there is none, and after an
+// error. To be freed. With `for_update` it counts as written: others that write the key meet this
+// transaction.
+char *tombolo_transaction_get(const tombolo_transaction_t *transaction,
+                              const tombolo_keyspace_t *keyspace,
+                              const char *key,
+                              size_t key_bytes,
+                              int for_update,
+                              size_t *value_bytes,
+                              char **error);
+
+// Locks all keys from `from` on and before `to`, those that are not there included. A null pointer
+// of length 0 is no bound.
+void tombolo_transaction_lock_range(const tombolo_transaction_t *transaction,
+                                    const tombolo_keyspace_t *keyspace,
+                                    const char *from,
+                                    size_t from_bytes,
+                                    const char *to,
+                                    size_t to_bytes,
+                                    char **error);
+
+// A cursor over what the transaction sees: see `tombolo_cursor`. It sees the writes of the
+// transaction that were made before, and those since once it is refreshed.
+tombolo_cursor_t *tombolo_transaction_cursor(const tombolo_transaction_t *transaction,
+                                             const tombolo_keyspace_t *keyspace,
+                                             const char *from,
+                                             size_t from_bytes,
+                                             const char *to,
+                                             size_t to_bytes,
+                                             char **error);
+
+// Puts a value. A pessimistic transaction waits for the key.
+void tombolo_transaction_put(const tombolo_transaction_t *transaction,
+                             const tombolo_keyspace_t *keyspace,
+                             const char *key,
+                             size_t key_bytes,
+                             const char *value,
+                             size_t value_bytes,
+                             char **error);
+
+// Puts a value that lives for so many milliseconds from now on.
+void tombolo_transaction_put_ttl(const tombolo_transaction_t *transaction,
+                                 const tombolo_keyspace_t *keyspace,
+                                 const char *key,
+                                 size_t key_bytes,
+                                 const char *value,
+                                 size_t value_bytes,
+                                 uint64_t ttl_ms,
+                                 char **error);
+
+// Merges an operand into the value of a key, by the keyspace's operator.
+void tombolo_transaction_merge(const tombolo_transaction_t *transaction,
+                               const tombolo_keyspace_t *keyspace,
+                               const char *key,
+                               size_t key_bytes,
+                               const char *operand,
+                               size_t operand_bytes,
+                               char **error);
+
+// Removes a key, there or not.
+void tombolo_transaction_delete(const tombolo_transaction_t *transaction,
+                                const tombolo_keyspace_t *keyspace,
+                                const char *key,
+                                size_t key_bytes,
+                                char **error);
+
+// Removes a key that was put once since it was last removed.
+void tombolo_transaction_single_delete(const tombolo_transaction_t *transaction,
+                                       const tombolo_keyspace_t *keyspace,
+                                       const char *key,
+                                       size_t key_bytes,
+                                       char **error);
+
+// Removes all keys from `from` on and before `to`.
+void tombolo_transaction_delete_range(const tombolo_transaction_t *transaction,
+                                      const tombolo_keyspace_t *keyspace,
+                                      const char *from,
+                                      size_t from_bytes,
+                                      const char *to,
+                                      size_t to_bytes,
+                                      char **error);
+
+// Sets a savepoint, on top of those that are set.
+void tombolo_transaction_set_savepoint(tombolo_transaction_t *transaction, char **error);
+
+// Undoes all writes since the newest savepoint, and takes that away.
+void tombolo_transaction_rollback_to_savepoint(tombolo_transaction_t *transaction, char **error);
+
+// Commits it: all of its writes take effect, or none. Says the number of the commit, at which a
+// snapshot sees it. An error of the kind Conflict says that somebody else was there: begin again.
+uint64_t tombolo_transaction_commit(tombolo_transaction_t *transaction, char **error);
+
+// Undoes it, and ends it.
+void tombolo_transaction_rollback(tombolo_transaction_t *transaction, char **error);
+
+// Makes it durable under an id of the caller's without an effect yet, the first step of a commit
+// over several databases. Its locks are held, also after a crash, until `tombolo_decide`.
+void tombolo_transaction_prepare(tombolo_transaction_t *transaction,
+                                 const char *id,
+                                 size_t id_bytes,
+                                 char **error);
+
+// Commits a prepared transaction, or rolls it back where `commits` is 0. The same decision twice
+// is no error.
+void tombolo_decide(const tombolo_t *database,
+                    const char *id,
+                    size_t id_bytes,
+                    int commits,
+                    char **error);
+
+// Lends the id of each prepared transaction that was not decided to `use_bytes`, which must not
+// call this library; says how many there are.
+size_t tombolo_in_doubt(const tombolo_t *database,
+                        tombolo_use_bytes_t use_bytes,
+                        void *state,
+                        char **error);
+
+// What became of a transaction with this id: `TOMBOLO_TRANSACTION_COMMITTED` or another.
+int tombolo_transaction_outcome(const tombolo_t *database,
+                                const char *id,
+                                size_t id_bytes,
+                                char **error);
 
 // Begins a put; `ended` is told how it ended.
 void tombolo_put_then(const tombolo_keyspace_t *keyspace,

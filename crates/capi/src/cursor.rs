@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::ops::Bound;
 use std::ptr::null;
 
-use tombolo::{Cursor, Result};
+use tombolo::{Cursor, Result, TransactionCursor};
 
 use crate::boundary::{handle, handle_mut};
 use crate::keyspace::KeyspaceHandle;
@@ -12,7 +12,24 @@ use crate::reading::SnapshotHandle;
 use crate::{bytes, give, guarded};
 
 /// Stands at an entry, or at none. One thread uses it at a time.
-pub struct CursorHandle(pub(crate) Cursor);
+pub struct CursorHandle(pub(crate) Entries);
+
+/// Whose entries.
+#[allow(clippy::large_enum_variant, reason = "it lies in the box of its handle")]
+pub(crate) enum Entries {
+    OfKeyspace(Cursor),
+    OfTransaction(Box<TransactionCursor>),
+}
+
+/// Calls a method that both have.
+macro_rules! both {
+    ($cursor:expr, $entries:ident => $call:expr) => {
+        match $cursor {
+            Entries::OfKeyspace($entries) => $call,
+            Entries::OfTransaction($entries) => $call,
+        }
+    };
+}
 
 /// A cursor over the keys from `from` on and before `to`, of which a null pointer of length 0 is no
 /// bound. A null snapshot is now. It stands at no entry yet.
@@ -35,7 +52,7 @@ pub unsafe extern "C" fn tombolo_cursor(
             Some(snapshot) => snapshot.0.cursor::<&[u8]>(keyspace, (lower, upper)),
             None => keyspace.cursor::<&[u8]>((lower, upper)),
         };
-        Ok(Some(Box::new(CursorHandle(cursor))))
+        Ok(Some(Box::new(CursorHandle(Entries::OfKeyspace(cursor)))))
     })
 }
 
@@ -52,7 +69,7 @@ pub extern "C" fn tombolo_cursor_destroy(cursor: Option<Box<CursorHandle>>) {
 unsafe fn moved(
     cursor: Option<&mut CursorHandle>,
     error: *mut *mut c_char,
-    go: impl FnOnce(&mut Cursor) -> Result<bool>,
+    go: impl FnOnce(&mut Entries) -> Result<bool>,
 ) -> c_int {
     guarded!(error, 0, || Ok(c_int::from(go(&mut handle_mut(cursor, "cursor")?.0)?)))
 }
@@ -64,7 +81,7 @@ pub unsafe extern "C" fn tombolo_cursor_seek_to_first(
     error: *mut *mut c_char,
 ) -> c_int {
     // SAFETY: the caller keeps it, as of every function.
-    unsafe { moved(cursor, error, Cursor::seek_to_first) }
+    unsafe { moved(cursor, error, |cursor| both!(cursor, entries => entries.seek_to_first())) }
 }
 
 /// To the last entry; says 1 when it stands at one.
@@ -74,7 +91,7 @@ pub unsafe extern "C" fn tombolo_cursor_seek_to_last(
     error: *mut *mut c_char,
 ) -> c_int {
     // SAFETY: the caller keeps it, as of every function.
-    unsafe { moved(cursor, error, Cursor::seek_to_last) }
+    unsafe { moved(cursor, error, |cursor| both!(cursor, entries => entries.seek_to_last())) }
 }
 
 /// To the first entry at or after a key; says 1 when it stands at one.
@@ -85,7 +102,10 @@ pub unsafe extern "C" fn tombolo_cursor_seek(
     key_bytes: usize,
     error: *mut *mut c_char,
 ) -> c_int {
-    let go = |cursor: &mut Cursor| cursor.seek(bytes!(key, key_bytes)?);
+    let go = |cursor: &mut Entries| {
+        let key = bytes!(key, key_bytes)?;
+        both!(cursor, entries => entries.seek(key))
+    };
     // SAFETY: the caller keeps it, as of every function.
     unsafe { moved(cursor, error, go) }
 }
@@ -98,7 +118,10 @@ pub unsafe extern "C" fn tombolo_cursor_seek_for_prev(
     key_bytes: usize,
     error: *mut *mut c_char,
 ) -> c_int {
-    let go = |cursor: &mut Cursor| cursor.seek_for_prev(bytes!(key, key_bytes)?);
+    let go = |cursor: &mut Entries| {
+        let key = bytes!(key, key_bytes)?;
+        both!(cursor, entries => entries.seek_for_prev(key))
+    };
     // SAFETY: the caller keeps it, as of every function.
     unsafe { moved(cursor, error, go) }
 }
@@ -110,7 +133,7 @@ pub unsafe extern "C" fn tombolo_cursor_next(
     error: *mut *mut c_char,
 ) -> c_int {
     // SAFETY: the caller keeps it, as of every function.
-    unsafe { moved(cursor, error, Cursor::next) }
+    unsafe { moved(cursor, error, |cursor| both!(cursor, entries => entries.next())) }
 }
 
 /// To the entry before; says 1 when it stands at one.
@@ -120,13 +143,13 @@ pub unsafe extern "C" fn tombolo_cursor_prev(
     error: *mut *mut c_char,
 ) -> c_int {
     // SAFETY: the caller keeps it, as of every function.
-    unsafe { moved(cursor, error, Cursor::prev) }
+    unsafe { moved(cursor, error, |cursor| both!(cursor, entries => entries.prev())) }
 }
 
 /// Whether it stands at an entry: 1 or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn tombolo_cursor_valid(cursor: Option<&CursorHandle>) -> c_int {
-    c_int::from(cursor.is_some_and(|cursor| cursor.0.valid()))
+    c_int::from(cursor.is_some_and(|cursor| both!(&cursor.0, entries => entries.valid())))
 }
 
 /// The key at which it stands, lent until it moves; null at none.
@@ -135,7 +158,7 @@ pub unsafe extern "C" fn tombolo_cursor_key(
     cursor: Option<&CursorHandle>,
     length: *mut usize,
 ) -> *const c_char {
-    let key = cursor.filter(|cursor| cursor.0.valid()).map(|cursor| cursor.0.key());
+    let key = cursor.and_then(|cursor| both!(&cursor.0, entries => entries.valid().then(|| entries.key())));
     give!(length, key.map_or(0, <[u8]>::len));
     key.map_or(null(), |key| key.as_ptr().cast())
 }
@@ -146,7 +169,8 @@ pub unsafe extern "C" fn tombolo_cursor_value(
     cursor: Option<&CursorHandle>,
     length: *mut usize,
 ) -> *const c_char {
-    let value = cursor.filter(|cursor| cursor.0.valid()).map(|cursor| cursor.0.value());
+    let value =
+        cursor.and_then(|cursor| both!(&cursor.0, entries => entries.valid().then(|| entries.value())));
     give!(length, value.map_or(0, <[u8]>::len));
     value.map_or(null(), |value| value.as_ptr().cast())
 }
@@ -154,5 +178,5 @@ pub unsafe extern "C" fn tombolo_cursor_value(
 /// Looks at the database as it is now, in the gap before the entry where it stood.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tombolo_cursor_refresh(cursor: Option<&mut CursorHandle>, error: *mut *mut c_char) {
-    guarded!(error, (), || handle_mut(cursor, "cursor")?.0.refresh());
+    guarded!(error, (), || both!(&mut handle_mut(cursor, "cursor")?.0, entries => entries.refresh()));
 }

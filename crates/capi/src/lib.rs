@@ -13,8 +13,8 @@
 //! Safety, for all functions here: a handle is null, or one that a function of this library gave
 //! and that was not destroyed since. A pointer with a length is null, or readable over that length
 //! during the call. The place for an error or a length is null, or writable; an error in it is
-//! null, or one of this library. Handles of a cursor, a batch or options are used by one thread at
-//! a time; all others by any number.
+//! null, or one of this library. Handles of a cursor, a batch, a transaction or options are used
+//! by one thread at a time; all others by any number.
 
 #![allow(clippy::missing_safety_doc, reason = "the crate's documentation has it, once for all functions")]
 
@@ -27,3 +27,4 @@ pub mod keyspace;
 pub mod options;
 pub mod reading;
 pub mod tasks;
+pub mod transaction;

@@ -4,11 +4,14 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use tombolo::{Builder, Db, Env, KeyspaceOptions, OpenMode, Options, Registry, TakeOver, Uri};
+use tombolo::{
+    Builder, Db, Env, KeyspaceOptions, OpenMode, Options, Registry, TakeOver, TransactionOutcome, Uri,
+};
 
 use crate::buffer::Given;
 use crate::error::{Invalid, OrRaise};
-use crate::handles::{Batch, Database, Keyspace, Snapshot, durability};
+use crate::handles::{Batch, Database, Keyspace, Snapshot, Transaction, durability};
+use crate::transaction;
 
 /// A setting's value as text: `True` is `true`, numbers are as they are.
 fn setting(value: &Bound<'_, PyAny>) -> PyResult<String> {
@@ -122,6 +125,47 @@ impl Database {
     #[pyo3(signature = (*, durability = "durable"))]
     fn batch(slf: Py<Database>, durability: &str) -> PyResult<Batch> {
         Ok(Batch { database: slf, durability: self::durability(durability)?, batch: Mutex::default() })
+    }
+
+    /// A transaction over all keyspaces, which a `with` commits at its end, unless it is left by an
+    /// exception. `locking` is optimistic or pessimistic, `isolation` snapshot or serializable,
+    /// `lock_wait` is in seconds; `id` is a name by which `outcome` says what became of it.
+    #[pyo3(signature = (*, locking = "optimistic", isolation = "snapshot", durability = "durable",
+        lock_wait = None, id = None))]
+    fn transaction(
+        &self,
+        python: Python<'_>,
+        locking: &str,
+        isolation: &str,
+        durability: &str,
+        lock_wait: Option<f64>,
+        id: Option<Given>,
+    ) -> PyResult<Transaction> {
+        let id = id.map(|id| id.bytes(python).to_vec());
+        transaction::begin(self, (locking, isolation, durability), lock_wait, id)
+    }
+
+    /// Commits a prepared transaction, or rolls it back.
+    fn decide(&self, python: Python<'_>, id: Given, commits: bool) -> PyResult<()> {
+        let id = id.bytes(python);
+        python.detach(|| self.db.decide(id, commits).wait()).or_raise()
+    }
+
+    /// The ids of prepared transactions that wait for their decision.
+    fn in_doubt<'py>(&self, python: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let all = python.detach(|| self.db.in_doubt().wait()).or_raise()?;
+        Ok(all.iter().map(|one| PyBytes::new(python, &one.id)).collect())
+    }
+
+    /// What became of a transaction with this id: committed, rolled back, in doubt, or None.
+    fn outcome(&self, python: Python<'_>, id: Given) -> PyResult<Option<&'static str>> {
+        let id = id.bytes(python);
+        let outcome = python.detach(|| self.db.transaction_outcome(id).wait()).or_raise()?;
+        Ok(outcome.map(|outcome| match outcome {
+            TransactionOutcome::Committed => "committed",
+            TransactionOutcome::RolledBack => "rolled back",
+            TransactionOutcome::InDoubt => "in doubt",
+        }))
     }
 
     /// All keyspaces as they are now.

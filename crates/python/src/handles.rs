@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
-use tombolo::{BlockingKeyspace, Db, Durability, Env};
+use tombolo::{BlockingKeyspace, Db, Durability, Env, Savepoint};
 
 use crate::error::Invalid;
 
@@ -39,6 +39,17 @@ pub struct Batch {
     pub durability: Durability,
     pub batch: Mutex<tombolo::Batch>,
 }
+
+/// What a transaction is while it runs.
+pub struct Running {
+    pub inner: tombolo::Transaction,
+    pub savepoints: Vec<Savepoint>,
+}
+
+/// Reads and writes of several keys as if nobody else were there. A `with` commits it at its end,
+/// unless it is left by an exception.
+#[pyclass(frozen)]
+pub struct Transaction(pub Mutex<Option<Running>>);
 
 /// A durability by its name.
 pub fn durability(name: &str) -> PyResult<Durability> {

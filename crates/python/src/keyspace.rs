@@ -11,7 +11,7 @@ use crate::buffer::{Given, Value};
 use crate::columns::columns;
 use crate::error::{Invalid, OrRaise};
 use crate::handles::{Keyspace, Snapshot, durability};
-use crate::scan::{Items, Part, cursor};
+use crate::scan::{Entries, Items, Part, cursor};
 
 impl Keyspace {
     fn items_of(
@@ -21,11 +21,12 @@ impl Keyspace {
         (reverse, snapshot): (bool, Option<&Snapshot>),
         python: Python<'_>,
     ) -> PyResult<Items> {
-        Ok(Items::new(cursor(self.keyspace(), range, snapshot, python)?, part, reverse))
+        Ok(Items::new(Entries::OfKeyspace(cursor(self.keyspace(), range, snapshot, python)?), part, reverse))
     }
 }
 
-fn ttl(seconds: f64) -> PyResult<Duration> {
+/// A time to live, in seconds.
+pub fn ttl(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| Invalid::new_err(format!("ttl={seconds}: seconds above 0 are expected")))
 }

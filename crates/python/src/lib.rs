@@ -12,6 +12,7 @@ mod error;
 mod handles;
 mod keyspace;
 mod scan;
+mod transaction;
 
 use pyo3::prelude::*;
 
@@ -26,6 +27,7 @@ fn _tombolo(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<handles::Snapshot>()?;
     module.add_class::<handles::Keyspace>()?;
     module.add_class::<handles::Batch>()?;
+    module.add_class::<handles::Transaction>()?;
     module.add_class::<scan::Items>()?;
     module.add_class::<buffer::Value>()
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use tombolo::Cursor;
+use tombolo::{Cursor, TransactionCursor};
 
 use crate::buffer::Given;
 use crate::error::{Invalid, OrRaise};
@@ -28,14 +28,12 @@ pub enum Part {
     Both,
 }
 
-/// A cursor over a range: from a key on and before another, or with a prefix.
-pub fn cursor(
-    keyspace: &tombolo::Keyspace,
+/// A range: from a key on and before another, or with a prefix.
+pub fn range_of(
     (start, end, prefix): (Option<Given>, Option<Given>, Option<Given>),
-    snapshot: Option<&Snapshot>,
     python: Python<'_>,
-) -> PyResult<Cursor> {
-    let range = match &prefix {
+) -> PyResult<(End<Vec<u8>>, End<Vec<u8>>)> {
+    Ok(match &prefix {
         Some(_) if start.is_some() || end.is_some() => {
             return Err(Invalid::new_err("a prefix goes with neither start nor end"));
         }
@@ -55,15 +53,42 @@ pub fn cursor(
             start.as_ref().map_or(End::Unbounded, |key| End::Included(key.bytes(python).to_vec())),
             end.as_ref().map_or(End::Unbounded, |key| End::Excluded(key.bytes(python).to_vec())),
         ),
-    };
+    })
+}
+
+/// A cursor over a range.
+pub fn cursor(
+    keyspace: &tombolo::Keyspace,
+    range: (Option<Given>, Option<Given>, Option<Given>),
+    snapshot: Option<&Snapshot>,
+    python: Python<'_>,
+) -> PyResult<Cursor> {
+    let range = range_of(range, python)?;
     Ok(match snapshot {
         Some(snapshot) => snapshot.0.cursor::<Vec<u8>>(keyspace, range),
         None => keyspace.cursor::<Vec<u8>>(range),
     })
 }
 
+/// Whose entries.
+#[allow(clippy::large_enum_variant, reason = "it lies in the object that Python has")]
+pub enum Entries {
+    OfKeyspace(Cursor),
+    OfTransaction(Box<TransactionCursor>),
+}
+
+/// Calls a method that both have.
+macro_rules! both {
+    ($cursor:expr, $entries:ident => $call:expr) => {
+        match $cursor {
+            Entries::OfKeyspace($entries) => $call,
+            Entries::OfTransaction($entries) => $call,
+        }
+    };
+}
+
 struct Walk {
-    cursor: Cursor,
+    cursor: Entries,
     begun: bool,
     ended: bool,
     fetched: VecDeque<(Vec<u8>, Vec<u8>)>,
@@ -79,8 +104,11 @@ pub struct Items {
 
 impl Items {
     /// Over all that the cursor has.
-    pub fn new(cursor: Cursor, part: Part, reverse: bool) -> Items {
-        let cursor = if part == Part::Keys { cursor.keys_only() } else { cursor };
+    pub fn new(cursor: Entries, part: Part, reverse: bool) -> Items {
+        let cursor = match cursor {
+            Entries::OfKeyspace(cursor) if part == Part::Keys => Entries::OfKeyspace(cursor.keys_only()),
+            cursor => cursor,
+        };
         let walk = Walk { cursor, begun: false, ended: false, fetched: VecDeque::new() };
         Items { walk: Mutex::new(walk), part, reverse }
     }
@@ -93,17 +121,18 @@ impl Items {
         while fetched.is_empty() && !*ended {
             loop {
                 let found = match (self.reverse, *begun) {
-                    (true, false) => cursor.seek_to_last(),
-                    (true, true) => cursor.prev(),
-                    (false, _) => cursor.next(),
+                    (true, false) => both!(cursor, entries => entries.seek_to_last()),
+                    (true, true) => both!(cursor, entries => entries.prev()),
+                    (false, _) => both!(cursor, entries => entries.next()),
                 }?;
                 *begun = true;
                 if !found {
                     *ended = true;
                     break;
                 }
-                let key = if self.part == Part::Values { Vec::new() } else { cursor.key().to_vec() };
-                let value = if self.part == Part::Keys { Vec::new() } else { cursor.value().to_vec() };
+                let (key, value) = both!(&*cursor, entries => (entries.key(), entries.value()));
+                let key = if self.part == Part::Values { Vec::new() } else { key.to_vec() };
+                let value = if self.part == Part::Keys { Vec::new() } else { value.to_vec() };
                 bytes += key.len() + value.len();
                 fetched.push_back((key, value));
                 if fetched.len() >= ENTRIES_AT_ONCE || bytes >= BYTES_AT_ONCE {

@@ -209,3 +209,80 @@ def test_arrow(orders):
     assert table.schema.field("key").type == pyarrow.large_binary()
     assert tombolo.to_arrow(orders, limit=3).num_rows == 3
     assert tombolo.to_arrow(orders, prefix=b"x").num_rows == 0
+
+
+def test_a_transaction_sees_its_writes_and_commits_whole(db, orders):
+    orders[b"a"] = b"1"
+    orders[b"z"] = b"1"
+    with db.transaction(id=b"first") as transaction:
+        assert transaction.get(orders, b"a", for_update=True) == b"1"
+        transaction.put(orders, b"b", b"2")
+        transaction.put(orders, b"c", b"3", ttl=3600.0)
+        transaction.delete(orders, b"z")
+        transaction.set_savepoint()
+        transaction.delete_range(orders, b"a", b"c")
+        assert transaction.get(orders, b"b") is None
+        transaction.roll_back_to_savepoint()
+        with pytest.raises(tombolo.Invalid):
+            transaction.roll_back_to_savepoint()
+        seen = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+        assert list(transaction.items(orders)) == seen
+        assert list(transaction.items(orders, b"b", reverse=True)) == seen[:0:-1]
+        assert b"b" not in orders
+    assert list(orders) == [b"a", b"b", b"c"]
+    assert db.outcome(b"first") == "committed" and db.outcome(b"second") is None
+    with pytest.raises(tombolo.Invalid):
+        transaction.put(orders, b"d", b"4")
+    # An exception undoes it.
+    with pytest.raises(KeyError):
+        with db.transaction() as transaction:
+            transaction.put(orders, b"d", b"4")
+            raise KeyError
+    assert b"d" not in orders
+    transaction = db.transaction()
+    transaction.put(orders, b"d", b"4")
+    transaction.roll_back()
+    assert b"d" not in orders
+
+
+def test_conflicts_and_locks(db, orders):
+    orders[b"a"] = b"1"
+    transaction = db.transaction()
+    assert transaction.get(orders, b"a", for_update=True) == b"1"
+    orders[b"a"] = b"2"
+    transaction.put(orders, b"b", b"3")
+    with pytest.raises(tombolo.Conflict):
+        transaction.commit()
+    one, other = db.transaction(locking="pessimistic"), db.transaction(locking="pessimistic", lock_wait=0.01)
+    one.lock_range(orders, prefix=b"k")
+    with pytest.raises(tombolo.Error):
+        other.put(orders, b"key", b"1")
+    one.roll_back()
+    for wrong in ({"locking": "none"}, {"isolation": "none"}, {"durability": "none"}, {"lock_wait": -1.0}):
+        with pytest.raises(tombolo.Invalid):
+            db.transaction(**wrong)
+
+
+def test_counters_of_many_threads(db, orders):
+    def add(transaction):
+        count = int(transaction.get(orders, b"n", b"0", for_update=True)) + 1
+        transaction.put(orders, b"n", b"%d" % count)
+        return count
+
+    def work():
+        for _ in range(20):
+            tombolo.transact(db, add, attempts=1000)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert orders[b"n"] == b"80"
+
+
+def test_two_phase_commit(db, orders):
+    transaction = db.transaction(locking="pessimistic")
+    transaction.put(orders, b"a", b"1")
+    transaction.prepare(b"both")
+    assert db.in_doubt() == [b"both"] and b"a" not in orders
+    db.decide(b"both", True)
+    assert db.in_doubt() == [] and orders[b"a"] == b"1"

@@ -233,6 +233,132 @@ static void merges(tombolo_t *database) {
   tombolo_keyspace_destroy(keyspace);
 }
 
+static void remember(void *state, const char *bytes, size_t length) {
+  memcpy(state, bytes, length);
+  ((char *)state)[length] = 0;
+}
+
+static void sees(tombolo_transaction_t *transaction, tombolo_keyspace_t *keyspace, int for_update,
+                 const char *key, const char *expected) {
+  size_t length = 77;
+  char *value = tombolo_transaction_get(transaction, keyspace, key, strlen(key), for_update, &length, &error);
+  WELL();
+  if (expected == NULL) CHECK(value == NULL && length == 0);
+  else is(value, length, expected);
+  tombolo_free(value);
+}
+
+static tombolo_transaction_t *begun(tombolo_t *database, int locking, const char *id) {
+  size_t length = id == NULL ? 0 : strlen(id);
+  tombolo_transaction_t *transaction = tombolo_transaction_begin(
+      database, locking, TOMBOLO_SNAPSHOT_ISOLATION, TOMBOLO_DURABLE, 20, id, length, &error);
+  WELL();
+  return transaction;
+}
+
+static void transactions(tombolo_t *database) {
+  tombolo_keyspace_t *keyspace = tombolo_create_keyspace(database, "accounts", NULL, 0, &error);
+  WELL();
+  tombolo_put(keyspace, "a", 1, "1", 1, TOMBOLO_DURABLE, &error);
+  tombolo_put(keyspace, "z", 1, "1", 1, TOMBOLO_DURABLE, &error);
+  WELL();
+
+  // Its own writes are seen inside, by gets and cursors, and nowhere else until the commit.
+  tombolo_transaction_t *one = begun(database, TOMBOLO_OPTIMISTIC, "transfer 1");
+  sees(one, keyspace, 1, "a", "1");
+  tombolo_transaction_put(one, keyspace, "b", 1, "2", 1, &error);
+  tombolo_transaction_put_ttl(one, keyspace, "c", 1, "3", 1, 3600000, &error);
+  tombolo_transaction_delete(one, keyspace, "z", 1, &error);
+  tombolo_transaction_set_savepoint(one, &error);
+  tombolo_transaction_put(one, keyspace, "b", 1, "wrong", 5, &error);
+  tombolo_transaction_delete_range(one, keyspace, "a", 1, "d", 1, &error);
+  WELL();
+  sees(one, keyspace, 0, "a", NULL);
+  tombolo_transaction_rollback_to_savepoint(one, &error);
+  WELL();
+  tombolo_transaction_rollback_to_savepoint(one, &error);
+  FAILED(TOMBOLO_INVALID);
+  sees(one, keyspace, 0, "b", "2");
+  has(keyspace, NULL, "b", NULL);
+  tombolo_cursor_t *cursor = tombolo_transaction_cursor(one, keyspace, NULL, 0, NULL, 0, &error);
+  WELL();
+  const char *order = "abc";
+  size_t length;
+  for (int step = tombolo_cursor_seek_to_first(cursor, &error); step; step = tombolo_cursor_next(cursor, &error)) {
+    const char *key = tombolo_cursor_key(cursor, &length);
+    CHECK(length == 1 && *key == *order++);
+  }
+  WELL();
+  CHECK(*order == 0 && !tombolo_cursor_valid(cursor));
+  CHECK(tombolo_cursor_seek(cursor, "b", 1, &error) == 1);
+  is(tombolo_cursor_value(cursor, &length), length, "2");
+  tombolo_cursor_destroy(cursor);
+  CHECK(tombolo_transaction_commit(one, &error) > 0);
+  WELL();
+  tombolo_transaction_commit(one, &error);
+  FAILED(TOMBOLO_INVALID);
+  tombolo_transaction_destroy(one);
+  has(keyspace, NULL, "b", "2");
+  has(keyspace, NULL, "z", NULL);
+  CHECK(tombolo_transaction_outcome(database, "transfer 1", 10, &error) == TOMBOLO_TRANSACTION_COMMITTED);
+  CHECK(tombolo_transaction_outcome(database, "transfer 2", 10, &error) == TOMBOLO_TRANSACTION_UNKNOWN);
+  WELL();
+
+  // The second of two that meet is told so.
+  one = begun(database, TOMBOLO_OPTIMISTIC, NULL);
+  sees(one, keyspace, 1, "a", "1");
+  tombolo_put(keyspace, "a", 1, "other", 5, TOMBOLO_DURABLE, &error);
+  tombolo_transaction_put(one, keyspace, "d", 1, "4", 1, &error);
+  WELL();
+  tombolo_transaction_commit(one, &error);
+  FAILED(TOMBOLO_CONFLICT);
+  tombolo_transaction_destroy(one);
+  has(keyspace, NULL, "d", NULL);
+
+  // Locks keep others away, and a lock that does not come is an error.
+  one = begun(database, TOMBOLO_PESSIMISTIC, NULL);
+  tombolo_transaction_t *other = begun(database, TOMBOLO_PESSIMISTIC, NULL);
+  tombolo_transaction_lock_range(one, keyspace, "m", 1, "p", 1, &error);
+  WELL();
+  tombolo_transaction_put(other, keyspace, "n", 1, "5", 1, &error);
+  CHECK(error != NULL);
+  tombolo_free(error), error = NULL;
+  tombolo_transaction_rollback(other, &error);
+  WELL();
+  tombolo_transaction_destroy(other);
+  tombolo_transaction_destroy(one);
+
+  // Prepared, it is decided later, by its id.
+  one = begun(database, TOMBOLO_PESSIMISTIC, NULL);
+  tombolo_transaction_put(one, keyspace, "n", 1, "6", 1, &error);
+  tombolo_transaction_single_delete(one, keyspace, "b", 1, &error);
+  tombolo_transaction_prepare(one, "both", 4, &error);
+  WELL();
+  tombolo_transaction_destroy(one);
+  char id[16];
+  CHECK(tombolo_in_doubt(database, remember, id, &error) == 1 && strcmp(id, "both") == 0);
+  WELL();
+  has(keyspace, NULL, "n", NULL);
+  tombolo_decide(database, "both", 4, 1, &error);
+  tombolo_decide(database, "both", 4, 1, &error);
+  WELL();
+  has(keyspace, NULL, "n", "6");
+  has(keyspace, NULL, "b", NULL);
+  CHECK(tombolo_in_doubt(database, remember, id, &error) == 0);
+
+  tombolo_keyspace_t *dots = tombolo_keyspace(database, "dots", &error);
+  one = begun(database, TOMBOLO_OPTIMISTIC, NULL);
+  tombolo_transaction_merge(one, dots, "merged", 6, "x", 1, &error);
+  tombolo_transaction_commit(one, &error);
+  WELL();
+  tombolo_transaction_destroy(one);
+  has(dots, NULL, "merged", ".x");
+  tombolo_keyspace_destroy(dots);
+  CHECK(tombolo_transaction_begin(database, 7, 0, 0, 0, NULL, 0, &error) == NULL);
+  FAILED(TOMBOLO_INVALID);
+  tombolo_keyspace_destroy(keyspace);
+}
+
 static void callbacks(tombolo_t *database) {
   tombolo_keyspace_t *keyspace = tombolo_default_keyspace(database);
   tombolo_batch_t *batch = tombolo_batch_create();
@@ -274,6 +400,7 @@ int main(int count, char **arguments) {
   writes_and_reads(database);
   batches_and_cursors(database);
   merges(database);
+  transactions(database);
   callbacks(database);
   tombolo_sync(database, &error);
   tombolo_set_option(database, "automatic_compaction", "false", &error);

@@ -11,6 +11,7 @@ int main(int count, char **arguments) {
   tombolo_keyspace_destroy(NULL);
   tombolo_batch_destroy(NULL);
   tombolo_cursor_destroy(NULL);
+  tombolo_transaction_destroy(NULL);
   tombolo_snapshot_release(NULL);
   tombolo_value_release(NULL);
   tombolo_close(NULL, NULL);
@@ -35,6 +36,25 @@ int main(int count, char **arguments) {
   FAILED(TOMBOLO_INVALID);
   // Nobody wants to know.
   CHECK(tombolo_open(NULL, NULL, NULL) == NULL);
+
+  CHECK(tombolo_transaction_begin(NULL, 0, 0, 0, 0, NULL, 0, &error) == NULL);
+  FAILED(TOMBOLO_INVALID);
+  CHECK(tombolo_transaction_get(NULL, NULL, NULL, 0, 0, NULL, &error) == NULL);
+  FAILED(TOMBOLO_INVALID);
+  CHECK(tombolo_transaction_cursor(NULL, NULL, NULL, 0, NULL, 0, &error) == NULL);
+  FAILED(TOMBOLO_INVALID);
+  tombolo_transaction_put(NULL, NULL, NULL, 0, NULL, 0, &error);
+  FAILED(TOMBOLO_INVALID);
+  tombolo_transaction_set_savepoint(NULL, &error);
+  FAILED(TOMBOLO_INVALID);
+  CHECK(tombolo_transaction_commit(NULL, &error) == 0);
+  FAILED(TOMBOLO_INVALID);
+  tombolo_decide(NULL, NULL, 0, 1, &error);
+  FAILED(TOMBOLO_INVALID);
+  CHECK(tombolo_in_doubt(NULL, NULL, NULL, &error) == 0);
+  FAILED(TOMBOLO_INVALID);
+  CHECK(tombolo_transaction_outcome(NULL, NULL, 0, &error) == 0);
+  FAILED(TOMBOLO_INVALID);
 
   tombolo_options_t *options = tombolo_options_create();
   tombolo_options_set(NULL, "memory_bytes", "1GiB", &error);

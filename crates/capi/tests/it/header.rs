@@ -6,8 +6,18 @@ use std::path::Path;
 #[test]
 fn the_header_is_what_the_source_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let modules =
-        ["boundary", "options", "database", "keyspace", "reading", "batch", "cursor", "callbacks", "tasks"];
+    let modules = [
+        "boundary",
+        "options",
+        "database",
+        "keyspace",
+        "reading",
+        "batch",
+        "cursor",
+        "transaction",
+        "callbacks",
+        "tasks",
+    ];
     let configuration = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(configuration);
     for module in modules {

@@ -9,9 +9,10 @@
             print(key, value)
 """
 
-from . import _arrow, _tombolo
+from . import _arrow, _tombolo, _transact
 from ._tombolo import *  # noqa: F403
 from ._tombolo import __version__  # noqa: F401
 
 to_arrow = _arrow.to_arrow
-__all__ = [name for name in dir(_tombolo) if not name.startswith("_")] + ["to_arrow"]
+transact = _transact.transact
+__all__ = [name for name in dir(_tombolo) if not name.startswith("_")] + ["to_arrow", "transact"]
