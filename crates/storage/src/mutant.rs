@@ -60,7 +60,6 @@ pub enum Mutant {
     ColdJobForAgeAlone,
     // Streams
     StreamServedBeforeCreation,
-    StreamFlushGoesByCatalog,
     StreamLanesNotReplayed,
     ForeignEntryReplayed,
     CutFixedTwice,

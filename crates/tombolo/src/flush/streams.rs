@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use tombolo_format::manifest::{MAIN_STREAM, TableDescription};
-use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::delete_unnamed;
@@ -41,15 +40,6 @@ pub(super) async fn wait_until_known(engine: &Arc<Engine>, sealed: &Sealed) -> R
         }
         let _woken = progress.await;
     }
-}
-
-/// Keyspaces that a flush leaves out though the manifest says that they live: a mutant.
-pub(super) fn left_out(engine: &Engine, sealed: &Sealed) -> Vec<u32> {
-    if engine.stream_id() == MAIN_STREAM || !is_enabled(Mutant::StreamFlushGoesByCatalog) {
-        return Vec::new();
-    }
-    let ids = sealed.memtable.lists().into_iter().map(|(id, _)| id);
-    ids.filter(|id| engine.catalog.by_id(*id).is_none()).collect()
 }
 
 /// Deletes tables of keyspaces that the manifest has dropped since they were written.

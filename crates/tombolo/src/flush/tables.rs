@@ -43,7 +43,7 @@ pub(super) async fn write_tables(
     sealed: &Sealed,
     tables: &mut Vec<TableDescription>,
 ) -> Result<()> {
-    let living = living(&world.state, sealed).into_iter().filter(|(id, ..)| !world.left_out.contains(id));
+    let living = living(&world.state, sealed).into_iter();
     let waiting = living.map(|(id, list, options)| Ok((id, list, KeyspaceOptions::from_manifest(options)?)));
     let waiting = waiting.collect::<Result<VecDeque<_>>>()?;
     let small = sealed.memtable.used_bytes() / (waiting.len() as u64).max(1) <= SMALL_BYTES;

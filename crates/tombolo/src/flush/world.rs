@@ -6,7 +6,6 @@ use tombolo_format::manifest::TableName;
 use tombolo_storage::Error;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
-use super::streams;
 use crate::engine::{Background, Engine, FilteringJob, Sealed};
 use crate::filter::{FilterJob, Filtered, Filtering, NamedFilter};
 use crate::manifest::State;
@@ -113,8 +112,6 @@ pub(super) struct FlushWorld {
     pub(super) moments: Moments,
     /// Some keyspace's filter filters flushes: until what it made is seen, or never will be.
     pub(super) filtering: Option<Arc<FilteringJob>>,
-    /// Keyspaces that are passed over: none.
-    pub(super) left_out: Vec<u32>,
     /// The database's time.
     pub(super) time_ms: u64,
     /// Bytes of all tables of the database, which the size of blocks goes by.
@@ -148,7 +145,6 @@ impl FlushWorld {
             state,
             moments,
             filtering,
-            left_out: streams::left_out(engine, sealed),
             time_ms: engine.judged_ms(),
             table_bytes: engine.table_bytes(),
             older: (is_oldest || is_enabled(Mutant::FlushAheadTakenForBottom))
@@ -164,8 +160,7 @@ impl FlushWorld {
         engine: &Engine,
     ) -> FlushWorld {
         let (time_ms, table_bytes) = (engine.judged_ms(), engine.table_bytes());
-        let left_out = Vec::new();
-        FlushWorld { outputs, state, moments, filtering: None, left_out, time_ms, table_bytes, older: None }
+        FlushWorld { outputs, state, moments, filtering: None, time_ms, table_bytes, older: None }
     }
 
     /// Says of keys of a keyspace whether nothing older of them lies anywhere, nor, with

@@ -613,11 +613,6 @@ mod mutants {
     }
 
     #[test]
-    fn a_flush_of_a_stream_without_what_was_dropped() {
-        assert!(is_noticed(Mutant::StreamFlushGoesByCatalog, Crash::PowerLoss));
-    }
-
-    #[test]
     fn a_cut_that_is_fixed_twice() {
         notices(Mutant::CutFixedTwice, what_a_snapshot_sees_of_a_stream_is_fixed_once);
     }
