@@ -136,7 +136,7 @@ pub(crate) async fn ensure(main: &Arc<Engine>, stream: u32) -> Result<()> {
     if main.feed.change(|feed| feed.followed.contains_key(&ALL_KEYSPACES)) {
         return Err(refused("while changes are followed", "end the subscriptions first"));
     }
-    if main.recording.is_on() {
+    if main.recording.any().is_some() {
         return Err(refused("while operations are recorded", "end the recording first"));
     }
     let options = Options::clone(&main.options.load());

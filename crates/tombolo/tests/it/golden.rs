@@ -83,8 +83,9 @@ fn said(db: &Db) -> String {
     let mut keyspaces = db.keyspaces();
     keyspaces.sort_by(|first, second| first.name().cmp(second.name()));
     for keyspace in keyspaces {
-        for (name, value) in keyspace.options().settings() {
-            writeln!(said, "{} {name}={value}", keyspace.name()).unwrap();
+        let plain = KeyspaceOptions::default().settings();
+        for setting in keyspace.options().settings().into_iter().filter(|setting| !plain.contains(setting)) {
+            writeln!(said, "{} {}={}", keyspace.name(), setting.0, setting.1).unwrap();
         }
         let mut cursor = keyspace.cursor::<&[u8]>(..);
         while cursor.next().unwrap() {

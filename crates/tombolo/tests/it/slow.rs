@@ -6,6 +6,7 @@ use std::time::Duration;
 use tombolo::{Batch, Db, Event, Listener, Options};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
 use tracing::{Level, Metadata, Subscriber};
 
 fn open(name: &str, slow_operation: Option<Duration>) -> Db {
@@ -100,6 +101,11 @@ impl Visit for Fields<'_> {
 }
 
 impl Subscriber for Spans {
+    /// It is asked each time: what is remembered would outlive it, in tests beside this one.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == "tombolo::operation" && *metadata.level() <= Level::DEBUG
     }

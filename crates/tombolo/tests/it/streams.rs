@@ -571,7 +571,7 @@ fn a_keyspace_of_a_stream_is_served_once_its_creation_is_durable() {
     run("objects", |stores| async move {
         let db = stores.open().await;
         db.create_keyspace("first", of_stream(1)).await.unwrap();
-        let log = |asked: &Asked<'_>| asked.name.contains("/log/");
+        let log = |asked: &Asked<'_>| asked.name.contains("log-objects/");
         stores.plan.inject(Rule::new(log, Fault::Delay(Duration::from_secs(60))));
         let made = db.create_keyspace("one", of_stream(1));
         stores.env.sleep(Duration::from_secs(1)).await;

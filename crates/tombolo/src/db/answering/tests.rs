@@ -13,7 +13,11 @@ fn a_stop_that_comes_while_it_looks_is_not_missed() {
         let engine = Arc::clone(db.engine());
         let held = engine.questions.hold();
         engine.questions.wake();
-        while !engine.questions.is_awaited() {
+        // Not for ever: it may have stood before the lock already, without having asked again.
+        for _ in 0..10_000 {
+            if engine.questions.is_awaited() {
+                break;
+            }
             std::thread::yield_now();
         }
         // It stands before the lock now, or nearly.
