@@ -407,6 +407,7 @@ mod tests {
             for line in text.lines() {
                 in_code ^= line.starts_with("```");
                 let line = line.strip_prefix("$ ").unwrap_or(line);
+                let line = &line.split_whitespace().collect::<Vec<_>>().join(" ");
                 if in_code && line.starts_with("tombolo ") && !line.starts_with("tombolo =") {
                     assert_parses(line, &path.display().to_string());
                     found += 1;

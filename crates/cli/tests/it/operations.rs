@@ -290,8 +290,8 @@ fn a_database_has_a_cold_store() {
     ok(&["db", "create", &store, "--cold-store", &cold]);
     ok(&["db", "keyspace", "create", &store, "events", "--keyspace-setting", "cold_after=30d"]);
     ok(&["db", "put", &store, "--keyspace", "events", "1", "one"]);
-    let stats = json(&ok(&["--json", "db", "stats", &store]));
-    assert_eq!(stats["cold-tables"], 0, "{stats}");
+    let properties = json(&ok(&["--json", "db", "properties", &store, "cold-tables"]));
+    assert_eq!(properties[0]["value"], 0, "{properties}");
     let other = uri(&folder.path().join("other"));
     fails(
         &["db", "put", &store, "2", "two", "--cold-store", &other],
