@@ -101,7 +101,7 @@ impl Visit for Fields<'_> {
 }
 
 impl Subscriber for Spans {
-    /// It is asked each time: what is remembered would outlive it, in tests beside this one.
+    /// It is asked each time: a kept answer would outlive it, in tests beside this one.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
