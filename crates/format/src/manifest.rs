@@ -80,6 +80,7 @@
 //! | 9 | no | what a program's own collectors said of it ([`crate::collected`]) |
 //! | 11 | no | the sequence numbers that cut its entries into eighths ([`crate::cold`]) |
 //! | 12 | no | of which table of another database it is a copy ([`mark`]) |
+//! | 13 | no | each of its entries is a value that stays, of a key of its own: they count as keys. No value |
 //!
 //! Feature bits of a description are those of the table's footer. First and last key are those of
 //! entries and range deletes together.

@@ -107,6 +107,10 @@ fn sequence(value: &[u8]) -> Result<SequenceNumber> {
 /// are stored ([`crate::checksum::entry_hash`]), modulo 2^64.
 pub const PROPERTY_ENTRY_SUM: u16 = 6;
 
+/// Id of the property of a description, without a value, that each entry of the table is a value
+/// that stays, of a key of its own.
+pub const PROPERTY_ONE_EACH: u16 = 13;
+
 /// The id of the property that says what range deletes a table holds ([`crate::manifest`]).
 pub const PROPERTY_RANGE_DELETES: u16 = 1;
 const ENDS_BEFORE_LAST: u8 = 1;
@@ -169,6 +173,8 @@ pub struct KnownProperties {
     pub sequence_override: Option<SequenceNumber>,
     /// The id of the cold store in which the table lies.
     pub cold: Option<u64>,
+    /// Each entry of the table is a value that stays, of a key of its own.
+    pub one_each: bool,
 }
 
 impl PropertyList {
@@ -293,6 +299,10 @@ fn known_of(bytes: &[u8], is_all: bool) -> Result<KnownProperties> {
                 sequence(property.value).map(|number| known.sequence_override = Some(number))
             }
             PROPERTY_COLD => decode_cold(property.value).map(|id| known.cold = Some(id)),
+            PROPERTY_ONE_EACH => {
+                known.one_each = true;
+                Reader::new(property.value).end()
+            }
             PROPERTY_EIGHTHS => decode_eighths(property.value).map(drop),
             PROPERTY_EXPIRY => Expiry::decode(property.value).map(drop),
             PROPERTY_VALUE_OBJECTS => decode_referred(property.value).map(drop),

@@ -116,6 +116,17 @@ pub enum Mutant {
     // Typed keyspaces and what they need of cursors
     AdvanceGoesBack,
     TypesChange,
+    // Counts of keys
+    CountIgnoresMemtables,
+    CountIgnoresOtherTables,
+    CountIgnoresMoment,
+    // Sorted batches
+    SortedBatchInPieces,
+    // Restores of ranges
+    PartReachesBeyond,
+    // Differences of two moments
+    DifferenceIgnoresMemtables,
+    DifferenceIgnoresGone,
     // Transactions
     TransactionUnchecked,
     TransactionCheckedOutside,

@@ -73,11 +73,12 @@ pub use db::MetricsServer;
 pub use db::{
     ApplicationEntry, ApplicationLog, ApplicationObject, ApplicationObjectWriter, ApplicationObjects,
     BackgroundError, Batch, Before, Blocking, BlockingKeyspace, BlockingTransaction, Builder, Change,
-    ChangeEvent, ChangeKind, Changes, CollectedProperty, Cursor, Db, EarlierLogs, Export, ExportReport,
-    Exported, ExportedTable, Finding, GetExplanation, GetPiece, GetStep, GetVersion, GetWhence, InDoubt,
-    Ingest, Keyspace, LogPosition, NotAsked, PreparedHandle, Property, PropertyValue, RangeSize, Reader,
-    Recording, Rejected, Requests, Savepoint, Scan, ScanStream, Snapshot, Standby, Stats, Subscription,
-    TableProperties, Transaction, TransactionCursor, TransactionOutcome, Unfolded, Unit, VerifyReport,
+    ChangeEvent, ChangeKind, Changes, CheckpointChange, CollectedProperty, Cursor, Db, Differing,
+    EarlierLogs, Export, ExportReport, Exported, ExportedTable, Finding, GetExplanation, GetPiece, GetStep,
+    GetVersion, GetWhence, InDoubt, Ingest, Keyspace, LogPosition, NotAsked, PreparedHandle, Property,
+    PropertyValue, RangeSize, Reader, Recording, Rejected, Requests, RestorePart, Savepoint, Scan,
+    ScanStream, Snapshot, SortedBatch, Standby, Stats, Subscription, TableProperties, Transaction,
+    TransactionCursor, TransactionOutcome, Unfolded, Unit, VerifyReport,
 };
 pub use event::{Event, Listener};
 pub use filter::{
@@ -97,7 +98,7 @@ pub use options::{
     CompactionPlace, Compression, Durability, Isolation, KeyspaceOptions, Locking, OpenMode, Options,
     Setting, Shape, TakeOver, TransactionOptions,
 };
-pub use outside::{Bring, IngestOptions, IngestReport, TableFile, TableFileBuilder, TablePlace};
+pub use outside::{Bring, IngestOptions, IngestReport, Published, TableFile, TableFileBuilder, TablePlace};
 pub use pace::BackgroundRate;
 pub use reader::ReaderOptions;
 pub use recording::{RecordKeys, RecordOptions, RecordReport};

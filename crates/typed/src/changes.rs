@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use tombolo::{Cursor, Result, Value};
+use tombolo::{Cursor, Differing, Result, Value};
 
 /// What became of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +20,15 @@ pub struct Change {
 /// by snapshots, or of a checkpoint ([`tombolo::Builder::at_checkpoint`]) and of the database that
 /// went on from there.
 ///
-/// It reads both whole: costs as two scans, and no memory.
+/// Only what came since is read, and what left: writes in memory, tables that were made or merged
+/// meanwhile ([`tombolo::Differing`]). The values before and after are looked up at those keys. It
+/// takes no memory.
 pub struct Changes {
     before: Cursor,
     after: Cursor,
-    /// Which of them move before they are looked at: a move that fails is made again.
-    moves: [bool; 2],
+    differing: Result<Differing>,
+    /// All keys before it were compared.
+    from: Vec<u8>,
 }
 
 impl fmt::Debug for Changes {
@@ -35,9 +38,10 @@ impl fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// From where these stand.
+    /// Between these, in all of their range.
     pub fn between(before: Cursor, after: Cursor) -> Changes {
-        Changes { before, after, moves: [true; 2] }
+        let differing = before.differing(&after);
+        Changes { before, after, differing, from: Vec::new() }
     }
 
     /// The next change. After an error it may be asked again: nothing was passed over.
@@ -46,24 +50,29 @@ impl Changes {
     /// Those of the cursors.
     #[allow(clippy::should_implement_trait, reason = "it fails, and an iterator would go on after that")]
     pub fn next(&mut self) -> Result<Option<Change>> {
+        if self.differing.is_err() {
+            self.differing = self.before.differing(&self.after);
+        }
+        let differing = self.differing.as_mut().map_err(|error| error.clone())?;
         loop {
-            for (cursor, moves) in [&mut self.before, &mut self.after].into_iter().zip(&mut self.moves) {
-                if *moves {
-                    cursor.next()?;
-                    *moves = false;
-                }
-            }
+            let Some(candidate) = differing.next(&self.from)? else { return Ok(None) };
+            self.before.advance_to(&candidate)?;
+            self.after.advance_to(&candidate)?;
             let order = match (self.before.valid(), self.after.valid()) {
                 (false, false) => return Ok(None),
                 (true, false) => Ordering::Less,
                 (false, true) => Ordering::Greater,
                 (true, true) => self.before.key().cmp(self.after.key()),
             };
-            self.moves = [order != Ordering::Greater, order != Ordering::Less];
+            let [before, after] = [order != Ordering::Greater, order != Ordering::Less];
+            let key = if before { self.before.key() } else { self.after.key() };
+            self.from.clear();
+            self.from.extend_from_slice(key);
+            // The least key after it.
+            self.from.push(0);
             if order == Ordering::Equal && self.before.value() == self.after.value() {
                 continue;
             }
-            let [before, after] = self.moves;
             let before = before.then(|| self.before.entry()).flatten();
             let after = after.then(|| self.after.entry()).flatten();
             let Some((key, _)) = before.as_ref().or(after.as_ref()) else { return Ok(None) };

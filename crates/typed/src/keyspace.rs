@@ -266,7 +266,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         self.cursor(self.keyspace.cursor::<Vec<u8>>(range))
     }
 
-    fn cursor(&self, cursor: Cursor) -> TypedCursor<K, V> {
+    pub(crate) fn cursor(&self, cursor: Cursor) -> TypedCursor<K, V> {
         TypedCursor::new(cursor, self.named())
     }
 
@@ -308,7 +308,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         TypedSnapshot { keyspace: self, snapshot }
     }
 
-    fn write(
+    pub(crate) fn write(
         &self,
         key: &K,
         value: &(impl Written<V> + ?Sized),
@@ -329,7 +329,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// # Errors
     /// `Invalid` when they are too many.
     #[inline]
-    fn encoded(&self, key: &K) -> Result<KeyEncoder> {
+    pub(crate) fn encoded(&self, key: &K) -> Result<KeyEncoder> {
         let encoded = key.to_key();
         if encoded.len() > KEY_BYTES_MAX { Err(self.too_long(encoded.len())) } else { Ok(encoded) }
     }
@@ -348,7 +348,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     }
 
     #[cold]
-    fn no_bytes(&self, error: &ValueError) -> Error {
+    pub(crate) fn no_bytes(&self, error: &ValueError) -> Error {
         let message = format!("a value for keyspace {:?} cannot be stored: {error}", self.keyspace.name());
         Error::new(ErrorKind::Invalid, message).advice("store a value that its form can write")
     }
@@ -358,7 +358,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         self.named().no_value(key, error)
     }
 
-    fn named(&self) -> Named<V> {
+    pub(crate) fn named(&self) -> Named<V> {
         Named { keyspace: self.keyspace.clone(), check: self.check }
     }
 
@@ -440,6 +440,16 @@ impl Written<Vec<u8>> for [u8] {
 pub struct TypedSnapshot<'a, K, V: ?Sized> {
     keyspace: &'a TypedKeyspace<K, V>,
     snapshot: &'a Snapshot,
+}
+
+impl<K, V: ?Sized> TypedSnapshot<'_, K, V> {
+    pub(crate) fn keyspace(&self) -> &TypedKeyspace<K, V> {
+        self.keyspace
+    }
+
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        self.snapshot
+    }
 }
 
 impl<K: Key, V: Value> TypedSnapshot<'_, K, V> {

@@ -47,6 +47,8 @@ mod key;
 mod keyspace;
 mod op;
 mod prefix;
+mod sorted;
+mod spread;
 mod timers;
 mod value;
 mod weights;

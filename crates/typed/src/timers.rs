@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tombolo::{Batch, Db, Result, Snapshot};
+use tombolo::{Batch, Db, Op, Result, Snapshot, SortedBatch};
 
 use crate::{Key, TypedKeyspace, TypedOp};
 
@@ -85,14 +85,44 @@ impl<T: Key> Timers<T> {
     /// # Errors
     /// As [`TypedKeyspace::get`].
     pub fn due_in(&self, batch: &mut Batch, now: u64, count: usize) -> Result<Vec<(u64, T)>> {
+        let due = self.due(now, count)?;
+        due.iter().try_for_each(|timer| self.timers.delete_in(batch, timer))?;
+        Ok(due)
+    }
+
+    /// The timers that are due at `now`, the earliest first, at most `count`. They stay.
+    ///
+    /// # Errors
+    /// As [`TypedKeyspace::get`].
+    pub fn due(&self, now: u64, count: usize) -> Result<Vec<(u64, T)>> {
         let mut cursor = self.timers.range(..=(now,));
         let mut due = Vec::new();
         while due.len() < count && cursor.next()? {
-            let timer = cursor.key()?;
-            self.timers.delete_in(batch, &timer)?;
-            due.push(timer);
+            due.push(cursor.key()?);
         }
         Ok(due)
+    }
+
+    /// Adds a timer to a sorted batch: timers by moment, then by thing.
+    ///
+    /// # Errors
+    /// As [`TypedKeyspace::put_sorted`].
+    pub fn set_sorted(&self, batch: &mut SortedBatch, at: u64, of: &T) -> Op<()>
+    where
+        T: Clone,
+    {
+        self.timers.put_sorted(batch, &(at, of.clone()), &())
+    }
+
+    /// Adds the end of a timer to a sorted batch.
+    ///
+    /// # Errors
+    /// As [`TypedKeyspace::delete_sorted`].
+    pub fn clear_sorted(&self, batch: &mut SortedBatch, at: u64, of: &T) -> Op<()>
+    where
+        T: Clone,
+    {
+        self.timers.delete_sorted(batch, &(at, of.clone()))
     }
 
     /// When the next one is due.

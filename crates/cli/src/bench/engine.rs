@@ -1,5 +1,6 @@
 //! Tombolo as a target of benchmarks.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -106,6 +107,12 @@ impl Engine {
     /// Destroys the database and creates it anew.
     pub fn fresh(self) -> Result<Engine> {
         let Engine { place, db, keyspace, .. } = self;
+        // A database with checkpoints is not destroyed.
+        for checkpoint in db.checkpoints().wait()? {
+            if checkpoint.name.starts_with(CHECKPOINT_NAMES) {
+                db.delete_checkpoint(&checkpoint.name).wait()?;
+            }
+        }
         db.close().wait()?;
         drop((db, keyspace));
         let mut builder = Db::builder(&place.store).registry(crate::database::registry());
@@ -189,6 +196,14 @@ impl Engine {
         let stats = self.db.stats();
         (stats.memtables_waiting, stats.flushes, stats.compactions, stats.table_bytes, stats.tables_by_level)
     }
+}
+
+/// How names of checkpoints begin that a benchmark makes.
+const CHECKPOINT_NAMES: &str = "bench-";
+
+/// The name of a keyspace that a benchmark makes.
+fn keyspace_name(number: u64) -> String {
+    format!("bench-{number:07}")
 }
 
 fn target_error(error: tombolo::Error) -> TargetError {
@@ -338,6 +353,22 @@ impl Session for Thread<'_> {
         let moved = IngestOptions { bring: Bring::Move, ..IngestOptions::default() };
         let ingest = Ingest::new().options(moved).table(self.keyspace, place);
         self.db.ingest(ingest).wait().map(|_| ()).map_err(target_error)
+    }
+
+    fn create_keyspaces(&mut self, numbers: Range<u64>) -> std::result::Result<(), TargetError> {
+        let begin = |number: u64| self.db.create_keyspace(&keyspace_name(number), KeyspaceOptions::default());
+        let begun: Vec<_> = numbers.map(begin).collect();
+        begun.into_iter().try_for_each(|made| made.wait().map(drop)).map_err(target_error)
+    }
+
+    fn put_in(&mut self, keyspace: u64, key: &[u8], value: &[u8]) -> std::result::Result<(), TargetError> {
+        let keyspace = self.db.keyspace(&keyspace_name(keyspace)).map_err(target_error)?;
+        keyspace.put_with(key, value, self.durability).wait().map_err(target_error)
+    }
+
+    fn checkpoint(&mut self, number: u64) -> std::result::Result<(), TargetError> {
+        let name = format!("{CHECKPOINT_NAMES}{number}-{:016x}", self.env.random_u64());
+        self.db.checkpoint(&name).wait().map(drop).map_err(target_error)
     }
 
     fn multi_get(

@@ -1,14 +1,16 @@
 //! `tombolo db checkpoint`: states of a database that stay.
 
+use std::ffi::OsString;
+
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tombolo::{Answered, Ask, Builder, Checkpoint, Db, Env};
+use tombolo::{Answered, Ask, Builder, Checkpoint, Db, Env, RestorePart};
 
 use crate::database::{DatabaseArguments, Done, WriterArguments};
 use crate::failure::Result;
 use crate::interrupt;
 use crate::output::Output;
-use crate::text;
+use crate::text::{self, FormArguments};
 
 /// Checkpoints: states of a database that stay, under a name, until they are deleted. Making one
 /// copies nothing.
@@ -21,6 +23,7 @@ Examples:
   tombolo db export file:///data/orders --checkpoint monday > monday.ndjson
   tombolo db checkpoint restore file:///data/orders monday file:///data/orders-of-monday
   tombolo db checkpoint restore s3://bucket/orders monday s3://bucket/orders-of-monday --share
+  tombolo db checkpoint restore file:///data/orders monday file:///data/orders-to-m --to m
   tombolo db checkpoint delete file:///data/orders monday
 
 A checkpoint holds every write that was acknowledged before, of all keyspaces, as one consistent cut. Tables that the database needs no more
@@ -71,6 +74,14 @@ pub struct Restore {
     target_log: Option<String>,
     #[command(flatten)]
     share: Share,
+    /// Only keys from this one on, of all keyspaces; tables that reach beyond are written anew.
+    #[arg(long, value_name = "KEY", conflicts_with = "share")]
+    from: Option<OsString>,
+    /// Only keys before this one.
+    #[arg(long, value_name = "KEY", conflicts_with = "share")]
+    to: Option<OsString>,
+    #[command(flatten)]
+    form: FormArguments,
 }
 
 /// Whether tables are shared.
@@ -179,11 +190,25 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
             output.result(|| json!({ "deleted": name }), || format!("checkpoint {name} is deleted"))
         }
         Command::Restore(arguments) => {
-            let Restore { database, name, target, target_log, share } = arguments;
+            let Restore { database, name, target, target_log, share, from, to, form } = arguments;
+            let form = form.form();
             let new =
                 with_log(Db::builder(target).registry(crate::database::registry()), target_log.as_deref());
             let source = database.builder()?.at_checkpoint(name);
-            let made = if share.share { source.share_to(new) } else { source.restore_to(new) };
+            let made = match (from, to) {
+                (None, None) if share.share => source.share_to(new),
+                (None, None) => source.restore_to(new),
+                (from, to) => {
+                    let mut part = RestorePart::of(source);
+                    if let Some(from) = from {
+                        part = part.from(form.parse(from)?);
+                    }
+                    if let Some(to) = to {
+                        part = part.before(form.parse(to)?);
+                    }
+                    new.restore_parts([part])
+                }
+            };
             interrupt::wait(made, &interrupted, || ())?;
             output.result(
                 || json!({ "restored": name, "store": target, "shared": share.share }),

@@ -8,6 +8,7 @@ mod files;
 mod keyspaces;
 mod look;
 mod salvage;
+mod spread;
 mod tables;
 mod time;
 mod transactions;
@@ -69,6 +70,12 @@ pub enum Command {
     DeleteFilesInRange(files::DeleteFilesInRange),
     /// Prints keys and values in order.
     Scan(Scan),
+    /// Counts the keys of a range, exactly; tables that nothing else meets go unread.
+    Count(spread::Count),
+    /// Prints keys that cut a range into about equal parts, for scans side by side.
+    Splits(spread::Splits),
+    /// Prints different entries at random.
+    Sample(spread::Sample),
     /// Reads entries from lines of JSON or with tabs, from a pipe or a file.
     Import(transfer::Import),
     /// Writes entries as lines of JSON or with tabs, to a pipe or a file.
@@ -271,6 +278,9 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
         Command::DeleteRange(arguments) => write::delete_range(arguments, output),
         Command::DeleteFilesInRange(arguments) => files::run(arguments, output),
         Command::Scan(arguments) => scan(arguments, output),
+        Command::Count(arguments) => spread::count(arguments, output),
+        Command::Splits(arguments) => spread::splits(arguments, output),
+        Command::Sample(arguments) => spread::sample(arguments, output),
         Command::Import(arguments) => transfer::import(arguments, output),
         Command::Export(arguments) => transfer::export(arguments, output),
         Command::Ingest(arguments) => tables::ingest(arguments, output),

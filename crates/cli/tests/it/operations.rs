@@ -329,3 +329,25 @@ fn tables_are_ingested_behind_what_is_there() {
     assert_eq!(scan(), "a\tnew\nc\told\n");
     fails(&["db", "keyspace", "set", &store, "history", "ingest_behind=true"], 2, &["another keyspace"]);
 }
+
+#[test]
+fn keys_are_counted_cut_into_parts_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = uri(&folder.path().join("db"));
+    let lines: String = (0..3000).map(|number| format!("key-{number:04}\tvalue {number}\n")).collect();
+    let (code, _, message) = with_input(&["db", "import", &store, "--format", "tsv"], lines.as_bytes());
+    assert_eq!(code, 0, "{message}");
+    assert_eq!(ok(&["db", "count", &store]), "3000\n");
+    assert_eq!(ok(&["db", "count", &store, "--from", "key-0100", "--to", "key-0200"]), "100\n");
+    assert_eq!(json(&ok(&["--json", "db", "count", &store, "--prefix", "key-00"]))["keys"], 100);
+    let cuts = ok(&["db", "splits", &store, "4"]);
+    assert!((1..4).contains(&cuts.lines().count()), "{cuts}");
+    let sample = ok(&["db", "sample", &store, "5"]);
+    assert_eq!(sample.lines().filter(|line| line.starts_with("key-")).count(), 5, "{sample}");
+    fails(&["db", "splits", &store, "0"], 2, &["0 parts"]);
+    // A part of a checkpoint is a database.
+    ok(&["db", "checkpoint", "create", &store, "c"]);
+    let part = uri(&folder.path().join("part"));
+    ok(&["db", "checkpoint", "restore", &store, "c", &part, "--from", "key-1000", "--to", "key-1500"]);
+    assert_eq!(ok(&["db", "count", &part]), "500\n");
+}

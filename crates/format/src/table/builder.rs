@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::properties::COUNTED_PARTITIONS_MAX;
 use super::{FOOTER_BYTES, Footer, Properties, SequenceRange, TAIL_BYTES_MAX};
 use crate::block::BlockBuilder;
 use crate::compression::{Compression, Compressor, Trained};
@@ -93,6 +94,13 @@ pub struct TableSummary {
     pub expiry: Option<Expiry>,
 }
 
+impl TableSummary {
+    /// Whether each of its entries is a value that stays, of a key of its own.
+    pub fn is_one_each(&self) -> bool {
+        self.properties.values == self.properties.entries && self.range_deletes.is_none()
+    }
+}
+
 /// Builds a table: [`TableBuilder::add`] in order, write what [`TableBuilder::take_output`] gives
 /// whenever [`TableBuilder::wants_output_taken`], then [`TableBuilder::finish`].
 ///
@@ -135,6 +143,10 @@ pub struct TableBuilder {
     /// Entries that wait until there is a dictionary; `None` once it was decided.
     waiting: Option<Waiting>,
     ranges: RangeLayers,
+    /// Entries of each closed partition.
+    partition_entries: Vec<u32>,
+    /// Entries of all of them.
+    counted: u64,
 }
 
 /// The first entries of a table, from which a dictionary is trained.
@@ -223,6 +235,8 @@ impl TableBuilder {
             waiting: (options.compression == Compression::Zstd && options.dictionary_bytes > 0)
                 .then(Waiting::default),
             ranges: RangeLayers::default(),
+            partition_entries: Vec::new(),
+            counted: 0,
         }
     }
 
@@ -306,9 +320,15 @@ impl TableBuilder {
         {
             self.close_block();
         }
-        if self.data.is_empty() {
+        let last = if self.data.is_empty() {
             self.begin_block(key);
-        }
+            &*self.last_key
+        } else {
+            self.data.last_key().user_key
+        };
+        let is_new_key = self.properties.entries == 0 || last != user_key;
+        let is_value = matches!(kind, EntryKind::Put | EntryKind::SeparatedPut);
+        self.properties.values += u64::from(is_new_key && is_value);
         self.filter.add(user_key);
         // Within a block the block's builder checks the order.
         self.data.add(key, value);
@@ -440,6 +460,9 @@ impl TableBuilder {
         self.properties.first_sequence = self.sequences.first.0;
         self.properties.last_sequence = self.sequences.last.0;
         self.properties.dictionary = Bytes::copy_from_slice(self.compressor.dictionary());
+        if self.partition_entries.len() <= COUNTED_PARTITIONS_MAX {
+            self.properties.partition_entries = std::mem::take(&mut self.partition_entries).into();
+        }
         self.raw = self.properties.encode();
         let properties = self.seal_raw(Compression::None);
         let table_bytes = self.position() + FOOTER_BYTES as u64;
@@ -570,6 +593,9 @@ impl TableBuilder {
         let (last_key, last_trailer) = (last.user_key.to_vec(), last.trailer);
         let (mut filter, mut index) =
             (Vec::with_capacity(self.filter.filter_bytes()), Vec::with_capacity(self.index.block_bytes()));
+        let entries = self.properties.entries - self.counted;
+        self.counted += entries;
+        self.partition_entries.push(u32::try_from(entries).unwrap_or(u32::MAX));
         self.filter.finish_into(&mut filter);
         self.index.finish_into(&mut index);
         self.partition_bytes +=

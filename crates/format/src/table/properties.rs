@@ -18,6 +18,8 @@
 //! | 13 | 8 | seconds since the Unix epoch of the oldest data |
 //! | 14 | 12 | where the block of range deletes lies: offset u64, length u32; missing without any |
 //! | 15 | | the merge operator of its operands, `name@version`; of tables that were made outside of a database |
+//! | 16 | 8 | keys whose newest entry in the table is a value that stays |
+//! | 17 | | entries of each partition: u32 each, in their order; missing where they are more than 4,096 |
 //! | 20 | | dictionary of ZSTD, with which data blocks may be compressed; none for no bytes |
 //!
 //! Value alignment, range deletes, operator and dictionary are critical. An id that this version
@@ -35,6 +37,12 @@ const VALUE_ALIGNMENT: u16 = 10;
 const RANGES: u16 = 14;
 const OPERATOR: u16 = 15;
 const DICTIONARY: u16 = 20;
+
+const VALUES: u16 = 16;
+const PARTITION_ENTRIES: u16 = 17;
+
+/// Most partitions of which a table says how many entries they hold.
+pub(super) const COUNTED_PARTITIONS_MAX: usize = 4096;
 
 /// Most bytes of the name of an operator with its version.
 const OPERATOR_BYTES_MAX: usize = 128;
@@ -74,6 +82,10 @@ pub struct Properties {
     pub ranges: Option<BlockHandle>,
     /// The merge operator of its operands, where the table says it; else empty.
     pub operator: String,
+    /// Keys whose newest entry in it is a value that stays.
+    pub values: u64,
+    /// Entries of each partition, in their order; empty where the table does not say it.
+    pub partition_entries: Box<[u32]>,
 }
 
 impl Properties {
@@ -113,6 +125,12 @@ impl Properties {
         }
         if !self.operator.is_empty() {
             put(OPERATOR, self.operator.as_bytes());
+        }
+        put(VALUES, &self.values.to_le_bytes());
+        if !self.partition_entries.is_empty() {
+            let counts: Vec<u8> =
+                self.partition_entries.iter().flat_map(|entries| entries.to_le_bytes()).collect();
+            put(PARTITION_ENTRIES, &counts);
         }
         if !self.dictionary.is_empty() {
             put(DICTIONARY, &self.dictionary);
@@ -157,6 +175,16 @@ impl Properties {
                     return Err(FormatError::damaged(0, expected, format!("{} bytes", value.len())));
                 };
                 name.clone_into(&mut self.operator);
+                return Ok(true);
+            }
+            VALUES => self.values = reader.u64()?,
+            PARTITION_ENTRIES => {
+                let (counts, rest) = value.as_chunks::<4>();
+                if !rest.is_empty() || counts.len() > COUNTED_PARTITIONS_MAX {
+                    let expected = format!("counts of at most {COUNTED_PARTITIONS_MAX} partitions");
+                    return Err(FormatError::damaged(0, expected, format!("{} bytes", value.len())));
+                }
+                self.partition_entries = counts.iter().map(|count| u32::from_le_bytes(*count)).collect();
                 return Ok(true);
             }
             DICTIONARY => {

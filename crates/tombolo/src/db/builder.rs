@@ -36,7 +36,8 @@ use crate::{lifecycle, manifest, recovery};
 
 /// What to do when the deadline of a verb has passed.
 const AGAIN: &str = "it may be done again: what was begun and not ended counts as nothing";
-const MADE: &str = "the target may hold it already, or come to: open it to find out before it is done again";
+pub(super) const MADE: &str =
+    "the target may hold it already, or come to: open it to find out before it is done again";
 const CLAIMED: &str = "the claim may stand: open again";
 
 /// What to open, and how. Made by [`Db::builder`].
@@ -379,7 +380,7 @@ impl Builder {
     }
 
     /// Starts a verb, which is given up at the deadline; `advice` says what to do then.
-    fn start<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+    pub(super) fn start<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         self,
         class: TaskClass,
         name: &'static str,

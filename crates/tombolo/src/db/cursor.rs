@@ -151,6 +151,12 @@ impl Cursor {
         self.inner.as_ref().is_ok_and(|inner| inner.is_before(key))
     }
 
+    /// The cursor below, and the handle that it is of, unless opening it failed.
+    pub(crate) fn parts(&self) -> Result<(&RangeCursor, &Arc<Handle>, &Keyspace)> {
+        let inner = self.inner.as_ref().map_err(Error::clone)?;
+        Ok((inner, &self.held.handle, &self.keyspace))
+    }
+
     /// One that answers every verb with `error`.
     pub(crate) fn refused(keyspace: &Keyspace, error: Error) -> Cursor {
         let held = Held { handle: Arc::clone(keyspace.handle()), bytes: 0, behind: false };

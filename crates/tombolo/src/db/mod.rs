@@ -13,6 +13,7 @@ mod changes;
 mod conditional;
 mod cursor;
 mod delete_files;
+mod differing;
 #[cfg(feature = "metrics")]
 mod endpoint;
 mod explain;
@@ -28,8 +29,11 @@ mod property;
 mod reader;
 pub(crate) mod recording;
 mod requests;
+mod restore_parts;
 mod scan;
 mod snapshot;
+mod sorted;
+mod spread;
 mod standby;
 mod stats;
 mod subscriptions;
@@ -50,6 +54,7 @@ pub use builder::Builder;
 pub(crate) use builder::{memory_of, objects, open_marked, stores};
 pub use changes::{Before, Change, ChangeEvent, ChangeKind, Changes};
 pub use cursor::{Cursor, Unfolded};
+pub use differing::Differing;
 #[cfg(feature = "metrics")]
 pub use endpoint::MetricsServer;
 pub use explain::{GetExplanation, GetPiece, GetStep, GetVersion, GetWhence, NotAsked};
@@ -60,8 +65,10 @@ pub use property::{Property, PropertyValue, Unit};
 pub use reader::Reader;
 pub use recording::Recording;
 pub use requests::Requests;
+pub use restore_parts::RestorePart;
 pub use scan::{Scan, ScanStream};
 pub use snapshot::Snapshot;
+pub use sorted::SortedBatch;
 pub use standby::Standby;
 pub use stats::Stats;
 pub use subscriptions::Subscription;
@@ -72,7 +79,7 @@ pub use transaction_cursor::TransactionCursor;
 pub use two_phase::{InDoubt, PreparedHandle, TransactionOutcome};
 
 pub use crate::engine::BackgroundError;
-pub use crate::lifecycle::{Finding, RangeSize, VerifyReport};
+pub use crate::lifecycle::{CheckpointChange, Finding, RangeSize, VerifyReport};
 
 use std::fmt;
 use std::sync::Arc;
@@ -545,6 +552,21 @@ impl Db {
         }
         let name = name.to_owned();
         self.begin("checkpoint", async move { lifecycle::checkpoint(&engine, &name).await })
+    }
+
+    /// Makes a checkpoint as [`Db::checkpoint`] does, and says what came since another one: every
+    /// checkpoint shares with others the tables that both hold, so that a new one takes the bytes
+    /// that came. What changed by keys is told by [`Cursor::differing`].
+    ///
+    /// # Errors
+    /// As [`Db::checkpoint`]; `NotFound` when `parent` is gone: then none was made.
+    pub fn checkpoint_after(&self, name: &str, parent: &str) -> Op<CheckpointChange> {
+        let engine = Arc::clone(self.engine());
+        if let Err(error) = check_name(name).and_then(|()| engine.check_writable()) {
+            return Op::ready(Err(error));
+        }
+        let (name, parent) = (name.to_owned(), parent.to_owned());
+        self.begin("checkpoint", async move { lifecycle::checkpoint_after(&engine, &name, &parent).await })
     }
 
     /// Makes a database of its own of this one as it is now, where `target` says: another URI, with

@@ -1,12 +1,17 @@
 //! Waiting for background work, verifying, closing.
 
 mod close;
+mod since;
 mod size;
+mod spread;
 mod verify;
 
 pub(crate) use close::close;
+pub use since::CheckpointChange;
+pub(crate) use since::checkpoint_after;
 pub use size::RangeSize;
 pub(crate) use size::range_size;
+pub(crate) use spread::{Spread, tables_within};
 pub(crate) use verify::verify;
 pub use verify::{Finding, VerifyReport};
 

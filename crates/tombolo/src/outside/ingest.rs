@@ -190,7 +190,7 @@ pub(crate) async fn ingest(engine: Arc<Engine>, mut request: IngestRequest) -> R
 }
 
 /// A keyspace that only the log knows is told to the manifest, which names no table of it before.
-async fn name_keyspaces(engine: &Arc<Engine>, keyspaces: &[Arc<KeyspaceInfo>]) -> Result<()> {
+pub(super) async fn name_keyspaces(engine: &Arc<Engine>, keyspaces: &[Arc<KeyspaceInfo>]) -> Result<()> {
     let state = engine.manifest.state();
     if keyspaces.iter().all(|keyspace| state.keyspace(keyspace.id).is_some()) {
         return Ok(());
@@ -359,7 +359,7 @@ fn meeting(one: &Given, other: &Given, table: &TableDescription) -> Error {
 }
 
 /// Names the tables, which are part of nothing yet.
-async fn stage(engine: &Background, layers: &[Vec<TableDescription>]) -> Result<()> {
+pub(super) async fn stage(engine: &Background, layers: &[Vec<TableDescription>]) -> Result<()> {
     let edits: Vec<_> = layers.iter().flatten().cloned().map(Edit::TableStaged).collect();
     if edits.is_empty() {
         return Ok(());
@@ -380,7 +380,7 @@ async fn stage(engine: &Background, layers: &[Vec<TableDescription>]) -> Result<
 
 /// Has the log show the tables. An exchange, and tables behind, wait a moment for snapshots that
 /// operations of the database itself have open.
-async fn show(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Result<()> {
+pub(super) async fn show(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Result<()> {
     let mut attempt = 1;
     loop {
         match write::ingest(engine, ingestion).await {
@@ -398,7 +398,7 @@ async fn show(engine: &Arc<Engine>, ingestion: &Arc<Ingestion>) -> Result<()> {
 /// A keyspace may be dropped meanwhile, and its staged tables go with it. The manifest refuses to
 /// give them up a second time, and with them all others of the same edits: then each is given up
 /// by itself.
-async fn give_up(background: &Background, ingestion: &Ingestion) {
+pub(super) async fn give_up(background: &Background, ingestion: &Ingestion) {
     let manifest = &background.manifest;
     let state = manifest.state();
     let ours = ingestion.layers.iter().flatten().map(|table| table.name);

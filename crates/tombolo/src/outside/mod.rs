@@ -6,6 +6,7 @@
 //!
 //! - [`builder`]: makes one.
 //! - [`ingest`]: takes several into several keyspaces, all or nothing.
+//! - [`sorted`]: a batch whose tables are made in the database itself.
 //!
 //! Invariants:
 //! 1. What the log entry shows was durable, checked (unless its giver was trusted) and staged
@@ -16,7 +17,10 @@
 pub(crate) mod builder;
 pub(crate) mod ingest;
 mod place;
+pub(crate) mod sorted;
 
 pub use builder::{TableFile, TableFileBuilder};
 pub use ingest::{Bring, IngestOptions, IngestReport};
 pub use place::TablePlace;
+pub use sorted::Published;
+pub(crate) use sorted::Sorted;

@@ -285,6 +285,21 @@ impl RangeCursor {
         self.merge.moves
     }
 
+    /// The number that it looks from.
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The time by which it judges what has expired.
+    pub(crate) fn judged_ms(&self) -> u64 {
+        self.judged_ms
+    }
+
+    /// Its range; `None`: all keys.
+    pub(crate) fn range(&self) -> Option<&KeyRange> {
+        self.range.as_deref()
+    }
+
     /// What it looks at.
     pub(crate) fn view(&self) -> &Arc<View> {
         &self.view
@@ -368,6 +383,13 @@ impl RangeCursor {
     /// To the first entry at or after `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<Step> {
         self.stand_before(key);
+        self.next()
+    }
+
+    /// To the first entry after `key`.
+    pub(crate) fn seek_after(&mut self, key: &[u8]) -> Result<Step> {
+        self.stand_before(key);
+        self.place = Place::After;
         self.next()
     }
 

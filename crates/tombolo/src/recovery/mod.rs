@@ -20,12 +20,14 @@
 //!    skipped.
 
 mod clone;
+mod parts;
 mod read_only;
 mod replay;
 mod restore;
 mod streams;
 
 pub(crate) use clone::{CloneRequest, share};
+pub(crate) use parts::{Part, PartsRequest, Span, restore_parts};
 pub(crate) use read_only::{CheckpointRequest, WithoutClaim, open_checkpoint, refused, without_claim};
 pub(crate) use replay::Replay;
 pub(crate) use restore::{Copy, HowToCopy, RestoreRequest, claim_empty, copy_tables, restore};

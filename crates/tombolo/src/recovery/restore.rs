@@ -24,7 +24,7 @@ use crate::manifest::{self, Manifest, ManifestOptions, Places, State, names};
 /// Bytes copied by one request, where the target cannot take the source's object by reference.
 const COPY_BYTES: u64 = 4 << 20;
 /// Tables copied at once.
-const COPIES_IN_FLIGHT_MAX: usize = 8;
+pub(super) const COPIES_IN_FLIGHT_MAX: usize = 8;
 
 /// What to restore, and where.
 pub(crate) struct RestoreRequest {

@@ -12,7 +12,7 @@ use tombolo_format::key::{
     ENTRY_FEATURES_ENDING, ENTRY_FEATURES_OPERANDS, EntryKind, InternalKey, SequenceNumber,
 };
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_format::property::{Property, PropertyList};
+use tombolo_format::property::{PROPERTY_ONE_EACH, Property, PropertyList};
 use tombolo_format::table::{FOOTER_BYTES, Footer, TABLE_MAGIC, TAIL_BYTES_MAX, Top, Verification};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
@@ -144,11 +144,15 @@ impl Table {
         if has_operands && properties.operator.is_empty() {
             return Err(foreign(object, "it does not say for which merge operator its operands are"));
         }
+        // One version of each key, as was looked at, or trusted.
+        let is_one_each = properties.values == properties.entries;
+        let one_each = Property { id: PROPERTY_ONE_EACH, is_critical: false, value: &[] };
+        let one_each = is_one_each.then_some(one_each);
         let operator = has_operands.then_some(properties.operator);
         let expiry = found.expiry.map(Expiry::encode);
         let expiry = expiry.as_ref().map(|value| Property { id: PROPERTY_EXPIRY, is_critical: true, value });
         let description = TableDescription {
-            properties: PropertyList::of(expiry),
+            properties: PropertyList::of(expiry.into_iter().chain(one_each)),
             first_key,
             last_key: found.last.into(),
             entries: properties.entries,

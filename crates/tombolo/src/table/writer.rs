@@ -19,7 +19,7 @@ use tombolo_format::flash::FlashKey;
 use tombolo_format::key::{InternalKey, SequenceNumber, kind_name};
 use tombolo_format::manifest::{TableDescription, TableName};
 use tombolo_format::property::{
-    PROPERTY_ENTRY_SUM, PROPERTY_RANGE_DELETES, Property, PropertyList, RangeDeletes,
+    PROPERTY_ENTRY_SUM, PROPERTY_ONE_EACH, PROPERTY_RANGE_DELETES, Property, PropertyList, RangeDeletes,
 };
 use tombolo_format::ranges::RangeLayers;
 use tombolo_format::table::{TableBuilder, TableOptions};
@@ -330,7 +330,10 @@ impl TableWriter {
         let eighths = self.eighths.and_then(Eighths::finish).map(encode_eighths);
         let eighths =
             eighths.as_ref().map(|value| Property { id: PROPERTY_EIGHTHS, is_critical: false, value });
+        let one_each = Property { id: PROPERTY_ONE_EACH, is_critical: false, value: &[] };
+        let one_each = summary.is_one_each().then_some(one_each);
         let properties = ranges.into_iter().chain(expiry).chain(sum).chain(collected).chain(eighths);
+        let properties = properties.chain(one_each);
         let properties = PropertyList::of(properties);
         Ok(Some(TableDescription {
             name,

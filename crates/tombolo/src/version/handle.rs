@@ -28,7 +28,7 @@ use crate::options::{Compression, KeyspaceOptions};
 use crate::resolve::apart;
 use crate::table::{
     Hit, KeyRange, Lookup, Near, NearProbe, NewTable, Pace, Probe, Step, Table, TableIterator, TableOptions,
-    TableWriter as Writer, ValueObject, piece_bytes,
+    TablePiece, TableWriter as Writer, ValueObject, piece_bytes,
 };
 
 /// Value objects that are read at once for one read of several keys.
@@ -229,6 +229,16 @@ impl TableHandle {
     /// was not opened.
     pub(crate) async fn sample_keys(&self, purpose: Purpose) -> Result<Vec<Bytes>> {
         self.table.sample_keys(self.request(purpose)).await
+    }
+
+    /// Its partitions. One request if the table was not opened.
+    pub(crate) async fn partitions(&self, purpose: Purpose) -> Result<Vec<TablePiece>> {
+        self.table.partitions(self.request(purpose)).await
+    }
+
+    /// The data blocks of a partition. At most two requests.
+    pub(crate) async fn blocks_of(&self, purpose: Purpose, partition: usize) -> Result<Vec<TablePiece>> {
+        self.table.blocks_of(self.request(purpose), partition).await
     }
 
     /// A cursor that stands nowhere, for a walk that is about `range`.

@@ -612,3 +612,30 @@ fn a_restore_onto_a_live_database_is_refused_and_its_writer_goes_on() {
         assert_eq!((live.epoch(), live.failure().is_none()), (epoch, true));
     });
 }
+
+#[test]
+fn a_checkpoint_after_another_says_what_came_and_is_not_made_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = tombolo::Options { automatic_compaction: false, ..tombolo::Options::default() };
+    let uri = format!("file://{}/db", directory.path().display());
+    let db = tombolo::Db::builder(uri).options(options).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    for number in 0..2_000_u32 {
+        keys.put_with(number.to_be_bytes(), [7; 40], tombolo::Durability::Accepted).wait().unwrap();
+    }
+    let first = db.checkpoint("first").wait().unwrap();
+    keys.put("one", "more").wait().unwrap();
+    let change = db.checkpoint_after("second", "first").wait().unwrap();
+    assert_eq!((&change.parent, change.checkpoint.name.as_str()), (&first, "second"));
+    assert_eq!((change.came, change.stayed, change.left), (1, 1, 0));
+    assert_eq!(change.stayed_bytes, first.table_bytes);
+    assert_eq!(change.came_bytes + change.stayed_bytes, change.checkpoint.table_bytes);
+    db.compact().wait().unwrap();
+    let change = db.checkpoint_after("third", "second").wait().unwrap();
+    assert_eq!((change.came, change.stayed, change.left), (1, 0, 2));
+    db.delete_checkpoint("first").wait().unwrap();
+    let error = db.checkpoint_after("fourth", "first").wait().unwrap_err();
+    assert_eq!(error.kind(), tombolo::ErrorKind::NotFound, "{error}");
+    assert_eq!(db.checkpoints().wait().unwrap().len(), 2);
+    db.close().wait().unwrap();
+}

@@ -5,6 +5,7 @@ mod allocator;
 mod joins;
 mod keyspaces;
 mod lending;
+mod spread;
 
 /// A name that no other test has: stores in memory are the process's.
 fn fresh(name: &str) -> String {

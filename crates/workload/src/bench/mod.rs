@@ -194,11 +194,17 @@ impl Plan {
     pub fn operations(&self, benchmark: Benchmark) -> u64 {
         let plan = self.of(benchmark);
         match benchmark.work {
-            _ if benchmark.is_durable => (plan.num / 1000).max(plan.num.min(1000)),
+            _ if benchmark.is_durable || benchmark.work == Work::CreateKeyspaces => plan.keyspaces(),
+            Work::Checkpoint => CHECKPOINTS,
             Work::DeleteRange => plan.ranges.min(plan.num),
             _ if benchmark.is_reading() || benchmark.is_mixed() => plan.reads,
             _ => plan.num,
         }
+    }
+
+    /// A thousandth of its keys, at least 1000: slow writes, and the keyspaces that are made.
+    fn keyspaces(&self) -> u64 {
+        (self.num / 1000).max(self.num.min(1000))
     }
 
     /// How key numbers become keys.
@@ -206,6 +212,9 @@ impl Plan {
         KeyEncoding::Padded { width: self.key_bytes }
     }
 }
+
+/// Checkpoints that the benchmark of that name makes.
+const CHECKPOINTS: u64 = 10;
 
 /// What the threads of one benchmark share with each other and with their observer.
 #[derive(Debug)]

@@ -36,6 +36,10 @@ pub enum Work {
     WriteExpiring,
     /// Makes tables outside of the database, in order, and makes them part of it.
     Ingest,
+    /// Makes keyspaces, a thousand and some.
+    CreateKeyspaces,
+    /// Writes to each tenth of those keyspaces, and makes a checkpoint.
+    Checkpoint,
     /// Reads keys drawn at random.
     ReadRandom,
     /// Reads keys that are not there.
@@ -147,6 +151,16 @@ impl Benchmark {
             "ingest",
             Work::Ingest,
             "make tables of --num keys in order outside of the database, and ingest each",
+        ),
+        fill(
+            "createkeyspaces",
+            Work::CreateKeyspaces,
+            "make a thousandth of --num keyspaces, at least 1000, in an empty database",
+        ),
+        benchmark(
+            "checkpoint",
+            Work::Checkpoint,
+            "10 checkpoints, before each a write to one in ten keyspaces: after createkeyspaces",
         ),
         fill(
             "fillrandombatch",

@@ -116,6 +116,8 @@ impl Worker {
             ),
             Work::WriteExpiring => self.expiring(&mut session, meter, timed),
             Work::Ingest => self.ingest(&mut session, meter, part),
+            Work::CreateKeyspaces => self.create_keyspaces(&mut session, meter, part),
+            Work::Checkpoint => self.checkpoint(&mut session, meter, part),
             Work::MergeRandom => self.merge(&mut session, meter, timed),
             Work::CheckMerged => self.check_merged(&mut session, meter, part),
             Work::DeleteRange => self.delete_ranges(&mut session, meter, part),

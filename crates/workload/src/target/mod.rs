@@ -140,6 +140,30 @@ pub trait Session {
         Err(TargetError::unsupported("tables from outside"))
     }
 
+    /// Makes empty keyspaces by these numbers, in any order.
+    ///
+    /// # Errors
+    /// As the engine says; that it cannot, where it has no such thing.
+    fn create_keyspaces(&mut self, _numbers: std::ops::Range<u64>) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("keyspaces"))
+    }
+
+    /// Writes a key of a keyspace that was made by its number.
+    ///
+    /// # Errors
+    /// As the engine says; that it cannot, where it has no such thing.
+    fn put_in(&mut self, _keyspace: u64, _key: &[u8], _value: &[u8]) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("keyspaces"))
+    }
+
+    /// Makes a checkpoint that stays.
+    ///
+    /// # Errors
+    /// As the engine says; that it cannot, where it has no such thing.
+    fn checkpoint(&mut self, _number: u64) -> Result<(), TargetError> {
+        Err(TargetError::unsupported("checkpoints"))
+    }
+
     /// Adds to the number of a key, which is 0 where the key is not there: u64, little-endian.
     ///
     /// # Errors

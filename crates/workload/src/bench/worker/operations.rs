@@ -232,4 +232,50 @@ impl Worker {
         }
         meter.finish()
     }
+
+    pub(super) fn create_keyspaces<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
+        let mut next = part.start;
+        while next < part.end {
+            let end = part.end.min(next + KEYSPACES_AT_ONCE);
+            let begun = meter.begin();
+            let result = session.create_keyspaces(next..end);
+            if !meter.end(begun, end - next, result) {
+                break;
+            }
+            next = end;
+        }
+        meter.finish()
+    }
+
+    /// Only the checkpoints themselves are measured.
+    pub(super) fn checkpoint<S: Session, C: Fn() -> Duration>(
+        &mut self,
+        session: &mut S,
+        mut meter: Meter<'_, C>,
+        part: Range<u64>,
+    ) -> Outcome {
+        for number in part {
+            let (random, values) = (&mut self.random, &self.values);
+            let mut written = Ok(());
+            for keyspace in (number % 10..self.plan.keyspaces()).step_by(10) {
+                let value = values.draw(random);
+                written = written.and_then(|()| session.put_in(keyspace, &number.to_be_bytes(), value));
+                meter.outcome.bytes += value.len() as u64;
+            }
+            let begun = meter.begin();
+            let result = written.and_then(|()| session.checkpoint(number));
+            if !meter.end(begun, 1, result) {
+                break;
+            }
+        }
+        meter.finish()
+    }
 }
+
+/// Keyspaces that are on their way at a time from one thread.
+const KEYSPACES_AT_ONCE: u64 = 256;

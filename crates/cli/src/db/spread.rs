@@ -1,0 +1,123 @@
+//! `tombolo db count`, `splits` and `sample`: how the keys of a range are spread.
+
+use std::ffi::OsString;
+use std::ops::Bound;
+
+use clap::Args;
+use serde_json::json;
+
+use super::{Common, entry_json, range};
+use crate::database::LookArguments;
+use crate::failure::Result;
+use crate::output::Output;
+
+/// A range of keys.
+type Keys = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Which keys.
+#[derive(Args)]
+struct Within {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    look: LookArguments,
+    /// Only keys that begin with this.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    prefix: Option<OsString>,
+    /// Keys from this one on.
+    #[arg(long)]
+    from: Option<OsString>,
+    /// Keys before this one.
+    #[arg(long)]
+    to: Option<OsString>,
+}
+
+impl Within {
+    fn range(&self) -> Result<Keys> {
+        let form = self.common.form();
+        let parse = |text: &Option<OsString>| text.as_deref().map(|text| form.parse(text)).transpose();
+        Ok(range(parse(&self.prefix)?, parse(&self.from)?, parse(&self.to)?))
+    }
+}
+
+/// Arguments of `count`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db count file:///data/orders
+  tombolo db count file:///data/orders --from 2026- --to 2027-
+
+The count is exact. Where one table alone has something for a stretch of keys, it says how many; all other keys are walked over.")]
+pub struct Count {
+    #[command(flatten)]
+    within: Within,
+}
+
+/// Runs `count`.
+pub fn count(arguments: &Count, output: &Output) -> Result<()> {
+    let within = &arguments.within;
+    let range = within.range()?;
+    let keys = within
+        .common
+        .look(&within.look, output, |keyspace| Ok(keyspace.count::<Vec<u8>>(range.clone()).wait()?))?;
+    output.result(|| json!({ "keys": keys }), || keys.to_string())
+}
+
+/// Arguments of `splits`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db splits file:///data/orders 8
+
+Prints up to 7 keys: a part ends before each, and the next one begins at it. Reads the indexes of tables alone.")]
+pub struct Splits {
+    #[command(flatten)]
+    within: Within,
+    /// Into how many parts.
+    #[arg(value_name = "PARTS")]
+    parts: usize,
+}
+
+/// Runs `splits`.
+pub fn splits(arguments: &Splits, output: &Output) -> Result<()> {
+    let within = &arguments.within;
+    let (form, range) = (within.common.form(), within.range()?);
+    let cuts = within.common.look(&within.look, output, |keyspace| {
+        Ok(keyspace.split_points::<Vec<u8>>(range.clone(), arguments.parts).wait()?)
+    })?;
+    for cut in cuts {
+        output.result(|| json!({ "key": form.to_json(&cut) }), || form.show(&cut))?;
+    }
+    Ok(())
+}
+
+/// Arguments of `sample`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tombolo db sample file:///data/orders 20
+
+All keys are as likely as any other of up to 4,096 entries. Of more, blocks are drawn by what they hold.")]
+pub struct Sample {
+    #[command(flatten)]
+    within: Within,
+    /// How many.
+    #[arg(value_name = "COUNT")]
+    count: usize,
+}
+
+/// Runs `sample`.
+pub fn sample(arguments: &Sample, output: &Output) -> Result<()> {
+    let within = &arguments.within;
+    let (form, range) = (within.common.form(), within.range()?);
+    let entries = within.common.look(&within.look, output, |keyspace| {
+        Ok(keyspace.sample::<Vec<u8>>(range.clone(), arguments.count).wait()?)
+    })?;
+    for (key, value) in entries {
+        output.result(
+            || entry_json(form, &key, &value, None),
+            || format!("{}\t{}", form.show(&key), form.show(&value)),
+        )?;
+    }
+    Ok(())
+}
