@@ -38,3 +38,11 @@ fn the_readers_follow_to_the_last_version() {
         &["reader 1: saw the last version", "reader 3: saw the last version"],
     );
 }
+
+#[test]
+fn the_queries_are_those_of_plain_memory_after_kills_and_a_restore() {
+    runs(
+        env!("CARGO_BIN_EXE_nexmark"),
+        &["killed a worker at event", "of 4000 events are those of plain memory, twice"],
+    );
+}
