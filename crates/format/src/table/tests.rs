@@ -107,7 +107,7 @@ fn a_table_is_the_same_bytes_for_ever() {
     assert_eq!((summary.table_bytes, summary.tail_bytes, crc32c(&bytes)), GOLDEN);
 }
 
-const GOLDEN: (u64, u32, u32) = (6894, 1511, 3_834_094_623);
+const GOLDEN: (u64, u32, u32) = (6932, 1549, 1_334_043_311);
 
 #[test]
 fn tables_round_trip_with_every_compression() {

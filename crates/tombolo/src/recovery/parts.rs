@@ -7,7 +7,7 @@
 //! Invariants, beside those of [`super::restore`]:
 //! 1. Nothing of a table beyond its range is named: a table that reaches beyond is written anew,
 //!    entries and range deletes, versions and all.
-//! 2. What is taken of one keyspace from several sources does not meet. So numbers of different
+//! 2. The parts of one keyspace from several sources do not meet. So numbers of different
 //!    sources are never compared, and a level stays without overlaps.
 //! 3. Numbers go on above the greatest of all sources, and time does.
 
