@@ -115,7 +115,9 @@ fn no_command_disturbs_a_writer(place: &Place, folder: &Path) {
         (Some(db.stats().flushes), Some(db.stats().tables)),
         "{stats}"
     );
-    let properties = json(&place.ok(&["--json", "db", "properties", store, "epoch", "entries"]));
+    let asked = ["epoch", "entries", "slow-operations"];
+    let properties = json(&place.ok(&[&["--json", "db", "properties", store][..], &asked].concat()));
+    assert_eq!(properties["slow-operations"].as_u64(), Some(0), "{properties}");
     assert_eq!(properties["epoch"].as_u64(), Some(db.epoch().0), "{properties}");
     fails(&place.with(&["db", "properties", store, "no-such-name"]), 2, &["no-such-name", "entries"]);
     goes_on();

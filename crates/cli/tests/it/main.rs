@@ -11,6 +11,7 @@ mod doctor;
 mod insight;
 mod live_writer;
 mod looks;
+mod mirror;
 mod near_log;
 mod operations;
 mod places;

@@ -389,7 +389,7 @@ impl Spread {
     /// Each key is as likely as any other.
     async fn sample_of_walk(&self, wanted: usize) -> Result<Vec<(Value, Value)>> {
         let mut cursor = self.cursor();
-        let (mut kept, mut seen) = (Vec::with_capacity(wanted), 0_u64);
+        let (mut kept, mut seen) = (Vec::new(), 0_u64);
         let mut step = cursor.next()?;
         loop {
             if step == Step::Blocked {
