@@ -268,7 +268,8 @@ impl TableDescription {
         self.at_sequence(if self.level == 0 { number } else { SequenceNumber::ZERO })
     }
 
-    /// The same table, all of it under one sequence number.
+    /// The same table, all of it under one sequence number, whatever its entries say: so that what
+    /// they say of their age is left out.
     #[must_use]
     pub fn at_sequence(&self, number: SequenceNumber) -> TableDescription {
         let value = number.0.to_le_bytes();
@@ -276,7 +277,7 @@ impl TableDescription {
         TableDescription {
             first_sequence: number,
             last_sequence: number,
-            properties: self.properties.with(property),
+            properties: self.properties.without(PROPERTY_EIGHTHS).with(property),
             ..self.clone()
         }
     }

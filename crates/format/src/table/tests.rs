@@ -237,6 +237,33 @@ fn swapped_blocks_are_damage_although_each_is_sound() {
     );
 }
 
+/// Counts of keys trust them.
+#[test]
+fn numbers_that_are_not_so_are_damage() {
+    let (bytes, summary) = build(&many(300), options(Compression::None));
+    assert_eq!(summary.properties.values, 300);
+    let lies: [fn(&mut Properties); 4] = [
+        |properties| properties.values -= 1,
+        |properties| properties.entries -= 1,
+        |properties| properties.partition_entries[0] += 1,
+        |properties| properties.partition_entries = properties.partition_entries[1..].into(),
+    ];
+    for lie in lies {
+        let mut top = Top::decode(&bytes, bytes.len() as u64, IDENTITY).unwrap();
+        verify(&bytes, &top, |_, _| Ok(())).unwrap();
+        lie(&mut top.properties);
+        let error = verify(&bytes, &top, |_, _| Ok(())).unwrap_err();
+        assert!(matches!(error, FormatError::Damaged { .. }), "{error}");
+    }
+    // Deletes are no values, and older versions are none of their own.
+    let mut entries = many(9);
+    entries[3].2.clear();
+    entries.insert(5, (entries[4].0.clone(), 1, b"older".to_vec()));
+    let (bytes, summary) = build(&entries, options(Compression::None));
+    assert_eq!((summary.properties.values, summary.properties.entries), (8, 10));
+    assert_eq!(read_all(&bytes), Ok(entries));
+}
+
 #[test]
 fn properties_skip_what_they_do_not_know() {
     let properties = Properties { entries: 5, value_alignment: 1, keyspace: 9, ..Properties::default() };

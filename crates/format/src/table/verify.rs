@@ -8,7 +8,7 @@ use crate::checksum::key_hash;
 use crate::error::{FormatError, Result};
 use crate::filter::Filter;
 use crate::index::{PartitionHandle, decode_block_handle};
-use crate::key::{InternalKey, Trailer};
+use crate::key::{EntryKind, InternalKey, Trailer};
 use crate::stored::BlockHandle;
 
 /// A partition of filter and index, decoded.
@@ -56,8 +56,8 @@ impl Partition {
     }
 }
 
-/// Checks a whole table, `bytes`: every checksum, the order of keys, separators, filters and the
-/// number of entries. Calls `each` with every entry.
+/// Checks a whole table, `bytes`: every checksum, the order of keys, separators, filters, and the
+/// numbers of entries and values that it says it has. Calls `each` with every entry.
 ///
 /// # Errors
 /// `Damaged` or `Newer`, with the offset in the table, or what `each` returns.
@@ -83,6 +83,8 @@ pub struct Verification<'a> {
     partitions: Cursor,
     /// Where the next partition must begin.
     partition_at: u64,
+    /// Partitions that were walked through, and the entries in them.
+    counted: (usize, u64),
     /// The partition at the cursor, and where in it the walk is.
     open: Option<(Partition, PartitionHandle, Cursor)>,
     walk: Walk,
@@ -96,13 +98,14 @@ impl<'a> Verification<'a> {
     pub fn new(tail: &'a Bytes, tail_offset: u64, top: &'a Top) -> Result<Verification<'a>> {
         let mut partitions = Cursor::new();
         partitions.first(&top.index)?;
-        let walk = Walk { entries: 0, data_at: 0, last: None };
+        let walk = Walk { entries: 0, values: 0, data_at: 0, last: None };
         Ok(Verification {
             tail,
             tail_offset,
             top,
             partitions,
             partition_at: top.footer.data_end,
+            counted: (0, 0),
             open: None,
             walk,
         })
@@ -134,6 +137,15 @@ impl<'a> Verification<'a> {
                 return Ok(Some(handle));
             }
             self.walk.within(self.partitions.key(), place.offset)?;
+            let (number, before) = self.counted;
+            let says = &self.top.properties.partition_entries;
+            let entries = self.walk.entries - before;
+            if !says.is_empty() && says.get(number).map(|entries| u64::from(*entries)) != Some(entries) {
+                let expected = format!("{:?} entries in partition {number}", says.get(number));
+                let at = footer.properties().offset as usize;
+                return Err(FormatError::damaged(at, expected, entries.to_string()));
+            }
+            self.counted = (number + 1, self.walk.entries);
             self.open = None;
             self.partitions.next(&self.top.index)?;
         }
@@ -171,6 +183,14 @@ impl<'a> Verification<'a> {
                 self.walk.entries.to_string(),
             ));
         }
+        let (values, partitions) = (self.top.properties.values, self.top.properties.partition_entries.len());
+        // Tables of before say neither.
+        if (values > 0 && values != self.walk.values) || (partitions > 0 && partitions != self.counted.0) {
+            let at = footer.properties().offset as usize;
+            let expected = format!("{values} values, and {partitions} partitions where they are counted");
+            let found = format!("{} values, {} partitions", self.walk.values, self.counted.0);
+            return Err(FormatError::damaged(at, expected, found));
+        }
         Ok(())
     }
 
@@ -194,7 +214,10 @@ impl<'a> Verification<'a> {
         let block = Block::new(raw).map_err(|error| error.shifted(handle.offset))?;
         block
             .verify(|key, value| {
+                let is_new = walk.last.as_ref().is_none_or(|(last, _)| &last[..] != key.user_key);
                 walk.after(key)?;
+                let is_value = matches!(key.trailer.kind(), Some(EntryKind::Put | EntryKind::SeparatedPut));
+                walk.values += u64::from(is_new && is_value);
                 if !partition.may_contain(key_hash(key.user_key)) {
                     return Err(FormatError::damaged(
                         0,
@@ -215,6 +238,8 @@ impl<'a> Verification<'a> {
 #[derive(Debug)]
 struct Walk {
     entries: u64,
+    /// Keys whose first entry here, which is the newest, is a value that stays.
+    values: u64,
     /// Where the next data block must begin.
     data_at: u64,
     /// The last entry's key.

@@ -496,7 +496,7 @@ impl Cursor {
 
     pub(crate) async fn finish_async(&mut self, step: Result<Step>) -> Result<bool> {
         // What memory could not answer, where somebody wants to know of it.
-        let is_watched = self.held.handle.engine.recording.is_on();
+        let is_watched = matches!(step, Ok(Step::Blocked)) && self.held.handle.engine.recording.is_on();
         let noted = is_watched.then(|| self.keyspace.noted("cursor", &[], 1)).flatten();
         let inner = self.inner.as_mut().map_err(|error| error.clone())?;
         let ended = match step {

@@ -35,7 +35,11 @@ enum Place {
 #[derive(Debug)]
 enum Source {
     Memtable(MemtableCursor),
+    /// A table of which nothing but its description was looked at, and what is wanted of it.
+    Unopened(Arc<TableHandle>, Option<Arc<KeyRange>>),
     Table(TableCursor),
+    /// Nothing comes of it any more.
+    Ended,
 }
 
 #[derive(Debug)]
@@ -47,8 +51,30 @@ struct Walked {
 }
 
 impl Walked {
+    /// A table before its first entry. It is opened once somebody goes beyond its first key: where
+    /// many tables differ, few are open at a time.
+    fn table(table: &Arc<TableHandle>, range: Option<&KeyRange>, side: usize) -> Walked {
+        let first = &table.description().first_key;
+        let place = match range {
+            Some(range) if range.is_below(first) => Place::Unknown,
+            _ => Place::At(first.to_vec()),
+        };
+        Walked { source: Source::Unopened(Arc::clone(table), range.cloned().map(Arc::new)), side, place }
+    }
+
     /// To the first key at or after `from`, in memory.
     fn advance(&mut self, from: &[u8]) -> Result<Step> {
+        if let Source::Unopened(table, range) = &self.source {
+            if matches!(&self.place, Place::At(key) if &key[..] >= from) {
+                return Ok(Step::Done);
+            }
+            if *table.description().last_key < *from {
+                (self.source, self.place) = (Source::Ended, Place::End);
+                return Ok(Step::Done);
+            }
+            let cursor = table.cursor_within(Purpose::Scan, range.clone());
+            (self.source, self.place) = (Source::Table(cursor), Place::Unknown);
+        }
         for _ in 0..STEPS_MAX {
             match &self.place {
                 Place::End => return Ok(Step::Done),
@@ -63,6 +89,7 @@ impl Walked {
                     Step::Done
                 }
                 Source::Table(cursor) => cursor.next()?,
+                Source::Unopened(..) | Source::Ended => Step::Done,
             };
             if step == Step::Blocked {
                 return Ok(step);
@@ -82,6 +109,7 @@ impl Walked {
                 cursor.approach(from, Trailer::FIRST, false)?;
                 cursor.arrive()?
             }
+            Source::Unopened(..) | Source::Ended => Step::Done,
         };
         if step == Step::Done {
             self.look();
@@ -102,7 +130,12 @@ impl Walked {
         let key = match &self.source {
             Source::Memtable(cursor) => cursor.entry().map(|entry| entry.key.to_vec()),
             Source::Table(cursor) => cursor.entry().map(|(key, _)| key.to_vec()),
+            Source::Unopened(..) | Source::Ended => None,
         };
+        if key.is_none() {
+            // What it holds of blocks goes.
+            self.source = Source::Ended;
+        }
         self.place = key.map_or(Place::End, Place::At);
     }
 }
@@ -174,9 +207,7 @@ impl Differing {
                         (Bytes::copy_from_slice(delete.from), Bytes::copy_from_slice(delete.to))
                     }));
                 }
-                let within = inner.range().cloned().map(Arc::new);
-                let cursor = table.cursor_within(Purpose::Scan, within);
-                differing.sources.push(Walked { source: Source::Table(cursor), side, place: Place::Unknown });
+                differing.sources.push(Walked::table(table, inner.range(), side));
             }
             let memtables = inner.view().memtables_of(keyspace);
             for list in memtables.filter_map(|memtable| memtable.list(keyspace)) {

@@ -22,8 +22,9 @@ use crate::outside::{Published, Sorted};
 ///
 /// Nothing is seen of it before [`SortedBatch::publish`], and all of it at once after that, in all
 /// keyspaces. It lies over every write that was acknowledged before, and under all that come after.
-/// Dropped, it leaves nothing. About 1 MiB of entries are held in memory, and a block, a piece of
-/// output and the index of a table for each keyspace that became one.
+/// Dropped, it leaves nothing. About 1 MiB of entries are held in memory, and of each table that is
+/// open a block, a piece of output and the index. Of at most 16: where entries of many keyspaces
+/// come mixed, their tables are small.
 ///
 /// ```
 /// # fn main() -> tombolo::Result<()> {

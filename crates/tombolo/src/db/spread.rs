@@ -49,19 +49,20 @@ impl Keyspace {
     ///
     /// Read from the indexes of tables, and by a walk over what memory has. Each part is right to a
     /// sixteenth, or to a block of each table that it cuts. Fewer keys come of a range with few
-    /// blocks. One or two requests for each table, none where there are many times more tables than
-    /// parts.
+    /// blocks. One or two requests for each table, and one for each partition of its index where
+    /// tables are few; none where there are many times more tables than parts.
     ///
     /// ```no_run
     /// # fn f(orders: &tombolo::Keyspace) -> tombolo::Result<()> {
     /// use std::ops::Bound;
     ///
     /// let cuts = orders.split_points::<&[u8]>(.., 8).wait()?;
-    /// let starts = std::iter::once(Bound::Unbounded).chain(cuts.iter().map(Bound::Included));
-    /// let ends = cuts.iter().map(Bound::Excluded).chain([Bound::Unbounded]);
+    /// let cuts = || cuts.iter().map(|key| &key[..]);
+    /// let starts = std::iter::once(Bound::Unbounded).chain(cuts().map(Bound::Included));
+    /// let ends = cuts().map(Bound::Excluded).chain([Bound::Unbounded]);
     /// std::thread::scope(|scope| {
     ///     for range in starts.zip(ends) {
-    ///         scope.spawn(move || orders.count(range).wait());
+    ///         scope.spawn(move || orders.count::<&[u8]>(range).wait());
     ///     }
     /// });
     /// # Ok(())

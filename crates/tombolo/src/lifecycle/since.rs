@@ -28,7 +28,8 @@ pub struct CheckpointChange {
     pub stayed_bytes: u64,
     /// Those that are in the parent alone.
     pub left: u64,
-    /// Their bytes, which deleting the parent gives back.
+    /// Their bytes, which deleting the parent gives back, unless another checkpoint, a backup or a
+    /// clone keeps them.
     pub left_bytes: u64,
 }
 
@@ -46,7 +47,11 @@ pub(crate) async fn checkpoint_after(
     // Before anything is made: it may be deleted at any time.
     let old = checkpoints.load(&before).await.map_err(missing)?;
     let checkpoint = super::checkpoint(engine, name).await?;
-    let new = checkpoints.load(&checkpoints.find(name).await?).await?;
+    let made = |error: tombolo_storage::Error| {
+        error.context(format!("checkpoint {name:?} was made; looking at what came with it"))
+    };
+    let header = checkpoints.find(name).await.map_err(made)?;
+    let new = checkpoints.load(&header).await.map_err(made)?;
     let (old, new) = (objects(&old), objects(&new));
     let sum = |tables: &mut dyn Iterator<Item = &&TableDescription>| {
         tables.fold((0, 0), |(count, bytes), table| (count + 1, bytes + table.length))

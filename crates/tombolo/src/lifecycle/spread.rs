@@ -452,10 +452,11 @@ impl Spread {
             let drawn = self.below(weight);
             let at = places.partition_point(|(until, _)| *until <= drawn);
             let Some((_, place)) = places.get(at) else { break };
-            let (before, entries) = self.block(place).await?;
-            let mut step = match before {
-                Some(before) => cursor.seek_after(&before)?,
-                None => {
+            let (begins, entries) = self.block(place).await?;
+            let mut step = match begins {
+                Begins::After(key) => cursor.seek_after(&key)?,
+                Begins::At(key) => cursor.seek(&key)?,
+                Begins::First => {
                     cursor.stand_at_start();
                     cursor.next()?
                 }
@@ -481,10 +482,10 @@ impl Spread {
         Ok(found.into_values().collect())
     }
 
-    /// The key after which a block of a place begins, and about how many entries it has.
-    async fn block(&self, place: &Place<'_>) -> Result<(Option<Vec<u8>>, u64)> {
+    /// Where a block of a place begins, and about how many entries it has.
+    async fn block(&self, place: &Place<'_>) -> Result<(Begins, u64)> {
         match place {
-            Place::Memory(key) => Ok((Some(key.to_vec()), BLOCK_STEPS_MAX)),
+            Place::Memory(key) => Ok((Begins::At(key.to_vec()), BLOCK_STEPS_MAX)),
             Place::Partition(table, place, before) => {
                 let blocks = table.blocks_of(Purpose::Scan, *place).await?;
                 let block = usize::try_from(self.below(blocks.len() as u64)).unwrap_or(0);
@@ -493,7 +494,7 @@ impl Spread {
                     Some(one) => blocks.get(one).map(|block| block.last.to_vec()),
                     None => before.as_ref().map(|before| before.to_vec()),
                 };
-                Ok((before, entries))
+                Ok((before.map_or(Begins::First, Begins::After), entries))
             }
         }
     }
@@ -508,6 +509,14 @@ impl Spread {
         let drawn = u128::from(self.env.random_u64()) * u128::from(bound);
         u64::try_from(drawn >> 64).unwrap_or(0)
     }
+}
+
+/// Where a block begins.
+enum Begins {
+    /// With the range.
+    First,
+    At(Vec<u8>),
+    After(Vec<u8>),
 }
 
 /// Where an entry is drawn from.

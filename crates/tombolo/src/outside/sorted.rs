@@ -16,6 +16,7 @@ use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
 use super::ingest::{give_up, name_keyspaces, show, stage};
 use crate::engine::{Engine, KeyspaceInfo};
+use crate::event::Event;
 use crate::options::{Durability, KeyspaceOptions};
 use crate::version::{Output, TableWriter};
 use crate::write::{self, Ingestion, Prepared};
@@ -26,6 +27,9 @@ const WAITING_BYTES: u64 = 1 << 20;
 const WAITING_PART: u64 = 4;
 /// A table is complete with so many bytes.
 const TABLE_BYTES: u64 = 64 << 20;
+/// Tables of a batch that are open at once, each with buffers and, on a local disk, a file: beyond
+/// it the largest is complete.
+const OPEN_TABLES_MAX: usize = 16;
 /// What an entry in memory takes beside its bytes.
 const ENTRY_BYTES: usize = size_of::<(EntryKind, usize, usize)>();
 
@@ -39,6 +43,8 @@ pub struct Published {
     pub tables: u64,
     /// Their bytes.
     pub table_bytes: u64,
+    /// The sequence number that all of it has; 0 when it went through the log.
+    pub sequence: u64,
 }
 
 /// What a batch has for one keyspace.
@@ -216,12 +222,18 @@ impl Sorted {
     /// Those of the store: the batch is lost.
     pub(crate) async fn work(&mut self) -> Result<()> {
         let engine = Arc::clone(&self.engine);
-        while self.waiting_bytes >= self.waiting_bytes_max
+        // Down to a half at once: else each entry that follows would have the next one spilled.
+        let down_to = match self.waiting_bytes >= self.waiting_bytes_max {
+            true => self.waiting_bytes_max / 2,
+            false => self.waiting_bytes,
+        };
+        while self.waiting_bytes > down_to
             && let Some(part) = self.parts.values_mut().max_by_key(|part| part.waiting_bytes())
         {
             self.is_spilled = true;
             self.waiting_bytes -= part.waiting_bytes();
             part.spill(&engine).await?;
+            self.bound_open_tables(&engine).await?;
         }
         for part in self.parts.values_mut().filter(|part| part.wants_flush) {
             let Some(writer) = &mut part.writer else { continue };
@@ -231,6 +243,20 @@ impl Sorted {
             }
             writer.flush().await?;
             part.wants_flush = false;
+        }
+        Ok(())
+    }
+
+    async fn bound_open_tables(&mut self, engine: &Engine) -> Result<()> {
+        let open = |part: &&mut Part| part.writer.is_some();
+        if self.parts.values_mut().filter(open).count() > OPEN_TABLES_MAX
+            && let Some(part) = self
+                .parts
+                .values_mut()
+                .filter(open)
+                .max_by_key(|part| part.writer.as_ref().map_or(0, TableWriter::written_bytes))
+        {
+            part.finish_table(engine).await?;
         }
         Ok(())
     }
@@ -271,8 +297,10 @@ impl Sorted {
             self.parts.values_mut().flat_map(|part| std::mem::take(&mut part.tables)).collect();
         let table_bytes = tables.iter().map(|table| table.length).sum();
         let published = Published { tables: tables.len() as u64, table_bytes, ..published };
-        publish_tables(&engine, tables, keyspaces).await?;
-        Ok(published)
+        let sequence = publish_tables(&engine, tables, keyspaces).await?;
+        let Published { entries, tables, table_bytes: bytes, .. } = published;
+        engine.events.tell(|| Event::Ingested { tables, bytes, entries, sequence });
+        Ok(Published { sequence, ..published })
     }
 }
 
@@ -280,7 +308,7 @@ async fn publish_tables(
     engine: &Arc<Engine>,
     tables: Vec<TableDescription>,
     keyspaces: Vec<Arc<KeyspaceInfo>>,
-) -> Result<()> {
+) -> Result<u64> {
     // A mutant: each table by itself, so that a crash leaves a part of the batch.
     if is_enabled(Mutant::SortedBatchInPieces) {
         for table in tables {
@@ -289,7 +317,7 @@ async fn publish_tables(
             let ingestion = Arc::new(Ingestion::new(layers, keyspaces.clone(), Vec::new()));
             show(engine, &ingestion).await?;
         }
-        return Ok(());
+        return Ok(0);
     }
     let layers = vec![tables];
     stage(engine, &layers).await?;
@@ -298,5 +326,6 @@ async fn publish_tables(
     if shown.is_err() && !ingestion.may_be_logged() {
         give_up(engine, &ingestion).await;
     }
-    shown
+    shown?;
+    Ok(ingestion.taken().map_or(0, |number| number.0))
 }

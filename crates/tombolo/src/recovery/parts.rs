@@ -154,7 +154,8 @@ pub(crate) async fn restore_parts(request: PartsRequest) -> Result<()> {
         Err(error) => {
             manifest.leave().await;
             for loaded in &all_loaded {
-                if !loaded.checkpoints.is_kept(loaded.id).await? {
+                // What it failed with is what counts, if nobody can say.
+                if let Ok(false) = loaded.checkpoints.is_kept(loaded.id).await {
                     let name = &loaded.part.checkpoint;
                     return Err(
                         error.context(format!("checkpoint {name:?} was deleted while it was restored"))
@@ -170,9 +171,8 @@ pub(crate) async fn restore_parts(request: PartsRequest) -> Result<()> {
 }
 
 async fn load<'a>(env: &Env, part: &'a Part) -> Result<Loaded<'a>> {
-    if let (Some(from), Some(to)) = (&part.span.from, &part.span.to)
-        && from >= to
-    {
+    let from = part.span.from.as_deref().unwrap_or_default();
+    if part.span.to.as_deref().is_some_and(|to| from >= to) {
         let error = Error::new(ErrorKind::Invalid, format!("no key lies in a part: {}", part.span));
         return Err(error.advice("name the first key of the part, and the first one after it"));
     }
@@ -196,9 +196,8 @@ async fn load<'a>(env: &Env, part: &'a Part) -> Result<Loaded<'a>> {
 /// `Invalid` when parts of one meet, or it has different settings in two sources.
 fn plan(all: &[Loaded<'_>]) -> Result<BTreeMap<Arc<str>, Planned>> {
     let settings = KeyspaceOptions::default().to_manifest();
-    let of_default = all
-        .iter()
-        .find_map(|loaded| loaded.state.keyspaces().find(|keyspace| *keyspace.name == *DEFAULT_KEYSPACE));
+    let of_default =
+        all.iter().find_map(|loaded| loaded.keyspaces().find(|keyspace| *keyspace.name == *DEFAULT_KEYSPACE));
     let settings = of_default.map_or(settings, |keyspace| (*keyspace.options).clone());
     let default = Planned { id: 0, settings, reached: Vec::new() };
     let mut planned = BTreeMap::from([(Arc::from(DEFAULT_KEYSPACE), default)]);

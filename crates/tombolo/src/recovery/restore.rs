@@ -52,7 +52,8 @@ pub(crate) async fn restore(request: RestoreRequest) -> Result<()> {
         Err(error) => {
             manifest.leave().await;
             // Deleted while it was copied.
-            let kept = checkpoints.is_kept(header.id).await?;
+            // What it failed with is what counts, if nobody can say.
+            let kept = checkpoints.is_kept(header.id).await.unwrap_or(true);
             return Err(if kept {
                 error
             } else {

@@ -210,3 +210,27 @@ fn a_wrong_entry_is_refused_and_a_dropped_batch_leaves_nothing() {
     db.write(empty).wait().unwrap();
     assert_eq!(db.sorted_batch().publish().wait().unwrap().entries, 0);
 }
+
+/// Entries of many keyspaces, mixed: what is open at once, and so its memory, stays bounded.
+#[test]
+fn a_batch_over_many_keyspaces_has_few_tables_open() {
+    const KEYSPACES: usize = 64;
+    let db = Db::builder("mem://sorted-many").open().wait().unwrap();
+    let made = |number: usize| db.create_keyspace(&number.to_string(), KeyspaceOptions::default()).wait();
+    let keyspaces: Vec<_> = (0..KEYSPACES).map(|number| made(number).unwrap()).collect();
+    let memory = || db.property("memory-compactions").unwrap().value.number().unwrap();
+    let (before, mut most) = (memory(), 0);
+    let mut batch = db.sorted_batch();
+    for round in 0..60_u32 {
+        for keyspace in &keyspaces {
+            batch.put(keyspace, round.to_be_bytes(), [7; 2000]).wait().unwrap();
+        }
+        most = most.max(memory() - before);
+    }
+    let published = batch.publish().wait().unwrap();
+    assert!(published.tables >= KEYSPACES as u64 && published.sequence > 0, "{published:?}");
+    assert!((1 << 20..24 << 20).contains(&most), "{most} bytes for tables that are open");
+    for keyspace in &keyspaces {
+        assert_eq!(keyspace.count::<&[u8]>(..).wait().unwrap(), 60);
+    }
+}
