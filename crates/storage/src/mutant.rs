@@ -166,6 +166,7 @@ pub enum Mutant {
     FilterShownByOthers,
     // Range deletes
     RangeDeleteCoversEqualNumber,
+    ReplaySortsRangeDeletes,
     FilterHidesRangeDelete,
     RowsIgnoreRangeDeletes,
     RangeDeleteUncut,

@@ -35,7 +35,7 @@ enum Place {
 #[derive(Debug)]
 enum Source {
     Memtable(MemtableCursor),
-    /// A table of which nothing but its description was looked at, and what is wanted of it.
+    /// A table that nobody has opened yet, and the range wanted of it.
     Unopened(Arc<TableHandle>, Option<Arc<KeyRange>>),
     Table(TableCursor),
     /// Nothing comes of it any more.

@@ -79,6 +79,7 @@ pub(crate) struct MemtableRanges {
 }
 
 impl MemtableRanges {
+    /// Adds one that is no older than all before.
     fn insert(&mut self, from: &[u8], to: &[u8], number: SequenceNumber) {
         self.newest.insert(from, to, number);
         let (keys, from_bytes) = ([from, to].concat().into(), from.len());

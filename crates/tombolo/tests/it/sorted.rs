@@ -211,7 +211,7 @@ fn a_wrong_entry_is_refused_and_a_dropped_batch_leaves_nothing() {
     assert_eq!(db.sorted_batch().publish().wait().unwrap().entries, 0);
 }
 
-/// Entries of many keyspaces, mixed: what is open at once, and so its memory, stays bounded.
+/// Entries of many keyspaces, mixed: few tables are open at once, so that memory stays bounded.
 #[test]
 fn a_batch_over_many_keyspaces_has_few_tables_open() {
     const KEYSPACES: usize = 64;

@@ -96,6 +96,8 @@ fn counts_are_exact() {
     let (snapshot, before) = (numbers.db.snapshot(), numbers.there.len() as u64);
     numbers.put(20_000..20_500);
     numbers.db.flush().wait().unwrap();
+    // A table of keys of its own, all of them newer than the snapshot.
+    assert_eq!(snapshot.count::<&[u8]>(&numbers.keys, ..).wait().unwrap(), before);
     numbers.check();
     numbers.db.compact().wait().unwrap();
     numbers.check();

@@ -11,14 +11,17 @@
 //!    it waits.
 //! 2. All keys that wait have their first `skip` bytes in common. The heads of those from `stale`
 //!    on are the bytes behind these.
+//! 3. Range deletes go in as they came: readers of a memtable take the first of them that they see,
+//!    newest first, for the newest.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use tombolo_format::checksum::key_hash;
-use tombolo_format::key::{Trailer, head_of};
+use tombolo_format::key::{EntryKind, Trailer, head_of};
 use tombolo_format::prefetch::{prefetch, prefetch_line, prefetch_value};
 use tombolo_storage::Result;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::memtable::MemtableWriter;
 
@@ -109,6 +112,8 @@ pub(super) struct Pending {
     /// In the order in which they came. Those that are in no place any more are in the memtable.
     items: Vec<Item>,
     places: Vec<Place>,
+    /// Items that are range deletes, and in no place.
+    ranges: Vec<u32>,
     /// Whether the places are in their order.
     is_sorted: bool,
     bytes: usize,
@@ -125,6 +130,7 @@ pub(super) struct Mark {
     memories: usize,
     items: usize,
     places: usize,
+    ranges: usize,
     bytes: usize,
 }
 
@@ -139,6 +145,7 @@ impl Pending {
             memories: self.memories.len(),
             items: self.items.len(),
             places: self.places.len(),
+            ranges: self.ranges.len(),
             bytes: self.bytes,
         }
     }
@@ -148,6 +155,7 @@ impl Pending {
         self.memories.truncate(mark.memories);
         self.items.truncate(mark.items);
         self.places.truncate(mark.places);
+        self.ranges.truncate(mark.ranges);
         self.bytes = mark.bytes;
     }
 
@@ -176,6 +184,11 @@ impl Pending {
         let item = Item { trailer, hash: key_hash(key), keyspace, memory, key: key_span, value };
         self.bytes += item.entry_bytes();
         self.items.push(item);
+        if trailer.kind_byte() == EntryKind::RangeDelete as u8 && !is_enabled(Mutant::ReplaySortsRangeDeletes)
+        {
+            self.ranges.push(number);
+            return;
+        }
         self.places.push(Place::new(keyspace, &key[skip..], number));
         self.is_sorted = false;
     }
@@ -202,11 +215,17 @@ impl Pending {
     /// # Errors
     /// `Busy` when the system has no memory.
     pub(super) fn settle(&mut self, writer: &mut MemtableWriter) -> Result<()> {
-        if self.places.is_empty() {
+        if self.places.is_empty() && self.ranges.is_empty() {
             return Ok(());
         }
         self.sort();
         writer.expect(self.items.iter().map(|item| (item.keyspace, item.hash)));
+        for number in std::mem::take(&mut self.ranges) {
+            let item = &self.items[number as usize];
+            self.bytes -= item.entry_bytes();
+            let part = |span: Span| span.in_memory(&self.memories[item.memory as usize]);
+            writer.insert_expected(item.keyspace, part(item.key), item.trailer, part(item.value));
+        }
         let mut settled = 0;
         let mut outcome = Ok(());
         while settled < self.places.len() && outcome.is_ok() {
