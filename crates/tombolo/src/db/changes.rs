@@ -336,6 +336,13 @@ pub(crate) fn change_of(sequence: u64, raw: Bytes) -> Result<Change> {
     Ok(Change { sequence, unix_ms, events, ids, raw })
 }
 
+/// The number of the change that has this key.
+pub(super) fn number_of(key: &[u8]) -> Result<u64> {
+    change_sequence(key).ok_or_else(|| {
+        Error::corrupt(format!("keyspace {CHANGES:?}"), 0, "the key of a change", "another")
+    })
+}
+
 /// A number that a key of the keyspace holds.
 fn number_in(value: &[u8]) -> Result<u64> {
     let bytes = value.try_into().map_err(|_| {
@@ -497,9 +504,7 @@ impl Changes {
                 break true;
             }
             bytes += cursor.value().len();
-            let sequence = change_sequence(cursor.key()).ok_or_else(|| {
-                Error::corrupt(format!("keyspace {CHANGES:?}"), 0, "the key of a change", "another")
-            })?;
+            let sequence = number_of(cursor.key())?;
             found.push_back(change_of(sequence, Bytes::copy_from_slice(cursor.value()))?);
         };
         // A reader sees only durable writes.

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tombolo_format::change::{
-    ALL_KEYSPACES, Change as Record, SubscriptionPlace, change_key, change_sequence, subscription_key,
+    ALL_KEYSPACES, Change as Record, SubscriptionPlace, change_key, subscription_key,
     subscription_of, trimmed_key,
 };
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::condition::Condition;
-use crate::db::changes::{CHANGES, Change, Changes, Followed, damaged};
+use crate::db::changes::{CHANGES, Change, Changes, Followed, damaged, number_of};
 use crate::db::transaction::then;
 use crate::db::{Batch, Blocking, BlockingKeyspace, Db, Keyspace, check_stream};
 use crate::engine::Engine;
@@ -271,13 +271,13 @@ async fn for_each_place(
 }
 
 /// Bytes and number of the last change that is kept.
-async fn last_change(kept_in: &Keyspace, id: u32) -> Result<(u64, u64)> {
+async fn last_change(kept_in: &Keyspace, id: u32) -> Result<Option<(u64, u64)>> {
     let mut cursor = kept_in.cursor(change_key(id, 0)..change_key(id, u64::MAX));
     if !cursor.seek_to_last_async().await? {
-        return Ok((0, 0));
+        return Ok(None);
     }
     let record = Record::decode(cursor.value()).map_err(damaged)?;
-    Ok((record.total_bytes, change_sequence(cursor.key()).unwrap_or_default()))
+    Ok(Some((record.total_bytes, number_of(cursor.key())?)))
 }
 
 impl Db {
@@ -306,8 +306,8 @@ impl Db {
         forgotten.retain(|id| !ends.contains_key(id));
         engine.feed.change(|feed| {
             feed.kept_in = Some(info);
-            for (id, (total_bytes, sequence)) in ends {
-                feed.followed.entry(id).or_default().begin(total_bytes, sequence);
+            for (id, last) in ends {
+                feed.followed.entry(id).or_default().begin(last);
             }
             for (id, name, place) in &all {
                 if let Some(followed) = feed.followed.get_mut(id) {

@@ -31,15 +31,15 @@ pub(crate) struct Followed {
 impl Followed {
     /// The number up to which older changes may go, when one of so many bytes comes.
     pub(crate) fn goes_with(&self, bytes: u64) -> Option<u64> {
-        let (total_bytes, kept) = (self.total_bytes + bytes, self.kept_bytes());
+        let (total_bytes, kept) = (self.total_bytes.saturating_add(bytes), self.kept_bytes());
         let taken = self.places.values().map(|(place, _)| *place).min().unwrap_or(u64::MAX);
-        let gone = |(total, end): &&(u64, u64)| *end <= taken || total + kept < total_bytes;
+        let gone = |(total, end): &&(u64, u64)| *end <= taken || total.saturating_add(kept) < total_bytes;
         self.pieces.iter().take_while(gone).last().map(|(_, end)| *end)
     }
 
     /// A change of so many bytes was committed with this number, and older ones have gone.
     pub(crate) fn took(&mut self, bytes: u64, sequence: u64, gone: Option<u64>) {
-        self.total_bytes += bytes;
+        self.total_bytes = self.total_bytes.saturating_add(bytes);
         self.pieces.retain(|(_, end)| gone.is_none_or(|gone| *end > gone));
         let last = self.pieces.back().map_or(0, |(total, _)| *total);
         if self.total_bytes.saturating_sub(last) >= self.kept_bytes() / PIECES {
@@ -51,10 +51,13 @@ impl Followed {
         self.places.values().map(|(_, bytes_max)| *bytes_max).max().unwrap_or_default()
     }
 
-    /// What was kept when the database was opened ends here.
-    pub(crate) fn begin(&mut self, total_bytes: u64, sequence: u64) {
-        self.total_bytes = total_bytes;
-        self.pieces.push_back((total_bytes, sequence));
+    /// What was kept when the database was opened ends with this change. Of nothing there is no
+    /// piece: none may go before the mark of what is gone.
+    pub(crate) fn begin(&mut self, last: Option<(u64, u64)>) {
+        if let Some((total_bytes, sequence)) = last {
+            self.total_bytes = total_bytes;
+            self.pieces.push_back((total_bytes, sequence));
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use tombolo::{
 };
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{Epoch, LogStore, ObjectName, ObjectStore, Placement, Purpose, Request};
 
 type Contents = BTreeMap<(String, Vec<u8>), Vec<u8>>;
@@ -42,6 +44,13 @@ impl Places {
 
     fn backups(&self) -> Backups {
         Backups::of(&self.env, Arc::clone(&self.kept))
+    }
+
+    /// The same place, where `rule` goes wrong.
+    fn failing(&self, rule: Rule) -> Backups {
+        let plan = FaultPlan::scripted();
+        plan.inject(rule);
+        Backups::of(&self.env, Arc::new(FaultObjectStore::new(&self.env, Arc::clone(&self.kept), plan)))
     }
 
     async fn back_up(&self, db: &Db) -> Result<tombolo::Backup> {
@@ -378,6 +387,278 @@ fn an_archive_that_came_too_late() {
 #[test]
 fn a_gap_in_the_archive_is_told() {
     an_archive_that_came_too_late();
+}
+
+fn of_kind(kind: RequestKind, prefix: &'static str) -> impl FnMut(&Asked<'_>) -> bool + Send + 'static {
+    move |asked| asked.kind == kind && asked.name.starts_with(prefix)
+}
+
+fn refused(kind: RequestKind, prefix: &'static str) -> Rule {
+    Rule::new(of_kind(kind, prefix), Fault::Error(ErrorKind::PermissionDenied))
+}
+
+async fn merged(db: &Db) -> tombolo::Keyspace {
+    let operator = Some(tombolo::OperatorName::parse("append").unwrap());
+    db.create_keyspace("merged", KeyspaceOptions { operator, ..Default::default() }).await.unwrap()
+}
+
+/// What lay below an operand when it was written lies below it in what is restored, however long
+/// after.
+#[test]
+fn operands_that_end_are_restored_at_any_time() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        let keys = merged(&db).await;
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        keys.put_ttl("old", "ended;", MINUTE).await.unwrap();
+        keys.put_ttl("k", "base;", 10 * MINUTE).await.unwrap();
+        places.back_up(&db).await.unwrap();
+        places.env.sleep(5 * MINUTE).await;
+        keys.merge_ttl("k", "early;", 3000 * MINUTE).await.unwrap();
+        keys.merge_ttl("old", "anew;", 3000 * MINUTE).await.unwrap();
+        places.env.sleep(10 * MINUTE).await;
+        keys.merge_ttl("k", "late", 3000 * MINUTE).await.unwrap();
+        places.backups().archive(&db).await.unwrap();
+        let expected = contents(&db).await;
+        assert_eq!(expected[&("merged".to_owned(), b"k".to_vec())], b"base;early;late");
+        assert_eq!(expected[&("merged".to_owned(), b"old".to_vec())], b"anew;");
+        db.close().await.unwrap();
+        places.env.sleep(300 * MINUTE).await;
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, expected);
+    });
+}
+
+/// What a transaction in doubt holds at the backup holds up no write from after it, and is held
+/// again once the database is opened.
+#[test]
+fn a_transaction_in_doubt_does_not_end_a_restore() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        let keys = db.default_keyspace();
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        let transaction = db.transaction();
+        transaction.put(&keys, "k", "prepared").await.unwrap();
+        let prepared = transaction.prepare("one").await.unwrap();
+        places.back_up(&db).await.unwrap();
+        prepared.commit().await.unwrap();
+        keys.put("k", "after").await.unwrap();
+        places.backups().archive(&db).await.unwrap();
+        let target = places.elsewhere();
+        places.backups().restore(RestorePoint::Newest, target.clone()).await.unwrap();
+        let restored = target.mode(OpenMode::Open).open().await.unwrap();
+        assert_eq!(contents(&restored).await, contents(&db).await);
+        assert_eq!(restored.in_doubt().await.unwrap().len(), 1);
+        let held = restored.default_keyspace().put("k", "another").await.unwrap_err();
+        assert_eq!(held.kind(), ErrorKind::Conflict);
+        restored.decide("one", false).await.unwrap();
+        assert_eq!(contents(&restored).await, contents(&db).await);
+        restored.default_keyspace().put("k", "another").await.unwrap();
+    });
+}
+
+/// What cannot be read just now is not damage: nothing is deleted for it.
+#[test]
+fn what_cannot_be_read_now_is_not_deleted() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        for number in 0..3 {
+            fill(&db, number * 10, number * 10 + 10).await;
+            places.back_up(&db).await.unwrap();
+        }
+        let all = async || (places.names("backups/").await, places.names("tables/").await);
+        let before = all().await;
+        let keep = Keep { newest: 1, younger_than: Some(Duration::from_secs(3600)) };
+        let error = places.failing(refused(RequestKind::Read, "backups/").times(1)).prune(keep).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(all().await, before);
+        // A backup is made: what earlier ones have stays where it lies.
+        db.checkpoint("moment").await.unwrap();
+        for prefix in ["backups/", "tables/"] {
+            let deleted = Rule::new(of_kind(RequestKind::Delete, "tables/"), Fault::Error(ErrorKind::Bug));
+            let plan = FaultPlan::scripted();
+            plan.inject(refused(RequestKind::Read, prefix).times(1));
+            plan.inject(deleted);
+            let kept = FaultObjectStore::new(&places.env, Arc::clone(&places.kept), plan.clone());
+            let backups = Backups::of(&places.env, Arc::new(kept));
+            let source = || places.builder().at_checkpoint("moment");
+            if prefix == "backups/" {
+                let error = backups.create(source()).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            } else {
+                backups.create(source()).await.unwrap();
+            }
+            assert_eq!(places.names("tables/").await, before.1);
+        }
+        // Of a damaged one the tables are not known, and stay while they are sound.
+        for backup in places.names("backups/").await {
+            places.damage(&backup).await;
+        }
+        let deleted = Rule::new(of_kind(RequestKind::Delete, "tables/"), Fault::Error(ErrorKind::Bug));
+        let made = places.failing(deleted).create(places.builder().at_checkpoint("moment")).await.unwrap();
+        assert_eq!(places.names("tables/").await, before.1);
+        let found = places.restored(RestorePoint::Backup(made.number)).await.unwrap().1;
+        assert_eq!(found, contents(&db).await);
+        // One that is not whole is copied again.
+        let request = Request::new(Purpose::Manifest, Epoch::NONE);
+        let placement = Placement::new(tombolo_storage::ObjectKind::Table, tombolo_storage::Life::Long);
+        let table = &before.1[0];
+        places.kept.delete(request, table).await.unwrap();
+        places.kept.put_if_absent(request, table, placement, b"short".to_vec().into()).await.unwrap();
+        places.backups().create(places.builder().at_checkpoint("moment")).await.unwrap();
+        let found = places.restored(RestorePoint::Newest).await.unwrap().1;
+        assert_eq!(found, contents(&db).await);
+    });
+}
+
+/// The error is that of what was wanted, and not of what tidies up behind it.
+#[test]
+fn why_there_is_no_backup_is_said() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        fill(&db, 0, 10).await;
+        db.checkpoint("moment").await.unwrap();
+        let plan = FaultPlan::scripted();
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(FaultObjectStore::new(&places.env, Arc::clone(&places.objects), plan.clone()));
+        let source = places.builder_of(&objects, &places.log).at_checkpoint("moment");
+        // From when it copies on, the database is out of reach, first with another error.
+        let switched = plan.clone();
+        let full = Fault::After(Arc::new(move || {
+            switched.inject(Rule::new(|_| true, Fault::Error(ErrorKind::PermissionDenied)));
+        }));
+        let copies = Rule::new(
+            |asked: &Asked<'_>| asked.kind == RequestKind::Create,
+            Fault::Error(ErrorKind::OutOfSpace),
+        );
+        plan.inject(Rule::new(
+            |asked| asked.kind == RequestKind::Read && asked.name.contains("tables/"),
+            full,
+        ));
+        let error = places.failing(copies).create(source).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+        // The lock of somebody else, where the own one cannot be deleted.
+        let placement = Placement::new(tombolo_storage::ObjectKind::Pin, tombolo_storage::Life::Long);
+        let request = Request::new(Purpose::Manifest, Epoch::NONE);
+        let other = ObjectName::new("locks/00000000000000aa").unwrap();
+        places.kept.put_if_absent(request, &other, placement, b"".to_vec().into()).await.unwrap();
+        let keep = Keep { newest: 1, younger_than: None };
+        let error = places.failing(refused(RequestKind::Delete, "locks/")).prune(keep).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    });
+}
+
+/// What was found before the rest was gone is archived, and the gap is told behind it.
+#[test]
+fn what_was_found_before_a_gap_is_archived() {
+    run(|places| async move {
+        let plan = FaultPlan::scripted();
+        let log: Arc<dyn LogStore> =
+            Arc::new(FaultLogStore::new(&places.env, Arc::clone(&places.log), plan.clone()));
+        let db = places.builder_of(&places.objects, &log).open().await.unwrap();
+        db.subscribe("other", 64 << 10).await.unwrap();
+        let keys = db.default_keyspace();
+        for number in 0..100_u32 {
+            keys.put_with("k", number.to_string(), Durability::Accepted).await.unwrap();
+        }
+        let late = Fault::Delay(Duration::from_secs(5));
+        plan.inject(Rule::of_kind(RequestKind::LogSync, late).times(1));
+        let backups = places.backups();
+        let archiving = backups.archive(&db);
+        places.env.sleep(Duration::from_secs(1)).await;
+        fill(&db, 0, 200).await;
+        let archived = archiving.await.unwrap();
+        assert!(archived.changes >= 64, "{archived:?}");
+        let (from, to) = archived.gap.expect("most of it was gone");
+        assert_eq!(backups.verify().await.unwrap().gaps, [(from, to)]);
+        assert!(archived.last > to && from > 0, "{archived:?}");
+    });
+}
+
+/// An older backup and the changes after it lead to a point that a damaged one may be from before.
+#[test]
+fn a_damaged_backup_does_not_bar_points_that_changes_lead_to() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        let time = || u64::try_from(places.env.unix_time().as_millis()).unwrap();
+        fill(&db, 0, 3).await;
+        places.back_up(&db).await.unwrap();
+        places.env.sleep(Duration::from_secs(5)).await;
+        fill(&db, 3, 6).await;
+        let (at, at_time, expected) = (db.snapshot().sequence(), time(), contents(&db).await);
+        places.backups().archive(&db).await.unwrap();
+        places.env.sleep(Duration::from_secs(5)).await;
+        fill(&db, 6, 9).await;
+        places.back_up(&db).await.unwrap();
+        places.env.sleep(Duration::from_secs(5)).await;
+        let newest = places.names("backups/").await.pop().unwrap();
+        places.damage(&newest).await;
+        let (restored, found) = places.restored(RestorePoint::Sequence(at)).await.unwrap();
+        assert_eq!((restored.backup, found == expected), (1, true));
+        // What the archive does not lead to might be in the damaged one.
+        let beyond = db.snapshot().sequence();
+        for point in [
+            RestorePoint::Newest,
+            RestorePoint::Sequence(beyond),
+            RestorePoint::UnixMs(at_time),
+            RestorePoint::UnixMs(time()),
+            RestorePoint::Backup(2),
+        ] {
+            let error = places.restored(point).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{point:?}");
+        }
+        places.backups().archive(&db).await.unwrap();
+        let (restored, found) = places.restored(RestorePoint::UnixMs(at_time)).await.unwrap();
+        assert_eq!((restored.is_complete, found == expected), (true, true));
+        let (_, found) = places.restored(RestorePoint::Sequence(beyond)).await.unwrap();
+        assert_eq!(found, contents(&db).await);
+    });
+}
+
+/// That the backup cannot take a change is known before the target is touched.
+#[test]
+fn what_a_backup_cannot_take_is_known_at_first() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        let keys = db.create_keyspace("keys", KeyspaceOptions::default()).await.unwrap();
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        places.back_up(&db).await.unwrap();
+        keys.put("k", "1").await.unwrap();
+        let before = db.snapshot().sequence();
+        keys.set_options([("operator", "append")]).await.unwrap();
+        keys.merge("k", "2").await.unwrap();
+        places.backups().archive(&db).await.unwrap();
+        let target = places.elsewhere();
+        let error = places.backups().restore(RestorePoint::Newest, target.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let untouched = target.mode(OpenMode::Open).open().await.unwrap_err();
+        assert_eq!(untouched.kind(), ErrorKind::NotFound);
+        let (_, found) = places.restored(RestorePoint::Sequence(before)).await.unwrap();
+        assert_eq!(found[&("keys".to_owned(), b"k".to_vec())], b"1");
+        places.back_up(&db).await.unwrap();
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, contents(&db).await);
+    });
+}
+
+/// Between a backup and the beginning of the archive nothing can be restored: that is a gap.
+#[test]
+fn an_archive_that_begins_after_the_backup_is_told() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        fill(&db, 0, 3).await;
+        let backup = places.back_up(&db).await.unwrap();
+        fill(&db, 3, 6).await;
+        let begins = db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap().place();
+        fill(&db, 6, 9).await;
+        let backups = places.backups();
+        assert_eq!(backups.verify().await.unwrap().gaps, [], "nothing is archived");
+        backups.archive(&db).await.unwrap();
+        assert_eq!(backups.verify().await.unwrap().gaps, [(backup.last_sequence, begins)]);
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap_err().kind(), ErrorKind::NotFound);
+        places.back_up(&db).await.unwrap();
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, contents(&db).await);
+    });
 }
 
 #[cfg(feature = "mutants")]

@@ -272,23 +272,134 @@ fn a_follower_that_fell_behind() {
         let error = late.try_next_async().await.expect_err("much more than its bytes");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().contains("begin anew"), "{error}");
-        // Once all have taken them, changes go.
-        keys.unsubscribe("slow").await.unwrap();
-        let mut told = 0;
-        for _ in 0..30 {
+    });
+}
+
+/// Once all have taken them, changes go, long before they are more than what is kept.
+#[test]
+fn what_all_have_taken_goes() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        let mut fast = keys.subscribe("fast", KEPT).await.unwrap();
+        let mut slow = keys.subscribe("slow", KEPT).await.unwrap();
+        let begins = fast.place();
+        let is_there = async |after| keys.changes(after).unwrap().try_next_async().await.is_ok();
+        let mut first = None;
+        for round in 0..60 {
             keys.put("k", [b'x'; 8000]).await.unwrap();
-            let last = fast.next_async().await;
-            let Ok(change) = last else { continue };
-            told += 1;
+            let change = fast.next_async().await.unwrap();
+            first.get_or_insert(change.sequence);
             fast.take(change.sequence).await.unwrap();
+            assert!(is_there(begins).await, "{round}: the other has taken nothing");
         }
-        assert!(told == 0 || told == 30, "{told}: it is behind for good, or it is not");
+        let change = slow.next_async().await.unwrap();
+        assert_eq!(Some(change.sequence), first);
+        slow.take(change.sequence).await.unwrap();
+        keys.put("k", "1").await.unwrap();
+        assert!(is_there(begins).await, "one change is no piece");
+        keys.unsubscribe("slow").await.unwrap();
+        keys.put("k", "2").await.unwrap();
+        assert!(!is_there(begins).await, "the last has taken them");
+        assert_eq!(words(&mut fast).await, ["k=1"]);
+        assert_eq!(words(&mut fast).await, ["k=2"]);
     });
 }
 
 #[test]
 fn who_falls_behind_is_told_what_was_lost() {
     a_follower_that_fell_behind();
+}
+
+/// From before a subscription began nothing is told, also where the writer ended before it wrote
+/// anything that is followed.
+#[test]
+fn what_came_before_a_subscription_is_not_there_after_an_opening() {
+    run(|stores| async move {
+        let db = stores.open().await;
+        for number in 0..10_u32 {
+            db.default_keyspace().put("k", number.to_string()).await.unwrap();
+        }
+        let begins = db.default_keyspace().subscribe("archive", u64::MAX).await.unwrap().place();
+        assert!(begins >= 10);
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        keys.put("k", "followed").await.unwrap();
+        for after in [0, 3] {
+            let error = keys.changes(after).unwrap().try_next_async().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{after}: the ten are not there");
+        }
+        let mut follower = keys.subscribe("archive", KEPT).await.unwrap();
+        assert_eq!(follower.place(), begins);
+        assert_eq!(words(&mut follower).await, ["k=followed"]);
+    });
+}
+
+/// One that ended halfway leaves nothing that a later one would rest on.
+#[test]
+fn a_subscription_that_ends_halfway_leaves_no_mark() {
+    for appended in 0..2 {
+        run(move |stores| async move {
+            let plan = FaultPlan::scripted();
+            let log: Arc<dyn LogStore> =
+                Arc::new(FaultLogStore::new(&stores.env, Arc::clone(&stores.log), plan.clone()));
+            let db = Stores { log, ..stores }.open().await;
+            let keys = db.default_keyspace();
+            let begins = keys.subscribe("follower", KEPT).await.unwrap().place();
+            keys.put("k", "1").await.unwrap();
+            plan.inject(
+                Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::Retry)).skip(appended).times(1),
+            );
+            let ended = keys.unsubscribe("follower").await;
+            plan.clear();
+            keys.put("k", "2").await.unwrap();
+            keys.subscribe("follower", KEPT).await.unwrap();
+            keys.put("k", "3").await.unwrap();
+            let mut changes = keys.changes(begins).unwrap();
+            match changes.try_next_async().await {
+                Ok(first) => {
+                    assert_eq!(first.map(|change| words_of(&change)), Some(vec!["k=1".to_owned()]));
+                    let second = changes.try_next_async().await.unwrap();
+                    assert_eq!(second.map(|change| words_of(&change)), Some(vec!["k=2".to_owned()]));
+                    assert!(ended.is_err(), "it had gone on");
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{appended}: {ended:?}"),
+            }
+        });
+    }
+}
+
+/// A place goes on only, whichever handle takes, and tells what is durable.
+#[test]
+fn a_place_never_goes_back() {
+    run(|stores| async move {
+        let plan = FaultPlan::scripted();
+        let log: Arc<dyn LogStore> =
+            Arc::new(FaultLogStore::new(&stores.env, Arc::clone(&stores.log), plan.clone()));
+        let db = Stores { log, ..stores }.open().await;
+        let keys = db.default_keyspace();
+        let mut older = keys.subscribe("follower", KEPT).await.unwrap();
+        let mut newer = keys.subscribe("follower", KEPT).await.unwrap();
+        for number in 0..3_u32 {
+            keys.put("k", number.to_string()).await.unwrap();
+        }
+        let first = older.next_async().await.unwrap().sequence;
+        let mut last = 0;
+        for _ in 0..3 {
+            last = newer.next_async().await.unwrap().sequence;
+        }
+        newer.take(last).await.unwrap();
+        older.take(first).await.unwrap();
+        assert_eq!(keys.subscriptions().await.unwrap(), [("follower".to_owned(), last)]);
+        assert_eq!((older.place(), newer.place()), (last, last));
+        keys.put("k", "4").await.unwrap();
+        let next = newer.next_async().await.unwrap().sequence;
+        plan.inject(Rule::of_kind(RequestKind::LogAppend, Fault::Error(ErrorKind::Retry)).times(1));
+        newer.take(next).await.expect_err("the log took nothing");
+        assert_eq!(newer.place(), last, "it is not durable");
+        newer.take(next).await.unwrap();
+        assert_eq!(newer.place(), next);
+    });
 }
 
 /// Against an oracle: each batch once, whole, in order, through takeovers and flushes.
